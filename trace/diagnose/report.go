@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+// APIVersion is the version of the report contract that this package writes.
+const APIVersion = "svcproxy.dev/v1alpha1"
+
+// The kinds of report.
+const (
+	KindTrace  = "TraceReport"
+	KindVerify = "VerifyReport"
+)
+
+// Verdict is what a path, a node or a whole report comes to.
+type Verdict string
+
+// The verdicts. The worst that was seen counts, in the order Mismatch, Unknown, Warning, ByDesign, Match.
+const (
+	Match    Verdict = "Match"    // the kernel does what kube-proxy should have made it do
+	Mismatch Verdict = "Mismatch" // it does not
+	ByDesign Verdict = "ByDesign" // traffic is refused, and the API says that it has to be
+	Warning  Verdict = "Warning"  // it does, but something is wrong that will matter
+	Unknown  Verdict = "Unknown"  // something could not be read or judged: no claim
+)
+
+// Severity of a finding.
+type Severity string
+
+// The severities. An error makes a Mismatch, a warning a Warning; info changes no verdict.
+const (
+	Error Severity = "error"
+	Warn  Severity = "warning"
+	Info  Severity = "info"
+)
+
+// Report is the one object that every command prints (docs/report.md). Lists are ordered and stable.
+type Report struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Verdict    Verdict      `json:"verdict"`
+	Service    *ServiceInfo `json:"service,omitempty"` // TraceReport only
+	Nodes      []NodeReport `json:"nodes"`
+	Summary    Summary      `json:"summary"`
+}
+
+// ServiceInfo is the API's side of the traced Service.
+type ServiceInfo struct {
+	Namespace  string        `json:"namespace"`
+	Name       string        `json:"name"`
+	Type       string        `json:"type,omitempty"`
+	ClusterIPs []string      `json:"clusterIPs,omitempty"`
+	Ports      []ServicePort `json:"ports,omitempty"`
+}
+
+// ServicePort is one port of the Service, with how many endpoints are usable of all there are.
+type ServicePort struct {
+	Name       string `json:"name,omitempty"`
+	Protocol   string `json:"protocol"`
+	Port       int32  `json:"port"`
+	TargetPort string `json:"targetPort,omitempty"`
+	NodePort   int32  `json:"nodePort,omitempty"`
+	Ready      int    `json:"ready"`
+	Total      int    `json:"total"`
+}
+
+// NodeReport is everything found on one node.
+type NodeReport struct {
+	Node     string    `json:"node"`
+	Verdict  Verdict   `json:"verdict"`
+	Mode     *Mode     `json:"mode,omitempty"`
+	Error    string    `json:"error,omitempty"` // why the node could not be inspected; then there are no paths
+	Findings []Finding `json:"findings,omitempty"`
+	Paths    []Path    `json:"paths,omitempty"`
+}
+
+// Mode is which proxy the node runs.
+type Mode struct {
+	Actual           string `json:"actual,omitempty"`     // iptables, nftables, ipvs; from the kernel
+	Configured       string `json:"configured,omitempty"` // from kube-proxy's configuration
+	Backend          string `json:"backend,omitempty"`    // nft, legacy, both
+	KubeProxyVersion string `json:"kubeProxyVersion,omitempty"`
+	LastSync         string `json:"lastSync,omitempty"`     // RFC 3339
+	ConfigSource     string `json:"configSource,omitempty"` // where kube-proxy's configuration was read: configz.json, …, defaults
+}
+
+// ObjectRef names a namespaced object.
+type ObjectRef struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Path is one frontend seen from one origin, on one node.
+type Path struct {
+	Service  *ObjectRef `json:"service,omitempty"` // VerifyReport only
+	Frontend Frontend   `json:"frontend"`
+	Origin   Origin     `json:"origin"`
+	Verdict  Verdict    `json:"verdict"`
+	Expected Expected   `json:"expected"`
+	Actual   Actual     `json:"actual"`
+	Steps    []Step     `json:"steps,omitempty"`
+	Findings []Finding  `json:"findings,omitempty"`
+}
+
+// Frontend is an address and port at which a Service is to be had.
+type Frontend struct {
+	Kind     string `json:"kind"` // ClusterIP, NodePort, ExternalIP, LoadBalancerIP
+	Address  string `json:"address,omitempty"`
+	Port     int32  `json:"port,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	PortName string `json:"portName,omitempty"`
+}
+
+// Origin is where the packet comes from.
+type Origin struct {
+	Kind    string `json:"kind"` // pod, node, external
+	Address string `json:"address,omitempty"`
+	Pod     string `json:"pod,omitempty"` // namespace/name
+}
+
+// Expected is what kube-proxy must have programmed.
+type Expected struct {
+	Action          string     `json:"action"` // DNAT, Reject, Drop, None
+	Endpoints       []Endpoint `json:"endpoints,omitempty"`
+	Masquerade      string     `json:"masquerade,omitempty"` // Always, Never, Hairpin
+	AffinitySeconds int32      `json:"affinitySeconds,omitempty"`
+}
+
+// Endpoint is one expected destination.
+type Endpoint struct {
+	Address string  `json:"address"`
+	Port    int32   `json:"port"`
+	Share   float64 `json:"share"`
+	Pod     string  `json:"pod,omitempty"`
+	Node    string  `json:"node,omitempty"`
+}
+
+// Actual is what the rules that were read do.
+type Actual struct {
+	Outcomes  []Outcome   `json:"outcomes,omitempty"`
+	Uncertain []Uncertain `json:"uncertain,omitempty"`
+}
+
+// Outcome is one end that the packet can come to.
+type Outcome struct {
+	Action       string    `json:"action"` // DNAT, Reject, Drop, Accept, None
+	Endpoint     *Endpoint `json:"endpoint,omitempty"`
+	Share        float64   `json:"share"`
+	Masquerade   bool      `json:"masquerade,omitempty"`
+	MasqueradeBy string    `json:"masqueradeBy,omitempty"` // the rule, where it is not kube-proxy's
+	Where        string    `json:"where,omitempty"`        // the rule or policy that ended the walk; empty for DNAT and Accept
+}
+
+// Uncertain is a rule that decides the outcome and that the snapshot does not let us judge.
+type Uncertain struct {
+	Where string `json:"where"`
+	Match string `json:"match"`
+	Why   string `json:"why"`
+}
+
+// Step is one rule that the packet met and that did something.
+type Step struct {
+	Hook    string  `json:"hook"`
+	Table   string  `json:"table"`
+	Chain   string  `json:"chain"`
+	Rule    int     `json:"rule,omitempty"` // 0 for a policy
+	Text    string  `json:"text"`
+	Verdict string  `json:"verdict"`
+	Share   float64 `json:"share"`
+}
+
+// Finding is one thing that is wrong, or worth knowing (docs/findings.md).
+type Finding struct {
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject,omitempty"`
+	Expected string   `json:"expected,omitempty"`
+	Actual   string   `json:"actual,omitempty"`
+	Message  string   `json:"message"`
+	Remedy   string   `json:"remedy,omitempty"`
+	Evidence []string `json:"evidence,omitempty"` // "nat KUBE-SVC-… rule 3: -A …"
+	Links    []string `json:"links,omitempty"`
+}
+
+// Summary counts paths by verdict.
+type Summary struct {
+	Nodes      int `json:"nodes"`
+	Paths      int `json:"paths"`
+	Matched    int `json:"matched"`
+	Mismatched int `json:"mismatched"`
+	ByDesign   int `json:"byDesign"`
+	Unknown    int `json:"unknown"`
+	Warnings   int `json:"warnings"`
+}

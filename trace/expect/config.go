@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import "net/netip"
+
+// Config is the part of KubeProxyConfiguration (pkg/proxy/apis/config) that decides what is programmed.
+type Config struct {
+	// Source says where it was read ("configz.json", "configmaps.yaml", "kube-proxy-config.yaml"); "defaults" when it was
+	// nowhere to be found. With "defaults", what depends on settings without a telling default (detectLocal, clusterCIDR)
+	// is MasqUnknown.
+	Source              string
+	Mode                string // "", iptables, ipvs, nftables, as configured
+	DetectLocalMode     string // ClusterCIDR (also for ""), NodeCIDR, BridgeInterface, InterfaceNamePrefix
+	ClusterCIDRs        []netip.Prefix
+	BridgeInterface     string
+	InterfaceNamePrefix string
+	MasqueradeAll       bool
+	MasqueradeBit       int  // 14 by default: mark 0x4000
+	LocalhostNodePorts  bool // iptables mode; true by default
+	NodePortAddresses   []string
+	HostnameOverride    string
+	FeatureGates        map[string]bool
+	Version             string // kube-proxy's version ("v1.36.3"), empty when not known
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+)
+
+// Family is a set of IP families: a packet has exactly one, a table may serve both (nftables' inet).
+type Family uint8
+
+// The families.
+const (
+	IPv4 Family = 1 << iota
+	IPv6
+	Inet = IPv4 | IPv6
+)
+
+// FamilyOf returns the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() || a.Is4In6() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String returns "IPv4", "IPv6" or "IPv4+IPv6".
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	case Inet:
+		return "IPv4+IPv6"
+	}
+	return "no family"
+}
+
+// Protocol numbers of the IANA registry that a rule set names.
+const (
+	ICMP    uint8 = 1
+	TCP     uint8 = 6
+	UDP     uint8 = 17
+	DCCP    uint8 = 33
+	ESP     uint8 = 50
+	AH      uint8 = 51
+	ICMPv6  uint8 = 58
+	SCTP    uint8 = 132
+	UDPLite uint8 = 136
+)
+
+// UnknownIface stands in Packet.In and Packet.Out for an interface that exists but whose name the snapshot does not tell.
+// The empty string means that the packet has no such interface at this hook.
+const UnknownIface = "?"
+
+// Packet is the state of one packet, the first of its connection, at one point of its way. It is comparable: two equal
+// packets have the same future, which is what lets the walk merge branches.
+type Packet struct {
+	Family           Family
+	Proto            uint8
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16 // SrcPort 0: some ephemeral port, not known
+	In, Out          string // interface names; UnknownIface where not known
+	Mark             uint32 // skb mark
+	CTMark           uint32 // conntrack mark
+
+	// OrigSrc, OrigDst and OrigDstPort are the connection's addresses before any translation (conntrack's original tuple).
+	OrigSrc, OrigDst netip.Addr
+	OrigDstPort      uint16
+
+	Untracked bool // raw table: CT --notrack; no NAT will be done
+	DNAT      bool // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
+	SNAT      bool // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
+	Masked    string // what translated the source, "table CHAIN rule N"; empty when nothing did
+	Local     bool // the socket is local: the packet came through OUTPUT
+	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
+
+	// Recent holds the names of xt_recent lists that a rule on the way has put the source into, each followed by ' '.
+	Recent string
+}
+
+// Hook is a netfilter hook of the IP families (uapi/linux/netfilter.h).
+type Hook uint8
+
+// The hooks in the kernel's order.
+const (
+	Prerouting Hook = iota
+	Input
+	Forward
+	Output
+	Postrouting
+	hooks
+)
+
+// String returns the hook's name as iptables writes it.
+func (h Hook) String() string {
+	return [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "?"}[min(h, hooks)]
+}
+
+// Context is what an Op may look at: the packet, and the node around it.
+type Context struct {
+	Packet *Packet
+	Hook   Hook
+	Host   *host.Network // addresses, routes, links; never nil, but may know nothing
+	Sets   SetLookup     // ipsets; nil when they were not collected
+	// Recent tells whether the packet's source is in an xt_recent list of that name since before this packet. known is
+	// false for lists that the walk's assumptions (first packet of a new client, or a returning client) do not cover.
+	Recent func(list string) (listed, known bool)
+	// Where names the rule being run ("nat POSTROUTING rule 3"), for targets that leave their name in the packet.
+	Where func() string
+}
+
+// SetLookup answers membership questions about ipsets.
+type SetLookup interface {
+	// Match says whether the packet's elements, chosen by flags ("src", "dst" per dimension, in order), are in the named
+	// set. known is false where the set, or the answer, is not to be had from the snapshot; why then says so.
+	Match(c *Context, set string, flags []string) (in, known bool, why string)
+}

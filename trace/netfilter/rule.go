@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import "net/netip"
+
+// Backend is who holds a table in the kernel.
+type Backend string
+
+// The backends. Two of them may be live at once on one node.
+const (
+	BackendNFT    Backend = "nft"    // iptables-nft: iptables' tables inside nf_tables
+	BackendLegacy Backend = "legacy" // iptables-legacy: x_tables
+	BackendNative Backend = "native" // nftables tables that iptables does not manage
+)
+
+// Ruleset is every table that was read from one node.
+type Ruleset struct {
+	Tables []*Table
+}
+
+// Table is one table of one backend.
+type Table struct {
+	Family  Family
+	Backend Backend
+	Name    string            // "nat", "filter", …
+	Chains  []*Chain          // in the order of the dump
+	byName  map[string]*Chain // made by Link
+}
+
+// ChainType is a base chain's type (nft: type filter|nat|route).
+type ChainType uint8
+
+// The chain types. A nat chain sees only the first packet of a connection, and only while the translation that its hook
+// makes is not settled (net/netfilter/nf_nat_core.c, nf_nat_inet_fn). A route chain re-routes local output when it changed
+// the packet's mark or addresses.
+const (
+	TypeFilter ChainType = iota
+	TypeNAT
+	TypeRoute
+)
+
+// Base says where a base chain is hooked in.
+type Base struct {
+	Hook     Hook
+	Priority int
+	Type     ChainType
+	Policy   Kind // Accept or Drop
+}
+
+// Chain is a list of rules.
+type Chain struct {
+	Table *Table
+	Name  string
+	Base  *Base // nil for a chain that is only jumped to
+	Rules []*Rule
+	// Unread says why the chain's rules could not be read; the walk takes such a chain for opaque. Empty: they were read.
+	Unread string
+
+	index *index // made by Link
+}
+
+// Rule is one rule: its ops run in order, until one breaks off or decides.
+type Rule struct {
+	Num  int    // 1 for the chain's first rule, as iptables -L --line-numbers counts
+	Text string // the rule as the dump has it, from "-A" on, without counters
+	Ops  []Op
+	Key  Key
+	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has none.
+	NAT netip.AddrPort
+}
+
+// Key is what an index may sort a rule by: conditions that every packet matching the rule satisfies. Zero fields say nothing.
+type Key struct {
+	Src, Dst netip.Addr // -s and -d of a single address, not negated
+	Proto    uint8      // with DstPort
+	DstPort  uint16     // a single --dport, not negated; needs Proto
+}
+
+// Op is one step of a rule: a match, or a target. An iptables rule is its matches followed by its target.
+type Op interface {
+	// Run evaluates the op for c.Packet. Only ops that act change the packet, and they change it in place.
+	Run(c *Context) Effect
+}
+
+// Jumper is an Op that leads to another chain of its table; Link resolves it.
+type Jumper interface {
+	Op
+	// JumpsTo returns the name of the chain.
+	JumpsTo() string
+	// Resolve gives the op the chain of that name; nil when the table has none.
+	Resolve(*Chain)
+}
+
+// Kind is what an op decided.
+type Kind uint8
+
+// The kinds of effect.
+const (
+	Next    Kind = iota // go on with the rule's next op: the match matched, or the target is not terminal
+	Break               // the rule does not apply: go on with the next rule
+	Chance              // Next with probability Effect.P, else Break
+	Unknown             // Next or Break, the snapshot does not tell which; Effect.Why says why
+	Opaque              // the target is not known: anything may happen to the packet; Effect.Why says what it is
+	Split               // one of Effect.Alts, each with its probability
+	Accept              // ends this base chain
+	Drop                // ends everything
+	Reject              // Drop with an answer to the sender (RST or ICMP)
+	Queue               // handed to user space, which decides
+	Stolen              // the packet leaves the walk for a local socket or elsewhere (TPROXY, SYNPROXY); Effect.Why says where
+	Return              // back to the calling chain, or the policy
+	Jump                // call Effect.Chain
+	Goto                // continue in Effect.Chain, never come back to this one
+)
+
+// Effect is an op's result.
+type Effect struct {
+	Kind  Kind
+	P     float64 // for Chance
+	Why   string  // for Unknown, Opaque, Queue, Stolen
+	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
+	Alts  []Alt   // for Split
+}
+
+// Alt is one way a Split may go. The probabilities of all ways add up to 1.
+type Alt struct {
+	P      float64
+	Packet Packet
+	Effect Effect
+}

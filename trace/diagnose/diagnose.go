@@ -6,10 +6,14 @@ package diagnose
 
 import (
 	"net/netip"
+	"runtime"
+	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -40,9 +44,136 @@ type From struct {
 
 // Node judges one node: it reads the node's files, computes what kube-proxy must have programmed, walks a packet for
 // each frontend and origin, and reports. What cannot be read becomes NodeReport.Error or an Unknown path, never a match.
-func Node(cluster *snapshot.Cluster, node *snapshot.Node, req Request) NodeReport {
-	return NodeReport{}
+func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) NodeReport {
+	r := NodeReport{Node: files.Name, Verdict: Unknown}
+	n, err := load(cluster, files)
+	if err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	r.Mode = &n.mode
+	r.Findings = n.nodeWide()
+	if req.Backwards {
+		r.Findings = append(r.Findings, n.backwards()...)
+	}
+	r.Findings = append(r.Findings, n.notCollected()...)
+	r.Verdict = ByDesign
+	for _, p := range n.paths(&req) {
+		if !p.quiet || p.Verdict == Mismatch {
+			r.Summary.count(p.Verdict)
+			r.Verdict = together(r.Verdict, p.Verdict)
+			if p.Verdict != Match || req.Matching {
+				r.Paths = append(r.Paths, p.Path)
+			}
+		}
+	}
+	for _, f := range r.Findings {
+		switch f.Severity {
+		case Error:
+			r.Verdict = worse(r.Verdict, Mismatch)
+		case Warn:
+			r.Verdict = worse(r.Verdict, Warning)
+		case Info:
+		}
+	}
+	return r
 }
 
-// Combine makes the report of a command from its nodes' reports, with the verdict and the summary.
-func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report { return &Report{} }
+// pathJob is one path to judge.
+type pathJob struct {
+	svc      *corev1.Service
+	frontend expect.Frontend
+	from     from
+}
+
+// judged is a path with its verdict. quiet paths are left out unless something is wrong with them.
+type judged struct {
+	Path
+	quiet bool
+}
+
+// paths judges every path asked for, on all processors, in a stable order.
+func (n *node) paths(req *Request) []judged {
+	jobs, ignored := n.jobs(req)
+	out := make([]judged, len(jobs))
+	const batch = 64
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch) {
+		wg.Go(func() {
+			j := &judge{node: n, walker: netfilter.NewWalker(n.rules, n.net, n.sets), req: req}
+			for first := range next {
+				for i := first; i < min(first+batch, len(jobs)); i++ {
+					out[i] = judged{j.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}
+				}
+			}
+		})
+	}
+	for first := 0; first < len(jobs); first += batch {
+		next <- first
+	}
+	close(next)
+	wg.Wait()
+	return append(out, ignored...)
+}
+
+// jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
+func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
+	services := n.cluster.Services
+	if req.Services != nil {
+		services = services[:0:0]
+		for _, name := range req.Services {
+			if svc := n.services[name]; svc != nil {
+				services = append(services, svc)
+			}
+		}
+	}
+	for _, svc := range services {
+		if reason, why := n.exp.Ignored(svc); reason != "" {
+			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
+			continue
+		}
+		for _, f := range n.exp.Frontends(svc) {
+			if req.Select != nil && !req.Select(f) {
+				continue
+			}
+			for _, o := range n.originsOf(svc, f, req.From) {
+				jobs = append(jobs, pathJob{svc, f, o})
+			}
+		}
+	}
+	return jobs, ignored
+}
+
+// leftAlone answers for a Service that kube-proxy programs nothing for.
+func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
+	p := Path{Verdict: ByDesign, Expected: Expected{Action: string(expect.None)},
+		Frontend: Frontend{Kind: string(svc.Spec.Type)}, Findings: []Finding{{Code: reason, Severity: Info, Message: why}}}
+	if svc.Spec.ClusterIP != "" {
+		p.Frontend.Address = svc.Spec.ClusterIP
+	}
+	if req.PerPathService {
+		p.Service = &ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+	}
+	return judged{Path: p}
+}
+
+// notCollected says what the judgement does not cover because the snapshot does not hold it.
+func (n *node) notCollected() []Finding {
+	var out []Finding
+	note := func(subject, message string) {
+		out = append(out, n.finding(NotCollected, subject, issue{message: message}))
+	}
+	for f, why := range n.unread {
+		if n.hasFrontends[f] {
+			note(f.String(), why)
+		}
+	}
+	if !n.files.Has("nft-ruleset.json") {
+		note("nft-ruleset.json", "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
+	}
+	if n.mode.ConfigSource == "defaults" {
+		note("kube-proxy's configuration", "it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not judged")
+	}
+	return out
+}

@@ -71,6 +71,7 @@ type NodeReport struct {
 	Error    string    `json:"error,omitempty"` // why the node could not be inspected; then there are no paths
 	Findings []Finding `json:"findings,omitempty"`
 	Paths    []Path    `json:"paths,omitempty"`
+	Summary  Summary   `json:"summary"` // of all paths, also of those that are not listed
 }
 
 // Mode is which proxy the node runs.
@@ -183,7 +184,7 @@ type Finding struct {
 
 // Summary counts paths by verdict.
 type Summary struct {
-	Nodes      int `json:"nodes"`
+	Nodes      int `json:"nodes,omitempty"` // of a whole report
 	Paths      int `json:"paths"`
 	Matched    int `json:"matched"`
 	Mismatched int `json:"mismatched"`

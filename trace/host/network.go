@@ -2,10 +2,40 @@
 
 package host
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
-// Network is what is known of one node's network namespace. The zero value knows nothing, and says so to every question.
-type Network struct{}
+// Network is what is known of one node's network namespace. It does not change once parsed, so several goroutines may ask
+// it. The zero value knows nothing but the loopback addresses, and says so to every question.
+type Network struct {
+	addrs  []address           // of every interface, in the order of ip addr; nil where not collected
+	devs   map[string][]int    // indices into addrs
+	master map[string]string   // nil where links were not collected
+	sysctl map[string]string   // by slash path
+	nodes  map[netip.Addr]bool // the Node object's own addresses
+	fam    [2]family
+}
+
+// family is what is known of one IP family.
+type family struct {
+	addrsKnown bool                      // the addresses were collected, here or as the local table
+	local      map[netip.Addr]netip.Addr // the node's address -> the source of packets to it
+	localNets  []localNet                // prefixes that are local as a whole
+	broadcast  map[netip.Addr]string     // -> its interface, "" where not known
+
+	routesKnown bool // the main table was collected
+	allTables   bool // and every other one with it: a table without a route is empty
+	tables      map[string]*table
+	rules       []rule // nil: the default rules
+}
+
+// localNet is a prefix whose every address is the node's own.
+type localNet struct {
+	prefix netip.Prefix
+	src    netip.Addr
+}
 
 // RouteType is what a route makes of a packet (rtnetlink RTN_*).
 type RouteType string
@@ -25,24 +55,152 @@ const (
 // Route is the answer of a route lookup.
 type Route struct {
 	Type    RouteType
-	Dev     string
-	Gateway netip.Addr
+	Dev     string     // "" where several may be chosen (multipath, link-local without a zone)
+	Gateway netip.Addr // zero where the destination is on the link, or several may be chosen
 	PrefSrc netip.Addr // source address that the kernel would choose; zero where not known
 }
 
+// famOf indexes Network.fam; a must be unmapped.
+func famOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+func (n *Network) family(a netip.Addr) *family { return &n.fam[famOf(a)] }
+
+var (
+	loopback4    = netip.MustParsePrefix("127.0.0.0/8")
+	zeroNet4     = netip.MustParsePrefix("0.0.0.0/8")
+	everybody4   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	localhost4   = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	unspecified6 = netip.IPv6Unspecified()
+)
+
 // Local says whether a is an address of the node itself (an RTN_LOCAL destination). known is false where addresses were not
-// collected and nothing else tells.
-func (n *Network) Local(a netip.Addr) (local, known bool) { return false, false }
+// collected and nothing else tells. Loopback is always local; so are, when asked for, the Node object's own addresses.
+func (n *Network) Local(a netip.Addr) (local, known bool) {
+	a = a.Unmap().WithZone("")
+	if !a.IsValid() {
+		return false, false
+	}
+	if a.IsLoopback() {
+		return true, true
+	}
+	if a.IsMulticast() || a.IsUnspecified() || a == everybody4 {
+		return false, true
+	}
+	f := n.family(a)
+	if _, ok := f.local[a]; ok {
+		return true, true
+	}
+	for i := range f.localNets {
+		// A subnet's broadcast address has a route of its own, longer than the subnet's.
+		if f.localNets[i].prefix.Contains(a) {
+			_, cast := f.broadcast[a]
+			return !cast, true
+		}
+	}
+	if n.nodes[a] {
+		return true, true
+	}
+	return false, f.addrsKnown
+}
 
-// AddrType returns the kernel's type of an address, as -m addrtype asks for it (inet_addr_type).
-func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) { return "", false }
+// localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of
+// its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724, rule 1).
+func (f *family) localSource(a netip.Addr) netip.Addr {
+	if !a.Is4() {
+		return a
+	}
+	if src := f.local[a]; src.IsValid() {
+		return src
+	}
+	for i := range f.localNets {
+		if f.localNets[i].prefix.Contains(a) && f.localNets[i].src.IsValid() {
+			return f.localNets[i].src
+		}
+	}
+	if loopback4.Contains(a) {
+		return localhost4
+	}
+	return a
+}
 
-// Route looks up the route to dst. known is false where the routes of the family were not collected, or rules beyond the
-// default ones make the main table not the whole truth (why says which).
-func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) { return Route{}, false, "" }
+// AddrType returns the kernel's type of an address, as -m addrtype asks for it. For IPv4 that is the type in the local table
+// (inet_addr_type in net/ipv4/fib_frontend.c): local, broadcast, multicast, and unicast for all else, whatever the main
+// table has for it, blackhole included. For IPv6 a route is looked up (net/netfilter/xt_addrtype.c): every route that
+// refuses, and no route, is RouteUnreachable; "::" is RouteNone. known is false where the snapshot does not tell.
+//
+// An IPv6 address that is local is also UNICAST to xt_addrtype, which asks the address itself and not the route for it: who
+// matches --dst-type UNICAST must take every IPv6 address for unicast that is neither multicast nor "::". Who only asks for
+// LOCAL does better with [Network.Local], which needs no routes.
+func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
+	a = a.Unmap().WithZone("")
+	switch {
+	case !a.IsValid():
+		return "", false
+	case a == unspecified6:
+		return RouteNone, true
+	case a == everybody4, a.Is4() && zeroNet4.Contains(a):
+		return RouteBroadcast, true
+	case a.IsMulticast():
+		return RouteMulticast, true
+	}
+	local, known := n.Local(a)
+	switch {
+	case local:
+		return RouteLocal, true
+	case !known:
+		return "", false
+	}
+	if a.Is4() {
+		if _, ok := n.fam[0].broadcast[a]; ok {
+			return RouteBroadcast, true
+		}
+		return RouteUnicast, true
+	}
+	r, known, _ := n.Route(a)
+	if !known {
+		return "", false
+	}
+	switch r.Type {
+	case RouteNone, RouteBlackhole, RouteUnreachable, RouteProhibit:
+		return RouteUnreachable, true
+	case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast:
+	}
+	return RouteUnicast, true
+}
 
-// Uplink returns the interface of the family's default route, "" where not known.
-func (n *Network) Uplink(v4 bool) string { return "" }
+// Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil where
+// they were not collected.
+func (n *Network) Addresses() []netip.Addr {
+	var out []netip.Addr
+	for i := range n.addrs {
+		out = append(out, n.addrs[i].ip)
+	}
+	return out
+}
 
-// Addresses returns the node's own addresses of all interfaces, nil where they were not collected.
-func (n *Network) Addresses() []netip.Addr { return nil }
+// HasLinks tells whether the interfaces were collected, so that one that is not listed does not exist.
+func (n *Network) HasLinks() bool { return n.master != nil }
+
+// HasLink tells whether the node has an interface of that name; known is false where interfaces were not collected.
+func (n *Network) HasLink(dev string) (has, known bool) {
+	_, has = n.master[dev]
+	return has, n.master != nil
+}
+
+// Master returns the bridge, bond or VRF that an interface belongs to; "" for none, and where it is not known.
+func (n *Network) Master(dev string) string { return n.master[dev] }
+
+// Devs returns the names of the interfaces that were collected, sorted.
+func (n *Network) Devs() []string {
+	out := make([]string, 0, len(n.master))
+	for dev := range n.master {
+		out = append(out, dev)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// frontendKey is a frontend as a rule names it; NodePorts have no address.
+type frontendKey struct {
+	addr  netip.Addr
+	proto uint8
+	port  uint16
+}
+
+func keyOf(f expect.Frontend) frontendKey {
+	k := frontendKey{f.Address, protocolNumber(f.Protocol), f.Port}
+	if f.Kind == expect.NodePort {
+		k.addr = netip.Addr{}
+	}
+	return k
+}
+
+// frontendChains are the chains in which kube-proxy's iptables mode names frontends (pkg/proxy/iptables/proxier.go).
+var frontendChains = map[string][]string{
+	"nat":    {"KUBE-SERVICES", "KUBE-NODEPORTS"},
+	"filter": {"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"},
+}
+
+// serviceChainPrefixes are those of the chains that belong to one Service port or endpoint each.
+var serviceChainPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
+
+// backwards walks from the rules to the API: every frontend that a rule names, and every chain made for a Service, must belong
+// to a Service that there is.
+func (n *node) backwards() []Finding {
+	stale := map[string]*issue{}
+	var names []string
+	for _, t := range n.rules.Tables {
+		for _, chain := range frontendChains[t.Name] {
+			c := t.Chain(chain)
+			if c == nil {
+				continue
+			}
+			for _, r := range c.Rules {
+				if r.Key.DstPort == 0 || n.frontends[frontendKey{r.Key.Dst, r.Key.Proto, r.Key.DstPort}] {
+					continue
+				}
+				if r.Key.Dst.IsLoopback() && n.frontends[frontendKey{proto: r.Key.Proto, port: r.Key.DstPort}] {
+					continue
+				}
+				name := ownerInComment(r)
+				is := stale[name]
+				if is == nil {
+					is = &issue{expected: "no rule", message: "rules serve a frontend that belongs to no Service"}
+					stale[name] = is
+					names = append(names, name)
+				}
+				is.evidence = append(is.evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
+		}
+	}
+	slices.Sort(names)
+	var out []Finding
+	for _, name := range names {
+		is := stale[name]
+		is.actual = fmt.Sprintf("%d rules", len(is.evidence))
+		is.evidence = is.evidence[:min(len(is.evidence), maxEvidence)]
+		out = append(out, n.finding(StaleService, name, *is))
+	}
+	return append(out, n.orphans()...)
+}
+
+// ownerInComment returns the Service port that a rule's comment names ("shop/web:http"), else the frontend itself.
+func ownerInComment(r *netfilter.Rule) string {
+	if _, after, ok := strings.Cut(r.Text, "--comment "); ok {
+		words := strings.FieldsFunc(after, func(c rune) bool { return c == '"' || c == ' ' })
+		if len(words) > 0 && strings.Contains(words[0], "/") {
+			return words[0]
+		}
+	}
+	return netip.AddrPortFrom(r.Key.Dst, r.Key.DstPort).String()
+}
+
+// orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy removes
+// them late (largeClusterMode), and they harm nobody.
+func (n *node) orphans() []Finding {
+	due := n.chainsDue()
+	var orphans []string
+	for _, t := range n.rules.Tables {
+		if t.Name != "nat" {
+			continue
+		}
+		reachable := reachableChains(t)
+		for _, c := range t.Chains {
+			if !due[c.Name] && !reachable[c.Name] && slices.ContainsFunc(serviceChainPrefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
+				orphans = append(orphans, c.Name)
+			}
+		}
+	}
+	if len(orphans) == 0 {
+		return nil
+	}
+	slices.Sort(orphans)
+	return []Finding{n.finding(OrphanChain, cut(orphans, 3), issue{actual: fmt.Sprintf("%d chains", len(orphans)),
+		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
+		evidence: orphans[:min(len(orphans), maxEvidence)]})}
+}
+
+// reachableChains are those that a packet can get to.
+func reachableChains(t *netfilter.Table) map[string]bool {
+	seen := map[string]bool{}
+	var visit func(c *netfilter.Chain)
+	visit = func(c *netfilter.Chain) {
+		if c == nil || seen[c.Name] {
+			return
+		}
+		seen[c.Name] = true
+		for _, r := range c.Rules {
+			for _, op := range r.Ops {
+				if j, ok := op.(netfilter.Jumper); ok {
+					visit(t.Chain(j.JumpsTo()))
+				}
+			}
+		}
+	}
+	for _, c := range t.Chains {
+		if c.Base != nil {
+			visit(c)
+		}
+	}
+	return seen
+}
+
+// chainsDue are the names of every chain that kube-proxy may have made for the Services and endpoints there are, used or not.
+func (n *node) chainsDue() map[string]bool {
+	due := map[string]bool{}
+	for _, svc := range n.cluster.Services {
+		if reason, _ := n.exp.Ignored(svc); reason != "" {
+			continue
+		}
+		for i := range svc.Spec.Ports {
+			port := &svc.Spec.Ports[i]
+			name := expect.ServicePortName(svc.Namespace, svc.Name, port.Name)
+			names := expect.ChainNames(name, port.Protocol)
+			due[names.Cluster], due[names.Local], due[names.External], due[names.Firewall] = true, true, true, true
+			for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+				for _, e := range n.exp.Endpoints(expect.NameOf(svc), port, family) {
+					due[expect.EndpointChain(name, port.Protocol, e.Address)] = true
+				}
+			}
+		}
+	}
+	return due
+}

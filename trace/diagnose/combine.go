@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import "slices"
+
+// worst orders verdicts, the worst first. A whole report is as bad as the worst of its parts.
+var worst = []Verdict{Mismatch, Unknown, Warning, ByDesign, Match}
+
+// worse returns the worse of two verdicts.
+func worse(a, b Verdict) Verdict {
+	if slices.Index(worst, b) < slices.Index(worst, a) {
+		return b
+	}
+	return a
+}
+
+// Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and ByDesign is
+// a Match: nothing is wrong, and something works.
+func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {
+	r := &Report{APIVersion: APIVersion, Kind: kind, Service: service, Nodes: nodes, Verdict: ByDesign}
+	r.Summary.Nodes = len(nodes)
+	for i := range nodes {
+		n := &nodes[i]
+		s := &n.Summary
+		r.Summary.Paths += s.Paths
+		r.Summary.Matched += s.Matched
+		r.Summary.Mismatched += s.Mismatched
+		r.Summary.ByDesign += s.ByDesign
+		r.Summary.Unknown += s.Unknown
+		r.Summary.Warnings += s.Warnings
+		r.Verdict = together(r.Verdict, n.Verdict)
+	}
+	if len(nodes) == 0 {
+		r.Verdict = Unknown
+	}
+	return r
+}
+
+// together is worse, except that what works outweighs what is refused by design.
+func together(a, b Verdict) Verdict {
+	if a == ByDesign && b == Match || a == Match && b == ByDesign {
+		return Match
+	}
+	return worse(a, b)
+}
+
+// count adds a path to the node's counts.
+func (s *Summary) count(v Verdict) {
+	s.Paths++
+	switch v {
+	case Match:
+		s.Matched++
+	case Mismatch:
+		s.Mismatched++
+	case ByDesign:
+		s.ByDesign++
+	case Unknown:
+		s.Unknown++
+	case Warning:
+		s.Warnings++
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// maxEvidence is how many rules of a chain are quoted.
+const maxEvidence = 8
+
+// explain walks the packet once more, looks at the rules on its way, and says where each issue comes from. Several issues with
+// one cause become one.
+func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issues []issue) []issue {
+	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Steps: true})
+	way := wayOf(&res)
+	if is := j.policyMismatch(svc, want, way, issues); is != nil {
+		return []issue{*is}
+	}
+	if is := j.sharedFrontend(want, got); is != nil {
+		return []issue{*is}
+	}
+	for i := range issues {
+		is := &issues[i]
+		switch is.code {
+		case ServiceNotProgrammed, AcceptedWithoutEndpoints, SourceRangesMismatch:
+			if got.all(acceptAction) {
+				j.notProgrammed(want, way, is)
+			}
+		case MissingEndpoint:
+			j.missing(want, way, is)
+		case StaleEndpoint:
+			j.stale(want, is)
+		case UnevenShare, AffinityMissing, AffinityUnexpected, AffinityTimeout:
+			if c := way.serviceChain(); c != nil {
+				is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
+			}
+		case WrongMasquerade:
+			is.evidence = way.marks()
+		}
+		is.evidence = slices.DeleteFunc(is.evidence, func(s string) bool { return s == "" })
+	}
+	return issues
+}
+
+// way is what a packet met: the steps of its walk, and the chains that it was sent to, also those without a rule.
+type way struct {
+	steps  []netfilter.Step
+	chains []*netfilter.Chain
+}
+
+func wayOf(res *netfilter.Result) *way {
+	w := &way{steps: res.Steps}
+	for _, s := range res.Steps {
+		for _, word := range []string{"jump ", "goto "} {
+			if name, ok := strings.CutPrefix(s.Verdict, word); ok {
+				w.chains = append(w.chains, s.Ref.Chain.Table.Chain(name))
+			}
+		}
+	}
+	return w
+}
+
+// met returns the first chain on the way whose name starts with the prefix.
+func (w *way) met(prefix string) *netfilter.Chain {
+	for _, c := range w.chains {
+		if strings.HasPrefix(c.Name, prefix) {
+			return c
+		}
+	}
+	return nil
+}
+
+// serviceChain returns the chain that chooses among the endpoints.
+func (w *way) serviceChain() *netfilter.Chain {
+	if c := w.met("KUBE-SVC-"); c != nil {
+		return c
+	}
+	return w.met("KUBE-SVL-")
+}
+
+// marks quotes the rules on the way that have to do with masquerading.
+func (w *way) marks() []string {
+	var out []string
+	for _, s := range w.steps {
+		if s.Ref.Rule != nil && (strings.HasSuffix(s.Verdict, "KUBE-MARK-MASQ") || s.Verdict == "masquerade") {
+			out = append(out, cite(s.Ref))
+		}
+	}
+	if len(out) == 0 {
+		if c := w.met("KUBE-EXT-"); c != nil {
+			return append([]string{"no rule on the way jumps to KUBE-MARK-MASQ"}, quote(c)...)
+		}
+		if c := w.serviceChain(); c != nil {
+			return append([]string{"no rule on the way jumps to KUBE-MARK-MASQ"}, quote(c)...)
+		}
+	}
+	return out
+}
+
+// quote cites the first rules of a chain.
+func quote(c *netfilter.Chain) []string {
+	var out []string
+	for i, r := range c.Rules {
+		if i == maxEvidence {
+			return append(out, fmt.Sprintf("… and %d more rules", len(c.Rules)-i))
+		}
+		out = append(out, cite(netfilter.Ref{Chain: c, Rule: r}))
+	}
+	return out
+}
+
+// policyMismatch recognises a whole path that follows the other traffic policy: the endpoints come from the chain of local
+// endpoints (KUBE-SVL) where those of the cluster (KUBE-SVC) are due, or the reverse.
+func (j *judge) policyMismatch(svc *corev1.Service, want *expect.Path, w *way, issues []issue) *issue {
+	if want.Action != expect.DNAT || slices.ContainsFunc(issues, func(is issue) bool {
+		return !slices.Contains([]string{MissingEndpoint, StaleEndpoint, UnevenShare, WrongMasquerade, AffinityMissing}, is.code)
+	}) {
+		return nil
+	}
+	local, cluster := w.met("KUBE-SVL-"), w.met("KUBE-SVC-")
+	wantLocal := localPolicy(svc, want)
+	is := issue{code: TrafficPolicyMismatch, expected: "Cluster", actual: "Local"}
+	switch {
+	case wantLocal && cluster != nil && local == nil:
+		is.expected, is.actual, is.where = is.actual, is.expected, netfilter.Ref{Chain: cluster}
+	case !wantLocal && local != nil && cluster == nil:
+		is.where = netfilter.Ref{Chain: local}
+	default:
+		return nil
+	}
+	is.evidence = quote(is.where.Chain)
+	is.message = fmt.Sprintf("the rules follow the traffic policy %s, where the Service asks for %s", is.actual, is.expected)
+	return &is
+}
+
+// localPolicy tells whether a path has to use the local endpoints alone. Traffic from the cluster itself to an external address
+// takes the short cut to all of them (kube-proxy, pkg/proxy/iptables/proxier.go, the KUBE-EXT chain).
+func localPolicy(svc *corev1.Service, want *expect.Path) bool {
+	if want.Frontend.Kind == expect.ClusterIP {
+		p := svc.Spec.InternalTrafficPolicy
+		return p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal
+	}
+	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && want.Origin.Kind == expect.FromExternal
+}
+
+// notProgrammed finds out how much is missing: this Service, the jump to all Services, a family, or everything.
+func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
+	f := netfilter.FamilyOf(want.Frontend.Address)
+	if !j.programmed[f] {
+		is.code, is.message = NotProgrammed, "the node has no rules of kube-proxy's at all"
+		if j.programmed[netfilter.Inet&^f] {
+			is.code = FamilyMissing
+			is.message = fmt.Sprintf("kube-proxy has programmed %s on this node, but not %s", netfilter.Inet&^f, f)
+		}
+		return
+	}
+	hook := netfilter.Prerouting
+	if want.Origin.Kind == expect.FromNode {
+		hook = netfilter.Output
+	}
+	if want.Action == expect.DNAT && w.met("KUBE-SERVICES") == nil {
+		is.code = NotProgrammed
+		is.message = fmt.Sprintf("nat %s does not lead to KUBE-SERVICES: no Service works for packets that enter there", hook)
+		return
+	}
+	if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
+		is.where, is.message = netfilter.Ref{Chain: c}, "nat "+c.Name+" is empty: nothing translates the packet"
+	} else if c := w.met("KUBE-EXT-"); c != nil && want.Action == expect.DNAT {
+		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, "nat "+c.Name+" leads to no endpoint", quote(c)
+	} else if want.Action == expect.DNAT {
+		is.message = "no rule of KUBE-SERVICES or KUBE-NODEPORTS leads from this frontend to the Service's chain"
+	}
+}
+
+// missing says what the chain that should lead to an endpoint holds in its place.
+func (j *judge) missing(_ *expect.Path, w *way, is *issue) {
+	c := w.serviceChain()
+	if c == nil {
+		return
+	}
+	is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
+	leads := 0
+	var empty []string
+	for _, r := range c.Rules {
+		for _, op := range r.Ops {
+			jump, ok := op.(netfilter.Jumper)
+			if !ok || !strings.HasPrefix(jump.JumpsTo(), "KUBE-SEP-") {
+				continue
+			}
+			leads++
+			if sep := c.Table.Chain(jump.JumpsTo()); sep != nil && !translates(sep) && !slices.Contains(empty, sep.Name) {
+				empty = append(empty, sep.Name)
+			}
+		}
+	}
+	is.message = fmt.Sprintf("nat %s: %d rules lead to endpoints, none to this one", c.Name, leads)
+	if len(empty) > 0 {
+		is.message = fmt.Sprintf("nat %s leads to %s, which translates nothing", c.Name, cut(empty, 3))
+	}
+}
+
+func translates(c *netfilter.Chain) bool {
+	return slices.ContainsFunc(c.Rules, func(r *netfilter.Rule) bool { return r.NAT.IsValid() })
+}
+
+// stale says what the API knows of an address that connections should not go to.
+func (j *judge) stale(want *expect.Path, is *issue) {
+	for i := range j.services[want.Frontend.Service].Spec.Ports {
+		port := &j.services[want.Frontend.Service].Spec.Ports[i]
+		family := corev1.IPv4Protocol
+		if want.Frontend.Address.Is6() {
+			family = corev1.IPv6Protocol
+		}
+		if port.Name != want.Frontend.PortName || port.Protocol != want.Frontend.Protocol {
+			continue
+		}
+		for _, e := range j.exp.Endpoints(want.Frontend.Service, port, family) {
+			if e.Address.String() == is.subject {
+				is.message = fmt.Sprintf("%s is in EndpointSlice %s, but %s; yet connections are sent to it", is.subject, strings.Join(e.Slices, ", "), condition(&e))
+				return
+			}
+		}
+	}
+	is.message = is.subject + " is in no EndpointSlice of the Service, yet connections are sent to it"
+}
+
+func condition(e *expect.Endpoint) string {
+	switch {
+	case e.Terminating:
+		return "terminating"
+	case !e.Ready:
+		return "not ready"
+	case !e.Local:
+		return "not to be used from this node"
+	}
+	return "not to be used here"
+}
+
+// sharedFrontend recognises an address and port that several Services claim: kube-proxy programs all of them, and the one that
+// comes first takes the packets.
+func (j *judge) sharedFrontend(want *expect.Path, got *tally) *issue {
+	for _, other := range j.owners[keyOf(want.Frontend)] {
+		if other.Service == want.Frontend.Service && other.PortName == want.Frontend.PortName {
+			continue
+		}
+		theirs := j.exp.Path(other, want.Origin)
+		if len(compare(&theirs, got)) == 0 {
+			return &issue{code: SharedFrontend, subject: other.Service.String(), expected: describe(want), actual: describe(&theirs),
+				message: fmt.Sprintf("Service %s has the same address and port, and takes the packets", other.Service)}
+		}
+	}
+	return nil
+}

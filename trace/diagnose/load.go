@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
+	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// node is everything known of the node under judgement.
+type node struct {
+	name    string
+	cluster *snapshot.Cluster
+	files   *snapshot.Node
+	object  *corev1.Node
+
+	rules *netfilter.Ruleset
+	net   *host.Network
+	sets  netfilter.SetLookup
+	exp   *expect.Node
+	mode  Mode
+
+	services  map[types.NamespacedName]*corev1.Service
+	pods      []pod
+	podCIDRs  []netip.Prefix
+	endpoints map[netip.Addr]bool // addresses of every endpoint of the cluster
+
+	unread       map[netfilter.Family]string // why a family cannot be judged
+	programmed   map[netfilter.Family]bool   // kube-proxy's rules are there
+	backends     map[netfilter.Family]map[netfilter.Backend]bool
+	hasFrontends map[netfilter.Family]bool
+	frontends    map[frontendKey]bool // every frontend of every Service
+	owners       map[frontendKey][]expect.Frontend
+
+	restart string // the command that makes kube-proxy write everything anew
+}
+
+// pod is a pod of this node with an address of its own.
+type pod struct {
+	name   string
+	v4, v6 netip.Addr
+}
+
+func (p pod) address(v4 bool) netip.Addr {
+	if v4 {
+		return p.v4
+	}
+	return p.v6
+}
+
+// load reads a node's files. The error says in one sentence why nothing can be claimed of the node.
+func load(cluster *snapshot.Cluster, files *snapshot.Node) (*node, error) {
+	n := &node{name: files.Name, cluster: cluster, files: files, unread: map[netfilter.Family]string{}}
+	if err := n.findObject(); err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	var rulesErr, hostErr error
+	wg.Go(func() { rulesErr = n.readRules() })
+	wg.Go(func() { hostErr = n.readHost() })
+	wg.Go(n.indexCluster)
+	wg.Wait()
+	for _, err := range []error{rulesErr, hostErr, n.readSets()} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := n.rightMachine(); err != nil {
+		return nil, err
+	}
+	cfg, err := n.config()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.rightMode(cfg); err != nil {
+		return nil, err
+	}
+	n.expectation(cfg)
+	n.survey()
+	return n, nil
+}
+
+func (n *node) findObject() error {
+	if slices.Contains(n.cluster.Missing, "nodes") {
+		return nil
+	}
+	var names []string
+	for _, o := range n.cluster.Nodes {
+		if o.Name == n.name {
+			n.object = o
+			return nil
+		}
+		names = append(names, o.Name)
+	}
+	return fmt.Errorf("node %s: the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name", n.name, cut(names, 8))
+}
+
+// rightMachine compares the addresses of the Node object with those on the interfaces.
+func (n *node) rightMachine() error {
+	if n.object == nil || n.net.Addresses() == nil {
+		return nil
+	}
+	var want []string
+	for _, a := range n.object.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		want = append(want, a.Address)
+		if ip, err := netip.ParseAddr(a.Address); err == nil && slices.Contains(n.net.Addresses(), ip) {
+			return nil
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	return fmt.Errorf("node %s: ip-addr.json has none of the Node's addresses (%s): the files were taken on another machine", n.name, strings.Join(want, ", "))
+}
+
+// dump is a save file of the contract and what it is known to hold.
+type dump struct {
+	file    string
+	backend netfilter.Backend // "" for the default one, which the file's header names
+}
+
+var dumps = map[netfilter.Family][]dump{
+	netfilter.IPv4: {{"iptables-nft-save.txt", netfilter.BackendNFT}, {"iptables-legacy-save.txt", netfilter.BackendLegacy}, {"iptables-save.txt", ""}},
+	netfilter.IPv6: {{"ip6tables-nft-save.txt", netfilter.BackendNFT}, {"ip6tables-legacy-save.txt", netfilter.BackendLegacy}, {"ip6tables-save.txt", ""}},
+}
+
+func (n *node) readRules() error {
+	n.rules = &netfilter.Ruleset{}
+	families := []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
+	tables := make([][]*netfilter.Table, len(families))
+	errs := make([]error, len(families))
+	read := make([]bool, len(families))
+	var wg sync.WaitGroup
+	for i, f := range families {
+		wg.Go(func() { tables[i], read[i], errs[i] = n.readFamily(f) })
+	}
+	wg.Wait()
+	for i, f := range families {
+		if errs[i] != nil {
+			return fmt.Errorf("node %s: %w", n.name, errs[i])
+		}
+		n.rules.Tables = append(n.rules.Tables, tables[i]...)
+		if !read[i] {
+			n.unread[f] = fmt.Sprintf("%s was not collected", dumps[f][2].file)
+		}
+	}
+	native, err := n.readNative()
+	if err != nil {
+		return err
+	}
+	if !read[0] && !read[1] {
+		if native.kubeProxy {
+			return n.nftMode()
+		}
+		return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.name)
+	}
+	n.rules.Tables = append(n.rules.Tables, native.tables...)
+	n.rules.Link()
+	return nil
+}
+
+// readFamily reads the save files of one family. The default one is passed over when its backend has a file of its own. An
+// empty file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
+func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, read bool, err error) {
+	have := map[netfilter.Backend]bool{}
+	for _, d := range dumps[f] {
+		data, ok, err := n.files.File(d.file)
+		if err != nil {
+			return nil, false, err
+		}
+		if !ok {
+			continue
+		}
+		backend := d.backend
+		if backend == "" {
+			if _, b, ok := iptables.Header(data); ok {
+				backend = b
+			} else if len(have) > 0 {
+				continue
+			} else {
+				backend = netfilter.BackendNFT
+			}
+			if have[backend] {
+				continue
+			}
+		}
+		ts, err := iptables.Parse(data, f, backend)
+		if errors.Is(err, iptables.ErrEmpty) {
+			continue
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", d.file, err)
+		}
+		have[backend], read = true, true
+		tables = append(tables, ts...)
+	}
+	return tables, read, nil
+}
+
+type nativeTables struct {
+	tables    []*netfilter.Table
+	kubeProxy bool
+}
+
+func (n *node) readNative() (nativeTables, error) {
+	data, ok, err := n.files.File("nft-ruleset.json")
+	if err != nil || !ok {
+		return nativeTables{}, err
+	}
+	tables, err := nftables.Foreign(data, iptablesOwn)
+	if err != nil {
+		return nativeTables{}, fmt.Errorf("node %s: nft-ruleset.json: %w", n.name, err)
+	}
+	kube, err := nftables.KubeProxy(data)
+	if err != nil {
+		return nativeTables{}, fmt.Errorf("node %s: nft-ruleset.json: %w", n.name, err)
+	}
+	return nativeTables{tables, kube}, nil
+}
+
+// iptablesOwn tells whether iptables-nft manages a table: then its save command has printed it.
+func iptablesOwn(family, table string) bool {
+	return (family == "ip" || family == "ip6") && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, table)
+}
+
+// file reads an optional file; its absence is nil.
+func (n *node) file(name string) ([]byte, error) {
+	data, ok, err := n.files.File(name)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return data, nil
+}
+
+// readHost reads what is known of the node's network.
+func (n *node) readHost() error {
+	var f host.Files
+	for _, x := range []struct {
+		name string
+		data *[]byte
+	}{
+		{"ip-addr.json", &f.Addr}, {"ip-link.json", &f.Link}, {"ip-route.json", &f.Route4}, {"ip6-route.json", &f.Route6},
+		{"ip-rule.json", &f.Rule4}, {"ip6-rule.json", &f.Rule6}, {"sysctl.txt", &f.Sysctl},
+	} {
+		var err error
+		if *x.data, err = n.file(x.name); err != nil {
+			return err
+		}
+	}
+	for _, v4 := range []bool{true, false} {
+		if a := n.internalIP(v4); a.IsValid() {
+			f.NodeAddresses = append(f.NodeAddresses, a)
+		}
+	}
+	var errs []error
+	if n.net, errs = host.Parse(f); len(errs) > 0 {
+		return fmt.Errorf("node %s: %w", n.name, errs[0])
+	}
+	return nil
+}
+
+func (n *node) readSets() error {
+	data, err := n.file("ipset-save.txt")
+	if err != nil || data == nil {
+		return err
+	}
+	sets, err := ipset.Parse(data)
+	if err != nil {
+		return fmt.Errorf("node %s: ipset-save.txt: %w", n.name, err)
+	}
+	n.sets = sets
+	return nil
+}
+
+func (n *node) nftMode() error {
+	return fmt.Errorf("node %s runs kube-proxy in nftables mode: this version walks the rules of iptables mode only", n.name)
+}
+
+// rightMode refuses a node whose Services are not programmed by iptables: what iptables holds there proves nothing.
+func (n *node) rightMode(cfg expect.Config) error {
+	data, err := n.file("proxyMode.txt")
+	if err != nil {
+		return err
+	}
+	actual := strings.TrimSpace(string(data))
+	n.mode = Mode{Configured: cfg.Mode, ConfigSource: cfg.Source, KubeProxyVersion: cfg.Version}
+	switch {
+	case actual == "nftables", actual == "" && cfg.Mode == "nftables":
+		return n.nftMode()
+	case actual == "ipvs", actual == "" && cfg.Mode == "ipvs":
+		return fmt.Errorf("node %s runs kube-proxy in ipvs mode: this version walks the rules of iptables mode only", n.name)
+	}
+	for _, t := range n.rules.Tables {
+		if t.Name != "nat" || t.Chain("KUBE-SERVICES") == nil {
+			continue
+		}
+		n.mode.Actual = "iptables"
+		switch {
+		case n.mode.Backend == "" || n.mode.Backend == string(t.Backend):
+			n.mode.Backend = string(t.Backend)
+		default:
+			n.mode.Backend = "both"
+		}
+	}
+	n.mode.LastSync = n.lastSync()
+	return nil
+}
+
+// config reads kube-proxy's configuration, from the best source there is.
+func (n *node) config() (expect.Config, error) {
+	cfg, err := n.readConfig()
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Version = n.metricLabel("kubernetes_build_info", "git_version")
+	return cfg, nil
+}
+
+func (n *node) readConfig() (expect.Config, error) {
+	for _, source := range []struct {
+		file  string
+		parse func([]byte) (expect.Config, error)
+	}{{"configz.json", expect.ParseConfigz}, {"kube-proxy-config.yaml", expect.ParseConfig}} {
+		data, err := n.file(source.file)
+		if err != nil {
+			return expect.Config{}, err
+		}
+		if len(bytes.TrimSpace(data)) == 0 {
+			continue
+		}
+		cfg, err := source.parse(data)
+		if err != nil {
+			return cfg, fmt.Errorf("node %s: %s: %w", n.name, source.file, err)
+		}
+		cfg.Source = source.file
+		return cfg, nil
+	}
+	for _, cm := range n.cluster.ConfigMaps {
+		if cm.Namespace != "kube-system" || cm.Name != "kube-proxy" {
+			continue
+		}
+		cfg, err := expect.ParseConfigMap(cm)
+		if err != nil {
+			return cfg, fmt.Errorf("ConfigMap kube-system/kube-proxy: %w", err)
+		}
+		cfg.Source = "ConfigMap kube-system/kube-proxy"
+		return cfg, nil
+	}
+	return expect.Defaults(), nil
+}
+
+func (n *node) expectation(cfg expect.Config) {
+	name := n.name
+	if cfg.HostnameOverride != "" {
+		name = cfg.HostnameOverride
+	}
+	n.exp = expect.New(expect.Inputs{Services: n.cluster.Services, Slices: n.cluster.EndpointSlices, Node: n.object, NodeName: name,
+		Config: cfg, Addresses: n.net.Addresses(), PodNames: n.podNames()})
+	if len(n.podCIDRs) == 0 {
+		n.podCIDRs = cfg.ClusterCIDRs
+	}
+}
+
+// indexCluster looks up what origins and findings need of the cluster's objects.
+func (n *node) indexCluster() {
+	n.services = make(map[types.NamespacedName]*corev1.Service, len(n.cluster.Services))
+	for _, s := range n.cluster.Services {
+		n.services[expect.NameOf(s)] = s
+	}
+	n.endpoints = map[netip.Addr]bool{}
+	for _, s := range n.cluster.EndpointSlices {
+		for i := range s.Endpoints {
+			for _, a := range s.Endpoints[i].Addresses {
+				if ip, err := netip.ParseAddr(a); err == nil {
+					n.endpoints[ip] = true
+				}
+			}
+		}
+	}
+	if n.object != nil {
+		for _, c := range n.object.Spec.PodCIDRs {
+			if p, err := netip.ParsePrefix(c); err == nil {
+				n.podCIDRs = append(n.podCIDRs, p)
+			}
+		}
+	}
+	proxyPod := ""
+	for _, p := range n.cluster.Pods {
+		if p.Spec.NodeName != n.name {
+			continue
+		}
+		if p.Labels["k8s-app"] == "kube-proxy" {
+			proxyPod = p.Namespace + " delete pod " + p.Name
+		}
+		if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		x := pod{name: p.Namespace + "/" + p.Name}
+		for _, ip := range p.Status.PodIPs {
+			if a, err := netip.ParseAddr(ip.IP); err == nil && a.Is4() {
+				x.v4 = a
+			} else if err == nil {
+				x.v6 = a
+			}
+		}
+		n.pods = append(n.pods, x)
+	}
+	slices.SortFunc(n.pods, func(a, b pod) int { return strings.Compare(a.name, b.name) })
+	n.restart = "restart kube-proxy on " + n.name + " (kubectl -n kube-system delete pod of it there): that writes every rule anew"
+	if proxyPod != "" {
+		n.restart = "kubectl -n " + proxyPod + "   # writes every rule on " + n.name + " anew"
+	}
+}
+
+func (n *node) podNames() map[netip.Addr]string {
+	if len(n.cluster.Pods) == 0 {
+		return nil
+	}
+	names := make(map[netip.Addr]string, len(n.cluster.Pods))
+	for _, p := range n.cluster.Pods {
+		if p.Spec.HostNetwork {
+			continue // several pods share the node's address
+		}
+		for _, ip := range p.Status.PodIPs {
+			if a, err := netip.ParseAddr(ip.IP); err == nil {
+				names[a] = p.Namespace + "/" + p.Name
+			}
+		}
+	}
+	return names
+}
+
+func (n *node) podAddress(name string, v4 bool) netip.Addr {
+	for _, p := range n.pods {
+		if p.name == name {
+			return p.address(v4)
+		}
+	}
+	return netip.Addr{}
+}
+
+// internalIP returns the Node object's address of a family.
+func (n *node) internalIP(v4 bool) netip.Addr {
+	if n.object == nil {
+		return netip.Addr{}
+	}
+	for _, a := range n.object.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() == v4 {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// metricLines calls f with every sample of a metric in metrics.txt (Prometheus' text format).
+func (n *node) metricLines(name string, f func(labels, value string)) {
+	data, err := n.file("metrics.txt")
+	if err != nil {
+		return // metrics only adorn the header; a damaged file must not hide the rules
+	}
+	for line := range bytes.Lines(data) {
+		rest, ok := bytes.CutPrefix(line, []byte(name))
+		if !ok || len(rest) == 0 || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		labels, value, _ := strings.Cut(strings.TrimSpace(string(rest)), "} ")
+		if rest[0] == ' ' {
+			labels, value = "", labels
+		}
+		f(labels, value)
+	}
+}
+
+func (n *node) metricLabel(name, label string) (value string) {
+	n.metricLines(name, func(labels, _ string) {
+		if _, after, ok := strings.Cut(labels, label+`="`); ok {
+			value, _, _ = strings.Cut(after, `"`)
+		}
+	})
+	return value
+}
+
+// lastSync returns when kube-proxy last wrote its rules, the older one of its families.
+func (n *node) lastSync() string {
+	var oldest float64
+	n.metricLines("kubeproxy_sync_proxy_rules_last_timestamp_seconds", func(_, value string) {
+		if v, err := strconv.ParseFloat(value, 64); err == nil && v > 0 && (oldest == 0 || v < oldest) {
+			oldest = v
+		}
+	})
+	if oldest == 0 {
+		return ""
+	}
+	return time.Unix(int64(oldest), 0).UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// from is an origin to judge. A quiet one is reported only when something is wrong with it: it samples the edge of a source
+// range that another origin stands for.
+type from struct {
+	expect.Origin
+	quiet bool
+}
+
+// originsOf returns who sends to a frontend: those asked for, or the default ones.
+func (n *node) originsOf(svc *corev1.Service, f expect.Frontend, asked *From) []from {
+	if asked != nil {
+		return []from{{Origin: n.askedOrigin(svc, f, asked)}}
+	}
+	if f.Address.IsLoopback() {
+		return []from{{Origin: n.fromNode(f)}} // nobody else can send there
+	}
+	switch f.Kind {
+	case expect.ClusterIP:
+		return []from{{Origin: n.fromPod(f)}, {Origin: n.fromNode(f)}}
+	case expect.LoadBalancerIP:
+		return append(n.fromOutside(svc, f), from{Origin: n.fromNode(f)})
+	case expect.NodePort, expect.ExternalIP:
+	}
+	return []from{{Origin: n.external(f, n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
+}
+
+func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) expect.Origin {
+	o := expect.Origin{Kind: asked.Kind, Address: asked.Address, Pod: asked.Pod}
+	if asked.Address.IsValid() && netfilter.FamilyOf(asked.Address) != netfilter.FamilyOf(f.Address) {
+		o.Address = netip.Addr{}
+	}
+	switch asked.Kind {
+	case expect.FromNode:
+		return n.fromNode(f)
+	case expect.FromPod:
+		if asked.Pod == "" && !asked.Address.IsValid() {
+			return n.fromPod(f)
+		}
+		if asked.Pod != "" {
+			o.Address = n.podAddress(asked.Pod, f.Address.Is4())
+		}
+		o.Iface = n.ifaceOf(o.Address)
+	case expect.FromExternal:
+		if !asked.Address.IsValid() {
+			for _, out := range n.fromOutside(svc, f) {
+				return out.Origin
+			}
+		}
+		o.Iface = n.uplink(f.Address.Is4())
+	}
+	return o
+}
+
+// fromNode is a process in the node's own network namespace. Its source address is the one that the route gives.
+func (n *node) fromNode(f expect.Frontend) expect.Origin {
+	src := netfilter.SourceFor(n.net, f.Address)
+	if !src.IsValid() {
+		src = n.internalIP(f.Address.Is4())
+	}
+	return expect.Origin{Kind: expect.FromNode, Address: src}
+}
+
+// fromPod is a pod of this node that is not itself an endpoint behind the frontend.
+func (n *node) fromPod(f expect.Frontend) expect.Origin {
+	v4 := f.Address.Is4()
+	for _, p := range n.pods {
+		if a := p.address(v4); a.IsValid() && !n.endpoints[a] {
+			return expect.Origin{Kind: expect.FromPod, Address: a, Pod: p.name, Iface: n.ifaceOf(a)}
+		}
+	}
+	for _, cidr := range n.podCIDRs {
+		if cidr.Addr().Is4() != v4 {
+			continue
+		}
+		// From the top: what a CNI gives out first is at the bottom, the broadcast address is never a pod's.
+		a := lastOf(cidr)
+		for range 1024 {
+			a = a.Prev()
+			if !cidr.Contains(a) {
+				break
+			}
+			if local, known := n.net.Local(a); !n.endpoints[a] && (!known || !local) {
+				return expect.Origin{Kind: expect.FromPod, Address: a, Iface: n.ifaceOf(a)}
+			}
+		}
+	}
+	return expect.Origin{Kind: expect.FromPod}
+}
+
+func (n *node) external(_ expect.Frontend, a netip.Addr) expect.Origin {
+	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.uplink(a.Is4())}
+}
+
+// fromOutside returns the outside origins of a load-balancer IP: one stranger; with source ranges one inside and one outside
+// of them, and quietly every edge of every range.
+func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
+	ranges := sourceRanges(svc, f.Address.Is4())
+	if f.Kind != expect.LoadBalancerIP || len(ranges) == 0 {
+		return []from{{Origin: n.external(f, n.stranger(f, nil))}}
+	}
+	var out []from
+	for i, r := range ranges {
+		out = append(out, from{n.external(f, r.Addr()), i > 0}, from{n.external(f, lastOf(r)), true})
+		for _, edge := range []netip.Addr{r.Addr().Prev(), lastOf(r).Next()} {
+			if local, known := n.net.Local(edge); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known && !local {
+				out = append(out, from{n.external(f, edge), true})
+			}
+		}
+	}
+	return append(out, from{Origin: n.external(f, n.stranger(f, ranges))})
+}
+
+// strangers are addresses for documentation and benchmarks, which nobody has (RFC 5737, RFC 2544, RFC 3849, RFC 5180).
+var strangers = map[bool][]netip.Addr{
+	true: {netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("203.0.113.177"),
+		netip.MustParseAddr("198.51.100.177"), netip.MustParseAddr("198.19.255.77")},
+	false: {netip.MustParseAddr("2001:db8::77"), netip.MustParseAddr("2001:2::77"), netip.MustParseAddr("2001:db8:ffff::77")},
+}
+
+// stranger returns an address of nobody in the cluster that is in none of the ranges.
+func (n *node) stranger(f expect.Frontend, ranges []netip.Prefix) netip.Addr {
+	for _, a := range strangers[f.Address.Is4()] {
+		if !within(a, ranges) && a != f.Address && !n.endpoints[a] {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// sourceRanges returns the loadBalancerSourceRanges of a family; none where one of them allows everybody
+// (kube-proxy, pkg/proxy/serviceport.go).
+func sourceRanges(svc *corev1.Service, v4 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range svc.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil || p.Addr().Is4() != v4 {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		out = append(out, p.Masked())
+	}
+	return out
+}
+
+func within(a netip.Addr, ranges []netip.Prefix) bool {
+	for _, r := range ranges {
+		if r.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := range b {
+		free := 8*(i+1) - p.Bits()
+		if free > 0 {
+			b[i] |= byte(1<<min(free, 8) - 1)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// ifaceOf returns the interface that packets of a pod come in by.
+func (n *node) ifaceOf(a netip.Addr) string {
+	if !a.IsValid() {
+		return netfilter.UnknownIface
+	}
+	if dev, known := n.net.IfaceOf(a); known && dev != "" {
+		return dev
+	}
+	return netfilter.UnknownIface
+}
+
+func (n *node) uplink(v4 bool) string {
+	if dev := n.net.Uplink(v4); dev != "" {
+		return dev
+	}
+	return netfilter.UnknownIface
+}

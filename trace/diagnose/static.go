@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// nodeWide finds what is wrong with the node's rules as a whole, whatever Service they are for.
+func (n *node) nodeWide() []Finding {
+	var out []Finding
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		if n.unread[f] != "" {
+			continue
+		}
+		if !n.programmed[f] && n.hasFrontends[f] {
+			is := issue{expected: "KUBE-SERVICES in table nat", actual: "none", message: fmt.Sprintf("the node has no %s rules of kube-proxy's", f)}
+			code := NotProgrammed
+			if n.programmed[netfilter.Inet&^f] {
+				code = FamilyMissing
+			}
+			out = append(out, n.finding(code, f.String(), is))
+		}
+		if live := n.backends[f]; len(live) > 1 {
+			out = append(out, n.finding(SplitBackend, f.String(), issue{expected: "one backend", actual: "nft and legacy",
+				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was loaded last is asked first"}))
+		}
+	}
+	return append(out, n.duplicates()...)
+}
+
+// duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
+func (n *node) duplicates() []Finding {
+	var evidence, chains []string
+	count := 0
+	for _, t := range n.rules.Tables {
+		for _, c := range t.Chains {
+			if c.Base == nil && !strings.HasPrefix(c.Name, "KUBE-") {
+				continue
+			}
+			more := repeated(c)
+			if len(more) == 0 {
+				continue
+			}
+			count += len(more)
+			chains = append(chains, t.Name+" "+c.Name)
+			for _, r := range more {
+				evidence = append(evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return []Finding{n.finding(DuplicateRules, cut(chains, 3), issue{actual: fmt.Sprintf("%d rules too many", count),
+		message: "the same rule stands in a chain more than once: kube-proxy appends where it should find its own", evidence: evidence[:min(len(evidence), maxEvidence)]})}
+}
+
+// repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to kube-proxy's.
+func repeated(c *netfilter.Chain) []*netfilter.Rule {
+	if len(c.Rules) < 2 {
+		return nil
+	}
+	var out []*netfilter.Rule
+	seen := make(map[string]bool, len(c.Rules))
+	for _, r := range c.Rules {
+		if c.Base != nil && !strings.Contains(r.Text, "-j KUBE-") {
+			continue
+		}
+		if seen[r.Text] {
+			out = append(out, r)
+		}
+		seen[r.Text] = true
+	}
+	return out
+}
+
+// survey notes what the rules hold, and what the API has that rules are due for.
+func (n *node) survey() {
+	n.programmed = map[netfilter.Family]bool{}
+	n.backends = map[netfilter.Family]map[netfilter.Backend]bool{}
+	n.hasFrontends = map[netfilter.Family]bool{}
+	for _, t := range n.rules.Tables {
+		if t.Name != "nat" {
+			continue
+		}
+		if c := t.Chain("KUBE-SERVICES"); c != nil && len(c.Rules) > 0 {
+			n.programmed[t.Family] = true
+			if n.backends[t.Family] == nil {
+				n.backends[t.Family] = map[netfilter.Backend]bool{}
+			}
+			n.backends[t.Family][t.Backend] = true
+		}
+	}
+	n.frontends = map[frontendKey]bool{}
+	n.owners = map[frontendKey][]expect.Frontend{}
+	for _, svc := range n.cluster.Services {
+		for _, f := range n.exp.Frontends(svc) {
+			k := keyOf(f)
+			n.hasFrontends[netfilter.FamilyOf(f.Address)] = true
+			if f.Kind == expect.ExternalIP || f.Kind == expect.LoadBalancerIP {
+				n.owners[k] = append(n.owners[k], f)
+			}
+			n.frontends[k] = true
+		}
+		if p := svc.Spec.HealthCheckNodePort; p != 0 {
+			n.frontends[frontendKey{proto: netfilter.TCP, port: uint16(p)}] = true //nolint:gosec // a port
+		}
+		for i := range svc.Spec.Ports {
+			if p := &svc.Spec.Ports[i]; p.NodePort != 0 {
+				n.frontends[frontendKey{proto: protocolNumber(p.Protocol), port: uint16(p.NodePort)}] = true //nolint:gosec // a port
+			}
+		}
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// sameShare is how far shares may differ and still count as equal: kube-proxy writes probabilities with ten digits, and
+// iptables rounds them to 31 bits.
+const sameShare = 1e-4
+
+// certainty is how close to 1 a sum of probabilities has to come to mean "always".
+const certainty = 1e-9
+
+// The actions of an Outcome that are not an expect.Action.
+const (
+	acceptAction  = "Accept"  // let through untranslated
+	unknownAction = "Unknown" // the walk cannot follow it
+	noneAction    = "None"    // no route
+)
+
+// outcome is what happens to a share of the connections.
+type outcome struct {
+	action  string
+	to      netip.AddrPort // where it was translated to; the zero AddrPort when it was not
+	share   float64
+	certain bool
+	masq    bool
+	masqBy  string        // the rule that translated the source, where it is not kube-proxy's
+	by      netfilter.Ref // the rule that translated the destination
+	where   netfilter.Ref // the rule that ended the way
+	why     string
+	recent  string // the affinity lists that the client is in afterwards
+}
+
+// tally groups the ends of a walk.
+type tally struct {
+	outcomes  []outcome
+	uncertain bool
+}
+
+func tallyOf(f expect.Frontend, res *netfilter.Result) tally {
+	var t tally
+	for i := range res.Outcomes {
+		o := newOutcome(f, &res.Outcomes[i])
+		t.uncertain = t.uncertain || !o.certain
+		t.add(o)
+	}
+	slices.SortStableFunc(t.outcomes, func(a, b outcome) int {
+		if c := strings.Compare(a.action, b.action); c != 0 {
+			return c
+		}
+		return a.to.Compare(b.to)
+	})
+	return t
+}
+
+func (t *tally) add(o outcome) {
+	for i := range t.outcomes {
+		x := &t.outcomes[i]
+		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
+			x.where == o.where && x.by == o.by && x.recent == o.recent {
+			x.share += o.share
+			return
+		}
+	}
+	t.outcomes = append(t.outcomes, o)
+}
+
+func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
+	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy}
+	if r.Packet.DNAT {
+		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
+	}
+	if r.Packet.SNAT {
+		o.masq = true
+		if !kubeRule(r.Packet.Masked) {
+			o.masqBy = r.Packet.Masked
+		}
+	}
+	switch r.End {
+	case netfilter.Sent, netfilter.Delivered:
+		o.action = acceptAction
+		if o.to.IsValid() && o.to != netip.AddrPortFrom(f.Address, f.Port) {
+			o.action = string(expect.DNAT)
+		}
+	case netfilter.Dropped:
+		o.action = string(expect.Drop)
+	case netfilter.Rejected:
+		o.action = string(expect.Reject)
+	case netfilter.NoRoute:
+		o.action = noneAction
+	case netfilter.Taken, netfilter.Lost:
+		o.action, o.certain = unknownAction, false
+	}
+	return o
+}
+
+// kubeRule tells whether the name of a rule ("nat KUBE-POSTROUTING rule 3") is in one of kube-proxy's chains.
+func kubeRule(where string) bool {
+	_, chain, _ := strings.Cut(where, " ")
+	return strings.HasPrefix(chain, "KUBE-")
+}
+
+func byKube(r netfilter.Ref) bool { return r.Chain != nil && strings.HasPrefix(r.Chain.Name, "KUBE-") }
+
+// share returns how much certainly goes to an endpoint, and whether any more may.
+func (t *tally) share(to netip.AddrPort) (certain float64, possible bool) {
+	for i := range t.outcomes {
+		if o := &t.outcomes[i]; o.action == string(expect.DNAT) && o.to == to {
+			if o.certain {
+				certain += o.share
+			} else {
+				possible = true
+			}
+		}
+	}
+	return certain, possible || certain > 0
+}
+
+// of returns the outcomes of an action, the certain ones only.
+func (t *tally) of(action string) []*outcome {
+	var out []*outcome
+	for i := range t.outcomes {
+		if o := &t.outcomes[i]; o.action == action && o.certain && o.share > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// all tells whether an action is certain to happen.
+func (t *tally) all(action string) bool {
+	sum := 0.0
+	for _, o := range t.of(action) {
+		sum += o.share
+	}
+	return sum > 1-certainty
+}
+
+func differ(a, b float64) bool { return math.Abs(a-b) > sameShare }

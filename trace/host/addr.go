@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// address is one address of an interface.
+type address struct {
+	ip         netip.Addr
+	prefix     netip.Prefix // of its subnet; the peer's where there is one
+	dev        string
+	scope      uint8
+	secondary  bool
+	temporary  bool
+	deprecated bool
+}
+
+// ipLink is an interface as ip -j addr and ip -j link print it.
+type ipLink struct {
+	Name   string   `json:"ifname"`
+	Master string   `json:"master"`
+	Flags  []string `json:"flags"`
+	Addrs  []ipAddr `json:"addr_info"`
+}
+
+type ipAddr struct {
+	Family     string `json:"family"`
+	Local      string `json:"local"`
+	Peer       string `json:"address"`
+	PrefixLen  *int   `json:"prefixlen"`
+	Broadcast  string `json:"broadcast"`
+	Scope      string `json:"scope"`
+	Secondary  bool   `json:"secondary"`
+	Temporary  bool   `json:"temporary"`
+	Deprecated bool   `json:"deprecated"`
+	Tentative  bool   `json:"tentative"`
+	Optimistic bool   `json:"optimistic"`
+	DADFailed  bool   `json:"dadfailed"`
+}
+
+// readAddrs reads ip-addr.json.
+func (n *Network) readAddrs(data []byte) error {
+	links, err := decode[ipLink](data)
+	if err != nil {
+		return err
+	}
+	type source struct {
+		link *ipLink
+		addr *ipAddr
+	}
+	var from []source
+	all := []address{}
+	for i := range links {
+		l := &links[i]
+		for j := range l.Addrs {
+			a := &l.Addrs[j]
+			if a.Family != "inet" && a.Family != "inet6" || a.Local == "" {
+				continue // ip also lists link-layer families, and prints {} for what a filter left out
+			}
+			b, err := a.read(l.Name)
+			if err != nil {
+				return err
+			}
+			all = append(all, b)
+			from = append(from, source{l, a})
+		}
+	}
+	n.setLinks(links)
+	n.addrs = all
+	n.devs = map[string][]int{}
+	for i := range n.fam {
+		n.fam[i].addrsKnown = true
+		n.fam[i].makeLocal()
+	}
+	for i, b := range all {
+		n.devs[b.dev] = append(n.devs[b.dev], i)
+	}
+	for i, b := range all {
+		n.subnet(from[i].link, from[i].addr, b)
+		if !from[i].addr.waits() {
+			n.family(b.ip).local[b.ip] = n.primaryOf(b)
+		}
+	}
+	return nil
+}
+
+// waits tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection is through with
+// it (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 knows no such wait.
+func (a *ipAddr) waits() bool {
+	return a.Family == "inet6" && (a.Tentative && !a.Optimistic || a.DADFailed)
+}
+
+func (a *ipAddr) read(dev string) (address, error) {
+	ip, err := netip.ParseAddr(a.Local)
+	if err != nil || ip.Zone() != "" || ip.Is4() != (a.Family == "inet") {
+		return address{}, fmt.Errorf("interface %q has %q for an %s address", dev, a.Local, a.Family)
+	}
+	if dev == "" {
+		return address{}, fmt.Errorf("address %s stands under no interface name", ip)
+	}
+	bits, base := ip.BitLen(), ip
+	if a.PrefixLen != nil {
+		bits = *a.PrefixLen
+	}
+	if a.Peer != "" {
+		if base, err = netip.ParseAddr(a.Peer); err != nil || base.Is4() != ip.Is4() {
+			return address{}, fmt.Errorf("interface %q has %q for a peer address", dev, a.Peer)
+		}
+	}
+	prefix, err := base.Prefix(bits)
+	if err != nil {
+		return address{}, fmt.Errorf("interface %q has an address with prefix length %d", dev, bits)
+	}
+	return address{ip: ip, prefix: prefix, dev: dev, scope: scopeOf(a.Scope), secondary: a.Secondary && ip.Is4(),
+		temporary: a.Temporary, deprecated: a.Deprecated}, nil
+}
+
+// primaryOf returns the address that a secondary IPv4 address stands behind, and any other address itself.
+func (n *Network) primaryOf(a address) netip.Addr {
+	if a.secondary {
+		for _, i := range n.devs[a.dev] {
+			if p := n.addrs[i]; !p.secondary && p.prefix == a.prefix {
+				return p.ip
+			}
+		}
+	}
+	return a.ip
+}
+
+// subnet adds the routes to the local table that the kernel makes of an IPv4 address besides the one to itself
+// (fib_add_ifaddr in net/ipv4/fib_frontend.c): none while the interface is down.
+func (n *Network) subnet(l *ipLink, a *ipAddr, b address) {
+	if !b.ip.Is4() || !slices.Contains(l.Flags, "UP") {
+		return
+	}
+	f := &n.fam[0]
+	if cast, err := netip.ParseAddr(a.Broadcast); err == nil && cast.Is4() && cast != everybody4 {
+		f.broadcast[cast] = l.Name
+	}
+	if b.secondary || zeroNet4.Contains(b.prefix.Addr()) || b.prefix.Bits() == 32 {
+		return
+	}
+	if slices.Contains(l.Flags, "LOOPBACK") {
+		f.localNets = append(f.localNets, localNet{b.prefix, b.ip})
+	}
+	if b.prefix.Bits() < 31 {
+		f.broadcast[lastOf(b.prefix)] = l.Name
+	}
+}
+
+// lastOf returns the last address of an IPv4 prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(b)
+}
+
+func (f *family) makeLocal() {
+	if f.local == nil {
+		f.local = map[netip.Addr]netip.Addr{}
+		f.broadcast = map[netip.Addr]string{}
+	}
+}
+
+// readLinks reads ip-link.json, which tells no more than ip-addr.json does and may stand in for it.
+func (n *Network) readLinks(data []byte) error {
+	links, err := decode[ipLink](data)
+	if err != nil {
+		return err
+	}
+	n.setLinks(links)
+	return nil
+}
+
+func (n *Network) setLinks(links []ipLink) {
+	if n.master == nil {
+		n.master = map[string]string{}
+	}
+	for _, l := range links {
+		if l.Name == "" {
+			continue
+		}
+		if l.Master != "" || n.master[l.Name] == "" {
+			n.master[l.Name] = l.Master
+		}
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+)
+
+// Files are the contents of a node's files that tell about its network. A nil file was not collected; one that is there
+// but empty is a failed collection, and an error.
+type Files struct {
+	Addr   []byte // ip-addr.json: ip -j addr
+	Link   []byte // ip-link.json: ip -j -d link
+	Route4 []byte // ip-route.json: ip -j route, or with "show table all", which prints both families
+	Route6 []byte // ip6-route.json: ip -j -6 route, or with "show table all"
+	Rule4  []byte // ip-rule.json: ip -j rule; nil: the kernel's default rules
+	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
+	Sysctl []byte // sysctl.txt
+
+	// NodeAddresses are the InternalIPs of the Node object's status. They are the node's own even where ip-addr.json was
+	// not collected. An ExternalIP does not belong here: clouds translate it before the node sees it.
+	NodeAddresses []netip.Addr
+}
+
+// Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and there is
+// an error for it that names it and says what was expected. The Network is never nil.
+func Parse(files Files) (*Network, []error) {
+	n := &Network{nodes: map[netip.Addr]bool{}}
+	for _, a := range files.NodeAddresses {
+		if a.IsValid() {
+			n.nodes[a.Unmap().WithZone("")] = true
+		}
+	}
+	var errs []error
+	read := func(name, made string, data []byte, parse func([]byte) error) {
+		if data == nil {
+			return
+		}
+		if err := parse(data); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w: expected the output of: %s", name, err, made))
+		}
+	}
+	read("ip-addr.json", "ip -j addr", files.Addr, n.readAddrs)
+	read("ip-link.json", "ip -j -d link", files.Link, n.readLinks)
+	read("ip6-route.json", "ip -j -6 route", files.Route6, func(data []byte) error { return n.readRoutes(data, 1) })
+	read("ip-route.json", "ip -j route", files.Route4, func(data []byte) error { return n.readRoutes(data, 0) })
+	read("ip-rule.json", "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
+	read("ip6-rule.json", "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
+	read("sysctl.txt", "sysctl -a", files.Sysctl, n.readSysctl)
+	n.settleSources()
+	return n, errs
+}
+
+// decode reads one JSON array of objects, and nothing behind it.
+func decode[T any](data []byte) ([]T, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	var out []T
+	d := json.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(&out); err != nil {
+		return nil, badJSON(err, len(data))
+	}
+	if out == nil {
+		return nil, errors.New("it holds null, no list")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("there is something behind the list (byte %d)", d.InputOffset())
+	}
+	return out, nil
+}
+
+// badJSON says in one line what is wrong with a JSON text.
+func badJSON(err error, size int) error {
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the JSON is cut off at byte %d", size)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is no JSON: %w (byte %d)", err, syntax.Offset)
+	case errors.As(err, &typ):
+		where := "at its top"
+		if typ.Field != "" {
+			where = "for " + typ.Field
+		}
+		return fmt.Errorf("it has a %s %s, where %s was expected (byte %d)", typ.Value, where, typ.Type.Kind(), typ.Offset)
+	}
+	return err
+}
+
+// parseAddr reads an address as the ip tool prints it.
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		return netip.Addr{}, fmt.Errorf("it has %q for an address", s)
+	}
+	return a, nil
+}
+
+// parsePrefix reads "10.0.0.0/8", or an address, which is a prefix of full length. "default" and "all" have no family, and
+// are the caller's to know.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if !strings.Contains(s, "/") {
+		a, err := parseAddr(s)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("it has %q for a prefix", s)
+	}
+	return p.Masked(), nil
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rule is one routing policy rule. Of its conditions only the destination can be judged here.
+type rule struct {
+	priority int
+	to       netip.Prefix // invalid: any destination
+	maybe    bool         // there are other conditions
+	table    string       // "" for a rule that does something else than to look into a table
+	nop      bool
+	text     string
+}
+
+// readRules reads ip-rule.json, or the same for IPv6.
+func (n *Network) readRules(data []byte, fam int) error {
+	raw, err := decode[map[string]json.RawMessage](data)
+	if err != nil {
+		return err
+	}
+	rules := []rule{}
+	for i, m := range raw {
+		if len(m) == 0 {
+			continue
+		}
+		r, err := parseRule(m, fam)
+		if err != nil {
+			return fmt.Errorf("rule %d: %w", i+1, err)
+		}
+		rules = append(rules, r)
+	}
+	if len(rules) == 0 {
+		return fmt.Errorf("it has no rule")
+	}
+	slices.SortStableFunc(rules, func(a, b rule) int { return a.priority - b.priority })
+	n.fam[fam].rules = rules
+	if isDefault(rules) {
+		n.fam[fam].rules = nil
+	}
+	return nil
+}
+
+// isDefault tells whether the rules do what the kernel's own do. The table default may be missing: IPv6 has none.
+func isDefault(rules []rule) bool {
+	want := []string{tableLocal, tableMain, tableDefault}
+	for i, r := range rules {
+		if i >= len(want) || r.table != want[i] || r.maybe || r.to.IsValid() {
+			return false
+		}
+	}
+	return len(rules) >= 2
+}
+
+// plain are the keys of a rule that are no condition, or that parseRule reads.
+var plain = []string{"priority", "src", "srclen", "dst", "dstlen", "table", "protocol", "nop"}
+
+// elsewhere are the keys of a rule that does not simply look into a table.
+var elsewhere = []string{"goto", "action", "nat", "l3mdev", "suppress_prefixlen", "suppress_ifgroup", "unresolved"}
+
+func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
+	var r rule
+	var src, dst, table string
+	var dstlen *int
+	for key, into := range map[string]any{"priority": &r.priority, "src": &src, "dst": &dst, "dstlen": &dstlen, "table": &table} {
+		if v, ok := m[key]; ok {
+			if err := json.Unmarshal(v, into); err != nil {
+				return rule{}, fmt.Errorf("its %q is %s", key, v)
+			}
+		}
+	}
+	if _, ok := m["priority"]; !ok {
+		return rule{}, fmt.Errorf("it has no priority")
+	}
+	r.maybe = src != "" && src != "all"
+	if dst != "" && dst != "all" {
+		p, err := parsePrefix(dst)
+		if err == nil && dstlen != nil {
+			p, err = p.Addr().Prefix(*dstlen)
+		}
+		if err != nil || famOf(p.Addr()) != fam {
+			return rule{}, fmt.Errorf("its destination is %q", dst)
+		}
+		r.to = p
+	}
+	if table != "" {
+		r.table = tableName(table)
+	}
+	_, r.nop = m["nop"]
+	for key := range m {
+		if slices.Contains(elsewhere, key) {
+			r.table = ""
+		} else if !slices.Contains(plain, key) {
+			r.maybe = true
+			if key == "not" {
+				r.to = netip.Prefix{} // the destination is inverted with all else
+			}
+		}
+	}
+	if r.table == "" && !r.nop && !slices.ContainsFunc(elsewhere, func(k string) bool { return m[k] != nil }) {
+		return rule{}, fmt.Errorf("it names no table")
+	}
+	r.text = ruleText(m)
+	return r, nil
+}
+
+// ruleText writes a rule much as ip rule does.
+func ruleText(m map[string]json.RawMessage) string {
+	str := func(key string) string { return strings.Trim(string(m[key]), `"`) }
+	b := strings.Builder{}
+	b.WriteString(str("priority") + ":")
+	if m["not"] != nil {
+		b.WriteString(" not")
+	}
+	for _, k := range [][3]string{{"from", "src", "srclen"}, {"to", "dst", "dstlen"}, {"fwmark", "fwmark", "fwmask"}} {
+		if m[k[1]] != nil {
+			b.WriteString(" " + k[0] + " " + str(k[1]))
+			if m[k[2]] != nil {
+				b.WriteString("/" + str(k[2]))
+			}
+		}
+	}
+	rest := make([]string, 0, len(m))
+	for key := range m {
+		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table", "protocol"}, key) {
+			rest = append(rest, key)
+		}
+	}
+	slices.Sort(rest)
+	for _, key := range rest {
+		b.WriteString(" " + key)
+		if v := str(key); v != "null" {
+			b.WriteString(" " + v)
+		}
+	}
+	if m["table"] != nil {
+		b.WriteString(" lookup " + str("table"))
+	}
+	return b.String()
+}
+
+// tableName gives a table the name that ip gives it.
+func tableName(s string) string {
+	switch s {
+	case "", "254":
+		return tableMain
+	case "255":
+		return tableLocal
+	case "253":
+		return tableDefault
+	}
+	return s
+}
+
+// scopeLink and its like are rtnetlink's RT_SCOPE_*: the smaller, the wider.
+const (
+	scopeGlobal uint8 = 0
+	scopeSite   uint8 = 200
+	scopeLink   uint8 = 253
+	scopeHost   uint8 = 254
+)
+
+func scopeOf(s string) uint8 {
+	switch s {
+	case "", "global":
+		return scopeGlobal
+	case "site":
+		return scopeSite
+	case "link":
+		return scopeLink
+	case "host":
+		return scopeHost
+	}
+	if n, err := strconv.ParseUint(s, 0, 8); err == nil {
+		return uint8(n)
+	}
+	return scopeGlobal
+}
+
+var defaultRules = []rule{{table: tableLocal}, {table: tableMain}, {table: tableDefault}}
+
+// byRules asks the tables in the order of the rules. A rule whose conditions are not known here may apply or not: both ways
+// are taken, and the answer is known if they agree.
+func (n *Network) byRules(f *family, dst netip.Addr) (Route, bool, string) {
+	rules := f.rules
+	if rules == nil {
+		rules = defaultRules
+	}
+	var got Route
+	var by string // the rule that got comes from, if it may not apply
+	have := false
+	agree := func(r Route) bool { return !have || got == r }
+	for i := range rules {
+		ru := &rules[i]
+		if ru.nop || ru.to.IsValid() && !ru.to.Contains(dst) {
+			continue
+		}
+		r, found, why := n.ask(f, ru, dst)
+		if why != "" {
+			return Route{}, false, why
+		}
+		if !found {
+			continue
+		}
+		if !agree(r) {
+			return Route{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+		}
+		if !ru.maybe {
+			return r, true, ""
+		}
+		got, by, have = r, ru.text, true
+	}
+	if r := (Route{Type: RouteNone}); agree(r) {
+		return r, true, ""
+	}
+	return Route{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+}
+
+// ask looks into the table of one rule; why is not empty where that cannot be done.
+func (n *Network) ask(f *family, ru *rule, dst netip.Addr) (r Route, found bool, why string) {
+	switch {
+	case ru.table == "":
+		return Route{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
+	case ru.table == tableLocal:
+		r, found, known := n.fromLocal(f, dst)
+		if !known {
+			return Route{}, false, "whether it is the node's own address is not known (ip-addr.json)"
+		}
+		return r, found, ""
+	case !f.routesKnown:
+		return Route{}, false, errNoRoutes[famOf(dst)].Error()
+	case f.tables[ru.table] == nil && !f.allTables && ru.table != tableMain && ru.table != tableDefault:
+		return Route{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
+	}
+	ans, ok := f.tables[ru.table].lookup(dst)
+	switch {
+	case !ok || ans.throw:
+		return Route{}, false, ""
+	case ans.unknown:
+		return Route{}, false, ans.why
+	}
+	return ans.route, true, ""
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"math/bits"
+	"net/netip"
+)
+
+// settleSources makes the tables ready once everything was read. IPv4 routes without a source of their own get the one that
+// the kernel computes when the route is made (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
+func (n *Network) settleSources() {
+	for i := range n.fam {
+		for _, t := range n.fam[i].tables {
+			if i == 0 {
+				for _, es := range t.raw {
+					for j := range es {
+						if r := &es[j].route; !r.PrefSrc.IsValid() && r.Dev != "" {
+							r.PrefSrc = n.selectAddress(r.Dev, r.Gateway, es[j].scope)
+						}
+					}
+				}
+			}
+			t.settle(i == 1)
+		}
+	}
+}
+
+// PrimaryAddress returns the address that stands for an interface: of IPv4 the first that is not secondary and not
+// confined to host or link, of IPv6 the first global one that is in use, and, failing that, the link-local one. The zero
+// Addr where the interface has none, or addresses were not collected.
+func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
+	var linkLocal netip.Addr
+	for _, i := range n.devs[dev] {
+		a := &n.addrs[i]
+		switch {
+		case a.ip.Is4() != v4 || a.secondary:
+		case v4 && a.scope == scopeGlobal:
+			return a.ip
+		case !v4 && a.scope < scopeLink && !a.deprecated && !a.temporary:
+			return a.ip
+		case !v4 && a.scope == scopeLink && !linkLocal.IsValid():
+			linkLocal = a.ip
+		}
+	}
+	return linkLocal
+}
+
+// MasqueradeAddress returns the source that MASQUERADE gives to a packet that leaves by dev: nextHop is the gateway, or the
+// destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the interface's first
+// (inet_select_addr in net/ipv4/devinet.c, asked by net/netfilter/nf_nat_masquerade.c). The zero Addr where it is not known.
+func (n *Network) MasqueradeAddress(dev string, nextHop netip.Addr) netip.Addr {
+	nextHop = nextHop.Unmap().WithZone("")
+	if nextHop.Is4() {
+		return n.selectAddress(dev, nextHop, scopeGlobal)
+	}
+	return n.source6(dev, nextHop)
+}
+
+// RedirectAddress returns the destination that REDIRECT gives to a packet that came in by dev: the interface's first
+// address (nf_nat_redirect_ipv4 and _ipv6 in net/netfilter/nf_nat_redirect.c), and loopback for one that was made here.
+// The zero Addr where it is not known; the kernel drops the packet where the interface has no address.
+func (n *Network) RedirectAddress(dev string, v4 bool) netip.Addr {
+	if dev == "lo" || dev == "" {
+		if v4 {
+			return localhost4
+		}
+		return netip.IPv6Loopback()
+	}
+	if !v4 {
+		return n.PrimaryAddress(dev, false)
+	}
+	for _, i := range n.devs[dev] {
+		if n.addrs[i].ip.Is4() {
+			return n.addrs[i].ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// selectAddress is inet_select_addr: the first primary address of dev that may be used as widely as scope asks, rather one
+// whose subnet holds near; failing that, that of any other interface.
+func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.Addr {
+	var first netip.Addr
+	for _, i := range n.devs[dev] {
+		a := &n.addrs[i]
+		if !a.ip.Is4() || a.secondary || a.scope > scope {
+			continue
+		}
+		if !near.Is4() || a.prefix.Contains(near) {
+			return a.ip
+		}
+		if !first.IsValid() {
+			first = a.ip
+		}
+	}
+	if first.IsValid() {
+		return first
+	}
+	for i := range n.addrs {
+		if a := &n.addrs[i]; a.ip.Is4() && !a.secondary && a.scope != scopeLink && a.scope <= scope {
+			return a.ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// source6 chooses the source of an IPv6 packet to dst by dev, as RFC 6724 section 5 and ipv6_dev_get_saddr
+// (net/ipv6/addrconf.c) do, without the rules that need a mobile node's home address or an application's wish.
+func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
+	best := n.better6(n.devs[dev], dev, dst)
+	if best != nil && (scope6(best.ip) >= scope6(dst) && !best.deprecated || dst.IsLinkLocalUnicast() || dst.IsMulticast()) {
+		return best.ip
+	}
+	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
+		return netip.Addr{}
+	}
+	all := make([]int, len(n.addrs))
+	for i := range all {
+		all[i] = i
+	}
+	if best = n.better6(all, dev, dst); best == nil {
+		return netip.Addr{}
+	}
+	return best.ip
+}
+
+// better6 returns the best of the addresses that of lists; nil if there is no IPv6 one.
+func (n *Network) better6(of []int, dev string, dst netip.Addr) *address {
+	var best *address
+	for _, i := range of {
+		a := &n.addrs[i]
+		if a.ip.Is4() || a.ip.IsLoopback() {
+			continue
+		}
+		if best == nil || beats6(a, best, dev, dst) {
+			best = a
+		}
+	}
+	return best
+}
+
+// beats6 is RFC 6724's comparison: the first rule that tells a from b decides.
+func beats6(a, b *address, dev string, dst netip.Addr) bool {
+	if sa, sb, sd := scope6(a.ip), scope6(b.ip), scope6(dst); sa != sb { // rule 2: appropriate scope
+		if sa < sb {
+			return sa >= sd
+		}
+		return sb < sd
+	}
+	for _, x := range [][2]bool{
+		{!a.deprecated, !b.deprecated},                             // rule 3
+		{a.dev == dev, b.dev == dev},                               // rule 5: outgoing interface
+		{label6(a.ip) == label6(dst), label6(b.ip) == label6(dst)}, // rule 6
+		{!a.temporary, !b.temporary},                               // rule 7, as the kernel has it by default
+	} {
+		if x[0] != x[1] {
+			return x[0]
+		}
+	}
+	return common6(a, dst) > common6(b, dst) // rule 8
+}
+
+// scope6 orders the scopes of IPv6 addresses: a wider one is larger.
+func scope6(a netip.Addr) int {
+	switch {
+	case a.IsMulticast():
+		return int(a.As16()[1] & 0xf)
+	case a.IsLinkLocalUnicast(), a.IsLoopback():
+		return 2
+	}
+	return 14
+}
+
+var labels6 = []struct {
+	prefix netip.Prefix
+	label  int
+}{ // RFC 6724 section 2.1, longest first, as far as it has addresses of today
+	{netip.MustParsePrefix("::1/128"), 0},
+	{netip.MustParsePrefix("2001::/32"), 5},
+	{netip.MustParsePrefix("2002::/16"), 2},
+	{netip.MustParsePrefix("fc00::/7"), 13},
+}
+
+func label6(a netip.Addr) int {
+	for _, l := range labels6 {
+		if l.prefix.Contains(a) {
+			return l.label
+		}
+	}
+	return 1
+}
+
+// common6 counts the leading bits that the addresses share, within the source's subnet.
+func common6(a *address, dst netip.Addr) int {
+	x, y := a.ip.As16(), dst.As16()
+	for i := range x {
+		if d := x[i] ^ y[i]; d != 0 {
+			return min(i*8+bits.LeadingZeros8(d), a.prefix.Bits())
+		}
+	}
+	return 128
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// branch is one way of the packet: its state, how likely chance makes it, and what has to be true for it. yes and no are
+// sets of unknowns (bits) that it takes to be true, and not to be.
+type branch struct {
+	pkt     Packet
+	p       float64
+	yes, no uint64
+
+	verdict Kind // of the chain that it came out of: Return, Accept, or an end
+	end     End
+	where   Ref
+	why     string
+}
+
+// overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.
+const overflowBit = 63
+
+// maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
+const maxDepth = 64
+
+// cursor is a branch that waits before rule at of a chain.
+type cursor struct {
+	at int
+	b  branch
+}
+
+// unknownKey tells unknowns apart: the thing that is not known (a rule, an address, a station), the hook that asks, and how
+// often this branch has asked there before. A rule that is met twice may well match once and not the other time.
+type unknownKey struct {
+	about any
+	hook  Hook
+	times uint8
+}
+
+// id returns the bit of an unknown, the same one whenever the walk meets the same thing again.
+func (w *Walker) id(key unknownKey, u Uncertain) uint {
+	if id, ok := w.unkIDs[key]; ok {
+		return id
+	}
+	id := min(uint(len(w.unknown)), overflowBit)
+	w.unkIDs[key] = id
+	w.unknown = append(w.unknown, u)
+	return id
+}
+
+// fork splits a branch in two: one where the unknown is true and one where it is not.
+func (w *Walker) fork(b branch, about any, u Uncertain) (yes, no branch) {
+	key := unknownKey{about: about, hook: w.ctx.Hook}
+	id := w.id(key, u)
+	for (b.yes|b.no)&(1<<id) != 0 && id != overflowBit {
+		key.times++
+		id = w.id(key, u)
+	}
+	if id == overflowBit {
+		b.yes |= 1 << overflowBit
+		return b, b
+	}
+	yes, no = b, b
+	yes.yes |= 1 << id
+	no.no |= 1 << id
+	return yes, no
+}
+
+// taint makes a branch depend on an unknown for good.
+func (w *Walker) taint(b branch, about any, u Uncertain) branch {
+	w.id(unknownKey{about: about, hook: w.ctx.Hook}, u)
+	b.yes |= 1 << overflowBit
+	return b
+}
+
+// sameShare is the rounding that the same product of probabilities may come with when it was multiplied in another order.
+const sameShare = 1e-12
+
+// sameState tells whether two branches have the same future, or the same past where they ended.
+func sameState(a, b *branch) bool {
+	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end && a.where == b.where && a.why == b.why
+}
+
+// join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities add
+// up; under opposite conditions, all else equal, the condition does not matter.
+func join(a, b *branch) bool {
+	if a.yes == b.yes && a.no == b.no {
+		a.p += b.p
+		return true
+	}
+	return joinOpposite(a, b)
+}
+
+// joinOpposite joins two branches that differ in one unknown, which one takes to be true and the other not.
+func joinOpposite(a, b *branch) bool {
+	bit := a.yes ^ b.yes
+	if bit == 0 || bit&(bit-1) != 0 || bit == 1<<overflowBit || a.no^b.no != bit || math.Abs(a.p-b.p) > sameShare {
+		return false
+	}
+	a.yes, a.no = a.yes&^bit, a.no&^bit
+	return true
+}
+
+// mergeEnds joins ends that are the same to whoever sent the packet, though other rules led to them: an unknown that decides
+// only which of two rules drops it does not matter.
+func mergeEnds(bs []branch) []branch {
+	same := func(a, b *branch) bool {
+		x, y := a.pkt, b.pkt
+		x.DNATBy, y.DNATBy = Ref{}, Ref{}
+		return a.end == b.end && x == y
+	}
+	return mergeBy(bs, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })
+}
+
+// merge joins branches until none can be joined any more.
+func merge(bs []branch) []branch {
+	return mergeBy(bs, func(a, b *branch) bool { return sameState(a, b) && join(a, b) })
+}
+
+func mergeBy(bs []branch, joined func(a, b *branch) bool) []branch {
+	for again := len(bs) > 1; again; {
+		again = false
+		for i := 0; i < len(bs); i++ {
+			for j := len(bs) - 1; j > i; j-- {
+				if joined(&bs[i], &bs[j]) {
+					bs = slices.Delete(bs, j, j+1)
+					again = true
+				}
+			}
+		}
+	}
+	return bs
+}
+
+// opaque appends the two ways past something that the walk cannot follow: it let the packet through unchanged (passed says
+// as what), or it did anything else.
+func (w *Walker) opaque(out []branch, b branch, at Ref, why string, passed Kind) []branch {
+	what := "chain " + at.Chain.Name
+	var key any = at.Chain
+	if at.Rule != nil {
+		what, key = at.Rule.Text, at.Rule
+	}
+	through, lost := w.fork(b, key, Uncertain{Where: at, What: what, Why: why})
+	through.verdict = passed
+	lost.verdict, lost.end, lost.where, lost.why = Drop, Lost, at, why
+	w.step(at, "not known", b.p)
+	return append(out, through, lost)
+}
+
+// step records that a rule applied.
+func (w *Walker) step(at Ref, verdict string, p float64) {
+	if !w.opt.Steps {
+		return
+	}
+	if i, ok := w.stepIDs[at]; ok {
+		w.steps[i].P += p
+		return
+	}
+	w.stepIDs[at] = len(w.steps)
+	w.steps = append(w.steps, Step{Ref: at, Verdict: verdict, P: p})
+}
+
+// did describes what a rule that is not a verdict made of the packet.
+func did(before, after *Packet) string {
+	switch {
+	case before.Dst != after.Dst || before.DstPort != after.DstPort:
+		return fmt.Sprintf("DNAT to %s port %d", after.Dst, after.DstPort)
+	case before.SNAT != after.SNAT:
+		return "masquerade"
+	case before.Mark != after.Mark:
+		return fmt.Sprintf("mark %#x", after.Mark)
+	case before.CTMark != after.CTMark:
+		return fmt.Sprintf("connmark %#x", after.CTMark)
+	case before.Untracked != after.Untracked:
+		return "notrack"
+	case before.Recent != after.Recent:
+		return "remember the client"
+	}
+	return "continue"
+}

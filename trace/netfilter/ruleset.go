@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import "fmt"
+
+// Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not be
+// changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for opaque.
+func (rs *Ruleset) Link() {
+	for _, t := range rs.Tables {
+		t.byName = make(map[string]*Chain, len(t.Chains))
+		for _, c := range t.Chains {
+			c.Table = t
+			t.byName[c.Name] = c
+		}
+		for _, c := range t.Chains {
+			c.index = newIndex(c.Rules)
+			for _, r := range c.Rules {
+				for _, op := range r.Ops {
+					if j, ok := op.(Jumper); ok {
+						j.Resolve(t.byName[j.JumpsTo()])
+					}
+				}
+			}
+		}
+	}
+}
+
+// Chain returns the table's chain of that name, nil when there is none. The ruleset must be linked.
+func (t *Table) Chain(name string) *Chain { return t.byName[name] }
+
+// inert tells whether a base chain lets every packet through untouched.
+func (c *Chain) inert() bool {
+	return len(c.Rules) == 0 && c.Unread == "" && c.Base != nil && c.Base.Policy == Accept
+}
+
+// Ref names a place in a ruleset.
+type Ref struct {
+	Hook  Hook
+	Chain *Chain
+	Rule  *Rule // nil: the chain's policy, or the chain as a whole
+}
+
+// String returns "nat KUBE-SERVICES rule 3", "filter FORWARD policy", or "" for the zero Ref.
+func (r Ref) String() string {
+	if r.Chain == nil {
+		return ""
+	}
+	where := r.Chain.Table.Name + " " + r.Chain.Name
+	if r.Chain.Table.Backend == BackendNative {
+		where = "nft " + where
+	}
+	if r.Rule == nil {
+		return where + " policy"
+	}
+	return fmt.Sprintf("%s rule %d", where, r.Rule.Num)
+}

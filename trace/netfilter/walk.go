@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netfilter is the model of a node's packet filter, whatever wrote it, and the walk of one packet through it.
+//
+// The walk decides as the kernel does for the first packet of a connection. Where chance decides it takes every way, with
+// its exact probability; where something decides that the snapshot does not hold it takes both ways too, and says so unless
+// both come to the same end. It never guesses, and it never skips what it does not know.
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+)
+
+// End is how a packet's way ends.
+type End uint8
+
+// The ends.
+const (
+	Sent      End = iota // left the node, or was forwarded, by Packet.Out
+	Delivered            // given to a local socket
+	Dropped              // silently, by Outcome.Where
+	Rejected             // with an answer to the sender, by Outcome.Where
+	NoRoute              // no usable route to Packet.Dst
+	Taken                // handed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
+	Lost                 // the walk cannot follow it any further: an opaque target or chain at Outcome.Where
+)
+
+// String returns the end as a verb form for people.
+func (e End) String() string {
+	return [...]string{"sent", "delivered", "dropped", "rejected", "no route", "taken", "not known"}[e]
+}
+
+// Start is how a packet enters the node: at Prerouting with Packet.In set, or at Output as a local process sends it.
+type Start struct {
+	Hook   Hook
+	Packet Packet
+}
+
+// Options change what a walk assumes and records.
+type Options struct {
+	// Listed are xt_recent lists (each followed by ' ', as in Packet.Recent) that the source is in already: a returning
+	// client. Empty: a client that was never seen before.
+	Listed string
+	// Steps records the rules that applied.
+	Steps bool
+}
+
+// Outcome is one end that the packet may come to.
+type Outcome struct {
+	End     End
+	Packet  Packet // as it was at the end
+	P       float64
+	Certain bool // false: only if some of Result.Uncertain turn out one way
+	Where   Ref  // what ended it; zero for Sent, Delivered and NoRoute
+	Why     string
+}
+
+// Uncertain is something that decides between outcomes and that the snapshot does not tell.
+type Uncertain struct {
+	Where Ref
+	What  string // the rule's text, or what is not known
+	Why   string
+}
+
+// Step is a rule that applied to the packet on some of its ways.
+type Step struct {
+	Ref     Ref
+	Verdict string
+	P       float64
+}
+
+// Result is everything that may happen to a packet. The P of the certain outcomes, and of the uncertain ones in any one
+// possible world, add up to 1.
+type Result struct {
+	Outcomes  []Outcome
+	Uncertain []Uncertain
+	Steps     []Step
+}
+
+// Walker walks packets through one node's ruleset. A Walker is for one goroutine; several may share a linked Ruleset.
+type Walker struct {
+	host     *host.Network
+	stations map[Family][hooks][]station
+
+	ctx    Context
+	opt    Options
+	frames []*branch // one packet in progress for each depth of calls
+	live   [][]cursor
+
+	unknown []Uncertain
+	unkIDs  map[unknownKey]uint
+	steps   []Step
+	stepIDs map[Ref]int
+	at      Ref
+}
+
+// station is one priority of a hook: chains whose order among themselves the ruleset does not tell.
+type station struct {
+	priority int
+	nat      bool
+	chains   []*Chain
+}
+
+// conntrack's own place among the priorities of the NAT chains: whatever priority a nat chain asks for, it runs from the NAT
+// core's hook (net/netfilter/nf_nat_proto.c, nf_nat_ipv4_ops), the priority only orders nat chains among themselves.
+const (
+	natDstPriority = -100
+	natSrcPriority = 100
+)
+
+// NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
+func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup) *Walker {
+	w := &Walker{host: h, stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[Ref]int{}}
+	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, Where: func() string { return w.at.String() }}
+	for _, f := range []Family{IPv4, IPv6} {
+		w.stations[f] = stationsOf(rs, f)
+	}
+	return w
+}
+
+func stationsOf(rs *Ruleset, f Family) [hooks][]station {
+	type hooked struct {
+		order, priority int
+		chain           *Chain
+	}
+	var found [hooks][]hooked
+	for _, t := range rs.Tables {
+		if t.Family&f == 0 {
+			continue
+		}
+		for _, c := range t.Chains {
+			if c.Base == nil || c.Base.Hook >= hooks || c.inert() {
+				continue
+			}
+			order := c.Base.Priority
+			if c.Base.Type == TypeNAT {
+				order = natDstPriority
+				if c.Base.Hook == Input || c.Base.Hook == Postrouting {
+					order = natSrcPriority
+				}
+			}
+			found[c.Base.Hook] = append(found[c.Base.Hook], hooked{order, c.Base.Priority, c})
+		}
+	}
+	var out [hooks][]station
+	for h := range found {
+		slices.SortStableFunc(found[h], func(a, b hooked) int {
+			if a.order != b.order {
+				return a.order - b.order
+			}
+			return a.priority - b.priority
+		})
+		for i, x := range found[h] {
+			nat := x.chain.Base.Type == TypeNAT
+			last := len(out[h]) - 1
+			if i > 0 && found[h][i-1].order == x.order && out[h][last].priority == x.priority && out[h][last].nat == nat {
+				out[h][last].chains = append(out[h][last].chains, x.chain)
+				continue
+			}
+			out[h] = append(out[h], station{priority: x.priority, nat: nat, chains: []*Chain{x.chain}})
+		}
+	}
+	return out
+}
+
+// recent answers for the lists that kube-proxy keeps, one an endpoint: a new client is in none of them, a returning one in
+// those of Options.Listed. Other people's lists hold what the snapshot does not.
+func (w *Walker) recent(list string) (listed, known bool) {
+	if inList(w.ctx.Packet.Recent, list) || inList(w.opt.Listed, list) {
+		return true, true
+	}
+	return false, strings.HasPrefix(list, "KUBE-SEP-")
+}
+
+func inList(lists, name string) bool {
+	for len(lists) > 0 {
+		head, rest, _ := strings.Cut(lists, " ")
+		if head == name {
+			return true
+		}
+		lists = rest
+	}
+	return false
+}
+
+// Walk follows a packet from s to all its possible ends.
+func (w *Walker) Walk(s Start, opt Options) Result {
+	w.opt = opt
+	w.unknown, w.steps = nil, nil
+	clear(w.unkIDs)
+	clear(w.stepIDs)
+	p := s.Packet
+	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
+	in := []branch{{pkt: p, p: 1}}
+	var ended []branch
+	if s.Hook == Output {
+		ended = w.fromOutput(in)
+	} else {
+		ended = w.fromPrerouting(in)
+	}
+	return w.result(ended)
+}
+
+func (w *Walker) fromPrerouting(in []branch) []branch {
+	alive, ended := w.hook(Prerouting, in, false)
+	return w.route(alive, ended)
+}
+
+// route is the routing decision after PREROUTING: to a local socket, or on through the node.
+func (w *Walker) route(in, ended []branch) []branch {
+	var toInput, toForward []branch
+	for _, b := range in {
+		if b.pkt.TProxy != 0 {
+			toInput = append(toInput, b)
+			continue
+		}
+		local, known := w.host.Local(b.pkt.Dst)
+		if !known {
+			yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
+				Why: "the node's addresses were not collected (ip-addr.json)"})
+			toInput, toForward = append(toInput, yes), append(toForward, no)
+			continue
+		}
+		if local {
+			toInput = append(toInput, b)
+		} else {
+			toForward = append(toForward, b)
+		}
+	}
+	var forward []branch
+	for _, b := range toForward {
+		if b, ok := w.egress(b); ok {
+			forward = append(forward, b)
+		} else {
+			ended = append(ended, b)
+		}
+	}
+	delivered, ended2 := w.hook(Input, toInput, false)
+	forwarded, ended3 := w.hook(Forward, forward, false)
+	for i := range forwarded {
+		forwarded[i].pkt.In = "" // POSTROUTING knows no incoming interface
+	}
+	sent, ended4 := w.hook(Postrouting, forwarded, false)
+	return slices.Concat(ended, ended2, ended3, ended4, finish(delivered, Delivered), finish(sent, Sent))
+}
+
+// egress looks up the way out; false when there is none.
+func (w *Walker) egress(b branch) (branch, bool) {
+	r, known, _ := w.host.Route(b.pkt.Dst)
+	if !known {
+		b.pkt.Out = UnknownIface
+		return b, true
+	}
+	switch r.Type {
+	case host.RouteUnicast, host.RouteBroadcast, host.RouteMulticast, host.RouteLocal:
+		b.pkt.Out = r.Dev
+		if r.Dev == "" {
+			b.pkt.Out = UnknownIface
+		}
+		return b, true
+	case host.RouteNone, host.RouteBlackhole, host.RouteUnreachable, host.RouteProhibit:
+	}
+	b.end, b.why = NoRoute, "no route to "+b.pkt.Dst.String()
+	return b, false
+}
+
+// fromOutput is the way of a locally made packet: OUTPUT on the way that its first destination asks for, a new routing
+// decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in again
+// by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
+func (w *Walker) fromOutput(in []branch) []branch {
+	var out, ended []branch
+	for _, b := range in {
+		b.pkt.Local = true
+		if b, ok := w.egress(b); ok {
+			out = append(out, b)
+		} else {
+			ended = append(ended, b)
+		}
+	}
+	alive, dead := w.hook(Output, out, false)
+	ended = append(ended, dead...)
+	out = out[:0]
+	for _, b := range alive {
+		b, ok := w.egress(b)
+		if !ok {
+			ended = append(ended, b)
+			continue
+		}
+		out = append(out, b)
+	}
+	alive, dead = w.hook(Postrouting, out, false)
+	ended = append(ended, dead...)
+
+	var loop, sent []branch
+	for _, b := range alive {
+		local, known := w.host.Local(b.pkt.Dst)
+		if !known {
+			yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
+				Why: "the node's addresses were not collected (ip-addr.json)"})
+			loop, sent = append(loop, yes), append(sent, no)
+			continue
+		}
+		if local {
+			loop = append(loop, b)
+		} else {
+			sent = append(sent, b)
+		}
+	}
+	for i := range loop {
+		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
+	}
+	again, dead := w.hook(Prerouting, loop, true)
+	ended = append(ended, dead...)
+	delivered, dead := w.hook(Input, again, true)
+	ended = append(ended, dead...)
+	return slices.Concat(ended, finish(delivered, Delivered), finish(sent, Sent))
+}
+
+func finish(bs []branch, e End) []branch {
+	for i := range bs {
+		bs[i].end = e
+		bs[i].where = Ref{}
+	}
+	return bs
+}
+
+// hook runs the base chains of one hook, in the order of their priorities, for packets of one family.
+func (w *Walker) hook(h Hook, in []branch, natDone bool) (alive, ended []branch) {
+	if len(in) == 0 {
+		return nil, nil
+	}
+	w.ctx.Hook = h
+	stations := w.stations[in[0].pkt.Family][h]
+	alive = in
+	for i := range stations {
+		s := &stations[i]
+		if s.nat && natDone {
+			continue
+		}
+		next := make([]branch, 0, len(alive))
+		for _, b := range alive {
+			if s.nat && natSettled(&b.pkt, h) {
+				next = append(next, b)
+				continue
+			}
+			next, ended = w.station(h, s, b, next, ended)
+		}
+		alive = merge(next)
+	}
+	return alive, merge(ended)
+}
+
+// natSettled tells whether a nat chain of this hook is passed over: the connection is not tracked, or the translation that
+// the hook makes is decided already (nf_nat_initialized).
+func natSettled(p *Packet, h Hook) bool {
+	if p.Untracked {
+		return true
+	}
+	if h == Prerouting || h == Output {
+		return p.DNAT
+	}
+	return p.SNAT
+}
+
+// station runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends on
+// which was loaded last, and no dump tells: both orders are tried.
+func (w *Walker) station(h Hook, s *station, b branch, alive, ended []branch) (a, e []branch) {
+	switch {
+	case len(s.chains) == 1:
+		return w.sequence(h, s, b, s.chains, alive, ended)
+	case len(s.chains) == 2:
+		first, second := w.fork(b, s, orderUnknown(h, s))
+		alive, ended = w.sequence(h, s, first, s.chains, alive, ended)
+		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive, ended)
+	}
+	b = w.taint(b, s, orderUnknown(h, s))
+	return w.sequence(h, s, b, s.chains, alive, ended)
+}
+
+func orderUnknown(h Hook, s *station) Uncertain {
+	names := make([]string, len(s.chains))
+	for i, c := range s.chains {
+		names[i] = string(c.Table.Backend) + " table " + c.Table.Name
+	}
+	return Uncertain{Where: Ref{Hook: h, Chain: s.chains[0]}, What: "the order of " + strings.Join(names, " and ") + " at " + h.String(),
+		Why: "they have the same priority; the one loaded last goes first, which no dump tells"}
+}
+
+func (w *Walker) sequence(h Hook, s *station, b branch, chains []*Chain, alive, ended []branch) (a, e []branch) {
+	in := []branch{b}
+	for _, c := range chains {
+		var next []branch
+		for _, b := range in {
+			if s.nat && natSettled(&b.pkt, h) {
+				next = append(next, b)
+				continue
+			}
+			for _, o := range w.base(h, c, b) {
+				if o.verdict == Accept {
+					next = append(next, o)
+				} else {
+					ended = append(ended, o)
+				}
+			}
+		}
+		in = next
+	}
+	return append(alive, in...), ended
+}
+
+// base runs a base chain and applies its policy. Branches come back as accepted, or ended.
+func (w *Walker) base(h Hook, c *Chain, b branch) []branch {
+	if c.Unread != "" {
+		return w.opaque(nil, b, Ref{Hook: h, Chain: c}, c.Unread, Accept)
+	}
+	out := w.chain(h, c, b, 0)
+	for i := range out {
+		o := &out[i]
+		if o.verdict != Return {
+			continue
+		}
+		o.verdict = c.Base.Policy
+		if c.Base.Policy != Accept {
+			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
+			w.step(o.where, "policy DROP", o.p)
+		}
+	}
+	return out
+}
+
+func (w *Walker) result(bs []branch) Result {
+	bs = mergeEnds(merge(bs))
+	res := Result{Outcomes: make([]Outcome, len(bs)), Steps: w.steps}
+	var relevant uint64
+	for i, b := range bs {
+		relevant |= b.yes | b.no
+		res.Outcomes[i] = Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why}
+	}
+	for i, u := range w.unknown {
+		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 { //nolint:gosec // i >= 0
+			res.Uncertain = append(res.Uncertain, u)
+		}
+	}
+	return res
+}
+
+// SourceFor returns the address that a local process's packet to dst carries as its source: that of the route, and for the
+// node's own addresses the destination itself. The zero Addr when it is not known.
+func SourceFor(h *host.Network, dst netip.Addr) netip.Addr {
+	if local, known := h.Local(dst); known && local {
+		return dst
+	}
+	if r, known, _ := h.Route(dst); known {
+		return r.PrefSrc
+	}
+	return netip.Addr{}
+}

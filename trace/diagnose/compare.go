@@ -188,7 +188,7 @@ func masquerade(want *expect.Path, got *tally) []issue {
 			due := want.Masquerade == expect.MasqAlways || want.Masquerade == expect.MasqHairpin && want.Origin.Address == e.Address.Addr()
 			switch {
 			case want.Masquerade == expect.MasqUnknown:
-			case due && !o.masq:
+			case due && !o.masq && !o.inside:
 				missing = append(missing, e.Address.String())
 			case !due && o.masq && o.masqBy == "":
 				needless = append(needless, e.Address.String())

@@ -7,6 +7,7 @@ package diagnose
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,13 +59,11 @@ func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) NodeRepo
 	}
 	r.Findings = append(r.Findings, n.notCollected()...)
 	r.Verdict = ByDesign
-	for _, p := range n.paths(&req) {
-		if !p.quiet || p.Verdict == Mismatch {
-			r.Summary.count(p.Verdict)
-			r.Verdict = together(r.Verdict, p.Verdict)
-			if p.Verdict != Match || req.Matching {
-				r.Paths = append(r.Paths, p.Path)
-			}
+	for _, p := range withoutQuiet(n.paths(&req)) {
+		r.Summary.count(p.Verdict)
+		r.Verdict = together(r.Verdict, p.Verdict)
+		if p.Verdict != Match || req.Matching {
+			r.Paths = append(r.Paths, p.Path)
 		}
 	}
 	for _, f := range r.Findings {
@@ -90,6 +89,33 @@ type pathJob struct {
 type judged struct {
 	Path
 	quiet bool
+}
+
+// withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend shows.
+func withoutQuiet(paths []judged) []judged {
+	type fact struct {
+		frontend Frontend
+		code     string
+	}
+	shown := map[fact]bool{}
+	show := func(p *judged) {
+		for _, f := range p.Findings {
+			shown[fact{p.Frontend, f.Code}] = true
+		}
+	}
+	for i := range paths {
+		if !paths[i].quiet {
+			show(&paths[i])
+		}
+	}
+	return slices.DeleteFunc(paths, func(p judged) bool {
+		if !p.quiet {
+			return false
+		}
+		news := slices.ContainsFunc(p.Findings, func(f Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
+		show(&p)
+		return p.Verdict != Mismatch || !news
+	})
 }
 
 // paths judges every path asked for, on all processors, in a stable order.

@@ -29,7 +29,16 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 	}
 	for i := range issues {
 		is := &issues[i]
+		if want.Action == expect.DNAT && byKube(is.where) && way.met("KUBE-SERVICES") == nil {
+			j.notProgrammed(want, way, is)
+		}
 		switch is.code {
+		case TrafficPolicyMismatch:
+			// The drop itself is right for what stays untranslated; what is missing is the short cut to all endpoints.
+			if want.Action == expect.DNAT && policyOf(svc, want.Frontend.Kind) && byKube(is.where) {
+				is.code = ServiceNotProgrammed
+				is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it gets there"
+			}
 		case ServiceNotProgrammed, AcceptedWithoutEndpoints, SourceRangesMismatch:
 			if got.all(acceptAction) {
 				j.notProgrammed(want, way, is)
@@ -68,10 +77,10 @@ func wayOf(res *netfilter.Result) *way {
 	return w
 }
 
-// met returns the first chain on the way whose name starts with the prefix.
+// met returns the first chain of the nat table on the way whose name starts with the prefix.
 func (w *way) met(prefix string) *netfilter.Chain {
 	for _, c := range w.chains {
-		if strings.HasPrefix(c.Name, prefix) {
+		if c.Table.Name == "nat" && strings.HasPrefix(c.Name, prefix) {
 			return c
 		}
 	}
@@ -141,14 +150,19 @@ func (j *judge) policyMismatch(svc *corev1.Service, want *expect.Path, w *way, i
 	return &is
 }
 
-// localPolicy tells whether a path has to use the local endpoints alone. Traffic from the cluster itself to an external address
-// takes the short cut to all of them (kube-proxy, pkg/proxy/iptables/proxier.go, the KUBE-EXT chain).
-func localPolicy(svc *corev1.Service, want *expect.Path) bool {
-	if want.Frontend.Kind == expect.ClusterIP {
+// policyOf tells whether the Service's traffic policy for a kind of frontend is Local.
+func policyOf(svc *corev1.Service, kind expect.FrontendKind) bool {
+	if kind == expect.ClusterIP {
 		p := svc.Spec.InternalTrafficPolicy
 		return p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal
 	}
-	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && want.Origin.Kind == expect.FromExternal
+	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// localPolicy tells whether a path has to use the local endpoints alone. Traffic from the cluster itself to an external address
+// takes the short cut to all of them (kube-proxy, pkg/proxy/iptables/proxier.go, the KUBE-EXT chain).
+func localPolicy(svc *corev1.Service, want *expect.Path) bool {
+	return policyOf(svc, want.Frontend.Kind) && (want.Frontend.Kind == expect.ClusterIP || want.Origin.Kind == expect.FromExternal)
 }
 
 // notProgrammed finds out how much is missing: this Service, the jump to all Services, a family, or everything.
@@ -161,6 +175,13 @@ func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
 			is.message = fmt.Sprintf("kube-proxy has programmed %s on this node, but not %s", netfilter.Inet&^f, f)
 		}
 		return
+	}
+	for _, s := range w.steps {
+		if s.Verdict == "notrack" {
+			is.code, is.where, is.evidence = Shadowed, s.Ref, []string{cite(s.Ref)}
+			is.message = s.Ref.String() + " takes the packet out of connection tracking: no NAT rule sees it"
+			return
+		}
 	}
 	hook := netfilter.Prerouting
 	if want.Origin.Kind == expect.FromNode {

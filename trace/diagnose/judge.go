@@ -88,7 +88,7 @@ func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.
 	if got.uncertain && p.Verdict != Mismatch {
 		p.Verdict = Unknown
 		if broken := brokenRule(res); broken != nil {
-			p.Findings = append(p.Findings, j.finding(BrokenRule, "", *broken))
+			p.Findings = append(p.Findings, j.finding(BrokenRule, broken.subject, *broken))
 		}
 	}
 	if want.Unsure != "" && p.Verdict != Mismatch {
@@ -133,7 +133,7 @@ func (j *judge) hairpin(want *expect.Path, got *tally) []issue {
 		self.Address, self.Pod = e.Address.Addr(), ""
 		res := j.walker.Walk(start(want.Frontend, self), netfilter.Options{})
 		for _, o := range tallyOf(want.Frontend, &res).outcomes {
-			if o.to == e.Address && o.certain && !o.masq {
+			if o.to == e.Address && o.certain && !o.masq && !o.inside {
 				missing = append(missing, e.Address.String())
 			}
 		}

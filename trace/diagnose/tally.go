@@ -38,12 +38,14 @@ type outcome struct {
 	where   netfilter.Ref // the rule that ended the way
 	why     string
 	recent  string // the affinity lists that the client is in afterwards
+	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
 // tally groups the ends of a walk.
 type tally struct {
 	outcomes  []outcome
-	uncertain bool
+	uncertain bool // some outcome depends on what the snapshot does not tell
+	lost      bool // some way could not be followed to its end: it may lead anywhere
 }
 
 func tallyOf(f expect.Frontend, res *netfilter.Result) tally {
@@ -51,6 +53,7 @@ func tallyOf(f expect.Frontend, res *netfilter.Result) tally {
 	for i := range res.Outcomes {
 		o := newOutcome(f, &res.Outcomes[i])
 		t.uncertain = t.uncertain || !o.certain
+		t.lost = t.lost || o.action == unknownAction
 		t.add(o)
 	}
 	slices.SortStableFunc(t.outcomes, func(a, b outcome) int {
@@ -67,7 +70,11 @@ func (t *tally) add(o outcome) {
 		x := &t.outcomes[i]
 		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
 			x.where == o.where && x.by == o.by && x.recent == o.recent {
-			x.share += o.share
+			if o.certain {
+				x.share += o.share
+			} else {
+				x.share = max(x.share, o.share) // in different worlds, which must not be added up
+			}
 			return
 		}
 	}
@@ -76,6 +83,7 @@ func (t *tally) add(o outcome) {
 
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy}
+	o.inside = r.End == netfilter.Delivered && !r.Packet.Local
 	if r.Packet.DNAT {
 		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
 	}
@@ -111,7 +119,7 @@ func kubeRule(where string) bool {
 
 func byKube(r netfilter.Ref) bool { return r.Chain != nil && strings.HasPrefix(r.Chain.Name, "KUBE-") }
 
-// share returns how much certainly goes to an endpoint, and whether any more may.
+// share returns how much certainly goes to an endpoint, and whether anything may.
 func (t *tally) share(to netip.AddrPort) (certain float64, possible bool) {
 	for i := range t.outcomes {
 		if o := &t.outcomes[i]; o.action == string(expect.DNAT) && o.to == to {
@@ -122,7 +130,7 @@ func (t *tally) share(to netip.AddrPort) (certain float64, possible bool) {
 			}
 		}
 	}
-	return certain, possible || certain > 0
+	return certain, possible || t.lost || certain > 0
 }
 
 // of returns the outcomes of an action, the certain ones only.

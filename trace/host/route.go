@@ -70,7 +70,7 @@ type entry struct {
 // answer is what a table has for one prefix.
 type answer struct {
 	route   Route
-	throw   bool // go on with the next rule
+	throw   bool   // go on with the next rule
 	why     string // not empty: the answer depends on what a lookup by destination does not know
 	unknown bool
 }

@@ -27,6 +27,14 @@ const overflowBit = 63
 // maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
 const maxDepth = 64
 
+// frame is the state of one chain in progress: the branch that is being run, those that wait, and those that have left the
+// chain. A Walker keeps one for each depth of calls.
+type frame struct {
+	cur  branch
+	live []cursor
+	out  []branch
+}
+
 // cursor is a branch that waits before rule at of a chain.
 type cursor struct {
 	at int
@@ -105,13 +113,19 @@ func joinOpposite(a, b *branch) bool {
 	return true
 }
 
-// mergeEnds joins ends that are the same to whoever sent the packet, though other rules led to them: an unknown that decides
-// only which of two rules drops it does not matter.
+// mergeEnds joins ends that are the same to whoever sent the packet, though other ways led to them: an unknown that decides
+// only which of two rules drops it, or whether its destination is inside the node or beyond, does not matter.
 func mergeEnds(bs []branch) []branch {
+	arrived := func(e End) End {
+		if e == Delivered {
+			return Sent
+		}
+		return e
+	}
 	same := func(a, b *branch) bool {
 		x, y := a.pkt, b.pkt
-		x.DNATBy, y.DNATBy = Ref{}, Ref{}
-		return a.end == b.end && x == y
+		x.DNATBy, x.In, x.Out = y.DNATBy, y.In, y.Out
+		return arrived(a.end) == arrived(b.end) && x == y
 	}
 	return mergeBy(bs, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })
 }
@@ -136,19 +150,18 @@ func mergeBy(bs []branch, joined func(a, b *branch) bool) []branch {
 	return bs
 }
 
-// opaque appends the two ways past something that the walk cannot follow: it let the packet through unchanged (passed says
-// as what), or it did anything else.
-func (w *Walker) opaque(out []branch, b branch, at Ref, why string, passed Kind) []branch {
+// opaque gives the two ways past something that the walk cannot follow: it let the packet through unchanged, or it did
+// anything else.
+func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 	what := "chain " + at.Chain.Name
-	var key any = at.Chain
+	var about any = at.Chain
 	if at.Rule != nil {
-		what, key = at.Rule.Text, at.Rule
+		what, about = at.Rule.Text, at.Rule
 	}
-	through, lost := w.fork(b, key, Uncertain{Where: at, What: what, Why: why})
-	through.verdict = passed
+	through, lost = w.fork(b, about, Uncertain{Where: at, What: what, Why: why})
 	lost.verdict, lost.end, lost.where, lost.why = Drop, Lost, at, why
 	w.step(at, "not known", b.p)
-	return append(out, through, lost)
+	return through, lost
 }
 
 // step records that a rule applied.

@@ -3,80 +3,75 @@
 package netfilter
 
 // chain runs a chain for one packet and returns every way out of it, merged. A branch's verdict is Return when it fell off
-// the end or was told to return; otherwise it is Accept (of the base chain) or Drop (the way has ended, see branch.end).
-func (w *Walker) chain(h Hook, c *Chain, in branch, depth int) []branch {
-	if depth >= maxDepth {
-		return w.opaque(nil, in, Ref{Hook: h, Chain: c}, "calls are nested too deep", Return)
-	}
-	for len(w.frames) <= depth {
-		w.frames = append(w.frames, new(branch))
-		w.live = append(w.live, nil)
-	}
-	cur := w.frames[depth]
-	w.live[depth] = w.live[depth][:0]
-	*cur = in
+// the end or was told to return; otherwise it is Accept (of the base chain) or Drop (the way has ended, see branch.end). The
+// result is good until the next call at the same depth.
+func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
+	f := &w.frames[depth]
+	f.live, f.out = f.live[:0], f.out[:0]
+	cur := &f.cur
+	*cur = *in
 	cur.verdict, cur.end, cur.where, cur.why = Next, Sent, Ref{}, ""
 	cand := c.candidates(&cur.pkt)
 	at := cand.next(0)
-	var out []branch
 	for {
 		if at >= len(c.Rules) {
 			cur.verdict = Return
-			out = append(out, *cur)
-		} else if r := c.Rules[at]; w.rule(h, c, r, at, cur, depth, &out) {
+			f.out = append(f.out, *cur)
+		} else if w.rule(h, c, at, depth) {
 			at = cand.next(at + 1)
-			if len(w.live[depth]) == 0 || !w.park(depth, at, *cur) {
+			if len(f.live) == 0 {
 				continue
 			}
+			f.park(at, *cur)
 		}
 		var ok bool
-		if at, ok = w.resume(depth, cur); !ok {
-			return merge(out)
+		if at, ok = f.resume(); !ok {
+			f.out = merge(f.out)
+			return f.out
 		}
 		cand = c.candidates(&cur.pkt)
-		at = cand.next(at)
 	}
 }
 
-// park puts a branch aside so that the ones behind it catch up, and joins it with one that waits at the same rule in the
-// same state. It says whether the branch was put aside.
-func (w *Walker) park(depth, at int, b branch) bool {
-	for i := range w.live[depth] {
-		c := &w.live[depth][i]
+// park puts a branch aside so that the ones behind it catch up, or joins it with one that waits at the same rule in the same
+// state.
+func (f *frame) park(at int, b branch) {
+	for i := range f.live {
+		c := &f.live[i]
 		if c.at == at && sameState(&c.b, &b) && join(&c.b, &b) {
-			return true
+			return
 		}
 	}
-	w.live[depth] = append(w.live[depth], cursor{at, b})
-	return true
+	f.live = append(f.live, cursor{at, b})
 }
 
 // resume takes up the waiting branch that is furthest behind.
-func (w *Walker) resume(depth int, cur *branch) (at int, ok bool) {
-	live := w.live[depth]
-	if len(live) == 0 {
+func (f *frame) resume() (at int, ok bool) {
+	if len(f.live) == 0 {
 		return 0, false
 	}
 	first := 0
-	for i := range live {
-		if live[i].at < live[first].at {
+	for i := range f.live {
+		if f.live[i].at < f.live[first].at {
 			first = i
 		}
 	}
-	*cur = live[first].b
-	at = live[first].at
-	live[first] = live[len(live)-1]
-	w.live[depth] = live[:len(live)-1]
+	last := len(f.live) - 1
+	at, f.cur = f.live[first].at, f.live[first].b
+	f.live[first] = f.live[last]
+	f.live = f.live[:last]
 	return at, true
 }
 
-// rule runs one rule for *cur. It returns true when *cur goes on with the chain's next rule; other ways are parked (those
-// that go on) or appended to out (those that leave the chain).
-func (w *Walker) rule(h Hook, c *Chain, r *Rule, at int, cur *branch, depth int, out *[]branch) bool {
+// rule runs rule number at of a chain for the frame's branch. It returns true when that goes on with the chain's next rule;
+// other ways are parked (those that go on) or leave the chain.
+func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
+	f := &w.frames[depth]
+	cur, r := &f.cur, c.Rules[at]
+	var saved Packet
 	for _, op := range r.Ops {
 		w.ctx.Packet = &cur.pkt
 		w.at = Ref{Hook: h, Chain: c, Rule: r}
-		var saved Packet
 		if w.opt.Steps {
 			saved = cur.pkt
 		}
@@ -90,39 +85,35 @@ func (w *Walker) rule(h Hook, c *Chain, r *Rule, at int, cur *branch, depth int,
 			if w.opt.Steps && saved != cur.pkt {
 				w.step(w.at, did(&saved, &cur.pkt), cur.p)
 			}
-			continue
 		case Break:
 			return true
 		case Chance:
-			if eff.P >= 1 {
-				continue
-			}
 			if eff.P <= 0 {
 				return true
 			}
-			rest := *cur
-			rest.p *= 1 - eff.P
-			w.park(depth, w.after(c, at, &rest.pkt), rest)
-			cur.p *= eff.P
-			continue
+			if eff.P < 1 {
+				rest := *cur
+				rest.p *= 1 - eff.P
+				f.park(after(c, at, &rest.pkt), rest)
+				cur.p *= eff.P
+			}
 		case Unknown:
 			yes, no := w.fork(*cur, r, Uncertain{Where: w.at, What: r.Text, Why: eff.Why})
-			w.park(depth, w.after(c, at, &no.pkt), no)
+			f.park(after(c, at, &no.pkt), no)
 			*cur = yes
-			continue
 		case Split:
-			base := *cur
+			whole := *cur
 			for _, alt := range eff.Alts {
-				b := base
-				b.pkt, b.p = alt.Packet, b.p*alt.P
-				if untranslated && b.pkt.DNAT {
-					b.pkt.DNATBy = w.at
+				*cur = whole
+				cur.pkt, cur.p = alt.Packet, whole.p*alt.P
+				if untranslated && cur.pkt.DNAT {
+					cur.pkt.DNATBy = w.at
 				}
-				w.decide(h, c, r, at, b, alt.Effect, depth, out, &saved)
+				w.decide(h, c, at, alt.Effect, depth, &saved)
 			}
 			return false
 		case Opaque, Accept, Drop, Reject, Queue, Stolen, Return, Jump, Goto:
-			w.decide(h, c, r, at, *cur, eff, depth, out, &saved)
+			w.decide(h, c, at, eff, depth, &saved)
 			return false
 		}
 	}
@@ -130,18 +121,20 @@ func (w *Walker) rule(h Hook, c *Chain, r *Rule, at int, cur *branch, depth int,
 }
 
 // after is where a branch goes on behind rule at.
-func (w *Walker) after(c *Chain, at int, p *Packet) int {
+func after(c *Chain, at int, p *Packet) int {
 	cand := c.candidates(p)
 	return cand.next(at + 1)
 }
 
-// decide carries out a verdict.
-func (w *Walker) decide(h Hook, c *Chain, r *Rule, at int, b branch, eff Effect, depth int, out *[]branch, saved *Packet) {
-	here := Ref{Hook: h, Chain: c, Rule: r}
+// decide carries out a verdict on the frame's branch.
+func (w *Walker) decide(h Hook, c *Chain, at int, eff Effect, depth int, saved *Packet) {
+	f := &w.frames[depth]
+	b := &f.cur
+	here := Ref{Hook: h, Chain: c, Rule: c.Rules[at]}
 	end := func(e End, verdict string) {
 		w.step(here, verdict, b.p)
 		b.verdict, b.end, b.where, b.why = Drop, e, here, eff.Why
-		*out = append(*out, b)
+		f.out = append(f.out, *b)
 	}
 	switch eff.Kind {
 	case Accept:
@@ -151,7 +144,7 @@ func (w *Walker) decide(h Hook, c *Chain, r *Rule, at int, b branch, eff Effect,
 		}
 		w.step(here, verdict, b.p)
 		b.verdict = Accept
-		*out = append(*out, b)
+		f.out = append(f.out, *b)
 	case Drop:
 		end(Dropped, "DROP")
 	case Reject:
@@ -159,45 +152,53 @@ func (w *Walker) decide(h Hook, c *Chain, r *Rule, at int, b branch, eff Effect,
 	case Stolen:
 		end(Taken, "taken")
 	case Queue, Opaque:
-		ways := w.opaque(nil, b, here, eff.Why, Next)
-		w.park(depth, w.after(c, at, &ways[0].pkt), ways[0])
-		*out = append(*out, ways[1])
+		w.lose(c, at, here, eff.Why, f)
 	case Return:
 		w.step(here, "RETURN", b.p)
 		b.verdict = Return
-		*out = append(*out, b)
+		f.out = append(f.out, *b)
 	case Jump, Goto:
-		w.call(h, c, r, at, b, eff, depth, out)
+		w.call(h, c, at, eff, depth)
 	case Next:
-		w.park(depth, w.after(c, at, &b.pkt), b)
+		f.park(after(c, at, &b.pkt), *b)
 	case Break, Chance, Unknown, Split:
 		// A Split's ways are verdicts; anything else is an op's bug, and must not pass for an answer.
-		ways := w.opaque(nil, b, here, "an op gave no verdict", Next)
-		w.park(depth, w.after(c, at, &ways[0].pkt), ways[0])
-		*out = append(*out, ways[1])
+		w.lose(c, at, here, "an op gave no verdict", f)
 	}
 }
 
+// lose goes both ways past a rule that cannot be followed.
+func (w *Walker) lose(c *Chain, at int, here Ref, why string, f *frame) {
+	through, lost := w.opaque(f.cur, here, why)
+	f.park(after(c, at, &through.pkt), through)
+	f.out = append(f.out, lost)
+}
+
 // call runs a jump or goto. What returns from a goto leaves this chain too.
-func (w *Walker) call(h Hook, c *Chain, r *Rule, at int, b branch, eff Effect, depth int, out *[]branch) {
-	here := Ref{Hook: h, Chain: c, Rule: r}
-	if eff.Chain == nil {
-		ways := w.opaque(nil, b, here, "the chain that it leads to is not in the table", Next)
-		w.park(depth, w.after(c, at, &ways[0].pkt), ways[0])
-		*out = append(*out, ways[1])
+func (w *Walker) call(h Hook, c *Chain, at int, eff Effect, depth int) {
+	f := &w.frames[depth]
+	here := Ref{Hook: h, Chain: c, Rule: c.Rules[at]}
+	switch {
+	case eff.Chain == nil:
+		w.lose(c, at, here, "the chain that it leads to is not in the table", f)
+		return
+	case depth+1 == maxDepth:
+		w.lose(c, at, here, "calls are nested too deep", f)
 		return
 	}
 	word := "jump "
 	if eff.Kind == Goto {
 		word = "goto "
 	}
-	w.step(here, word+eff.Chain.Name, b.p)
-	for _, o := range w.chain(h, eff.Chain, b, depth+1) {
+	if w.opt.Steps {
+		w.step(here, word+eff.Chain.Name, f.cur.p)
+	}
+	for _, o := range w.chain(h, eff.Chain, &f.cur, depth+1) {
 		if o.verdict == Return && eff.Kind == Jump {
 			o.verdict = Next
-			w.park(depth, w.after(c, at, &o.pkt), o)
+			f.park(after(c, at, &o.pkt), o)
 			continue
 		}
-		*out = append(*out, o)
+		f.out = append(f.out, o)
 	}
 }

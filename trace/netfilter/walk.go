@@ -88,8 +88,9 @@ type Walker struct {
 
 	ctx    Context
 	opt    Options
-	frames []*branch // one packet in progress for each depth of calls
-	live   [][]cursor
+	frames [maxDepth]frame
+	spare  []branch // the other one of two buffers that branches go to and fro between
+	ended  []branch // ways that have come to an end
 
 	unknown []Uncertain
 	unkIDs  map[unknownKey]uint
@@ -190,168 +191,124 @@ func inList(lists, name string) bool {
 // Walk follows a packet from s to all its possible ends.
 func (w *Walker) Walk(s Start, opt Options) Result {
 	w.opt = opt
-	w.unknown, w.steps = nil, nil
+	w.unknown, w.steps, w.ended = nil, nil, w.ended[:0]
 	clear(w.unkIDs)
 	clear(w.stepIDs)
 	p := s.Packet
 	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
-	in := []branch{{pkt: p, p: 1}}
-	var ended []branch
+	in := branch{pkt: p, p: 1}
 	if s.Hook == Output {
-		ended = w.fromOutput(in)
+		w.fromOutput(in)
 	} else {
-		ended = w.fromPrerouting(in)
+		w.fromPrerouting(in)
 	}
-	return w.result(ended)
+	return w.result()
 }
 
-func (w *Walker) fromPrerouting(in []branch) []branch {
-	alive, ended := w.hook(Prerouting, in, false)
-	return w.route(alive, ended)
-}
-
-// route is the routing decision after PREROUTING: to a local socket, or on through the node.
-func (w *Walker) route(in, ended []branch) []branch {
+// fromPrerouting is the way of a packet that comes in by an interface: PREROUTING, the routing decision, and then either
+// INPUT, or FORWARD and POSTROUTING.
+func (w *Walker) fromPrerouting(in branch) {
 	var toInput, toForward []branch
-	for _, b := range in {
+	for _, b := range w.hook(Prerouting, []branch{in}, false) {
 		if b.pkt.TProxy != 0 {
 			toInput = append(toInput, b)
 			continue
 		}
-		local, known := w.host.Local(b.pkt.Dst)
-		if !known {
-			yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
-				Why: "the node's addresses were not collected (ip-addr.json)"})
-			toInput, toForward = append(toInput, yes), append(toForward, no)
-			continue
-		}
-		if local {
-			toInput = append(toInput, b)
-		} else {
-			toForward = append(toForward, b)
-		}
+		toInput, toForward = w.byAddress(b, toInput, toForward)
 	}
-	var forward []branch
-	for _, b := range toForward {
-		if b, ok := w.egress(b); ok {
-			forward = append(forward, b)
-		} else {
-			ended = append(ended, b)
-		}
-	}
-	delivered, ended2 := w.hook(Input, toInput, false)
-	forwarded, ended3 := w.hook(Forward, forward, false)
+	w.finish(w.hook(Input, toInput, false), Delivered)
+	forwarded := w.hook(Forward, w.egress(toForward), false)
 	for i := range forwarded {
 		forwarded[i].pkt.In = "" // POSTROUTING knows no incoming interface
 	}
-	sent, ended4 := w.hook(Postrouting, forwarded, false)
-	return slices.Concat(ended, ended2, ended3, ended4, finish(delivered, Delivered), finish(sent, Sent))
-}
-
-// egress looks up the way out; false when there is none.
-func (w *Walker) egress(b branch) (branch, bool) {
-	r, known, _ := w.host.Route(b.pkt.Dst)
-	if !known {
-		b.pkt.Out = UnknownIface
-		return b, true
-	}
-	switch r.Type {
-	case host.RouteUnicast, host.RouteBroadcast, host.RouteMulticast, host.RouteLocal:
-		b.pkt.Out = r.Dev
-		if r.Dev == "" {
-			b.pkt.Out = UnknownIface
-		}
-		return b, true
-	case host.RouteNone, host.RouteBlackhole, host.RouteUnreachable, host.RouteProhibit:
-	}
-	b.end, b.why = NoRoute, "no route to "+b.pkt.Dst.String()
-	return b, false
+	w.finish(w.hook(Postrouting, forwarded, false), Sent)
 }
 
 // fromOutput is the way of a locally made packet: OUTPUT on the way that its first destination asks for, a new routing
 // decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in again
 // by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
-func (w *Walker) fromOutput(in []branch) []branch {
-	var out, ended []branch
-	for _, b := range in {
-		b.pkt.Local = true
-		if b, ok := w.egress(b); ok {
-			out = append(out, b)
-		} else {
-			ended = append(ended, b)
-		}
-	}
-	alive, dead := w.hook(Output, out, false)
-	ended = append(ended, dead...)
-	out = out[:0]
-	for _, b := range alive {
-		b, ok := w.egress(b)
-		if !ok {
-			ended = append(ended, b)
-			continue
-		}
-		out = append(out, b)
-	}
-	alive, dead = w.hook(Postrouting, out, false)
-	ended = append(ended, dead...)
-
+func (w *Walker) fromOutput(in branch) {
+	in.pkt.Local = true
+	alive := w.hook(Output, w.egress([]branch{in}), false)
+	alive = w.hook(Postrouting, w.egress(alive), false)
 	var loop, sent []branch
 	for _, b := range alive {
-		local, known := w.host.Local(b.pkt.Dst)
-		if !known {
-			yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
-				Why: "the node's addresses were not collected (ip-addr.json)"})
-			loop, sent = append(loop, yes), append(sent, no)
-			continue
-		}
-		if local {
-			loop = append(loop, b)
-		} else {
-			sent = append(sent, b)
-		}
+		loop, sent = w.byAddress(b, loop, sent)
 	}
+	w.finish(sent, Sent)
 	for i := range loop {
 		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
 	}
-	again, dead := w.hook(Prerouting, loop, true)
-	ended = append(ended, dead...)
-	delivered, dead := w.hook(Input, again, true)
-	ended = append(ended, dead...)
-	return slices.Concat(ended, finish(delivered, Delivered), finish(sent, Sent))
+	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
 }
 
-func finish(bs []branch, e End) []branch {
-	for i := range bs {
-		bs[i].end = e
-		bs[i].where = Ref{}
+// byAddress sorts a branch by whether its destination is an address of the node; both ways where that is not known.
+func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
+	is, known := w.host.Local(b.pkt.Dst)
+	switch {
+	case !known:
+		yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
+			Why: "the node's addresses were not collected (ip-addr.json)"})
+		return append(local, yes), append(other, no)
+	case is:
+		return append(local, b), other
 	}
-	return bs
+	return local, append(other, b)
 }
 
-// hook runs the base chains of one hook, in the order of their priorities, for packets of one family.
-func (w *Walker) hook(h Hook, in []branch, natDone bool) (alive, ended []branch) {
-	if len(in) == 0 {
-		return nil, nil
+// egress looks up the way out, in place; what has none ends.
+func (w *Walker) egress(bs []branch) []branch {
+	out := bs[:0]
+	for _, b := range bs {
+		r, known, _ := w.host.Route(b.pkt.Dst)
+		switch {
+		case !known:
+			b.pkt.Out = UnknownIface
+		case r.Type == host.RouteNone || r.Type == host.RouteBlackhole || r.Type == host.RouteUnreachable || r.Type == host.RouteProhibit:
+			b.why = "no route to " + b.pkt.Dst.String()
+			w.finish([]branch{b}, NoRoute)
+			continue
+		case r.Dev == "":
+			b.pkt.Out = UnknownIface
+		default:
+			b.pkt.Out = r.Dev
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func (w *Walker) finish(bs []branch, e End) {
+	for _, b := range bs {
+		b.verdict, b.end, b.where = Drop, e, Ref{}
+		w.ended = append(w.ended, b)
+	}
+}
+
+// hook runs the base chains of one hook, in the order of their priorities, for packets of one family, and returns those that
+// come out of it. It takes the slice over.
+func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
+	if len(alive) == 0 {
+		return nil
 	}
 	w.ctx.Hook = h
-	stations := w.stations[in[0].pkt.Family][h]
-	alive = in
+	stations := w.stations[alive[0].pkt.Family][h]
 	for i := range stations {
 		s := &stations[i]
 		if s.nat && natDone {
 			continue
 		}
-		next := make([]branch, 0, len(alive))
-		for _, b := range alive {
-			if s.nat && natSettled(&b.pkt, h) {
-				next = append(next, b)
+		next := w.spare[:0]
+		for j := range alive {
+			if s.nat && natSettled(&alive[j].pkt, h) {
+				next = append(next, alive[j])
 				continue
 			}
-			next, ended = w.station(h, s, b, next, ended)
+			next = w.station(h, s, &alive[j], next)
 		}
-		alive = merge(next)
+		w.spare, alive = alive, merge(next)
 	}
-	return alive, merge(ended)
+	return alive
 }
 
 // natSettled tells whether a nat chain of this hook is passed over: the connection is not tracked, or the translation that
@@ -368,17 +325,16 @@ func natSettled(p *Packet, h Hook) bool {
 
 // station runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends on
 // which was loaded last, and no dump tells: both orders are tried.
-func (w *Walker) station(h Hook, s *station, b branch, alive, ended []branch) (a, e []branch) {
+func (w *Walker) station(h Hook, s *station, b *branch, alive []branch) []branch {
 	switch {
 	case len(s.chains) == 1:
-		return w.sequence(h, s, b, s.chains, alive, ended)
+		return w.base(h, s.chains[0], b, alive)
 	case len(s.chains) == 2:
-		first, second := w.fork(b, s, orderUnknown(h, s))
-		alive, ended = w.sequence(h, s, first, s.chains, alive, ended)
-		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive, ended)
+		first, second := w.fork(*b, s, orderUnknown(h, s))
+		alive = w.sequence(h, s, first, s.chains, alive)
+		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive)
 	}
-	b = w.taint(b, s, orderUnknown(h, s))
-	return w.sequence(h, s, b, s.chains, alive, ended)
+	return w.sequence(h, s, w.taint(*b, s, orderUnknown(h, s)), s.chains, alive)
 }
 
 func orderUnknown(h Hook, s *station) Uncertain {
@@ -390,50 +346,49 @@ func orderUnknown(h Hook, s *station) Uncertain {
 		Why: "they have the same priority; the one loaded last goes first, which no dump tells"}
 }
 
-func (w *Walker) sequence(h Hook, s *station, b branch, chains []*Chain, alive, ended []branch) (a, e []branch) {
+func (w *Walker) sequence(h Hook, s *station, b branch, chains []*Chain, alive []branch) []branch {
 	in := []branch{b}
 	for _, c := range chains {
 		var next []branch
-		for _, b := range in {
-			if s.nat && natSettled(&b.pkt, h) {
-				next = append(next, b)
+		for i := range in {
+			if s.nat && natSettled(&in[i].pkt, h) {
+				next = append(next, in[i])
 				continue
 			}
-			for _, o := range w.base(h, c, b) {
-				if o.verdict == Accept {
-					next = append(next, o)
-				} else {
-					ended = append(ended, o)
-				}
-			}
+			next = w.base(h, c, &in[i], next)
 		}
 		in = next
 	}
-	return append(alive, in...), ended
+	return append(alive, in...)
 }
 
-// base runs a base chain and applies its policy. Branches come back as accepted, or ended.
-func (w *Walker) base(h Hook, c *Chain, b branch) []branch {
+// base runs a base chain and applies its policy. It appends what the chain accepts to alive; the rest ends.
+func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 	if c.Unread != "" {
-		return w.opaque(nil, b, Ref{Hook: h, Chain: c}, c.Unread, Accept)
+		through, lost := w.opaque(*b, Ref{Hook: h, Chain: c}, c.Unread)
+		through.verdict = Accept
+		w.ended = append(w.ended, lost)
+		return append(alive, through)
 	}
 	out := w.chain(h, c, b, 0)
 	for i := range out {
 		o := &out[i]
-		if o.verdict != Return {
+		switch {
+		case o.verdict == Accept, o.verdict == Return && c.Base.Policy == Accept:
+			o.verdict = Accept
+			alive = append(alive, *o)
 			continue
-		}
-		o.verdict = c.Base.Policy
-		if c.Base.Policy != Accept {
+		case o.verdict == Return:
 			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
 			w.step(o.where, "policy DROP", o.p)
 		}
+		w.ended = append(w.ended, *o)
 	}
-	return out
+	return alive
 }
 
-func (w *Walker) result(bs []branch) Result {
-	bs = mergeEnds(merge(bs))
+func (w *Walker) result() Result {
+	bs := mergeEnds(merge(w.ended))
 	res := Result{Outcomes: make([]Outcome, len(bs)), Steps: w.steps}
 	var relevant uint64
 	for i, b := range bs {

@@ -194,7 +194,7 @@ func TestWalk(t *testing.T) {
 		{name: "two backends, one of which only looks", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{verdict(Accept)})))},
 			to: vip, want: "sent 10.1.1.1"},
 		{name: "a loop ends", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}}))},
-			to: vip, want: "?not known 10.96.0.1 by filter A policy; ?sent 10.96.0.1", unsure: 1},
+			to: vip, want: "?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", unsure: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

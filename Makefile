@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# Seconds that each fuzz target runs in `make fuzz`, how often `make bench` times each command.
+FUZZTIME ?= 15s
+RUNS ?= 7
+
+EXAMPLE := examples/broken-node
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/kubectl-svcproxy
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-svcproxy ./cmd/kubectl-svcproxy
+
+.PHONY: demo
+demo: build ## Build, and trace a broken Service of the shipped snapshot
+	-bin/kubectl-svcproxy trace web -n shop --snapshot $(EXAMPLE)
+
+.PHONY: trace-example
+trace-example: build ## Print the output that the README shows
+	@bin/kubectl-svcproxy trace web -n shop --snapshot $(EXAMPLE) || test $$? -eq 1
+
+.PHONY: readme
+readme: build ## Put that output into the README
+	hack/update-readme.sh
+
+.PHONY: test
+test: ## Run the unit and kernel tests (some need root)
+	go run ./hack/gotest ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint, in the version that hack/golangci-lint.sh pins
+	hack/golangci-lint.sh run
+
+.PHONY: fmt
+fmt: ## Format the code
+	hack/golangci-lint.sh fmt
+
+.PHONY: vet
+vet: ## Run go vet, for this system and, where the code has to work there, for others
+	hack/test.sh vet
+
+.PHONY: tidy-check
+tidy-check: ## Fail if go.mod or go.sum is not tidy
+	hack/test.sh tidy
+
+.PHONY: cross
+cross: ## Build for every system that the plugin runs on
+	hack/test.sh cross
+
+.PHONY: oracle
+oracle: ## Hold the expectation against kube-proxy's own code
+	hack/test.sh oracle
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz
+
+.PHONY: bench
+bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services (needs root)
+	go run ./test/bench -runs $(RUNS)
+
+.PHONY: ci
+ci: ## Install what the tests need and run all of them (asks for root)
+	hack/test.sh
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin dist

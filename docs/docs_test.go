@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docs checks the documentation against the code and against itself.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+// Every code of a finding has its section: reports link there.
+func TestEveryFindingIsExplained(t *testing.T) {
+	sections := anchors(t, filepath.Join(root, "docs", "findings.md"))
+	for file, pattern := range map[string]string{
+		"trace/diagnose/codes.go": `(?m)^\t\w+ += "([A-Z]\w+)"$`,
+		"trace/expect/types.go":   `(?m)^\tReason\w+ += "(\w+)"`,
+	} {
+		text := read(t, filepath.Join(root, filepath.FromSlash(file)))
+		codes := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
+		if len(codes) == 0 {
+			t.Errorf("%s: no codes found", file)
+		}
+		for _, c := range codes {
+			if !sections[strings.ToLower(c[1])] {
+				t.Errorf("docs/findings.md has no section %s", c[1])
+			}
+		}
+	}
+}
+
+// Every link to a file or a section of this repository leads somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
+			file, section, _ := strings.Cut(m[1], "#")
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			to := path
+			if file != "" {
+				to = filepath.Join(filepath.Dir(path), filepath.FromSlash(file))
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s: %v", path, m[1], err)
+			} else if section != "" && !anchors(t, to)[section] {
+				t.Errorf("%s links to %s: there is no such section", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// anchors are the sections of a Markdown file, by the names that its headings get.
+func anchors(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	odd := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for line := range strings.Lines(read(t, name)) {
+		if heading := strings.TrimLeft(line, "#"); heading != line {
+			out[strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")] = true
+		}
+	}
+	return out
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		test string
+		ci   bool
+		exit int
+		want string
+	}{
+		"passes":             {`func TestA(t *testing.T) {}`, true, 0, "1 tests passed, 0 failed, 0 skipped"},
+		"fails":              {`func TestA(t *testing.T) { t.Error("told so") }`, false, 1, "told so"},
+		"skipped at home":    {`func TestA(t *testing.T) { t.Skip("no root") }`, false, 0, "TestA: x_test.go:3: no root"},
+		"skipped in CI":      {`func TestA(t *testing.T) { t.Skip("no root") }`, true, 1, "0 tests passed, 0 failed, 1 skipped"},
+		"does not compile":   {`func TestA(t *testing.T) { nothing() }`, true, 1, "undefined: nothing"},
+		"subtest is skipped": {`func TestA(t *testing.T) { t.Run("b", func(t *testing.T) { t.Skip() }) }`, true, 1, "SKIP  x TestA/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{
+				"go.mod":    "module x\ngo 1.26\n",
+				"x_test.go": "package x\nimport \"testing\"\n" + tc.test + "\n",
+			} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Chdir(dir)
+			var out, errs bytes.Buffer
+			if exit := run([]string{"./..."}, tc.ci, &out, &errs); exit != tc.exit {
+				t.Errorf("exit code %d, want %d", exit, tc.exit)
+			}
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("%q is not in the output:\n%s%s", tc.want, &out, &errs)
+			}
+		})
+	}
+}

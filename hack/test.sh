@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what the tests need, then runs every check of the project, in the order in which a mistake shows soonest.
+# With arguments it runs those steps alone and installs nothing:
+#
+#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench ...]
+#
+# The whole run needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test
+# that is skipped is a test that failed.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+
+all=(tidy cross readme vet lint test oracle fuzz bench)
+
+# Modules of their own, which may import k8s.io/kubernetes.
+oracle_modules() {
+	local mod
+	for mod in test/oracle/*/go.mod; do
+		if [[ -e "$mod" ]]; then
+			dirname "$mod"
+		fi
+	done
+}
+
+step_tidy() {
+	go mod tidy -diff
+	local dir
+	for dir in $(oracle_modules); do
+		(cd "$dir" && go mod tidy -diff)
+	done
+}
+
+step_cross() {
+	local system
+	for system in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
+		echo "$system"
+		CGO_ENABLED=0 GOOS="${system%/*}" GOARCH="${system#*/}" go build -o /dev/null ./cmd/kubectl-svcproxy
+	done
+}
+
+# The README shows what the plugin really prints.
+step_readme() {
+	make --no-print-directory build
+	hack/update-readme.sh --check
+}
+
+step_vet() {
+	go vet ./...
+	# What runs on a person's own machine has to be right there, too.
+	local system
+	for system in darwin windows; do
+		CGO_ENABLED=0 GOOS="$system" go vet ./trace/... ./plugin/...
+	done
+}
+
+step_lint() {
+	hack/golangci-lint.sh config verify
+	hack/golangci-lint.sh run
+}
+
+step_test() {
+	go run ./hack/gotest -race ./...
+}
+
+step_oracle() {
+	local dir tool
+	tool="$(mktemp)"
+	go build -o "$tool" ./hack/gotest
+	for dir in $(oracle_modules); do
+		echo "$dir"
+		(cd "$dir" && go vet ./... && "$tool" -timeout 20m ./...)
+	done
+	rm -f "$tool"
+}
+
+# Every fuzz target for a short time: enough to run the seeds and the corpus, and to notice a parser that breaks easily.
+step_fuzz() {
+	local dir name status out targets=0
+	out="$(mktemp)"
+	while IFS=: read -r dir name; do
+		echo "$dir $name"
+		targets=$((targets + 1))
+		status=0
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-15s}" "./$dir" >"$out" 2>&1 || status=$?
+		tail -n 1 "$out"
+		if ((status == 0)); then
+			continue
+		fi
+		# Until Go 1.27 the end of -fuzztime itself is now and then taken for a failure (golang/go#75804). A real failure
+		# leaves an input behind, and says so.
+		if grep -q 'context deadline exceeded' "$out" && ! grep -qE 'Failing input written|panic:|hung or terminated' "$out"; then
+			echo "no failing input: golang/go#75804, passed over"
+			continue
+		fi
+		cat "$out"
+		rm -f "$out"
+		return 1
+	done < <(find . -name '*_test.go' -not -path './test/oracle/*' -exec grep -HoE '^func Fuzz[A-Za-z0-9_]*' {} + |
+		sed -E 's|^\./(.*)/[^/]+:func (Fuzz.*)$|\1:\2|' | sort)
+	rm -f "$out"
+	if ((targets == 0)); then
+		echo "no fuzz target was found" >&2
+		return 1
+	fi
+}
+
+step_bench() {
+	make --no-print-directory bench RUNS=3
+}
+
+steps=("$@")
+if ((${#steps[@]} == 0)); then
+	if ((EUID != 0)); then
+		exec sudo --preserve-env=CI,GOPROXY,GOSUMDB,GONOSUMDB,GOPRIVATE,GOFLAGS,HTTP_PROXY,HTTPS_PROXY,NO_PROXY \
+			env "PATH=$PATH" "$0"
+	fi
+	hack/install-test-deps.sh
+	steps=("${all[@]}")
+	if [[ -n "${SUDO_UID:-}" ]]; then
+		# What root builds must not be in the way of the person's own next build.
+		trap 'if [[ -d bin ]]; then chown -R "$SUDO_UID" bin; fi' EXIT
+	fi
+fi
+# Without git, or in a tree that git does not trust for this user, go build could not say which commit it is.
+if ! git rev-parse --git-dir >/dev/null 2>&1; then
+	export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+fi
+
+for step in "${steps[@]}"; do
+	if [[ " ${all[*]} " != *" $step "* ]]; then
+		echo "there is no step $step: ${all[*]}" >&2
+		exit 2
+	fi
+done
+for step in "${steps[@]}"; do
+	start=$SECONDS
+	echo "=== $step"
+	"step_$step"
+	echo "=== $step passed in $((SECONDS - start)) s"
+done

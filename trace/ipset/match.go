@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipset
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+var _ netfilter.SetLookup = (*Sets)(nil)
+
+// Match says whether the packet is in the set, as -m set asks for it (ip_set_test in net/netfilter/ipset/ip_set_core.c).
+// flags are "src" or "dst" for each dimension of the set; fewer than it has never match, and more are of no use to it. An
+// element whose timeout is still running in the snapshot counts as present. known is false where the sets or the set were not
+// collected, its type or one of its options is not known to this version, or something decides that the packet model does not
+// have; why says which.
+func (s *Sets) Match(c *netfilter.Context, name string, flags []string) (in, known bool, why string) {
+	if s == nil {
+		return false, false, "the ipsets were not collected (ipset-save.txt)"
+	}
+	x := s.byName[name]
+	if x == nil {
+		return false, false, "set " + name + " is not in ipset-save.txt"
+	}
+	for _, f := range flags {
+		if f != "src" && f != "dst" {
+			return false, false, "set " + name + " is asked for with the flag " + f + ", which is neither src nor dst"
+		}
+	}
+	if x.unknown != "" || len(x.dims) != 1 || x.dims[0] != dimSet {
+		return x.match(c, flags)
+	}
+	return s.matchList(c, x, flags)
+}
+
+// matchList asks the sets of a list:set in turn. The kernel does not take a list into a list (list_set_uadd).
+func (s *Sets) matchList(c *netfilter.Context, x *set, flags []string) (in, known bool, why string) {
+	if len(flags) == 0 {
+		return false, true, ""
+	}
+	known = true
+	for _, name := range x.lists {
+		m := s.byName[name]
+		i, k, w := false, false, "set "+name+", a member of the list "+x.name+", is not in ipset-save.txt"
+		if m != nil && m.dims != nil && m.dims[0] == dimSet {
+			w = "set " + name + " is a list in the list " + x.name
+		} else if m != nil {
+			i, k, w = m.match(c, flags)
+		}
+		switch {
+		case k && i:
+			return true, true, ""
+		case !k && known:
+			known, why = false, w
+		}
+	}
+	return false, known, why
+}
+
+// probe is a packet as one set sees it.
+type probe struct {
+	addr  [2]netip.Addr
+	key   key
+	iface string
+	vague string // what of the element the packet does not tell; empty: nothing
+}
+
+func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why string) {
+	switch {
+	case x.unknown != "":
+		return false, false, x.unknown
+	case len(flags) < len(x.dims):
+		return false, true, ""
+	case x.family != 0 && x.family != c.Packet.Family, x.size == 0:
+		return false, true, ""
+	}
+	p, ok, why := x.probe(c.Packet, flags)
+	if why != "" {
+		return false, false, why
+	}
+	if !ok {
+		return false, true, ""
+	}
+	in, known = x.find(&p)
+	if !known {
+		return false, false, "set " + x.name + " has " + p.vague
+	}
+	return in, true, ""
+}
+
+// probe makes an element of the packet; ok is false where the kernel cannot, which is no match.
+func (x *set) probe(pkt *netfilter.Packet, flags []string) (p probe, ok bool, why string) {
+	addrs := 0
+	for i, d := range x.dims {
+		src := flags[i] == "src"
+		switch d {
+		case dimIP, dimNet:
+			a := pkt.Dst
+			if src {
+				a = pkt.Src
+			}
+			if !a.IsValid() {
+				return p, false, "set " + x.name + " is asked for the packet's " + flags[i] + " address, which is not known"
+			}
+			a = a.Unmap().WithZone("")
+			if x.masked && (addrs == 0 || x.dims[0] == dimNet) {
+				a = and(a, x.mask)
+			}
+			p.addr[addrs] = a
+			addrs++
+		case dimPort:
+			if !x.port(&p, pkt, src) {
+				return p, false, ""
+			}
+		case dimMark:
+			p.key.mark = pkt.Mark & x.markMask
+		case dimMAC:
+			p.vague = "MAC addresses, which the snapshot does not tell of a packet"
+		case dimIface:
+			p.iface = pkt.Out
+			if src {
+				p.iface = pkt.In
+			}
+			if p.iface == "" {
+				return p, false, ""
+			}
+			p.vague = "interfaces, and the packet's is not known"
+			if p.iface != netfilter.UnknownIface {
+				p.vague = "a bridge port (physdev) for the packet's network"
+			}
+		case dimSet:
+			return p, false, "set " + x.name + " is a list"
+		}
+	}
+	return p, true, ""
+}
+
+// port fills in protocol and port as ip_set_get_ip4_port does (net/netfilter/ipset/ip_set_getport.c): protocols without
+// ports have port 0. It returns false where the kernel finds no element.
+func (x *set) port(p *probe, pkt *netfilter.Packet, src bool) bool {
+	p.key.proto, p.key.port = pkt.Proto, pkt.DstPort
+	if src {
+		p.key.port = pkt.SrcPort
+	}
+	switch pkt.Proto {
+	case netfilter.TCP, netfilter.UDP, netfilter.SCTP, netfilter.UDPLite:
+		if src && p.key.port == 0 {
+			p.vague = "ports, and the packet's source port is not known"
+		}
+	case netfilter.ICMP, netfilter.ICMPv6:
+		p.vague = "ICMP types, and the packet's is not known"
+	default:
+		p.key.port = 0
+	}
+	if x.typ == "bitmap:port" {
+		p.key.proto = 0 // and it takes no protocol but these two (ip_set_get_ip_port in ip_set_bitmap_port.c)
+		return pkt.Proto == netfilter.TCP || pkt.Proto == netfilter.UDP
+	}
+	return true
+}
+
+// find looks for the element: the longest prefix of the first address first, then of the second (mtype_test_cidrs in
+// ip_set_hash_gen.h). The first that is there decides.
+func (x *set) find(p *probe) (in, known bool) {
+	one := []int{0}
+	bitsA, bitsB := one, one
+	if p.addr[0].IsValid() {
+		bitsA = x.bits[0]
+	}
+	if p.addr[1].IsValid() {
+		bitsB = x.bits[1]
+	}
+	for _, i := range bitsA {
+		p.key.a, _ = p.addr[0].Prefix(i)
+		for _, j := range bitsB {
+			p.key.b, _ = p.addr[1].Prefix(j)
+			if in, known, found := x.at(p); found {
+				return in, known
+			}
+		}
+	}
+	return false, true
+}
+
+// at looks for exactly p.key.
+func (x *set) at(p *probe) (in, known, found bool) {
+	if p.iface != "" {
+		return x.atIface(p)
+	}
+	if p.vague != "" {
+		k := p.key
+		k.port = 0
+		_, found = x.some[k]
+		return false, false, found
+	}
+	if nomatch, ok := x.exact[p.key]; ok {
+		return !nomatch, true, true
+	}
+	if len(x.spans) > 0 {
+		k := p.key
+		k.port = 0
+		for _, s := range x.spans[k] {
+			if s.from <= p.key.port && p.key.port <= s.to {
+				return !s.nomatch, true, true
+			}
+		}
+	}
+	return false, true, false
+}
+
+// atIface looks for a network with the packet's interface. A network that is there, if only with other interfaces, ends the
+// search (the "multi" of hash_netiface4_data_equal).
+func (x *set) atIface(p *probe) (in, known, found bool) {
+	unsure := false
+	for _, e := range x.ifaces[p.key] {
+		switch {
+		case e.physdev || p.iface == netfilter.UnknownIface:
+			unsure = true
+		case e.name == p.iface || e.wildcard && strings.HasPrefix(p.iface, e.name):
+			return !e.nomatch, true, true
+		}
+	}
+	return false, !unsure, len(x.ifaces[p.key]) > 0
+}
+
+// and masks an address; addresses of different families stay as they are.
+func and(a, mask netip.Addr) netip.Addr {
+	if a.BitLen() != mask.BitLen() {
+		return a
+	}
+	x, m := a.AsSlice(), mask.AsSlice()
+	for i := range x {
+		x[i] &= m[i]
+	}
+	out, _ := netip.AddrFromSlice(x)
+	return out
+}

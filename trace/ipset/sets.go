@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipset
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// Sets are a node's ipsets. They do not change once parsed, so several goroutines may ask them. A nil *Sets knows nothing.
+type Sets struct {
+	byName map[string]*set
+}
+
+// dim is one dimension of a set's elements.
+type dim uint8
+
+const (
+	dimIP dim = iota
+	dimNet
+	dimPort
+	dimMark
+	dimMAC
+	dimIface
+	dimSet
+)
+
+// types are the set types of the kernel (net/netfilter/ipset). bitmap:port is the one whose ports have no protocol.
+var types = map[string][]dim{
+	"bitmap:ip":         {dimIP},
+	"bitmap:ip,mac":     {dimIP, dimMAC},
+	"bitmap:port":       {dimPort},
+	"hash:ip":           {dimIP},
+	"hash:mac":          {dimMAC},
+	"hash:ip,mac":       {dimIP, dimMAC},
+	"hash:ip,mark":      {dimIP, dimMark},
+	"hash:ip,port":      {dimIP, dimPort},
+	"hash:ip,port,ip":   {dimIP, dimPort, dimIP},
+	"hash:ip,port,net":  {dimIP, dimPort, dimNet},
+	"hash:net":          {dimNet},
+	"hash:net,iface":    {dimNet, dimIface},
+	"hash:net,net":      {dimNet, dimNet},
+	"hash:net,port":     {dimNet, dimPort},
+	"hash:net,port,net": {dimNet, dimPort, dimNet},
+	"list:set":          {dimSet},
+}
+
+// set is one set, indexed.
+type set struct {
+	name, typ string
+	dims      []dim
+	family    netfilter.Family // 0: any
+	unknown   string           // why no question can be answered; empty: they can
+
+	masked   bool // the packet's address is masked before it is looked up
+	mask     netip.Addr
+	markMask uint32
+
+	size   int                 // elements, as the dump lists them
+	bits   [2][]int            // prefix lengths of the first and second address, longest first
+	exact  map[key]bool        // -> nomatch
+	spans  map[key][]span      // port ranges
+	some   map[key]struct{}    // every element without what may be unknown of a packet: its port, its MAC address
+	ifaces map[key][]ifaceElem // hash:net,iface
+	lists  []string            // list:set
+}
+
+// key is an element. What the type does not have stays zero. An address is a prefix of full length.
+type key struct {
+	a, b  netip.Prefix
+	proto uint8
+	port  uint16
+	mark  uint32
+}
+
+type span struct {
+	from, to uint16
+	nomatch  bool
+}
+
+type ifaceElem struct {
+	name                       string
+	wildcard, physdev, nomatch bool
+}
+
+// Names returns the names of all sets, sorted.
+func (s *Sets) Names() []string {
+	if s == nil {
+		return nil
+	}
+	out := make([]string, 0, len(s.byName))
+	for name := range s.byName {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Describe returns a set's type ("hash:ip,port") and how many elements the dump lists for it; ok is false where there is
+// no such set.
+func (s *Sets) Describe(name string) (typ string, elements int, ok bool) {
+	if s == nil || s.byName[name] == nil {
+		return "", 0, false
+	}
+	return s.byName[name].typ, s.byName[name].size, true
+}

@@ -109,9 +109,11 @@ func (n *node) orphans() []Finding {
 		return nil
 	}
 	slices.Sort(orphans)
-	return []Finding{n.finding(OrphanChain, cut(orphans, 3), issue{actual: fmt.Sprintf("%d chains", len(orphans)),
+	return []Finding{n.finding(OrphanChain, cut(orphans, 3), issue{
+		actual:   fmt.Sprintf("%d chains", len(orphans)),
 		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
-		evidence: orphans[:min(len(orphans), maxEvidence)]})}
+		evidence: orphans[:min(len(orphans), maxEvidence)],
+	})}
 }
 
 // reachableChains are those that a packet can get to.

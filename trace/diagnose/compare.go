@@ -59,8 +59,10 @@ func compareDNAT(want *expect.Path, got *tally) []issue {
 	var issues []issue
 	issues = append(issues, refusals(want, got)...)
 	if got.all(acceptAction) {
-		return append(issues, issue{code: ServiceNotProgrammed, expected: describe(want), actual: "passes untranslated",
-			message: "no rule translates the packet: it goes on to " + netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port).String() + " itself, where nobody answers"})
+		return append(issues, issue{
+			code: ServiceNotProgrammed, expected: describe(want), actual: "passes untranslated",
+			message: "no rule translates the packet: it goes on to " + netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port).String() + " itself, where nobody answers",
+		})
 	}
 	if len(issues) > 0 && len(got.of(string(expect.DNAT))) == 0 {
 		return issues
@@ -71,14 +73,18 @@ func compareDNAT(want *expect.Path, got *tally) []issue {
 		e := &want.Endpoints[i]
 		wanted[e.Address] = true
 		if _, possible := got.share(e.Address); !possible && !lost(got, e.Address) {
-			issues = append(issues, issue{code: MissingEndpoint, subject: e.Address.String(), expected: percent(due), actual: "none",
-				message: "no rule leads to this endpoint"})
+			issues = append(issues, issue{
+				code: MissingEndpoint, subject: e.Address.String(), expected: percent(due), actual: "none",
+				message: "no rule leads to this endpoint",
+			})
 		}
 	}
 	for _, o := range got.of(string(expect.DNAT)) {
 		if !wanted[o.to] {
-			issues = append(issues, issue{code: StaleEndpoint, subject: o.to.String(), expected: "none", actual: percent(o.share), where: o.by,
-				message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []string{cite(o.by)}})
+			issues = append(issues, issue{
+				code: StaleEndpoint, subject: o.to.String(), expected: "none", actual: percent(o.share), where: o.by,
+				message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []string{cite(o.by)},
+			})
 		}
 	}
 	if len(issues) == 0 && !got.uncertain {
@@ -201,12 +207,16 @@ func masquerade(want *expect.Path, got *tally) []issue {
 		if want.Masquerade == expect.MasqHairpin {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
 		}
-		issues = append(issues, issue{code: WrongMasquerade, subject: cut(missing, 4), expected: string(want.Masquerade), actual: "Never",
-			message: "the source address is not translated: " + why})
+		issues = append(issues, issue{
+			code: WrongMasquerade, subject: cut(missing, 4), expected: string(want.Masquerade), actual: "Never",
+			message: "the source address is not translated: " + why,
+		})
 	}
 	if len(needless) > 0 {
-		issues = append(issues, issue{code: WrongMasquerade, subject: cut(needless, 4), expected: string(want.Masquerade), actual: "Always",
-			message: "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client"})
+		issues = append(issues, issue{
+			code: WrongMasquerade, subject: cut(needless, 4), expected: string(want.Masquerade), actual: "Always",
+			message: "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client",
+		})
 	}
 	return issues
 }
@@ -243,7 +253,8 @@ func differentRefusal(want *expect.Path, got *tally) []issue {
 	if want.Action == expect.Drop {
 		other = expect.Reject
 	}
-	for _, o := range got.of(string(other)) {
+	if os := got.of(string(other)); len(os) > 0 {
+		o := os[0]
 		is := issue{code: DroppedCode, expected: describe(want), actual: strings.ToLower(string(other)) + "ed", where: o.where, evidence: []string{cite(o.where)}}
 		if other == expect.Drop {
 			is.actual = "dropped"
@@ -263,8 +274,10 @@ func differentRefusal(want *expect.Path, got *tally) []issue {
 // compareNone looks at a frontend that kube-proxy leaves alone: nothing of kube-proxy's may touch it.
 func compareNone(want *expect.Path, got *tally) []issue {
 	for _, o := range got.of(string(expect.DNAT)) {
-		return []issue{{code: AcceptedWithoutEndpoints, expected: "nothing", actual: "sent to " + o.to.String(), where: o.by, evidence: []string{cite(o.by)},
-			message: "kube-proxy should leave this address alone (" + want.Why + "), yet its rules translate it"}}
+		return []issue{{
+			code: AcceptedWithoutEndpoints, expected: "nothing", actual: "sent to " + o.to.String(), where: o.by, evidence: []string{cite(o.by)},
+			message: "kube-proxy should leave this address alone (" + want.Why + "), yet its rules translate it",
+		}}
 	}
 	return nil
 }

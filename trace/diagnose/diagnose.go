@@ -121,7 +121,7 @@ func withoutQuiet(paths []judged) []judged {
 // paths judges every path asked for, on all processors, in a stable order.
 func (n *node) paths(req *Request) []judged {
 	jobs, ignored := n.jobs(req)
-	out := make([]judged, len(jobs))
+	out := make([]judged, len(jobs), len(jobs)+len(ignored))
 	const batch = 64
 	var wg sync.WaitGroup
 	next := make(chan int)
@@ -173,8 +173,10 @@ func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
 
 // leftAlone answers for a Service that kube-proxy programs nothing for.
 func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
-	p := Path{Verdict: ByDesign, Expected: Expected{Action: string(expect.None)},
-		Frontend: Frontend{Kind: string(svc.Spec.Type)}, Findings: []Finding{{Code: reason, Severity: Info, Message: why}}}
+	p := Path{
+		Verdict: ByDesign, Expected: Expected{Action: string(expect.None)},
+		Frontend: Frontend{Kind: string(svc.Spec.Type)}, Findings: []Finding{{Code: reason, Severity: Info, Message: why}},
+	}
 	if svc.Spec.ClusterIP != "" {
 		p.Frontend.Address = svc.Spec.ClusterIP
 	}

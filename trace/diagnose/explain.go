@@ -274,8 +274,10 @@ func (j *judge) sharedFrontend(want *expect.Path, got *tally) *issue {
 		}
 		theirs := j.exp.Path(other, want.Origin)
 		if len(compare(&theirs, got)) == 0 {
-			return &issue{code: SharedFrontend, subject: other.Service.String(), expected: describe(want), actual: describe(&theirs),
-				message: fmt.Sprintf("Service %s has the same address and port, and takes the packets", other.Service)}
+			return &issue{
+				code: SharedFrontend, subject: other.Service.String(), expected: describe(want), actual: describe(&theirs),
+				message: fmt.Sprintf("Service %s has the same address and port, and takes the packets", other.Service),
+			}
 		}
 	}
 	return nil

@@ -141,8 +141,10 @@ func (j *judge) hairpin(want *expect.Path, got *tally) []issue {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []issue{{code: WrongMasquerade, subject: cut(missing, 4), expected: string(expect.MasqHairpin), actual: "Never",
-		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)"}}
+	return []issue{{
+		code: WrongMasquerade, subject: cut(missing, 4), expected: string(expect.MasqHairpin), actual: "Never",
+		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)",
+	}}
 }
 
 // affinity walks the packet of a returning client for every endpoint that a first one may have come to.
@@ -167,16 +169,22 @@ func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 	var issues []issue
 	due := fmt.Sprintf("%ds", want.AffinitySeconds)
 	if len(missing) > 0 {
-		issues = append(issues, issue{code: AffinityMissing, subject: cut(missing, 4), expected: "ClientIP for " + due, actual: "none",
-			message: "a client that comes back is not sent to the same endpoint"})
+		issues = append(issues, issue{
+			code: AffinityMissing, subject: cut(missing, 4), expected: "ClientIP for " + due, actual: "none",
+			message: "a client that comes back is not sent to the same endpoint",
+		})
 	}
 	if len(unexpected) > 0 {
-		issues = append(issues, issue{code: AffinityUnexpected, subject: cut(unexpected, 4), expected: "none", actual: "ClientIP",
-			message: "a client that comes back is sent to the same endpoint, which the Service does not ask for"})
+		issues = append(issues, issue{
+			code: AffinityUnexpected, subject: cut(unexpected, 4), expected: "none", actual: "ClientIP",
+			message: "a client that comes back is sent to the same endpoint, which the Service does not ask for",
+		})
 	}
 	if len(timeouts) > 0 {
-		issues = append(issues, issue{code: AffinityTimeout, subject: cut(timeouts, 4), expected: due, actual: seconds + "s",
-			message: "clients are remembered for another time than the Service asks for"})
+		issues = append(issues, issue{
+			code: AffinityTimeout, subject: cut(timeouts, 4), expected: due, actual: seconds + "s",
+			message: "clients are remembered for another time than the Service asks for",
+		})
 	}
 	return issues
 }
@@ -214,15 +222,19 @@ func (j *judge) nodeLocalDNS(want *expect.Path, res *netfilter.Result, got *tall
 			return nil
 		}
 	}
-	return &issue{code: NodeLocalDNS, expected: describe(want), actual: "delivered to the node itself",
-		message: "the address is bound on the node and its packets are not tracked (raw table): a DNS cache on the node answers, kube-proxy's rules are passed over"}
+	return &issue{
+		code: NodeLocalDNS, expected: describe(want), actual: "delivered to the node itself",
+		message: "the address is bound on the node and its packets are not tracked (raw table): a DNS cache on the node answers, kube-proxy's rules are passed over",
+	}
 }
 
 func brokenRule(res *netfilter.Result) *issue {
 	for _, u := range res.Uncertain {
 		if u.Where.Rule != nil && byKube(u.Where) && strings.Contains(u.Where.Rule.Text, "-j DNAT") {
-			return &issue{code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []string{cite(u.Where)},
-				message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version wrote it, or read it"}
+			return &issue{
+				code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []string{cite(u.Where)},
+				message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version wrote it, or read it",
+			}
 		}
 	}
 	return nil
@@ -232,8 +244,10 @@ func expectedOf(want *expect.Path) Expected {
 	e := Expected{Action: string(want.Action), Masquerade: string(want.Masquerade), AffinitySeconds: want.AffinitySeconds}
 	for i := range want.Endpoints {
 		x := &want.Endpoints[i]
-		e.Endpoints = append(e.Endpoints, Endpoint{Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
-			Share: 1 / float64(len(want.Endpoints)), Pod: x.Pod, Node: x.Node})
+		e.Endpoints = append(e.Endpoints, Endpoint{
+			Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
+			Share: 1 / float64(len(want.Endpoints)), Pod: x.Pod, Node: x.Node,
+		})
 	}
 	return e
 }

@@ -266,8 +266,13 @@ func (n *node) readHost() error {
 		name string
 		data *[]byte
 	}{
-		{"ip-addr.json", &f.Addr}, {"ip-link.json", &f.Link}, {"ip-route.json", &f.Route4}, {"ip6-route.json", &f.Route6},
-		{"ip-rule.json", &f.Rule4}, {"ip6-rule.json", &f.Rule6}, {"sysctl.txt", &f.Sysctl},
+		{"ip-addr.json", &f.Addr},
+		{"ip-link.json", &f.Link},
+		{"ip-route.json", &f.Route4},
+		{"ip6-route.json", &f.Route6},
+		{"ip-rule.json", &f.Rule4},
+		{"ip6-rule.json", &f.Rule6},
+		{"sysctl.txt", &f.Sysctl},
 	} {
 		var err error
 		if *x.data, err = n.file(x.name); err != nil {
@@ -381,8 +386,10 @@ func (n *node) expectation(cfg expect.Config) {
 	if cfg.HostnameOverride != "" {
 		name = cfg.HostnameOverride
 	}
-	n.exp = expect.New(expect.Inputs{Services: n.cluster.Services, Slices: n.cluster.EndpointSlices, Node: n.object, NodeName: name,
-		Config: cfg, Addresses: n.net.Addresses(), PodNames: n.podNames()})
+	n.exp = expect.New(expect.Inputs{
+		Services: n.cluster.Services, Slices: n.cluster.EndpointSlices, Node: n.object, NodeName: name,
+		Config: cfg, Addresses: n.net.Addresses(), PodNames: n.podNames(),
+	})
 	if len(n.podCIDRs) == 0 {
 		n.podCIDRs = cfg.ClusterCIDRs
 	}

@@ -125,8 +125,10 @@ func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 
 // strangers are addresses for documentation and benchmarks, which nobody has (RFC 5737, RFC 2544, RFC 3849, RFC 5180).
 var strangers = map[bool][]netip.Addr{
-	true: {netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("203.0.113.177"),
-		netip.MustParseAddr("198.51.100.177"), netip.MustParseAddr("198.19.255.77")},
+	true: {
+		netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("203.0.113.177"),
+		netip.MustParseAddr("198.51.100.177"), netip.MustParseAddr("198.19.255.77"),
+	},
 	false: {netip.MustParseAddr("2001:db8::77"), netip.MustParseAddr("2001:2::77"), netip.MustParseAddr("2001:db8:ffff::77")},
 }
 

@@ -26,8 +26,10 @@ func (n *node) nodeWide() []Finding {
 			out = append(out, n.finding(code, f.String(), is))
 		}
 		if live := n.backends[f]; len(live) > 1 {
-			out = append(out, n.finding(SplitBackend, f.String(), issue{expected: "one backend", actual: "nft and legacy",
-				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was loaded last is asked first"}))
+			out = append(out, n.finding(SplitBackend, f.String(), issue{
+				expected: "one backend", actual: "nft and legacy",
+				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was loaded last is asked first",
+			}))
 		}
 	}
 	return append(out, n.duplicates()...)
@@ -56,8 +58,10 @@ func (n *node) duplicates() []Finding {
 	if count == 0 {
 		return nil
 	}
-	return []Finding{n.finding(DuplicateRules, cut(chains, 3), issue{actual: fmt.Sprintf("%d rules too many", count),
-		message: "the same rule stands in a chain more than once: kube-proxy appends where it should find its own", evidence: evidence[:min(len(evidence), maxEvidence)]})}
+	return []Finding{n.finding(DuplicateRules, cut(chains, 3), issue{
+		actual:  fmt.Sprintf("%d rules too many", count),
+		message: "the same rule stands in a chain more than once: kube-proxy appends where it should find its own", evidence: evidence[:min(len(evidence), maxEvidence)],
+	})}
 }
 
 // repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to kube-proxy's.

@@ -71,12 +71,12 @@ type Packet struct {
 	OrigSrc, OrigDst netip.Addr
 	OrigDstPort      uint16
 
-	Untracked bool // raw table: CT --notrack; no NAT will be done
-	DNAT      bool // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
-	SNAT      bool // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
+	Untracked bool   // raw table: CT --notrack; no NAT will be done
+	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
+	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
 	DNATBy    Ref    // the rule that settled DNAT; the zero Ref when none did
 	Masked    string // what translated the source, "table CHAIN rule N"; empty when nothing did
-	Local     bool // the socket is local: the packet came through OUTPUT
+	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
 	// Recent holds the names of xt_recent lists that a rule on the way has put the source into, each followed by ' '.

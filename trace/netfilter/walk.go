@@ -178,7 +178,7 @@ func (w *Walker) recent(list string) (listed, known bool) {
 }
 
 func inList(lists, name string) bool {
-	for len(lists) > 0 {
+	for lists != "" {
 		head, rest, _ := strings.Cut(lists, " ")
 		if head == name {
 			return true
@@ -247,8 +247,10 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 	is, known := w.host.Local(b.pkt.Dst)
 	switch {
 	case !known:
-		yes, no := w.fork(b, b.pkt.Dst, Uncertain{What: "whether " + b.pkt.Dst.String() + " is an address of the node",
-			Why: "the node's addresses were not collected (ip-addr.json)"})
+		yes, no := w.fork(b, b.pkt.Dst, Uncertain{
+			What: "whether " + b.pkt.Dst.String() + " is an address of the node",
+			Why:  "the node's addresses were not collected (ip-addr.json)",
+		})
 		return append(local, yes), append(other, no)
 	case is:
 		return append(local, b), other
@@ -342,8 +344,10 @@ func orderUnknown(h Hook, s *station) Uncertain {
 	for i, c := range s.chains {
 		names[i] = string(c.Table.Backend) + " table " + c.Table.Name
 	}
-	return Uncertain{Where: Ref{Hook: h, Chain: s.chains[0]}, What: "the order of " + strings.Join(names, " and ") + " at " + h.String(),
-		Why: "they have the same priority; the one loaded last goes first, which no dump tells"}
+	return Uncertain{
+		Where: Ref{Hook: h, Chain: s.chains[0]}, What: "the order of " + strings.Join(names, " and ") + " at " + h.String(),
+		Why: "they have the same priority; the one loaded last goes first, which no dump tells",
+	}
 }
 
 func (w *Walker) sequence(h Hook, s *station, b branch, chains []*Chain, alive []branch) []branch {
@@ -396,7 +400,7 @@ func (w *Walker) result() Result {
 		res.Outcomes[i] = Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why}
 	}
 	for i, u := range w.unknown {
-		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 { //nolint:gosec // i >= 0
+		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {
 			res.Uncertain = append(res.Uncertain, u)
 		}
 	}

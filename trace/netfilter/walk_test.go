@@ -86,6 +86,7 @@ func base(name string, h Hook, prio int, typ ChainType, policy Kind, lists ...[]
 func nat(chains ...*Chain) *Table {
 	return &Table{Family: IPv4, Backend: BackendNFT, Name: "nat", Chains: chains}
 }
+
 func filter(chains ...*Chain) *Table {
 	return &Table{Family: IPv4, Backend: BackendNFT, Name: "filter", Chains: chains}
 }
@@ -153,48 +154,82 @@ func TestWalk(t *testing.T) {
 	}{
 		{name: "nothing in the way", to: vip, want: "sent 10.96.0.1"},
 		{name: "to the node itself", to: "10.0.0.1", want: "delivered 10.0.0.1"},
-		{name: "one of three, each with the same chance", tables: []*Table{nat(pre([]Op{dst(vip), &jump{name: "SVC", kind: Jump}}),
-			svc("SVC", []Op{chance(1.0 / 3), dnat("10.1.1.1")}, []Op{chance(0.5), dnat("10.1.1.2")}, []Op{dnat("10.1.1.3")}))},
-			to: vip, want: "sent 10.1.1.1 0.3333; sent 10.1.1.2 0.3333; sent 10.1.1.3 0.3333"},
-		{name: "what falls through a chain goes on behind the jump", tables: []*Table{nat(pre([]Op{&jump{name: "SVC", kind: Jump}}, []Op{dnat("10.1.1.9")}),
-			svc("SVC", []Op{chance(0.25), dnat("10.1.1.1")}, []Op{verdict(Return)}, []Op{dnat("10.1.1.2")}))},
-			to: vip, want: "sent 10.1.1.1 0.25; sent 10.1.1.9 0.75"},
+		{
+			name: "one of three, each with the same chance", tables: []*Table{nat(pre([]Op{dst(vip), &jump{name: "SVC", kind: Jump}}),
+				svc("SVC", []Op{chance(1.0 / 3), dnat("10.1.1.1")}, []Op{chance(0.5), dnat("10.1.1.2")}, []Op{dnat("10.1.1.3")}))},
+			to: vip, want: "sent 10.1.1.1 0.3333; sent 10.1.1.2 0.3333; sent 10.1.1.3 0.3333",
+		},
+		{
+			name: "what falls through a chain goes on behind the jump", tables: []*Table{nat(pre([]Op{&jump{name: "SVC", kind: Jump}}, []Op{dnat("10.1.1.9")}),
+				svc("SVC", []Op{chance(0.25), dnat("10.1.1.1")}, []Op{verdict(Return)}, []Op{dnat("10.1.1.2")}))},
+			to: vip, want: "sent 10.1.1.1 0.25; sent 10.1.1.9 0.75",
+		},
 		{name: "a goto does not come back", tables: []*Table{nat(pre([]Op{&jump{name: "A", kind: Jump}}, []Op{dnat("10.1.1.9")}),
 			svc("A", []Op{&jump{name: "B", kind: Goto}}, []Op{dnat("10.1.1.8")}), svc("B"))}, to: vip, want: "sent 10.1.1.9"},
-		{name: "accept ends the base chain only", tables: []*Table{nat(pre([]Op{verdict(Accept)}, []Op{dnat("10.1.1.1")})), filter(fwd(Drop))},
-			to: vip, want: "dropped 10.96.0.1 by filter FORWARD policy"},
-		{name: "the translated packet is what FORWARD sees", tables: []*Table{nat(pre([]Op{dst(vip), dnat("10.1.1.1")})),
-			filter(fwd(Accept, []Op{dst(vip), verdict(Drop)}, []Op{dst("10.1.1.1"), verdict(Reject)}))}, to: vip, want: "rejected 10.1.1.1 by filter FORWARD rule 2"},
-		{name: "marks are kept from hook to hook", tables: []*Table{nat(pre([]Op{mark(0x4000)}, []Op{dnat("10.1.1.1")}), post([]Op{ifMark(0x4000), op(masquerade)}))},
-			to: vip, want: "sent 10.1.1.1 masq"},
+		{
+			name: "accept ends the base chain only", tables: []*Table{nat(pre([]Op{verdict(Accept)}, []Op{dnat("10.1.1.1")})), filter(fwd(Drop))},
+			to: vip, want: "dropped 10.96.0.1 by filter FORWARD policy",
+		},
+		{name: "the translated packet is what FORWARD sees", tables: []*Table{
+			nat(pre([]Op{dst(vip), dnat("10.1.1.1")})),
+			filter(fwd(Accept, []Op{dst(vip), verdict(Drop)}, []Op{dst("10.1.1.1"), verdict(Reject)})),
+		}, to: vip, want: "rejected 10.1.1.1 by filter FORWARD rule 2"},
+		{
+			name: "marks are kept from hook to hook", tables: []*Table{nat(pre([]Op{mark(0x4000)}, []Op{dnat("10.1.1.1")}), post([]Op{ifMark(0x4000), op(masquerade)}))},
+			to: vip, want: "sent 10.1.1.1 masq",
+		},
 		{name: "local output to the node itself comes in again, and is not translated twice", tables: []*Table{
 			nat(pre([]Op{dnat("10.1.1.7")}), out([]Op{dst(vip), dnat("10.0.0.1")})),
-			filter(base("INPUT", Input, 0, TypeFilter, Accept, []Op{dst("10.0.0.1"), verdict(Drop)}))}, from: Output, to: vip, want: "dropped 10.0.0.1 by filter INPUT rule 1"},
+			filter(base("INPUT", Input, 0, TypeFilter, Accept, []Op{dst("10.0.0.1"), verdict(Drop)})),
+		}, from: Output, to: vip, want: "dropped 10.0.0.1 by filter INPUT rule 1"},
 		{name: "what is not tracked is not translated", tables: []*Table{
 			{Family: IPv4, Backend: BackendNFT, Name: "raw", Chains: []*Chain{base("PREROUTING", Prerouting, -300, TypeFilter, Accept, []Op{op(func(c *Context) Effect { c.Packet.Untracked = true; return Effect{} })})}},
-			nat(pre([]Op{dnat("10.1.1.1")}))}, to: vip, want: "sent 10.96.0.1"},
-		{name: "an unknown match that decides", tables: []*Table{filter(fwd(Accept, []Op{unknown("magic"), verdict(Drop)}))},
-			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1},
-		{name: "an unknown match that does not matter", tables: []*Table{filter(fwd(Accept, []Op{unknown("magic"), verdict(Accept)}, []Op{unknown("more"), verdict(Next)}, []Op{verdict(Accept)}))},
-			to: vip, want: "sent 10.96.0.1"},
-		{name: "an unknown match in front of chance does not matter either", tables: []*Table{nat(pre([]Op{unknown("magic"), &jump{name: "LOGGED", kind: Jump}}, []Op{chance(0.5), dnat("10.1.1.1")}, []Op{dnat("10.1.1.2")}), svc("LOGGED", []Op{verdict(Next)}))},
-			to: vip, want: "sent 10.1.1.1 0.5; sent 10.1.1.2 0.5"},
-		{name: "two unknowns, one of which matters", tables: []*Table{filter(fwd(Drop, []Op{unknown("a"), verdict(Accept)}, []Op{unknown("b"), verdict(Drop)}))},
-			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 2; ?sent 10.96.0.1", unsure: 1},
-		{name: "an unknown target", tables: []*Table{filter(fwd(Accept, []Op{op(func(*Context) Effect { return Effect{Kind: Opaque, Why: "what is it" } })}))},
-			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1},
-		{name: "a jump to nowhere", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "GONE", kind: Jump}}))},
-			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1},
-		{name: "a chain that could not be read", tables: []*Table{filter(&Chain{Name: "FORWARD", Unread: "no", Base: &Base{Hook: Forward, Policy: Accept}})},
-			to: vip, want: "?not known 10.96.0.1 by filter FORWARD policy; ?sent 10.96.0.1", unsure: 1},
-		{name: "two backends that agree", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.1")})))},
-			to: vip, want: "sent 10.1.1.1"},
-		{name: "two backends that do not", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.2")})))},
-			to: vip, want: "?sent 10.1.1.1; ?sent 10.1.1.2", unsure: 1},
-		{name: "two backends, one of which only looks", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{verdict(Accept)})))},
-			to: vip, want: "sent 10.1.1.1"},
-		{name: "a loop ends", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}}))},
-			to: vip, want: "?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", unsure: 1},
+			nat(pre([]Op{dnat("10.1.1.1")})),
+		}, to: vip, want: "sent 10.96.0.1"},
+		{
+			name: "an unknown match that decides", tables: []*Table{filter(fwd(Accept, []Op{unknown("magic"), verdict(Drop)}))},
+			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
+		},
+		{
+			name: "an unknown match that does not matter", tables: []*Table{filter(fwd(Accept, []Op{unknown("magic"), verdict(Accept)}, []Op{unknown("more"), verdict(Next)}, []Op{verdict(Accept)}))},
+			to: vip, want: "sent 10.96.0.1",
+		},
+		{
+			name: "an unknown match in front of chance does not matter either", tables: []*Table{nat(pre([]Op{unknown("magic"), &jump{name: "LOGGED", kind: Jump}}, []Op{chance(0.5), dnat("10.1.1.1")}, []Op{dnat("10.1.1.2")}), svc("LOGGED", []Op{verdict(Next)}))},
+			to: vip, want: "sent 10.1.1.1 0.5; sent 10.1.1.2 0.5",
+		},
+		{
+			name: "two unknowns, one of which matters", tables: []*Table{filter(fwd(Drop, []Op{unknown("a"), verdict(Accept)}, []Op{unknown("b"), verdict(Drop)}))},
+			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 2; ?sent 10.96.0.1", unsure: 1,
+		},
+		{
+			name: "an unknown target", tables: []*Table{filter(fwd(Accept, []Op{op(func(*Context) Effect { return Effect{Kind: Opaque, Why: "what is it"} })}))},
+			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
+		},
+		{
+			name: "a jump to nowhere", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "GONE", kind: Jump}}))},
+			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
+		},
+		{
+			name: "a chain that could not be read", tables: []*Table{filter(&Chain{Name: "FORWARD", Unread: "no", Base: &Base{Hook: Forward, Policy: Accept}})},
+			to: vip, want: "?not known 10.96.0.1 by filter FORWARD policy; ?sent 10.96.0.1", unsure: 1,
+		},
+		{
+			name: "two backends that agree", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.1")})))},
+			to: vip, want: "sent 10.1.1.1",
+		},
+		{
+			name: "two backends that do not", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.2")})))},
+			to: vip, want: "?sent 10.1.1.1; ?sent 10.1.1.2", unsure: 1,
+		},
+		{
+			name: "two backends, one of which only looks", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{verdict(Accept)})))},
+			to: vip, want: "sent 10.1.1.1",
+		},
+		{
+			name: "a loop ends", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}}))},
+			to: vip, want: "?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", unsure: 1,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -186,8 +186,7 @@ func decodeAll[T any, P interface {
 
 // badJSON says in one line what is wrong with a JSON text.
 func badJSON(err error) error {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		if strings.Contains(err.Error(), "unexpected end") {
 			return fmt.Errorf("the JSON is cut off at byte %d", syntax.Offset)
 		}

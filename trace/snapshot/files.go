@@ -51,7 +51,7 @@ func listDir(root string) (map[string]opener, error) {
 			if err != nil {
 				return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 			}
-			defer f.Close() //nolint:errcheck // read only: there is nothing to lose
+			defer f.Close()
 			return slurp(p, f)
 		}
 		return nil
@@ -67,7 +67,7 @@ func listArchive(name string) (map[string]opener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // read only: there is nothing to lose
+	defer f.Close()
 	return readTar(name, f)
 }
 

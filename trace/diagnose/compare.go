@@ -196,7 +196,7 @@ func masquerade(want *expect.Path, got *tally) []issue {
 			case want.Masquerade == expect.MasqUnknown:
 			case due && !o.masq && !o.inside:
 				missing = append(missing, e.Address.String())
-			case !due && o.masq && o.masqBy == "":
+			case !due && o.masq && o.masqBy.Chain == nil:
 				needless = append(needless, e.Address.String())
 			}
 		}

@@ -36,41 +36,53 @@ func start(f expect.Frontend, o expect.Origin) netfilter.Start {
 // path judges one frontend from one origin.
 func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Path {
 	want := j.exp.Path(f, o)
-	p := Path{
-		Frontend: Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName},
-		Origin:   Origin{Kind: string(o.Kind), Pod: o.Pod},
-		Expected: expectedOf(&want),
-	}
-	if j.req.PerPathService {
-		p.Service = &ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
-	}
+	var p Path
 	if why := j.blind(f, o); why != "" {
 		p.Verdict = Unknown
 		p.Findings = []Finding{j.finding(NotCollected, "", issue{message: why})}
+		j.describe(&p, svc, &want)
 		return p
 	}
-	p.Origin.Address = o.Address.String()
 
 	res := j.walker.Walk(start(f, o), netfilter.Options{Steps: j.req.Steps})
 	got := tallyOf(f, &res)
-	issues := compare(&want, &got)
-	issues = append(issues, j.hairpin(&want, &got)...)
-	issues = append(issues, j.affinity(&want, &got)...)
-	if len(issues) > 0 {
-		issues = j.explain(svc, &want, &got, issues)
-	}
-	if cache := j.nodeLocalDNS(&want, &res, &got); cache != nil {
+	var issues []issue
+	if cache := nodeLocalDNS(&want, &res, &got); cache != nil {
 		issues = []issue{*cache}
+	} else {
+		issues = compare(&want, &got)
+		issues = append(issues, j.hairpin(&want, &got)...)
+		issues = append(issues, j.affinity(&want, &got)...)
+		if len(issues) > 0 {
+			issues = j.explain(svc, &want, &got, issues)
+		}
 	}
 	for _, is := range issues {
 		p.Findings = append(p.Findings, j.finding(is.code, is.subject, is))
 	}
-	p.Actual = actualOf(&got, &res)
-	if j.req.Steps {
-		p.Steps = stepsOf(&res)
-	}
 	j.conclude(&p, &want, &got, &res)
+	if p.Verdict != Match || j.req.Matching {
+		j.describe(&p, svc, &want)
+		p.Actual = actualOf(&got, &res)
+		if j.req.Steps {
+			p.Steps = stepsOf(&res)
+		}
+	}
 	return p
+}
+
+// describe fills in what the path is and what it should be.
+func (j *judge) describe(p *Path, svc *corev1.Service, want *expect.Path) {
+	f, o := &want.Frontend, &want.Origin
+	p.Frontend = Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName}
+	p.Origin = Origin{Kind: string(o.Kind), Pod: o.Pod}
+	if o.Address.IsValid() {
+		p.Origin.Address = o.Address.String()
+	}
+	p.Expected = expectedOf(want)
+	if j.req.PerPathService {
+		p.Service = &ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+	}
 }
 
 // conclude gives the path its verdict, and its by-design answer.
@@ -213,7 +225,7 @@ func (j *judge) comeBack(want *expect.Path, first *outcome) (same bool, seconds 
 
 // nodeLocalDNS recognises the node-local DNS cache: it binds the VIP on the node and takes its packets out of connection
 // tracking, so that kube-proxy's rules are passed over on purpose (kubernetes/dns, cmd/node-cache).
-func (j *judge) nodeLocalDNS(want *expect.Path, res *netfilter.Result, got *tally) *issue {
+func nodeLocalDNS(want *expect.Path, res *netfilter.Result, got *tally) *issue {
 	if want.Frontend.Kind != expect.ClusterIP || want.Frontend.Port != 53 || !got.all(acceptAction) {
 		return nil
 	}
@@ -256,7 +268,7 @@ func actualOf(got *tally, res *netfilter.Result) Actual {
 	var a Actual
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
-		out := Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy, Where: o.where.String()}
+		out := Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String()}
 		if o.to.IsValid() {
 			out.Endpoint = &Endpoint{Address: o.to.Addr().String(), Port: int32(o.to.Port()), Share: o.share}
 		}

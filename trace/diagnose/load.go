@@ -42,6 +42,7 @@ type node struct {
 	pods      []pod
 	podCIDRs  []netip.Prefix
 	endpoints map[netip.Addr]bool // addresses of every endpoint of the cluster
+	others    map[netip.Addr]bool // those of them that the API says this node does not have itself
 
 	unread       map[netfilter.Family]string // why a family cannot be judged
 	programmed   map[netfilter.Family]bool   // kube-proxy's rules are there
@@ -75,8 +76,10 @@ func load(cluster *snapshot.Cluster, files *snapshot.Node) (*node, error) {
 	var wg sync.WaitGroup
 	var rulesErr, hostErr error
 	wg.Go(func() { rulesErr = n.readRules() })
-	wg.Go(func() { hostErr = n.readHost() })
-	wg.Go(n.indexCluster)
+	wg.Go(func() {
+		n.indexCluster()
+		hostErr = n.readHost()
+	})
 	wg.Wait()
 	for _, err := range []error{rulesErr, hostErr, n.readSets()} {
 		if err != nil {
@@ -284,6 +287,7 @@ func (n *node) readHost() error {
 			f.NodeAddresses = append(f.NodeAddresses, a)
 		}
 	}
+	f.OtherAddresses = n.others
 	var errs []error
 	if n.net, errs = host.Parse(f); len(errs) > 0 {
 		return fmt.Errorf("node %s: %w", n.name, errs[0])
@@ -401,12 +405,19 @@ func (n *node) indexCluster() {
 	for _, s := range n.cluster.Services {
 		n.services[expect.NameOf(s)] = s
 	}
-	n.endpoints = map[netip.Addr]bool{}
+	n.endpoints, n.others = map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	own4, own6 := n.internalIP(true), n.internalIP(false)
 	for _, s := range n.cluster.EndpointSlices {
 		for i := range s.Endpoints {
 			for _, a := range s.Endpoints[i].Addresses {
-				if ip, err := netip.ParseAddr(a); err == nil {
-					n.endpoints[ip] = true
+				ip, err := netip.ParseAddr(a)
+				if err != nil {
+					continue
+				}
+				n.endpoints[ip] = true
+				// An endpoint on a node has either an address of its own or that node's InternalIP (hostNetwork).
+				if s.Endpoints[i].NodeName != nil && own4.IsValid() && ip != own4 && ip != own6 {
+					n.others[ip] = true
 				}
 			}
 		}

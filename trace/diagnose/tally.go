@@ -33,7 +33,7 @@ type outcome struct {
 	share   float64
 	certain bool
 	masq    bool
-	masqBy  string        // the rule that translated the source, where it is not kube-proxy's
+	masqBy  netfilter.Ref // the rule that translated the source, where it is not kube-proxy's
 	by      netfilter.Ref // the rule that translated the destination
 	where   netfilter.Ref // the rule that ended the way
 	why     string
@@ -89,8 +89,8 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	}
 	if r.Packet.SNAT {
 		o.masq = true
-		if !kubeRule(r.Packet.Masked) {
-			o.masqBy = r.Packet.Masked
+		if !byKube(r.Packet.SNATBy) {
+			o.masqBy = r.Packet.SNATBy
 		}
 	}
 	switch r.End {
@@ -111,12 +111,7 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	return o
 }
 
-// kubeRule tells whether the name of a rule ("nat KUBE-POSTROUTING rule 3") is in one of kube-proxy's chains.
-func kubeRule(where string) bool {
-	_, chain, _ := strings.Cut(where, " ")
-	return strings.HasPrefix(chain, "KUBE-")
-}
-
+// byKube tells whether a rule is in one of kube-proxy's chains.
 func byKube(r netfilter.Ref) bool { return r.Chain != nil && strings.HasPrefix(r.Chain.Name, "KUBE-") }
 
 // share returns how much certainly goes to an endpoint, and whether anything may.

@@ -15,6 +15,7 @@ type Network struct {
 	master map[string]string   // nil where links were not collected
 	sysctl map[string]string   // by slash path
 	nodes  map[netip.Addr]bool // the Node object's own addresses
+	others map[netip.Addr]bool // addresses that the API says others have
 	fam    [2]family
 }
 
@@ -105,7 +106,7 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	if n.nodes[a] {
 		return true, true
 	}
-	return false, f.addrsKnown
+	return false, f.addrsKnown || n.others[a]
 }
 
 // localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of

@@ -26,12 +26,15 @@ type Files struct {
 	// NodeAddresses are the InternalIPs of the Node object's status. They are the node's own even where ip-addr.json was
 	// not collected. An ExternalIP does not belong here: clouds translate it before the node sees it.
 	NodeAddresses []netip.Addr
+	// OtherAddresses are those that the API says somebody else has: pods with an address of their own, other nodes. They are
+	// not the node's own even where ip-addr.json was not collected. The map is kept, and not written to.
+	OtherAddresses map[netip.Addr]bool
 }
 
 // Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and there is
 // an error for it that names it and says what was expected. The Network is never nil.
 func Parse(files Files) (*Network, []error) {
-	n := &Network{nodes: map[netip.Addr]bool{}}
+	n := &Network{nodes: map[netip.Addr]bool{}, others: files.OtherAddresses}
 	for _, a := range files.NodeAddresses {
 		if a.IsValid() {
 			n.nodes[a.Unmap().WithZone("")] = true

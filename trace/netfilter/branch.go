@@ -124,7 +124,7 @@ func mergeEnds(bs []branch) []branch {
 	}
 	same := func(a, b *branch) bool {
 		x, y := a.pkt, b.pkt
-		x.DNATBy, x.In, x.Out = y.DNATBy, y.In, y.Out
+		x.DNATBy, x.SNATBy, x.In, x.Out = y.DNATBy, y.SNATBy, y.In, y.Out
 		return arrived(a.end) == arrived(b.end) && x == y
 	}
 	return mergeBy(bs, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })

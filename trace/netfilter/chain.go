@@ -75,11 +75,8 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		if w.opt.Steps {
 			saved = cur.pkt
 		}
-		untranslated := !cur.pkt.DNAT
 		eff := op.Run(&w.ctx)
-		if untranslated && cur.pkt.DNAT {
-			cur.pkt.DNATBy = w.at
-		}
+		w.sign(&cur.pkt)
 		switch eff.Kind {
 		case Next:
 			if w.opt.Steps && saved != cur.pkt {
@@ -106,9 +103,7 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 			for _, alt := range eff.Alts {
 				*cur = whole
 				cur.pkt, cur.p = alt.Packet, whole.p*alt.P
-				if untranslated && cur.pkt.DNAT {
-					cur.pkt.DNATBy = w.at
-				}
+				w.sign(&cur.pkt)
 				w.decide(h, c, at, alt.Effect, depth, &saved)
 			}
 			return false
@@ -118,6 +113,16 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		}
 	}
 	return true
+}
+
+// sign notes which rule settled a translation.
+func (w *Walker) sign(p *Packet) {
+	if p.DNAT && p.DNATBy.Chain == nil {
+		p.DNATBy = w.at
+	}
+	if p.SNAT && p.SNATBy.Chain == nil {
+		p.SNATBy = w.at
+	}
 }
 
 // after is where a branch goes on behind rule at.

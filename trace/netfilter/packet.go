@@ -74,8 +74,8 @@ type Packet struct {
 	Untracked bool   // raw table: CT --notrack; no NAT will be done
 	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
 	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
-	DNATBy    Ref    // the rule that settled DNAT; the zero Ref when none did
-	Masked    string // what translated the source, "table CHAIN rule N"; empty when nothing did
+	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
+	SNATBy    Ref    // the rule that settled SNAT, likewise
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
@@ -110,8 +110,6 @@ type Context struct {
 	// Recent tells whether the packet's source is in an xt_recent list of that name since before this packet. known is
 	// false for lists that the walk's assumptions (first packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
-	// Where names the rule being run ("nat POSTROUTING rule 3"), for targets that leave their name in the packet.
-	Where func() string
 }
 
 // SetLookup answers membership questions about ipsets.

@@ -90,7 +90,9 @@ type Walker struct {
 	opt    Options
 	frames [maxDepth]frame
 	spare  []branch // the other one of two buffers that branches go to and fro between
+	first  []branch // a buffer for the branch that a walk starts with
 	ended  []branch // ways that have come to an end
+	found  []Outcome
 
 	unknown []Uncertain
 	unkIDs  map[unknownKey]uint
@@ -115,8 +117,8 @@ const (
 
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup) *Walker {
-	w := &Walker{host: h, stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[Ref]int{}}
-	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, Where: func() string { return w.at.String() }}
+	w := &Walker{host: h, first: make([]branch, 0, 1), stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[Ref]int{}}
+	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent}
 	for _, f := range []Family{IPv4, IPv6} {
 		w.stations[f] = stationsOf(rs, f)
 	}
@@ -188,7 +190,7 @@ func inList(lists, name string) bool {
 	return false
 }
 
-// Walk follows a packet from s to all its possible ends.
+// Walk follows a packet from s to all its possible ends. The Result's Outcomes are good until the next call.
 func (w *Walker) Walk(s Start, opt Options) Result {
 	w.opt = opt
 	w.unknown, w.steps, w.ended = nil, nil, w.ended[:0]
@@ -209,7 +211,7 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 // INPUT, or FORWARD and POSTROUTING.
 func (w *Walker) fromPrerouting(in branch) {
 	var toInput, toForward []branch
-	for _, b := range w.hook(Prerouting, []branch{in}, false) {
+	for _, b := range w.hook(Prerouting, append(w.first[:0], in), false) {
 		if b.pkt.TProxy != 0 {
 			toInput = append(toInput, b)
 			continue
@@ -229,7 +231,7 @@ func (w *Walker) fromPrerouting(in branch) {
 // by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
-	alive := w.hook(Output, w.egress([]branch{in}), false)
+	alive := w.hook(Output, w.egress(append(w.first[:0], in)), false)
 	alive = w.hook(Postrouting, w.egress(alive), false)
 	var loop, sent []branch
 	for _, b := range alive {
@@ -393,12 +395,14 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 
 func (w *Walker) result() Result {
 	bs := mergeEnds(merge(w.ended))
-	res := Result{Outcomes: make([]Outcome, len(bs)), Steps: w.steps}
+	w.found = w.found[:0]
 	var relevant uint64
-	for i, b := range bs {
+	for i := range bs {
+		b := &bs[i]
 		relevant |= b.yes | b.no
-		res.Outcomes[i] = Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why}
+		w.found = append(w.found, Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why})
 	}
+	res := Result{Outcomes: w.found, Steps: w.steps}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {
 			res.Uncertain = append(res.Uncertain, u)

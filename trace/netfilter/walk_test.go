@@ -66,7 +66,7 @@ func ifMark(m uint32) op {
 }
 
 func masquerade(c *Context) Effect {
-	c.Packet.SNAT, c.Packet.Masked = true, c.Where()
+	c.Packet.SNAT = true
 	return Effect{Kind: Accept}
 }
 

@@ -46,8 +46,13 @@ type From struct {
 // Node judges one node: it reads the node's files, computes what kube-proxy must have programmed, walks a packet for
 // each frontend and origin, and reports. What cannot be read becomes NodeReport.Error or an Unknown path, never a match.
 func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) NodeReport {
-	r := NodeReport{Node: files.Name, Verdict: Unknown}
-	n, err := load(cluster, files)
+	return Read(files).Judge(cluster, req)
+}
+
+// Judge is Node for rules that have been read before. A Reading can be judged once.
+func (rd *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
+	r := NodeReport{Node: rd.node.name, Verdict: Unknown}
+	n, err := rd.load(cluster)
 	if err != nil {
 		r.Error = err.Error()
 		return r

@@ -67,24 +67,36 @@ func (p pod) address(v4 bool) netip.Addr {
 	return p.v6
 }
 
-// load reads a node's files. The error says in one sentence why nothing can be claimed of the node.
-func load(cluster *snapshot.Cluster, files *snapshot.Node) (*node, error) {
-	n := &node{name: files.Name, cluster: cluster, files: files, unread: map[netfilter.Family]string{}}
+// Reading is a node whose rules have been read, before any look at the cluster: both take long where there are many
+// Services, and may be done side by side.
+type Reading struct {
+	node *node
+	err  error
+}
+
+// Read reads a node's rules. What is wrong with them, Judge says.
+func Read(files *snapshot.Node) *Reading {
+	n := &node{name: files.Name, files: files, unread: map[netfilter.Family]string{}}
+	err := n.readRules()
+	if err == nil {
+		err = n.readSets()
+	}
+	return &Reading{n, err}
+}
+
+// load reads the rest of the node's files. The error says in one sentence why nothing can be claimed of the node.
+func (r *Reading) load(cluster *snapshot.Cluster) (*node, error) {
+	n := r.node
+	n.cluster = cluster
 	if err := n.findObject(); err != nil {
 		return nil, err
 	}
-	var wg sync.WaitGroup
-	var rulesErr, hostErr error
-	wg.Go(func() { rulesErr = n.readRules() })
-	wg.Go(func() {
-		n.indexCluster()
-		hostErr = n.readHost()
-	})
-	wg.Wait()
-	for _, err := range []error{rulesErr, hostErr, n.readSets()} {
-		if err != nil {
-			return nil, err
-		}
+	if r.err != nil {
+		return nil, r.err
+	}
+	n.indexCluster()
+	if err := n.readHost(); err != nil {
+		return nil, err
 	}
 	if err := n.rightMachine(); err != nil {
 		return nil, err
@@ -153,10 +165,10 @@ func (n *node) readRules() error {
 	families := []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
 	tables := make([][]*netfilter.Table, len(families))
 	errs := make([]error, len(families))
-	read := make([]bool, len(families))
+	have := make([]map[netfilter.Backend]bool, len(families))
 	var wg sync.WaitGroup
 	for i, f := range families {
-		wg.Go(func() { tables[i], read[i], errs[i] = n.readFamily(f) })
+		wg.Go(func() { tables[i], have[i], errs[i] = n.readFamily(f) })
 	}
 	wg.Wait()
 	for i, f := range families {
@@ -164,15 +176,15 @@ func (n *node) readRules() error {
 			return fmt.Errorf("node %s: %w", n.name, errs[i])
 		}
 		n.rules.Tables = append(n.rules.Tables, tables[i]...)
-		if !read[i] {
+		if len(have[i]) == 0 {
 			n.unread[f] = fmt.Sprintf("%s was not collected", dumps[f][2].file)
 		}
 	}
-	native, err := n.readNative()
+	native, err := n.readNative(have[0][netfilter.BackendNFT], have[1][netfilter.BackendNFT])
 	if err != nil {
 		return err
 	}
-	if !read[0] && !read[1] {
+	if len(have[0])+len(have[1]) == 0 {
 		if native.kubeProxy {
 			return n.nftMode()
 		}
@@ -185,12 +197,12 @@ func (n *node) readRules() error {
 
 // readFamily reads the save files of one family. The default one is passed over when its backend has a file of its own. An
 // empty file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
-func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, read bool, err error) {
-	have := map[netfilter.Backend]bool{}
+func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, have map[netfilter.Backend]bool, err error) {
+	have = map[netfilter.Backend]bool{}
 	for _, d := range dumps[f] {
 		data, ok, err := n.files.File(d.file)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if !ok {
 			continue
@@ -213,12 +225,12 @@ func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, read b
 			continue
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("%s: %w", d.file, err)
+			return nil, nil, fmt.Errorf("%s: %w", d.file, err)
 		}
-		have[backend], read = true, true
+		have[backend] = true
 		tables = append(tables, ts...)
 	}
-	return tables, read, nil
+	return tables, have, nil
 }
 
 type nativeTables struct {
@@ -226,25 +238,19 @@ type nativeTables struct {
 	kubeProxy bool
 }
 
-func (n *node) readNative() (nativeTables, error) {
+// readNative reads the nftables tables that no save file of iptables-nft has shown; v4 and v6 say whose was read.
+func (n *node) readNative(v4, v6 bool) (nativeTables, error) {
 	data, ok, err := n.files.File("nft-ruleset.json")
 	if err != nil || !ok {
 		return nativeTables{}, err
 	}
-	tables, err := nftables.Foreign(data, iptablesOwn)
+	tables, err := nftables.Foreign(data, func(family, table string) bool {
+		return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
+	})
 	if err != nil {
 		return nativeTables{}, fmt.Errorf("node %s: nft-ruleset.json: %w", n.name, err)
 	}
-	kube, err := nftables.KubeProxy(data)
-	if err != nil {
-		return nativeTables{}, fmt.Errorf("node %s: nft-ruleset.json: %w", n.name, err)
-	}
-	return nativeTables{tables, kube}, nil
-}
-
-// iptablesOwn tells whether iptables-nft manages a table: then its save command has printed it.
-func iptablesOwn(family, table string) bool {
-	return (family == "ip" || family == "ip6") && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, table)
+	return nativeTables{tables, nftables.KubeProxy(data)}, nil
 }
 
 // file reads an optional file; its absence is nil.

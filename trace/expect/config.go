@@ -20,6 +20,7 @@ type Config struct {
 	LocalhostNodePorts  bool // iptables mode; true by default
 	NodePortAddresses   []string
 	HostnameOverride    string
+	BindAddress         netip.Addr // overrides the node's IP, which decides on load-balancer source ranges and "primary"
 	FeatureGates        map[string]bool
 	Version             string // kube-proxy's version ("v1.36.3"), empty when not known
 }

@@ -25,23 +25,79 @@ type Inputs struct {
 }
 
 // Node is the expectation for one node. It is safe for concurrent use.
-type Node struct{}
+type Node struct {
+	in       Inputs
+	name     string
+	zone     string
+	features features
+	mode     *mode
+	services map[types.NamespacedName]*service
+	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
+	local    map[netip.Addr]bool // the node's own addresses
+	claims   map[claim][]types.NamespacedName
 
-// New prepares the expectation.
-func New(in Inputs) *Node { return &Node{} }
-
-// Frontends returns every frontend of a Service that kube-proxy has to program on this node, both families, ordered. It is
-// empty for Services that kube-proxy ignores (Ignored says why).
-func (n *Node) Frontends(svc *corev1.Service) []Frontend { return nil }
-
-// Ignored returns the reason code and a clause for people when kube-proxy programs nothing for the Service (headless,
-// ExternalName, service-proxy-name, no port); the code is empty when it does.
-func (n *Node) Ignored(svc *corev1.Service) (reason, why string) { return "", "" }
-
-// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address.
-func (n *Node) Endpoints(svc types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Endpoint {
-	return nil
+	// By family.
+	detectors [2]detector
+	nodeIPs   [2]netip.Addr
+	nodePorts [2]nodePorts
 }
 
-// Path returns what must happen to a packet from o to f.
-func (n *Node) Path(f Frontend, o Origin) Path { return Path{} }
+// New prepares the expectation. The objects in in must not be changed afterwards.
+func New(in Inputs) *Node {
+	n := &Node{in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in)}
+	if in.Node != nil {
+		n.zone = in.Node.Labels[corev1.LabelTopologyZone]
+		if n.name == "" {
+			n.name = in.Node.Name
+		}
+	}
+	n.local = make(map[netip.Addr]bool, len(in.Addresses))
+	for _, a := range in.Addresses {
+		n.local[a.Unmap()] = true
+	}
+	for family := range n.detectors {
+		n.detectors[family] = detectorOf(&n.in, family)
+		n.nodePorts[family] = n.nodePortsOf(family)
+	}
+	n.services = make(map[types.NamespacedName]*service, len(in.Services))
+	all := make([]service, len(in.Services))
+	for i, svc := range in.Services {
+		all[i].svc, all[i].name = svc, NameOf(svc)
+		n.services[all[i].name] = &all[i]
+	}
+	n.slices = indexSlices(in.Slices)
+	n.claims = n.claimsOf(in.Services)
+	return n
+}
+
+// Ignored returns the reason code and a clause for people when kube-proxy programs nothing for the Service (headless,
+// ExternalName, service-proxy-name, no port); the code is empty when it does. The rules are those of ShouldSkipService
+// (pkg/proxy/util/utils.go) and of the informers' selectors (cmd/kube-proxy/app/server.go).
+func (n *Node) Ignored(svc *corev1.Service) (reason, why string) {
+	s := n.of(svc)
+	return s.reason, s.why
+}
+
+// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address. Also for Services that
+// kube-proxy ignores; a nil port then takes every address, with port 0. The result must not be changed.
+func (n *Node) Endpoints(name types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Endpoint {
+	s := n.service(name)
+	if s != nil && s.reason == "" && port != nil {
+		if f := s.families[indexOf(family)]; f != nil {
+			if p := f.port(port.Name, port.Protocol); p != nil {
+				return p.all
+			}
+		}
+	}
+	return n.collect(name, port, indexOf(family), s == nil || s.reason != "").endpoints
+}
+
+// port returns a port by name and protocol, nil when there is none.
+func (f *familyService) port(name string, protocol corev1.Protocol) *servicePort {
+	for i := range f.ports {
+		if p := f.ports[i].spec; p.Name == name && protocolOf(p.Protocol) == protocolOf(protocol) {
+			return &f.ports[i]
+		}
+	}
+	return nil
+}

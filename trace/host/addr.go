@@ -115,8 +115,10 @@ func (a *ipAddr) read(dev string) (address, error) {
 	if err != nil {
 		return address{}, fmt.Errorf("interface %q has an address with prefix length %d", dev, bits)
 	}
-	return address{ip: ip, prefix: prefix, dev: dev, scope: scopeOf(a.Scope), secondary: a.Secondary && ip.Is4(),
-		temporary: a.Temporary, deprecated: a.Deprecated}, nil
+	return address{
+		ip: ip, prefix: prefix, dev: dev, scope: scopeOf(a.Scope), secondary: a.Secondary && ip.Is4(),
+		temporary: a.Temporary, deprecated: a.Deprecated,
+	}, nil
 }
 
 // primaryOf returns the address that a secondary IPv4 address stands behind, and any other address itself.

@@ -33,6 +33,7 @@ func mustParse(t testing.TB, f Files) *Network {
 }
 
 func realNode(t testing.TB) *Network {
+	t.Helper()
 	return mustParse(t, Files{
 		Addr: readFile(t, "real/ip-addr.json"), Route4: readFile(t, "real/ip-route.json"),
 		Route6: readFile(t, "real/ip6-route.json"), Sysctl: readFile(t, "real/sysctl.txt"),

@@ -177,7 +177,10 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 // Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil where
 // they were not collected.
 func (n *Network) Addresses() []netip.Addr {
-	var out []netip.Addr
+	if n.addrs == nil {
+		return nil
+	}
+	out := make([]netip.Addr, 0, len(n.addrs))
 	for i := range n.addrs {
 		out = append(out, n.addrs[i].ip)
 	}

@@ -5,7 +5,6 @@ package ipset
 import (
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -91,9 +90,9 @@ func (x *set) element(text string) (e element, err error) {
 			if m, err = strconv.ParseUint(p, 0, 32); err != nil {
 				err = fmt.Errorf("%q is no mark", short(p))
 			}
-			e.mark = uint32(m) & x.markMask //nolint:gosec // ParseUint was told 32 bits
+			e.mark = uint32(m) & x.markMask
 		case dimMAC:
-			if _, err = net.ParseMAC(p); err != nil {
+			if !isMAC(p) {
 				err = fmt.Errorf("%q is no MAC address", short(p))
 			}
 		case dimIface:
@@ -108,6 +107,17 @@ func (x *set) element(text string) (e element, err error) {
 		}
 	}
 	return e, nil
+}
+
+// isMAC tells whether s is six pairs of hexadecimal digits.
+func isMAC(s string) bool {
+	pairs := strings.Split(s, ":")
+	for _, p := range pairs {
+		if _, err := strconv.ParseUint(p, 16, 8); err != nil || len(p) != 2 {
+			return false
+		}
+	}
+	return len(pairs) == 6
 }
 
 // prefixes reads an address, a network or a range of addresses.

@@ -42,7 +42,7 @@ func TestKernel(t *testing.T) {
 		t.Skipf("the kernel or the rights do not suffice for ipset: %v: %s", err, out)
 	}
 	for seed := range 4 {
-		cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestKernel$", "-test.v") //nolint:gosec // this very test
+		cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestKernel$", "-test.v")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", inNamespace, seed))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -56,7 +56,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, stdin string, name string, args ...string) string {
+func run(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -137,7 +137,7 @@ func send(t *testing.T, p *netfilter.Packet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing to lose
+	defer conn.Close()
 	body := make([]byte, 20)
 	switch p.Proto {
 	case netfilter.ICMP:
@@ -153,16 +153,17 @@ func send(t *testing.T, p *netfilter.Packet) {
 }
 
 func againstKernel(t *testing.T, seed uint64) {
+	t.Helper()
 	run(t, "", "sh", "-ec", "ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip addr add 10.0.0.1/8 dev br0; ip addr add 10.1.0.1/8 dev br0")
 	has := func(typ string) bool {
-		ok := exec.Command("sh", "-c", "ipset create probe "+typ).Run() == nil //nolint:gosec // constants of this file
+		ok := exec.Command("sh", "-c", "ipset create probe "+typ).Run() == nil
 		if ok {
 			run(t, "", "ipset", "destroy", "probe")
 		}
 		return ok
 	}
 	compared, unknown, matched := 0, 0, 0
-	r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // repeatable on purpose
+	r := rand.New(rand.NewPCG(seed, 7))
 	text, names := randomSets(r, has)
 	run(t, text, "ipset", "restore")
 	saved := run(t, "", "ipset", "save")
@@ -196,7 +197,7 @@ func againstKernel(t *testing.T, seed uint64) {
 			Dst: netip.MustParseAddr(pick(r, []string{"10.0.0.2", "10.0.0.3", "10.0.1.1", "10.1.0.2", "10.7.7.7", "10.0.0.4"})),
 		}
 		if p.Proto != netfilter.ICMP && p.Proto != 47 {
-			p.SrcPort, p.DstPort = uint16(1+r.IntN(4)), uint16(1+r.IntN(4)) //nolint:gosec // small
+			p.SrcPort, p.DstPort = uint16(1+r.IntN(4)), uint16(1+r.IntN(4))
 		}
 		send(t, p)
 		after := counts(t)
@@ -226,6 +227,7 @@ func againstKernel(t *testing.T, seed uint64) {
 
 // counts returns the packet counters of the rules of OUTPUT.
 func counts(t *testing.T) (out []string) {
+	t.Helper()
 	for line := range strings.Lines(run(t, "", "iptables-save", "-c", "-t", "filter")) {
 		if i := strings.Index(line, "] -A OUTPUT"); i > 0 {
 			out = append(out, line[:i])

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Chains are the names of the nat chains that kube-proxy's iptables mode makes for one Service port. Which of them exist
+// depends on the Service (pkg/proxy/iptables/proxier.go; the names are the same from 1.26 to 1.37).
+type Chains struct {
+	Cluster  string // KUBE-SVC-…: the endpoints of traffic policy Cluster
+	Local    string // KUBE-SVL-…: the endpoints of traffic policy Local
+	External string // KUBE-EXT-…: where NodePorts, external and load-balancer IPs lead
+	Firewall string // KUBE-FW-…: loadBalancerSourceRanges
+}
+
+// hashLength is how much of a hash a chain's name holds: 16 letters of base32 are 10 bytes.
+const hashLength = 16
+
+// ServicePortName returns the name that kube-proxy has for a Service port in comments and hashes: namespace/name, and :port
+// unless the port has no name (pkg/proxy/types.go, ServicePortName).
+func ServicePortName(namespace, name, port string) string {
+	if port == "" {
+		return namespace + "/" + name
+	}
+	return namespace + "/" + name + ":" + port
+}
+
+// ChainNames returns the names of a Service port's chains; servicePort is as ServicePortName returns it
+// (pkg/proxy/iptables/proxier.go, portProtoHash).
+func ChainNames(servicePort string, protocol corev1.Protocol) Chains {
+	var buf [128]byte
+	hash := string(chainHash(append(append(buf[:0], servicePort...), lower(protocol)...)))
+	return Chains{Cluster: "KUBE-SVC-" + hash, Local: "KUBE-SVL-" + hash, External: "KUBE-EXT-" + hash, Firewall: "KUBE-FW-" + hash}
+}
+
+// EndpointChain returns the name of the chain, and of the xt_recent list, of one endpoint of a Service port
+// (pkg/proxy/iptables/proxier.go, servicePortEndpointChainName).
+func EndpointChain(servicePort string, protocol corev1.Protocol, endpoint netip.AddrPort) string {
+	var buf [192]byte
+	b := append(append(buf[:0], servicePort...), lower(protocol)...)
+	return "KUBE-SEP-" + string(chainHash(endpoint.AppendTo(b)))
+}
+
+func chainHash(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	out := make([]byte, hashLength)
+	base32.StdEncoding.Encode(out, sum[:hashLength*5/8])
+	return out
+}
+
+func lower(p corev1.Protocol) string {
+	switch p {
+	case corev1.ProtocolUDP:
+		return "udp"
+	case corev1.ProtocolSCTP:
+		return "sctp"
+	case corev1.ProtocolTCP:
+	}
+	return "tcp"
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// truth is an answer that may be missing.
+type truth uint8
+
+const (
+	no truth = iota
+	yes
+	notKnown
+)
+
+func truthOf(b bool) truth {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// Interfaces whose name is not known (netfilter.UnknownIface).
+const unknownIface = "?"
+
+// detector tells traffic of the node's pods from other traffic (pkg/proxy/util/localdetector.go and getLocalDetectors in
+// cmd/kube-proxy/app/server_linux.go).
+type detector struct {
+	implemented truth
+	cidr        netip.Prefix // by source address
+	iface       string       // by incoming interface
+	prefix      bool         // iface is a prefix of its name
+}
+
+// The modes of detectLocalMode (pkg/proxy/apis/config/types.go).
+const (
+	detectClusterCIDR = "ClusterCIDR"
+	detectNodeCIDR    = "NodeCIDR"
+	detectBridge      = "BridgeInterface"
+	detectNamePrefix  = "InterfaceNamePrefix"
+)
+
+func detectorOf(in *Inputs, family int) detector {
+	c := &in.Config
+	if c.Source == SourceDefaults {
+		return detector{implemented: notKnown}
+	}
+	switch c.DetectLocalMode {
+	case "", detectClusterCIDR:
+		return byCIDR(c.ClusterCIDRs, family)
+	case detectNodeCIDR:
+		if in.Node == nil {
+			return detector{implemented: notKnown}
+		}
+		var cidrs []netip.Prefix
+		for _, s := range in.Node.Spec.PodCIDRs {
+			if p, ok := parsePrefix(s); ok {
+				cidrs = append(cidrs, p)
+			}
+		}
+		return byCIDR(cidrs, family)
+	case detectBridge:
+		return detector{implemented: truthOf(c.BridgeInterface != ""), iface: c.BridgeInterface}
+	case detectNamePrefix:
+		return detector{implemented: truthOf(c.InterfaceNamePrefix != ""), iface: c.InterfaceNamePrefix, prefix: true}
+	}
+	return detector{}
+}
+
+// byCIDR takes the first CIDR of the family; without one the detector does nothing.
+func byCIDR(cidrs []netip.Prefix, family int) detector {
+	for _, p := range cidrs {
+		if familyIndex(p.Addr()) == family {
+			return detector{implemented: yes, cidr: p}
+		}
+	}
+	return detector{}
+}
+
+// local tells whether the detector takes a packet for one of a local pod. A detector that is not implemented takes none.
+func (d *detector) local(o *Origin) truth {
+	switch {
+	case d.implemented != yes:
+		if d.implemented == notKnown && o.Kind != FromPod {
+			return no // whatever the mode, it can only be meant to find pods
+		}
+		return d.implemented
+	case d.cidr.IsValid():
+		if !o.Address.IsValid() {
+			return notKnown
+		}
+		return truthOf(d.cidr.Contains(o.Address.Unmap()))
+	case o.Iface == unknownIface:
+		return notKnown
+	case o.Kind == FromNode || o.Iface == "":
+		return no // no interface to match
+	case d.prefix:
+		return truthOf(strings.HasPrefix(o.Iface, d.iface))
+	}
+	return truthOf(o.Iface == d.iface)
+}

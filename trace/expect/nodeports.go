@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// nodePorts is where the NodePorts of one family are served (pkg/proxy/util/nodeport_addresses.go).
+type nodePorts struct {
+	all       bool           // nodePortAddresses leaves no address of the family out
+	cidrs     []netip.Prefix // otherwise: those it selects
+	loopback  bool           // also at the loopback address
+	addresses []netip.Addr   // the addresses for which there are frontends, ordered
+}
+
+// serves tells whether NodePorts are served at an address of the node.
+func (p *nodePorts) serves(a netip.Addr) bool {
+	if a.IsLoopback() && !p.loopback {
+		return false
+	}
+	return p.all || contains(p.cidrs, a)
+}
+
+var loopbacks = [2]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+func (n *Node) nodePortsOf(family int) nodePorts {
+	var p nodePorts
+	for _, s := range n.nodePortCIDRs() {
+		if familyIndex(s.Addr()) != family {
+			continue
+		}
+		if s.Bits() == 0 {
+			p.all = true
+		}
+		p.cidrs = append(p.cidrs, s)
+	}
+	p.all = p.all || len(p.cidrs) == 0
+	// iptables asks for any part of 127.0.0.0/8 (nodeport_addresses.go, containsIPv4Loopback).
+	reach := p.all || slices.ContainsFunc(p.cidrs, func(c netip.Prefix) bool {
+		return c.Addr().IsLoopback() || c.Contains(loopbacks[family].Addr())
+	})
+	p.loopback = reach && n.mode.loopbackNodePorts(&n.in.Config, family == 1)
+	p.addresses = n.nodePortAddresses(&p, family)
+	return p
+}
+
+// nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37), "localhost" and "all"
+// (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
+func (n *Node) nodePortCIDRs() []netip.Prefix {
+	list := n.in.Config.NodePortAddresses
+	if len(list) == 0 {
+		list = n.mode.nodePortAddresses
+	}
+	var out []netip.Prefix
+	for _, s := range list {
+		switch s {
+		case "primary":
+			for _, a := range n.nodeIPs {
+				if !a.IsLoopback() {
+					out = append(out, netip.PrefixFrom(a, a.BitLen()))
+				}
+			}
+		case "localhost":
+			out = append(out, loopbacks[:]...)
+		case "all":
+			out = append(out, netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+		default:
+			if p, ok := parsePrefix(s); ok {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// nodePortAddresses returns the addresses to look at: where every address serves, those that the Node has in its status; where
+// nodePortAddresses selects, each one selected. The loopback address belongs to them where it serves.
+func (n *Node) nodePortAddresses(p *nodePorts, family int) []netip.Addr {
+	var out []netip.Addr
+	take := func(a netip.Addr) {
+		if familyIndex(a) == family && !a.IsLoopback() && p.serves(a) && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	for _, a := range n.statusAddresses(family) {
+		take(a)
+	}
+	if !p.all {
+		for _, a := range n.in.Addresses {
+			take(a.Unmap())
+		}
+	}
+	if loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1}); family == 0 && p.serves(loopback) {
+		out = append(out, loopback)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// statusAddresses returns the Node's addresses of a family that the node itself has, as far as it is known which it has. An
+// external address may be that of a translating router. Without a Node object it is the first usable address.
+func (n *Node) statusAddresses(family int) []netip.Addr {
+	var own, internal []netip.Addr
+	if n.in.Node == nil {
+		for _, a := range n.in.Addresses {
+			if a = a.Unmap(); familyIndex(a) == family && a.IsGlobalUnicast() {
+				return []netip.Addr{a}
+			}
+		}
+		return nil
+	}
+	for _, s := range n.in.Node.Status.Addresses {
+		a, ok := parseAddr(s.Address)
+		if !ok || familyIndex(a) != family || s.Type != corev1.NodeInternalIP && s.Type != corev1.NodeExternalIP {
+			continue
+		}
+		if _, mine := n.local[a]; mine {
+			own = append(own, a)
+		}
+		if s.Type == corev1.NodeInternalIP {
+			internal = append(internal, a)
+		}
+	}
+	if len(own) > 0 {
+		return own
+	}
+	return internal
+}
+
+// nodeIPsOf returns kube-proxy's idea of the node's own IP, for each family: bindAddress, else the Node's first address of the
+// family, internal ones first, else the loopback address (cmd/kube-proxy/app/server.go, detectNodeIPs).
+func nodeIPsOf(in *Inputs) [2]netip.Addr {
+	ips := [2]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	var found [2]bool
+	if in.Node != nil {
+		for _, want := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+			for _, s := range in.Node.Status.Addresses {
+				a, ok := parseAddr(s.Address)
+				if f := familyIndex(a); ok && s.Type == want && !found[f] {
+					ips[f], found[f] = a, true
+				}
+			}
+		}
+	}
+	if a := in.Config.BindAddress; a.IsValid() && !a.IsUnspecified() {
+		ips[familyIndex(a)] = a
+	}
+	return ips
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// SourceDefaults is the Config.Source of a configuration that was nowhere to be found.
+const SourceDefaults = "defaults"
+
+// The API of kube-proxy's configuration.
+const (
+	configGroup   = "kubeproxy.config.k8s.io"
+	configVersion = configGroup + "/v1alpha1"
+	configKind    = "KubeProxyConfiguration"
+)
+
+// defaultMasqueradeBit is the default of iptables.masqueradeBit (pkg/proxy/apis/config/v1alpha1/defaults.go).
+const defaultMasqueradeBit = 14
+
+// Defaults returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
+// no telling default then counts as unknown.
+func Defaults() Config {
+	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true}
+}
+
+// file is the part of KubeProxyConfiguration v1alpha1 that Config needs. Up to 1.30 configz shows the internal type instead, whose
+// fields have the same names but for their case, or stand elsewhere (detectLocal.clusterCIDRs, linux).
+type file struct {
+	APIVersion       string `json:"apiVersion"`
+	Kind             string `json:"kind"`
+	Mode             string `json:"mode"`
+	HostnameOverride string `json:"hostnameOverride"`
+	BindAddress      string `json:"bindAddress"`
+	ClusterCIDR      string `json:"clusterCIDR"`
+	DetectLocalMode  string `json:"detectLocalMode"`
+	DetectLocal      struct {
+		BridgeInterface     string   `json:"bridgeInterface"`
+		InterfaceNamePrefix string   `json:"interfaceNamePrefix"`
+		ClusterCIDRs        []string `json:"clusterCIDRs"`
+	} `json:"detectLocal"`
+	IPTables struct {
+		MasqueradeBit      *int  `json:"masqueradeBit"`
+		MasqueradeAll      bool  `json:"masqueradeAll"`
+		LocalhostNodePorts *bool `json:"localhostNodePorts"`
+	} `json:"iptables"`
+	NFTables struct {
+		MasqueradeBit *int `json:"masqueradeBit"`
+		MasqueradeAll bool `json:"masqueradeAll"`
+	} `json:"nftables"`
+	Linux struct {
+		MasqueradeAll bool `json:"masqueradeAll"`
+	} `json:"linux"`
+	NodePortAddresses []string        `json:"nodePortAddresses"`
+	FeatureGates      map[string]bool `json:"featureGates"`
+}
+
+// ParseConfig reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON, and fills in the defaults as
+// kube-proxy does (pkg/proxy/apis/config/v1alpha1). Of several YAML documents it takes the one of that kind. Source is left to
+// the caller.
+func ParseConfig(data []byte) (Config, error) {
+	docs := documents(string(data))
+	for _, doc := range docs {
+		f, err := decode(doc)
+		if err != nil {
+			return Config{}, err
+		}
+		if f.Kind != configKind && len(docs) > 1 {
+			continue
+		}
+		if f.Kind != configKind {
+			return Config{}, fmt.Errorf("kind is %q, where %s was expected", f.Kind, configKind)
+		}
+		if f.APIVersion != configVersion {
+			return Config{}, fmt.Errorf("apiVersion is %q, where %s was expected", f.APIVersion, configVersion)
+		}
+		return f.config()
+	}
+	return Config{}, errors.New("it holds no " + configKind)
+}
+
+// documents splits YAML into its documents, without the empty ones.
+func documents(data string) []string {
+	var docs []string
+	for _, doc := range strings.Split("\n"+strings.ReplaceAll(data, "\r\n", "\n"), "\n---") {
+		if strings.TrimSpace(doc) != "" {
+			docs = append(docs, doc)
+		}
+	}
+	return docs
+}
+
+func decode(doc string) (*file, error) {
+	f := &file{}
+	if err := yaml.Unmarshal([]byte(doc), f); err != nil {
+		return nil, fmt.Errorf("it is no %s: %w", configKind, err)
+	}
+	return f, nil
+}
+
+// ParseConfigz reads what kube-proxy's /configz answers: {"kubeproxy.config.k8s.io": {…}}. Source is left to the caller.
+func ParseConfigz(data []byte) (Config, error) {
+	var all map[string]any
+	if err := yaml.Unmarshal(data, &all); err != nil {
+		return Config{}, fmt.Errorf("it is no JSON object: %w", err)
+	}
+	inner, ok := all[configGroup]
+	if !ok {
+		return Config{}, fmt.Errorf("it has no field %q: it is not the /configz of a kube-proxy", configGroup)
+	}
+	doc, err := yaml.Marshal(inner)
+	if err != nil {
+		return Config{}, fmt.Errorf("field %q: %w", configGroup, err)
+	}
+	f, err := decode(string(doc))
+	if err != nil {
+		return Config{}, fmt.Errorf("field %q: %w", configGroup, err)
+	}
+	return f.config()
+}
+
+// configKeys are the keys under which installers keep the configuration: kubeadm, EKS and others.
+var configKeys = []string{"config.conf", "config", "kube-proxy-config", "config.yaml", "kube-proxy.yaml", "kubeproxy.conf"}
+
+// ParseConfigMap reads the ConfigMap that holds kube-proxy's configuration: kubeadm's key config.conf, else another usual key, else
+// any key that holds one. Source is left to the caller.
+func ParseConfigMap(cm *corev1.ConfigMap) (Config, error) {
+	for _, key := range configKeys {
+		if data, ok := cm.Data[key]; ok {
+			return parseKey(key, data)
+		}
+	}
+	keys := slices.Sorted(maps.Keys(cm.Data))
+	for _, key := range keys {
+		if strings.Contains(cm.Data[key], configKind) {
+			return parseKey(key, cm.Data[key])
+		}
+	}
+	return Config{}, fmt.Errorf("no key holds a %s: it has %s", configKind, list("key", keys))
+}
+
+func parseKey(key, data string) (Config, error) {
+	c, err := ParseConfig([]byte(data))
+	if err != nil {
+		return Config{}, fmt.Errorf("key %s: %w", key, err)
+	}
+	return c, nil
+}
+
+// config checks the fields and fills in defaults.
+func (f *file) config() (Config, error) {
+	c := Config{
+		Mode: f.Mode, DetectLocalMode: f.DetectLocalMode, BridgeInterface: f.DetectLocal.BridgeInterface,
+		InterfaceNamePrefix: f.DetectLocal.InterfaceNamePrefix, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true,
+		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)), FeatureGates: f.FeatureGates,
+	}
+	bit := f.IPTables.MasqueradeBit
+	c.MasqueradeAll = f.IPTables.MasqueradeAll || f.Linux.MasqueradeAll
+	if f.Mode == "nftables" {
+		bit = f.NFTables.MasqueradeBit
+		c.MasqueradeAll = f.NFTables.MasqueradeAll || f.Linux.MasqueradeAll
+	}
+	if bit != nil {
+		c.MasqueradeBit = *bit
+	}
+	if f.IPTables.LocalhostNodePorts != nil {
+		c.LocalhostNodePorts = *f.IPTables.LocalhostNodePorts
+	}
+	if err := f.fillCIDRs(&c); err != nil {
+		return Config{}, err
+	}
+	return c, check(&c)
+}
+
+func (f *file) fillCIDRs(c *Config) error {
+	if f.BindAddress != "" {
+		a, ok := parseAddr(f.BindAddress)
+		if !ok {
+			return fmt.Errorf("bindAddress %q is no IP address", f.BindAddress)
+		}
+		c.BindAddress = a
+	}
+	cidrs := f.DetectLocal.ClusterCIDRs
+	if f.ClusterCIDR != "" {
+		cidrs = strings.Split(f.ClusterCIDR, ",")
+	}
+	for _, s := range cidrs {
+		p, ok := parsePrefix(strings.TrimSpace(s))
+		if !ok {
+			return fmt.Errorf("clusterCIDR has %q, which is no CIDR", s)
+		}
+		c.ClusterCIDRs = append(c.ClusterCIDRs, p)
+	}
+	return nil
+}
+
+// check refuses values that kube-proxy refuses (pkg/proxy/apis/config/validation).
+func check(c *Config) error {
+	switch c.Mode {
+	case "", "iptables", "ipvs", "nftables":
+	default:
+		return fmt.Errorf("mode is %q, where iptables, ipvs or nftables was expected", c.Mode)
+	}
+	switch c.DetectLocalMode {
+	case "", detectClusterCIDR, detectNodeCIDR, detectBridge, detectNamePrefix:
+	default:
+		return fmt.Errorf("detectLocalMode is %q, where %s, %s, %s or %s was expected", c.DetectLocalMode, detectClusterCIDR, detectNodeCIDR, detectBridge, detectNamePrefix)
+	}
+	if c.MasqueradeBit < 0 || c.MasqueradeBit > 31 {
+		return fmt.Errorf("masqueradeBit is %d, where 0 to 31 was expected", c.MasqueradeBit)
+	}
+	for _, s := range c.NodePortAddresses {
+		if _, ok := parsePrefix(s); !ok && s != "primary" && s != "localhost" && s != "all" {
+			return fmt.Errorf("nodePortAddresses has %q, which is neither a CIDR nor primary, localhost or all", s)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Path returns what must happen to a packet from o to f. The rules are those of syncProxyRules
+// (pkg/proxy/iptables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
+func (n *Node) Path(f Frontend, o Origin) Path {
+	p := Path{Frontend: f, Origin: o}
+	s, fam, port := n.find(&f, &p)
+	if p.Action == None {
+		return p
+	}
+	p.AffinitySeconds = s.affinity
+	p.Unsure = port.unsure
+	if f.Kind == ClusterIP {
+		n.internal(&p, s, port)
+	} else {
+		n.external(&p, s, fam, port)
+	}
+	if p.Action != DNAT {
+		p.AffinitySeconds = 0
+	}
+	if other, ok := n.rival(&f); ok {
+		p.Unsure = "Service " + other.String() + " claims " + f.Address.String() + " port " + strconv.Itoa(int(f.Port)) +
+			" too; which of the two is served depends on chance"
+	}
+	return p
+}
+
+// find looks up what a frontend belongs to. When that is nothing kube-proxy programs, it makes the path say so.
+func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePort) {
+	s := n.service(f.Service)
+	none := func(reason, why string) (*service, *familyService, *servicePort) {
+		p.Action, p.Reason, p.Why = None, reason, why
+		return nil, nil, nil
+	}
+	switch {
+	case s == nil:
+		return none(ReasonNotForKubeProxy, "there is no Service "+f.Service.String())
+	case s.reason != "":
+		return none(s.reason, s.why)
+	}
+	fam := s.families[familyIndex(f.Address)]
+	if fam == nil {
+		return none(ReasonNotForKubeProxy, "the Service has no cluster IP of the family of "+f.Address.String())
+	}
+	port := fam.port(f.PortName, f.Protocol)
+	if port == nil {
+		return none(ReasonNotForKubeProxy, "the Service has no port "+strconv.Quote(f.PortName)+" of protocol "+string(f.Protocol))
+	}
+	var has bool
+	switch f.Kind {
+	case ClusterIP:
+		has = fam.clusterIP == f.Address
+	case ExternalIP:
+		has = slices.Contains(fam.externalIPs, f.Address)
+	case LoadBalancerIP:
+		has = slices.Contains(fam.vips, f.Address)
+		if !has && slices.Contains(s.proxied, f.Address) {
+			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the load balancer alone")
+		}
+	case NodePort:
+		has = port.spec.NodePort != 0
+	}
+	if !has {
+		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this Service")
+	}
+	return s, fam, port
+}
+
+// internal is the way of packets to the cluster IP.
+func (n *Node) internal(p *Path, s *service, port *servicePort) {
+	switch {
+	case !port.usable:
+		n.refuse(p, port, Reject)
+		return
+	case s.itpLocal && len(port.local) == 0:
+		n.refuse(p, port, Drop)
+		return
+	}
+	p.Action, p.Endpoints = DNAT, port.cluster
+	if s.itpLocal {
+		p.Endpoints = port.local
+	}
+	d := &n.detectors[familyIndex(p.Frontend.Address)]
+	switch {
+	case n.in.Config.MasqueradeAll:
+		p.Masquerade = MasqAlways
+	case d.implemented == notKnown:
+		p.Masquerade = MasqUnknown
+	case d.implemented == no:
+		p.Masquerade = MasqHairpin
+	default:
+		p.Masquerade = map[truth]Masquerade{yes: MasqHairpin, no: MasqAlways, notKnown: MasqUnknown}[d.local(&p.Origin)]
+	}
+}
+
+// external is the way of packets to every other frontend.
+func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePort) {
+	f, o := &p.Frontend, &p.Origin
+	family := familyIndex(f.Address)
+	switch {
+	case !port.usable:
+		n.refuse(p, port, Reject)
+		return
+	case f.Kind == NodePort && !n.nodePorts[family].serves(f.Address):
+		n.unserved(p, s, port)
+		return
+	case f.Kind == LoadBalancerIP && len(fam.ranges) > 0 && !slices.Contains(fam.externalIPs, f.Address):
+		if !o.Address.IsValid() {
+			p.Unsure = "the Service has loadBalancerSourceRanges, and the source address is not known"
+		} else if !fam.admits(o.Address.Unmap()) {
+			p.Action, p.Reason = Drop, ReasonSourceRange
+			p.Why = o.Address.String() + " is outside loadBalancerSourceRanges " + prefixes(fam.ranges)
+			return
+		}
+	}
+	p.Action = DNAT
+	if !s.etpLocal {
+		p.Endpoints, p.Masquerade = port.cluster, MasqAlways
+		return
+	}
+	// Pods of this node, and the node itself, are not held to the policy.
+	isPod := n.detectors[family].local(o)
+	if isPod == notKnown && sameEndpoints(port.cluster, port.local) {
+		isPod = yes
+	}
+	switch {
+	case isPod == yes:
+		p.Endpoints, p.Masquerade = port.cluster, MasqHairpin
+	case n.isOwn(o):
+		p.Endpoints, p.Masquerade = port.cluster, MasqAlways
+	case isPod == notKnown:
+		p.Endpoints, p.Masquerade = port.cluster, MasqHairpin
+		if p.Unsure == "" {
+			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends on its detectLocalMode and on " +
+				"the sender's address and interface, which are not all known"
+		}
+	case len(port.local) == 0:
+		n.refuse(p, port, Drop)
+	default:
+		p.Endpoints, p.Masquerade = port.local, MasqHairpin
+		if o.Kind == FromExternal && !slices.ContainsFunc(port.local, func(e Endpoint) bool { return e.Address.Addr() == o.Address }) {
+			p.Masquerade = MasqNever
+		}
+	}
+}
+
+// isOwn tells whether a packet's source is an address of the node (-m addrtype --src-type LOCAL).
+func (n *Node) isOwn(o *Origin) bool {
+	return o.Kind == FromNode || o.Address.IsLoopback() || n.local[o.Address.Unmap()]
+}
+
+// admits tells whether a source is let in by loadBalancerSourceRanges. If the node's own IP is, so is a load-balancer IP: where it
+// is bound on the node it is what the node itself sends from.
+func (f *familyService) admits(a netip.Addr) bool {
+	return contains(f.ranges, a) || f.allowFromNode && slices.Contains(f.vips, a)
+}
+
+func sameEndpoints(a, b []Endpoint) bool {
+	return slices.EqualFunc(a, b, func(x, y Endpoint) bool { return x.Address == y.Address })
+}
+
+// unserved is the way of packets to a NodePort at an address that it is not served at. Refusals do not ask for the address.
+func (n *Node) unserved(p *Path, s *service, port *servicePort) {
+	if s.etpLocal && len(port.local) == 0 {
+		n.refuse(p, port, Drop)
+		return
+	}
+	p.Action, p.Reason = None, ReasonNodePortAddress
+	if p.Frontend.Address.IsLoopback() {
+		p.Why = "kube-proxy does not serve NodePorts at " + p.Frontend.Address.String() + " in this mode and configuration"
+		return
+	}
+	p.Why = "nodePortAddresses " + strings.Join(n.in.Config.NodePortAddresses, ", ") + " leaves out " + p.Frontend.Address.String()
+}
+
+// refuse makes a path end in a refusal, unless the packet passes no hook where kube-proxy refuses it.
+func (n *Node) refuse(p *Path, port *servicePort, a Action) {
+	f := &p.Frontend
+	p.Action, p.Reason = a, ReasonNoEndpoints
+	if a == Drop {
+		p.Reason = ReasonNoLocalEndpoints
+	}
+	p.Why = n.lack(port, a)
+	if !n.mode.passes(f.Kind, p.Origin.Kind, n.local[f.Address]) {
+		return
+	}
+	p.Action = None
+	p.Why += "; kube-proxy refuses this at other hooks than the packet passes, so it goes on untranslated"
+	if n.in.Addresses == nil && p.Unsure == "" {
+		p.Unsure = "whether " + f.Address.String() + " is an address of the node is not known"
+	}
+}
+
+// lack says in words which endpoints there are instead of usable ones.
+func (n *Node) lack(port *servicePort, a Action) string {
+	if a == Drop {
+		return "no usable endpoint on node " + n.name + "; " + nodesWith(port.all, n)
+	}
+	if len(port.all) == 0 {
+		return "the Service port has no endpoints"
+	}
+	return "none of " + count(len(port.all), "endpoint") + " is ready"
+}
+
+// namedNodes is how many nodes a clause names at most.
+const namedNodes = 5
+
+// nodesWith names the nodes that have usable endpoints.
+func nodesWith(all []Endpoint, n *Node) string {
+	counts := map[string]int{}
+	var names []string
+	for i := range all {
+		e := &all[i]
+		if !e.Ready && !n.standsIn(e) {
+			continue
+		}
+		name := e.Node
+		if name == "" {
+			name = "no node"
+		}
+		if counts[name]++; counts[name] == 1 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > namedNodes {
+		more = " and " + count(len(names)-namedNodes, "more node")
+		names = names[:namedNodes]
+	}
+	for i, name := range names {
+		names[i] = name + " (" + strconv.Itoa(counts[name]) + ")"
+	}
+	return "usable ones are on " + strings.Join(names, ", ") + more
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func prefixes(ps []netip.Prefix) string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = p.String()
+	}
+	return strings.Join(out, ", ")
+}

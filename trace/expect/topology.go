@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// topology is how hints narrow the choice of endpoints for traffic policy Cluster.
+type topology uint8
+
+const (
+	anywhere topology = iota
+	sameZone
+	sameNode
+)
+
+// servicePort is one port of a Service in one family: its endpoints, and which of them each traffic policy uses
+// (pkg/proxy/topology.go, CategorizeEndpoints).
+type servicePort struct {
+	spec *corev1.ServicePort
+	all  []Endpoint
+
+	usesCluster, usesLocal bool // whether some kind of traffic follows that policy
+	cluster, local         []Endpoint
+	topology               topology
+	// usable says whether there is any usable endpoint on any node; without one connections are rejected, not dropped.
+	usable bool
+	unsure string // why the endpoints cannot be told for certain
+}
+
+func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, family int, accessible bool) {
+	p.spec = spec
+	c := n.collect(s.name, spec, family, false)
+	p.all, p.unsure = c.endpoints, c.unsure
+	p.usesCluster = !s.itpLocal || accessible
+	p.usesLocal = s.itpLocal || s.etpLocal && accessible
+	n.categorize(s, p)
+}
+
+// categorize chooses the endpoints of each traffic policy. For either, endpoints that are terminating and still serve stand in
+// when none is ready.
+func (n *Node) categorize(s *service, p *servicePort) {
+	ready, fallback := 0, 0
+	for i := range p.all {
+		switch e := &p.all[i]; {
+		case e.Ready:
+			ready++
+		case n.standsIn(e):
+			fallback++
+		}
+	}
+	p.usable = ready+fallback > 0
+	if p.usesCluster {
+		p.topology = n.topologyOf(s, p, ready)
+		switch {
+		case ready == len(p.all) && p.topology == anywhere:
+			p.cluster = p.all
+		case ready > 0:
+			p.cluster = filter(p.all, func(e *Endpoint) bool { return e.Ready && n.near(e, p.topology) })
+		default:
+			p.cluster = filter(p.all, n.standsIn)
+		}
+	}
+	if p.usesLocal {
+		p.local = filter(p.all, func(e *Endpoint) bool { return e.Local && e.Ready })
+		if len(p.local) == 0 {
+			p.local = filter(p.all, func(e *Endpoint) bool { return e.Local && n.standsIn(e) })
+		}
+	}
+}
+
+func filter(all []Endpoint, keep func(*Endpoint) bool) []Endpoint {
+	count := 0
+	for i := range all {
+		if keep(&all[i]) {
+			count++
+		}
+	}
+	switch count {
+	case 0:
+		return nil
+	case len(all):
+		return all
+	}
+	out := make([]Endpoint, 0, count)
+	for i := range all {
+		if keep(&all[i]) {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// standsIn tells whether an endpoint is used when no ready one is to be had.
+func (n *Node) standsIn(e *Endpoint) bool {
+	return n.features.terminating && e.Serving && e.Terminating
+}
+
+// topologyOf decides whether hints are used: only if every ready endpoint has one and at least one names this node, or its
+// zone (pkg/proxy/topology.go, topologyModeFromHints; before 1.33 canUseTopology). Before the traffic distribution field
+// there had to be an annotation on the Service.
+func (n *Node) topologyOf(s *service, p *servicePort, ready int) topology {
+	if ready == 0 || len(p.all[0].HintZones)+len(p.all[0].HintNodes) == 0 && p.all[0].Ready {
+		return anywhere
+	}
+	nodeHints, zoneHints := n.features.nodeHints, n.features.zoneHints && n.annotated(s.svc)
+	nodeNamed, zoneNamed := false, false
+	for i := range p.all {
+		e := &p.all[i]
+		if !e.Ready {
+			continue
+		}
+		nodeHints = nodeHints && len(e.HintNodes) > 0
+		nodeNamed = nodeNamed || slices.Contains(e.HintNodes, n.name)
+		zoneHints = zoneHints && len(e.HintZones) > 0
+		zoneNamed = zoneNamed || n.zone != "" && slices.Contains(e.HintZones, n.zone)
+	}
+	switch {
+	case nodeHints && nodeNamed:
+		return sameNode
+	case zoneHints && zoneNamed:
+		return sameZone
+	case zoneHints && n.in.Node == nil && p.unsure == "":
+		p.unsure = "the endpoints carry hints for zones, and the Node with its zone was not collected"
+	}
+	return anywhere
+}
+
+// annotated tells whether a Service may use zone hints as far as its annotations go.
+func (n *Node) annotated(svc *corev1.Service) bool {
+	if !n.features.annotation {
+		return true
+	}
+	value, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	if n.features.minor <= 26 {
+		return value == "Auto" || value == "auto"
+	}
+	if !ok {
+		value = svc.Annotations[corev1.AnnotationTopologyMode]
+	}
+	return value != "" && value != "disabled" && value != "Disabled"
+}
+
+// near tells whether a ready endpoint is within the topology.
+func (n *Node) near(e *Endpoint, t topology) bool {
+	switch t {
+	case sameNode:
+		return slices.Contains(e.HintNodes, n.name)
+	case sameZone:
+		return slices.Contains(e.HintZones, n.zone)
+	case anywhere:
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"errors"
+	"strings"
+)
+
+// word is one word of a rule. start is where it begins in the text that was split.
+type word struct {
+	text   string
+	start  int
+	quoted bool // an argument, whatever it looks like
+}
+
+// split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where need be, with " and \
+// escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
+func split(s string, buf []word) ([]word, error) {
+	for i := 0; i < len(s); {
+		switch {
+		case s[i] == ' ' || s[i] == '\t':
+			i++
+		case s[i] == '"':
+			end, escaped := i+1, false
+			for end < len(s) && s[end] != '"' {
+				if s[end] == '\\' {
+					escaped = true
+					end++
+				}
+				end++
+			}
+			if end >= len(s) {
+				return nil, errors.New("a quote does not end: the line is cut off")
+			}
+			text := s[i+1 : end]
+			if escaped {
+				text = unescape(text)
+			}
+			buf = append(buf, word{text, i, true})
+			i = end + 1
+		default:
+			end := strings.IndexByte(s[i:], ' ')
+			if end < 0 {
+				end = len(s) - i
+			}
+			buf = append(buf, word{text: s[i : i+end], start: i})
+			i += end
+		}
+	}
+	return buf, nil
+}
+
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// option is one option of a match or target, with its arguments.
+type option struct {
+	name string
+	not  bool
+	args []word
+}
+
+// arg returns the option's only argument.
+func (o *option) arg() (string, bool) {
+	if len(o.args) != 1 {
+		return "", false
+	}
+	return o.args[0].text, true
+}

@@ -50,37 +50,37 @@ func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) NodeRepo
 }
 
 // Judge is Node for rules that have been read before. A Reading can be judged once.
-func (rd *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
-	r := NodeReport{Node: rd.node.name, Verdict: Unknown}
-	n, err := rd.load(cluster)
+func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
+	out := NodeReport{Node: r.node.name, Verdict: Unknown}
+	n, err := r.load(cluster)
 	if err != nil {
-		r.Error = err.Error()
-		return r
+		out.Error = err.Error()
+		return out
 	}
-	r.Mode = &n.mode
-	r.Findings = n.nodeWide()
+	out.Mode = &n.mode
+	out.Findings = n.nodeWide()
 	if req.Backwards {
-		r.Findings = append(r.Findings, n.backwards()...)
+		out.Findings = append(out.Findings, n.backwards()...)
 	}
-	r.Findings = append(r.Findings, n.notCollected()...)
-	r.Verdict = ByDesign
+	out.Findings = append(out.Findings, n.notCollected()...)
+	out.Verdict = ByDesign
 	for _, p := range withoutQuiet(n.paths(&req)) {
-		r.Summary.count(p.Verdict)
-		r.Verdict = together(r.Verdict, p.Verdict)
+		out.Summary.count(p.Verdict)
+		out.Verdict = together(out.Verdict, p.Verdict)
 		if p.Verdict != Match || req.Matching {
-			r.Paths = append(r.Paths, p.Path)
+			out.Paths = append(out.Paths, p.Path)
 		}
 	}
-	for _, f := range r.Findings {
+	for _, f := range out.Findings {
 		switch f.Severity {
 		case Error:
-			r.Verdict = worse(r.Verdict, Mismatch)
+			out.Verdict = worse(out.Verdict, Mismatch)
 		case Warn:
-			r.Verdict = worse(r.Verdict, Warning)
+			out.Verdict = worse(out.Verdict, Warning)
 		case Info:
 		}
 	}
-	return r
+	return out
 }
 
 // pathJob is one path to judge.

@@ -60,8 +60,8 @@ func indexSlices(all []*discoveryv1.EndpointSlice) map[types.NamespacedName][]*d
 }
 
 // hidden tells whether kube-proxy does not get to see an EndpointSlice (cmd/kube-proxy/app/server.go, Run).
-func hidden(s *discoveryv1.EndpointSlice) bool {
-	if _, ok := s.Labels[labelServiceProxyName]; ok {
+func (f *features) hidden(s *discoveryv1.EndpointSlice) bool {
+	if _, ok := s.Labels[labelServiceProxyName]; ok && f.oneSelector {
 		return true
 	}
 	_, ok := s.Labels[labelHeadless]
@@ -82,7 +82,7 @@ func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, fami
 	var from []int // the slice that an entry stands in
 	lists := n.slices[name]
 	for i, s := range lists {
-		if s.AddressType != sliceAddressType[family] || !all && hidden(s) {
+		if s.AddressType != sliceAddressType[family] || !all && n.features.hidden(s) {
 			continue
 		}
 		if port == nil {

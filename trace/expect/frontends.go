@@ -91,7 +91,7 @@ func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.Namespaced
 		if !external(svc) {
 			continue
 		}
-		if reason, _ := ignored(svc); reason != "" {
+		if reason, _ := n.features.ignored(svc); reason != "" {
 			continue
 		}
 		if n.features.externalIPs {
@@ -126,7 +126,7 @@ func (n *Node) claimClusterIP(claims map[claim][]types.NamespacedName, svc *core
 	for i := range svc.Spec.Ports {
 		c := claim{a, svc.Spec.Ports[i].Port, protocolOf(svc.Spec.Ports[i].Protocol)}
 		if l, ok := claims[c]; ok && !slices.Contains(l, NameOf(svc)) {
-			if reason, _ := ignored(svc); reason == "" {
+			if reason, _ := n.features.ignored(svc); reason == "" {
 				claims[c] = append(l, NameOf(svc))
 			}
 		}

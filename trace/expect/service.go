@@ -72,7 +72,7 @@ func (n *Node) of(svc *corev1.Service) *service {
 
 func (n *Node) fill(s *service) {
 	svc := s.svc
-	if s.reason, s.why = ignored(svc); s.reason != "" {
+	if s.reason, s.why = n.features.ignored(svc); s.reason != "" {
 		return
 	}
 	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
@@ -166,9 +166,10 @@ func contains(ps []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the informer's
-// selectors in cmd/kube-proxy/app/server.go).
-func ignored(svc *corev1.Service) (reason, why string) {
+// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the informers'
+// selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two labels; since 1.36
+// service-proxy-name hides Services, and headless hides EndpointSlices).
+func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName + ", no proxy rule is due"
@@ -178,7 +179,7 @@ func ignored(svc *corev1.Service) (reason, why string) {
 	if name, ok := svc.Labels[labelServiceProxyName]; ok {
 		return ReasonNotForKubeProxy, "its label " + labelServiceProxyName + "=" + name + " leaves it to another proxy"
 	}
-	if _, ok := svc.Labels[labelHeadless]; ok {
+	if _, ok := svc.Labels[labelHeadless]; ok && f.oneSelector {
 		return ReasonNotForKubeProxy, "its label " + labelHeadless + " keeps kube-proxy from seeing it"
 	}
 	switch {

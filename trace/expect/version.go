@@ -63,6 +63,7 @@ type features struct {
 	nodeHints   bool // use hints for nodes
 	ipMode      bool // leave load-balancer IPs with ipMode Proxy alone
 	externalIPs bool // program external IPs
+	oneSelector bool // the labels service-proxy-name and headless both hide Services as well as EndpointSlices
 	terminating bool // fall back to endpoints that are terminating and still serve
 	duplicates  duplicateRule
 }
@@ -97,6 +98,7 @@ func featuresOf(c *Config) features {
 		ipMode:      enabled("LoadBalancerIPMode"),
 		externalIPs: enabled("AllowServiceExternalIPs"),
 		terminating: enabled("ProxyTerminatingEndpoints"),
+		oneSelector: minor < 36,
 		duplicates:  duplicateRuleOf(minor, known),
 	}
 }

@@ -167,7 +167,9 @@ func (s *ruleSpec) options(i int, inTarget bool) (opts []option, end int) {
 		}
 		not = false
 		first := i + 1
-		for i++; i < len(s.words) && (s.words[i].quoted || !isOption(s.words[i].text)); i++ {
+		i++
+		for i < len(s.words) && (s.words[i].quoted || !isOption(s.words[i].text)) {
+			i++
 		}
 		o.args = s.words[first:i]
 		opts = append(opts, o)

@@ -3,6 +3,7 @@
 package iptables
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -68,13 +69,13 @@ func flag(f cond) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return f, len(o.args) == 0 }
 }
 
-func withArg(make func(arg string) (cond, bool)) reader {
+func withArg(of func(arg string) (cond, bool)) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) {
 		arg, ok := o.arg()
 		if !ok {
 			return nil, false
 		}
-		return make(arg)
+		return of(arg)
 	}
 }
 
@@ -107,72 +108,66 @@ func dport(s *ruleSpec, o *option) (cond, bool) {
 
 func withPorts(proto uint8, more map[string]reader) matchSpec {
 	o := map[string]reader{"--sport": sport, "--dport": dport}
-	for k, v := range more {
-		o[k] = v
-	}
+	maps.Copy(o, more)
 	return matchSpec{proto: proto, options: o}
 }
 
 // matches are all that are known. The first packet of a connection is a TCP SYN, an SCTP INIT or a datagram; it is unicast,
 // and no fragment.
-var matches map[string]matchSpec
-
-func init() {
-	matches = map[string]matchSpec{
-		"comment": {skip: skipTo}, "nfacct": {skip: skipTo}, // net/netfilter/xt_nfacct.c only counts
-		"tcp": withPorts(netfilter.TCP, map[string]reader{
-			"--tcp-flags": func(_ *ruleSpec, o *option) (cond, bool) {
-				if len(o.args) != 2 {
-					return nil, false
-				}
-				m := o.args[0].text == "ALL" || slices.Contains(strings.Split(o.args[0].text, ","), "SYN")
-				want := o.args[1].text
-				return func(*netfilter.Context) truth { return is(m && want == "SYN" || !m && want == "NONE") }, true
-			},
-			"--syn": flag(always),
-		}),
-		"udp": withPorts(netfilter.UDP, nil), "udplite": withPorts(netfilter.UDPLite, nil), "dccp": withPorts(netfilter.DCCP, nil),
-		"sctp":  withPorts(netfilter.SCTP, nil),
-		"icmp":  {whole: otherProtocol(netfilter.ICMP)},
-		"icmp6": {whole: otherProtocol(netfilter.ICMPv6)}, "icmpv6": {whole: otherProtocol(netfilter.ICMPv6)},
-		"esp": {whole: otherProtocol(netfilter.ESP)}, "ah": {whole: otherProtocol(netfilter.AH)},
-		"mark": {options: map[string]reader{"--mark": func(_ *ruleSpec, o *option) (cond, bool) {
-			arg, _ := o.arg()
-			v, m, ok := valueMask(arg)
-			return func(c *netfilter.Context) truth { return is(c.Packet.Mark&m == v) }, ok
-		}}},
-		"connmark": {options: map[string]reader{"--mark": func(_ *ruleSpec, o *option) (cond, bool) {
-			arg, _ := o.arg()
-			v, m, ok := valueMask(arg)
-			return func(c *netfilter.Context) truth { return is(c.Packet.CTMark&m == v) }, ok
-		}}},
-		"state": {options: map[string]reader{"--state": ctstate}},
-		"conntrack": {options: map[string]reader{"--ctstate": ctstate, "--ctdir": withArg(func(a string) (cond, bool) {
-			return func(*netfilter.Context) truth { return is(a == "ORIGINAL") }, true
-		}), "--ctorigdst": addrOf(func(p *netfilter.Packet) netip.Addr { return p.OrigDst }), "--ctorigsrc": addrOf(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc })}},
-		"addrtype": {options: map[string]reader{
-			"--src-type": addrType(func(p *netfilter.Packet) netip.Addr { return p.Src }),
-			"--dst-type": addrType(func(p *netfilter.Packet) netip.Addr { return p.Dst }),
-		}},
-		"multiport": {options: map[string]reader{
-			"--dports": portList(func(c *netfilter.Context, r portRange) truth { return r.has(c.Packet.DstPort) }),
-			"--sports": portList(func(c *netfilter.Context, r portRange) truth { return r.hasSource(c.Packet.SrcPort) }),
-		}},
-		"statistic": {whole: statistic}, "recent": {whole: recent}, "set": {options: map[string]reader{"--match-set": matchSet, "--return-nomatch": flag(always)}},
-		"iprange": {options: map[string]reader{
-			"--src-range": ipRange(func(p *netfilter.Packet) netip.Addr { return p.Src }),
-			"--dst-range": ipRange(func(p *netfilter.Packet) netip.Addr { return p.Dst }),
-		}},
-		"pkttype": {options: map[string]reader{"--pkt-type": withArg(func(a string) (cond, bool) { return func(*netfilter.Context) truth { return is(a == "unicast") }, true })}},
-		"limit":   needs("how many packets came before"), "hashlimit": needs("how many packets came before"),
-		"physdev": needs("the bridge port"), "mac": needs("the sender's MAC address"), "owner": needs("the sending process"),
-		"cgroup": needs("the sending process"), "socket": needs("the node's sockets"), "length": needs("the packet's length"),
-		"ttl": needs("the packet's TTL"), "hl": needs("the packet's hop limit"), "u32": needs("the packet's bytes"),
-		"bpf": needs("the packet's bytes"), "string": needs("the packet's bytes"), "time": needs("the time"), "quota": needs("how many bytes came before"),
-		"connlimit": needs("how many connections there are"), "connbytes": needs("how many bytes came before"), "connlabel": needs("the connection's label"),
-		"rpfilter": needs("the reverse route"), "policy": needs("IPsec policies"), "dscp": needs("the packet's DSCP"), "tos": needs("the packet's TOS"),
-		"helper": needs("the connection's helper"), "cluster": needs("a hash"), "cpu": needs("the CPU"), "devgroup": needs("interface groups"), "realm": needs("routing realms"),
-	}
+var matches = map[string]matchSpec{
+	"comment": {skip: skipTo}, "nfacct": {skip: skipTo}, // net/netfilter/xt_nfacct.c only counts
+	"tcp": withPorts(netfilter.TCP, map[string]reader{
+		"--tcp-flags": func(_ *ruleSpec, o *option) (cond, bool) {
+			if len(o.args) != 2 {
+				return nil, false
+			}
+			m := o.args[0].text == "ALL" || slices.Contains(strings.Split(o.args[0].text, ","), "SYN")
+			want := o.args[1].text
+			return func(*netfilter.Context) truth { return is(m && want == "SYN" || !m && want == "NONE") }, true
+		},
+		"--syn": flag(always),
+	}),
+	"udp": withPorts(netfilter.UDP, nil), "udplite": withPorts(netfilter.UDPLite, nil), "dccp": withPorts(netfilter.DCCP, nil),
+	"sctp":  withPorts(netfilter.SCTP, nil),
+	"icmp":  {whole: otherProtocol(netfilter.ICMP)},
+	"icmp6": {whole: otherProtocol(netfilter.ICMPv6)}, "icmpv6": {whole: otherProtocol(netfilter.ICMPv6)},
+	"esp": {whole: otherProtocol(netfilter.ESP)}, "ah": {whole: otherProtocol(netfilter.AH)},
+	"mark": {options: map[string]reader{"--mark": func(_ *ruleSpec, o *option) (cond, bool) {
+		arg, _ := o.arg()
+		v, m, ok := valueMask(arg)
+		return func(c *netfilter.Context) truth { return is(c.Packet.Mark&m == v) }, ok
+	}}},
+	"connmark": {options: map[string]reader{"--mark": func(_ *ruleSpec, o *option) (cond, bool) {
+		arg, _ := o.arg()
+		v, m, ok := valueMask(arg)
+		return func(c *netfilter.Context) truth { return is(c.Packet.CTMark&m == v) }, ok
+	}}},
+	"state": {options: map[string]reader{"--state": ctstate}},
+	"conntrack": {options: map[string]reader{"--ctstate": ctstate, "--ctdir": withArg(func(a string) (cond, bool) {
+		return func(*netfilter.Context) truth { return is(a == "ORIGINAL") }, true
+	}), "--ctorigdst": addrOf(func(p *netfilter.Packet) netip.Addr { return p.OrigDst }), "--ctorigsrc": addrOf(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc })}},
+	"addrtype": {options: map[string]reader{
+		"--src-type": addrType(func(p *netfilter.Packet) netip.Addr { return p.Src }),
+		"--dst-type": addrType(func(p *netfilter.Packet) netip.Addr { return p.Dst }),
+	}},
+	"multiport": {options: map[string]reader{
+		"--dports": portList(func(c *netfilter.Context, r portRange) truth { return r.has(c.Packet.DstPort) }),
+		"--sports": portList(func(c *netfilter.Context, r portRange) truth { return r.hasSource(c.Packet.SrcPort) }),
+	}},
+	"statistic": {whole: statistic}, "recent": {whole: recent}, "set": {options: map[string]reader{"--match-set": matchSet, "--return-nomatch": flag(always)}},
+	"iprange": {options: map[string]reader{
+		"--src-range": ipRange(func(p *netfilter.Packet) netip.Addr { return p.Src }),
+		"--dst-range": ipRange(func(p *netfilter.Packet) netip.Addr { return p.Dst }),
+	}},
+	"pkttype": {options: map[string]reader{"--pkt-type": withArg(func(a string) (cond, bool) { return func(*netfilter.Context) truth { return is(a == "unicast") }, true })}},
+	"limit":   needs("how many packets came before"), "hashlimit": needs("how many packets came before"),
+	"physdev": needs("the bridge port"), "mac": needs("the sender's MAC address"), "owner": needs("the sending process"),
+	"cgroup": needs("the sending process"), "socket": needs("the node's sockets"), "length": needs("the packet's length"),
+	"ttl": needs("the packet's TTL"), "hl": needs("the packet's hop limit"), "u32": needs("the packet's bytes"),
+	"bpf": needs("the packet's bytes"), "string": needs("the packet's bytes"), "time": needs("the time"), "quota": needs("how many bytes came before"),
+	"connlimit": needs("how many connections there are"), "connbytes": needs("how many bytes came before"), "connlabel": needs("the connection's label"),
+	"rpfilter": needs("the reverse route"), "policy": needs("IPsec policies"), "dscp": needs("the packet's DSCP"), "tos": needs("the packet's TOS"),
+	"helper": needs("the connection's helper"), "cluster": needs("a hash"), "cpu": needs("the CPU"), "devgroup": needs("interface groups"), "realm": needs("routing realms"),
 }
 
 // otherProtocol is a match for a protocol that no Service has: false for every other, and not followed for that one.
@@ -191,7 +186,7 @@ func otherProtocol(p uint8) func(s *ruleSpec, opts []option) (netfilter.Op, bool
 func ctstate(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	var isNew, untracked, dnat, snat bool
-	for _, s := range strings.Split(arg, ",") {
+	for s := range strings.SplitSeq(arg, ",") {
 		switch s {
 		case "NEW":
 			isNew = true
@@ -230,7 +225,7 @@ var addrTypes = map[string]host.RouteType{
 func addrType(of func(*netfilter.Packet) netip.Addr) reader {
 	return withArg(func(arg string) (cond, bool) {
 		var types []host.RouteType
-		for _, s := range strings.Split(arg, ",") {
+		for s := range strings.SplitSeq(arg, ",") {
 			t, ok := addrTypes[s]
 			if !ok {
 				return nil, false
@@ -259,7 +254,7 @@ func addrType(of func(*netfilter.Packet) netip.Addr) reader {
 func portList(has func(c *netfilter.Context, r portRange) truth) reader {
 	return withArg(func(arg string) (cond, bool) {
 		var list []portRange
-		for _, s := range strings.Split(arg, ",") {
+		for s := range strings.SplitSeq(arg, ",") {
 			r, ok := ports(s)
 			if !ok {
 				return nil, false

@@ -78,7 +78,7 @@ var hookNames = map[string]netfilter.Hook{
 // A table that iptables-nft could not print ("Table `nat' is incompatible, use 'nft' tool.") comes back with base chains that
 // are Unread.
 func Parse(data []byte, family netfilter.Family, backend netfilter.Backend) ([]*netfilter.Table, error) {
-	if i := bytes.IndexByte(data, 0); i >= 0 || !utf8.Valid(data[:min(len(data), 4096)]) && bytes.Count(data[:min(len(data), 4096)], []byte{'\n'}) == 0 {
+	if bytes.Contains(data, []byte{0}) || !utf8.Valid(data[:min(len(data), 4096)]) && bytes.Count(data[:min(len(data), 4096)], []byte{'\n'}) == 0 {
 		return nil, errors.New("it is no text: the output of iptables-save was expected")
 	}
 	p := parser{family: family, backend: backend}

@@ -80,7 +80,7 @@ func TestBadInput(t *testing.T) {
 		"binary":             {"*nat\n\x00\x01\x02", "no text"},
 		"some other text":    {"hello\n", "line 1: \"hello\" is outside of any table"},
 		"cut off":            {small[:len(small)-8], "cut off"},
-		"cut in a rule":      {small[:strings.Index(small, "portals")], "line 5"},
+		"cut in a rule":      {strings.SplitAfter(small, "\"service")[0], "line 5"},
 		"undeclared chain":   {"*nat\n-A KUBE-X -j ACCEPT\nCOMMIT\n", `chain "KUBE-X" is not declared`},
 		"table in a table":   {"*nat\n*filter\nCOMMIT\n", "before table nat has its COMMIT"},
 		"no rule":            {"*nat\nwhat\nCOMMIT\n", "is no rule"},

@@ -279,7 +279,7 @@ func redirect(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return r, true
 }
 
-func netmap(s *ruleSpec, opts []option) (netfilter.Op, bool) {
+func netmap(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	if len(opts) != 1 || opts[0].name != "--to" {
 		return nil, false
 	}

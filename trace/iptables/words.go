@@ -18,10 +18,10 @@ type word struct {
 // escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
 func split(s string, buf []word) ([]word, error) {
 	for i := 0; i < len(s); {
-		switch {
-		case s[i] == ' ' || s[i] == '\t':
+		switch s[i] {
+		case ' ', '\t':
 			i++
-		case s[i] == '"':
+		case '"':
 			end, escaped := i+1, false
 			for end < len(s) && s[end] != '"' {
 				if s[end] == '\\' {

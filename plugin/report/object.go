@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free of it.
+// As the report is embedded, its JSON is the report's own, field for field and in the same order.
+type reportObject struct {
+	*diagnose.Report
+}
+
+func (o *reportObject) GetObjectKind() schema.ObjectKind { return o }
+
+func (o *reportObject) DeepCopyObject() runtime.Object {
+	out := &reportObject{&diagnose.Report{}}
+	deepCopy(o.Report, out.Report)
+	return out
+}
+
+// SetGroupVersionKind does nothing: the kind is the report's.
+func (*reportObject) SetGroupVersionKind(schema.GroupVersionKind) {}
+
+func (o *reportObject) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+}
+
+// deepCopy copies by way of JSON; a share is written with as many digits as it takes to read the same number again.
+func deepCopy(from, to any) {
+	data, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(data, to)
+	}
+	if err != nil {
+		panic(err) // types of strings, numbers and lists of them always pass
+	}
+}

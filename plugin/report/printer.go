@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report prints reports: as tables for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
+// printed comes from the one object that the commands make; the printers decide nothing.
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// Formats are the values that -o takes.
+var Formats = []string{"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…"}
+
+// Printer prints in one format.
+type Printer struct {
+	format string
+	object printers.ResourcePrinter // for the formats that print the object as it is
+}
+
+// View is what the printing depends on besides the report.
+type View struct {
+	Style
+	// Next says what to do next; it ends the last line.
+	Next string
+	// Services is how many Services were looked at (verify).
+	Services int
+	// Scope says which Services those were, in words ("in namespace shop").
+	Scope string
+	// All also lists what is right (verify --show-all).
+	All bool
+	// Namespace is the one that names may be printed without.
+	Namespace string
+}
+
+// NewPrinter makes the printer for -o. template is that of --template, where a template is not part of the format.
+func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error) {
+	p := &Printer{format: format}
+	kind, inline, _ := strings.Cut(format, "=")
+	switch kind {
+	case "", "table":
+		p.format = "table"
+	case "wide", "name":
+	case "json":
+		p.object = &printers.JSONPrinter{}
+	case "yaml":
+		p.object = &printers.YAMLPrinter{}
+	case "jsonpath", "jsonpath-file", "jsonpath-as-json", "go-template", "go-template-file", "template", "templatefile":
+		if inline == "" && template == "" {
+			return nil, fmt.Errorf("-o %s needs a template: -o %s=TEMPLATE", kind, kind)
+		}
+		if inline != "" && template != "" {
+			return nil, fmt.Errorf("-o %s=… and --template both give a template: give one", kind)
+		}
+		var err error
+		if p.object, err = templatePrinter(kind, format, template, allowMissingKeys); err != nil {
+			return nil, oneLine(err)
+		}
+		return p, nil
+	default:
+		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(Formats, ", "))
+	}
+	if inline != "" || strings.HasSuffix(format, "=") {
+		return nil, fmt.Errorf("-o %s takes no template", kind)
+	}
+	if template != "" {
+		return nil, fmt.Errorf("--template goes with -o jsonpath or -o go-template")
+	}
+	return p, nil
+}
+
+func templatePrinter(kind, format, template string, allowMissingKeys bool) (printers.ResourcePrinter, error) {
+	if template != "" {
+		format = kind
+	}
+	if strings.HasPrefix(kind, "jsonpath") {
+		f := genericclioptions.NewJSONPathPrintFlags(template, allowMissingKeys)
+		return f.ToPrinter(format)
+	}
+	f := genericclioptions.NewGoTemplatePrintFlags()
+	f.TemplateArgument, f.AllowMissingKeys = &template, &allowMissingKeys
+	return f.ToPrinter(format)
+}
+
+// ForPeople tells whether a table is printed.
+func (p *Printer) ForPeople() bool { return p.format == "table" || p.format == "wide" }
+
+// Wide tells whether everything is shown, and nothing is cut.
+func (p *Printer) Wide() bool { return p.format == "wide" }
+
+// Whole tells whether the report is printed as an object, with all its fields.
+func (p *Printer) Whole() bool { return p.object != nil }
+
+// Report prints a TraceReport or VerifyReport.
+func (p *Printer) Report(out io.Writer, r *diagnose.Report, v View) error {
+	if p.object != nil {
+		return p.Object(out, &reportObject{Report: r})
+	}
+	var b bytes.Buffer
+	if p.format == "name" {
+		reportNames(&b, r)
+	} else {
+		t := &text{Buffer: &b, Style: v.Style, wide: p.Wide(), view: v, report: r}
+		if t.wide {
+			t.Width = 0
+		}
+		t.print()
+	}
+	_, err := b.WriteTo(out)
+	return err
+}
+
+// Object prints an object that has a kind of its own. Nothing is printed when the template does not fit it.
+func (p *Printer) Object(out io.Writer, o runtime.Object) error {
+	var b bytes.Buffer
+	if err := p.object.PrintObj(o, &b); err != nil {
+		return oneLine(err)
+	}
+	if b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("\n")) && isTerminal(out) {
+		b.WriteByte('\n') // a jsonpath's result does not end its line, and the prompt would follow it
+	}
+	_, err := b.WriteTo(out)
+	return err
+}
+
+// oneLine keeps the first line of an error: cli-runtime's template errors go on with a dump of the object.
+func oneLine(err error) error {
+	line, _, more := strings.Cut(err.Error(), "\n")
+	if !more {
+		return err
+	}
+	return fmt.Errorf("%s", strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
+}
+
+// reportNames lists what is not right, as kubectl's -o name does: nodes for trace, Services for verify. What is wrong with a node
+// as a whole, or keeps it from being inspected, is listed as the node.
+func reportNames(b *bytes.Buffer, r *diagnose.Report) {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		if r.Kind == diagnose.KindTrace || n.Error != "" {
+			if wrong(n.Verdict) {
+				add("node/" + n.Node)
+			}
+			continue
+		}
+		for _, f := range n.Findings {
+			if f.Severity != diagnose.Info {
+				add("node/" + n.Node)
+			}
+		}
+		for k := range n.Paths {
+			if p := &n.Paths[k]; wrong(p.Verdict) && p.Service != nil {
+				add("service/" + p.Service.Namespace + "/" + p.Service.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		fmt.Fprintln(b, name)
+	}
+}
+
+// wrong tells whether a verdict asks for somebody to look.
+func wrong(v diagnose.Verdict) bool { return v != diagnose.Match && v != diagnose.ByDesign }

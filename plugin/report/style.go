@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// Style is what the place printed to can show.
+type Style struct {
+	Color bool
+	Width int // columns; 0 where nothing is to be cut (a pipe, a file)
+}
+
+// StyleOf finds out what a writer can show. Only a terminal gets colour and cut lines, and NO_COLOR (no-color.org) takes the
+// colour away.
+func StyleOf(out io.Writer, getenv func(string) string) Style {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return Style{}
+	}
+	s := Style{Color: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+	if w, _, err := term.GetSize(int(f.Fd())); err == nil {
+		s.Width = w
+	}
+	return s
+}
+
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+type color string
+
+const (
+	plain  color = ""
+	bold   color = "1"
+	red    color = "31;1"
+	green  color = "32"
+	yellow color = "33"
+	cyan   color = "36"
+)
+
+func (s Style) paint(c color, text string) string {
+	if !s.Color || c == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+func colorOf(v diagnose.Verdict) color {
+	switch v {
+	case diagnose.Mismatch:
+		return red
+	case diagnose.Unknown, diagnose.Warning:
+		return yellow
+	case diagnose.ByDesign:
+		return cyan
+	case diagnose.Match:
+		return green
+	}
+	return plain
+}
+
+// width is the number of columns that a text takes. All that is printed is ASCII, dashes, arrows and dots: one column each.
+func width(s string) int { return utf8.RuneCountInString(s) }
+
+// middle cuts the middle out of a text that is too long: of a pod's name or a rule, the two ends tell most.
+func middle(s string, limit int) string {
+	if limit <= 0 || width(s) <= limit {
+		return s
+	}
+	if limit < 4 {
+		return string([]rune(s)[:limit])
+	}
+	r := []rune(s)
+	tail := (limit - 1) / 2
+	return string(r[:limit-1-tail]) + "…" + string(r[len(r)-tail:])
+}
+
+// wrap breaks a text between words, so that the lines fit a terminal; 0 is no limit. Words are never broken.
+func wrap(s string, limit int) []string {
+	if limit <= 0 || width(s) <= limit {
+		return []string{s}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(s) {
+		if line != "" && width(line)+1+width(word) > limit {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+)
+
+// gap is what stands between two columns, as in kubectl's tables.
+const gap = 2
+
+// column is one column of a table.
+type column struct {
+	head  string
+	right bool // numbers
+}
+
+// table is a table as kubectl prints it: no lines, no wrapped cells, no trailing spaces.
+type table struct {
+	columns []column
+	rows    [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// widths returns the width of each column.
+func (t *table) widths() []int {
+	out := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		out[i] = width(c.head)
+		for _, r := range t.rows {
+			out[i] = max(out[i], width(r[i]))
+		}
+	}
+	return out
+}
+
+// width is the width of the whole table.
+func (t *table) width() int {
+	w := gap * (len(t.columns) - 1)
+	for _, c := range t.widths() {
+		w += c
+	}
+	return w
+}
+
+// without returns the table without a column.
+func (t *table) without(head string) *table {
+	out := &table{}
+	keep := make([]bool, len(t.columns))
+	for i, c := range t.columns {
+		if keep[i] = c.head != head; keep[i] {
+			out.columns = append(out.columns, c)
+		}
+	}
+	for _, r := range t.rows {
+		var cells []string
+		for i, cell := range r {
+			if keep[i] {
+				cells = append(cells, cell)
+			}
+		}
+		out.rows = append(out.rows, cells)
+	}
+	return out
+}
+
+// dropEmpty leaves out those of the columns in which every cell is empty.
+func (t *table) dropEmpty(heads ...string) *table {
+	for _, head := range heads {
+		if i := t.index(head); i >= 0 {
+			empty := true
+			for _, r := range t.rows {
+				empty = empty && r[i] == ""
+			}
+			if empty {
+				t = t.without(head)
+			}
+		}
+	}
+	return t
+}
+
+func (t *table) index(head string) int {
+	for i, c := range t.columns {
+		if c.head == head {
+			return i
+		}
+	}
+	return -1
+}
+
+// squeeze cuts the middle out of a column's cells, down to least columns, as far as the table is too wide.
+func (t *table) squeeze(head string, least, limit int) *table {
+	i := t.index(head)
+	over := t.width() - limit
+	if i < 0 || over <= 0 {
+		return t
+	}
+	w := max(least, t.widths()[i]-over)
+	out := &table{columns: t.columns}
+	for _, r := range t.rows {
+		cells := append([]string(nil), r...)
+		cells[i] = middle(cells[i], w)
+		out.rows = append(out.rows, cells)
+	}
+	return out
+}
+
+// lines renders the table: the header, then one line for each row. The cells of the last column are painted afterwards by paint,
+// so that colours do not count as width.
+func (t *table) lines(paint func(row int, cell string) string) []string {
+	var b bytes.Buffer
+	align := make(tw.Alignment, len(t.columns))
+	heads := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		heads[i], align[i] = c.head, tw.AlignLeft
+		if c.right {
+			align[i] = tw.AlignRight
+		}
+	}
+	w := tablewriter.NewTable(&b,
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders:  tw.BorderNone,
+			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+		})),
+		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithRowAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithTrimSpace(tw.Off), tablewriter.WithTrimLine(tw.Off), tablewriter.WithEastAsian(tw.Off),
+		tablewriter.WithPadding(tw.Padding{Right: strings.Repeat(" ", gap), Overwrite: true}),
+		tablewriter.WithAlignment(align),
+		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
+	)
+	w.Header(heads)
+	// Neither call fails with cells of strings and a buffer to write to.
+	_ = w.Bulk(t.rows)
+	_ = w.Render()
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+		if i == 0 || i > len(t.rows) {
+			continue
+		}
+		cell := t.rows[i-1][len(t.columns)-1]
+		if rest, ok := strings.CutSuffix(lines[i], cell); ok && cell != "" {
+			lines[i] = rest + paint(i-1, cell)
+		}
+	}
+	return lines
+}

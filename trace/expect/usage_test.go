@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestUsage(t *testing.T) {
+	in := testInputs(testService(loadBalancer, etpLocal), testSlice("a",
+		"10.244.1.11 node1 zone=zone-a", "10.244.2.12 node2 zone=zone-b", "10.244.1.13 node1 not-ready", "10.244.2.14 node2 not-ready serving terminating"))
+	want := map[string][2]Use{
+		"10.244.1.11:8080": {{true, "ready, and meant for zone zone-a"}, {true, "ready"}},
+		"10.244.2.12:8080": {{false, "ready, but meant for zone zone-b, and zone zone-a has its own"}, {false, "on node node2, not on node1"}},
+		"10.244.1.13:8080": {{false, "not ready"}, {false, "not ready"}},
+		"10.244.2.14:8080": {{false, "terminating; others are ready"}, {false, "on node node2, not on node1"}},
+	}
+	got := New(in).Usage(clusterFrontend.Service, &in.Services[0].Spec.Ports[0], corev1.IPv4Protocol)
+	if len(got) != len(want) {
+		t.Fatalf("got %+v", got)
+	}
+	for _, u := range got {
+		if w := want[u.Address.String()]; u.Cluster != w[0] || u.Local != w[1] {
+			t.Errorf("%s: got %+v %+v, want %+v", u.Address, u.Cluster, u.Local, w)
+		}
+	}
+}

@@ -59,12 +59,16 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 	}
 	out.Mode = &n.mode
 	out.Findings = n.nodeWide()
+	var backwards []Finding
+	var wg sync.WaitGroup
 	if req.Backwards {
-		out.Findings = append(out.Findings, n.backwards()...)
+		wg.Go(func() { backwards = n.backwards() })
 	}
-	out.Findings = append(out.Findings, n.notCollected()...)
+	paths := withoutQuiet(n.paths(&req))
+	wg.Wait()
+	out.Findings = append(append(out.Findings, backwards...), n.notCollected()...)
 	out.Verdict = ByDesign
-	for _, p := range withoutQuiet(n.paths(&req)) {
+	for _, p := range paths {
 		out.Summary.count(p.Verdict)
 		out.Verdict = together(out.Verdict, p.Verdict)
 		if p.Verdict != Match || req.Matching {

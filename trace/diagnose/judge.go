@@ -143,7 +143,7 @@ func (j *judge) hairpin(want *expect.Path, got *tally) []issue {
 		}
 		self := want.Origin
 		self.Address, self.Pod = e.Address.Addr(), ""
-		res := j.walker.Walk(start(want.Frontend, self), netfilter.Options{})
+		res := j.walker.Walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
 		for _, o := range tallyOf(want.Frontend, &res).outcomes {
 			if o.to == e.Address && o.certain && !o.masq && !o.inside {
 				missing = append(missing, e.Address.String())

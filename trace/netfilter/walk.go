@@ -45,6 +45,9 @@ type Options struct {
 	// Listed are xt_recent lists (each followed by ' ', as in Packet.Recent) that the source is in already: a returning
 	// client. Empty: a client that was never seen before.
 	Listed string
+	// Only follows no way any further, once PREROUTING is behind it, that was translated to another destination. The Result
+	// then lacks these ways.
+	Only netip.AddrPort
 	// Steps records the rules that applied.
 	Steps bool
 }
@@ -212,6 +215,9 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 func (w *Walker) fromPrerouting(in branch) {
 	var toInput, toForward []branch
 	for _, b := range w.hook(Prerouting, append(w.first[:0], in), false) {
+		if w.opt.Only.IsValid() && b.pkt.DNAT && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
+			continue
+		}
 		if b.pkt.TProxy != 0 {
 			toInput = append(toInput, b)
 			continue

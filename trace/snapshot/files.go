@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,11 @@ func listDir(root string) (map[string]opener, error) {
 				return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 			}
 			defer f.Close()
-			return slurp(p, f)
+			size := int64(0)
+			if info, err := f.Stat(); err == nil {
+				size = info.Size()
+			}
+			return slurp(p, f, size)
 		}
 		return nil
 	})
@@ -92,7 +97,7 @@ func readTar(name string, r io.Reader) (map[string]opener, error) {
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
-		data, err := readUpTo(tr, maxFile-total)
+		data, err := readUpTo(tr, maxFile-total, min(h.Size, 1<<20))
 		if err != nil {
 			return nil, fmt.Errorf("%s is damaged or cut off at %s: %w", name, h.Name, err)
 		}
@@ -103,17 +108,31 @@ func readTar(name string, r io.Reader) (map[string]opener, error) {
 }
 
 func memory(name string, data []byte) opener {
-	return func() ([]byte, error) { return slurp(name, bytes.NewReader(data)) }
+	return func() ([]byte, error) { return unpack(name, data) }
 }
 
 // slurp reads a file that may be gzipped, whatever its name says.
-func slurp(name string, r io.Reader) ([]byte, error) {
-	plain, err := gunzip(r)
+func slurp(name string, r io.Reader, size int64) ([]byte, error) {
+	data, err := readUpTo(r, maxFile, size)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+	}
+	return unpack(name, data)
+}
+
+// unpack uncompresses a file's content if it is compressed.
+func unpack(name string, data []byte) ([]byte, error) {
+	plain, err := gunzip(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", name, err)
 	}
-	data, err := readUpTo(plain, maxFile)
-	if err != nil {
+	if _, compressed := plain.(*gzip.Reader); !compressed {
+		return data, nil
+	}
+	// gzip notes the size of what it packs at the very end (RFC 1952, ISIZE). It may lie, but not by more than deflate can pack.
+	const most = 1032
+	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
+	if data, err = readUpTo(plain, maxFile, size); err != nil {
 		return nil, fmt.Errorf("%s is damaged or cut off: %w", name, err)
 	}
 	return data, nil
@@ -135,8 +154,10 @@ func gunzip(r io.Reader) (io.Reader, error) {
 
 var errTooBig = fmt.Errorf("it is larger than %d bytes", maxFile)
 
-func readUpTo(r io.Reader, limit int64) ([]byte, error) {
+// readUpTo reads all of r; about size bytes are expected.
+func readUpTo(r io.Reader, limit, size int64) ([]byte, error) {
 	var buf bytes.Buffer
+	buf.Grow(int(min(size, limit)) + bytes.MinRead)
 	n, err := io.Copy(&buf, io.LimitReader(r, limit+1))
 	if err == nil && n > limit {
 		err = errTooBig

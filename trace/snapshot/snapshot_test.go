@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		"pods for Services":   {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Pod"}]}`), `kind "Pod"`},
 		"another kind":        {with("cluster/services.json", `{"kind":"Status"}`), `kind "Status"`},
 		"bad YAML":            {with("cluster/nodes.yaml", "a: [b"), "no YAML"},
-		"wrong type of field": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Service","metadata":{"name":7}}]}`), "item 0"},
+		"wrong type of field": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Service","metadata":{"name":7}}]}`), "items/0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(tt.path)

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gen
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Rules are what the fake iptables of both families holds after a sync (its SaveInto), as text.
+type Rules struct {
+	IPv4, IPv6 []byte
+}
+
+var builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// saved makes a dump of the fake into what iptables-save prints: built-in chains have a policy.
+func saved(dump []byte) []byte {
+	text := string(dump)
+	for _, chain := range builtin {
+		text = strings.ReplaceAll(text, "\n:"+chain+" - ", "\n:"+chain+" ACCEPT ")
+	}
+	return []byte(text)
+}
+
+// Files renders the world as the snapshot format has it.
+func (w *World) Files(r Rules) map[string][]byte {
+	files := map[string][]byte{
+		"iptables-save.txt":  saved(r.IPv4),
+		"ip6tables-save.txt": saved(r.IPv6),
+		"nft-ruleset.json":   []byte(`{"nftables":[]}`),
+		"configz.json":       w.configz(),
+		"proxyMode.txt":      []byte("iptables"),
+		"metrics.txt":        []byte(`kubernetes_build_info{git_version="` + w.Config.Version + "\"} 1\n"),
+		"sysctl.txt":         []byte("net.ipv4.ip_forward=1\nnet.ipv6.conf.all.forwarding=1\nnet.bridge.bridge-nf-call-iptables=1\nnet.bridge.bridge-nf-call-ip6tables=1\nnet.ipv4.conf.all.route_localnet=1\n"),
+	}
+	files["ip-addr.json"], files["ip-link.json"] = w.addr(), w.link()
+	files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},` +
+		`{"dst":"172.31.7.0/24","dev":"eth1","prefsrc":"172.31.7.1"},{"dst":"10.244.1.0/24","dev":"cni0","prefsrc":"10.244.1.1"},{"dst":"10.244.0.0/16","gateway":"192.168.0.2","dev":"eth0"}]`)
+	files["ip6-route.json"] = []byte(`[{"dst":"default","gateway":"fd00:192::ffff","dev":"eth0"},{"dst":"fd00:192::/64","dev":"eth0"},` +
+		`{"dst":"fd00:172::/64","dev":"eth1"},{"dst":"fd00:10:244:1::/64","dev":"cni0"},{"dst":"fd00:10:244::/48","gateway":"fd00:192::2","dev":"eth0"}]`)
+	return files
+}
+
+func (w *World) addr() []byte {
+	type info struct {
+		Family    string `json:"family"`
+		Local     string `json:"local"`
+		PrefixLen int    `json:"prefixlen"`
+		Scope     string `json:"scope"`
+	}
+	type iface struct {
+		Index int      `json:"ifindex"`
+		Name  string   `json:"ifname"`
+		Flags []string `json:"flags"`
+		Addrs []info   `json:"addr_info"`
+	}
+	var out []iface
+	for i, l := range w.links {
+		f := iface{Index: i + 1, Name: l.name, Flags: []string{"UP", "LOWER_UP"}}
+		if l.name == "lo" {
+			f.Flags = append(f.Flags, "LOOPBACK")
+		}
+		for _, p := range l.addresses {
+			a := info{"inet", p.Addr().String(), p.Bits(), "global"}
+			if p.Addr().Is6() {
+				a.Family = "inet6"
+			}
+			if p.Addr().IsLoopback() {
+				a.Scope = "host"
+			}
+			f.Addrs = append(f.Addrs, a)
+		}
+		out = append(out, f)
+	}
+	return marshal(out)
+}
+
+func (w *World) link() []byte {
+	var out []map[string]any
+	for i, l := range w.links {
+		out = append(out, map[string]any{"ifindex": i + 1, "ifname": l.name, "flags": []string{"UP", "LOWER_UP"}})
+	}
+	return marshal(out)
+}
+
+func (w *World) configz() []byte {
+	c := &w.Config
+	return marshal(map[string]any{"kubeproxy.config.k8s.io": map[string]any{
+		"kind": "KubeProxyConfiguration", "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+		"mode": c.Mode, "hostnameOverride": nodeName, "bindAddress": "0.0.0.0", "clusterCIDR": w.ClusterCIDR,
+		"detectLocalMode":   c.DetectLocalMode,
+		"detectLocal":       map[string]any{"bridgeInterface": c.BridgeInterface, "interfaceNamePrefix": c.InterfaceNamePrefix},
+		"iptables":          map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll, "localhostNodePorts": c.LocalhostNodePorts},
+		"nodePortAddresses": c.NodePortAddresses, "featureGates": c.FeatureGates,
+	}})
+}
+
+func marshal(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("%T: %v", v, err))
+	}
+	return data
+}
+
+// Snapshot returns the world as diagnose wants it.
+func (w *World) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
+	c := &snapshot.Cluster{Services: w.Services, EndpointSlices: w.Slices}
+	c.Nodes = append(c.Nodes, w.Node)
+	return c, snapshot.NewNode(nodeName, w.Files(r))
+}
+
+// stranger is the address next to a range, in front of it or behind it.
+func neighbours(p netip.Prefix) []netip.Addr {
+	first := p.Masked().Addr()
+	last := first
+	raw := last.AsSlice()
+	for bit := p.Bits(); bit < len(raw)*8; bit++ {
+		raw[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ = netip.AddrFromSlice(raw)
+	return []netip.Addr{first.Prev(), first, last, last.Next()}
+}

@@ -136,60 +136,125 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return nil, true
 }
 
-// natOp sets a destination; the zero address or port keeps the packet's.
-type natOp struct{ to netip.AddrPort }
+// natRange is what a NAT target may translate to: one address and port, or a range of either. Zero addresses or ports keep the
+// packet's.
+type natRange struct {
+	from, to  netip.Addr
+	low, high uint16
+}
+
+// maxAlternatives bounds the ways that a range of destinations opens.
+const maxAlternatives = 256
+
+// natArg reads [address[-address]][:port[-port]] (extensions/libxt_NAT.c). Port 0 is nothing that iptables takes: a dump that
+// has it was written, or read, by an iptables of another version (kubernetes/kubernetes#114537).
+func natArg(arg string) (r natRange, ok bool) {
+	addrs, ports := arg, ""
+	if i := strings.LastIndexByte(arg, ':'); i >= 0 && (strings.HasPrefix(arg, "[") && strings.HasSuffix(arg[:i], "]") || strings.Count(arg, ":") == 1) {
+		addrs, ports = arg[:i], arg[i+1:]
+		if r.low, r.high, ok = portPair(ports); !ok {
+			return r, false
+		}
+	}
+	if addrs == "" {
+		return r, ports != ""
+	}
+	from, to, isRange := strings.Cut(strings.Trim(addrs, "[]"), "-")
+	if !isRange {
+		to = from
+	}
+	var err1, err2 error
+	r.from, err1 = netip.ParseAddr(from)
+	r.to, err2 = netip.ParseAddr(to)
+	return r, err1 == nil && err2 == nil && r.from.BitLen() == r.to.BitLen() && !r.to.Less(r.from)
+}
+
+func portPair(s string) (low, high uint16, ok bool) {
+	a, b, isRange := strings.Cut(s, "-")
+	if !isRange {
+		b = a
+	}
+	x, err1 := strconv.ParseUint(a, 10, 16)
+	y, err2 := strconv.ParseUint(b, 10, 16)
+	return uint16(x), uint16(y), err1 == nil && err2 == nil && 0 < x && x <= y
+}
+
+// natOp sets a single destination.
+type natOp struct{ natRange }
 
 // Run implements [netfilter.Op].
 func (n *natOp) Run(c *netfilter.Context) netfilter.Effect {
 	p := c.Packet
-	if n.to.Addr().IsValid() {
-		p.Dst = n.to.Addr()
+	if n.from.IsValid() {
+		p.Dst = n.from
 	}
-	if n.to.Port() != 0 {
-		p.DstPort = n.to.Port()
+	if n.low != 0 {
+		p.DstPort = n.low
 	}
 	p.DNAT = true
 	return netfilter.Effect{Kind: netfilter.Accept}
 }
 
-// natArg reads [address[-address]][:port[-port]] for a single address and port.
-func natArg(arg string) (to netip.AddrPort, ok bool) {
-	if ap, err := netip.ParseAddrPort(arg); err == nil {
-		return ap, ap.Port() != 0
+// natSplit sets one of several destinations. The kernel chooses the address by a hash, over many clients all alike
+// (net/netfilter/nf_nat_core.c, find_best_ips_proto), and keeps the packet's port if that is in the range (get_unique_tuple).
+type natSplit struct{ natRange }
+
+// Run implements [netfilter.Op].
+func (n *natSplit) Run(c *netfilter.Context) netfilter.Effect {
+	var addrs []netip.Addr
+	if !n.from.IsValid() {
+		addrs = []netip.Addr{c.Packet.Dst}
+	} else {
+		for a := n.from; len(addrs) <= maxAlternatives; a = a.Next() {
+			addrs = append(addrs, a)
+			if a == n.to {
+				break
+			}
+		}
 	}
-	if a, err := netip.ParseAddr(strings.Trim(arg, "[]")); err == nil {
-		return netip.AddrPortFrom(a, 0), true
+	low, high := n.low, n.high
+	if low == 0 || low <= c.Packet.DstPort && c.Packet.DstPort <= high {
+		low, high = c.Packet.DstPort, c.Packet.DstPort
 	}
-	if p, cut := strings.CutPrefix(arg, ":"); cut {
-		n, err := strconv.ParseUint(p, 10, 16)
-		return netip.AddrPortFrom(netip.Addr{}, uint16(n)), err == nil && n != 0
+	ways := len(addrs) * (int(high) - int(low) + 1)
+	if ways > maxAlternatives {
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it translates to any of very many destinations"}
 	}
-	return netip.AddrPort{}, false
+	alts := make([]netfilter.Alt, 0, ways)
+	for _, a := range addrs {
+		for port := int(low); port <= int(high); port++ {
+			p := *c.Packet
+			p.Dst, p.DstPort, p.DNAT = a, uint16(port), true
+			alts = append(alts, netfilter.Alt{P: 1 / float64(ways), Packet: p, Effect: netfilter.Effect{Kind: netfilter.Accept}})
+		}
+	}
+	return netfilter.Effect{Kind: netfilter.Split, Alts: alts}
 }
 
 func dnat(s *ruleSpec, opts []option) (netfilter.Op, bool) {
-	var op *natOp
+	var op netfilter.Op
 	for i := range opts {
 		switch o := &opts[i]; o.name {
 		case "--to-destination":
 			arg, _ := o.arg()
-			to, ok := natArg(arg)
+			r, ok := natArg(arg)
 			if !ok || op != nil {
 				return nil, false
 			}
-			op = &natOp{to}
-			if to.Addr().IsValid() && to.Port() != 0 {
-				s.rule.NAT = to
+			if r.from != r.to || r.low != r.high {
+				op = &natSplit{r}
+				continue
+			}
+			op = &natOp{r}
+			if r.from.IsValid() && r.low != 0 {
+				s.rule.NAT = netip.AddrPortFrom(r.from, r.low)
 			}
 		case "--random", "--persistent":
 		default:
 			return nil, false
 		}
 	}
-	if op == nil {
-		return nil, false
-	}
-	return op, true
+	return op, op != nil
 }
 
 func snat(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
@@ -198,11 +263,11 @@ func snat(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 		switch o := &opts[i]; o.name {
 		case "--to-source":
 			arg, _ := o.arg()
-			ap, ok := natArg(arg)
+			r, ok := natArg(arg)
 			if !ok {
 				return nil, false
 			}
-			to = ap.Addr()
+			to = r.from // of a range, any will do: nothing behind asks for it
 		case "--random", "--random-fully", "--persistent":
 		default:
 			return nil, false

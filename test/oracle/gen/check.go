@@ -152,7 +152,9 @@ func (c *checker) origins(s *corev1.Service, f expect.Frontend) []expect.Origin 
 	outside := func(a netip.Addr) expect.Origin {
 		return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: "eth0"}
 	}
-	pod := func(a netip.Addr) expect.Origin { return expect.Origin{Kind: expect.FromPod, Address: a, Iface: "cni0"} }
+	pod := func(a netip.Addr) expect.Origin {
+		return expect.Origin{Kind: expect.FromPod, Address: a, Iface: "cni0"}
+	}
 	out := []expect.Origin{
 		node, pod(list("10.244.1.250", "fd00:10:244:1::250")),
 		outside(list("203.0.113.9", "2001:db8:ff::9")), outside(list("192.168.0.2", "fd00:192::2")), outside(list("10.244.2.250", "fd00:10:244:2::250")),

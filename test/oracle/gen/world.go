@@ -346,7 +346,7 @@ func (w *World) duplicate(all []*discoveryv1.EndpointSlice) {
 			continue
 		}
 		to := pick(w, all...)
-		e := *pick(w, from.Endpoints...).DeepCopy()
+		e := pick(w, from.Endpoints...)
 		switch w.rng.IntN(4) {
 		case 0:
 			e.Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(false), Terminating: ptr(true)}

@@ -1,11 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package oracle lets kube-proxy 1.37 write its rules for random clusters, and holds the project's expectation against them.
 package oracle
 
 import (
-	_ "k8s.io/kubernetes/pkg/proxy/iptables"
-	_ "k8s.io/kubernetes/pkg/util/iptables/testing"
-	_ "github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	_ "github.com/svcproxy/kubectl-svcproxy/trace/iptables"
-	_ "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"bytes"
+	"context"
+	"flag"
+	"net"
+	"reflect"
+	"testing"
+	"time"
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+	kubeproxyconfig "k8s.io/kubernetes/pkg/proxy/apis/config"
+	"k8s.io/kubernetes/pkg/proxy/conntrack"
+	"k8s.io/kubernetes/pkg/proxy/healthcheck"
+	"k8s.io/kubernetes/pkg/proxy/iptables"
+	proxyutil "k8s.io/kubernetes/pkg/proxy/util"
+	proxyutiltest "k8s.io/kubernetes/pkg/proxy/util/testing"
+	fakeiptables "k8s.io/kubernetes/pkg/util/iptables/testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
 )
+
+func TestOracle(t *testing.T) {
+	quiet(t)
+	gen.Run(t, "v1.37.1", write, "AllowServiceExternalIPs")
+}
+
+func quiet(t *testing.T) {
+	t.Helper()
+	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	if err := fs.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL", "-alsologtostderr=false"}); err != nil {
+		t.Fatal(err)
+	}
+	klog.SetOutput(new(discard))
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func write(w *gen.World) (r gen.Rules, err error) {
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(w.Config.FeatureGates); err != nil {
+		return r, err
+	}
+	if r.IPv4, err = writeFamily(w, corev1.IPv4Protocol, 0); err != nil {
+		return r, err
+	}
+	r.IPv6, err = writeFamily(w, corev1.IPv6Protocol, 1)
+	return r, err
+}
+
+func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
+	c := &w.Config
+	bit := int32(c.MasqueradeBit)
+	config := &kubeproxyconfig.KubeProxyConfiguration{
+		NodePortAddresses: c.NodePortAddresses,
+		SyncPeriod:        metav1.Duration{Duration: time.Hour}, MinSyncPeriod: metav1.Duration{Duration: time.Hour},
+		IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{MasqueradeBit: &bit, LocalhostNodePorts: &c.LocalhostNodePorts},
+		Linux:    kubeproxyconfig.KubeProxyLinuxConfiguration{MasqueradeAll: c.MasqueradeAll},
+	}
+	fake := fakeiptables.NewFake()
+	if at == 1 {
+		fake = fakeiptables.NewIPv6Fake()
+	}
+	p, err := iptables.NewProxier(context.Background(), config, family, fake, sysctls{}, detector(w, family), w.Node.Name,
+		net.ParseIP(w.Node.Status.Addresses[at].Address), nil, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	network := proxyutiltest.NewFakeNetwork()
+	var addresses []net.Addr
+	for _, a := range w.Addresses() {
+		addresses = append(addresses, &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+	}
+	network.AddInterfaceAddr(&net.Interface{Name: "all"}, addresses)
+	set(p, "networkInterfacer", network)
+	set(p, "conntrack", conntrack.NewFake())
+	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
+	clear(p, "nfacct")
+
+	p.OnTopologyChange(w.Node.Labels)
+	services, slices := w.Seen()
+	for _, s := range services {
+		p.OnServiceAdd(s)
+	}
+	for _, s := range slices {
+		p.OnEndpointSliceAdd(s)
+	}
+	p.OnServiceSynced()
+	p.OnEndpointSlicesSynced()
+	var buf bytes.Buffer
+	err = fake.SaveInto("", &buf)
+	return buf.Bytes(), err
+}
+
+// detector is getLocalDetectors of cmd/kube-proxy/app/server_linux.go, which cannot be imported.
+func detector(w *gen.World, family corev1.IPFamily) proxyutil.LocalTrafficDetector {
+	c := &w.Config
+	cidrs := w.Node.Spec.PodCIDRs
+	switch c.DetectLocalMode {
+	case "BridgeInterface":
+		return proxyutil.NewDetectLocalByBridgeInterface(c.BridgeInterface)
+	case "InterfaceNamePrefix":
+		return proxyutil.NewDetectLocalByInterfaceNamePrefix(c.InterfaceNamePrefix)
+	case "", "ClusterCIDR":
+		cidrs = nil
+		for _, p := range c.ClusterCIDRs {
+			cidrs = append(cidrs, p.String())
+		}
+	}
+	if of := proxyutil.MapCIDRsByIPFamily(cidrs)[family]; len(of) > 0 {
+		return proxyutil.NewDetectLocalByCIDR(of[0].String())
+	}
+	return proxyutil.NewNoOpLocalDetector()
+}
+
+// sysctls keeps kube-proxy from the machine's own.
+type sysctls struct{}
+
+func (sysctls) GetSysctl(string) (int, error) { return 0, nil }
+func (sysctls) SetSysctl(string, int) error   { return nil }
+
+// set puts a fake in the place of what reaches out to the machine.
+func set(p *iptables.Proxier, field string, fake any) { place(p, field).Set(reflect.ValueOf(fake)) }
+
+func clear(p *iptables.Proxier, field string) { place(p, field).SetZero() }
+
+func place(p *iptables.Proxier, field string) reflect.Value {
+	f := reflect.ValueOf(p).Elem().FieldByName(field)
+	return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
+}

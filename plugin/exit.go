@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// The exit codes, the same for every command.
+const (
+	ExitRight        = 0   // the path is right, by-design refusals included
+	ExitMismatch     = 1   // at least one mismatch
+	ExitUsage        = 2   // wrong usage, or input that cannot be read
+	ExitNotInspected = 3   // something could not be inspected: no claim is made
+	ExitWarning      = 4   // only warnings
+	ExitInterrupted  = 130 // by a signal
+)
+
+// codeError ends the program with an exit code. Without a message, all there is to say has been printed.
+type codeError struct {
+	code int
+	error
+}
+
+func (e codeError) Unwrap() error { return e.error }
+
+// usagef makes the error of wrong usage.
+func usagef(format string, args ...any) error {
+	return codeError{ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// exit prints an error, in one line, and returns the exit code. What goes wrong without a code of its own is input that cannot be
+// read: what a node withholds is in its report.
+func exit(ctx context.Context, err error, errOut io.Writer) int {
+	if err == nil {
+		return ExitRight
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(errOut, "error: interrupted")
+		return ExitInterrupted
+	}
+	code := ExitUsage
+	if c, ok := errors.AsType[codeError](err); ok {
+		if c.error == nil {
+			return c.code
+		}
+		code = c.code
+	}
+	fmt.Fprintln(errOut, "error: "+strings.Join(strings.Fields(err.Error()), " "))
+	return code
+}
+
+// conclude makes the exit code of a report, and tells on stderr which nodes could not be inspected: in json or a pipe they are
+// easily overlooked.
+func conclude(r *diagnose.Report, errOut io.Writer) error {
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.Error != "" {
+			fmt.Fprintf(errOut, "error: node %s was not inspected: %s\n", n.Node, report.Sentence(n))
+		}
+	}
+	switch r.Verdict {
+	case diagnose.Mismatch:
+		return codeError{code: ExitMismatch}
+	case diagnose.Unknown:
+		return codeError{code: ExitNotInspected}
+	case diagnose.Warning:
+		return codeError{code: ExitWarning}
+	case diagnose.Match, diagnose.ByDesign:
+		return nil
+	}
+	return codeError{code: ExitNotInspected}
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// sameShare is how far shares may differ and still be shown as equal (docs/report.md).
+const sameShare = 1e-4
+
+// state says how bad a row is; of many rows the worst are shown.
+type state int
+
+const (
+	right state = iota
+	intended
+	unsure
+	off
+	broken
+)
+
+// row is what becomes of one share of the connections to a frontend.
+type row struct {
+	endpoint, pod, node string
+	expected, actual    string
+	masquerade          string
+	status              string
+	state               state
+}
+
+// group is a frontend with the origins for which the same is true.
+type group struct {
+	frontend string
+	from     []string
+	rows     []row
+}
+
+// groupsOf folds the paths of one node: origins with the same rows are one group.
+func (t *text) groupsOf(paths []diagnose.Path) []group {
+	var groups []group
+	first := map[string]int{} // of a frontend in groups
+	for i := range paths {
+		p := &paths[i]
+		frontend, rows := frontendText(&p.Frontend), t.rowsOf(p)
+		from := originText(paths, p)
+		k, seen := first[frontend]
+		if !seen {
+			first[frontend] = len(groups)
+		} else if k = slices.IndexFunc(groups, func(g group) bool { return g.frontend == frontend && slices.Equal(g.rows, rows) }); k >= 0 {
+			if from != "" && !slices.Contains(groups[k].from, from) {
+				groups[k].from = append(groups[k].from, from)
+			}
+			continue
+		}
+		g := group{frontend: frontend, rows: rows}
+		if from != "" {
+			g.from = []string{from}
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// originText names an origin; with its address where the frontend is looked at from several of the kind.
+func originText(paths []diagnose.Path, p *diagnose.Path) string {
+	for i := range paths {
+		q := &paths[i]
+		if q.Frontend == p.Frontend && q.Origin.Kind == p.Origin.Kind && q.Origin.Address != p.Origin.Address {
+			return p.Origin.Kind + " " + p.Origin.Address
+		}
+	}
+	return p.Origin.Kind
+}
+
+// rowsOf holds what should happen on a path against what does, destination by destination.
+func (t *text) rowsOf(p *diagnose.Path) []row {
+	var rows []row
+	switch {
+	case p.Verdict == diagnose.ByDesign:
+		rows = []row{{
+			expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design: " + reasonOf(p),
+		}}
+		return rows
+	case p.Expected.Action == "DNAT":
+		rows = t.endpointRows(p)
+	default:
+		rows = []row{{expected: refusal(p.Expected.Action), actual: endsOf(p), state: right, status: "ok"}}
+	}
+	if p.Verdict == diagnose.Unknown {
+		for i := range rows {
+			if rows[i].state == right || rows[i].state == off || rows[i].actual == "?" {
+				rows[i].state, rows[i].status = unsure, "unknown"
+			}
+		}
+	}
+	markCode(p, rows)
+	return rows
+}
+
+// markCode puts a finding's code where the comparison of shares shows nothing: in the rows that it names, else in the first.
+func markCode(p *diagnose.Path, rows []row) {
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if f.Severity == diagnose.Info {
+			continue
+		}
+		s, marked := off, false
+		if f.Severity == diagnose.Error {
+			s = broken
+		}
+		for k := range rows {
+			named := rows[k].endpoint != "" && slices.Contains(strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' }), rows[k].endpoint)
+			if rows[k].state == right && named {
+				rows[k].status, rows[k].state, marked = f.Code, s, true
+			}
+			marked = marked || rows[k].state >= off
+		}
+		if !marked && len(rows) > 0 && rows[0].state == right {
+			rows[0].status, rows[0].state = f.Code, s
+		}
+	}
+}
+
+func (t *text) endpointRows(p *diagnose.Path) []row {
+	var rows []row
+	seen := map[string]bool{}
+	for i := range p.Expected.Endpoints {
+		e := &p.Expected.Endpoints[i]
+		seen[addressText(e)] = true
+		rows = append(rows, t.endpointRow(p, e))
+	}
+	for i := range p.Actual.Outcomes {
+		o := &p.Actual.Outcomes[i]
+		if o.Endpoint == nil || seen[addressText(o.Endpoint)] {
+			continue
+		}
+		seen[addressText(o.Endpoint)] = true
+		_, status := sumOf(p, o.Endpoint)
+		if status == "" {
+			status = "STALE"
+		}
+		r := row{endpoint: addressText(o.Endpoint), expected: "-", actual: certainShare(p, o.Endpoint), status: status, state: broken}
+		if p.Verdict == diagnose.Unknown {
+			r.status, r.state = "unknown", unsure
+		}
+		rows = append(rows, r)
+	}
+	return append(rows, otherRows(p)...)
+}
+
+func (t *text) endpointRow(p *diagnose.Path, e *diagnose.Endpoint) row {
+	r := row{endpoint: addressText(e), pod: t.podText(e.Pod), node: e.Node, expected: share(e.Share), actual: certainShare(p, e), status: "ok"}
+	if t.wide {
+		r.masquerade = p.Expected.Masquerade
+	}
+	got, ended := sumOf(p, e)
+	switch {
+	case len(p.Actual.Outcomes) == 0:
+		r.actual, r.status, r.state = "?", "unknown", unsure
+	case ended != "":
+		r.status, r.state = ended, broken
+	case got == 0:
+		r.actual, r.status, r.state = "-", "MISSING", broken
+	case r.actual == "?":
+		r.status, r.state = "unknown", unsure
+	case math.Abs(got-e.Share) > sameShare:
+		r.status, r.state = "uneven", off
+		if r.actual == r.expected {
+			r.expected, r.actual = fmt.Sprintf("%.4f%%", e.Share*100), fmt.Sprintf("%.4f%%", got*100)
+		}
+	}
+	return r
+}
+
+// sumOf adds up what arrives at an endpoint, and says what becomes of the rest that was meant for it.
+func sumOf(p *diagnose.Path, e *diagnose.Endpoint) (arrives float64, ended string) {
+	for i := range p.Actual.Outcomes {
+		o := &p.Actual.Outcomes[i]
+		if o.Endpoint == nil || o.Endpoint.Address != e.Address || o.Endpoint.Port != e.Port {
+			continue
+		}
+		if o.Action == "DNAT" {
+			arrives += o.Share
+		} else {
+			ended = strings.ToUpper(endText(o.Action))
+		}
+	}
+	return arrives, ended
+}
+
+// certainShare is the share to show. Where a rule could not be judged, both of its ways are in the outcomes, and their sum is not
+// a share.
+func certainShare(p *diagnose.Path, e *diagnose.Endpoint) string {
+	if len(p.Actual.Uncertain) > 0 {
+		return "?"
+	}
+	s, _ := sumOf(p, e)
+	if s == 0 {
+		return "-"
+	}
+	return share(s)
+}
+
+// otherRows are the shares that go to no endpoint at all.
+func otherRows(p *diagnose.Path) []row {
+	var rows []row
+	sums := map[string]float64{}
+	for i := range p.Actual.Outcomes {
+		o := &p.Actual.Outcomes[i]
+		if o.Endpoint != nil {
+			continue
+		}
+		what := endText(o.Action)
+		if _, seen := sums[what]; !seen {
+			rows = append(rows, row{endpoint: "(" + what + ")", expected: "-", status: strings.ToUpper(what), state: broken})
+		}
+		sums[what] += o.Share
+	}
+	for i := range rows {
+		rows[i].actual = share(sums[strings.Trim(rows[i].endpoint, "()")])
+		if len(p.Actual.Uncertain) > 0 || p.Verdict == diagnose.Unknown {
+			rows[i].actual, rows[i].status, rows[i].state = "?", "unknown", unsure
+		}
+	}
+	return rows
+}
+
+func endText(action string) string {
+	switch action {
+	case "Accept":
+		return "not translated"
+	case "Drop":
+		return "dropped"
+	case "Reject":
+		return "rejected"
+	case "None":
+		return "no route"
+	}
+	return strings.ToLower(action)
+}
+
+func refusal(action string) string {
+	switch action {
+	case "Reject", "Drop":
+		return strings.ToLower(action)
+	case "DNAT":
+		return "endpoint"
+	}
+	return "-"
+}
+
+// endsOf sums up, in a word or two, what becomes of the packets of a path.
+func endsOf(p *diagnose.Path) string {
+	if len(p.Actual.Uncertain) > 0 || len(p.Actual.Outcomes) == 0 && p.Verdict == diagnose.Unknown {
+		return "?"
+	}
+	endpoints := map[string]bool{}
+	var words []string
+	for i := range p.Actual.Outcomes {
+		o := &p.Actual.Outcomes[i]
+		w := endText(o.Action)
+		switch o.Action {
+		case "DNAT":
+			if o.Endpoint != nil {
+				endpoints[addressText(o.Endpoint)] = true
+			}
+			continue
+		case "Drop", "Reject":
+			w = strings.ToLower(o.Action)
+		}
+		if !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	if len(endpoints) > 0 {
+		words = append([]string{plural(len(endpoints), "endpoint")}, words...)
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, ", ")
+}
+
+// reasonOf is the code of a by-design answer.
+func reasonOf(p *diagnose.Path) string {
+	if len(p.Findings) == 0 {
+		return p.Expected.Action
+	}
+	return p.Findings[len(p.Findings)-1].Code
+}
+
+// podText leaves the namespace out where it is that of the Service.
+func (t *text) podText(pod string) string {
+	if ns, name, ok := strings.Cut(pod, "/"); ok && ns == t.view.Namespace && !t.wide {
+		return name
+	}
+	return pod
+}
+
+// rowLimit is how many rows of a group are shown before the rest is counted; differLimit, how many of those that differ.
+const (
+	rowLimit    = 12
+	differLimit = 24
+)
+
+// cut keeps the rows of a long list that tell something, and counts the rest.
+func (t *text) cut(rows []row) []row {
+	if t.wide || len(rows) <= rowLimit {
+		return rows
+	}
+	var same, differ []row
+	for _, r := range rows {
+		if r.state == right {
+			same = append(same, r)
+		} else {
+			differ = append(differ, r)
+		}
+	}
+	slices.SortStableFunc(differ, func(a, b row) int { return int(b.state) - int(a.state) })
+	rest := func(n int, what string) row { return row{endpoint: fmt.Sprintf("… and %d more, %s", n, what)} }
+	if len(differ) == 0 {
+		return append(slices.Clone(rows[:rowLimit/2]), rest(len(rows)-rowLimit/2, "all ok"))
+	}
+	out := slices.Clone(differ[:min(len(differ), differLimit)])
+	if n := len(differ) - len(out); n > 0 {
+		out = append(out, rest(n, "not as expected"))
+	}
+	if len(same) > 0 {
+		out = append(out, rest(len(same), "all ok"))
+	}
+	return out
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// text writes a report for people. The verdict is in the last line, where nothing can scroll it away.
+type text struct {
+	*bytes.Buffer
+	Style
+	wide   bool
+	view   View
+	report *diagnose.Report
+}
+
+func (t *text) print() {
+	if t.report.Kind == diagnose.KindVerify {
+		t.verify()
+	} else {
+		t.trace()
+	}
+	if t.view.Next != "" {
+		t.say(plain, "Next", t.view.Next, false)
+	}
+	verdict, rest := t.conclusion()
+	t.WriteString(t.paint(colorOf(t.report.Verdict), verdict) + ": " + rest + "\n")
+}
+
+// blank sets what follows apart.
+func (t *text) blank() {
+	if t.Len() > 0 && !bytes.HasSuffix(t.Bytes(), []byte("\n\n")) {
+		t.WriteByte('\n')
+	}
+}
+
+// labelWidth is the width of the labels of the header and, without two of it, of the findings' lines.
+const labelWidth = 9
+
+// say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one piece.
+func (t *text) say(c color, label, s string, breakable bool) {
+	limit := 0
+	if breakable && t.Width > 0 {
+		limit = max(t.Width-labelWidth, 40)
+	}
+	for i, line := range wrap(clean(s), limit) {
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(t, "%-*s%s\n", labelWidth, label, t.paint(c, line))
+	}
+}
+
+// clean takes out what would upset a terminal: texts of rules and errors come from elsewhere.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return '�'
+	}, s)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// list joins names, and cuts a long list with a count; wide output never cuts.
+func (t *text) list(names []string, limit int) string {
+	if !t.wide && len(names) > limit {
+		return strings.Join(names[:limit], ", ") + fmt.Sprintf(" and %d more", len(names)-limit)
+	}
+	return strings.Join(names, ", ")
+}
+
+func frontendText(f *diagnose.Frontend) string {
+	addr := f.Address
+	if f.Port != 0 {
+		if addr == "" {
+			addr = "*"
+		}
+		addr = net.JoinHostPort(addr, strconv.Itoa(int(f.Port)))
+	}
+	if f.Protocol != "" && f.Protocol != "TCP" {
+		addr += "/" + f.Protocol
+	}
+	return strings.TrimSpace(f.Kind + " " + addr)
+}
+
+func addressText(e *diagnose.Endpoint) string {
+	if e.Port == 0 {
+		return e.Address
+	}
+	return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
+}
+
+// share writes a probability as people read it.
+func share(s float64) string {
+	if s > 1-1e-9 {
+		return "100%"
+	}
+	return fmt.Sprintf("%.1f%%", s*100)
+}
+
+// serviceHeader says what the API holds of the traced Service.
+func (t *text) serviceHeader(s *diagnose.ServiceInfo) {
+	if s == nil {
+		return
+	}
+	head := strings.TrimSpace(s.Namespace + "/" + s.Name + "  " + s.Type + " " + strings.Join(s.ClusterIPs, ", "))
+	if len(s.Ports) == 1 {
+		t.say(plain, "Service", head+"  "+portText(&s.Ports[0]), true)
+		return
+	}
+	t.say(plain, "Service", head, true)
+	const limit = 8
+	label := "Ports"
+	for i := range s.Ports {
+		if i == limit && !t.wide {
+			t.say(plain, "", fmt.Sprintf("… and %d more", len(s.Ports)-limit), true)
+			break
+		}
+		t.say(plain, label, portText(&s.Ports[i]), true)
+		label = ""
+	}
+}
+
+func portText(p *diagnose.ServicePort) string {
+	s := strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol))
+	if p.TargetPort != "" {
+		s += " → " + p.TargetPort
+	}
+	if p.NodePort != 0 {
+		s += fmt.Sprintf(", NodePort %d", p.NodePort)
+	}
+	return s + fmt.Sprintf("  %d of %s ready", p.Ready, plural(p.Total, "endpoint"))
+}
+
+// nodeHeader says which proxy a node runs, or why the node could not be inspected.
+func (t *text) nodeHeader(n *diagnose.NodeReport, rest string) {
+	if n.Error != "" {
+		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+Sentence(n), true)
+		return
+	}
+	s := n.Node
+	if m := modeText(n.Mode); m != "" {
+		s += "  " + m
+	}
+	if rest != "" {
+		s += "  " + rest
+	}
+	t.say(plain, "Node", s, true)
+}
+
+// Sentence is why a node could not be inspected, without the node's name in front.
+func Sentence(n *diagnose.NodeReport) string {
+	return strings.TrimPrefix(n.Error, "node "+n.Node+": ")
+}
+
+func modeText(m *diagnose.Mode) string {
+	if m == nil {
+		return ""
+	}
+	var parts []string
+	mode := m.Actual
+	if mode == "" {
+		mode = "no rules of kube-proxy"
+	}
+	switch m.Backend {
+	case "":
+	case "both":
+		mode += " (nft and legacy backend)"
+	default:
+		mode += " (" + m.Backend + " backend)"
+	}
+	parts = append(parts, mode)
+	if m.Configured != "" && m.Actual != "" && m.Configured != m.Actual {
+		parts = append(parts, "configured for "+m.Configured)
+	}
+	if m.KubeProxyVersion != "" {
+		parts = append(parts, "kube-proxy "+m.KubeProxyVersion)
+	}
+	if m.LastSync != "" {
+		parts = append(parts, "last sync "+m.LastSync)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// conclusion is the last line: the verdict, and how much of what was looked at it holds for.
+func (t *text) conclusion() (verdict, rest string) {
+	r, s := t.report, &t.report.Summary
+	lost := 0
+	for i := range r.Nodes {
+		if r.Nodes[i].Error != "" {
+			lost++
+		}
+	}
+	where := "on " + t.nodesText()
+	what := plural(s.Paths, "path")
+	if r.Kind == diagnose.KindVerify {
+		what += " of " + plural(t.view.Services, "Service") + t.view.Scope
+	} else if r.Service != nil {
+		what += " of " + r.Service.Namespace + "/" + r.Service.Name
+	}
+	switch r.Verdict {
+	case diagnose.Match:
+		verdict, rest = "MATCH", "all "+what+" "+where+" are as they should be"
+		if s.Paths == 1 {
+			rest = what + " " + where + " is as it should be"
+		}
+		if s.Paths == 0 {
+			rest = "nothing to judge " + where
+		}
+		if s.ByDesign > 0 {
+			rest += fmt.Sprintf(" (%d by design)", s.ByDesign)
+		}
+	case diagnose.ByDesign:
+		verdict, rest = "BY DESIGN", "no connection is due on any of "+what+" "+where
+		if s.Paths == 1 {
+			rest = "no connection is due on " + what + " " + where
+		}
+		if s.Paths == 0 {
+			rest = "nothing to judge " + where
+		}
+	case diagnose.Mismatch:
+		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s", s.Mismatched, what, where)
+		if s.Mismatched == 0 {
+			rest = "what is wrong " + where + " is not one Service's: see above"
+		}
+	case diagnose.Warning:
+		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)
+	case diagnose.Unknown:
+		verdict, rest = "UNKNOWN", fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
+		if s.Unknown == 0 && lost > 0 {
+			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, plural(len(r.Nodes), "node"))
+			lost = 0
+		}
+	}
+	if lost > 0 {
+		rest += fmt.Sprintf("; %d of %s not inspected", lost, plural(len(r.Nodes), "node"))
+	}
+	return verdict, rest
+}
+
+func (t *text) nodesText() string {
+	if len(t.report.Nodes) == 1 {
+		return t.report.Nodes[0].Node
+	}
+	return plural(len(t.report.Nodes), "node")
+}

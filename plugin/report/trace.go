@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them.
+const fullNodes = 3
+
+func (t *text) trace() {
+	t.serviceHeader(t.report.Service)
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		if i > 0 && len(t.report.Nodes) <= fullNodes {
+			t.blank()
+		}
+		if n.Error != "" {
+			t.nodeHeader(n, "")
+			continue
+		}
+		if !wrong(n.Verdict) && len(t.report.Nodes) > fullNodes && !t.wide {
+			t.nodeHeader(n, verdictText(n.Verdict)+": "+plural(n.Summary.Paths, "path"))
+			continue
+		}
+		t.nodeHeader(n, "")
+		t.blank()
+		t.pathTable(n.Paths)
+		if t.wide {
+			t.steps(n.Paths)
+		}
+		t.blank()
+	}
+	t.blank()
+	t.blocks(blocksOf(t.report), len(t.report.Nodes) > 1, 0)
+	t.blank()
+}
+
+func verdictText(v diagnose.Verdict) string {
+	if v == diagnose.ByDesign {
+		return "by design"
+	}
+	return strings.ToLower(string(v))
+}
+
+// pathTable is the table of frontends and endpoints of one node.
+func (t *text) pathTable(paths []diagnose.Path) {
+	groups := t.groupsOf(paths)
+	if len(groups) == 0 {
+		return
+	}
+	tab := &table{columns: []column{
+		{"FRONTEND", false},
+		{"FROM", false},
+		{"ENDPOINT", false},
+		{"POD", false},
+		{"NODE", false},
+		{"MASQUERADE", false},
+		{"EXPECTED", true},
+		{"ACTUAL", true},
+		{"STATUS", false},
+	}}
+	var states []state
+	var heads []heading
+	for _, g := range groups {
+		from := strings.Join(g.from, ",")
+		heads = append(heads, heading{len(tab.rows), strings.TrimSuffix(g.frontend+" from "+from, " from ")})
+		front := g.frontend
+		for _, r := range t.cut(g.rows) {
+			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.status)
+			states = append(states, r.state)
+			front, from = "", ""
+		}
+	}
+	tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE")
+	tab, stacked := t.fit(tab)
+	lines := tab.lines(func(row int, cell string) string { return t.paint(stateColor(states[row]), cell) })
+	t.WriteString(lines[0] + "\n")
+	for i, line := range lines[1:] {
+		if k := slices.IndexFunc(heads, func(h heading) bool { return h.row == i }); stacked && k >= 0 {
+			t.WriteString(heads[k].text + "\n")
+		}
+		t.WriteString(line + "\n")
+	}
+}
+
+// heading is a line of its own above the rows of a frontend.
+type heading struct {
+	row  int
+	text string
+}
+
+func stateColor(s state) color {
+	switch s {
+	case right:
+		return green
+	case intended:
+		return cyan
+	case unsure, off:
+		return yellow
+	case broken:
+		return red
+	}
+	return plain
+}
+
+// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the node and
+// the pod out. What is right or wrong always stays.
+func (t *text) fit(tab *table) (fitted *table, stacked bool) {
+	if t.Width == 0 || tab.width() <= t.Width {
+		return tab, false
+	}
+	if s := tab.squeeze("POD", 20, t.Width).squeeze("NODE", 12, t.Width); s.width() <= t.Width {
+		return s, false
+	}
+	low := tab.without("FRONTEND").without("FROM")
+	low.columns = slices.Clone(low.columns)
+	low.columns[0].head = "  " + low.columns[0].head
+	for _, r := range low.rows {
+		r[0] = "  " + r[0]
+	}
+	for _, leave := range []string{"", "NODE", "POD"} {
+		low = low.without(leave)
+		if s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width); s.width() <= t.Width {
+			return s, true
+		}
+	}
+	return low, true
+}
+
+// steps shows the way of each packet, rule by rule.
+func (t *text) steps(paths []diagnose.Path) {
+	for i := range paths {
+		p := &paths[i]
+		if len(p.Steps) == 0 {
+			continue
+		}
+		t.blank()
+		from := p.Origin.Kind + " " + p.Origin.Address
+		if p.Origin.Pod != "" {
+			from += " (" + p.Origin.Pod + ")"
+		}
+		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), from)
+		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"VERDICT", false}, {"TEXT", false}}}
+		for k := range p.Steps {
+			s := &p.Steps[k]
+			number := "-"
+			if s.Rule > 0 {
+				number = fmt.Sprint(s.Rule)
+			}
+			tab.add(s.Hook, s.Table, s.Chain, number, share(s.Share), s.Verdict, clean(s.Text))
+		}
+		for _, line := range tab.lines(func(_ int, cell string) string { return cell }) {
+			t.WriteString(line + "\n")
+		}
+	}
+}

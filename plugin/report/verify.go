@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// How much verify shows before the rest is counted.
+const (
+	verifyRows   = 40
+	verifyBlocks = 10
+	verifyNodes  = 20
+)
+
+func (t *text) verify() {
+	several := len(t.report.Nodes) > 1
+	t.verifyTable()
+	var blocks []*block
+	for _, b := range blocksOf(t.report) {
+		// What is by design is counted; whoever wants to know why asks trace, or wide.
+		if b.verdict != diagnose.ByDesign || t.wide || t.view.All {
+			blocks = append(blocks, b)
+		}
+	}
+	t.blocks(blocks, several, verifyBlocks)
+	t.blank()
+	t.counts()
+	t.blank()
+}
+
+// verifyTable lists the paths that are not right, one line for each.
+func (t *text) verifyTable() {
+	tab := &table{columns: []column{
+		{"NODE", false},
+		{"SERVICE", false},
+		{"FRONTEND", false},
+		{"FROM", false},
+		{"EXPECTED", false},
+		{"ACTUAL", false},
+		{"STATUS", false},
+	}}
+	var colors []color
+	more := 0
+	seen := map[string]int{}
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		for k := range n.Paths {
+			p := &n.Paths[k]
+			if !wrong(p.Verdict) && !t.view.All && !t.wide {
+				continue
+			}
+			cells := []string{n.Node, "", frontendText(&p.Frontend), p.Origin.Kind, expectedText(p), endsOf(p), codesText(p)}
+			if p.Service != nil {
+				cells[1] = p.Service.Namespace + "/" + p.Service.Name
+			}
+			key := strings.Join(append(cells[:3:3], cells[4:]...), "\x00")
+			if at, ok := seen[key]; ok {
+				if from := &tab.rows[at][3]; !strings.Contains(*from, p.Origin.Kind) {
+					*from += "," + p.Origin.Kind
+				}
+				continue
+			}
+			if len(tab.rows) >= verifyRows && !t.wide {
+				more++
+				continue
+			}
+			seen[key] = len(tab.rows)
+			tab.rows = append(tab.rows, cells)
+			colors = append(colors, colorOf(p.Verdict))
+		}
+	}
+	if len(tab.rows) == 0 {
+		return
+	}
+	if len(t.report.Nodes) == 1 {
+		tab = tab.without("NODE")
+	}
+	if t.Width > 0 {
+		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
+		for _, leave := range []string{"EXPECTED", "ACTUAL"} {
+			if tab.width() > t.Width {
+				tab = tab.without(leave)
+			}
+		}
+		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width).squeeze("STATUS", 16, t.Width)
+	}
+	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
+		t.WriteString(line + "\n")
+	}
+	if more > 0 {
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more path"))
+	}
+	t.blank()
+}
+
+func expectedText(p *diagnose.Path) string {
+	if p.Expected.Action == "DNAT" {
+		return plural(len(p.Expected.Endpoints), "endpoint")
+	}
+	return refusal(p.Expected.Action)
+}
+
+// codesText names what is wrong with a path.
+func codesText(p *diagnose.Path) string {
+	var codes []string
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if f.Severity == diagnose.Info && wrong(p.Verdict) {
+			continue
+		}
+		if len(codes) == 0 || codes[len(codes)-1] != f.Code {
+			codes = append(codes, f.Code)
+		}
+	}
+	if len(codes) == 0 {
+		return verdictText(p.Verdict)
+	}
+	return strings.Join(codes, ",")
+}
+
+// counts is the table of what was judged on each node.
+func (t *text) counts() {
+	tab := &table{columns: []column{
+		{"NODE", false},
+		{"PATHS", true},
+		{"MATCH", true},
+		{"BY DESIGN", true},
+		{"MISMATCH", true},
+		{"UNKNOWN", true},
+		{"WARNING", true},
+		{"VERDICT", false},
+	}}
+	var colors []color
+	var lost []*diagnose.NodeReport
+	quiet := 0
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		s := &n.Summary
+		if n.Error != "" {
+			lost = append(lost, n)
+			continue
+		}
+		if len(tab.rows) >= verifyNodes && !wrong(n.Verdict) && !t.wide {
+			quiet++
+			continue
+		}
+		number := func(n int) string { return fmt.Sprint(n) }
+		tab.add(n.Node, number(s.Paths), number(s.Matched), number(s.ByDesign), number(s.Mismatched), number(s.Unknown), number(s.Warnings), verdictText(n.Verdict))
+		colors = append(colors, colorOf(n.Verdict))
+	}
+	if len(tab.rows) > 0 {
+		if t.Width > 0 {
+			tab = tab.squeeze("NODE", 12, t.Width)
+		}
+		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
+			t.WriteString(line + "\n")
+		}
+	}
+	if quiet > 0 {
+		fmt.Fprintf(t, "… and %s on which nothing is wrong\n", plural(quiet, "more node"))
+	}
+	for _, n := range lost {
+		t.nodeHeader(n, "")
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gen
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+var (
+	seed     = flag.Uint64("seed", 0, "seed of the first cluster; 0 takes the time")
+	services = flag.Int("services", fromEnv("ORACLE_SERVICES", 3000), "Services to generate in all (or ORACLE_SERVICES)")
+	size     = flag.Int("size", 60, "Services of one cluster")
+)
+
+func fromEnv(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// shown is how many differences a failing test prints.
+const shown = 20
+
+// Proxy makes a kube-proxy of its version write its rules for a world.
+type Proxy func(w *World) (Rules, error)
+
+// Run is the test of one version: it generates clusters, lets kube-proxy write its rules, and compares. A failure names the seed
+// that makes the cluster again: -seed N -services 60.
+func Run(t *testing.T, version string, proxy Proxy, gates ...string) {
+	t.Helper()
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano()) //nolint:gosec // a seed
+	}
+	var total Result
+	start := time.Now()
+	var proxied time.Duration
+	for i := uint64(0); total.Services < *services; i++ {
+		w := New(first+i, *size, version, gates...)
+		t0 := time.Now()
+		rules, err := proxy(w)
+		proxied += time.Since(t0)
+		if err == nil && (len(rules.IPv4) == 0 || len(rules.IPv6) == 0) {
+			err = errors.New("kube-proxy wrote no rules")
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", w.Seed, err)
+		}
+		r, err := Check(w, rules)
+		if err != nil {
+			t.Fatalf("seed %d: %v", w.Seed, err)
+		}
+		if total.Add(r); len(total.Differences) > shown {
+			break
+		}
+	}
+	for i, d := range total.Differences {
+		if i == shown {
+			t.Logf("and %d more", len(total.Differences)-i)
+			break
+		}
+		t.Error(d)
+	}
+	t.Logf("%s, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths diagnosed; %d differences; %s, of it kube-proxy %s", version, first,
+		total.Services, total.Frontends, total.Paths, fmt.Sprint(total.Actions), total.Unsure, total.Diagnosed, len(total.Differences),
+		time.Since(start).Round(time.Millisecond), proxied.Round(time.Millisecond))
+}

@@ -269,7 +269,7 @@ func condition(e *expect.Endpoint) string {
 // comes first takes the packets.
 func (j *judge) sharedFrontend(want *expect.Path, got *tally) *issue {
 	for _, other := range j.owners[keyOf(want.Frontend)] {
-		if other.Service == want.Frontend.Service && other.PortName == want.Frontend.PortName {
+		if other.Service == want.Frontend.Service {
 			continue
 		}
 		theirs := j.exp.Path(other, want.Origin)
@@ -278,6 +278,17 @@ func (j *judge) sharedFrontend(want *expect.Path, got *tally) *issue {
 				code: SharedFrontend, subject: other.Service.String(), expected: describe(want), actual: describe(&theirs),
 				message: fmt.Sprintf("Service %s has the same address and port, and takes the packets", other.Service),
 			}
+		}
+	}
+	return nil
+}
+
+// sharing returns another Service's frontend with the same address and port, nil when there is none.
+func (j *judge) sharing(f *expect.Frontend) *expect.Frontend {
+	others := j.owners[keyOf(*f)]
+	for i := range others {
+		if others[i].Service != f.Service {
+			return &others[i]
 		}
 	}
 	return nil

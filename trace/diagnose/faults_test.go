@@ -609,6 +609,17 @@ func faults(w *world) []fault {
 		{name: "no route to an endpoint", do: func(w *world) {
 			w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`)
 		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
+		{
+			name: "two Services with one external IP", do: func(w *world) {
+				w.service("shop/np").Spec.ExternalIPs = []string{"198.51.100.20"}
+			},
+			want: []string{
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Warning: SharedFrontend shop/np",
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Warning: SharedFrontend shop/np",
+				"shop/np ExternalIP 198.51.100.20:80/TCP from external → Warning: SharedFrontend shop/extip",
+				"shop/np ExternalIP 198.51.100.20:80/TCP from node → Warning: SharedFrontend shop/extip",
+			},
+		},
 		{name: "docker's FORWARD chain lets Services through", do: func(w *world) {
 			w.policy(v4, "filter", "FORWARD")
 			w.last(v4, "filter", "-A FORWARD -s 10.244.0.0/16 -j ACCEPT")

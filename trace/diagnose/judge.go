@@ -49,7 +49,8 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 	var issues []issue
 	if cache := nodeLocalDNS(&want, &res, &got); cache != nil {
 		issues = []issue{*cache}
-	} else {
+	} else if want.Unsure == "" || j.sharing(&f) != nil {
+		// An expectation that is not certain proves nothing, neither a match nor a mismatch.
 		issues = compare(&want, &got)
 		issues = append(issues, j.hairpin(&want, &got)...)
 		issues = append(issues, j.affinity(&want, &got)...)
@@ -103,7 +104,13 @@ func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.
 			p.Findings = append(p.Findings, j.finding(BrokenRule, broken.subject, *broken))
 		}
 	}
-	if want.Unsure != "" && p.Verdict != Mismatch {
+	if shared := j.sharing(&want.Frontend); shared != nil && p.Verdict == Match {
+		p.Verdict = Warning
+		p.Findings = append(p.Findings, j.finding(SharedFrontend, shared.Service.String(), issue{
+			expected: describe(want),
+			message:  fmt.Sprintf("Service %s has the same address and port; this one takes the packets", shared.Service),
+		}))
+	} else if want.Unsure != "" && shared == nil && p.Verdict != Mismatch {
 		p.Verdict = Unknown
 		p.Findings = append(p.Findings, j.finding(NotCollected, "", issue{message: want.Unsure}))
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -14,17 +13,6 @@ import (
 // Rules are what the fake iptables of both families holds after a sync (its SaveInto), as text.
 type Rules struct {
 	IPv4, IPv6 []byte
-}
-
-var builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-
-// saved makes a dump of the fake into what iptables-save prints: built-in chains have a policy.
-func saved(dump []byte) []byte {
-	text := string(dump)
-	for _, chain := range builtin {
-		text = strings.ReplaceAll(text, "\n:"+chain+" - ", "\n:"+chain+" ACCEPT ")
-	}
-	return []byte(text)
 }
 
 // Files renders the world as the snapshot format has it.

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// resolveOptions are those of the command resolve.
+type resolveOptions struct {
+	*shared
+	printOptions
+	targetOptions
+
+	namespace string
+	ref       cluster.Reference
+}
+
+func newResolveCommand(s *shared) *cobra.Command {
+	o := &resolveOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "resolve SERVICE[:PORT]",
+		Short: "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
+		Long: `Say what the API holds of a Service, without a look at any node's rules: its DNS name and what DNS answers, its policies and
+addresses, and every endpoint with its pod, node and conditions, and why connections are sent to it or not.
+
+With --node it is that node's view: traffic policy Local and topology hints choose among the endpoints there.
+
+SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAME.`,
+		Example: `  # Whose address is this?
+  kubectl svcproxy resolve 10.96.21.191 --snapshot dump.tar.gz -o name
+
+  # Which endpoints does worker-2 use, and why not the others?
+  kubectl svcproxy resolve web -n shop --node worker-2 --snapshot dump.tar.gz`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     o.completeServices(s, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.printOptions.addFlags(cmd, "the Service")
+	f := cmd.Flags()
+	f.StringVar(&o.snapshot, "snapshot", "", "Read this snapshot, a directory or .tar.gz; no cluster is contacted")
+	f.StringSliceVar(&o.nodes, "node", nil, "Show which endpoints this node uses")
+	_ = cmd.MarkFlagFilename("snapshot")
+	_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes)
+	return cmd
+}
+
+// Complete fills in what the flags leave open.
+func (o *resolveOptions) Complete(args []string) (err error) {
+	if len(args) != 1 {
+		return usagef("resolve needs one Service: %s resolve SERVICE (see %s resolve --help)", name, name)
+	}
+	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
+		return usagef("%w", err)
+	}
+	if err := o.printOptions.complete(); err != nil {
+		return err
+	}
+	o.namespace, err = o.shared.namespace()
+	return err
+}
+
+// Validate checks what the flags say together.
+func (o *resolveOptions) Validate() error {
+	if len(o.nodes) > 1 {
+		return usagef("resolve shows the view of one node: give one --node")
+	}
+	return o.targetOptions.validate()
+}
+
+// Run resolves and prints.
+func (o *resolveOptions) Run(ctx context.Context) error {
+	source, inspector, err := o.open()
+	if err != nil {
+		return err
+	}
+	objects, err := source.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	target, err := cluster.Find(objects, o.namespace, o.ref)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	in := expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, PodNames: podNames(objects), Config: expect.Defaults()}
+	if len(o.nodes) == 1 {
+		if err := o.viewOf(ctx, &in, inspector, objects); err != nil {
+			return err
+		}
+	}
+	r := cluster.Resolve(objects, &target, in)
+	view := report.View{Style: report.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace}
+	if err := o.printer.Resolve(o.Out, r, view); err != nil {
+		return usagef("%w", err)
+	}
+	return nil
+}
+
+// viewOf makes the inputs those of a node: it need not have been inspected, its Node object will do.
+func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, inspector Inspector, objects *snapshot.Cluster) error {
+	node := o.nodes[0]
+	var known []string
+	for _, n := range objects.Nodes {
+		known = append(known, n.Name)
+		if n.Name == node {
+			in.Node = n
+			for i := range n.Status.Addresses {
+				if a, err := netip.ParseAddr(n.Status.Addresses[i].Address); err == nil {
+					in.Addresses = append(in.Addresses, a.Unmap())
+				}
+			}
+		}
+	}
+	inspected, err := inspector.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if in.Node == nil && !slices.Contains(inspected, node) {
+		known = append(known, inspected...)
+		slices.Sort(known)
+		return usagef("there is no node %q: there is %s", node, shorten(slices.Compact(known)))
+	}
+	in.NodeName = node
+	if !slices.Contains(inspected, node) {
+		return nil
+	}
+	files, err := inspector.Inspect(ctx, node)
+	if err != nil {
+		return err
+	}
+	data, ok, err := files.File("configz.json")
+	if err != nil || !ok {
+		return err
+	}
+	if cfg, err := expect.ParseConfigz(data); err == nil {
+		in.Config = cfg // its feature gates decide on topology; a broken one is for trace to complain about
+	}
+	return nil
+}
+
+// podNames names the pods by their addresses.
+func podNames(objects *snapshot.Cluster) map[netip.Addr]string {
+	out := make(map[netip.Addr]string, len(objects.Pods))
+	for _, p := range objects.Pods {
+		if p.Spec.HostNetwork {
+			continue
+		}
+		for _, a := range podIPs(p) {
+			out[a] = p.Namespace + "/" + p.Name
+		}
+	}
+	return out
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// traceOptions are those of the command trace.
+type traceOptions struct {
+	*shared
+	targetOptions
+	printOptions
+	from string
+
+	namespace string
+	ref       cluster.Reference
+}
+
+func newTraceCommand(s *shared) *cobra.Command {
+	o := &traceOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "trace SERVICE[:PORT]",
+		Short: "Trace packets to a Service: where they should go, where they do go, and why the two differ",
+		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from every origin that
+matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
+what is wrong where the two differ.
+
+SERVICE is NAME, svc/NAME or service/NAME, in the namespace of -n, or an address that belongs to a Service: its cluster IP,
+external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, with /tcp, /udp or /sctp where that matters;
+without it every port is traced.
+
+-o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,
+		Example: `  # Every frontend of web, on every node of the snapshot
+  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
+
+  # One port, on one node, from one pod, rule by rule
+  kubectl svcproxy trace web:http -n shop --node worker-2 --from pod/client --snapshot dump.tar.gz -o wide
+
+  # Whose address is this, and what happens to packets to it?
+  kubectl svcproxy trace 10.96.21.191:80 --snapshot dump.tar.gz
+
+  # For a script: the exit code tells, the codes say why
+  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     o.completeServices(s, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.targetOptions.addFlags(cmd)
+	o.printOptions.addFlags(cmd, "the nodes that are not right")
+	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "pod/", "node", "external"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	return cmd
+}
+
+// Complete fills in what the flags leave open.
+func (o *traceOptions) Complete(args []string) (err error) {
+	switch len(args) {
+	case 0:
+		return usagef("trace needs a Service: %s trace SERVICE[:PORT] (see %s trace --help)", name, name)
+	case 1:
+	default:
+		return usagef("trace takes one Service, and %d were given (%s): for several use %s verify", len(args), shorten(args), name)
+	}
+	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
+		return usagef("%w", err)
+	}
+	if err := o.printOptions.complete(); err != nil {
+		return err
+	}
+	o.namespace, err = o.shared.namespace()
+	return err
+}
+
+// Validate checks what the flags say together.
+func (o *traceOptions) Validate() error { return o.targetOptions.validate() }
+
+// Run traces and prints.
+func (o *traceOptions) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	source, inspector, err := o.open()
+	if err != nil {
+		return err
+	}
+	nodes, sure, err := o.named(ctx, inspector)
+	if err != nil {
+		return err
+	}
+	p := newProgress(o.ErrOut, o.getenv)
+	defer p.done()
+	p.say("reading %s", o.snapshot)
+	var readings <-chan reading
+	if ahead := sure && len(nodes) == 1; ahead {
+		readings = read(ctx, inspector, nodes) // while the cluster's objects are read
+	}
+	objects, err := source.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	target, err := cluster.Find(objects, o.namespace, o.ref)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	from, err := parseFrom(o.from, o.namespace, objects)
+	if err != nil {
+		return err
+	}
+	if err := from.reaches(o.from, target.Service); err != nil {
+		return err
+	}
+	all := len(nodes)
+	if nodes, err = o.pin(nodes, objects, &target, from); err != nil {
+		return err
+	}
+	if readings == nil {
+		readings = read(ctx, inspector, nodes)
+	}
+	p.done()
+	o.notes(from, nodes)
+	reports, err := judge(ctx, readings, len(nodes), objects, func(node string) diagnose.Request {
+		return diagnose.Request{
+			Services: []types.NamespacedName{target.Name()},
+			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.speaks(familyOf(f.Address)) },
+			From:     from.on(node), Steps: o.printer.Wide() || o.printer.Whole(), Matching: true,
+		}
+	}, p)
+	if err != nil {
+		return err
+	}
+	for i := range reports {
+		notServed(&reports[i], &target)
+	}
+	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(objects, target.Service), reports)
+	view := report.View{Style: report.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace, Next: o.next(r, &target, all)}
+	if err := o.printer.Report(o.Out, r, view); err != nil {
+		return usagef("%w", err)
+	}
+	return conclude(r, o.ErrOut)
+}
+
+// pin settles the nodes to look at: the address of a NodePort and a named pod are each on one node.
+func (o *traceOptions) pin(nodes []string, objects *snapshot.Cluster, target *cluster.Target, from *sender) ([]string, error) {
+	nodes, err := o.labelled(nodes, objects)
+	if err != nil {
+		return nil, err
+	}
+	want, what := target.Node, o.ref.Input
+	named := strings.HasPrefix(o.from, "pod/")
+	if from != nil && (named || want == "" && from.node != "") {
+		want, what = from.node, "--from "+o.from
+	}
+	switch {
+	case want == "":
+		return nodes, nil
+	case named && o.chosen() && !slices.Equal(nodes, []string{want}):
+		return nil, usagef("%s runs on node %s, where its packets start: give --node %s", what, want, want)
+	case o.chosen():
+		return nodes, nil
+	case !slices.Contains(nodes, want):
+		return nil, usagef("%s is on node %s, which is not in the snapshot: it holds %s", what, want, shorten(nodes))
+	}
+	return []string{want}, nil
+}
+
+// notes says what was decided for the person and is not to be seen in the report.
+func (o *traceOptions) notes(from *sender, nodes []string) {
+	if from != nil && from.hostNet {
+		fmt.Fprintf(o.ErrOut, "note: %s uses the host network: its packets start on the node itself\n", o.from)
+	}
+	if !o.chosen() && len(nodes) > 1 && o.printer.ForPeople() {
+		fmt.Fprintf(o.ErrOut, "note: no --node given: these are all %d nodes of the snapshot\n", len(nodes))
+	}
+}
+
+// notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a node.
+func notServed(n *diagnose.NodeReport, t *cluster.Target) {
+	if n.Error != "" || len(n.Paths) > 0 {
+		return
+	}
+	message := fmt.Sprintf("kube-proxy on %s serves no frontend of %s", n.Node, t.Name())
+	f := diagnose.Frontend{Kind: string(t.Service.Spec.Type)}
+	if t.Address.IsValid() {
+		f = diagnose.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
+		message = fmt.Sprintf("kube-proxy on %s does nothing for packets to %s (a load balancer with ipMode Proxy, or an address that nodePortAddresses leaves out)", n.Node, t.Address)
+		if t.NodePort != 0 {
+			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)", n.Node, netip.AddrPortFrom(t.Address, uint16(t.NodePort)))
+		}
+	}
+	n.Paths = []diagnose.Path{{
+		Frontend: f, Verdict: diagnose.ByDesign, Expected: diagnose.Expected{Action: string(expect.None)},
+		Findings: []diagnose.Finding{{Code: expect.ReasonNotForKubeProxy, Severity: diagnose.Info, Message: message}},
+	}}
+	n.Summary.Paths++
+	n.Summary.ByDesign++
+}
+
+// next says what to do with the result.
+func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) string {
+	service := t.Service.Name + " -n " + t.Service.Namespace
+	switch r.Verdict {
+	case diagnose.Match:
+		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
+	case diagnose.ByDesign:
+		return "why each endpoint is in or out: " + name + " resolve " + service + o.again()
+	case diagnose.Mismatch, diagnose.Warning, diagnose.Unknown:
+	}
+	if all > len(r.Nodes) {
+		return "other nodes: " + name + " verify " + service + o.again()
+	}
+	if o.printer.Wide() {
+		return ""
+	}
+	return "the packet's way, rule by rule: the same command with -o wide"
+}

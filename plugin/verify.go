@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// verifyOptions are those of the command verify.
+type verifyOptions struct {
+	*shared
+	targetOptions
+	printOptions
+	from          string
+	allNamespaces bool
+	showAll       bool
+
+	namespace string
+	refs      []cluster.Reference
+}
+
+func newVerifyCommand(s *shared) *cobra.Command {
+	o := &verifyOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "verify [SERVICE[:PORT]…]",
+		Short: "Verify every frontend of the named or of all Services, and list what is wrong",
+		Long: `Verify every frontend of the named Services, of all Services of a namespace, or with -A of all there are: what kube-proxy should
+have programmed against what the node's rules do. Only what is wrong is listed; the rest is counted.
+
+With -A it also looks from the rules back to the API: for rules and chains that belong to no Service any more.
+
+-o name prints service/NAMESPACE/NAME for each Service that is not right, and node/NODE for each node that has something
+wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcproxy --help.`,
+		Example: `  # Everything, everywhere
+  kubectl svcproxy verify -A --snapshot dump.tar.gz
+
+  # One namespace, two nodes
+  kubectl svcproxy verify -n shop --node worker-1 --node worker-2 --snapshot dump.tar.gz
+
+  # Trace what is wrong, one after another
+  kubectl svcproxy verify -A --snapshot dump.tar.gz -o name`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     o.completeServices(s, 0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(args); err != nil {
+				return err
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.targetOptions.addFlags(cmd)
+	o.printOptions.addFlags(cmd, "the Services that are not right")
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", fromHelp)
+	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Verify the Services of all namespaces")
+	f.BoolVar(&o.showAll, "show-all", false, "List also what is right or refused by design")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "node", "external"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// Complete fills in what the flags leave open.
+func (o *verifyOptions) Complete(args []string) (err error) {
+	for _, arg := range args {
+		ref, err := cluster.ParseReference(arg)
+		if err != nil {
+			return usagef("%w", err)
+		}
+		o.refs = append(o.refs, ref)
+	}
+	if err := o.printOptions.complete(); err != nil {
+		return err
+	}
+	o.namespace, err = o.shared.namespace()
+	return err
+}
+
+// Validate checks what the flags say together.
+func (o *verifyOptions) Validate() error {
+	if o.allNamespaces && len(o.refs) > 0 {
+		return usagef("-A verifies every Service, so none can be named besides: leave out -A, or %s", o.refs[0].Input)
+	}
+	return o.targetOptions.validate()
+}
+
+// Run verifies and prints.
+func (o *verifyOptions) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	source, inspector, err := o.open()
+	if err != nil {
+		return err
+	}
+	nodes, sure, err := o.named(ctx, inspector)
+	if err != nil {
+		return err
+	}
+	p := newProgress(o.ErrOut, o.getenv)
+	defer p.done()
+	p.say("reading %s", o.snapshot)
+	var readings <-chan reading
+	if sure {
+		readings = read(ctx, inspector, nodes)
+	}
+	objects, err := source.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	if nodes, err = o.labelled(nodes, objects); err != nil {
+		return err
+	}
+	if readings == nil {
+		readings = read(ctx, inspector, nodes)
+	}
+	targets, err := o.targets(objects)
+	if err != nil {
+		return err
+	}
+	from, err := parseFrom(o.from, o.namespace, objects)
+	if err != nil {
+		return err
+	}
+	if from != nil && from.pod != "" && !slices.Equal(nodes, []string{from.node}) {
+		return usagef("--from %s is on node %s: give --node %s", o.from, from.node, from.node)
+	}
+	reports, err := judge(ctx, readings, len(nodes), objects, o.request(targets, from), p)
+	if err != nil {
+		return err
+	}
+	r := diagnose.Combine(diagnose.KindVerify, nil, reports)
+	view := report.View{
+		Style: report.StyleOf(o.Out, o.getenv), All: o.showAll, Namespace: o.namespace,
+		Services: o.count(objects, targets), Scope: o.scope(), Next: o.next(r),
+	}
+	if err := o.printer.Report(o.Out, r, view); err != nil {
+		return usagef("%w", err)
+	}
+	return conclude(r, o.ErrOut)
+}
+
+// targets looks the named Services up; nil where none was named.
+func (o *verifyOptions) targets(objects *snapshot.Cluster) ([]cluster.Target, error) {
+	var out []cluster.Target
+	for _, ref := range o.refs {
+		t, err := cluster.Find(objects, o.namespace, ref)
+		if err != nil {
+			return nil, usagef("%w", err)
+		}
+		out = append(out, t)
+	}
+	if out != nil || o.allNamespaces {
+		return out, nil
+	}
+	namespaces := map[string]bool{}
+	for _, svc := range objects.Services {
+		if svc.Namespace == o.namespace {
+			out = append(out, cluster.Target{Service: svc})
+		}
+		namespaces[svc.Namespace] = true
+	}
+	if out == nil {
+		var names []string
+		for ns := range namespaces {
+			names = append(names, ns)
+		}
+		slices.Sort(names)
+		return nil, usagef("there is no Service in namespace %q: give -A for all, or -n with one of %s", o.namespace, shorten(names))
+	}
+	return out, nil
+}
+
+// request says what is to be judged on a node.
+func (o *verifyOptions) request(targets []cluster.Target, from *sender) func(node string) diagnose.Request {
+	var names []types.NamespacedName
+	byName := map[types.NamespacedName][]*cluster.Target{}
+	for i := range targets {
+		n := targets[i].Name()
+		if byName[n] == nil {
+			names = append(names, n)
+		}
+		byName[n] = append(byName[n], &targets[i])
+	}
+	return func(node string) diagnose.Request {
+		return diagnose.Request{
+			Services: names,
+			Select: func(f expect.Frontend) bool {
+				if !from.speaks(familyOf(f.Address)) {
+					return false
+				}
+				return o.allNamespaces || slices.ContainsFunc(byName[f.Service], func(t *cluster.Target) bool { return t.Selects(&f, node) })
+			},
+			From: from.on(node), Backwards: o.allNamespaces, PerPathService: true,
+			Matching: o.showAll, Steps: o.printer.Wide() && o.showAll,
+		}
+	}
+}
+
+func (o *verifyOptions) count(objects *snapshot.Cluster, targets []cluster.Target) int {
+	if o.allNamespaces {
+		return len(objects.Services)
+	}
+	names := map[types.NamespacedName]bool{}
+	for i := range targets {
+		names[targets[i].Name()] = true
+	}
+	return len(names)
+}
+
+func (o *verifyOptions) scope() string {
+	if o.allNamespaces || len(o.refs) > 0 {
+		return ""
+	}
+	return " in namespace " + o.namespace
+}
+
+// next leads from the first thing that is wrong to its trace.
+func (o *verifyOptions) next(r *diagnose.Report) string {
+	for _, v := range []diagnose.Verdict{diagnose.Mismatch, diagnose.Unknown, diagnose.Warning} {
+		for i := range r.Nodes {
+			n := &r.Nodes[i]
+			for k := range n.Paths {
+				if p := &n.Paths[k]; p.Verdict == v && p.Service != nil {
+					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name, p.Service.Name, p.Service.Namespace, n.Node, o.again())
+				}
+			}
+		}
+	}
+	return ""
+}

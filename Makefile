@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+PKG := github.com/svcproxy/kubectl-svcproxy/plugin
+LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT)
 
 # Seconds that each fuzz target runs in `make fuzz`, how often `make bench` times each command.
 FUZZTIME ?= 15s

@@ -53,7 +53,10 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
+
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetOut(streams.Out)
 	cmd.SetErr(streams.ErrOut)
@@ -76,7 +79,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usagef("%q is no command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
 	}
-	return usagef("%q is no command: for a Service of that name: %s trace %s (see %s --help)", args[0], name, args[0], name)
+	return usagef("%q is no command; for a Service of that name: %s trace %s (see %s --help)", args[0], name, args[0], name)
 }
 
 // namespace returns that of -n, else that of the kubeconfig. With a snapshot no cluster is asked, so a kubeconfig that cannot be

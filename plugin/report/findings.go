@@ -134,10 +134,10 @@ func (t *text) block(b *block, severalNodes bool) {
 	}
 	t.WriteString(strings.TrimRight(t.paint(colorOf(b.verdict), label)+"  "+clean(b.code)+"  "+clean(b.subject), " ") + "\n")
 	if t.report.Kind == diagnose.KindVerify && len(b.on) > 0 || len(b.on) > 1 {
-		t.line("on", t.list(b.on, onLimit), true)
+		t.line("on", t.list(b.on, onLimit, "; "), true)
 	}
 	if severalNodes {
-		t.line("nodes", t.list(b.nodes, nodeLimit), true)
+		t.line("nodes", t.list(b.nodes, nodeLimit, ", "), true)
 	}
 	t.evidence(b.evidence)
 	t.line("why", b.why, true)
@@ -161,23 +161,53 @@ func (t *text) block(b *block, severalNodes bool) {
 	}
 }
 
+// evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
 func (t *text) evidence(rules []string) {
 	label := "where"
 	limit := evidenceLimit
 	if len(rules) == limit+1 {
 		limit++ // a line that counts one more takes as much room as the one
 	}
-	for i, rule := range rules {
+	last := ""
+	for i, quoted := range rules {
 		if i == limit && !t.wide {
 			t.line("", fmt.Sprintf("… and %d more rules (-o wide)", len(rules)-limit), true)
 			break
 		}
+		rule := clean(quoted)
+		if chain, number, text, ok := splitRule(rule); ok {
+			switch {
+			case chain == last:
+				rule = "  rule " + number + ": " + text
+			case i+1 < len(rules) && strings.HasPrefix(rules[i+1], chain+" rule "):
+				t.line(label, chain, false)
+				label, last = "", chain
+				rule = "  rule " + number + ": " + text
+			default:
+				rule, last = chain+" rule "+number+": "+text, ""
+			}
+		}
 		if t.Width > 0 {
-			rule = middle(clean(rule), max(t.Width-labelWidth, 40))
+			rule = middle(rule, max(t.Width-labelWidth, 40))
 		}
 		t.line(label, rule, false)
 		label = ""
 	}
+}
+
+// splitRule takes "nat KUBE-SVC-X rule 3: -A KUBE-SVC-X …" apart, and leaves the chain's name out of the rule.
+func splitRule(s string) (chain, number, text string, ok bool) {
+	place, text, ok := strings.Cut(s, ": ")
+	if !ok {
+		return "", "", "", false
+	}
+	if chain, number, ok = strings.Cut(place, " rule "); !ok {
+		return "", "", "", false
+	}
+	if i := strings.LastIndexByte(chain, ' '); i >= 0 {
+		text = strings.TrimPrefix(text, "-A "+chain[i+1:]+" ")
+	}
+	return chain, number, text, true
 }
 
 // line is a labelled line of a block.

@@ -6,6 +6,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -63,7 +64,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		}
 		var err error
 		if p.object, err = templatePrinter(kind, format, template, allowMissingKeys); err != nil {
-			return nil, oneLine(err)
+			return nil, fmt.Errorf("-o %s: %w", kind, oneLine(err))
 		}
 		return p, nil
 	default:
@@ -134,11 +135,8 @@ func (p *Printer) Object(out io.Writer, o runtime.Object) error {
 
 // oneLine keeps the first line of an error: cli-runtime's template errors go on with a dump of the object.
 func oneLine(err error) error {
-	line, _, more := strings.Cut(err.Error(), "\n")
-	if !more {
-		return err
-	}
-	return fmt.Errorf("%s", strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
+	line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "error "), "\n")
+	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 
 // reportNames lists what is not right, as kubectl's -o name does: nodes for trace, Services for verify. What is wrong with a node

@@ -129,7 +129,7 @@ func (t *text) resolve(r *Resolve) {
 	t.serviceHeader(&r.Service)
 	dns := r.DNS.Name
 	if len(r.DNS.Records) > 0 {
-		dns += " → " + t.list(r.DNS.Records, 6)
+		dns += " → " + t.list(r.DNS.Records, 6, ", ")
 	}
 	t.say(plain, "DNS", dns, true)
 	if r.DNS.Note != "" {

@@ -80,11 +80,11 @@ func plural(n int, what string) string {
 }
 
 // list joins names, and cuts a long list with a count; wide output never cuts.
-func (t *text) list(names []string, limit int) string {
+func (t *text) list(names []string, limit int, sep string) string {
 	if !t.wide && len(names) > limit {
-		return strings.Join(names[:limit], ", ") + fmt.Sprintf(" and %d more", len(names)-limit)
+		return strings.Join(names[:limit], sep) + fmt.Sprintf(" and %d more", len(names)-limit)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, sep)
 }
 
 func frontendText(f *diagnose.Frontend) string {
@@ -229,15 +229,15 @@ func (t *text) conclusion() (verdict, rest string) {
 			rest += fmt.Sprintf(" (%d by design)", s.ByDesign)
 		}
 	case diagnose.ByDesign:
-		verdict, rest = "BY DESIGN", "no connection is due on any of "+what+" "+where
-		if s.Paths == 1 {
-			rest = "no connection is due on " + what + " " + where
+		verdict, rest = "BY DESIGN", "nothing gets through on "+what+" "+where+", and that is right"
+		if t.notProxied() {
+			rest = "kube-proxy has no part in " + what + " " + where + ", and that is right"
 		}
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
 		}
 	case diagnose.Mismatch:
-		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s", s.Mismatched, what, where)
+		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s not as they should be", s.Mismatched, what, where)
 		if s.Mismatched == 0 {
 			rest = "what is wrong " + where + " is not one Service's: see above"
 		}
@@ -254,6 +254,18 @@ func (t *text) conclusion() (verdict, rest string) {
 		rest += fmt.Sprintf("; %d of %s not inspected", lost, plural(len(r.Nodes), "node"))
 	}
 	return verdict, rest
+}
+
+// notProxied tells whether kube-proxy is to leave every path alone.
+func (t *text) notProxied() bool {
+	for i := range t.report.Nodes {
+		for k := range t.report.Nodes[i].Paths {
+			if t.report.Nodes[i].Paths[k].Expected.Action != "None" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (t *text) nodesText() string {

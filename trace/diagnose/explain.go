@@ -207,7 +207,7 @@ func (j *judge) missing(_ *expect.Path, w *way, is *issue) {
 	if c == nil {
 		return
 	}
-	is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
+	is.where, is.evidence = netfilter.Ref{Chain: c}, nil
 	leads := 0
 	var empty []string
 	for _, r := range c.Rules {
@@ -216,7 +216,9 @@ func (j *judge) missing(_ *expect.Path, w *way, is *issue) {
 			if !ok || !strings.HasPrefix(jump.JumpsTo(), "KUBE-SEP-") {
 				continue
 			}
-			leads++
+			if leads++; leads <= maxEvidence {
+				is.evidence = append(is.evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
 			if sep := c.Table.Chain(jump.JumpsTo()); sep != nil && !translates(sep) && !slices.Contains(empty, sep.Name) {
 				empty = append(empty, sep.Name)
 			}

@@ -62,7 +62,7 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	case ExternalIP:
 		has = slices.Contains(fam.externalIPs, f.Address)
 	case LoadBalancerIP:
-		has = slices.Contains(fam.vips, f.Address)
+		has = slices.Contains(fam.vips, f.Address) || slices.Contains(fam.externalIPs, f.Address)
 		if !has && slices.Contains(s.proxied, f.Address) {
 			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the load balancer alone")
 		}

@@ -6,8 +6,10 @@ package gen
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -40,6 +42,9 @@ type link struct {
 }
 
 const nodeName = "node1"
+
+// labelProxyName leaves a Service to another proxy (pkg/proxy/apis/well_known_labels.go).
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // New makes a cluster of so many Services. The version is that of the kube-proxy, gates its feature gates to be set at random.
 func New(seed uint64, services int, version string, gates ...string) *World {
@@ -141,7 +146,7 @@ func (w *World) service(i int) {
 	case w.oneIn(40):
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
 	case w.oneIn(30):
-		s.Labels["service.kubernetes.io/service-proxy-name"] = "other"
+		s.Labels[labelProxyName] = "other"
 	case w.oneIn(30):
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
@@ -154,7 +159,7 @@ func (w *World) service(i int) {
 		w.external(s, i)
 	}
 	w.Services = append(w.Services, s)
-	w.slices(s)
+	w.endpointSlices(s)
 }
 
 func (w *World) clusterIPs(s *corev1.Service, i int) {
@@ -215,6 +220,10 @@ func (w *World) external(s *corev1.Service, i int) {
 		return
 	}
 	ingress := func(ip string) {
+		if w.taken[ip] {
+			return // kube-proxy writes its rules twice then, which diagnose tells of
+		}
+		w.taken[ip] = true
 		ing := corev1.LoadBalancerIngress{IP: ip}
 		ing.IPMode = pick(w, nil, ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeProxy))
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, ing)
@@ -230,7 +239,6 @@ func (w *World) external(s *corev1.Service, i int) {
 	}
 	for _, bound := range []string{"198.51.100.10", "198.51.100.11", "2001:db8::a"} {
 		if !w.taken[bound] && w.oneIn(8) {
-			w.taken[bound] = true
 			ingress(bound)
 		}
 	}
@@ -238,20 +246,27 @@ func (w *World) external(s *corev1.Service, i int) {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, s.Status.LoadBalancer.Ingress[0].IP)
 	}
 	if w.oneIn(2) {
-		for range 1 + w.rng.IntN(3) {
-			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32",
-				"10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24", "2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32"))
+		w.ranges(s)
+	}
+}
+
+func (w *World) ranges(s *corev1.Service) {
+	for range 1 + w.rng.IntN(3) {
+		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24",
+			"2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32")
+		if !slices.Contains(s.Spec.LoadBalancerSourceRanges, r) {
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, r)
 		}
-		if w.oneIn(8) {
-			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, pick(w, "0.0.0.0/0", "::/0"))
-		}
+	}
+	if w.oneIn(8) {
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, pick(w, "0.0.0.0/0", "::/0"))
 	}
 }
 
 // nodes are the nodes that endpoints stand on, and their zones. The last is none.
 var nodes = []struct{ name, zone string }{{nodeName, "zone-a"}, {nodeName, "zone-b"}, {"node2", "zone-b"}, {"node3", "zone-a"}, {"node4", "zone-c"}, {"", ""}}
 
-func (w *World) slices(s *corev1.Service) {
+func (w *World) endpointSlices(s *corev1.Service) {
 	if w.oneIn(12) {
 		return // no EndpointSlice at all
 	}
@@ -267,8 +282,8 @@ func (w *World) slices(s *corev1.Service) {
 				},
 				AddressType: kind,
 			}
-			for k, v := range s.Labels { // as the controller does
-				slice.Labels[k] = v
+			if !w.oneIn(3) { // as the controller does, but not everybody who writes slices by hand
+				maps.Copy(slice.Labels, s.Labels)
 			}
 			w.slicePorts(slice, s)
 			for range w.rng.IntN(5) {
@@ -357,26 +372,22 @@ func (w *World) duplicate(all []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// Seen returns what kube-proxy's informers let through: without the Services and EndpointSlices that a label keeps from it.
-func (w *World) Seen() ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
-	hidden := func(labels map[string]string) bool {
-		_, other := labels["service.kubernetes.io/service-proxy-name"]
+// Seen returns what kube-proxy's informers let through, by the labels of either kind (cmd/kube-proxy/app/server.go, Run). The
+// oldest versions ask for neither label on both, newer ones for one label on each.
+func (w *World) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
+	hidden := func(labels map[string]string, label string) bool {
+		_, other := labels[labelProxyName]
 		_, headless := labels[corev1.IsHeadlessService]
-		return other || headless
-	}
-	var services []*corev1.Service
-	for _, s := range w.Services {
-		if _, other := s.Labels["service.kubernetes.io/service-proxy-name"]; !other && !hidden(s.Labels) {
-			services = append(services, s)
+		if oneSelector {
+			return other || headless
 		}
+		_, has := labels[label]
+		return has
 	}
-	var slices []*discoveryv1.EndpointSlice
-	for _, s := range w.Slices {
-		if !hidden(s.Labels) {
-			slices = append(slices, s)
-		}
-	}
-	return services, slices
+	return slices.DeleteFunc(slices.Clone(w.Services), func(s *corev1.Service) bool {
+			return hidden(s.Labels, labelProxyName) || s.Spec.ClusterIP == corev1.ClusterIPNone
+		}),
+		slices.DeleteFunc(slices.Clone(w.Slices), func(s *discoveryv1.EndpointSlice) bool { return hidden(s.Labels, corev1.IsHeadlessService) })
 }
 
 // Addresses returns the node's addresses with the lengths of their networks, as the interfaces have them.

@@ -79,7 +79,7 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	clear(p, "nfacct")
 
 	p.OnNodeAdd(w.Node)
-	services, slices := w.Seen()
+	services, slices := w.Seen(true)
 	for _, s := range services {
 		p.OnServiceAdd(s)
 	}

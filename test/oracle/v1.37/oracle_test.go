@@ -88,7 +88,7 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	clear(p, "nfacct")
 
 	p.OnTopologyChange(w.Node.Labels)
-	services, slices := w.Seen()
+	services, slices := w.Seen(false)
 	for _, s := range services {
 		p.OnServiceAdd(s)
 	}

@@ -12,6 +12,8 @@ packages=(
 	nftables      # nft
 	nfacct        # objects that kube-proxy's -m nfacct rules name, without which its rules do not load
 	ipset         # sets that rules name
+	conntrack     # what the kernel made of a packet
+	procps        # sysctl
 	iproute2      # ip: network namespaces, addresses, routes
 	netbase       # /etc/protocols, which iptables-save prints protocol names from
 	kmod          # modprobe

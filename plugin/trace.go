@@ -223,7 +223,7 @@ func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) stri
 	case diagnose.Match:
 		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
 	case diagnose.ByDesign:
-		return "why each endpoint is in or out: " + name + " resolve " + service + o.again()
+		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + o.again()
 	case diagnose.Mismatch, diagnose.Warning, diagnose.Unknown:
 	}
 	if all > len(r.Nodes) {

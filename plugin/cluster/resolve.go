@@ -31,6 +31,15 @@ func Resolve(objects *snapshot.Cluster, t *Target, in expect.Inputs) *report.Res
 	}
 	r.Frontends = frontends(exp, t, in.NodeName)
 	r.Endpoints = endpoints(exp, t, in.NodeName != "", reason != "")
+	if reason != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
+		for i := range r.Endpoints {
+			if r.Endpoints[i].Used = false; r.Endpoints[i].Ready {
+				r.Endpoints[i].Why = "ready, but kube-proxy leaves this Service alone"
+			} else {
+				r.Endpoints[i].Why = "not ready"
+			}
+		}
+	}
 	r.DNS = dnsOf(svc, r.Endpoints)
 	return r
 }

@@ -150,7 +150,7 @@ func (t *text) block(b *block, severalNodes bool) {
 		if i > 0 {
 			label = ""
 		}
-		t.line(label, fix, false)
+		t.fix(label, fix)
 	}
 	for i, link := range b.links {
 		label := "links"
@@ -159,6 +159,17 @@ func (t *text) block(b *block, severalNodes bool) {
 		}
 		t.line(label, link, false)
 	}
+}
+
+// fix writes a remedy. A command is to be copied in one piece; what follows it as a comment may stand below.
+func (t *text) fix(label, s string) {
+	command, comment, ok := strings.Cut(clean(s), "   # ")
+	if !ok || t.Width == 0 || labelWidth+width(s) <= t.Width {
+		t.line(label, s, !strings.Contains(s, "kubectl "))
+		return
+	}
+	t.line(label, command, false)
+	t.line("", "# "+comment, false)
 }
 
 // evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
@@ -187,8 +198,8 @@ func (t *text) evidence(rules []string) {
 				rule, last = chain+" rule "+number+": "+text, ""
 			}
 		}
-		if t.Width > 0 {
-			rule = middle(rule, max(t.Width-labelWidth, 40))
+		if room := max(t.Width-labelWidth, 40); t.Width > 0 && width(rule) > room {
+			rule = middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
 		}
 		t.line(label, rule, false)
 		label = ""

@@ -136,6 +136,7 @@ func (p *Printer) Object(out io.Writer, o runtime.Object) error {
 // oneLine keeps the first line of an error: cli-runtime's template errors go on with a dump of the object.
 func oneLine(err error) error {
 	line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "error "), "\n")
+	line = strings.Replace(line, "Error executing template: ", "", 1)
 	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 

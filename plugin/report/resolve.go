@@ -225,12 +225,14 @@ func (t *text) endpointTable(r *Resolve) {
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
 	if t.Width > 0 {
-		tab = tab.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width)
+		// WHY goes over several lines where it must, as long as it has some room.
+		over := func() bool { return tab.width()-max(tab.widths()[tab.index("WHY")]-24, 0) > t.Width }
 		for _, leave := range []string{"CONDITIONS", "NODE", "POD"} {
-			if tab.width() > t.Width {
+			if over() {
 				tab = tab.without(leave)
 			}
 		}
+		tab.limit = t.Width
 	}
 	for _, line := range tab.lines(func(row int, cell string) string {
 		if r.Endpoints[row].Used {
@@ -277,9 +279,12 @@ func resolveConclusion(r *Resolve) string {
 	if len(r.Endpoints) == 0 {
 		return name + " has no endpoints: do its selector and its pods' labels agree?"
 	}
-	what := "are used"
-	if r.NotProxied != nil {
-		what = "are in DNS"
+	what, verb := "used", "are"
+	if r.NotProxied != nil && len(r.Service.ClusterIPs) == 0 {
+		what, view = "in DNS", ""
 	}
-	return fmt.Sprintf("%d of %s of %s %s %s", used, plural(len(r.Endpoints), "endpoint"), name, what, view)
+	if used == 1 {
+		verb = "is"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d of %s of %s %s %s %s", used, plural(len(r.Endpoints), "endpoint"), name, verb, what, view))
 }

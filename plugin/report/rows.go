@@ -84,7 +84,7 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 	switch {
 	case p.Verdict == diagnose.ByDesign:
 		rows = []row{{
-			expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design: " + reasonOf(p),
+			endpoint: "(" + reasonOf(p) + ")", expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design",
 		}}
 		return rows
 	case p.Expected.Action == "DNAT":

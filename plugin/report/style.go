@@ -86,22 +86,37 @@ func middle(s string, limit int) string {
 	return string(r[:limit-1-tail]) + "…" + string(r[len(r)-tail:])
 }
 
-// wrap breaks a text between words, so that the lines fit a terminal; 0 is no limit. Words are never broken.
+// wrap breaks a text so that its lines fit a terminal: where two spaces part it, if that is enough, else between words; 0 is no
+// limit. Words are never broken.
 func wrap(s string, limit int) []string {
 	if limit <= 0 || width(s) <= limit {
 		return []string{s}
 	}
 	var lines []string
-	line := ""
-	for _, word := range strings.Fields(s) {
-		if line != "" && width(line)+1+width(word) > limit {
+	for _, part := range fill(strings.Split(s, "  "), "  ", limit) {
+		if width(part) <= limit {
+			lines = append(lines, part)
+		} else {
+			lines = append(lines, fill(strings.Fields(part), " ", limit)...)
+		}
+	}
+	return lines
+}
+
+// fill joins words to lines; a line that fits is left as it is.
+func fill(words []string, sep string, limit int) []string {
+	if whole := strings.Join(words, sep); width(whole) <= limit {
+		return []string{whole}
+	}
+	var lines []string
+	line := words[0]
+	for _, word := range words[1:] {
+		if width(line)+len(sep)+width(word) > limit {
 			lines = append(lines, line)
-			line = ""
+			line = word
+		} else {
+			line += sep + word
 		}
-		if line != "" {
-			line += " "
-		}
-		line += word
 	}
 	return append(lines, line)
 }

@@ -24,6 +24,7 @@ type column struct {
 type table struct {
 	columns []column
 	rows    [][]string
+	limit   int // to which the last column is wrapped; 0: not at all
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -112,6 +113,19 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	return out
 }
 
+// last lays out the last cell of a row, over several lines below one another where the table may be that wide only.
+func (t *table) last(before, cell string, paint func(string) string) string {
+	limit := 0
+	if t.limit > 0 {
+		limit = max(t.limit-width(before), 20)
+	}
+	parts := wrap(cell, limit)
+	for i := range parts {
+		parts[i] = paint(parts[i])
+	}
+	return strings.Join(parts, "\n"+strings.Repeat(" ", width(before)))
+}
+
 // lines renders the table: the header, then one line for each row. The cells of the last column are painted afterwards by paint,
 // so that colours do not count as width.
 func (t *table) lines(paint func(row int, cell string) string) []string {
@@ -148,7 +162,7 @@ func (t *table) lines(paint func(row int, cell string) string) []string {
 		}
 		cell := t.rows[i-1][len(t.columns)-1]
 		if rest, ok := strings.CutSuffix(lines[i], cell); ok && cell != "" {
-			lines[i] = rest + paint(i-1, cell)
+			lines[i] = rest + t.last(rest, cell, func(s string) string { return paint(i-1, s) })
 		}
 	}
 	return lines

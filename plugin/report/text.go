@@ -29,7 +29,8 @@ func (t *text) print() {
 		t.trace()
 	}
 	if t.view.Next != "" {
-		t.say(plain, "Next", t.view.Next, false)
+		// A command is to be copied in one piece.
+		t.say(plain, "Next", t.view.Next, !strings.Contains(t.view.Next, "kubectl "))
 	}
 	verdict, rest := t.conclusion()
 	t.WriteString(t.paint(colorOf(t.report.Verdict), verdict) + ": " + rest + "\n")
@@ -121,7 +122,15 @@ func (t *text) serviceHeader(s *diagnose.ServiceInfo) {
 	if s == nil {
 		return
 	}
-	head := strings.TrimSpace(s.Namespace + "/" + s.Name + "  " + s.Type + " " + strings.Join(s.ClusterIPs, ", "))
+	head := s.Namespace + "/" + s.Name
+	switch {
+	case len(s.ClusterIPs) > 0:
+		head += "  " + s.Type + " " + strings.Join(s.ClusterIPs, ", ")
+	case s.Type == "ClusterIP":
+		head += "  headless"
+	default:
+		head += "  " + s.Type
+	}
 	if len(s.Ports) == 1 {
 		t.say(plain, "Service", head+"  "+portText(&s.Ports[0]), true)
 		return
@@ -168,7 +177,11 @@ func (t *text) nodeHeader(n *diagnose.NodeReport, rest string) {
 
 // Sentence is why a node could not be inspected, without the node's name in front.
 func Sentence(n *diagnose.NodeReport) string {
-	return strings.TrimPrefix(n.Error, "node "+n.Node+": ")
+	s := strings.TrimPrefix(n.Error, "node "+n.Node+": ")
+	if rest, ok := strings.CutPrefix(s, "node "+n.Node+" "); ok {
+		return "it " + rest
+	}
+	return s
 }
 
 func modeText(m *diagnose.Mode) string {
@@ -231,13 +244,16 @@ func (t *text) conclusion() (verdict, rest string) {
 	case diagnose.ByDesign:
 		verdict, rest = "BY DESIGN", "nothing gets through on "+what+" "+where+", and that is right"
 		if t.notProxied() {
-			rest = "kube-proxy has no part in " + what + " " + where + ", and that is right"
+			rest = "kube-proxy has no part in it " + where + ", and that is right"
 		}
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
 		}
 	case diagnose.Mismatch:
 		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s not as they should be", s.Mismatched, what, where)
+		if s.Mismatched == 1 {
+			rest = fmt.Sprintf("1 of %s %s not as it should be", what, where)
+		}
 		if s.Mismatched == 0 {
 			rest = "what is wrong " + where + " is not one Service's: see above"
 		}
@@ -247,6 +263,9 @@ func (t *text) conclusion() (verdict, rest string) {
 		verdict, rest = "UNKNOWN", fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
 		if s.Unknown == 0 && lost > 0 {
 			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, plural(len(r.Nodes), "node"))
+			if len(r.Nodes) == 1 {
+				rest = r.Nodes[0].Node + " could not be inspected, so nothing is claimed"
+			}
 			lost = 0
 		}
 	}

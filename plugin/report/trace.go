@@ -83,7 +83,7 @@ func (t *text) pathTable(paths []diagnose.Path) {
 	t.WriteString(lines[0] + "\n")
 	for i, line := range lines[1:] {
 		if k := slices.IndexFunc(heads, func(h heading) bool { return h.row == i }); stacked && k >= 0 {
-			t.WriteString(heads[k].text + "\n")
+			t.WriteString(t.paint(bold, heads[k].text) + "\n")
 		}
 		t.WriteString(line + "\n")
 	}
@@ -126,7 +126,7 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	}
 	for _, leave := range []string{"", "NODE", "POD"} {
 		low = low.without(leave)
-		if s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width); s.width() <= t.Width {
+		if s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width); s.width() <= t.Width {
 			return s, true
 		}
 	}

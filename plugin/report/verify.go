@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
@@ -53,7 +54,7 @@ func (t *text) verifyTable() {
 			if !wrong(p.Verdict) && !t.view.All && !t.wide {
 				continue
 			}
-			cells := []string{n.Node, "", frontendText(&p.Frontend), p.Origin.Kind, expectedText(p), endsOf(p), codesText(p)}
+			cells := []string{n.Node, "", frontendText(&p.Frontend), p.Origin.Kind, expectedText(p), endsOf(p), t.codesText(p)}
 			if p.Service != nil {
 				cells[1] = p.Service.Namespace + "/" + p.Service.Name
 			}
@@ -86,7 +87,7 @@ func (t *text) verifyTable() {
 				tab = tab.without(leave)
 			}
 		}
-		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width).squeeze("STATUS", 16, t.Width)
+		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
 	}
 	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
 		t.WriteString(line + "\n")
@@ -105,21 +106,27 @@ func expectedText(p *diagnose.Path) string {
 }
 
 // codesText names what is wrong with a path.
-func codesText(p *diagnose.Path) string {
+func (t *text) codesText(p *diagnose.Path) string {
 	var codes []string
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == diagnose.Info && wrong(p.Verdict) {
+		if f.Severity == diagnose.Info && wrong(p.Verdict) && p.Verdict != diagnose.Unknown {
 			continue
 		}
-		if len(codes) == 0 || codes[len(codes)-1] != f.Code {
+		if !slices.Contains(codes, f.Code) {
 			codes = append(codes, f.Code)
 		}
 	}
-	if len(codes) == 0 {
+	switch len(codes) {
+	case 0:
 		return verdictText(p.Verdict)
+	case 1:
+		return codes[0]
 	}
-	return strings.Join(codes, ",")
+	if t.wide {
+		return strings.Join(codes, ",")
+	}
+	return fmt.Sprintf("%s +%d", codes[0], len(codes)-1)
 }
 
 // counts is the table of what was judged on each node.

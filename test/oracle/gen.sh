@@ -21,7 +21,7 @@ src=$(cd / && GOFLAGS=-mod=mod go mod download -json "k8s.io/kubernetes@$v" | se
 	echo "replace ("
 	echo "	github.com/svcproxy/kubectl-svcproxy => ../../.."
 	# What is generated from Kubernetes' API has to be of its own age, not of the main module's.
-	for m in k8s.io/kube-openapi k8s.io/utils k8s.io/klog/v2; do
+	for m in k8s.io/kube-openapi k8s.io/utils k8s.io/klog/v2 github.com/google/gnostic-models; do
 		echo "	$m => $m $(awk -v m=$m '$1==m{print $2; exit}' "$src/go.mod")"
 	done
 	awk '/^replace \(/{r=1;next} r&&/^\)/{r=0} r&&$2=="=>"{print $1}' "$src/go.mod" | while read -r m; do echo "	$m => $m $sv"; done

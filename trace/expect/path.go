@@ -59,11 +59,9 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	switch f.Kind {
 	case ClusterIP:
 		has = fam.clusterIP == f.Address
-	case ExternalIP:
-		has = slices.Contains(fam.externalIPs, f.Address)
-	case LoadBalancerIP:
+	case ExternalIP, LoadBalancerIP: // one address may be both
 		has = slices.Contains(fam.vips, f.Address) || slices.Contains(fam.externalIPs, f.Address)
-		if !has && slices.Contains(s.proxied, f.Address) {
+		if !has && f.Kind == LoadBalancerIP && slices.Contains(s.proxied, f.Address) {
 			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the load balancer alone")
 		}
 	case NodePort:
@@ -113,7 +111,7 @@ func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePo
 	case f.Kind == NodePort && !n.nodePorts[family].serves(f.Address):
 		n.unserved(p, s, port)
 		return
-	case f.Kind == LoadBalancerIP && len(fam.ranges) > 0 && !slices.Contains(fam.externalIPs, f.Address):
+	case f.Kind != NodePort && len(fam.ranges) > 0 && !slices.Contains(fam.externalIPs, f.Address):
 		if !o.Address.IsValid() {
 			p.Unsure = "the Service has loadBalancerSourceRanges, and the source address is not known"
 		} else if !fam.admits(o.Address.Unmap()) {

@@ -327,7 +327,7 @@ func (c *checker) diagnose(r Rules) {
 		c.differ("diagnose: %s", report.Error)
 	}
 	for _, f := range report.Findings {
-		if f.Severity != diagnose.Info {
+		if f.Severity != diagnose.Info && (f.Code != diagnose.DuplicateRules || !c.w.doubles) {
 			c.differ("diagnose, node: %s %s: %s; expected %s, actual %s; %v", f.Code, f.Subject, f.Message, f.Expected, f.Actual, f.Evidence)
 		}
 	}

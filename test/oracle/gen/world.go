@@ -31,8 +31,9 @@ type World struct {
 	ClusterCIDR string
 	links       []link
 	rng         *rand.Rand
-	endpoints   []string // addresses handed out so far, for Services that share them
-	taken       map[string]bool
+	taken       map[string]bool // load-balancer IPs handed out so far
+	// doubles says that a Service names an address or range twice; kube-proxy then writes the same rule twice.
+	doubles bool
 }
 
 // link is an interface of the node.
@@ -220,9 +221,7 @@ func (w *World) external(s *corev1.Service, i int) {
 		return
 	}
 	ingress := func(ip string) {
-		if w.taken[ip] {
-			return // kube-proxy writes its rules twice then, which diagnose tells of
-		}
+		w.doubles = w.doubles || w.taken[ip]
 		w.taken[ip] = true
 		ing := corev1.LoadBalancerIngress{IP: ip}
 		ing.IPMode = pick(w, nil, ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeProxy))
@@ -244,6 +243,7 @@ func (w *World) external(s *corev1.Service, i int) {
 	}
 	if w.oneIn(12) && len(s.Status.LoadBalancer.Ingress) > 0 && s.Status.LoadBalancer.Ingress[0].IP != "" {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, s.Status.LoadBalancer.Ingress[0].IP)
+		w.doubles = true
 	}
 	if w.oneIn(2) {
 		w.ranges(s)
@@ -254,9 +254,8 @@ func (w *World) ranges(s *corev1.Service) {
 	for range 1 + w.rng.IntN(3) {
 		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24",
 			"2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32")
-		if !slices.Contains(s.Spec.LoadBalancerSourceRanges, r) {
-			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, r)
-		}
+		w.doubles = w.doubles || slices.Contains(s.Spec.LoadBalancerSourceRanges, r)
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, r)
 	}
 	if w.oneIn(8) {
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, pick(w, "0.0.0.0/0", "::/0"))

@@ -81,6 +81,7 @@ require (
 )
 
 replace (
+	github.com/google/gnostic-models => github.com/google/gnostic-models v0.6.9
 	github.com/svcproxy/kubectl-svcproxy => ../../..
 	k8s.io/api => k8s.io/api v0.33.0
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.33.0

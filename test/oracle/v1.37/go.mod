@@ -85,6 +85,7 @@ require (
 )
 
 replace (
+	github.com/google/gnostic-models => github.com/google/gnostic-models v0.7.0
 	github.com/svcproxy/kubectl-svcproxy => ../../..
 	k8s.io/api => k8s.io/api v0.37.1
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.37.1

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+const (
+	inside = "SVCPROXY_TEST_INSIDE" // "node SNAPSHOT" or "probe", in the processes that the test starts in namespaces
+	// sends is how many connections are opened to one frontend from one origin: enough to come to each of a few endpoints.
+	sends = 4
+)
+
+// probe is one packet to send, and what the kernel did with it.
+type probe struct {
+	Proto, Src, Dst string
+	Port            uint16
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(inside) == "probe" {
+		serveProbes(os.Stdin, os.Stdout)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serveProbes sends what it reads, a JSON object a line, and answers each with "sent PORT", "refused" or an error.
+func serveProbes(in io.Reader, out io.Writer) {
+	d := json.NewDecoder(in)
+	for {
+		var p probe
+		if err := d.Decode(&p); err != nil {
+			return
+		}
+		fmt.Fprintln(out, send(p))
+	}
+}
+
+// send opens a connection without waiting for it, or sends an empty datagram.
+func send(p probe) string {
+	dst, src := netip.MustParseAddr(p.Dst), netip.MustParseAddr(p.Src)
+	family, typ, proto := syscall.AF_INET, syscall.SOCK_STREAM, 0
+	if dst.Is6() {
+		family = syscall.AF_INET6
+	}
+	switch p.Proto {
+	case "UDP":
+		typ = syscall.SOCK_DGRAM
+	case "SCTP":
+		proto = 132
+	}
+	fd, err := syscall.Socket(family, typ|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, proto)
+	if err != nil {
+		return "no socket: " + err.Error()
+	}
+	defer syscall.Close(fd)
+	at := func(a netip.Addr, port uint16) syscall.Sockaddr {
+		if a.Is4() {
+			return &syscall.SockaddrInet4{Addr: a.As4(), Port: int(port)}
+		}
+		return &syscall.SockaddrInet6{Addr: a.As16(), Port: int(port)}
+	}
+	if err := syscall.Bind(fd, at(src, 0)); err != nil {
+		return "cannot bind: " + err.Error()
+	}
+	if err := syscall.Connect(fd, at(dst, p.Port)); err != nil && !errors.Is(err, syscall.EINPROGRESS) {
+		return "connect: " + err.Error()
+	}
+	if p.Proto == "UDP" {
+		if _, err := syscall.Write(fd, nil); err != nil {
+			return "write: " + err.Error()
+		}
+	}
+	sa, err := syscall.Getsockname(fd)
+	if err != nil {
+		return "getsockname: " + err.Error()
+	}
+	port := 0
+	switch sa := sa.(type) {
+	case *syscall.SockaddrInet4:
+		port = sa.Port
+	case *syscall.SockaddrInet6:
+		port = sa.Port
+	}
+	time.Sleep(2 * time.Millisecond)
+	if e, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ERROR); err == nil && e != 0 {
+		return fmt.Sprintf("refused %d %v", port, syscall.Errno(e))
+	}
+	return fmt.Sprintf("sent %d", port)
+}
+
+func TestFixturesAgainstTheKernel(t *testing.T) {
+	if v := os.Getenv(inside); v != "" {
+		name, _ := strings.CutPrefix(v, "node ")
+		runNode(t, name)
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, tool := range []string{"unshare", "nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s: %v", tool, err)
+		}
+	}
+	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables"} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestFixturesAgainstTheKernel$", "-test.v", "-test.timeout=5m")
+			cmd.Env = append(os.Environ(), inside+"=node "+name)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "compared") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+		})
+	}
+}
+
+// world is the node's namespace, this process's own, and one beyond its uplink in which everybody else lives.
+type world struct {
+	t      *testing.T
+	beyond *exec.Cmd // a process that holds the other namespace open
+	probes map[string]*prober
+}
+
+type prober struct {
+	in  io.Writer
+	out io.Reader
+}
+
+func run(t *testing.T, stdin []byte, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// newWorld gives the node the addresses and interfaces of the captured one, and the world beyond every other address.
+func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
+	t.Helper()
+	w := &world{t: t, probes: map[string]*prober{}}
+	w.beyond = exec.Command("unshare", "-n", "sleep", "280")
+	if err := w.beyond.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.beyond.Process.Kill()
+		_ = w.beyond.Wait()
+	})
+	other := strconv.Itoa(w.beyond.Process.Pid)
+	nsenter := func(args ...string) { run(t, nil, "nsenter", append([]string{"-t", other, "-n"}, args...)...) }
+	for range 100 { // until it is in a namespace of its own
+		mine, _ := os.Readlink("/proc/self/ns/net")
+		if theirs, err := os.Readlink("/proc/" + other + "/ns/net"); err == nil && theirs != mine {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	run(t, nil, "ip", "link", "set", "lo", "up")
+	run(t, nil, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.conf.all.route_localnet=1", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
+		"net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	nsenter("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.default.accept_dad=0")
+	run(t, nil, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "up0", "netns", other)
+	run(t, nil, "ip", "link", "set", "eth0", "up")
+	nsenter("ip", "link", "set", "lo", "up")
+	nsenter("ip", "link", "set", "up0", "up")
+	run(t, nil, "ip", "addr", "add", "10.77.0.11/24", "dev", "eth0")
+	run(t, nil, "ip", "addr", "add", "fd00:77::11/64", "dev", "eth0", "nodad")
+	run(t, nil, "ip", "route", "add", "default", "via", "10.77.0.1")
+	run(t, nil, "ip", "-6", "route", "add", "default", "via", "fd00:77::1")
+	nsenter("ip", "addr", "add", "10.77.0.1/24", "dev", "up0")
+	nsenter("ip", "addr", "add", "fd00:77::1/64", "dev", "up0", "nodad")
+	nsenter("ip", "route", "add", "default", "via", "10.77.0.11")
+	nsenter("ip", "-6", "route", "add", "default", "via", "fd00:77::11")
+	// What comes through to the other side is swallowed there: answers would only close connections.
+	nsenter("iptables-legacy", "-P", "INPUT", "DROP")
+	nsenter("iptables-legacy", "-A", "OUTPUT", "-p", "icmp", "-j", "DROP")
+	nsenter("iptables-legacy", "-I", "INPUT", "-p", "icmp", "-j", "ACCEPT")
+	for _, a := range sources {
+		bits := "/32"
+		if a.Is6() {
+			bits = "/128"
+		}
+		nsenter("ip", "addr", "add", a.String()+bits, "dev", "lo")
+	}
+	w.load(node)
+	for name, cmd := range map[string]*exec.Cmd{"node": exec.Command(os.Args[0]), "beyond": exec.Command("nsenter", "-t", other, "-n", os.Args[0])} {
+		cmd.Env = append(os.Environ(), inside+"=probe")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = in.Close()
+			_ = cmd.Wait()
+		})
+		w.probes[name] = &prober{in, out}
+	}
+	return w
+}
+
+// load loads the captured rules, without the nfacct matches, which count and do nothing else.
+func (w *world) load(node *snapshot.Node) {
+	w.t.Helper()
+	for _, v := range []string{"ip", "ip6"} {
+		for _, backend := range []string{"nft", "legacy"} {
+			data, ok, err := node.File(v + "tables-" + backend + "-save.txt")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if !ok {
+				continue
+			}
+			var lines []string
+			for line := range strings.Lines(string(data)) {
+				before, after, has := strings.Cut(line, "-m nfacct --nfacct-name ")
+				if has {
+					_, after, _ = strings.Cut(strings.TrimLeft(after, " "), " ")
+					line = before + after
+				}
+				lines = append(lines, line)
+			}
+			run(w.t, []byte(strings.Join(lines, "")), v+"tables-"+backend+"-restore")
+		}
+	}
+}
+
+// send sends one packet and returns what came of it: "DNAT 10.0.0.1:80 masq", "Accept", "Reject", "Drop".
+func (w *world) send(from string, p probe) string {
+	w.t.Helper()
+	pr := w.probes[from]
+	if err := json.NewEncoder(pr.in).Encode(p); err != nil {
+		w.t.Fatal(err)
+	}
+	buf := make([]byte, 200)
+	n, err := pr.out.Read(buf)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	answer := strings.TrimSpace(string(buf[:n]))
+	verb, rest, _ := strings.Cut(answer, " ")
+	port, _, _ := strings.Cut(rest, " ")
+	switch verb {
+	case "sent":
+	case "refused":
+		// Locally a refused packet is in no table; what was refused behind a translation is not among these rules.
+		if !strings.Contains(answer, "refused") && !strings.Contains(answer, "unreachable") && !strings.Contains(answer, "no route") {
+			return answer
+		}
+		// The entry of a packet that was rejected on its way in by lo has been confirmed on its way out.
+		if e := w.entry(p, port); strings.HasPrefix(e, "DNAT") {
+			return e
+		}
+		return "Reject"
+	default:
+		return answer
+	}
+	if e := w.entry(p, port); e != "" {
+		return e
+	}
+	return "Drop"
+}
+
+// entry looks the connection up in the node's connection tracking.
+func (w *world) entry(p probe, port string) string {
+	family := "ipv4"
+	if strings.Contains(p.Dst, ":") {
+		family = "ipv6"
+	}
+	out, err := exec.Command("conntrack", "-L", "-f", family, "-p", strings.ToLower(p.Proto), "--orig-src", p.Src, "--orig-dst", p.Dst, "--orig-port-src", port).Output()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	if line == "" {
+		return ""
+	}
+	fields := map[string][]string{}
+	for f := range strings.FieldsSeq(line) {
+		if k, v, ok := strings.Cut(f, "="); ok {
+			fields[k] = append(fields[k], v)
+		}
+	}
+	if len(fields["src"]) < 2 || len(fields["sport"]) < 2 {
+		return "unreadable: " + line
+	}
+	to := net.JoinHostPort(fields["src"][1], fields["sport"][1])
+	s := "Accept"
+	if to != net.JoinHostPort(p.Dst, strconv.Itoa(int(p.Port))) {
+		s = "DNAT " + to
+	}
+	// A local sender keeps its address, but MASQUERADE --random-fully gives it another port.
+	if fields["dst"][1] != p.Src || fields["dport"][1] != port {
+		s += " masq"
+	}
+	return s
+}
+
+// listen answers for endpoints that are the node itself: a reset would take the connection out of the table at once.
+func (w *world) listen(paths []diagnose.Path) {
+	w.t.Helper()
+	open := map[string]bool{}
+	for _, p := range paths {
+		for _, e := range p.Expected.Endpoints {
+			at := net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
+			if open[at] || e.Address != "10.77.0.11" || p.Frontend.Protocol != "TCP" {
+				continue
+			}
+			open[at] = true
+			l, err := net.Listen("tcp", at)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.t.Cleanup(func() { _ = l.Close() })
+		}
+	}
+}
+
+func outcomes(p diagnose.Path) []string {
+	var out []string
+	for _, o := range p.Actual.Outcomes {
+		s := o.Action
+		if o.Action == "DNAT" {
+			s += " " + net.JoinHostPort(o.Endpoint.Address, strconv.Itoa(int(o.Endpoint.Port)))
+		}
+		if o.Masquerade {
+			s += " masq"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func runNode(t *testing.T, name string) {
+	s, err := snapshot.Open("../../testdata/snapshots/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := s.Node("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
+	if r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	var sources []netip.Addr
+	for _, p := range r.Paths {
+		if p.Origin.Kind != "node" && p.Origin.Address != "" {
+			sources = append(sources, netip.MustParseAddr(p.Origin.Address))
+		}
+	}
+	slices.SortFunc(sources, netip.Addr.Compare)
+	w := newWorld(t, node, slices.Compact(sources))
+	w.listen(r.Paths)
+	compared, packets, unsent := 0, 0, 0
+	for _, p := range r.Paths {
+		if p.Origin.Address == "" {
+			continue // nothing to send: kube-proxy leaves the Service alone
+		}
+		from := "beyond"
+		if p.Origin.Kind == "node" {
+			from = "node"
+		}
+		want := outcomes(p)
+		for range sends {
+			got := w.send(from, probe{p.Frontend.Protocol, p.Origin.Address, p.Frontend.Address, uint16(p.Frontend.Port)})
+			if strings.HasPrefix(got, "no socket: protocol not supported") {
+				unsent++ // a kernel without SCTP
+				break
+			}
+			packets++
+			if !slices.Contains(want, got) {
+				t.Errorf("%s/%s %s %s:%d/%s from %s %s: the kernel %q, the walk %q", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address,
+					p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address, got, want)
+				break
+			}
+		}
+		compared++
+	}
+	t.Logf("%s: %d paths compared with the kernel, %d packets; %d paths of a protocol that this kernel does not have", name, compared-unsent, packets, unsent)
+	if compared < 4 {
+		t.Error("next to nothing was compared")
+	}
+}

@@ -207,10 +207,11 @@ func modeText(m *diagnose.Mode) string {
 	if m.KubeProxyVersion != "" {
 		parts = append(parts, "kube-proxy "+m.KubeProxyVersion)
 	}
+	s := strings.Join(parts, ", ")
 	if m.LastSync != "" {
-		parts = append(parts, "last sync "+m.LastSync)
+		s += "  last sync " + m.LastSync
 	}
-	return strings.Join(parts, ", ")
+	return s
 }
 
 // conclusion is the last line: the verdict, and how much of what was looked at it holds for.
@@ -231,9 +232,9 @@ func (t *text) conclusion() (verdict, rest string) {
 	}
 	switch r.Verdict {
 	case diagnose.Match:
-		verdict, rest = "MATCH", "all "+what+" "+where+" are as they should be"
+		verdict, rest = "MATCH", "all "+what+" "+where+" are right"
 		if s.Paths == 1 {
-			rest = what + " " + where + " is as it should be"
+			rest = what + " " + where + " is right"
 		}
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
@@ -250,9 +251,9 @@ func (t *text) conclusion() (verdict, rest string) {
 			rest = "nothing to judge " + where
 		}
 	case diagnose.Mismatch:
-		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s not as they should be", s.Mismatched, what, where)
+		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s are wrong", s.Mismatched, what, where)
 		if s.Mismatched == 1 {
-			rest = fmt.Sprintf("1 of %s %s not as it should be", what, where)
+			rest = fmt.Sprintf("1 of %s %s is wrong", what, where)
 		}
 		if s.Mismatched == 0 {
 			rest = "what is wrong " + where + " is not one Service's: see above"

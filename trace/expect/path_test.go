@@ -89,6 +89,12 @@ func TestPath(t *testing.T) {
 		{name: "an external IP that is the load balancer's too has no ranges", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8"),
 			func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.1"} }}, slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always"},
 
+		{name: "the same asked for as external IP, with external IPs off", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8"),
+			func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.1"} }}, slice: both, f: frontend(ExternalIP, "198.51.100.1", 80), o: outsider,
+			config: func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"AllowServiceExternalIPs": false} }, want: "Drop  SourceRange"},
+		{name: "a cluster IP that is bound on the node, without endpoints", slice: testSlice("web-1"), f: clusterFrontend, o: aPod,
+			config: func(in *Inputs) { in.Addresses = append(in.Addresses, clusterFrontend.Address) }, want: "None  NoEndpoints"},
+
 		{name: "ipMode Proxy", mods: []func(*corev1.Service){loadBalancer, func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress[0].IPMode = ptr(corev1.LoadBalancerIPModeProxy)
 		}}, slice: both, f: vipFrontend, o: outsider, want: "None  NotForKubeProxy", why: "ipMode is Proxy"},

@@ -96,8 +96,8 @@ func (n *Node) fill(s *service) {
 	}
 }
 
-// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.26 it did so only
-// for the types NodePort and LoadBalancer; since then also for a ClusterIP Service with external IPs.
+// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.28 it did so only
+// for the types NodePort and LoadBalancer; since 1.29 also for a ClusterIP Service with external IPs (kubernetes/kubernetes#119150).
 func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return false
@@ -106,7 +106,7 @@ func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		return true
 	case corev1.ServiceTypeClusterIP, "":
-		return n.features.minor > 26 && len(svc.Spec.ExternalIPs) > 0
+		return n.features.minor >= 29 && len(svc.Spec.ExternalIPs) > 0
 	case corev1.ServiceTypeExternalName:
 	}
 	return false

@@ -57,13 +57,17 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 	return code
 }
 
-// conclude makes the exit code of a report, and tells on stderr which nodes could not be inspected: in json or a pipe they are
-// easily overlooked.
-func conclude(r *diagnose.Report, errOut io.Writer) error {
+// conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr too, as in json or a
+// pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
+func conclude(s *shared, p *report.Printer, r *diagnose.Report, v report.View) error {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {
-			fmt.Fprintf(errOut, "error: node %s was not inspected: %s\n", n.Node, report.Sentence(n))
+			fmt.Fprintf(s.ErrOut, "error: node %s was not inspected: %s\n", n.Node, report.Sentence(n))
 		}
+	}
+	v.Style = report.StyleOf(s.Out, s.getenv)
+	if err := p.Report(s.Out, r, v); err != nil {
+		return usagef("%w", err)
 	}
 	switch r.Verdict {
 	case diagnose.Mismatch:

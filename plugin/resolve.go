@@ -55,6 +55,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 	}
 	o.printOptions.addFlags(cmd, "the Service")
 	f := cmd.Flags()
+	o.flags = f
 	f.StringVar(&o.snapshot, "snapshot", "", "Read this snapshot, a directory or .tar.gz; no cluster is contacted")
 	f.StringSliceVar(&o.nodes, "node", nil, "Show which endpoints this node uses")
 	_ = cmd.MarkFlagFilename("snapshot")
@@ -70,7 +71,7 @@ func (o *resolveOptions) Complete(args []string) (err error) {
 	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
 		return usagef("%w", err)
 	}
-	if err := o.printOptions.complete(); err != nil {
+	if err := o.complete(); err != nil {
 		return err
 	}
 	o.namespace, err = o.shared.namespace()
@@ -82,7 +83,7 @@ func (o *resolveOptions) Validate() error {
 	if len(o.nodes) > 1 {
 		return usagef("resolve shows the view of one node: give one --node")
 	}
-	return o.targetOptions.validate()
+	return o.validate()
 }
 
 // Run resolves and prints.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
@@ -21,10 +22,12 @@ type targetOptions struct {
 	allNodes bool
 	selector string
 	match    labels.Selector
+	flags    *pflag.FlagSet
 }
 
 func (o *targetOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
+	o.flags = f
 	f.StringVar(&o.snapshot, "snapshot", "", "Read this snapshot, a directory or .tar.gz; no cluster is contacted")
 	f.StringSliceVar(&o.nodes, "node", nil, "Look at this node (repeatable); without it at all nodes of the snapshot")
 	f.BoolVar(&o.allNodes, "all-nodes", false, "Look at all nodes")
@@ -40,7 +43,8 @@ func (o *targetOptions) validate() error {
 	if o.allNodes && len(o.nodes) > 0 || o.allNodes && o.selector != "" || len(o.nodes) > 0 && o.selector != "" {
 		return usagef("--node, --selector and --all-nodes exclude one another: give one of them")
 	}
-	if slices.Contains(o.nodes, "") {
+	// --node "$NODE" with nothing in NODE must not mean all nodes.
+	if slices.Contains(o.nodes, "") || len(o.nodes) == 0 && o.flags.Changed("node") {
 		return usagef("--node is empty: give the name of a node")
 	}
 	if o.selector != "" {

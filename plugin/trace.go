@@ -5,8 +5,9 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,7 +87,7 @@ func (o *traceOptions) Complete(args []string) (err error) {
 	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
 		return usagef("%w", err)
 	}
-	if err := o.printOptions.complete(); err != nil {
+	if err := o.complete(); err != nil {
 		return err
 	}
 	o.namespace, err = o.shared.namespace()
@@ -94,7 +95,7 @@ func (o *traceOptions) Complete(args []string) (err error) {
 }
 
 // Validate checks what the flags say together.
-func (o *traceOptions) Validate() error { return o.targetOptions.validate() }
+func (o *traceOptions) Validate() error { return o.validate() }
 
 // Run traces and prints.
 func (o *traceOptions) Run(ctx context.Context) error {
@@ -153,11 +154,7 @@ func (o *traceOptions) Run(ctx context.Context) error {
 		notServed(&reports[i], &target)
 	}
 	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(objects, target.Service), reports)
-	view := report.View{Style: report.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace, Next: o.next(r, &target, all)}
-	if err := o.printer.Report(o.Out, r, view); err != nil {
-		return usagef("%w", err)
-	}
-	return conclude(r, o.ErrOut)
+	return conclude(o.shared, o.printer, r, report.View{Namespace: target.Service.Namespace, Next: o.next(r, &target, all)})
 }
 
 // pin settles the nodes to look at: the address of a NodePort and a named pod are each on one node.
@@ -205,7 +202,7 @@ func notServed(n *diagnose.NodeReport, t *cluster.Target) {
 		f = diagnose.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
 		message = fmt.Sprintf("kube-proxy on %s does nothing for packets to %s (a load balancer with ipMode Proxy, or an address that nodePortAddresses leaves out)", n.Node, t.Address)
 		if t.NodePort != 0 {
-			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)", n.Node, netip.AddrPortFrom(t.Address, uint16(t.NodePort)))
+			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)", n.Node, net.JoinHostPort(t.Address.String(), strconv.Itoa(int(t.NodePort))))
 		}
 	}
 	n.Paths = []diagnose.Path{{
@@ -229,7 +226,7 @@ func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) stri
 	if all > len(r.Nodes) {
 		return "other nodes: " + name + " verify " + service + o.again()
 	}
-	if o.printer.Wide() {
+	if o.printer.Wide() || r.Summary.Paths == 0 {
 		return ""
 	}
 	return "the packet's way, rule by rule: the same command with -o wide"

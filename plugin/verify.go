@@ -81,7 +81,7 @@ func (o *verifyOptions) Complete(args []string) (err error) {
 		}
 		o.refs = append(o.refs, ref)
 	}
-	if err := o.printOptions.complete(); err != nil {
+	if err := o.complete(); err != nil {
 		return err
 	}
 	o.namespace, err = o.shared.namespace()
@@ -93,7 +93,7 @@ func (o *verifyOptions) Validate() error {
 	if o.allNamespaces && len(o.refs) > 0 {
 		return usagef("-A verifies every Service, so none can be named besides: leave out -A, or %s", o.refs[0].Input)
 	}
-	return o.targetOptions.validate()
+	return o.validate()
 }
 
 // Run verifies and prints.
@@ -141,14 +141,9 @@ func (o *verifyOptions) Run(ctx context.Context) error {
 		return err
 	}
 	r := diagnose.Combine(diagnose.KindVerify, nil, reports)
-	view := report.View{
-		Style: report.StyleOf(o.Out, o.getenv), All: o.showAll, Namespace: o.namespace,
-		Services: o.count(objects, targets), Scope: o.scope(), Next: o.next(r),
-	}
-	if err := o.printer.Report(o.Out, r, view); err != nil {
-		return usagef("%w", err)
-	}
-	return conclude(r, o.ErrOut)
+	return conclude(o.shared, o.printer, r, report.View{
+		All: o.showAll, Namespace: o.namespace, Services: o.count(objects, targets), Scope: o.scope(), Next: o.next(r),
+	})
 }
 
 // targets looks the named Services up; nil where none was named.

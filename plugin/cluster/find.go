@@ -95,7 +95,7 @@ func (r *Reference) port() string {
 }
 
 func describePorts(svc *corev1.Service) string {
-	var out []string
+	out := make([]string, 0, len(svc.Spec.Ports))
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		text := strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, protocolOf(p)))
@@ -104,7 +104,7 @@ func describePorts(svc *corev1.Service) string {
 		}
 		out = append(out, text)
 	}
-	return shorten(out, 8)
+	return shorten(out)
 }
 
 func protocolOf(p *corev1.ServicePort) corev1.Protocol {
@@ -138,11 +138,10 @@ func findAddress(objects *snapshot.Cluster, ref Reference) (Target, error) {
 		if len(owners) == 1 && len(nodePorts) == 0 {
 			return Target{}, owners[0].err
 		}
-		if len(nodePorts) > 0 || len(owners) == 0 {
-			fits = nodePorts
-		} else {
+		if len(nodePorts) == 0 && len(owners) > 0 {
 			return Target{}, fmt.Errorf("%s is an address of %s, of which none has port %s", ref.Address, names(owners), ref.port())
 		}
+		fits = nodePorts
 	}
 	switch len(fits) {
 	case 0:
@@ -179,7 +178,7 @@ func sameAddress(a netip.Addr) func(string) bool {
 
 // nodePortOwners returns the Services whose NodePort is meant by a node's address and a port.
 func nodePortOwners(objects *snapshot.Cluster, ref Reference) []owner {
-	number, err := strconv.Atoi(ref.Port)
+	number, err := strconv.ParseInt(ref.Port, 10, 32)
 	if err != nil {
 		return nil
 	}
@@ -191,7 +190,7 @@ func nodePortOwners(objects *snapshot.Cluster, ref Reference) []owner {
 	for _, svc := range objects.Services {
 		o := owner{Target: Target{Service: svc, Address: ref.Address, NodePort: int32(number), Node: node}, kind: expect.NodePort}
 		for i := range svc.Spec.Ports {
-			if p := &svc.Spec.Ports[i]; int(p.NodePort) == number && ref.speaks(protocolOf(p)) {
+			if p := &svc.Spec.Ports[i]; int64(p.NodePort) == number && ref.speaks(protocolOf(p)) {
 				o.Ports = append(o.Ports, *p)
 			}
 		}
@@ -235,10 +234,10 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 }
 
 func names(owners []owner) string {
-	var out []string
+	out := make([]string, 0, len(owners))
 	for i := range owners {
 		o := &owners[i]
 		out = append(out, fmt.Sprintf("%s/%s as %s", o.Service.Namespace, o.Service.Name, o.kind))
 	}
-	return shorten(out, 8)
+	return shorten(out)
 }

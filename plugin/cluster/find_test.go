@@ -57,7 +57,7 @@ func shop() *snapshot.Cluster {
 		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.244.1.1"}, NodeName: new("node1"), Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
-			{Addresses: []string{"10.244.2.1"}, NodeName: new("node2"), Conditions: discoveryv1.EndpointConditions{Ready: &not}},
+			{Addresses: []string{"10.244.2.1"}, NodeName: new("node2"), Conditions: discoveryv1.EndpointConditions{Ready: &not, Serving: &not}},
 		},
 	}
 	return &snapshot.Cluster{

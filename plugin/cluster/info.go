@@ -15,7 +15,7 @@ import (
 // Info describes a Service as a report does: what the API says of it, whatever a node makes of it.
 func Info(objects *snapshot.Cluster, svc *corev1.Service) *diagnose.ServiceInfo {
 	exp := expect.New(expect.Inputs{Services: []*corev1.Service{svc}, Slices: objects.EndpointSlices, Config: expect.Defaults()})
-	info := &diagnose.ServiceInfo{Namespace: svc.Namespace, Name: svc.Name, Type: typeOf(svc), ClusterIPs: ClusterIPs(svc)}
+	info := &diagnose.ServiceInfo{Namespace: svc.Namespace, Name: svc.Name, Type: typeOf(svc), ClusterIPs: addressesOf(svc)}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		port := diagnose.ServicePort{Name: p.Name, Protocol: string(protocolOf(p)), Port: p.Port, TargetPort: p.TargetPort.String(), NodePort: p.NodePort}
@@ -52,8 +52,8 @@ func Families(svc *corev1.Service) []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 }
 
-// ClusterIPs returns the cluster IPs of a Service; none for a headless one.
-func ClusterIPs(svc *corev1.Service) []string {
+// addressesOf returns the cluster IPs of a Service; none for a headless one.
+func addressesOf(svc *corev1.Service) []string {
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}

@@ -59,7 +59,7 @@ func ParseReference(arg string) (Reference, error) {
 // cutProtocol takes a protocol off the end: "dns:53/udp", as kubectl prints ports.
 func (r *Reference) cutProtocol(arg string) (string, error) {
 	i := strings.LastIndexByte(arg, '/')
-	if i < 0 || !strings.Contains(arg[:i], ":") {
+	if i < 0 || !strings.Contains(arg[:i], ":") || strings.Contains(arg, "://") {
 		return arg, nil
 	}
 	switch p := corev1.Protocol(strings.ToUpper(arg[i+1:])); p {

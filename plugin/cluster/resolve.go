@@ -170,7 +170,7 @@ func dnsOf(svc *corev1.Service, endpoints []report.ResolvedEndpoint) report.DNS 
 			d.Note = "headless, and no endpoint is ready: the name does not resolve"
 		}
 	default:
-		for _, ip := range ClusterIPs(svc) {
+		for _, ip := range addressesOf(svc) {
 			d.Records = append(d.Records, recordOf(ip))
 		}
 	}

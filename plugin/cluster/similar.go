@@ -33,14 +33,14 @@ func notFound(objects *snapshot.Cluster, namespace, name string) error {
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
-		return fmt.Errorf("%s; there is one in each of the namespaces %s: add -n", what, shorten(elsewhere, 8))
+		return fmt.Errorf("%s; there is one in each of the namespaces %s: add -n", what, shorten(elsewhere))
 	case len(similar) > 0:
 		return fmt.Errorf("%s; did you mean %s?", what, strings.Join(similar[:min(3, len(similar))], " or "))
 	case len(here) == 0:
 		return fmt.Errorf("%s, which has no Service at all: is the namespace right (-n)?", what)
 	}
 	slices.Sort(here)
-	return fmt.Errorf("%s, which has %s", what, shorten(here, 8))
+	return fmt.Errorf("%s, which has %s", what, shorten(here))
 }
 
 // alike tells whether one name may be a slip for another: few letters apart, or one the beginning of the other.
@@ -78,7 +78,8 @@ func distance(a, b string) int {
 }
 
 // shorten joins a list, and cuts a long one with a count.
-func shorten(list []string, limit int) string {
+func shorten(list []string) string {
+	const limit = 8
 	if len(list) > limit {
 		return strings.Join(list[:limit], ", ") + fmt.Sprintf(" and %d more", len(list)-limit)
 	}

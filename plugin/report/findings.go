@@ -14,21 +14,51 @@ import (
 type block struct {
 	verdict  diagnose.Verdict // "" for what is only worth knowing
 	code     string
-	subject  string
+	subjects set
 	why      string
+	example  bool // why and evidence are those of the first subject, of several
 	evidence []string
-	fixes    []string
+	fixes    set
 	links    []string
-	on       []string // frontends, with the origins
-	nodes    []string
+	on       set        // frontends
+	origins  [][]string // of each of on
+	nodes    set
+}
+
+// set is a list without doubles. A report of a large cluster has tens of thousands of findings of one kind.
+type set struct {
+	list  []string
+	index map[string]int
+}
+
+func setOf(s string) set {
+	var out set
+	if s != "" {
+		out.add(s)
+	}
+	return out
+}
+
+// add adds what is not there yet, and returns where it is.
+func (s *set) add(x string) (at int, isNew bool) {
+	if at, ok := s.index[x]; ok {
+		return at, false
+	}
+	if s.index == nil {
+		s.index = map[string]int{}
+	}
+	s.index[x] = len(s.list)
+	s.list = append(s.list, x)
+	return len(s.list) - 1, true
 }
 
 // order is that of the blocks: the worst first.
 var order = []diagnose.Verdict{diagnose.Mismatch, diagnose.Unknown, diagnose.Warning, diagnose.ByDesign, ""}
 
-// blocksOf folds the findings of a report: the same finding on several paths and nodes is one block.
-func blocksOf(r *diagnose.Report) []*block {
-	f := folder{byKey: map[string]*block{}}
+// blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode folds
+// further, to one block for each code with its first finding as an example.
+func blocksOf(r *diagnose.Report, byCode bool) []*block {
+	f := folder{byKey: map[string]*block{}, byCode: byCode}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		for k := range n.Findings {
@@ -53,10 +83,11 @@ func blocksOf(r *diagnose.Report) []*block {
 type folder struct {
 	blocks []*block
 	byKey  map[string]*block
+	byCode bool
 }
 
 func (f *folder) finding(n *diagnose.NodeReport, p *diagnose.Path, x *diagnose.Finding) {
-	b := &block{code: x.Code, subject: x.Subject, why: x.Message, evidence: x.Evidence, links: x.Links}
+	b := &block{code: x.Code, subjects: setOf(x.Subject), why: x.Message, evidence: x.Evidence, fixes: setOf(x.Remedy), links: x.Links}
 	switch x.Severity {
 	case diagnose.Error:
 		b.verdict = diagnose.Mismatch
@@ -70,28 +101,27 @@ func (f *folder) finding(n *diagnose.NodeReport, p *diagnose.Path, x *diagnose.F
 	if x.Expected != "" && x.Actual != "" {
 		b.why += fmt.Sprintf(" (expected: %s; actual: %s)", x.Expected, x.Actual)
 	}
-	if x.Remedy != "" {
-		b.fixes = []string{x.Remedy}
-	}
 	f.add(n, p, b)
 }
 
 func (f *folder) add(n *diagnose.NodeReport, p *diagnose.Path, b *block) {
-	key := strings.Join([]string{string(b.verdict), b.code, b.subject, b.why}, "\x00")
+	// A message that differs by its subject alone is the same message.
+	common := b.why
+	for _, subject := range b.subjects.list {
+		common = strings.ReplaceAll(common, subject, "each")
+	}
+	key := strings.Join([]string{string(b.verdict), b.code, common}, "\x00")
+	if f.byCode {
+		key = string(b.verdict) + "\x00" + b.code
+	}
 	if old := f.byKey[key]; old != nil {
-		for _, fix := range b.fixes {
-			if !slices.Contains(old.fixes, fix) {
-				old.fixes = append(old.fixes, fix)
-			}
-		}
+		old.merge(b, common, f.byCode)
 		b = old
 	} else {
 		f.byKey[key] = b
 		f.blocks = append(f.blocks, b)
 	}
-	if !slices.Contains(b.nodes, n.Node) {
-		b.nodes = append(b.nodes, n.Node)
-	}
+	b.nodes.add(n.Node)
 	if p == nil {
 		return
 	}
@@ -99,15 +129,57 @@ func (f *folder) add(n *diagnose.NodeReport, p *diagnose.Path, b *block) {
 	if p.Service != nil {
 		on = p.Service.Namespace + "/" + p.Service.Name + " " + on
 	}
-	if i := slices.IndexFunc(b.on, func(s string) bool { return s == on || strings.HasPrefix(s, on+" from ") }); i < 0 {
-		b.on = append(b.on, strings.TrimSuffix(on+" from "+p.Origin.Kind, " from "))
-	} else if head, from, ok := strings.Cut(b.on[i], " from "); ok && !slices.Contains(strings.Split(from, ","), p.Origin.Kind) {
-		b.on[i] = head + " from " + from + "," + p.Origin.Kind
+	i, isNew := b.on.add(on)
+	if isNew {
+		b.origins = append(b.origins, nil)
 	}
+	if p.Origin.Kind != "" && !slices.Contains(b.origins[i], p.Origin.Kind) {
+		b.origins[i] = append(b.origins[i], p.Origin.Kind)
+	}
+}
+
+// merge adds another finding of the same kind; common is the message without its subject.
+func (b *block) merge(more *block, common string, byCode bool) {
+	several := false
+	for _, subject := range more.subjects.list {
+		if _, isNew := b.subjects.add(subject); isNew {
+			several = true
+		}
+	}
+	switch {
+	case byCode:
+		b.example = b.example || several || b.why != more.why
+	case several:
+		b.why = common
+		b.evidence = union(b.evidence, more.evidence)
+	}
+	for _, fix := range more.fixes.list {
+		b.fixes.add(fix)
+	}
+}
+
+// places are the frontends with their origins.
+func (b *block) places() []string {
+	out := make([]string, len(b.on.list))
+	for i, on := range b.on.list {
+		out[i] = strings.TrimSuffix(on+" from "+strings.Join(b.origins[i], ","), " from ")
+	}
+	return out
+}
+
+// union adds to a list what it does not hold yet. The list is not changed.
+func union(list, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(slices.Clip(list), s)
+		}
+	}
+	return list
 }
 
 // How much of a block is shown before the rest is counted.
 const (
+	subjectLimit  = 4
 	evidenceLimit = 4
 	onLimit       = 3
 	nodeLimit     = 8
@@ -132,18 +204,30 @@ func (t *text) block(b *block, severalNodes bool) {
 	if b.verdict != "" {
 		label = strings.ToUpper(verdictText(b.verdict))
 	}
-	t.WriteString(strings.TrimRight(t.paint(colorOf(b.verdict), label)+"  "+clean(b.code)+"  "+clean(b.subject), " ") + "\n")
-	if t.report.Kind == diagnose.KindVerify && len(b.on) > 0 || len(b.on) > 1 {
-		t.line("on", t.list(b.on, onLimit, "; "), true)
+	code, of := clean(b.code), clean(t.list(b.subjects.list, subjectLimit, ", "))
+	if of != "" && (t.Width == 0 || width(label+code+of)+2*gap <= t.Width) {
+		code, of = code+"  "+of, ""
+	}
+	t.WriteString(t.paint(colorOf(b.verdict), label) + "  " + code + "\n")
+	t.line("of", of, true)
+	if t.report.Kind == diagnose.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
+		t.line("on", t.list(b.places(), onLimit, "; "), true)
 	}
 	if severalNodes {
-		t.line("nodes", t.list(b.nodes, nodeLimit, ", "), true)
+		t.line("nodes", t.list(b.nodes.list, nodeLimit, ", "), true)
 	}
 	t.evidence(b.evidence)
-	t.line("why", b.why, true)
-	for i, fix := range b.fixes {
+	why := b.why
+	if b.example {
+		why = "for example: " + why
+		if of := b.subjects.list; len(of) > 0 && !strings.Contains(why, of[0]) {
+			why = "for " + of[0] + ", for example: " + b.why
+		}
+	}
+	t.line("why", why, true)
+	for i, fix := range b.fixes.list {
 		if i == fixLimit && !t.wide {
-			t.line("", fmt.Sprintf("… and the same on %s", plural(len(b.fixes)-fixLimit, "more node")), true)
+			t.line("", fmt.Sprintf("… and %d more of the kind", len(b.fixes.list)-fixLimit), true)
 			break
 		}
 		label := "fix"

@@ -44,15 +44,11 @@ type group struct {
 // groupsOf folds the paths of one node: origins with the same rows are one group.
 func (t *text) groupsOf(paths []diagnose.Path) []group {
 	var groups []group
-	first := map[string]int{} // of a frontend in groups
 	for i := range paths {
 		p := &paths[i]
 		frontend, rows := frontendText(&p.Frontend), t.rowsOf(p)
 		from := originText(paths, p)
-		k, seen := first[frontend]
-		if !seen {
-			first[frontend] = len(groups)
-		} else if k = slices.IndexFunc(groups, func(g group) bool { return g.frontend == frontend && slices.Equal(g.rows, rows) }); k >= 0 {
+		if k := slices.IndexFunc(groups, func(g group) bool { return g.frontend == frontend && slices.Equal(g.rows, rows) }); k >= 0 {
 			if from != "" && !slices.Contains(groups[k].from, from) {
 				groups[k].from = append(groups[k].from, from)
 			}

@@ -160,7 +160,7 @@ func portText(p *diagnose.ServicePort) string {
 }
 
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
-func (t *text) nodeHeader(n *diagnose.NodeReport, rest string) {
+func (t *text) nodeHeader(n *diagnose.NodeReport) {
 	if n.Error != "" {
 		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+Sentence(n), true)
 		return
@@ -168,9 +168,6 @@ func (t *text) nodeHeader(n *diagnose.NodeReport, rest string) {
 	s := n.Node
 	if m := modeText(n.Mode); m != "" {
 		s += "  " + m
-	}
-	if rest != "" {
-		s += "  " + rest
 	}
 	t.say(plain, "Node", s, true)
 }
@@ -243,10 +240,7 @@ func (t *text) conclusion() (verdict, rest string) {
 			rest += fmt.Sprintf(" (%d by design)", s.ByDesign)
 		}
 	case diagnose.ByDesign:
-		verdict, rest = "BY DESIGN", "nothing gets through on "+what+" "+where+", and that is right"
-		if t.notProxied() {
-			rest = "kube-proxy has no part in it " + where + ", and that is right"
-		}
+		verdict, rest = "BY DESIGN", "kube-proxy's rules lead to no endpoint on "+what+" "+where+", and that is right"
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
 		}
@@ -256,7 +250,7 @@ func (t *text) conclusion() (verdict, rest string) {
 			rest = fmt.Sprintf("1 of %s %s is wrong", what, where)
 		}
 		if s.Mismatched == 0 {
-			rest = "what is wrong " + where + " is not one Service's: see above"
+			rest = "none of " + what + " is wrong, but something else " + where + " is: see above"
 		}
 	case diagnose.Warning:
 		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)
@@ -274,18 +268,6 @@ func (t *text) conclusion() (verdict, rest string) {
 		rest += fmt.Sprintf("; %d of %s not inspected", lost, plural(len(r.Nodes), "node"))
 	}
 	return verdict, rest
-}
-
-// notProxied tells whether kube-proxy is to leave every path alone.
-func (t *text) notProxied() bool {
-	for i := range t.report.Nodes {
-		for k := range t.report.Nodes[i].Paths {
-			if t.report.Nodes[i].Paths[k].Expected.Action != "None" {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func (t *text) nodesText() string {

@@ -10,25 +10,28 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
-// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them.
-const fullNodes = 3
+// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how many of
+// those with which something is.
+const (
+	fullNodes  = 3
+	wrongNodes = 5
+)
 
 func (t *text) trace() {
 	t.serviceHeader(t.report.Service)
-	for i := range t.report.Nodes {
-		n := &t.report.Nodes[i]
-		if i > 0 && len(t.report.Nodes) <= fullNodes {
+	shown, more := t.quietNodes(), 0
+	for i, n := range shown {
+		if i > 0 {
 			t.blank()
 		}
+		if i >= wrongNodes && !t.wide {
+			more++
+			continue
+		}
+		t.nodeHeader(n)
 		if n.Error != "" {
-			t.nodeHeader(n, "")
 			continue
 		}
-		if !wrong(n.Verdict) && len(t.report.Nodes) > fullNodes && !t.wide {
-			t.nodeHeader(n, verdictText(n.Verdict)+": "+plural(n.Summary.Paths, "path"))
-			continue
-		}
-		t.nodeHeader(n, "")
 		t.blank()
 		t.pathTable(n.Paths)
 		if t.wide {
@@ -36,9 +39,33 @@ func (t *text) trace() {
 		}
 		t.blank()
 	}
+	if more > 0 {
+		t.blank()
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more node"))
+	}
 	t.blank()
-	t.blocks(blocksOf(t.report), len(t.report.Nodes) > 1, 0)
+	t.blocks(blocksOf(t.report, false), len(t.report.Nodes) > 1, 0)
 	t.blank()
+}
+
+// quietNodes lists by name, where there are many nodes, those with which nothing is wrong, and returns the rest.
+func (t *text) quietNodes() []*diagnose.NodeReport {
+	var shown []*diagnose.NodeReport
+	quiet := map[diagnose.Verdict][]string{}
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		if wrong(n.Verdict) || t.wide || len(t.report.Nodes) <= fullNodes {
+			shown = append(shown, n)
+		} else {
+			quiet[n.Verdict] = append(quiet[n.Verdict], n.Node)
+		}
+	}
+	for _, v := range []diagnose.Verdict{diagnose.Match, diagnose.ByDesign} {
+		if names := quiet[v]; len(names) > 0 {
+			t.say(plain, "Nodes", verdictText(v)+": "+t.list(names, nodeLimit, ", "), true)
+		}
+	}
+	return shown
 }
 
 func verdictText(v diagnose.Verdict) string {

@@ -21,7 +21,7 @@ func (t *text) verify() {
 	several := len(t.report.Nodes) > 1
 	t.verifyTable()
 	var blocks []*block
-	for _, b := range blocksOf(t.report) {
+	for _, b := range blocksOf(t.report, !t.wide) {
 		// What is by design is counted; whoever wants to know why asks trace, or wide.
 		if b.verdict != diagnose.ByDesign || t.wide || t.view.All {
 			blocks = append(blocks, b)
@@ -170,7 +170,11 @@ func (t *text) counts() {
 	if quiet > 0 {
 		fmt.Fprintf(t, "… and %s on which nothing is wrong\n", plural(quiet, "more node"))
 	}
-	for _, n := range lost {
-		t.nodeHeader(n, "")
+	for i, n := range lost {
+		if i >= wrongNodes && !t.wide {
+			fmt.Fprintf(t, "… and %s not inspected (-o wide shows them all)\n", plural(len(lost)-i, "more node"))
+			break
+		}
+		t.nodeHeader(n)
 	}
 }

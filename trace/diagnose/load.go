@@ -50,6 +50,7 @@ type node struct {
 	hasFrontends map[netfilter.Family]bool
 	frontends    map[frontendKey]bool // every frontend of every Service
 	owners       map[frontendKey][]expect.Frontend
+	twice        map[string]bool // addresses and source ranges that a Service lists more than once
 
 	restart string // the command that makes kube-proxy write everything anew
 }

@@ -4,7 +4,11 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -44,7 +48,7 @@ func (n *node) duplicates() []Finding {
 			if c.Base == nil && !strings.HasPrefix(c.Name, "KUBE-") {
 				continue
 			}
-			more := repeated(c)
+			more := slices.DeleteFunc(repeated(c), n.listedTwice)
 			if len(more) == 0 {
 				continue
 			}
@@ -62,6 +66,53 @@ func (n *node) duplicates() []Finding {
 		actual:  fmt.Sprintf("%d rules too many", count),
 		message: "the same rule stands in a chain more than once: kube-proxy appends where it should find its own", evidence: evidence[:min(len(evidence), maxEvidence)],
 	})}
+}
+
+// listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that is both
+// an external and a load-balancer IP, or is listed twice, and a source range that is.
+func (n *node) listedTwice(r *netfilter.Rule) bool {
+	return n.twice[r.Key.Dst.String()] || n.twice[strings.TrimPrefix(chainOf(r), "KUBE-FW-")]
+}
+
+func chainOf(r *netfilter.Rule) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.Text, "-A "), " ")
+	return name
+}
+
+// noteTwice notes what a Service lists twice: addresses, and the chain (without its prefix) of repeated source ranges.
+func (n *node) noteTwice(svc *corev1.Service) {
+	seen := map[string]bool{}
+	note := func(s string) {
+		if seen[s] {
+			n.twice[s] = true
+		}
+		seen[s] = true
+	}
+	for _, ip := range svc.Spec.ExternalIPs {
+		note(canonical(ip))
+	}
+	for i := range svc.Status.LoadBalancer.Ingress {
+		note(canonical(svc.Status.LoadBalancer.Ingress[i].IP))
+	}
+	ranges := map[string]bool{}
+	for _, r := range svc.Spec.LoadBalancerSourceRanges {
+		r = strings.TrimSpace(r)
+		if ranges[r] {
+			for i := range svc.Spec.Ports {
+				p := &svc.Spec.Ports[i]
+				chains := expect.ChainNames(expect.ServicePortName(svc.Namespace, svc.Name, p.Name), p.Protocol)
+				n.twice[strings.TrimPrefix(chains.Firewall, "KUBE-FW-")] = true
+			}
+		}
+		ranges[r] = true
+	}
+}
+
+func canonical(ip string) string {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		return a.String()
+	}
+	return ip
 }
 
 // repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to kube-proxy's.
@@ -102,7 +153,11 @@ func (n *node) survey() {
 	}
 	n.frontends = map[frontendKey]bool{}
 	n.owners = map[frontendKey][]expect.Frontend{}
+	n.twice = map[string]bool{}
 	for _, svc := range n.cluster.Services {
+		if len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 {
+			n.noteTwice(svc)
+		}
 		for _, f := range n.exp.Frontends(svc) {
 			k := keyOf(f)
 			n.hasFrontends[netfilter.FamilyOf(f.Address)] = true

@@ -155,9 +155,9 @@ func (s *ruleSpec) options(i int, inTarget bool) (opts []option, end int) {
 			not = true
 			i++
 			continue
-		case !w.quoted && !inTarget && (w.text == "-m" || w.text == "-j" || w.text == "-g"):
+		case !w.quoted && !inTarget && isNext(w.text):
 			if not {
-				opts = append(opts, option{name: "!"})
+				return opts, i - 1 // the ! is for what comes next
 			}
 			return opts, i
 		}
@@ -178,7 +178,13 @@ func (s *ruleSpec) options(i int, inTarget bool) (opts []option, end int) {
 }
 
 func isOption(w string) bool {
-	return w == "!" || w == "-m" || w == "-j" || w == "-g" || strings.HasPrefix(w, "--")
+	return w == "!" || isNext(w) || strings.HasPrefix(w, "--")
+}
+
+// isNext tells whether a word ends the options of a match: the next match, the target, or an option of the rule itself, which
+// people write anywhere (iptables-save writes them first).
+func isNext(w string) bool {
+	return w == "-m" || w == "-j" || w == "-g" || w == "-f" || selectors[w] != nil
 }
 
 // match reads "-m NAME options…".

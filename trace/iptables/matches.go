@@ -84,7 +84,7 @@ func always(*netfilter.Context) truth { return yes }
 // skipTo ends a match that is always true, such as a comment, at the next -m, -j or -g.
 func skipTo(s *ruleSpec, i int) (int, bool) {
 	for ; i < len(s.words); i++ {
-		if w := s.words[i]; !w.quoted && (w.text == "-m" || w.text == "-j" || w.text == "-g") {
+		if w := s.words[i]; !w.quoted && (isNext(w.text) || w.text == "!") {
 			break
 		}
 	}

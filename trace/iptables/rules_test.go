@@ -83,6 +83,8 @@ func TestMatches(t *testing.T) {
 		{"-s 10.244.0.0/255.255.0.255", "unknown"},
 		{"-i cni0", "matches"}, {"-i cni+", "matches"}, {"-i eth0", "no"}, {"! -i eth0", "matches"}, {"-i +", "matches"}, {"-o eth0", "no"}, {"! -o eth0", "matches"},
 		{"-p tcp", "matches"}, {"-p udp", "no"}, {"! -p udp", "matches"}, {"-p 6", "matches"}, {"-p all", "matches"}, {"-p nonsense", "unknown"},
+		{"-m tcp -p tcp --dport 80", "unknown"}, {"-m tcp --dport 80 -p tcp -d 10.96.0.1/32", "matches"}, {"-m tcp --dport 80 ! -s 10.244.1.5/32 -i cni0", "no"},
+		{`-m comment --comment x -d 10.96.0.2/32`, "no"}, {"-m mark ! --mark 0x1/0x1 ! -d 10.96.0.2/32", "no"},
 		{"-f", "no"}, {"! -f", "matches"},
 		{"-p tcp -m tcp --dport 80", "matches"}, {"-p tcp -m tcp --dport 80:90", "matches"}, {"-p tcp -m tcp ! --dport 80", "no"}, {"-p tcp -m tcp --dport :79", "no"},
 		{"-p tcp -m tcp --sport 1024:65535", "unknown"}, {"-p tcp -m tcp --sport 1:65535", "matches"}, {"-p tcp -m tcp --sport 53", "unknown"},

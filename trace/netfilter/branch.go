@@ -35,6 +35,24 @@ type frame struct {
 	out  []branch
 }
 
+// maxWork is how many rules a walk runs before it gives up what is uncertain. What is certain it always follows to the end.
+const maxWork = 1 << 20
+
+// maxLive is how many branches may wait in one chain before the uncertain ones among them are given up.
+const maxLive = 512
+
+// giveUp ends an uncertain branch where there are too many to follow them all. The first one stands for all of them.
+func (w *Walker) giveUp(at Ref) {
+	if w.gaveUp {
+		return
+	}
+	w.gaveUp = true
+	w.ended = append(w.ended, branch{
+		pkt: w.start, p: 1, yes: 1 << overflowBit, verdict: Drop, end: Lost, where: at,
+		why: "there are too many possibilities to follow them all",
+	})
+}
+
 // cursor is a branch that waits before rule at of a chain.
 type cursor struct {
 	at int
@@ -133,6 +151,27 @@ func mergeEnds(bs []branch) []branch {
 // merge joins branches until none can be joined any more.
 func merge(bs []branch) []branch {
 	return mergeBy(bs, func(a, b *branch) bool { return sameState(a, b) && join(a, b) })
+}
+
+// manyWays is how many branches are told apart by what they depend on. Beyond it, those that depend on unknowns and are in the
+// same state become one that is uncertain for good: what is known of n unknowns could ask for 2^n branches.
+const manyWays = 32
+
+// collapse makes one branch of all uncertain ones in the same state, where there are many.
+func collapse(bs []branch) []branch {
+	if len(bs) <= manyWays {
+		return bs
+	}
+	return mergeBy(bs, func(a, b *branch) bool { return sameState(a, b) && blur(a, b) })
+}
+
+// blur joins two uncertain branches, and forgets on what they depend.
+func blur(a, b *branch) bool {
+	if a.yes|a.no == 0 || b.yes|b.no == 0 {
+		return false
+	}
+	a.yes, a.no, a.p = 1<<overflowBit, 0, max(a.p, b.p)
+	return true
 }
 
 func mergeBy(bs []branch, joined func(a, b *branch) bool) []branch {

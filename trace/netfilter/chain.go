@@ -26,7 +26,7 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 		}
 		var ok bool
 		if at, ok = f.resume(); !ok {
-			f.out = merge(f.out)
+			f.out = collapse(merge(f.out))
 			return f.out
 		}
 		cand = c.candidates(&cur.pkt)
@@ -38,7 +38,7 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 func (f *frame) park(at int, b branch) {
 	for i := range f.live {
 		c := &f.live[i]
-		if c.at == at && sameState(&c.b, &b) && join(&c.b, &b) {
+		if c.at == at && sameState(&c.b, &b) && (join(&c.b, &b) || len(f.live) > manyWays && blur(&c.b, &b)) {
 			return
 		}
 	}
@@ -68,6 +68,10 @@ func (f *frame) resume() (at int, ok bool) {
 func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 	f := &w.frames[depth]
 	cur, r := &f.cur, c.Rules[at]
+	if w.work++; (w.work > maxWork || len(f.live) > maxLive) && cur.yes|cur.no != 0 {
+		w.giveUp(Ref{Hook: h, Chain: c, Rule: r})
+		return false
+	}
 	var saved Packet
 	for _, op := range r.Ops {
 		w.ctx.Packet = &cur.pkt

@@ -97,6 +97,9 @@ type Walker struct {
 	ended  []branch // ways that have come to an end
 	found  []Outcome
 
+	start   Packet
+	work    int  // rules run
+	gaveUp  bool // some uncertain ways were not followed
 	unknown []Uncertain
 	unkIDs  map[unknownKey]uint
 	steps   []Step
@@ -196,11 +199,13 @@ func inList(lists, name string) bool {
 // Walk follows a packet from s to all its possible ends. The Result's Outcomes are good until the next call.
 func (w *Walker) Walk(s Start, opt Options) Result {
 	w.opt = opt
-	w.unknown, w.steps, w.ended = nil, nil, w.ended[:0]
+	w.unknown, w.steps, w.ended, w.work = nil, nil, w.ended[:0], 0
+	w.gaveUp = false
 	clear(w.unkIDs)
 	clear(w.stepIDs)
 	p := s.Packet
 	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
+	w.start = p
 	in := branch{pkt: p, p: 1}
 	if s.Hook == Output {
 		w.fromOutput(in)
@@ -316,7 +321,7 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 			}
 			next = w.station(h, s, &alive[j], next)
 		}
-		w.spare, alive = alive, merge(next)
+		w.spare, alive = alive, collapse(merge(next))
 	}
 	return alive
 }
@@ -400,7 +405,7 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 }
 
 func (w *Walker) result() Result {
-	bs := mergeEnds(merge(w.ended))
+	bs := mergeEnds(collapse(merge(w.ended)))
 	w.found = w.found[:0]
 	var relevant uint64
 	for i := range bs {

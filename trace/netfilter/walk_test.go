@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
@@ -271,5 +272,55 @@ func TestIndexHidesNothing(t *testing.T) {
 	}
 	if a, b := show(long(true)), show(long(false)); a != b || !strings.Contains(a, "10.1.1.1 0.5") {
 		t.Errorf("with index %s\nwithout %s", a, b)
+	}
+}
+
+// Found by holding the expectation against kube-proxy's code with a dump whose rules were all unknown: every unknown rule
+// doubled the branches (n=12 took 16 s).
+func TestManyUnknownRulesDoNotMultiply(t *testing.T) {
+	const n = 40
+	main := &Chain{Name: "S"}
+	tb := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "S", kind: Jump}}, []Op{ifMark(1), dnat("10.1.1.1")}), main)
+	for i := range n {
+		name := fmt.Sprintf("C%d", i)
+		tb.Chains = append(tb.Chains, &Chain{Name: name, Rules: rules([]Op{unknown("y"), &jump{name: "M", kind: Jump}})})
+		main.Rules = append(main.Rules, &Rule{Num: i + 1, Text: name, Ops: []Op{unknown("x"), &jump{name: name, kind: Jump}}})
+	}
+	tb.Chains = append(tb.Chains, &Chain{Name: "M", Rules: rules([]Op{mark(1)})})
+	rs := &Ruleset{Tables: []*Table{tb}}
+	rs.Link()
+	start := time.Now()
+	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{})
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	ends := map[string]bool{}
+	for _, o := range res.Outcomes {
+		if o.Certain {
+			t.Errorf("certain: %+v", o)
+		}
+		ends[o.Packet.Dst.String()] = true
+	}
+	if len(ends) != 2 || len(res.Uncertain) == 0 {
+		t.Errorf("%v, %d uncertain things", ends, len(res.Uncertain))
+	}
+}
+
+func TestManyDifferentPossibilitiesEnd(t *testing.T) {
+	c := base("PREROUTING", Prerouting, -100, TypeNAT, Accept)
+	for i := range 30 { // 2^30 different marks
+		c.Rules = append(c.Rules, &Rule{Num: i + 1, Text: fmt.Sprint(i), Ops: []Op{unknown("x"), mark(1 << i)}})
+	}
+	rs := &Ruleset{Tables: []*Table{nat(c)}}
+	rs.Link()
+	start := time.Now()
+	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{})
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	for _, o := range res.Outcomes {
+		if o.Certain {
+			t.Fatalf("certain: %+v", o)
+		}
 	}
 }

@@ -103,7 +103,7 @@ func (w *World) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
 	return c, snapshot.NewNode(nodeName, w.Files(r))
 }
 
-// stranger is the address next to a range, in front of it or behind it.
+// neighbours returns the addresses at the edges of a range: the one before it, its first and last, and the one behind it.
 func neighbours(p netip.Prefix) []netip.Addr {
 	first := p.Masked().Addr()
 	last := first

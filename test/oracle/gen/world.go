@@ -55,6 +55,11 @@ func New(seed uint64, services int, version string, gates ...string) *World {
 	for i := range services {
 		w.service(i)
 	}
+	if w.oneIn(3) { // a cluster IP that is bound on the node
+		if a, err := netip.ParseAddr(pick(w, w.Services...).Spec.ClusterIP); err == nil {
+			w.links[0].addresses = append(w.links[0].addresses, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
 	return w
 }
 

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// The reports here are made by hand: they hold the printers to what a report may say, not to what diagnose says today.
+
+var web = &diagnose.ServiceInfo{
+	Namespace: "shop", Name: "web", Type: "ClusterIP", ClusterIPs: []string{"10.96.21.191"},
+	Ports: []diagnose.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, TargetPort: "8080", Ready: 3, Total: 4}},
+}
+
+var nftMode = &diagnose.Mode{Actual: "iptables", Configured: "iptables", Backend: "nft", KubeProxyVersion: "v1.36.3", LastSync: "2026-11-20T19:37:57Z", ConfigSource: "configz.json"}
+
+var clusterIP = diagnose.Frontend{Kind: "ClusterIP", Address: "10.96.21.191", Port: 80, Protocol: "TCP", PortName: "http"}
+
+var origins = []diagnose.Origin{{Kind: "pod", Address: "10.244.2.77", Pod: "shop/client"}, {Kind: "node", Address: "10.77.0.12"}}
+
+// pods are n endpoints on nodes in turn.
+func pods(n int) []diagnose.Endpoint {
+	out := make([]diagnose.Endpoint, n)
+	for i := range out {
+		out[i] = diagnose.Endpoint{
+			Address: fmt.Sprintf("10.244.%d.%d", i%3+1, i/3+4), Port: 8080, Share: 1 / float64(n),
+			Pod: fmt.Sprintf("shop/web-7c9d8f6b5d-%05d", 10007*i%100000), Node: fmt.Sprintf("worker-%d", i%3+1),
+		}
+	}
+	return out
+}
+
+// sent are the outcomes of connections that are sent to endpoints with equal shares.
+func sent(to []diagnose.Endpoint) []diagnose.Outcome {
+	out := make([]diagnose.Outcome, len(to))
+	for i := range to {
+		s := 1 / float64(len(to))
+		out[i] = diagnose.Outcome{Action: "DNAT", Share: s, Endpoint: &diagnose.Endpoint{Address: to[i].Address, Port: to[i].Port, Share: s}}
+	}
+	return out
+}
+
+// paths are those of a frontend from every origin.
+func paths(f diagnose.Frontend, v diagnose.Verdict, e diagnose.Expected, a diagnose.Actual, findings ...diagnose.Finding) []diagnose.Path {
+	var out []diagnose.Path
+	for _, o := range origins {
+		out = append(out, diagnose.Path{Frontend: f, Origin: o, Verdict: v, Expected: e, Actual: a, Findings: findings})
+	}
+	return out
+}
+
+func node(name string, v diagnose.Verdict, paths ...diagnose.Path) diagnose.NodeReport {
+	n := diagnose.NodeReport{Node: name, Verdict: v, Mode: nftMode, Paths: paths}
+	for i := range paths {
+		n.Summary.Paths++
+		switch paths[i].Verdict {
+		case diagnose.Match:
+			n.Summary.Matched++
+		case diagnose.Mismatch:
+			n.Summary.Mismatched++
+		case diagnose.ByDesign:
+			n.Summary.ByDesign++
+		case diagnose.Unknown:
+			n.Summary.Unknown++
+		case diagnose.Warning:
+			n.Summary.Warnings++
+		}
+	}
+	return n
+}
+
+func trace(s *diagnose.ServiceInfo, nodes ...diagnose.NodeReport) *diagnose.Report {
+	return diagnose.Combine(diagnose.KindTrace, s, nodes)
+}
+
+func missing(address, node string) diagnose.Finding {
+	return diagnose.Finding{
+		Code: "MissingEndpoint", Severity: diagnose.Error, Subject: address, Expected: "33.3%", Actual: "none",
+		Message: "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
+		Remedy:  "kubectl -n kube-system delete pod kube-proxy-" + node + "   # writes every rule on " + node + " anew",
+		Evidence: []string{
+			`nat KUBE-SVC-XPGD46QRK7WJZT7O rule 2: -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
+			`nat KUBE-SVC-XPGD46QRK7WJZT7O rule 3: -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
+		},
+		Links: []string{"https://github.com/kubernetes/kubernetes/issues/121362"},
+	}
+}
+
+func dnat(e []diagnose.Endpoint) diagnose.Expected {
+	return diagnose.Expected{Action: "DNAT", Endpoints: e, Masquerade: "Hairpin"}
+}
+
+// reports are the cases of the golden files, by name.
+func reports() map[string]*diagnose.Report {
+	three := pods(3)
+	good := paths(clusterIP, diagnose.Match, dnat(three), diagnose.Actual{Outcomes: sent(three)})
+	good[0].Steps = []diagnose.Step{
+		{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1},
+		{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SEP-LPRYETXTYMQCMNCE", Rule: 2, Text: "-A KUBE-SEP-LPRYETXTYMQCMNCE -j DNAT", Verdict: "dnat 10.244.1.4:8080", Share: 1.0 / 3},
+		{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1},
+	}
+	broken := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: sent(three[:2])}, missing("10.244.3.4:8080", "worker-2"))
+
+	none := paths(clusterIP, diagnose.ByDesign, diagnose.Expected{Action: "Reject"}, diagnose.Actual{Outcomes: []diagnose.Outcome{{Action: "Reject", Share: 1, Where: "filter KUBE-SERVICES rule 3"}}},
+		diagnose.Finding{Code: "NoEndpoints", Severity: diagnose.Info, Message: "none of 4 endpoints is ready", Expected: "rejected"})
+
+	unknown := paths(clusterIP, diagnose.Unknown, dnat(three), diagnose.Actual{
+		Outcomes:  append(sent(three), diagnose.Outcome{Action: "Drop", Share: 1, Where: "filter FORWARD rule 2"}),
+		Uncertain: []diagnose.Uncertain{{Where: "filter FORWARD rule 2", Match: "-m bpf --object-pinned /sys/fs/bpf/guard", Why: "what the match bpf does is not known"}},
+	})
+
+	v6 := []diagnose.Endpoint{
+		{Address: "fd00:10:244:1::1f", Port: 8080, Share: 0.5, Pod: "shop/web-7c9d8f6b5d-2xkqp", Node: "worker-1"},
+		{Address: "fd00:10:244:2::2e", Port: 8080, Share: 0.5, Pod: "shop/web-7c9d8f6b5d-hh6mr", Node: "worker-2"},
+	}
+	dual := *web
+	dual.ClusterIPs = []string{"10.96.21.191", "fd00:10:96::a1b2"}
+	ipv6 := append(paths(clusterIP, diagnose.Match, dnat(three), diagnose.Actual{Outcomes: sent(three)}),
+		paths(diagnose.Frontend{Kind: "ClusterIP", Address: "fd00:10:96::a1b2", Port: 80, Protocol: "TCP", PortName: "http"}, diagnose.Match, dnat(v6), diagnose.Actual{Outcomes: sent(v6)})...)
+
+	crowd := pods(250)
+	most := append(append([]diagnose.Endpoint(nil), crowd[:100]...), crowd[102:]...)
+	many := paths(clusterIP, diagnose.Mismatch, dnat(crowd), diagnose.Actual{Outcomes: sent(most)}, missing(addressText(&crowd[100]), "worker-2"), missing(addressText(&crowd[101]), "worker-2"))
+	some := pods(40)
+
+	long := pods(2)
+	for i := range long {
+		long[i].Pod = "a-namespace-with-a-rather-long-name/checkout-payment-gateway-canary-6b5d7c9d8f-2xkqp"
+		long[i].Node = "ip-10-77-0-1" + fmt.Sprint(i) + ".eu-central-1.compute.internal"
+	}
+	names := paths(clusterIP, diagnose.Match, dnat(long), diagnose.Actual{Outcomes: sent(long)})
+
+	dropped := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: []diagnose.Outcome{
+		sent(three)[0], sent(three)[1],
+		{Action: "Drop", Share: 1.0 / 3, Endpoint: &three[2], Where: "filter FORWARD rule 1"},
+	}}, diagnose.Finding{
+		Code: "Dropped", Severity: diagnose.Error, Subject: "10.244.3.4:8080", Expected: "sent to one of 3 endpoints", Actual: "dropped",
+		Message: "filter FORWARD rule 1 drops it", Remedy: "find who owns filter FORWARD rule 1, and let it pass Service traffic",
+		Evidence: []string{"filter FORWARD rule 1: -A FORWARD -d 10.244.3.4/32 -j DROP"},
+	})
+	untranslated := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: []diagnose.Outcome{{Action: "Accept", Share: 1}}},
+		diagnose.Finding{Code: "ServiceNotProgrammed", Severity: diagnose.Error, Message: "no rule translates the packet", Expected: "sent to one of 3 endpoints", Actual: "passes untranslated", Remedy: "kubectl -n kube-system delete pod kube-proxy-x"})
+	stale := paths(clusterIP, diagnose.Mismatch, dnat(three[:2]), diagnose.Actual{Outcomes: sent(three)},
+		diagnose.Finding{Code: "StaleEndpoint", Severity: diagnose.Error, Subject: "10.244.3.4:8080", Message: "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it", Expected: "none", Actual: "33.3%"})
+	sticky := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: sent(three)},
+		diagnose.Finding{Code: "AffinityMissing", Severity: diagnose.Error, Subject: "10.244.3.4:8080", Message: "a client that comes back is not sent to the same endpoint", Expected: "ClientIP for 10800s", Actual: "none"})
+	warn := paths(clusterIP, diagnose.Warning, dnat(three), diagnose.Actual{Outcomes: sent(three)},
+		diagnose.Finding{Code: "SharedFrontend", Severity: diagnose.Warn, Message: "shop/web2 claims the same address", Remedy: "give one of the Services another address or port"})
+	cache := paths(diagnose.Frontend{Kind: "ClusterIP", Address: "10.96.0.10", Port: 53, Protocol: "UDP"}, diagnose.ByDesign, dnat(three), diagnose.Actual{Outcomes: []diagnose.Outcome{{Action: "Accept", Share: 1}}},
+		diagnose.Finding{Code: "NodeLocalDNS", Severity: diagnose.Info, Message: "a DNS cache on the node answers"})
+
+	lost := diagnose.NodeReport{Node: "worker-3", Verdict: diagnose.Unknown, Error: "node worker-3: iptables-save.txt: line 7: the table is cut off before COMMIT"}
+	twice := broken[:1:1]
+	other := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: sent(three[:2])}, missing("10.244.3.4:8080", "worker-1"))[:1]
+
+	fleet := []diagnose.NodeReport{node("worker-1", diagnose.Match, good...), node("worker-2", diagnose.Mismatch, broken...)}
+	for i := 4; i < 12; i++ {
+		fleet = append(fleet, node(fmt.Sprintf("worker-%d", i), diagnose.Match, good...))
+	}
+	nodePort := diagnose.Frontend{Kind: "NodePort", Address: "10.77.0.12", Port: 30080, Protocol: "TCP", PortName: "http"}
+	control := paths(clusterIP, diagnose.Unknown, dnat(three), diagnose.Actual{}, diagnose.Finding{Code: "NotCollected", Severity: diagnose.Info, Message: "iptables-save.txt was not collected"})
+	nodeWide := node("worker-2", diagnose.Warning, good...)
+	nodeWide.Findings = []diagnose.Finding{
+		{Code: "SplitBackend", Severity: diagnose.Warn, Subject: "legacy", Message: "kube-proxy's rules are in both backends", Remedy: "flush the older set"},
+		{Code: "NotCollected", Severity: diagnose.Info, Subject: "nft-ruleset.json", Message: "nftables tables beside iptables' own were not collected"},
+	}
+	escape := paths(clusterIP, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: sent(three)},
+		diagnose.Finding{Code: "Shadowed", Severity: diagnose.Error, Message: "a rule with \x1b[2Jcontrol\ncharacters", Evidence: []string{"nat PREROUTING rule 1: -A PREROUTING -m comment --comment \"\x1b]0;owned\a\" -j X"}})
+
+	return map[string]*diagnose.Report{
+		"good":         trace(web, node("worker-2", diagnose.Match, good...)),
+		"missing":      trace(web, node("worker-2", diagnose.Mismatch, broken...)),
+		"frontends":    trace(web, node("worker-2", diagnose.Mismatch, append(broken[:2:2], paths(nodePort, diagnose.Mismatch, dnat(three), diagnose.Actual{Outcomes: sent(three[:2])}, missing("10.244.3.4:8080", "worker-2"))...)...)),
+		"bydesign":     trace(web, node("worker-2", diagnose.ByDesign, none...)),
+		"unknown":      trace(web, node("worker-2", diagnose.Unknown, unknown...)),
+		"notcollected": trace(web, node("worker-2", diagnose.Unknown, control...)),
+		"ipv6":         trace(&dual, node("worker-2", diagnose.Match, ipv6...)),
+		"crowd":        trace(web, node("worker-2", diagnose.Mismatch, many...)),
+		"crowd-good":   trace(web, node("worker-2", diagnose.Match, paths(clusterIP, diagnose.Match, dnat(crowd), diagnose.Actual{Outcomes: sent(crowd)})...)),
+		"crowd-gone":   trace(web, node("worker-2", diagnose.Mismatch, paths(clusterIP, diagnose.Mismatch, dnat(some), diagnose.Actual{Outcomes: sent(some[:1])}, missing(addressText(&some[1]), "worker-2"))...)),
+		"longnames":    trace(web, node("worker-2", diagnose.Match, names...)),
+		"dropped":      trace(web, node("worker-2", diagnose.Mismatch, dropped...)),
+		"untranslated": trace(web, node("worker-2", diagnose.Mismatch, untranslated...)),
+		"stale":        trace(web, node("worker-2", diagnose.Mismatch, stale...)),
+		"affinity":     trace(web, node("worker-2", diagnose.Mismatch, sticky...)),
+		"warning":      trace(web, node("worker-2", diagnose.Warning, warn...)),
+		"dnscache":     trace(web, node("worker-2", diagnose.ByDesign, cache...)),
+		"nodes":        trace(web, node("worker-1", diagnose.Mismatch, other...), node("worker-2", diagnose.Mismatch, twice...), lost),
+		"fleet":        trace(web, fleet...),
+		"nodeerror":    trace(web, lost),
+		"nodewide":     trace(web, nodeWide),
+		"escape":       trace(web, node("worker-2", diagnose.Mismatch, escape...)),
+
+		"verify":       verifyReport(broken, none, dropped, nodeWide.Findings),
+		"verify-right": diagnose.Combine(diagnose.KindVerify, nil, []diagnose.NodeReport{{Node: "worker-2", Verdict: diagnose.Match, Summary: diagnose.Summary{Paths: 235, Matched: 191, ByDesign: 44}}}),
+		"verify-many":  verifyMany(broken[0]),
+	}
+}
+
+// verifyReport is one of two nodes and one that was lost.
+func verifyReport(broken, none, dropped []diagnose.Path, nodeWide []diagnose.Finding) *diagnose.Report {
+	of := func(name string, paths []diagnose.Path) []diagnose.Path {
+		var out []diagnose.Path
+		for _, p := range paths {
+			p.Service = &diagnose.ObjectRef{Namespace: "shop", Name: name}
+			out = append(out, p)
+		}
+		return out
+	}
+	one := node("worker-1", diagnose.Mismatch, append(of("web", broken), of("batch", none)...)...)
+	one.Summary.Paths, one.Summary.Matched = 27, 23
+	two := node("worker-2", diagnose.Mismatch, append(of("web", broken), of("checkout", dropped[:1])...)...)
+	two.Findings = nodeWide
+	two.Summary.Paths, two.Summary.Matched = 27, 24
+	lost := diagnose.NodeReport{Node: "worker-3", Verdict: diagnose.Unknown, Error: "node worker-3 runs kube-proxy in ipvs mode: this version walks the rules of iptables mode only"}
+	return diagnose.Combine(diagnose.KindVerify, nil, []diagnose.NodeReport{one, two, lost})
+}
+
+// verifyMany has the same thing wrong with 60 Services.
+func verifyMany(p diagnose.Path) *diagnose.Report {
+	var all []diagnose.Path
+	for i := range 60 {
+		q := p
+		q.Service = &diagnose.ObjectRef{Namespace: "shop", Name: fmt.Sprintf("svc-%02d", i)}
+		q.Frontend.Address = fmt.Sprintf("10.96.7.%d", i)
+		q.Findings = []diagnose.Finding{missing(fmt.Sprintf("10.244.7.%d:8080", i), "worker-2")}
+		all = append(all, q)
+	}
+	return diagnose.Combine(diagnose.KindVerify, nil, []diagnose.NodeReport{node("worker-2", diagnose.Mismatch, all...)})
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gen
+
+import "testing"
+
+func TestSaved(t *testing.T) {
+	for dump, want := range map[string]string{
+		":INPUT - [0:0]\n":   ":INPUT ACCEPT [0:0]\n",
+		":KUBE-FW - [0:0]\n": ":KUBE-FW - [0:0]\n",
+		`-A KUBE-SERVICES -m comment --comment "shop/web cluster IP" -m tcp -p tcp -d 10.96.0.1 --dport 80 ! -i cni0 -j X` + "\n": `-A KUBE-SERVICES -p tcp -d 10.96.0.1 ! -i cni0 -m comment --comment "shop/web cluster IP" -m tcp --dport 80 -j X` + "\n",
+		"-A OUTPUT -m comment --comment kubernetes service portals -j KUBE-SERVICES\n":                                            `-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES` + "\n",
+		"-A KUBE-SEP-X -m comment --comment shop/web -s 10.0.0.1 -j KUBE-MARK-MASQ\n":                                             `-A KUBE-SEP-X -s 10.0.0.1 -m comment --comment "shop/web" -j KUBE-MARK-MASQ` + "\n",
+	} {
+		if got := string(saved([]byte(dump))); got != want {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	}
+}
+
+func TestSameSeedSameWorld(t *testing.T) {
+	a, b := New(7, 20, "v1.37.1"), New(7, 20, "v1.37.1")
+	if string(marshal(a.Services)) != string(marshal(b.Services)) || string(marshal(a.Slices)) != string(marshal(b.Slices)) {
+		t.Error("the same seed made two clusters")
+	}
+}

@@ -368,6 +368,7 @@ func outcomes(p diagnose.Path) []string {
 }
 
 func runNode(t *testing.T, name string) {
+	t.Helper()
 	s, err := snapshot.Open("../../testdata/snapshots/" + name)
 	if err != nil {
 		t.Fatal(err)

@@ -63,8 +63,10 @@ func TestWhatWasNotCollectedIsUnknown(t *testing.T) {
 			delete(w.files, "ip-addr.json")
 			w.cluster.Missing, w.cluster.Nodes = []string{"nodes"}, nil
 		}, "shop/ep3 ClusterIP 10.96.77.154:80/TCP from node", "Unknown"},
-		{"kube-proxy's configuration", func(w *world) { delete(w.files, "configz.json"); delete(w.files, "kube-proxy-config.yaml") },
-			"shop/np-etp-local NodePort 10.77.0.11:30082/TCP from external", "Match"},
+		{
+			"kube-proxy's configuration", func(w *world) { delete(w.files, "configz.json"); delete(w.files, "kube-proxy-config.yaml") },
+			"shop/np-etp-local NodePort 10.77.0.11:30082/TCP from external", "Match",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openWorld(t, "iptables")

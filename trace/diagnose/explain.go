@@ -216,7 +216,8 @@ func (j *judge) missing(_ *expect.Path, w *way, is *issue) {
 			if !ok || !strings.HasPrefix(jump.JumpsTo(), "KUBE-SEP-") {
 				continue
 			}
-			if leads++; leads <= maxEvidence {
+			leads++
+			if leads <= maxEvidence {
 				is.evidence = append(is.evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
 			}
 			if sep := c.Table.Chain(jump.JumpsTo()); sep != nil && !translates(sep) && !slices.Contains(empty, sep.Name) {

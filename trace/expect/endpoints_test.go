@@ -47,11 +47,11 @@ func TestEndpointsOfOtherPortsAndFamilies(t *testing.T) {
 	udp := testSlice("udp", "10.244.1.1 node1")
 	udp.Ports[0].Protocol = ptr(corev1.ProtocolUDP)
 	otherName := testSlice("name", "10.244.1.2 node1")
-	otherName.Ports[0].Name = ptr("metrics")
+	otherName.Ports[0].Name = new("metrics")
 	noPort := testSlice("none", "10.244.1.3 node1")
 	noPort.Ports[0].Port = nil
 	zero := testSlice("zero", "10.244.1.4 node1")
-	zero.Ports[0].Port = ptr(int32(0))
+	zero.Ports[0].Port = new(int32(0))
 	six := testSlice("six", "fd00::5 node1")
 	six.AddressType = discoveryv1.AddressTypeIPv6
 	unseen := testSlice("unseen", "10.244.1.6 node1")

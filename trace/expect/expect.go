@@ -42,7 +42,7 @@ type Node struct {
 	nodePorts [2]nodePorts
 }
 
-// New prepares the expectation. The objects in in must not be changed afterwards.
+// New prepares the expectation. The objects in must not be changed afterwards.
 func New(in Inputs) *Node {
 	n := &Node{in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in)}
 	if in.Node != nil {

@@ -90,7 +90,7 @@ func ParseConfig(data []byte) (Config, error) {
 // documents splits YAML into its documents, without the empty ones.
 func documents(data string) []string {
 	var docs []string
-	for _, doc := range strings.Split("\n"+strings.ReplaceAll(data, "\r\n", "\n"), "\n---") {
+	for doc := range strings.SplitSeq("\n"+strings.ReplaceAll(data, "\r\n", "\n"), "\n---") {
 		if strings.TrimSpace(doc) != "" {
 			docs = append(docs, doc)
 		}
@@ -177,7 +177,8 @@ func (f *file) config() (Config, error) {
 	if err := f.fillCIDRs(&c); err != nil {
 		return Config{}, err
 	}
-	return c, check(&c)
+	err := check(&c)
+	return c, err
 }
 
 func (f *file) fillCIDRs(c *Config) error {

@@ -225,7 +225,8 @@ func nodesWith(all []Endpoint, n *Node) string {
 		if name == "" {
 			name = "no node"
 		}
-		if counts[name]++; counts[name] == 1 {
+		counts[name]++
+		if counts[name] == 1 {
 			names = append(names, name)
 		}
 	}

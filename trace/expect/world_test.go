@@ -16,7 +16,8 @@ import (
 
 // The world of the tests: node1 in zone-a with addresses of both families, a pod network, and one Service.
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func testConfig() Config {
 	c := Defaults()
@@ -31,7 +32,8 @@ func testNode() *corev1.Node {
 		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeHostName, Address: "node1"},
-			{Type: corev1.NodeInternalIP, Address: "192.168.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"},
+			{Type: corev1.NodeInternalIP, Address: "192.168.0.1"},
+			{Type: corev1.NodeInternalIP, Address: "fd00::1"},
 			{Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
 		}},
 	}
@@ -88,7 +90,7 @@ func testSlice(name string, lines ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}},
 	}
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -97,12 +99,12 @@ func testSlice(name string, lines ...string) *discoveryv1.EndpointSlice {
 			key, value, _ := strings.Cut(w, "=")
 			switch key {
 			case "not-ready":
-				e.Conditions.Ready = ptr(false)
-				e.Conditions.Serving = ptr(false)
+				e.Conditions.Ready = new(false)
+				e.Conditions.Serving = new(false)
 			case "serving":
-				e.Conditions.Serving = ptr(true)
+				e.Conditions.Serving = new(true)
 			case "terminating":
-				e.Conditions.Terminating = ptr(true)
+				e.Conditions.Terminating = new(true)
 			case "zone", "for-node":
 				if e.Hints == nil {
 					e.Hints = &discoveryv1.EndpointHints{}
@@ -126,8 +128,10 @@ var (
 )
 
 func frontend(kind FrontendKind, address string, port uint16) Frontend {
-	return Frontend{Service: types.NamespacedName{Namespace: "shop", Name: "web"}, PortName: "http", Kind: kind,
-		Address: netip.MustParseAddr(address), Port: port, Protocol: corev1.ProtocolTCP}
+	return Frontend{
+		Service: types.NamespacedName{Namespace: "shop", Name: "web"}, PortName: "http", Kind: kind,
+		Address: netip.MustParseAddr(address), Port: port, Protocol: corev1.ProtocolTCP,
+	}
 }
 
 var (

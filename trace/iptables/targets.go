@@ -224,7 +224,7 @@ func (n *natSplit) Run(c *netfilter.Context) netfilter.Effect {
 	for _, a := range addrs {
 		for port := int(low); port <= int(high); port++ {
 			p := *c.Packet
-			p.Dst, p.DstPort, p.DNAT = a, uint16(port), true
+			p.Dst, p.DstPort, p.DNAT = a, uint16(port), true //nolint:gosec // low and high are ports
 			alts = append(alts, netfilter.Alt{P: 1 / float64(ways), Packet: p, Effect: netfilter.Effect{Kind: netfilter.Accept}})
 		}
 	}

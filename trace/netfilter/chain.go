@@ -68,7 +68,8 @@ func (f *frame) resume() (at int, ok bool) {
 func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 	f := &w.frames[depth]
 	cur, r := &f.cur, c.Rules[at]
-	if w.work++; (w.work > maxWork || len(f.live) > maxLive) && cur.yes|cur.no != 0 {
+	w.work++
+	if (w.work > maxWork || len(f.live) > maxLive) && cur.yes|cur.no != 0 {
 		w.giveUp(Ref{Hook: h, Chain: c, Rule: r})
 		return false
 	}

@@ -311,7 +311,7 @@ func addresses(eps []expect.Endpoint) []string {
 }
 
 func outcomes(os []netfilter.Outcome) string {
-	var out []string
+	out := make([]string, 0, len(os))
 	for i := range os {
 		o := &os[i]
 		out = append(out, fmt.Sprintf("%s %s:%d dnat=%v snat=%v p=%.4f %s", o.End, o.Packet.Dst, o.Packet.DstPort, o.Packet.DNAT, o.Packet.SNAT, o.P, o.Where))
@@ -327,7 +327,7 @@ func (c *checker) diagnose(r Rules) {
 		c.differ("diagnose: %s", report.Error)
 	}
 	for _, f := range report.Findings {
-		if f.Severity != diagnose.Info && (f.Code != diagnose.DuplicateRules || !c.w.doubles) {
+		if f.Severity != diagnose.Info {
 			c.differ("diagnose, node: %s %s: %s; expected %s, actual %s; %v", f.Code, f.Subject, f.Message, f.Expected, f.Actual, f.Evidence)
 		}
 	}

@@ -47,7 +47,7 @@ func (w *World) addr() []byte {
 		Flags []string `json:"flags"`
 		Addrs []info   `json:"addr_info"`
 	}
-	var out []iface
+	out := make([]iface, 0, len(w.links))
 	for i, l := range w.links {
 		f := iface{Index: i + 1, Name: l.name, Flags: []string{"UP", "LOWER_UP"}}
 		if l.name == "lo" {
@@ -69,7 +69,7 @@ func (w *World) addr() []byte {
 }
 
 func (w *World) link() []byte {
-	var out []map[string]any
+	out := make([]map[string]any, 0, len(w.links))
 	for i, l := range w.links {
 		out = append(out, map[string]any{"ifindex": i + 1, "ifname": l.name, "flags": []string{"UP", "LOWER_UP"}})
 	}

@@ -2,7 +2,10 @@
 
 package gen
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 func TestSaved(t *testing.T) {
 	for dump, want := range map[string]string{
@@ -20,7 +23,7 @@ func TestSaved(t *testing.T) {
 
 func TestSameSeedSameWorld(t *testing.T) {
 	a, b := New(7, 20, "v1.37.1"), New(7, 20, "v1.37.1")
-	if string(marshal(a.Services)) != string(marshal(b.Services)) || string(marshal(a.Slices)) != string(marshal(b.Slices)) {
+	if !bytes.Equal(marshal(a.Services), marshal(b.Services)) || !bytes.Equal(marshal(a.Slices), marshal(b.Slices)) {
 		t.Error("the same seed made two clusters")
 	}
 }

@@ -32,8 +32,6 @@ type World struct {
 	links       []link
 	rng         *rand.Rand
 	taken       map[string]bool // load-balancer IPs handed out so far
-	// doubles says that a Service names an address or range twice; kube-proxy then writes the same rule twice.
-	doubles bool
 }
 
 // link is an interface of the node.
@@ -67,7 +65,8 @@ func (w *World) oneIn(n int) bool { return w.rng.IntN(n) == 0 }
 
 func pick[T any](w *World, list ...T) T { return list[w.rng.IntN(len(list))] }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func (w *World) node() {
 	w.links = []link{
@@ -83,7 +82,8 @@ func (w *World) node() {
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.244.1.0/24", PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: "192.168.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00:192::1"},
+			{Type: corev1.NodeInternalIP, Address: "192.168.0.1"},
+			{Type: corev1.NodeInternalIP, Address: "fd00:192::1"},
 			{Type: corev1.NodeHostName, Address: nodeName},
 		}},
 	}
@@ -151,9 +151,9 @@ func (w *World) service(i int) {
 		s.Spec.Type = corev1.ServiceTypeClusterIP
 	case w.oneIn(40):
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
-	case w.oneIn(30):
+	case w.oneIn(29):
 		s.Labels[labelProxyName] = "other"
-	case w.oneIn(30):
+	case w.oneIn(28):
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
 	if !w.oneIn(6) {
@@ -188,7 +188,7 @@ func (w *World) ports(s *corev1.Service, i int) {
 		p := corev1.ServicePort{Name: fmt.Sprintf("p%d", j), Port: int32(80 + j), Protocol: pick(w, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)}
 		p.TargetPort = pick(w, intstr.FromInt32(8080), intstr.FromString("web"))
 		if s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer && !w.oneIn(5) {
-			p.NodePort = int32(30000 + i*3 + j)
+			p.NodePort = int32(30000 + i*3 + j) //nolint:gosec // a port
 		}
 		s.Spec.Ports = append(s.Spec.Ports, p)
 	}
@@ -207,11 +207,11 @@ func (w *World) policies(s *corev1.Service) {
 	s.Spec.ExternalTrafficPolicy = pick(w, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	if w.oneIn(4) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(pick[int32](w, 1, 60, 10800, 86400))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(pick[int32](w, 1, 60, 10800, 86400))}}
 	}
 	s.Spec.PublishNotReadyAddresses = w.oneIn(10)
 	if w.oneIn(6) {
-		s.Spec.TrafficDistribution = ptr(pick(w, "PreferClose", "PreferSameZone", "PreferSameNode"))
+		s.Spec.TrafficDistribution = new(pick(w, "PreferClose", "PreferSameZone", "PreferSameNode"))
 	}
 }
 
@@ -226,7 +226,6 @@ func (w *World) external(s *corev1.Service, i int) {
 		return
 	}
 	ingress := func(ip string) {
-		w.doubles = w.doubles || w.taken[ip]
 		w.taken[ip] = true
 		ing := corev1.LoadBalancerIngress{IP: ip}
 		ing.IPMode = pick(w, nil, ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeProxy))
@@ -248,7 +247,6 @@ func (w *World) external(s *corev1.Service, i int) {
 	}
 	if w.oneIn(12) && len(s.Status.LoadBalancer.Ingress) > 0 && s.Status.LoadBalancer.Ingress[0].IP != "" {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, s.Status.LoadBalancer.Ingress[0].IP)
-		w.doubles = true
 	}
 	if w.oneIn(2) {
 		w.ranges(s)
@@ -259,7 +257,6 @@ func (w *World) ranges(s *corev1.Service) {
 	for range 1 + w.rng.IntN(3) {
 		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24",
 			"2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32")
-		w.doubles = w.doubles || slices.Contains(s.Spec.LoadBalancerSourceRanges, r)
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, r)
 	}
 	if w.oneIn(8) {
@@ -306,13 +303,13 @@ func (w *World) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service) 
 			continue // a named target port that this pod does not have
 		}
 		number := pick[int32](w, 8080, 9090, p.Port)
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr(p.Name), Port: &number, Protocol: ptr(p.Protocol)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: &number, Protocol: new(p.Protocol)})
 	}
 	switch w.rng.IntN(20) {
 	case 0:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr("unused"), Port: ptr(int32(1)), Protocol: ptr(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("unused"), Port: new(int32(1)), Protocol: ptr(corev1.ProtocolTCP)})
 	case 1:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr("p1"), Protocol: ptr(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: ptr(corev1.ProtocolTCP)})
 	}
 }
 
@@ -320,7 +317,7 @@ func (w *World) endpoint(family int, hints string) discoveryv1.Endpoint {
 	var e discoveryv1.Endpoint
 	on := pick(w, nodes...)
 	if on.name != "" {
-		e.NodeName, e.Zone = ptr(on.name), ptr(on.zone)
+		e.NodeName, e.Zone = new(on.name), new(on.zone)
 	}
 	n, host := map[string]int{nodeName: 1, "node2": 2, "node3": 3, "node4": 4, "": 9}[on.name], 2+w.rng.IntN(180)
 	e.Addresses = []string{fmt.Sprintf("10.244.%d.%d", n, host)}
@@ -333,17 +330,17 @@ func (w *World) endpoint(family int, hints string) discoveryv1.Endpoint {
 	state := w.rng.IntN(8)
 	switch state {
 	case 0:
-		e.Conditions.Ready, e.Conditions.Serving = ptr(false), ptr(false)
+		e.Conditions.Ready, e.Conditions.Serving = new(false), new(false)
 	case 1:
-		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = ptr(false), ptr(true), ptr(true)
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(false), new(true), new(true)
 	case 2:
-		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = ptr(false), ptr(false), ptr(true)
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(false), new(false), new(true)
 	case 3:
-		e.Conditions.Ready, e.Conditions.Terminating = ptr(false), ptr(true) // serving is not said: yes
+		e.Conditions.Ready, e.Conditions.Terminating = new(false), new(true) // serving is not said: yes
 	case 4:
-		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = ptr(true), ptr(true), ptr(false)
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(true), new(true), new(false)
 	case 5:
-		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = ptr(true), ptr(true), ptr(true) // publishNotReadyAddresses
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(true), new(true), new(true) // publishNotReadyAddresses
 	}
 	if hints == "none" || hints == "partial" && w.oneIn(4) || on.zone == "" {
 		return e
@@ -368,9 +365,9 @@ func (w *World) duplicate(all []*discoveryv1.EndpointSlice) {
 		e := pick(w, from.Endpoints...)
 		switch w.rng.IntN(4) {
 		case 0:
-			e.Conditions = discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(false), Terminating: ptr(true)}
+			e.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
 		case 1:
-			e.Conditions = discoveryv1.EndpointConditions{Ready: ptr(true)}
+			e.Conditions = discoveryv1.EndpointConditions{Ready: new(true)}
 		}
 		to.Endpoints = append(to.Endpoints, e)
 	}

@@ -71,7 +71,7 @@ func (n *node) duplicates() []Finding {
 // listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that is both
 // an external and a load-balancer IP, or is listed twice, and a source range that is.
 func (n *node) listedTwice(r *netfilter.Rule) bool {
-	return n.twice[r.Key.Dst.String()] || n.twice[strings.TrimPrefix(chainOf(r), "KUBE-FW-")]
+	return n.twice[r.Key.Dst.String()] || n.twice[r.Key.Src.String()] || n.twice[strings.TrimPrefix(chainOf(r), "KUBE-FW-")]
 }
 
 func chainOf(r *netfilter.Rule) string {

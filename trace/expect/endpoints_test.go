@@ -45,7 +45,7 @@ func TestDuplicates(t *testing.T) {
 
 func TestEndpointsOfOtherPortsAndFamilies(t *testing.T) {
 	udp := testSlice("udp", "10.244.1.1 node1")
-	udp.Ports[0].Protocol = ptr(corev1.ProtocolUDP)
+	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
 	otherName := testSlice("name", "10.244.1.2 node1")
 	otherName.Ports[0].Name = new("metrics")
 	noPort := testSlice("none", "10.244.1.3 node1")

@@ -16,7 +16,7 @@ func TestFrontends(t *testing.T) {
 		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{Hostname: "lb.example.com"},
-			corev1.LoadBalancerIngress{IP: "198.51.100.9", IPMode: ptr(corev1.LoadBalancerIPModeProxy)})
+			corev1.LoadBalancerIngress{IP: "198.51.100.9", IPMode: new(corev1.LoadBalancerIPModeProxy)})
 	}
 	for _, c := range []struct {
 		name   string

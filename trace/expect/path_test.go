@@ -132,7 +132,7 @@ func TestPath(t *testing.T) {
 		},
 
 		{name: "ipMode Proxy", mods: []func(*corev1.Service){loadBalancer, func(s *corev1.Service) {
-			s.Status.LoadBalancer.Ingress[0].IPMode = ptr(corev1.LoadBalancerIPModeProxy)
+			s.Status.LoadBalancer.Ingress[0].IPMode = new(corev1.LoadBalancerIPModeProxy)
 		}}, slice: both, f: vipFrontend, o: outsider, want: "None  NotForKubeProxy", why: "ipMode is Proxy"},
 		{
 			name: "external IPs off", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: externalFrontend, o: outsider,

@@ -16,9 +16,6 @@ import (
 
 // The world of the tests: node1 in zone-a with addresses of both families, a pod network, and one Service.
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func testConfig() Config {
 	c := Defaults()
 	c.Source = "test"
@@ -81,7 +78,7 @@ func etpLocal(s *corev1.Service) {
 }
 
 func itpLocal(s *corev1.Service) {
-	s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+	s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 }
 
 // testSlice makes an EndpointSlice of port 8080 from a line for each endpoint: address, node, then any of not-ready, serving,
@@ -90,7 +87,7 @@ func testSlice(name string, lines ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
 	}
 	for _, line := range lines {
 		words := strings.Fields(line)

@@ -65,9 +65,6 @@ func (w *World) oneIn(n int) bool { return w.rng.IntN(n) == 0 }
 
 func pick[T any](w *World, list ...T) T { return list[w.rng.IntN(len(list))] }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func (w *World) node() {
 	w.links = []link{
 		{"lo", prefixes("127.0.0.1/8", "::1/128")},
@@ -202,7 +199,7 @@ func (w *World) ports(s *corev1.Service, i int) {
 
 func (w *World) policies(s *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
-		s.Spec.InternalTrafficPolicy = pick(w, nil, ptr(corev1.ServiceInternalTrafficPolicyCluster), ptr(corev1.ServiceInternalTrafficPolicyLocal))
+		s.Spec.InternalTrafficPolicy = pick(w, nil, new(corev1.ServiceInternalTrafficPolicyCluster), new(corev1.ServiceInternalTrafficPolicyLocal))
 	}
 	s.Spec.ExternalTrafficPolicy = pick(w, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	if w.oneIn(4) {
@@ -228,7 +225,7 @@ func (w *World) external(s *corev1.Service, i int) {
 	ingress := func(ip string) {
 		w.taken[ip] = true
 		ing := corev1.LoadBalancerIngress{IP: ip}
-		ing.IPMode = pick(w, nil, ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeVIP), ptr(corev1.LoadBalancerIPModeProxy))
+		ing.IPMode = pick(w, nil, new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeProxy))
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, ing)
 	}
 	for range w.rng.IntN(3) {
@@ -307,9 +304,9 @@ func (w *World) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service) 
 	}
 	switch w.rng.IntN(20) {
 	case 0:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("unused"), Port: new(int32(1)), Protocol: ptr(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("unused"), Port: new(int32(1)), Protocol: new(corev1.ProtocolTCP)})
 	case 1:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: ptr(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: new(corev1.ProtocolTCP)})
 	}
 }
 

@@ -3,46 +3,52 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// slab is how many rules and selectors are made at once: a dump may have 100,000.
-const slab = 512
+// slabSize is how many things of a kind are made at once: a dump may have 100,000 rules.
+const slabSize = 512
+
+// slab makes things of a kind.
+type slab[T any] []T
+
+func (s *slab[T]) make(v T) *T {
+	if len(*s) == 0 {
+		*s = make([]T, slabSize)
+	}
+	p := &(*s)[0]
+	*s = (*s)[1:]
+	*p = v
+	return p
+}
 
 // compiler turns the words of a rule into ops.
 type compiler struct {
-	rules     []netfilter.Rule
-	selectors []selector
+	rules     slab[netfilter.Rule]
+	chainMem  slab[netfilter.Chain]
+	targets   slab[target]
+	jumps     slab[jump]
+	selectors slab[selector]
+	nats      slab[natOp]
 	ops       []netfilter.Op
-	spec      ruleSpec // of the rule being compiled; its buffers are kept
+	shared    map[string]netfilter.Op // the ops of a table by their text: most are there many times
+	spec      ruleSpec                // of the rule being compiled; its buffers are kept
 }
 
-func (c *compiler) newRule() *netfilter.Rule {
-	if len(c.rules) == 0 {
-		c.rules = make([]netfilter.Rule, slab)
-	}
-	r := &c.rules[0]
-	c.rules = c.rules[1:]
-	return r
-}
-
-func (c *compiler) newSelector(s selector) *selector {
-	if len(c.selectors) == 0 {
-		c.selectors = make([]selector, slab)
-	}
-	p := &c.selectors[0]
-	c.selectors = c.selectors[1:]
-	*p = s
-	return p
+// target is a chain of the table in progress, with the ops that lead to it.
+type target struct {
+	chain      *netfilter.Chain
+	jump, goTo *jump
 }
 
 // keep copies a rule's ops to memory of their own.
 func (c *compiler) keep(ops []netfilter.Op) []netfilter.Op {
 	if len(c.ops) < len(ops) {
-		c.ops = make([]netfilter.Op, 4*slab+len(ops))
+		c.ops = make([]netfilter.Op, 4*slabSize+len(ops))
 	}
 	kept := c.ops[:len(ops):len(ops)]
 	c.ops = c.ops[len(ops):]
@@ -50,57 +56,90 @@ func (c *compiler) keep(ops []netfilter.Op) []netfilter.Op {
 	return kept
 }
 
+// scope is the table that a rule stands in.
+type scope struct {
+	family netfilter.Family
+	table  string
+	chains map[string]*target
+}
+
 // compile makes a rule of its words. text is the whole rule, from "-A" on; what was split into words begins at offset in it.
-func (c *compiler) compile(num int, text string, offset int, words []word, chains map[string]*netfilter.Chain) *netfilter.Rule {
-	r := c.newRule()
-	r.Num, r.Text = num, text
+func (c *compiler) compile(in *scope, num int, text string, offset int, words []word) (*netfilter.Rule, error) {
+	r := c.rules.make(netfilter.Rule{Num: num, Text: text})
 	s := &c.spec
-	*s = ruleSpec{rule: r, offset: offset, words: words, chains: chains, ops: append(s.ops[:0], nil), opts: s.opts[:0]}
+	*s = ruleSpec{compiler: c, scope: in, rule: r, offset: offset, words: words, buf: append(s.buf[:0], nil), opts: s.opts[:0]}
 	s.run()
-	if s.isSel {
-		s.ops[0] = c.newSelector(s.sel)
-		r.Ops = c.keep(s.ops)
-	} else {
-		r.Ops = c.keep(s.ops[1:])
+	if s.foreign != "" {
+		return nil, fmt.Errorf("%s is no %s address", s.foreign, in.family)
 	}
-	return r
+	ops := s.buf
+	if s.sel.has == 0 {
+		ops = ops[1:]
+	} else {
+		ops[0] = c.selectors.make(s.sel)
+	}
+	r.Ops = c.keep(ops)
+	return r, nil
 }
 
 // ruleSpec is a rule being compiled.
 type ruleSpec struct {
+	*compiler
+	*scope
 	rule   *netfilter.Rule
 	offset int // of the words in the rule's text
 	words  []word
-	chains map[string]*netfilter.Chain
 
 	sel   selector
-	isSel bool
 	proto uint8          // of -p, 0 for any
-	ops   []netfilter.Op // the first is for the selector
+	acts  bool           // a match before this place changes something: what comes behind must not be looked at sooner
+	buf   []netfilter.Op // the first is for the selector
 	opts  []option       // a buffer
+
+	foreign string // an address of another family
+}
+
+func (s *ruleSpec) add(op netfilter.Op) {
+	if op != nil {
+		s.buf = append(s.buf, op)
+	}
+}
+
+// isVerdict tells whether a word begins the target.
+func isVerdict(w word) bool { return !w.quoted && (w.text == "-j" || w.text == "-g") }
+
+// isStart tells whether a word begins a match or the target.
+func isStart(w word) bool { return !w.quoted && w.text == "-m" || isVerdict(w) }
+
+// isSelector tells whether a word is an option that needs no -m. iptables-save writes those in front; a person may not.
+func isSelector(w word) bool {
+	return len(w.text) == 2 && w.text[0] == '-' && !w.quoted && (w.text == "-f" || selectors[w.text] != nil)
+}
+
+// ends tells whether the options of a match end before word i.
+func (s *ruleSpec) ends(i int) bool {
+	if s.words[i].is("!") {
+		return i+1 < len(s.words) && isSelector(s.words[i+1])
+	}
+	return isStart(s.words[i]) || isSelector(s.words[i])
 }
 
 func (s *ruleSpec) run() {
-	i, not := 0, false
-	for i < len(s.words) {
-		w := s.words[i]
-		switch {
-		case w.quoted:
-			s.unknown(i, i+1)
-			i++
-		case w.text == "!":
+	for i := 0; i < len(s.words); {
+		from, not := i, false
+		if s.words[i].is("!") && i+1 < len(s.words) && !isStart(s.words[i+1]) {
 			not = true
 			i++
-			continue
-		case w.text == "-m":
-			i = s.match(i)
-		case w.text == "-j" || w.text == "-g":
-			s.target(i)
-			i = len(s.words)
-		default:
-			i = s.selector(i, not)
 		}
-		not = false
+		switch w := s.words[i]; {
+		case isVerdict(w):
+			s.target(i)
+			return
+		case isStart(w):
+			i = s.match(i)
+		default:
+			i = s.selector(from, i, not)
+		}
 	}
 }
 
@@ -116,135 +155,209 @@ func (s *ruleSpec) quote(i, j int) string {
 	return strings.TrimSpace(s.rule.Text[from:to])
 }
 
-func (s *ruleSpec) unknown(i, j int) {
-	s.ops = append(s.ops, unknownMatch("not known: "+s.quote(i, j)))
+// address reads the argument of -s or -d.
+func (s *ruleSpec) address(arg string) (n network, a netip.Addr, ok bool) {
+	if n, a, ok = readNetwork(arg); ok && netfilter.FamilyOf(a)&s.family == 0 {
+		s.foreign = arg
+	}
+	return n, a, ok
 }
 
-// selector reads one of the options that need no -m.
-func (s *ruleSpec) selector(i int, not bool) int {
-	name := s.words[i].text
-	if name == "-f" {
+func (s *ruleSpec) unknown(i, j int) {
+	s.add(unknownMatch("unknown match " + s.quote(i, j)))
+}
+
+// selector reads one of the options that need no -m: word i, with "!" from word from on.
+func (s *ruleSpec) selector(from, i int, not bool) int {
+	if s.words[i].is("-f") {
 		// A first packet is never a later fragment: connection tracking has put it together.
 		if !not {
-			s.ops = append(s.ops, never)
+			s.add(never)
 		}
 		return i + 1
 	}
-	read := selectors[name]
-	if read == nil || i+1 >= len(s.words) || !read(s, s.words[i+1].text, not) {
-		j := i + 1
-		for j < len(s.words) && s.words[j].text != "-m" && s.words[j].text != "-j" && s.words[j].text != "-g" && s.words[j].text != "!" {
-			j++
-		}
-		s.unknown(i, j)
-		return j
+	if read := selectors[s.words[i].text]; read != nil && !s.words[i].quoted && i+1 < len(s.words) && read(s, s.words[i+1].text, not) {
+		return i + 2
 	}
-	s.isSel = true
-	return i + 2
+	end := i + 1
+	for end < len(s.words) && !s.ends(end) && !s.words[end].is("!") {
+		end++
+	}
+	s.unknown(from, end)
+	return end
 }
 
-// options reads the options of a match or target from words [i, …) up to the next match or the target.
-func (s *ruleSpec) options(i int, inTarget bool) (opts []option, end int) {
+// iface adds a condition on an interface.
+func (s *ruleSpec) iface(o ifaceOp) bool {
+	key := [...]string{"i", "i!", "o", "o!"}[btoi(o.out)*2+btoi(o.not)] + o.pattern
+	op, ok := s.shared[key]
+	if !ok {
+		op = &o
+		s.shared[key] = op
+	}
+	s.add(op)
+	return true
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// options reads the options of a match from word i on, up to the next match or the target; those of a target up to the end.
+func (s *ruleSpec) options(i int, args map[string]int, inTarget bool) (opts []option, end int) {
 	opts = s.opts[:0]
 	defer func() { s.opts = opts }()
 	not := false
-	for i < len(s.words) {
+	for i < len(s.words) && (inTarget || !s.ends(i)) {
 		w := s.words[i]
-		switch {
-		case !w.quoted && w.text == "!":
+		i++
+		if w.is("!") && !not {
 			not = true
-			i++
 			continue
-		case !w.quoted && !inTarget && isNext(w.text):
-			if not {
-				return opts, i - 1 // the ! is for what comes next
-			}
-			return opts, i
 		}
 		o := option{name: w.text, not: not}
+		not = false
 		if w.quoted || !strings.HasPrefix(w.text, "--") {
 			o.name = "stray " + w.text
 		}
-		not = false
-		first := i + 1
-		i++
-		for i < len(s.words) && (s.words[i].quoted || !isOption(s.words[i].text)) {
-			i++
+		first := i
+		if n, ok := args[o.name]; ok {
+			i = min(i+n, len(s.words))
+		} else {
+			for i < len(s.words) && !s.words[i].begins() && (inTarget || !s.ends(i)) {
+				i++
+			}
 		}
 		o.args = s.words[first:i]
 		opts = append(opts, o)
 	}
+	if not {
+		opts = append(opts, option{name: "stray !"})
+	}
 	return opts, i
-}
-
-func isOption(w string) bool {
-	return w == "!" || isNext(w) || strings.HasPrefix(w, "--")
-}
-
-// isNext tells whether a word ends the options of a match: the next match, the target, or an option of the rule itself, which
-// people write anywhere (iptables-save writes them first).
-func isNext(w string) bool {
-	return w == "-m" || w == "-j" || w == "-g" || w == "-f" || selectors[w] != nil
 }
 
 // match reads "-m NAME options…".
 func (s *ruleSpec) match(i int) int {
-	if i+1 >= len(s.words) {
-		s.unknown(i, i+1)
-		return i + 1
+	name := ""
+	if i+1 < len(s.words) {
+		name = s.words[i+1].text
 	}
-	name := s.words[i+1].text
-	spec, known := matches[name]
-	if known && spec.skip != nil {
-		if end, ok := spec.skip(s, i+2); ok {
-			return end
+	spec := matches[name]
+	if spec == nil {
+		_, end := s.options(min(i+2, len(s.words)), nil, false)
+		s.unknown(i, end)
+		return end
+	}
+	opts, end := s.options(i+2, spec.args, false)
+	if spec.always && spec.knows(opts) {
+		return end
+	}
+	if spec.ports && !s.acts && s.proto != 0 {
+		s.key(opts)
+		if s.proto == spec.proto {
+			if opts = s.takePorts(opts); len(opts) == 0 {
+				return end
+			}
 		}
 	}
-	opts, end := s.options(i+2, false)
-	if !known {
-		s.unknown(i, end)
-		return end
+	key := s.quote(i, end)
+	op, ok := s.shared[key]
+	if !ok || spec.ports {
+		if op, ok = spec.compile(s, opts, key); !ok {
+			op = unknownMatch("unknown match " + key)
+		}
+		s.shared[key] = op
 	}
-	op, ok := spec.compile(s, opts, i, end)
-	if !ok {
-		s.unknown(i, end)
-		return end
+	if r, ok := op.(*recentOp); ok && r.acts() {
+		s.acts = true
 	}
-	if op != nil {
-		s.ops = append(s.ops, op)
-	}
+	s.add(op)
 	return end
+}
+
+// key tells the index which single port a match asks for.
+func (s *ruleSpec) key(opts []option) {
+	for i := range opts {
+		if o := &opts[i]; o.name == "--dport" && !o.not {
+			if r, ok := o.ports(); ok && r.lo == r.hi {
+				s.rule.Key.Proto, s.rule.Key.DstPort = s.proto, r.lo
+			}
+		}
+	}
+}
+
+// takePorts moves conditions on ports from a match to the selector, where they are looked at first. It returns the options
+// that are left.
+func (s *ruleSpec) takePorts(opts []option) []option {
+	left := opts[:0]
+	for _, o := range opts {
+		to, bit := &s.sel.dport, byDport
+		if o.name == "--sport" {
+			to, bit = &s.sel.sport, bySport
+		}
+		r, ok := o.ports()
+		if o.name != "--sport" && o.name != "--dport" || !ok || !s.sel.claim(bit, o.not) {
+			left = append(left, o)
+			continue
+		}
+		*to = r
+	}
+	return left
 }
 
 // target reads "-j NAME options…" or "-g CHAIN".
 func (s *ruleSpec) target(i int) {
 	op, ok := s.targetOp(i)
 	if !ok {
-		op = opaqueTarget("not known: " + s.quote(i, len(s.words)))
+		op = opaqueTarget("unknown target " + s.quote(i, len(s.words)))
 	}
-	if op != nil {
-		s.ops = append(s.ops, op)
-	}
+	s.add(op)
 }
 
 func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 	if i+1 >= len(s.words) {
 		return nil, false
 	}
-	name := s.words[i+1].text
-	if _, ok := s.chains[name]; ok || s.words[i].text == "-g" {
-		kind := netfilter.Jump
-		if s.words[i].text == "-g" {
-			kind = netfilter.Goto
-		}
-		return &jump{name: name, kind: kind}, i+2 == len(s.words)
+	name, goTo := s.words[i+1].text, s.words[i].text == "-g"
+	if to := s.chains[name]; to != nil || goTo {
+		return s.jump(to, name, goTo), i+2 == len(s.words)
 	}
-	spec, known := targets[name]
-	if !known {
+	spec := targets[name]
+	if spec == nil {
 		return nil, false
 	}
-	opts, _ := s.options(i+2, true)
-	return spec(s, opts)
+	key := s.quote(i, len(s.words))
+	if op, ok := s.shared[key]; ok {
+		return op, true
+	}
+	opts, _ := s.options(i+2, nil, true)
+	op, ok := spec(s, opts)
+	if !ok {
+		return nil, false
+	}
+	if _, isNAT := op.(*natOp); !isNAT { // of those there are many, and hardly two alike
+		s.shared[key] = op
+	}
+	return op, true
+}
+
+// jump returns the op that leads to a chain: there is one for all the rules of a table.
+func (s *ruleSpec) jump(to *target, name string, goTo bool) *jump {
+	if to == nil {
+		return s.jumps.make(jump{name: name, kind: netfilter.Goto})
+	}
+	j, kind := &to.jump, netfilter.Jump
+	if goTo {
+		j, kind = &to.goTo, netfilter.Goto
+	}
+	if *j == nil {
+		*j = s.jumps.make(jump{name: to.chain.Name, kind: kind})
+	}
+	return *j
 }
 
 // jump leads to another chain of the table.
@@ -264,11 +377,3 @@ func (j *jump) JumpsTo() string { return j.name }
 
 // Resolve implements [netfilter.Jumper].
 func (j *jump) Resolve(c *netfilter.Chain) { j.to = c }
-
-// single returns the address of a prefix that holds only one.
-func single(p netip.Prefix) netip.Addr {
-	if p.IsSingleIP() {
-		return p.Addr()
-	}
-	return netip.Addr{}
-}

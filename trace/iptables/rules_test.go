@@ -6,16 +6,22 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
+// testNetwork is what is known of the node.
+var testNetwork = sync.OnceValues(func() (*host.Network, []error) {
+	return host.Parse(host.Files{Addr: []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]},{"ifname":"eth0.7"},{"ifname":"br0"},{"ifname":"veth1","master":"br0"}]`), Route4: []byte(`[{"dst":"10.0.0.0/24","dev":"eth0","protocol":"kernel","scope":"link","prefsrc":"10.0.0.1"},{"dst":"10.244.1.0/24","dev":"cni0"}]`)})
+})
+
 // testContext is the first packet of a TCP connection from a pod to 10.96.0.1:80, coming in by cni0.
-func testContext(t *testing.T) *netfilter.Context {
+func testContext(t testing.TB) *netfilter.Context {
 	t.Helper()
-	n, errs := host.Parse(host.Files{Addr: []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`)})
+	n, errs := testNetwork()
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -35,10 +41,15 @@ func (testSets) Match(_ *netfilter.Context, set string, flags []string) (in, kno
 	return set == "pods" && flags[0] == "src", set != "gone", "it was not collected"
 }
 
-// answer runs a rule's ops and says how they end: "matches", "no", "chance 0.5", "unknown", or the verdict.
 func answer(t *testing.T, c *netfilter.Context, rule string) string {
 	t.Helper()
-	ts, err := Parse([]byte("*nat\n:X - [0:0]\n:CHAIN - [0:0]\n-A X "+rule+"\nCOMMIT\n"), netfilter.IPv4, netfilter.BackendNFT)
+	return answerIn(t, c, "nat", rule)
+}
+
+// answerIn runs a rule's ops and says how they end: "matches", "no", "chance 0.5", "unknown", or the verdict.
+func answerIn(t *testing.T, c *netfilter.Context, table, rule string) string {
+	t.Helper()
+	ts, err := Parse([]byte("*"+table+"\n:X - [0:0]\n:CHAIN - [0:0]\n-A X "+rule+"\nCOMMIT\n"), netfilter.IPv4, netfilter.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +94,13 @@ func TestMatches(t *testing.T) {
 		{"! -s 10.244.0.0/16", "no"},
 		{"-s 10.244.1.5/32 -d 10.96.0.1/32", "matches"},
 		{"-d 10.96.0.2/32", "no"},
-		{"-s 10.244.0.0/255.255.0.255", "unknown"},
+		{"-s 10.244.0.0/255.255.0.255", "no"},
+		{"-s 10.0.1.0/255.0.255.0", "matches"},
+		{"-s 0.0.0.0/0", "matches"},
+		{"! -s 0.0.0.0/0", "no"},
+		{"-s 10.244.0.0/33", "unknown"},
+		{"-s what", "unknown"},
+		{"-s 10.244.0.0/16 -s 10.244.0.0/16", "unknown"},
 		{"-i cni0", "matches"},
 		{"-i cni+", "matches"},
 		{"-i eth0", "no"},
@@ -112,8 +129,25 @@ func TestMatches(t *testing.T) {
 		{"-p tcp -m tcp --sport 1:65535", "matches"},
 		{"-p tcp -m tcp --sport 53", "unknown"},
 		{"-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "matches"},
-		{"-p tcp -m tcp --tcp-flags RST", "no"},
+		{"-p tcp -m tcp --tcp-flags RST,FIN RST", "no"},
 		{"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN", "no"},
+		{"-p tcp -m tcp --tcp-flags ALL NONE", "no"},
+		{"-p tcp -m tcp --tcp-flags RST NONE", "matches"},
+		{"-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "no"},
+		{"-p tcp -m tcp --tcp-flags TOMORROW SYN", "unknown"},
+		{"-p tcp -m tcp --syn", "matches"},
+		{"-p tcp -m tcp --dport 80 --syn", "matches"},
+		{"-p tcp -m tcp --dport 81 --tcp-flags SYN,ACK SYN", "no"},
+		{"-p tcp -m tcp --tcp-option 5", "unknown"},
+		{"-p tcp -m tcp --dport 81 --tcp-option 5", "no"},
+		{"-p tcp -m tcp --dport 90:80", "unknown"},
+		{"-p tcp -m tcp --dport http", "unknown"},
+		{"-p tcp -m tcp --sport 0", "no"},
+		{"-p tcp -m tcp ! --sport 1:65535", "no"},
+		{"-p tcp -m tcp --sport :65535", "matches"},
+		{"-p sctp -m sctp --dport 80 --chunk-types any INIT", "no"},
+		{"-p dccp -m dccp --dccp-types REQUEST", "no"},
+		{"-m udplite --dport 80", "no"},
 		{"-p udp -m udp --dport 80", "no"},
 		{"-m udp --dport 80", "no"},
 		{"-p tcp -m tcp --option-of-tomorrow 7", "unknown"},
@@ -126,6 +160,19 @@ func TestMatches(t *testing.T) {
 		{"-m conntrack --ctstate TOMORROW", "unknown"},
 		{"-m state --state NEW,RELATED", "matches"},
 		{"-m conntrack --ctorigdst 10.96.0.1", "matches"},
+		{"-m conntrack --ctorigdst 10.96.0.0/16 ! --ctorigsrc 10.244.0.0/16", "no"},
+		{"-m conntrack --ctproto 6 --ctorigdstport 80", "matches"},
+		{"-m conntrack --ctreplsrc 10.96.0.1 --ctrepldst 10.244.1.5 --ctreplsrcport 80", "matches"},
+		{"-m conntrack --ctorigsrcport 1024:2048", "unknown"},
+		{"-m conntrack --ctrepldstport 1:65535", "matches"},
+		{"-m conntrack --ctstatus ASSURED", "no"},
+		{"-m conntrack ! --ctstatus CONFIRMED", "matches"},
+		{"-m conntrack --ctstatus TOMORROW", "unknown"},
+		{"-m conntrack --ctstate DNAT", "no"},
+		{"-m conntrack --ctstate NEW --ctdir REPLY", "no"},
+		{"-m conntrack --ctdir ORIGINAL", "matches"},
+		{"-m conntrack --ctstate NEW --tomorrow", "unknown"},
+		{"-m state ! --state INVALID", "matches"},
 		{"-m conntrack --ctdir REPLY", "no"},
 		{"-m conntrack --ctexpire 1:2", "unknown"},
 		{"-m mark --mark 0x4000/0x4000", "matches"},
@@ -138,25 +185,56 @@ func TestMatches(t *testing.T) {
 		{"-m addrtype ! --dst-type LOCAL", "matches"},
 		{"-m addrtype --src-type UNICAST", "matches"},
 		{"-m addrtype --dst-type TOMORROW", "unknown"},
-		{"-m addrtype --dst-type LOCAL --limit-iface-in", "unknown"},
+		{"-m addrtype --dst-type LOCAL --limit-iface-in", "no"},
+		{"-m addrtype --dst-type UNICAST,LOCAL --limit-iface-in", "matches"},
+		{"-m addrtype --dst-type ANYCAST", "no"},
+		{"-m addrtype ! --src-type LOCAL --dst-type LOCAL", "no"},
+		{"-m addrtype --limit-iface-tomorrow", "unknown"},
 		{"-p tcp -m multiport --dports 22,80:90", "matches"},
 		{"-p tcp -m multiport --dports 22,443", "no"},
 		{"-p tcp -m multiport ! --dports 22,443", "matches"},
 		{"-p tcp -m multiport --sports 22", "unknown"},
+		{"-p tcp -m multiport --ports 80", "matches"},
+		{"-p tcp -m multiport --ports 22", "unknown"},
+		{"-p tcp -m multiport --dports 22,", "unknown"},
+		{"-p tcp -m multiport --sports 1:65535", "matches"},
 		{"-m statistic --mode random --probability 0.33333333349", "chance 0.33333333349"},
 		{"-m statistic --mode random ! --probability 0.25", "chance 0.75"},
 		{"-m statistic --mode nth --every 4 --packet 0", "chance 0.25"},
 		{"-m statistic --mode tomorrow", "unknown"},
+		{"-m statistic --mode nth ! --every 4 --packet 0", "chance 0.75"},
+		{"-m statistic --mode nth --every 0", "unknown"},
+		{"-m statistic --mode nth --probability 0.5", "unknown"},
+		{"-m statistic --mode random --probability NaN", "unknown"},
 		{"-m statistic --mode random --probability 7", "unknown"},
 		{"-m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-A --mask 255.255.255.255 --rsource", "no"},
 		{"-m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-B --mask 255.255.255.255 --rsource", "matches"},
 		{"-m recent --update --seconds 60 --hitcount 4 --name SSH --mask 255.255.255.255 --rsource", "unknown"},
 		{"-m recent --set --name SSH --mask 255.255.255.255 --rsource", "matches"},
 		{"-m recent --rcheck --name KUBE-SEP-B --mask 255.255.255.255 --rdest", "unknown"},
+		{"-m recent --set --name KUBE-SEP-B --mask 255.255.255.255 --rdest", "matches"},
+		{"-m recent ! --set --name SSH", "no"},
+		{"-m recent ! --rcheck --name KUBE-SEP-A --rsource", "matches"},
+		{"-m recent --update --hitcount 2 --name KUBE-SEP-B --rsource", "unknown"},
+		{"-m recent --update --hitcount 2 --name KUBE-SEP-A --rsource", "no"},
+		{"-m recent --rcheck --rttl --name KUBE-SEP-B", "unknown"},
+		{"-m recent --rcheck --name KUBE-SEP-A --mask 255.255.255.0", "unknown"},
+		{"-m recent --rcheck --name KUBE-SEP-B --mask 255.255.255.0", "matches"},
+		{"-m recent --set --name L --rsource -m recent --rcheck --name L --rsource", "matches"},
+		{"-m recent --remove --name KUBE-SEP-B -m recent --rcheck --name KUBE-SEP-B", "no"},
+		{"-m recent --name X", "unknown"},
+		{"-m recent --set --tomorrow", "unknown"},
+		{"-m recent --set --name L --rsource -m tcp --dport 81", "no"},
 		{"-m set --match-set pods src", "matches"},
 		{"-m set ! --match-set pods src", "no"},
 		{"-m set --match-set pods dst", "no"},
 		{"-m set --match-set gone src", "unknown"},
+		{"-m set --match-set pods src --return-nomatch", "unknown"},
+		{"-m set --match-set pods src ! --update-counters", "matches"},
+		{"-m set --match-set pods src --packets-gt 3", "unknown"},
+		{"-m set --match-set pods dst --packets-gt 3", "no"},
+		{"-m set --match-set pods", "unknown"},
+		{"-m set --match-set pods src --tomorrow", "unknown"},
 		{"-m iprange --src-range 10.244.1.1-10.244.1.9", "matches"},
 		{"-m iprange ! --dst-range 10.96.0.0-10.96.255.255", "no"},
 		{"-p icmp -m icmp --icmp-type 8", "no"},
@@ -164,21 +242,50 @@ func TestMatches(t *testing.T) {
 		{"-m icmp6 --icmpv6-type 1", "no"},
 		{"-m pkttype --pkt-type unicast", "matches"},
 		{"-m pkttype --pkt-type broadcast", "no"},
+		{"-m pkttype --pkt-type tomorrow", "unknown"},
+		{"-m frag --fragfirst", "no"},
+		{"-m rt ! --rt-type 0", "no"},
+		{"-m ipvs --vproto 6 --vaddr 10.96.0.1 --vport 80", "no"},
+		{"-m ipvs --ipvs", "unknown"},
+		{"-m ipvs --tomorrow", "unknown"},
+		{"-m helper ! --helper ftp", "matches"},
+		{"-m tcpmss --mss 1:2", "unknown"},
+		{"-p udp -m tcpmss --mss 1:2", "no"},
+		{"-m iprange --src-range what", "unknown"},
+		{"-m connmark ! --mark 0x10", "no"},
+		{"-m mark --mark 010", "no"},
 		{"-m limit --limit 5/min", "unknown"},
 		{"-m physdev --physdev-in veth1", "unknown"},
 		{"-m mac --mac-source 00:11:22:33:44:55", "unknown"},
-		{"-m owner --uid-owner 0", "unknown"},
+		{"-m owner --uid-owner 0", "no"},
+		{"-m owner ! --uid-owner 0 ! --gid-owner 0", "matches"},
+		{"-m owner ! --socket-exists", "matches"},
 		{"-m cgroup --cgroup 7", "unknown"},
 		{"-m socket --transparent", "unknown"},
 		{"-m length --length 0:100", "unknown"},
 		{"-m ttl --ttl-eq 64", "unknown"},
 		{"-m u32 --u32 0x0=0x1", "unknown"},
-		{"-m rpfilter --invert", "unknown"},
+		{"-m rpfilter --invert", "no"},
+		{"-m rpfilter", "matches"},
+		{"-m rpfilter --loose --validmark --accept-local --invert", "no"},
+		{"-m rpfilter --tomorrow", "unknown"},
 		{"-m policy --dir in --pol none", "unknown"},
 		{"-m hashlimit --hashlimit-upto 1/sec --hashlimit-name x", "unknown"},
 		{"-m fancy --magic 7 ! --deep thought", "unknown"},
 		{"-m", "unknown"},
-		{"!", "matches"},
+		{"!", "unknown"},
+		{"! -m", "unknown"},
+		{"-m comment --comment -j -j DROP", "drop"},
+		{"-m comment --comment -m", "matches"},
+		{"-m comment --comment a --tomorrow", "unknown"},
+		{"-m mark !", "unknown"},
+		{"-m mark ! -j DROP", "drop"},
+		{"! -j DROP", "drop"},
+		{"-m tcp --dport 80 -p tcp -d 10.96.0.1 ! -i eth0 -m mark --mark 0x4001 -s 10.244.0.0/16", "matches"},
+		{"-m comment --comment x ! -d 10.96.0.1", "no"},
+		{"-m fancy --magic ! -d 10.96.0.1", "no"},
+		{"-m mark ! -m mark", "unknown"},
+		{"-m comment --comment -d -d 10.96.0.1", "matches"},
 		{`"stray"`, "unknown"},
 		{"--stray 7", "unknown"},
 	} {
@@ -237,10 +344,34 @@ func TestTargets(t *testing.T) {
 		{"-j DNAT --to-destination 10.1.1.1-10.1.9.9:80", "opaque", same},
 		{"-j DNAT --to-destination 10.1.1.9-10.1.1.1", "opaque", same},
 		{"-j DNAT --to-destination 10.1.1.1:70-90", "split 1: 10.1.1.1:80", same},
-		{"-j DNAT --to-destination 10.1.1.1-10.1.1.2:443-444", "split 0.25: 10.1.1.1:443 10.1.1.1:444 10.1.1.2:443 10.1.1.2:444", same},
+		{"-j DNAT --to-destination 10.1.1.1-10.1.1.2:443-444", "split 0.5: 10.1.1.1:443 10.1.1.2:443", same},
+		{"-j DNAT --to-destination 10.1.1.1-10.1.1.2:443-444 --random", "split 0.25: 10.1.1.1:443 10.1.1.1:444 10.1.1.2:443 10.1.1.2:444", same},
+		{"-j DNAT --to-destination [fd00::1-fd00::2]:80", "split 0.5: fd00::1:80 fd00::2:80", same},
+		{"-j DNAT --to-destination [fd00::1]-[fd00::2]:80", "split 0.5: fd00::1:80 fd00::2:80", same},
+		{"-j DNAT --to-destination 10.1.1.1:9-7", "opaque", same},
+		{"-j DNAT --to-destination 10.1.1.1:99999", "opaque", same},
+		{"-j DNAT --to-destination 10.1.1.1 --to-destination 10.1.1.2", "opaque", same},
+		{"-j REDIRECT --tomorrow", "opaque", same},
+		{"-j CLUSTERIP --new", "opaque", same},
+		{"-j HMARK --hmark-mod 7", "opaque", same},
+		{"-j TTL --ttl-set 64", "matches", same},
+		{"-j TTL --ttl-set 1", "opaque", same},
+		{"-j HL --hl-dec 1", "opaque", same},
+		{"-j SET --add-set pods src -m", "opaque", same},
+		{"-j SET --map-set pods src --map-mark", "opaque", same},
+		{"-j SET --add-set pods src --exist --timeout 10", "matches", same},
+		{"-j CT --tomorrow", "opaque", same},
+		{"-j CONNMARK --restore-mark --left-shift-mark 3", "opaque", same},
+		{"-j CONNMARK", "opaque", same},
+		{"-j MARK --set-xmark what", "opaque", same},
+		{"-j MARK", "opaque", same},
+		{"-j NETMAP --to what", "opaque", same},
+		{"-j TPROXY --on-port what", "opaque", same},
+		{"-j TEE --gateway 10.0.0.9", "matches", same},
 		{"-j DNAT --to-destination [fd00::1]:8080", "accept", "fd00::1:8080 dnat mark 0x4001/0x10"},
 		{"-j DNAT --to-destination fd00::1", "accept", "fd00::1:80 dnat mark 0x4001/0x10"},
-		{"-j DNAT --to-destination 10.1.1.1:70-90/3", "opaque", same},
+		{"-j DNAT --to-destination 10.1.1.1:70-90/3", "split 1: 10.1.1.1:84", same},
+		{"-j DNAT --to-destination 10.1.1.1:90-99", "split 1: 10.1.1.1:90", same},
 		{"-j SNAT --to-source 10.0.0.1-10.0.0.9:1024-2048", "accept", "10.96.0.1:80 snat mark 0x4001/0x10"},
 		{"-j DNAT", "opaque", same},
 		{"-j SNAT --to-source 10.0.0.1", "accept", "10.96.0.1:80 snat mark 0x4001/0x10"},
@@ -264,10 +395,147 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestRedirectOfLocalOutputGoesToLoopback(t *testing.T) {
+// in gives a rule to a packet that was changed by f, and says how it ends.
+func in(t *testing.T, table, rule string, f func(c *netfilter.Context)) (string, *netfilter.Context) {
+	t.Helper()
 	c := testContext(t)
-	c.Packet.Local = true
-	if got := answer(t, c, "-p tcp -j REDIRECT --to-ports 15001"); got != "accept" || c.Packet.Dst.String() != "127.0.0.1" || c.Packet.DstPort != 15001 {
-		t.Errorf("%s %+v", got, c.Packet)
+	f(c)
+	return answerIn(t, c, table, rule), c
+}
+
+func TestPlaceMatters(t *testing.T) {
+	unknownSource := func(c *netfilter.Context) { c.Packet.Src = netip.Addr{} }
+	local := func(c *netfilter.Context) {
+		c.Hook, c.Packet.Local, c.Packet.In, c.Packet.Out = netfilter.Output, true, "", "eth0"
+	}
+	back := func(c *netfilter.Context) { c.Packet.Local, c.Packet.In = true, "lo" }
+	untracked := func(c *netfilter.Context) { c.Packet.Untracked = true }
+	nat := func(c *netfilter.Context) {
+		c.Packet.DNAT, c.Packet.Dst, c.Packet.DstPort = true, netip.MustParseAddr("10.244.2.2"), 8080
+	}
+	same := func(c *netfilter.Context) { c.Packet.DNAT = true }
+	from := func(dev string) func(c *netfilter.Context) { return func(c *netfilter.Context) { c.Packet.In = dev } }
+	sport := func(c *netfilter.Context) { c.Packet.SrcPort = 4000 }
+	here := func(c *netfilter.Context) { c.Packet.Dst = netip.MustParseAddr("10.0.0.1"); c.Packet.In = "eth0" }
+	loop := func(c *netfilter.Context) { c.Packet.Dst = netip.MustParseAddr("127.0.0.1"); c.Packet.In = "lo" }
+	set := func(c *netfilter.Context) { c.Packet.Recent = "set:pods " }
+	for _, tt := range []struct {
+		table, rule string
+		f           func(c *netfilter.Context)
+		want        string
+	}{
+		{"filter", "-s 10.0.0.0/8", unknownSource, "unknown"},
+		{"filter", "! -s 10.0.0.0/8 -d 10.96.0.2/32", unknownSource, "no"},
+		{"filter", "-m iprange --src-range 10.0.0.1-10.0.0.9", unknownSource, "unknown"},
+		{"filter", "-m addrtype --src-type LOCAL", unknownSource, "unknown"},
+		{"filter", "-s 0.0.0.0/0", unknownSource, "matches"},
+		{"filter", "-i eth0", from("?"), "unknown"},
+		{"filter", "-i +", from("?"), "matches"},
+		{"filter", "-i eth0", from(""), "no"},
+		{"filter", "! -i eth0", from(""), "matches"},
+		{"filter", "! -i ca+", from("cali0"), "no"},
+		{"filter", "-p tcp -m tcp --sport 4000", sport, "matches"},
+		{"filter", "-p tcp -m tcp ! --sport 4000", sport, "no"},
+		{"filter", "-p tcp -m multiport --ports 4000", sport, "matches"},
+		{"raw", "-m conntrack --ctstate NEW", sport, "no"},
+		{"raw", "-m conntrack --ctstate INVALID", sport, "matches"},
+		{"raw", "-m state --state INVALID", sport, "matches"},
+		{"raw", "-m conntrack --ctstate NEW", back, "matches"},
+		{"raw", "-m conntrack --ctdir REPLY", sport, "no"},
+		{"raw", "-m conntrack --ctstate INVALID --ctdir REPLY", sport, "matches"},
+		{"raw", "-m connmark ! --mark 0x7", sport, "no"},
+		{"filter", "-m connmark ! --mark 0x7", untracked, "no"},
+		{"raw", "-m connmark --mark 0x10", back, "matches"},
+		{"filter", "-m conntrack --ctstate NEW", untracked, "no"},
+		{"filter", "-m conntrack --ctstate UNTRACKED,NEW", untracked, "matches"},
+		{"filter", "-m conntrack --ctstate INVALID", untracked, "no"},
+		{"filter", "-m conntrack --ctstatus CONFIRMED", back, "matches"},
+		{"filter", "-m conntrack --ctstate DNAT", nat, "matches"},
+		{"filter", "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", nat, "no"},
+		{"filter", "-m conntrack --ctstate DNAT", same, "no"},
+		{"filter", "-m conntrack --ctorigdst 10.96.0.1 --ctorigdstport 80 --ctreplsrc 10.244.2.2 --ctreplsrcport 8080", nat, "matches"},
+		{"filter", "-m addrtype --dst-type LOCAL", here, "matches"},
+		{"filter", "-m addrtype --dst-type LOCAL --limit-iface-in", here, "matches"},
+		{"filter", "-m addrtype --dst-type LOCAL --limit-iface-in", loop, "matches"},
+		{"filter", "-m addrtype --dst-type LOCAL --limit-iface-in", func(c *netfilter.Context) { here(c); c.Packet.In = "cni0" }, "no"},
+		{"filter", "-m addrtype --dst-type UNICAST --limit-iface-in", func(c *netfilter.Context) { here(c); c.Packet.In = "cni0" }, "matches"},
+		{"filter", "-m addrtype --dst-type LOCAL --limit-iface-in", func(c *netfilter.Context) { here(c); c.Packet.In = "?" }, "unknown"},
+		{"filter", "-m owner --uid-owner 0", local, "unknown"},
+		{"filter", "-m owner --socket-exists", local, "matches"},
+		{"filter", "-m mac --mac-source 00:11:22:33:44:55", back, "no"},
+		{"filter", "-m cgroup --cgroup 7", local, "unknown"},
+		{"filter", "-m cgroup --cgroup 7", func(c *netfilter.Context) { c.Hook = netfilter.Forward }, "no"},
+		{"filter", "-m physdev --physdev-is-in", local, "no"},
+		{"nat", "-m physdev ! --physdev-is-in", local, "matches"},
+		{"nat", "-m physdev --physdev-is-in", from("eth0"), "no"},
+		{"nat", "-m physdev --physdev-is-in", from("br0"), "unknown"},
+		{"nat", "-m physdev ! --physdev-in veth1 ! --physdev-is-bridged", from("eth0"), "matches"},
+		{"nat", "-m physdev --physdev-is-in", from("?"), "unknown"},
+		{"nat", "-m physdev --physdev-is-in", from("eth0.7"), "unknown"},
+		{"filter", "-m set --match-set pods src", set, "unknown"},
+		{"filter", "-j SET --add-set pods src", set, "matches"},
+		{"raw", "-m rpfilter --validmark --invert", from("lo"), "no"},
+		{"filter", "-j DNAT --to-destination 10.1.1.1:80", same, "opaque"},
+		{"mangle", "-j MASQUERADE", same, "opaque"},
+		{"filter", "-j NETMAP --to 10.0.0.0/8", same, "opaque"},
+	} {
+		if got, _ := in(t, tt.table, tt.rule, tt.f); got != tt.want {
+			t.Errorf("%s %s: %s, want %s", tt.table, tt.rule, got, tt.want)
+		}
+	}
+}
+
+func TestNotrackLeavesConnectionsAlone(t *testing.T) {
+	if _, c := in(t, "raw", "-j CT --notrack", func(c *netfilter.Context) { c.Packet.Local = true }); c.Packet.Untracked {
+		t.Error("a packet that came back by lo lost its connection")
+	}
+	if _, c := in(t, "mangle", "-j CONNMARK --set-xmark 0x7/0xffffffff", func(c *netfilter.Context) { c.Packet.Untracked = true }); c.Packet.CTMark != 0x10 {
+		t.Error("an untracked packet has a connection mark")
+	}
+}
+
+func TestTranslationOfTheSource(t *testing.T) {
+	leaves := func(c *netfilter.Context) {
+		c.Hook, c.Packet.In, c.Packet.Out, c.Packet.SrcPort, c.Packet.Dst = netfilter.Postrouting, "", "eth0", 4000, netip.MustParseAddr("10.0.0.9")
+	}
+	lost := func(c *netfilter.Context) { leaves(c); c.Packet.Out = netfilter.UnknownIface }
+	for _, tt := range []struct {
+		rule string
+		f    func(c *netfilter.Context)
+		want netip.Addr
+	}{
+		{"-j SNAT --to-source 10.0.0.7", leaves, netip.MustParseAddr("10.0.0.7")},
+		{"-j SNAT --to-source :1024-2048", leaves, netip.MustParseAddr("10.244.1.5")},
+		{"-j SNAT --to-source 10.0.0.7-10.0.0.8", leaves, netip.Addr{}},
+		{"-j NETMAP --to 10.9.0.0/16", leaves, netip.MustParseAddr("10.9.1.5")},
+		{"-j MASQUERADE --random-fully", leaves, netip.MustParseAddr("10.0.0.1")},
+		{"-j MASQUERADE --to-ports 1024-2048", lost, netip.Addr{}},
+	} {
+		got, c := in(t, "nat", tt.rule, tt.f)
+		if got != "accept" || !c.Packet.SNAT || c.Packet.Src != tt.want || c.Packet.SrcPort != 0 {
+			t.Errorf("%s: %s %+v", tt.rule, got, c.Packet)
+		}
+	}
+}
+
+func TestRedirect(t *testing.T) {
+	for _, tt := range []struct {
+		rule, in string
+		hook     netfilter.Hook
+		want     string
+	}{
+		{"--to-ports 15001", "", netfilter.Output, "127.0.0.1:15001"},
+		{"--to-ports 15001", "eth0", netfilter.Prerouting, "10.0.0.1:15001"},
+		{"--to-ports 100-200", "eth0", netfilter.Prerouting, "10.0.0.1:100"},
+		{"--to-ports 70-90", "eth0", netfilter.Prerouting, "10.0.0.1:80"},
+		{"", "eth0", netfilter.Prerouting, "10.0.0.1:80"},
+	} {
+		got, c := in(t, "nat", "-p tcp -j REDIRECT "+tt.rule, func(c *netfilter.Context) { c.Hook, c.Packet.In = tt.hook, tt.in })
+		if to := netip.AddrPortFrom(c.Packet.Dst, c.Packet.DstPort); got != "accept" || to.String() != tt.want {
+			t.Errorf("%s: %s %s, want %s", tt.rule, got, to, tt.want)
+		}
+	}
+	if got, _ := in(t, "nat", "-p tcp -j REDIRECT --to-ports 100-101 --random", func(c *netfilter.Context) { c.Packet.In = "eth0" }); got != "split 0.5: 10.0.0.1:100 10.0.0.1:101" {
+		t.Error(got)
 	}
 }

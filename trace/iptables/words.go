@@ -7,11 +7,21 @@ import (
 	"strings"
 )
 
+var errOpenQuote = errors.New("a quote does not end: the line is cut off")
+
 // word is one word of a rule. start is where it begins in the text that was split.
 type word struct {
 	text   string
 	start  int
 	quoted bool // an argument, whatever it looks like
+}
+
+// is tells whether the word is this one, and not an argument that looks like it.
+func (w *word) is(text string) bool { return !w.quoted && w.text == text }
+
+// begins tells whether the word begins another option, match or target.
+func (w *word) begins() bool {
+	return w.is("!") || !w.quoted && strings.HasPrefix(w.text, "--") || isStart(*w)
 }
 
 // split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where need be, with " and \
@@ -31,7 +41,7 @@ func split(s string, buf []word) ([]word, error) {
 				end++
 			}
 			if end >= len(s) {
-				return nil, errors.New("a quote does not end: the line is cut off")
+				return nil, errOpenQuote
 			}
 			text := s[i+1 : end]
 			if escaped {
@@ -75,4 +85,13 @@ func (o *option) arg() (string, bool) {
 		return "", false
 	}
 	return o.args[0].text, true
+}
+
+// ports returns the option's only argument as a port or range of ports.
+func (o *option) ports() (portRange, bool) {
+	arg, ok := o.arg()
+	if !ok {
+		return portRange{}, false
+	}
+	return ports(arg)
 }

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// Connection tracking as the first packet has it: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
+
+// noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet that the
+// node has sent to itself comes in by lo with the connection that it got on the way out.
+func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
+	if s.table != "raw" {
+		return func(c *netfilter.Context) bool { return c.Packet.Untracked }
+	}
+	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !cameBack(c) }
+}
+
+// cameBack tells whether the packet has left the node by lo, and is on its way in.
+func cameBack(c *netfilter.Context) bool {
+	return c.Packet.Local && (c.Hook == netfilter.Prerouting || c.Hook == netfilter.Input)
+}
+
+func isTracked(c *netfilter.Context) truth { return is(!c.Packet.Untracked) }
+
+// conntrackOptions are those that ask the connection; --ctstate is apart.
+var conntrackOptions = matchSpec{options: map[string]reader{
+	"--ctdir": withArg(func(a string) (cond, bool) {
+		answer := is(a == "ORIGINAL")
+		return func(*netfilter.Context) truth { return answer }, a == "ORIGINAL" || a == "REPLY"
+	}),
+	"--ctexpire": noArgMatters(unsure),
+	"--ctproto": withArg(func(a string) (cond, bool) {
+		p, ok := protocol(a)
+		return func(c *netfilter.Context) truth { return is(c.Packet.Proto == p) }, ok
+	}),
+	"--ctstatus":  withArg(ctstatus),
+	"--ctorigsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc }),
+	"--ctorigdst": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigDst }),
+	"--ctreplsrc": addrIn(destination), // what answers is what the packet goes to, as far as that is settled
+	"--ctrepldst": addrIn(source),
+	"--ctorigsrcport": ctport(func(p *netfilter.Packet, r portRange) truth {
+		if p.SNAT {
+			return r.hasSource(0)
+		}
+		return sportIn(p, r)
+	}),
+	"--ctorigdstport": ctport(func(p *netfilter.Packet, r portRange) truth { return r.has(p.OrigDstPort) }),
+	"--ctreplsrcport": ctport(dportIn),
+	"--ctrepldstport": ctport(sportIn),
+}}
+
+func ctport(in func(*netfilter.Packet, portRange) truth) reader {
+	return func(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, in) }
+}
+
+// conntrack reads -m conntrack and -m state. Where there is no connection only the state is asked for (conntrack_mt).
+func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
+	var state cond
+	rest := make([]option, 0, len(opts))
+	for i := range opts {
+		o := &opts[i]
+		if o.name != "--ctstate" && o.name != "--state" {
+			rest = append(rest, *o)
+			continue
+		}
+		f, ok := ctstate(s, o)
+		if !ok || state != nil {
+			return nil, false
+		}
+		if state = f; o.not {
+			state = f.not()
+		}
+	}
+	asked, ok := conntrackOptions.conds(s, rest)
+	if !ok {
+		return nil, false
+	}
+	var conds []cond
+	if state != nil {
+		conds = append(conds, state)
+	}
+	missing, hasState := noConnection(s), state != nil
+	for _, f := range asked {
+		conds = append(conds, func(c *netfilter.Context) truth {
+			if missing(c) {
+				return is(hasState)
+			}
+			return f(c)
+		})
+	}
+	return conditions(conds, untold(text)), true
+}
+
+// states of a connection, as --ctstate names them.
+const (
+	stateNew uint8 = 1 << iota
+	stateInvalid
+	stateUntracked
+	stateDNAT
+	stateSNAT
+	stateOther // RELATED, ESTABLISHED: no first packet is
+)
+
+var stateNames = map[string]uint8{
+	"NEW": stateNew, "INVALID": stateInvalid, "UNTRACKED": stateUntracked, "DNAT": stateDNAT, "SNAT": stateSNAT,
+	"RELATED": stateOther, "ESTABLISHED": stateOther,
+}
+
+// ctstate: the first packet is NEW; a translation that was settled on the way adds DNAT or SNAT. Without a connection it is
+// UNTRACKED if a rule said so, else INVALID.
+func ctstate(s *ruleSpec, o *option) (cond, bool) {
+	arg, ok := o.arg()
+	var want uint8
+	for name := range strings.SplitSeq(arg, ",") {
+		bit := stateNames[name]
+		if bit == 0 {
+			return nil, false
+		}
+		want |= bit
+	}
+	missing := noConnection(s)
+	return func(c *netfilter.Context) truth {
+		switch {
+		case c.Packet.Untracked:
+			return is(want&stateUntracked != 0)
+		case missing(c):
+			return is(want&stateInvalid != 0)
+		case want&stateNew != 0:
+			return yes
+		}
+		answer := no
+		if want&stateDNAT != 0 {
+			answer = translatedTo(c.Packet)
+		}
+		if want&stateSNAT != 0 {
+			answer = answer.or(translatedFrom(c.Packet))
+		}
+		return answer
+	}, ok
+}
+
+// translatedTo and translatedFrom: the kernel notes a translation only where it changed something (nf_nat_setup_info in
+// net/netfilter/nf_nat_core.c).
+func translatedTo(p *netfilter.Packet) truth {
+	return is(p.DNAT && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort))
+}
+
+func translatedFrom(p *netfilter.Packet) truth {
+	switch {
+	case !p.SNAT:
+		return no
+	case !p.Src.IsValid() || p.Src == p.OrigSrc: // the port may have changed
+		return maybe
+	}
+	return yes
+}
+
+// ctstatus: until it has left the node, or has come to its socket, the first packet's connection is not confirmed, and it is
+// none of the other things. NONE asks for no bit, so nothing has it.
+func ctstatus(arg string) (cond, bool) {
+	confirmed := false
+	for name := range strings.SplitSeq(arg, ",") {
+		switch name {
+		case "CONFIRMED":
+			confirmed = true
+		case "NONE", "EXPECTED", "SEEN_REPLY", "ASSURED":
+		default:
+			return nil, false
+		}
+	}
+	return func(c *netfilter.Context) truth { return is(confirmed && cameBack(c)) }, true
+}
+
+func skbMark(p *netfilter.Packet) *uint32 { return &p.Mark }
+func ctMark(p *netfilter.Packet) *uint32  { return &p.CTMark }
+
+// markIs: net/netfilter/xt_mark.c, mark_mt.
+func markIs(of func(*netfilter.Packet) *uint32) reader {
+	return withArg(func(arg string) (cond, bool) {
+		v, m, ok := valueMask(arg)
+		return func(c *netfilter.Context) truth { return is(*of(c.Packet)&m == v) }, ok
+	})
+}
+
+var connmarkOptions = matchSpec{options: map[string]reader{"--mark": markIs(ctMark)}}
+
+// connmarkMatch: without a connection nothing matches, "!" or not (connmark_mt).
+func connmarkMatch(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
+	conds, ok := connmarkOptions.conds(s, opts)
+	missing := noConnection(s)
+	return conditions(append([]cond{func(c *netfilter.Context) truth { return is(!missing(c)) }}, conds...), untold(text)), ok
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// chanceOp is -m statistic.
+type chanceOp float64
+
+// Run implements [netfilter.Op].
+func (p chanceOp) Run(*netfilter.Context) netfilter.Effect {
+	return netfilter.Effect{Kind: netfilter.Chance, P: float64(p)}
+}
+
+// statistic: random with its probability as it is written; nth with the share that it comes to over many connections, for
+// where its counter stands the snapshot does not tell (net/netfilter/xt_statistic.c).
+func statistic(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
+	p, not, mode := -1.0, false, ""
+	for i := range opts {
+		o := &opts[i]
+		arg, ok := o.arg()
+		if !ok {
+			return nil, false
+		}
+		not = not || o.not
+		switch o.name {
+		case "--mode":
+			mode = arg
+		case "--probability":
+			v, err := strconv.ParseFloat(arg, 64)
+			if err != nil || !(0 <= v && v <= 1) || mode != "random" {
+				return nil, false
+			}
+			p = v
+		case "--every":
+			n, ok := number(arg)
+			if !ok || n == 0 || mode != "nth" {
+				return nil, false
+			}
+			p = 1 / float64(n)
+		case "--packet":
+			if mode != "nth" {
+				return nil, false
+			}
+		default:
+			return nil, false
+		}
+	}
+	if not {
+		p = 1 - p
+	}
+	return chanceOp(p), p >= 0 && p <= 1
+}
+
+// recentOp is -m recent (net/netfilter/xt_recent.c, recent_mt).
+type recentOp struct {
+	name    string
+	mode    string
+	not     bool
+	hits    uint32 // --hitcount
+	partial bool   // --mask: an entry stands for a network
+	ttl     bool   // --rttl
+	rdest   bool
+}
+
+func (r *recentOp) acts() bool { return r.mode != "--rcheck" }
+
+// Run implements [netfilter.Op].
+func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
+	if r.mode == "--set" {
+		if !r.rdest {
+			note(c.Packet, r.name, "!"+r.name)
+		}
+		return r.answer(yes)
+	}
+	t := r.listed(c)
+	switch {
+	case t == no || r.mode == "--rcheck":
+	case r.mode == "--remove":
+		note(c.Packet, "!"+r.name, r.name)
+	case t == yes:
+		note(c.Packet, r.name, "!"+r.name)
+	}
+	return r.answer(t)
+}
+
+func (r *recentOp) answer(t truth) netfilter.Effect {
+	switch {
+	case t == maybe:
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: "who is in the list " + r.name + " of recent is not known"}
+	case (t == yes) == r.not:
+		return breakOff
+	}
+	return netfilter.Effect{}
+}
+
+func (r *recentOp) listed(c *netfilter.Context) truth {
+	if r.rdest {
+		return maybe
+	}
+	if noted(c.Packet, "!"+r.name) {
+		return no
+	}
+	here := noted(c.Packet, r.name)
+	listed, ok := here, here
+	if !ok {
+		listed, ok = c.Recent(r.name)
+	}
+	switch {
+	case !ok:
+		return maybe
+	case !listed && r.partial:
+		return maybe // another client of its network may be
+	case !listed:
+		return no
+	case r.mode == "--remove":
+		return known(true, !r.ttl)
+	case r.hits > 1 || r.ttl:
+		return maybe
+	}
+	return yes
+}
+
+// note adds a word to Packet.Recent, and takes another one away.
+func note(p *netfilter.Packet, add, remove string) {
+	if noted(p, remove) {
+		p.Recent = strings.Replace(" "+p.Recent, " "+remove+" ", " ", 1)[1:]
+	}
+	if !noted(p, add) {
+		p.Recent += add + " "
+	}
+}
+
+// noted tells whether a word is in Packet.Recent. Besides the names of lists that a rule on the way has put the source into
+// there are those of lists that it was taken out of ("!NAME"), and of sets that a rule has changed ("set:NAME").
+func noted(p *netfilter.Packet, word string) bool {
+	rest := p.Recent
+	for rest != "" {
+		var w string
+		if w, rest, _ = strings.Cut(rest, " "); w == word {
+			return true
+		}
+	}
+	return false
+}
+
+func recent(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
+	r := &recentOp{name: "DEFAULT"}
+	for i := range opts {
+		o := &opts[i]
+		arg, one := o.arg()
+		ok := true
+		switch o.name {
+		case "--set", "--rcheck", "--update", "--remove":
+			ok = r.mode == "" && len(o.args) == 0
+			r.mode, r.not = o.name, o.not
+		case "--name":
+			r.name, ok = arg, one && !strings.ContainsRune(arg, ' ')
+		case "--hitcount":
+			r.hits, ok = number(arg)
+		case "--mask":
+			n, a, isAddr := readNetwork(arg)
+			ok = isAddr && n.single()
+			r.partial = !slices.Equal(a.AsSlice(), slices.Repeat([]byte{0xff}, a.BitLen()/8))
+		case "--rttl":
+			r.ttl = true
+		case "--rdest":
+			r.rdest = true
+		case "--seconds":
+			_, ok = number(arg) // one who is in the list is taken to have been there lately
+		case "--reap", "--rsource":
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return r, r.mode != ""
+}
+
+// setOp is -m set (net/netfilter/xt_set.c).
+type setOp struct {
+	name   string
+	flags  []string
+	not    bool
+	vague  string // an option that makes the answer yes uncertain
+	noElse bool   // --return-nomatch: so is the answer no
+}
+
+// Run implements [netfilter.Op].
+func (s *setOp) Run(c *netfilter.Context) netfilter.Effect {
+	if c.Sets == nil {
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: "the node's sets were not collected (ipset-save.txt)"}
+	}
+	in, ok, why := c.Sets.Match(c, s.name, s.flags)
+	switch {
+	case !ok:
+	case noted(c.Packet, "set:"+s.name):
+		ok, why = false, "a rule on the packet's way changes the set "+s.name
+	case in && s.vague != "" || s.noElse:
+		ok, why = false, "it depends on "+s.vague
+	}
+	switch {
+	case !ok:
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: why}
+	case in == s.not:
+		return breakOff
+	}
+	return netfilter.Effect{}
+}
+
+func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
+	op := &setOp{}
+	for i := range opts {
+		o := &opts[i]
+		switch o.name {
+		case "--match-set":
+			if len(o.args) != 2 || op.name != "" {
+				return nil, false
+			}
+			op.name, op.flags, op.not = o.args[0].text, strings.Split(o.args[1].text, ","), o.not
+		case "--return-nomatch":
+			op.vague, op.noElse = "the entries that say nomatch", true
+		case "--packets-eq", "--packets-lt", "--packets-gt", "--bytes-eq", "--bytes-lt", "--bytes-gt":
+			op.vague = "the set's counters"
+		case "--update-counters", "--update-subcounters":
+		default:
+			return nil, false
+		}
+	}
+	return op, op.name != ""
+}
+
+// ipvs: but for --ipvs every option asks for the connection that an answer belongs to (ipvs_mt in net/netfilter/xt_ipvs.c,
+// conn_out_get), which a first packet has not.
+func ipvs(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
+	bare := len(opts) > 0
+	for i := range opts {
+		switch opts[i].name {
+		case "--ipvs":
+		case "--vproto", "--vaddr", "--vport", "--vdir", "--vmethod", "--vportctl":
+			bare = false
+		default:
+			return nil, false
+		}
+	}
+	if !bare {
+		return never, len(opts) > 0
+	}
+	return conditions([]cond{unsure}, "it depends on whether IPVS has seen the packet"), true
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+
+// markForms reads the forms of a new mark. Every one is a value and a mask: mark = mark &^ mask ^ value
+// (net/netfilter/xt_mark.c; extensions/libxt_MARK.c translates). Only the first is what a dump has.
+func markForms(o *option) (v, m uint32, ok bool) {
+	arg, one := o.arg()
+	v, m, ok = valueMask(arg)
+	switch o.name {
+	case "--set-xmark":
+	case "--set-mark":
+		m |= v
+	case "--and-mark":
+		v, m = 0, ^v
+	case "--or-mark":
+		m = v
+	case "--xor-mark":
+		m = 0
+	default:
+		return 0, 0, false
+	}
+	return v, m, one && ok
+}
+
+func mark(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
+	if len(opts) != 1 {
+		return nil, false
+	}
+	v, m, ok := markForms(&opts[0])
+	return action(func(c *netfilter.Context) { c.Packet.Mark = c.Packet.Mark&^m ^ v }), ok
+}
+
+// connmark is net/netfilter/xt_connmark.c, connmark_tg: without a connection it does nothing.
+func connmark(s *ruleSpec, opts []option) (netfilter.Op, bool) {
+	if len(opts) == 0 {
+		return nil, false
+	}
+	missing := noConnection(s)
+	set := func(change func(p *netfilter.Packet)) netfilter.Op {
+		return action(func(c *netfilter.Context) {
+			if !missing(c) {
+				change(c.Packet)
+			}
+		})
+	}
+	nf, ct, ok := markMasks(opts[1:])
+	switch opts[0].name {
+	case "--save-mark":
+		return set(func(p *netfilter.Packet) { p.CTMark = p.CTMark&^ct ^ p.Mark&nf }), ok
+	case "--restore-mark":
+		return set(func(p *netfilter.Packet) { p.Mark = p.Mark&^nf ^ p.CTMark&ct }), ok
+	}
+	v, m, ok := markForms(&opts[0])
+	return set(func(p *netfilter.Packet) { p.CTMark = p.CTMark&^m ^ v }), ok && len(opts) == 1
+}
+
+// markMasks reads the masks of --save-mark and --restore-mark.
+func markMasks(opts []option) (nf, ct uint32, ok bool) {
+	nf, ct = ^uint32(0), ^uint32(0)
+	for i := range opts {
+		arg, _ := opts[i].arg()
+		v, ok := number(arg)
+		if !ok {
+			return 0, 0, false
+		}
+		switch opts[i].name {
+		case "--nfmask":
+			nf = v
+		case "--ctmask":
+			ct = v
+		case "--mask":
+			nf, ct = v, v
+		default:
+			return 0, 0, false
+		}
+	}
+	return nf, ct, true
+}
+
+// notrack: a packet that has a connection already keeps it (notrack_tg and xt_ct_target in net/netfilter/xt_CT.c).
+func notrack(*ruleSpec, []option) (netfilter.Op, bool) {
+	return action(func(c *netfilter.Context) {
+		if !cameBack(c) {
+			c.Packet.Untracked = true
+		}
+	}), true
+}
+
+// ct is CT. Zones, helpers and the like change nothing for the first packet of a connection.
+func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
+	for i := range opts {
+		switch opts[i].name {
+		case "--notrack":
+			return notrack(s, nil)
+		case "--helper", "--zone", "--zone-orig", "--zone-reply", "--timeout", "--ctevents", "--expevents":
+		default:
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+// tproxy hands the packet to a local socket, wherever it goes (net/netfilter/xt_TPROXY.c). That one listens there is taken for
+// granted: without it the kernel drops the packet.
+func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
+	var port uint16
+	var v, m uint32
+	ok := false
+	for i := range opts {
+		arg, _ := opts[i].arg()
+		fine := true
+		switch opts[i].name {
+		case "--on-port":
+			port, ok = portNumber(arg)
+		case "--tproxy-mark":
+			v, m, fine = valueMask(arg)
+		case "--on-ip":
+		default:
+			fine = false
+		}
+		if !fine {
+			return nil, false
+		}
+	}
+	return acceptAfter(func(c *netfilter.Context) {
+		p := c.Packet
+		p.Mark = p.Mark&^m ^ v
+		if p.TProxy = port; port == 0 {
+			p.TProxy = p.DstPort
+		}
+	}), ok
+}
+
+// acceptAfter is a target that changes the packet and ends the chain.
+type acceptAfter func(c *netfilter.Context)
+
+// Run implements [netfilter.Op].
+func (a acceptAfter) Run(c *netfilter.Context) netfilter.Effect {
+	a(c)
+	return netfilter.Effect{Kind: netfilter.Accept}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// network is a set of addresses, those that agree with one of them in some bits; IPv4 as IPv4-mapped IPv6. It is what the
+// kernel's ip_packet_match compares, and holds no pointer: a dump has 100,000 of them.
+type network struct {
+	hi, lo         uint64
+	maskHi, maskLo uint64
+}
+
+func wordsOf(a netip.Addr) (hi, lo uint64) {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+// has tells whether an address is in the set; maybe where the address is not known.
+func (n *network) has(a netip.Addr) truth {
+	if !a.IsValid() {
+		return known(true, n.maskHi|n.maskLo == 0)
+	}
+	hi, lo := wordsOf(a)
+	return is((hi^n.hi)&n.maskHi == 0 && (lo^n.lo)&n.maskLo == 0)
+}
+
+// single tells whether the set holds one address only.
+func (n *network) single() bool { return n.maskHi&n.maskLo == ^uint64(0) }
+
+// readNetwork reads an address with or without /BITS or /MASK. A mask need not be a prefix: iptables takes any.
+func readNetwork(s string) (n network, a netip.Addr, ok bool) {
+	addr, mask, has := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(addr)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		return n, a, false
+	}
+	n.maskHi, n.maskLo = ^uint64(0), ^uint64(0)
+	if has {
+		m, err := netip.ParseAddr(mask)
+		switch {
+		case err == nil && m.BitLen() == a.BitLen():
+			n.maskHi, n.maskLo = wordsOf(m)
+			if a.Is4() {
+				n.maskHi, n.maskLo = ^uint64(0), n.maskLo|0xffffffff<<32
+			}
+		default:
+			ones, err := strconv.Atoi(mask)
+			if err != nil || ones < 0 || ones > a.BitLen() {
+				return n, a, false
+			}
+			ones += 128 - a.BitLen()
+			n.maskHi = ^(^uint64(0) >> min(ones, 64))
+			n.maskLo = ^(^uint64(0) >> (max(ones, 64) - 64))
+		}
+	}
+	n.hi, n.lo = wordsOf(a)
+	n.hi, n.lo = n.hi&n.maskHi, n.lo&n.maskLo
+	if a.Is4() && n.maskLo<<32 == 0 {
+		n.maskHi, n.maskLo, n.hi, n.lo = 0, 0, 0, 0 // every address
+	}
+	return n, a, true
+}
+
+// protocols are the names that iptables prints (libxtables/xtables.c, xtables_chain_protos), and those that it finds in
+// /etc/protocols.
+var protocols = map[string]uint8{
+	"all": 0, "tcp": netfilter.TCP, "udp": netfilter.UDP, "udplite": netfilter.UDPLite, "icmp": netfilter.ICMP,
+	"ipv6-icmp": netfilter.ICMPv6, "icmpv6": netfilter.ICMPv6, "esp": netfilter.ESP, "ah": netfilter.AH,
+	"sctp": netfilter.SCTP, "dccp": netfilter.DCCP, "ip": 0, "hopopt": 0, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 4, "st": 5, "egp": 8, "igp": 9,
+	"pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "ipv6": 41, "ipv6-route": 43,
+	"ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73, "vmtp": 81, "eigrp": 88, "ospf": 89,
+	"ospfigp": 89, "ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "isis": 124, "fc": 133,
+	"mobility-header": 135, "mh": 135, "ipv6-mh": 135, "mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142, "ethernet": 143,
+}
+
+func protocol(s string) (uint8, bool) {
+	if p, ok := protocols[s]; ok {
+		return p, true
+	}
+	n, err := strconv.ParseUint(s, 10, 8)
+	return uint8(n), err == nil
+}
+
+// portRange is min:max.
+type portRange struct{ lo, hi uint16 }
+
+func ports(s string) (portRange, bool) {
+	lo, hi, isRange := strings.Cut(s, ":")
+	if !isRange {
+		hi = lo
+	} else if lo == "" {
+		lo = "0"
+	}
+	if isRange && hi == "" {
+		hi = "65535"
+	}
+	a, ok1 := portNumber(lo)
+	b, ok2 := portNumber(hi)
+	return portRange{a, b}, ok1 && ok2 && a <= b
+}
+
+func portNumber(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil
+}
+
+func (r portRange) has(p uint16) truth { return is(r.lo <= p && p <= r.hi) }
+
+// hasSource is has for a source port, of which only is known that it is one when the packet says 0.
+func (r portRange) hasSource(p uint16) truth {
+	switch {
+	case p != 0:
+		return r.has(p)
+	case r.lo <= 1 && r.hi == 65535:
+		return yes
+	case r.hi == 0:
+		return no
+	}
+	return maybe
+}
+
+// number reads a number as iptables does, in any base.
+func number(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 0, 32)
+	return uint32(n), err == nil
+}
+
+// valueMask reads value[/mask] of a mark.
+func valueMask(s string) (value, mask uint32, ok bool) {
+	v, m, has := strings.Cut(s, "/")
+	value, ok = number(v)
+	if !ok || !has {
+		return value, ^uint32(0), ok
+	}
+	mask, ok = number(m)
+	return value, mask, ok
+}
+
+// apply replaces the bits of an address that the set fixes.
+func (n *network) apply(a netip.Addr) netip.Addr {
+	hi, lo := wordsOf(a)
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], hi&^n.maskHi|n.hi)
+	binary.BigEndian.PutUint64(b[8:], lo&^n.maskLo|n.lo)
+	if a.Is4() {
+		return netip.AddrFrom16(b).Unmap()
+	}
+	return netip.AddrFrom16(b)
+}

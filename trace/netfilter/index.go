@@ -54,7 +54,7 @@ type candidates struct {
 func (c *Chain) candidates(p *Packet) candidates {
 	cand := candidates{n: len(c.Rules)}
 	x := c.index
-	if x == nil {
+	if x == nil || !p.Src.IsValid() { // a source that is not known may be any
 		cand.all = true
 		return cand
 	}

@@ -79,7 +79,8 @@ type Packet struct {
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
-	// Recent holds the names of xt_recent lists that a rule on the way has put the source into, each followed by ' '.
+	// Recent holds the names of xt_recent lists that a rule on the way has put the source into, each followed by ' '; a name
+	// behind '!' is one that it was taken out of, one behind "set:" an ipset that was changed.
 	Recent string
 }
 

@@ -230,11 +230,8 @@ func (w *Walker) fromPrerouting(in branch) {
 		toInput, toForward = w.byAddress(b, toInput, toForward)
 	}
 	w.finish(w.hook(Input, toInput, false), Delivered)
-	forwarded := w.hook(Forward, w.egress(toForward), false)
-	for i := range forwarded {
-		forwarded[i].pkt.In = "" // POSTROUTING knows no incoming interface
-	}
-	w.finish(w.hook(Postrouting, forwarded, false), Sent)
+	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).
+	w.finish(w.hook(Postrouting, w.hook(Forward, w.egress(toForward), false), false), Sent)
 }
 
 // fromOutput is the way of a locally made packet: OUTPUT on the way that its first destination asks for, a new routing

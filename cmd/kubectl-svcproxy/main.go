@@ -25,6 +25,8 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	// A run is short and allocates in bursts: collecting garbage less often halves its time.
-	debug.SetGCPercent(200)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(300)
+	}
 	return plugin.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 }

@@ -118,7 +118,7 @@ func (n *node) orphans() []Finding {
 
 // reachableChains are those that a packet can get to.
 func reachableChains(t *netfilter.Table) map[string]bool {
-	seen := map[string]bool{}
+	seen := make(map[string]bool, len(t.Chains))
 	var visit func(c *netfilter.Chain)
 	visit = func(c *netfilter.Chain) {
 		if c == nil || seen[c.Name] {
@@ -143,7 +143,7 @@ func reachableChains(t *netfilter.Table) map[string]bool {
 
 // chainsDue are the names of every chain that kube-proxy may have made for the Services and endpoints there are, used or not.
 func (n *node) chainsDue() map[string]bool {
-	due := map[string]bool{}
+	due := make(map[string]bool, 8*len(n.cluster.Services))
 	for _, svc := range n.cluster.Services {
 		if reason, _ := n.exp.Ignored(svc); reason != "" {
 			continue

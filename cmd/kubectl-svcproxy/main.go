@@ -26,7 +26,7 @@ func run() int {
 	context.AfterFunc(ctx, stop)
 	// A run is short and allocates in bursts: collecting garbage less often halves its time.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(300)
+		debug.SetGCPercent(200)
 	}
 	return plugin.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
 }

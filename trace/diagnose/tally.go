@@ -49,7 +49,7 @@ type tally struct {
 }
 
 func tallyOf(f expect.Frontend, res *netfilter.Result) tally {
-	var t tally
+	t := tally{outcomes: make([]outcome, 0, len(res.Outcomes))}
 	for i := range res.Outcomes {
 		o := newOutcome(f, &res.Outcomes[i])
 		t.uncertain = t.uncertain || !o.certain

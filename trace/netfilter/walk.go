@@ -218,8 +218,10 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 // fromPrerouting is the way of a packet that comes in by an interface: PREROUTING, the routing decision, and then either
 // INPUT, or FORWARD and POSTROUTING.
 func (w *Walker) fromPrerouting(in branch) {
-	var toInput, toForward []branch
-	for _, b := range w.hook(Prerouting, append(w.first[:0], in), false) {
+	alive := w.hook(Prerouting, append(w.first[:0], in), false)
+	var toInput []branch
+	toForward := make([]branch, 0, len(alive))
+	for _, b := range alive {
 		if w.opt.Only.IsValid() && b.pkt.DNAT && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
 			continue
 		}
@@ -241,7 +243,8 @@ func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
 	alive := w.hook(Output, w.egress(append(w.first[:0], in)), false)
 	alive = w.hook(Postrouting, w.egress(alive), false)
-	var loop, sent []branch
+	var loop []branch
+	sent := make([]branch, 0, len(alive))
 	for _, b := range alive {
 		loop, sent = w.byAddress(b, loop, sent)
 	}

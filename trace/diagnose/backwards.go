@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -92,23 +93,26 @@ func ownerInComment(r *netfilter.Rule) string {
 // orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy removes
 // them late (largeClusterMode), and they harm nobody.
 func (n *node) orphans() []Finding {
-	due := n.chainsDue()
-	var orphans []string
+	gone := map[string]bool{}
 	for _, t := range n.rules.Tables {
 		if t.Name != "nat" {
 			continue
 		}
 		reachable := reachableChains(t)
 		for _, c := range t.Chains {
-			if !due[c.Name] && !reachable[c.Name] && slices.ContainsFunc(serviceChainPrefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
-				orphans = append(orphans, c.Name)
+			if !reachable[c] && slices.ContainsFunc(serviceChainPrefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
+				gone[c.Name] = true
 			}
 		}
 	}
+	if len(gone) == 0 {
+		return nil
+	}
+	n.eachChainDue(func(name string) { delete(gone, name) })
+	orphans := slices.Sorted(maps.Keys(gone))
 	if len(orphans) == 0 {
 		return nil
 	}
-	slices.Sort(orphans)
 	return []Finding{n.finding(OrphanChain, cut(orphans, 3), issue{
 		actual:   fmt.Sprintf("%d chains", len(orphans)),
 		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
@@ -117,14 +121,14 @@ func (n *node) orphans() []Finding {
 }
 
 // reachableChains are those that a packet can get to.
-func reachableChains(t *netfilter.Table) map[string]bool {
-	seen := make(map[string]bool, len(t.Chains))
+func reachableChains(t *netfilter.Table) map[*netfilter.Chain]bool {
+	seen := make(map[*netfilter.Chain]bool, len(t.Chains))
 	var visit func(c *netfilter.Chain)
 	visit = func(c *netfilter.Chain) {
-		if c == nil || seen[c.Name] {
+		if c == nil || seen[c] {
 			return
 		}
-		seen[c.Name] = true
+		seen[c] = true
 		for _, r := range c.Rules {
 			for _, op := range r.Ops {
 				if j, ok := op.(netfilter.Jumper); ok {
@@ -141,9 +145,9 @@ func reachableChains(t *netfilter.Table) map[string]bool {
 	return seen
 }
 
-// chainsDue are the names of every chain that kube-proxy may have made for the Services and endpoints there are, used or not.
-func (n *node) chainsDue() map[string]bool {
-	due := make(map[string]bool, 8*len(n.cluster.Services))
+// eachChainDue calls f with the name of every chain that kube-proxy may have made for the Services and endpoints there are,
+// used or not.
+func (n *node) eachChainDue(f func(name string)) {
 	for _, svc := range n.cluster.Services {
 		if reason, _ := n.exp.Ignored(svc); reason != "" {
 			continue
@@ -152,13 +156,14 @@ func (n *node) chainsDue() map[string]bool {
 			port := &svc.Spec.Ports[i]
 			name := expect.ServicePortName(svc.Namespace, svc.Name, port.Name)
 			names := expect.ChainNames(name, port.Protocol)
-			due[names.Cluster], due[names.Local], due[names.External], due[names.Firewall] = true, true, true, true
+			for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
+				f(chain)
+			}
 			for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 				for _, e := range n.exp.Endpoints(expect.NameOf(svc), port, family) {
-					due[expect.EndpointChain(name, port.Protocol, e.Address)] = true
+					f(expect.EndpointChain(name, port.Protocol, e.Address))
 				}
 			}
 		}
 	}
-	return due
 }

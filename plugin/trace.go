@@ -113,7 +113,7 @@ func (o *traceOptions) Run(ctx context.Context) error {
 	defer p.done()
 	p.say("reading %s", o.snapshot)
 	var readings <-chan reading
-	if ahead := sure && len(nodes) == 1; ahead {
+	if sure && len(nodes) == 1 {
 		readings = read(ctx, inspector, nodes) // while the cluster's objects are read
 	}
 	objects, err := source.Objects(ctx)

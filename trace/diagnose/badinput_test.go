@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Of a node that cannot be read nothing is claimed: one sentence says why, and there is no path.
@@ -100,18 +98,7 @@ func TestIptablesNFTRulesWithoutTheirSaveFileAreOpaque(t *testing.T) {
 
 // TestScaleFixture judges 5,000 Services, above kube-proxy's threshold for leaving comments out and chains behind.
 func TestScaleFixture(t *testing.T) {
-	s, err := snapshot.Open("../../testdata/snapshots/scale-iptables")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node("node1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, n := openSnapshot(t, "testdata/snapshots/scale-iptables", "node1")
 	r := Node(c, n, Request{Backwards: true, PerPathService: true})
 	if r.Error != "" || r.Verdict != Match || r.Summary.Matched != r.Summary.Paths || r.Summary.Paths < 11000 {
 		t.Errorf("%s %s %+v", r.Error, r.Verdict, r.Summary)

@@ -5,24 +5,11 @@ package diagnose
 import (
 	"slices"
 	"testing"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // The shipped example shows what its README says, and nothing else.
 func TestShippedExample(t *testing.T) {
-	s, err := snapshot.Open("../../examples/broken-node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node("worker-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, n := openSnapshot(t, "examples/broken-node", "worker-1")
 	r := Node(c, n, Request{Backwards: true, PerPathService: true, Matching: true})
 	var got []string
 	for path, f := range facts(r) {

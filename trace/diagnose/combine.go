@@ -15,6 +15,20 @@ func worse(a, b Verdict) Verdict {
 	return a
 }
 
+// withFindings returns what a verdict becomes with findings: an error makes it a Mismatch, a warning a Warning.
+func withFindings(v Verdict, fs []Finding) Verdict {
+	for _, f := range fs {
+		switch f.Severity {
+		case Error:
+			v = worse(v, Mismatch)
+		case Warn:
+			v = worse(v, Warning)
+		case Info:
+		}
+	}
+	return v
+}
+
 // Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and ByDesign is
 // a Match: nothing is wrong, and something works.
 func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {

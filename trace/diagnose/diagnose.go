@@ -75,15 +75,7 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 			out.Paths = append(out.Paths, p.Path)
 		}
 	}
-	for _, f := range out.Findings {
-		switch f.Severity {
-		case Error:
-			out.Verdict = worse(out.Verdict, Mismatch)
-		case Warn:
-			out.Verdict = worse(out.Verdict, Warning)
-		case Info:
-		}
-	}
+	out.Verdict = withFindings(out.Verdict, out.Findings)
 	return out
 }
 

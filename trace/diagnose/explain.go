@@ -44,7 +44,7 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 				j.notProgrammed(want, way, is)
 			}
 		case MissingEndpoint:
-			j.missing(want, way, is)
+			missing(way, is)
 		case StaleEndpoint:
 			j.stale(want, is)
 		case UnevenShare, AffinityMissing, AffinityUnexpected, AffinityTimeout:
@@ -202,7 +202,7 @@ func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
 }
 
 // missing says what the chain that should lead to an endpoint holds in its place.
-func (j *judge) missing(_ *expect.Path, w *way, is *issue) {
+func missing(w *way, is *issue) {
 	c := w.serviceChain()
 	if c == nil {
 		return

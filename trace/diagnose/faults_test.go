@@ -26,9 +26,10 @@ type world struct {
 	files   map[string][]byte
 }
 
-func openWorld(t *testing.T, name string) *world {
+// openSnapshot opens a snapshot of the repository.
+func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	s, err := snapshot.Open(filepath.Join("..", "..", "testdata", "snapshots", name))
+	s, err := snapshot.Open(filepath.Join("..", "..", dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +37,16 @@ func openWorld(t *testing.T, name string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := s.Node("node1")
+	n, err := s.Node(node)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, n
+}
+
+func openWorld(t *testing.T, name string) *world {
+	t.Helper()
+	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), "node1")
 	w := &world{t: t, cluster: c, files: map[string][]byte{}}
 	for _, f := range snapshot.NodeFiles {
 		data, ok, err := n.File(f)
@@ -177,10 +184,6 @@ func (w *world) slice(name string) *discoveryv1.EndpointSlice {
 	return nil
 }
 
-func (w *world) chains(port string, proto corev1.Protocol) expect.Chains {
-	return expect.ChainNames(port, proto)
-}
-
 func (w *world) sep(port, ep string) string {
 	return expect.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
 }
@@ -306,9 +309,9 @@ func every(pick func(path, was string) string) func(before map[string]string) []
 
 func faults(w *world) []fault {
 	ep3Port, npPort := "shop/ep3", "shop/np"
-	svcEp3, svcNp := w.chains(ep3Port, corev1.ProtocolTCP), w.chains(npPort, corev1.ProtocolTCP)
-	aff := w.chains("shop/affinity", corev1.ProtocolTCP)
-	ranges := w.chains("shop/lb-ranges", corev1.ProtocolTCP)
+	svcEp3, svcNp := expect.ChainNames(ep3Port, corev1.ProtocolTCP), expect.ChainNames(npPort, corev1.ProtocolTCP)
+	aff := expect.ChainNames("shop/affinity", corev1.ProtocolTCP)
+	ranges := expect.ChainNames("shop/lb-ranges", corev1.ProtocolTCP)
 	sep1 := w.sep(ep3Port, "10.244.1.19:8080")
 	return []fault{
 		{
@@ -533,7 +536,7 @@ func faults(w *world) []fault {
 			name: "PREROUTING does not lead to kube-proxy", do: func(w *world) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
 			all: every(func(path, was string) string {
 				if was != string(Match) || isV6(path) || strings.HasSuffix(path, "node") {
-					return bySourceRange(path, was)
+					return ""
 				}
 				return "Mismatch: NotProgrammed"
 			}),
@@ -661,9 +664,6 @@ func masqueradeGone(before map[string]string) []string {
 		return "Mismatch: WrongMasquerade *"
 	})(before)
 }
-
-// bySourceRange: outsiders are dropped by filter's KUBE-PROXY-FIREWALL also when nat is not asked.
-func bySourceRange(string, string) string { return "" }
 
 // gone says what becomes of a path whose family has no rules.
 func gone(path, was string, mine bool, code, nodeFinding string) string {

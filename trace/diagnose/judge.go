@@ -88,16 +88,7 @@ func (j *judge) describe(p *Path, svc *corev1.Service, want *expect.Path) {
 
 // conclude gives the path its verdict, and its by-design answer.
 func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.Result) {
-	p.Verdict = Match
-	for _, f := range p.Findings {
-		switch f.Severity {
-		case Error:
-			p.Verdict = worse(p.Verdict, Mismatch)
-		case Warn:
-			p.Verdict = worse(p.Verdict, Warning)
-		case Info:
-		}
-	}
+	p.Verdict = withFindings(Match, p.Findings)
 	if got.uncertain && p.Verdict != Mismatch {
 		p.Verdict = Unknown
 		if broken := brokenRule(res); broken != nil {

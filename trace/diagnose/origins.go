@@ -34,7 +34,7 @@ func (n *node) originsOf(svc *corev1.Service, f expect.Frontend, asked *From) []
 		return append(n.fromOutside(svc, f), from{Origin: n.fromNode(f)})
 	case expect.NodePort, expect.ExternalIP:
 	}
-	return []from{{Origin: n.external(f, n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
+	return []from{{Origin: n.external(n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
 }
 
 func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) expect.Origin {
@@ -100,7 +100,7 @@ func (n *node) fromPod(f expect.Frontend) expect.Origin {
 	return expect.Origin{Kind: expect.FromPod}
 }
 
-func (n *node) external(_ expect.Frontend, a netip.Addr) expect.Origin {
+func (n *node) external(a netip.Addr) expect.Origin {
 	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.uplink(a.Is4())}
 }
 
@@ -109,18 +109,18 @@ func (n *node) external(_ expect.Frontend, a netip.Addr) expect.Origin {
 func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	ranges := sourceRanges(svc, f.Address.Is4())
 	if f.Kind != expect.LoadBalancerIP || len(ranges) == 0 {
-		return []from{{Origin: n.external(f, n.stranger(f, nil))}}
+		return []from{{Origin: n.external(n.stranger(f, nil))}}
 	}
 	var out []from
 	for i, r := range ranges {
-		out = append(out, from{n.external(f, r.Addr()), i > 0}, from{n.external(f, lastOf(r)), true})
+		out = append(out, from{n.external(r.Addr()), i > 0}, from{n.external(lastOf(r)), true})
 		for _, edge := range []netip.Addr{r.Addr().Prev(), lastOf(r).Next()} {
 			if local, known := n.net.Local(edge); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known && !local {
-				out = append(out, from{n.external(f, edge), true})
+				out = append(out, from{n.external(edge), true})
 			}
 		}
 	}
-	return append(out, from{Origin: n.external(f, n.stranger(f, ranges))})
+	return append(out, from{Origin: n.external(n.stranger(f, ranges))})
 }
 
 // strangers are addresses for documentation and benchmarks, which nobody has (RFC 5737, RFC 2544, RFC 3849, RFC 5180).

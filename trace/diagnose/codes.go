@@ -32,6 +32,8 @@ const (
 	NotCollected             = "NotCollected"
 	NodeLocalDNS             = "NodeLocalDNS"
 	SharedFrontend           = "SharedFrontend"
+	Changing                 = "Changing"
+	ModeLeftover             = "ModeLeftover"
 )
 
 // codeInfo is what is the same for every finding of a code. In a remedy, {restart} is the command that makes kube-proxy on the
@@ -68,6 +70,8 @@ var codes = map[string]codeInfo{
 	NoRoute:                  {Error, "look at the CNI's routes on {node}: ip route get ADDRESS", nil},
 	NotCollected:             {Info, "", nil},
 	NodeLocalDNS:             {Info, "nothing to do: the node-local DNS cache answers on this address", []string{"kubernetes/dns#318"}},
+	ModeLeftover:             {Warn, "run kube-proxy --cleanup on {node} with kube-proxy stopped, or reboot it; then: {restart}", []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"}},
+	Changing:                 {Info, "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync metrics", []string{"kubernetes/kubernetes#112604"}},
 	SharedFrontend:           {Warn, "give one of the Services another address or port: kube-proxy serves whichever it comes across first", nil},
 }
 

@@ -5,6 +5,7 @@
 package diagnose
 
 import (
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -198,7 +199,12 @@ func (n *node) notCollected() []Finding {
 			note(f.String(), why)
 		}
 	}
-	if !n.files.Has("nft-ruleset.json") {
+	for _, file := range slices.Sorted(maps.Keys(n.reasons)) {
+		if !isRules(file) { // the families above have said so
+			note(file, "was not read: "+n.reasons[file])
+		}
+	}
+	if !n.files.Has("nft-ruleset.json") && n.reasons == nil {
 		note("nft-ruleset.json", "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
 	}
 	if n.mode.ConfigSource == "defaults" {

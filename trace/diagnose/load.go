@@ -44,6 +44,8 @@ type node struct {
 	endpoints map[netip.Addr]bool // addresses of every endpoint of the cluster
 	others    map[netip.Addr]bool // those of them that the API says this node does not have itself
 
+	nftKubeProxy bool                        // there is a table of kube-proxy's nftables mode
+	reasons      map[string]string           // why files were not read; nil: the snapshot does not tell
 	unread       map[netfilter.Family]string // why a family cannot be judged
 	programmed   map[netfilter.Family]bool   // kube-proxy's rules are there
 	backends     map[netfilter.Family]map[netfilter.Backend]bool
@@ -161,7 +163,16 @@ var dumps = map[netfilter.Family][]dump{
 	netfilter.IPv6: {{"ip6tables-nft-save.txt", netfilter.BackendNFT}, {"ip6tables-legacy-save.txt", netfilter.BackendLegacy}, {"ip6tables-save.txt", ""}},
 }
 
+// isRules tells whether a file holds rules, without which a family cannot be judged.
+func isRules(file string) bool {
+	return file == "nft-ruleset.json" || slices.ContainsFunc(slices.Concat(dumps[netfilter.IPv4], dumps[netfilter.IPv6]), func(d dump) bool { return d.file == file })
+}
+
 func (n *node) readRules() error {
+	var err error
+	if n.reasons, err = n.files.Unread(); err != nil {
+		return err
+	}
 	n.rules = &netfilter.Ruleset{}
 	families := []netfilter.Family{netfilter.IPv4, netfilter.IPv6}
 	tables := make([][]*netfilter.Table, len(families))
@@ -177,23 +188,44 @@ func (n *node) readRules() error {
 			return fmt.Errorf("node %s: %w", n.name, errs[i])
 		}
 		n.rules.Tables = append(n.rules.Tables, tables[i]...)
-		if len(have[i]) == 0 {
-			n.unread[f] = fmt.Sprintf("%s was not collected", dumps[f][2].file)
+		if why := n.notRead(f, have[i]); why != "" {
+			n.unread[f] = why
 		}
 	}
 	native, err := n.readNative(have[0][netfilter.BackendNFT], have[1][netfilter.BackendNFT])
 	if err != nil {
 		return err
 	}
-	if len(have[0])+len(have[1]) == 0 {
-		if native.kubeProxy {
-			return n.nftMode()
+	if len(have[0])+len(have[1]) == 0 && native.kubeProxy {
+		return n.nftMode()
+	}
+	if n.unread[netfilter.IPv4] != "" && n.unread[netfilter.IPv6] != "" {
+		if n.reasons != nil {
+			return fmt.Errorf("node %s: %s", n.name, n.unread[netfilter.IPv4])
 		}
 		return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.name)
 	}
+	n.nftKubeProxy = native.kubeProxy
 	n.rules.Tables = append(n.rules.Tables, native.tables...)
 	n.rules.Link()
 	return nil
+}
+
+// notRead says why the rules of a family cannot be judged; "" when they can. Where the collector says what it could not read, a save
+// file that is not there is one without rules. One backend's rules prove nothing while the other's may hold anything.
+func (n *node) notRead(f netfilter.Family, have map[netfilter.Backend]bool) string {
+	for _, d := range dumps[f] {
+		if why := n.reasons[d.file]; why != "" && !have[d.backend] && (d.backend != "" || len(have) == 0) {
+			return d.file + " was not read: " + why
+		}
+	}
+	if why := n.reasons["nft-ruleset.json"]; why != "" {
+		return "nft-ruleset.json was not read, and a table in it may stand in the way: " + why
+	}
+	if len(have) == 0 && n.reasons == nil {
+		return dumps[f][2].file + " was not collected"
+	}
+	return ""
 }
 
 // readFamily reads the save files of one family. The default one is passed over when its backend has a file of its own. An
@@ -316,7 +348,13 @@ func (n *node) readSets() error {
 }
 
 func (n *node) nftMode() error {
-	return fmt.Errorf("node %s runs kube-proxy in nftables mode: this version walks the rules of iptables mode only", n.name)
+	left := ""
+	for _, t := range n.rules.Tables {
+		if c := t.Chain("KUBE-SERVICES"); t.Name == "nat" && c != nil && len(c.Rules) > 0 {
+			left = "; and Service rules of its iptables mode are left over and still take packets: kube-proxy --cleanup on the node removes them"
+		}
+	}
+	return fmt.Errorf("node %s runs kube-proxy in nftables mode: this version walks the rules of iptables mode only%s", n.name, left)
 }
 
 // rightMode refuses a node whose Services are not programmed by iptables: what iptables holds there proves nothing.

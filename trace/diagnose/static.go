@@ -36,6 +36,12 @@ func (n *node) nodeWide() []Finding {
 			}))
 		}
 	}
+	if n.nftKubeProxy {
+		out = append(out, n.finding(ModeLeftover, "table kube-proxy", issue{
+			expected: "rules of iptables mode alone", actual: "kube-proxy's nftables table, too",
+			message: "kube-proxy runs in iptables mode, and its rules of nftables mode are still live: whichever translates a packet first decides",
+		}))
+	}
 	return append(out, n.duplicates()...)
 }
 

@@ -34,29 +34,32 @@ type kind struct {
 	item     string // kind of its objects
 	required bool
 	decode   func(c *Cluster, data []byte) error
+	items    func(c *Cluster) []any // as kubectl get prints them
 }
 
 var kinds = []kind{
 	{"services", "Service", true, func(c *Cluster, data []byte) (err error) {
 		c.Services, err = decode[corev1.Service](data, "Service")
 		return err
-	}},
+	}, func(c *Cluster) []any { return typed(c.Services, corev1.SchemeGroupVersion.WithKind("Service")) }},
 	{"endpointslices", "EndpointSlice", true, func(c *Cluster, data []byte) (err error) {
 		c.EndpointSlices, err = decode[discoveryv1.EndpointSlice](data, "EndpointSlice")
 		return err
+	}, func(c *Cluster) []any {
+		return typed(c.EndpointSlices, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
 	}},
 	{"nodes", "Node", false, func(c *Cluster, data []byte) (err error) {
 		c.Nodes, err = decode[corev1.Node](data, "Node")
 		return err
-	}},
+	}, func(c *Cluster) []any { return typed(c.Nodes, corev1.SchemeGroupVersion.WithKind("Node")) }},
 	{"pods", "Pod", false, func(c *Cluster, data []byte) (err error) {
 		c.Pods, err = decode[corev1.Pod](data, "Pod")
 		return err
-	}},
+	}, func(c *Cluster) []any { return typed(c.Pods, corev1.SchemeGroupVersion.WithKind("Pod")) }},
 	{"configmaps", "ConfigMap", false, func(c *Cluster, data []byte) (err error) {
 		c.ConfigMaps, err = decode[corev1.ConfigMap](data, "ConfigMap")
 		return err
-	}},
+	}, func(c *Cluster) []any { return typed(c.ConfigMaps, corev1.SchemeGroupVersion.WithKind("ConfigMap")) }},
 }
 
 func clusterKind(base string) *kind {

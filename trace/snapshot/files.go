@@ -86,6 +86,10 @@ func readTar(name string, r io.Reader) (map[string]opener, error) {
 	for tr := tar.NewReader(plain); ; {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
+			// gzip's checksum comes after the archive's own end.
+			if _, err := io.Copy(io.Discard, plain); errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return nil, fmt.Errorf("%s is damaged or cut off: %w", name, err)
+			}
 			return files, nil
 		}
 		if err != nil {

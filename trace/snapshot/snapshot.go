@@ -24,6 +24,7 @@ var NodeFiles = []string{
 	"nft-ruleset.json", "ipvsadm.txt", "ipset-save.txt", "conntrack.txt",
 	"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "ip-rule.json", "ip6-rule.json", "sysctl.txt", "listen.txt",
 	"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "versions.txt", "kube-proxy-config.yaml",
+	UnreadFile,
 }
 
 // Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's files

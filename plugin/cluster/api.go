@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// API is a Source that reads the objects of a cluster.
+type API struct {
+	client   kubernetes.Interface
+	fallback string
+	// namespace is the only one whose Services may be read; metav1.NamespaceAll: all may.
+	namespace string
+	narrowed  error
+}
+
+// FromAPI makes a Source of a cluster. Where the Services of all namespaces may not be listed, it makes do with those of the
+// namespace fallback, unless that is empty.
+func FromAPI(client kubernetes.Interface, fallback string) *API {
+	return &API{client: client, fallback: fallback, namespace: metav1.NamespaceAll}
+}
+
+// Narrowed says why only one namespace's Services were read; nil when all were.
+func (a *API) Narrowed() error { return a.narrowed }
+
+// Objects lists what is needed to judge Services. What may be missing (Nodes, kube-proxy's ConfigMap) and may not be read is in
+// Missing; Services and EndpointSlices have to be readable.
+func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
+	c := &snapshot.Cluster{Missing: []string{"pods"}}
+	var nodes, configMaps error
+	err := together(
+		func() error {
+			err := a.proxied(ctx, c)
+			if apierrors.IsForbidden(err) && a.fallback != "" {
+				a.namespace, a.narrowed = a.fallback, err
+				err = a.proxied(ctx, c)
+			}
+			return err
+		},
+		func() error {
+			l, err := a.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err == nil {
+				c.Nodes = pointers(l.Items)
+			}
+			nodes = err
+			return nil
+		},
+		func() error {
+			m, err := a.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "kube-proxy", metav1.GetOptions{})
+			if err == nil {
+				c.ConfigMaps = []*corev1.ConfigMap{m}
+			}
+			configMaps = err
+			return nil
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	for _, may := range []struct {
+		kind string
+		err  error
+	}{{"nodes", nodes}, {"configmaps", configMaps}} {
+		switch {
+		case may.err == nil:
+		case apierrors.IsForbidden(may.err), apierrors.IsNotFound(may.err):
+			c.Missing = append(c.Missing, may.kind)
+		default:
+			return nil, denied(may.err)
+		}
+	}
+	return c, nil
+}
+
+// Proxied lists Services and EndpointSlices anew.
+func (a *API) Proxied(ctx context.Context, objects *snapshot.Cluster) (*snapshot.Cluster, error) {
+	c := *objects
+	if err := a.proxied(ctx, &c); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
+	return together(
+		func() error {
+			l, err := a.client.CoreV1().Services(a.namespace).List(ctx, metav1.ListOptions{})
+			if err == nil {
+				c.Services = pointers(l.Items)
+			}
+			return denied(err)
+		},
+		func() error {
+			l, err := a.client.DiscoveryV1().EndpointSlices(a.namespace).List(ctx, metav1.ListOptions{})
+			if err == nil {
+				c.EndpointSlices = pointers(l.Items)
+			}
+			return denied(err)
+		},
+	)
+}
+
+// Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their names only.
+func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
+	add := func(pods []*corev1.Pod) {
+		for _, p := range pods {
+			if !slices.ContainsFunc(objects.Pods, func(q *corev1.Pod) bool { return q.UID == p.UID }) {
+				objects.Pods = append(objects.Pods, p)
+			}
+		}
+		objects.Missing = slices.DeleteFunc(objects.Missing, func(k string) bool { return k == "pods" })
+	}
+	list := func(selector fields.Selector) error {
+		l, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+		if err == nil {
+			add(pointers(l.Items))
+		}
+		return err
+	}
+	var err error
+	switch {
+	case which.All:
+		err = list(fields.Everything())
+	case which.Name != "":
+		var p *corev1.Pod
+		if p, err = a.client.CoreV1().Pods(which.Namespace).Get(ctx, which.Name, metav1.GetOptions{}); err == nil {
+			add([]*corev1.Pod{p})
+		} else if apierrors.IsNotFound(err) {
+			add(nil)
+		} else {
+			return denied(err)
+		}
+	case which.Address.IsValid():
+		err = list(fields.OneTermEqualSelector("status.podIP", which.Address.String()))
+	case len(which.Nodes) > manyNodes:
+		err = list(fields.Everything())
+	default:
+		for _, n := range which.Nodes {
+			if err = list(fields.OneTermEqualSelector("spec.nodeName", n)); err != nil {
+				break
+			}
+		}
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return denied(err)
+}
+
+// manyNodes is from how many nodes on one list of all pods costs less than one list for each.
+const manyNodes = 20
+
+// denied says in one sentence what the API server refused, or why it does not answer.
+func denied(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return refusal(err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server does not accept your credentials: log in again, or choose another --context: %w", err)
+	}
+	return fmt.Errorf("cannot read the cluster's objects: %w", err)
+}
+
+// refusal names what RBAC does not grant. The API server's own words hold verb, resource and user.
+func refusal(err error) error {
+	return fmt.Errorf("%w (deploy/rbac.yaml of kubectl svcproxy grants it)", err)
+}
+
+// together runs functions side by side, and returns the first error in their order.
+func together(do ...func() error) error {
+	errs := make([]error, len(do))
+	var wg sync.WaitGroup
+	for i, f := range do {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}

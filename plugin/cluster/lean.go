@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods' environment,
+// commands and volumes, annotations, managed fields, the nodes' lists of images.
+func Lean(c *snapshot.Cluster) *snapshot.Cluster {
+	out := &snapshot.Cluster{Missing: c.Missing}
+	for _, o := range c.Services {
+		o = o.DeepCopy()
+		leanMeta(&o.ObjectMeta)
+		out.Services = append(out.Services, o)
+	}
+	for _, o := range c.EndpointSlices {
+		o = o.DeepCopy()
+		leanMeta(&o.ObjectMeta)
+		out.EndpointSlices = append(out.EndpointSlices, o)
+	}
+	for _, o := range c.Nodes {
+		o = o.DeepCopy()
+		leanMeta(&o.ObjectMeta)
+		o.Status.Images, o.Status.VolumesAttached, o.Status.VolumesInUse = nil, nil, nil
+		out.Nodes = append(out.Nodes, o)
+	}
+	for _, o := range c.Pods {
+		out.Pods = append(out.Pods, leanPod(o))
+	}
+	for _, o := range c.ConfigMaps {
+		o = o.DeepCopy()
+		leanMeta(&o.ObjectMeta)
+		out.ConfigMaps = append(out.ConfigMaps, o)
+	}
+	return out
+}
+
+func leanMeta(m *metav1.ObjectMeta) {
+	m.ManagedFields = nil
+	// kube-proxy's topology once was an annotation, and still decides (kubernetes pkg/proxy/topology.go before 1.33).
+	kept := map[string]string{}
+	for _, key := range []string{corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode} {
+		if v, ok := m.Annotations[key]; ok {
+			kept[key] = v
+		}
+	}
+	m.Annotations = nil
+	if len(kept) > 0 {
+		m.Annotations = kept
+	}
+}
+
+func leanPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+		},
+		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status: corev1.PodStatus{
+			Phase: p.Status.Phase, Conditions: p.Status.Conditions, PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs,
+			HostIP: p.Status.HostIP, HostIPs: p.Status.HostIPs, StartTime: p.Status.StartTime,
+		},
+	}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports})
+	}
+	return out
+}

@@ -3,7 +3,10 @@
 package plugin
 
 import (
+	"context"
+	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,28 +15,37 @@ import (
 
 // Shell completion. kubectl asks an executable kubectl_complete-svcproxy, which runs: kubectl svcproxy __complete "$@".
 
+// completionTimeout bounds what a person waits for after TAB.
+const completionTimeout = 3 * time.Second
+
 // objects returns the cluster's objects for completion; nil where they cannot be had, as completion has nobody to complain to.
-func (o *targetOptions) objects(cmd *cobra.Command) *snapshot.Cluster {
-	if o.snapshot == "" {
-		return nil
-	}
-	source, _, err := o.open()
+func (o *targetOptions) objects(ctx context.Context, s *shared) *snapshot.Cluster {
+	ns, err := s.namespace()
 	if err != nil {
 		return nil
 	}
-	objects, err := source.Objects(cmd.Context())
+	c := *o
+	c.helper = helperOptions{none: true, timeout: completionTimeout}
+	sc, err := c.open(s, ns)
 	if err != nil {
 		return nil
 	}
-	return objects
+	sc.progress = newProgress(io.Discard, s.getenv)
+	if err := sc.readObjects(ctx, ""); err != nil {
+		return nil
+	}
+	return sc.objects
 }
 
 // completeServices completes up to limit Services (0: any number).
 func (o *targetOptions) completeServices(s *shared, limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		objects := o.objects(cmd)
 		ns, err := s.namespace()
-		if objects == nil || err != nil || limit > 0 && len(args) >= limit {
+		if err != nil || limit > 0 && len(args) >= limit {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		objects := o.objects(cmd.Context(), s)
+		if objects == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var names []string
@@ -47,26 +59,27 @@ func (o *targetOptions) completeServices(s *shared, limit int) cobra.CompletionF
 	}
 }
 
-func (o *targetOptions) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if o.snapshot != "" {
-		if _, inspector, err := o.open(); err == nil {
-			if names, err := inspector.Nodes(cmd.Context()); err == nil {
-				return names, cobra.ShellCompDirectiveNoFileComp
+func (o *targetOptions) completeNodes(s *shared) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if o.snapshot != "" {
+			if snap, err := snapshot.Open(o.snapshot); err == nil {
+				return snap.NodeNames(), cobra.ShellCompDirectiveNoFileComp
 			}
+		} else if objects := o.objects(cmd.Context(), s); objects != nil {
+			return nodeNames(objects), cobra.ShellCompDirectiveNoFileComp
 		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNamespaces completes -n from the snapshot that the command was given.
+// completeNamespaces completes -n from where the command reads.
 func (s *shared) completeNamespaces(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		flag := cmd.Flags().Lookup("snapshot")
-		if flag == nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		o := &targetOptions{}
+		if flag := cmd.Flags().Lookup("snapshot"); flag != nil {
+			o.snapshot = flag.Value.String()
 		}
-		o := &targetOptions{snapshot: flag.Value.String()}
-		objects := o.objects(cmd)
+		objects := o.objects(cmd.Context(), s)
 		if objects == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

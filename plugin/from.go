@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +30,30 @@ type sender struct {
 	families []corev1.IPFamily
 }
 
+// findSender looks --from up in a cluster or snapshot; nil means the default origins.
+func findSender(ctx context.Context, sc *scene, from, namespace string) (*sender, error) {
+	var which cluster.Pods
+	if name, ok := strings.CutPrefix(from, "pod/"); ok {
+		which.Namespace, which.Name = podName(name, namespace)
+	} else if a, err := netip.ParseAddr(from); err == nil {
+		which.Address = a.Unmap()
+	}
+	if which.Name != "" || which.Address.IsValid() {
+		if err := sc.readPods(ctx, which); err != nil {
+			return nil, err
+		}
+	}
+	return parseFrom(from, namespace, sc.objects)
+}
+
+// podName parts NAMESPACE/NAME or NAME.
+func podName(text, namespace string) (ns, name string) {
+	if ns, name, ok := strings.Cut(text, "/"); ok {
+		return ns, name
+	}
+	return namespace, text
+}
+
 // parseFrom looks --from up; nil means the default origins.
 func parseFrom(from, namespace string, objects *snapshot.Cluster) (*sender, error) {
 	switch from {
@@ -38,9 +63,7 @@ func parseFrom(from, namespace string, objects *snapshot.Cluster) (*sender, erro
 		return &sender{kind: expect.OriginKind(from)}, nil
 	}
 	if name, ok := strings.CutPrefix(from, "pod/"); ok {
-		if ns, n, ok := strings.Cut(name, "/"); ok {
-			namespace, name = ns, n
-		}
+		namespace, name = podName(name, namespace)
 		return fromPod(from, namespace, name, objects)
 	}
 	if a, err := netip.ParseAddr(from); err == nil {

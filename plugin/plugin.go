@@ -13,14 +13,24 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )
 
 // name is what a person types.
 const name = "kubectl svcproxy"
 
+// System is what only the main program has.
+type System struct {
+	// Serve answers for --local: nodehelper.Serve; nil where this system cannot be a node.
+	Serve launch.Serve
+	// Program is the path of this program, to be run once more as the watchdog of helper pods; empty: there is none.
+	Program string
+}
+
 // Main runs the plugin and returns its exit code.
-func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	cmd := NewCommand(streams)
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams, system System) int {
+	cmd := NewCommand(streams, system)
 	cmd.SetArgs(args)
 	return exit(ctx, cmd.ExecuteContext(ctx), streams.ErrOut)
 }
@@ -30,11 +40,12 @@ type shared struct {
 	genericiooptions.IOStreams
 	kube   *genericclioptions.ConfigFlags
 	getenv func(string) string
+	system System
 }
 
 // NewCommand makes the command tree.
-func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	s := &shared{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv}
+func NewCommand(streams genericiooptions.IOStreams, system System) *cobra.Command {
+	s := &shared{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system}
 	cmd := &cobra.Command{
 		Use:   "kubectl-svcproxy",
 		Short: "Say what a node's kernel really does with a packet to a Service",
@@ -44,10 +55,14 @@ and where and why the two differ.
 The exit code is 0 where the path is right (refused by design included), 1 at a mismatch, 2 for wrong usage or unreadable
 input, 3 where something could not be inspected, so that nothing is claimed, 4 where there are only warnings, and 130 when
 interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
-		Example: `  # Where do packets to the Service web go, and should they?
-  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
+		Example: `  # Where do packets to the Service web go on worker-2, and should they?
+  kubectl svcproxy trace web -n shop --node worker-2
 
   # Is any Service wrong anywhere?
+  kubectl svcproxy verify -A --all-nodes
+
+  # Keep what was found, and look again without the cluster
+  kubectl svcproxy dump --node worker-2 -o dump.tar.gz
   kubectl svcproxy verify -A --snapshot dump.tar.gz`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		SilenceUsage:  true,
@@ -66,7 +81,9 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 		return usagef("%w (see %s --help)", err, c.CommandPath())
 	})
 	s.kube.AddFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newTraceCommand(s), newVerifyCommand(s), newResolveCommand(s), newVersionCommand(s), newOptionsCommand())
+	addLogFlags(cmd.PersistentFlags())
+	cmd.AddCommand(newTraceCommand(s), newVerifyCommand(s), newResolveCommand(s), newDumpCommand(s), newCleanupCommand(s),
+		newVersionCommand(s), newOptionsCommand(), newWatchdogCommand())
 	s.completeNamespaces(cmd)
 	return cmd
 }
@@ -83,7 +100,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 }
 
 // namespace returns that of -n, else that of the kubeconfig. With a snapshot no cluster is asked, so a kubeconfig that cannot be
-// read matters only when it was named.
+// read matters only when it was named; without one, making the client complains.
 func (s *shared) namespace() (string, error) {
 	if ns := *s.kube.Namespace; ns != "" {
 		return ns, nil

@@ -33,7 +33,7 @@ func runWith(t *testing.T, kubeconfig string, args ...string) (code int, stdout,
 	t.Helper()
 	t.Setenv("KUBECONFIG", kubeconfig)
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-	code = Main(t.Context(), args, streams)
+	code = Main(t.Context(), args, streams, System{})
 	return code, out.String(), errOut.String()
 }
 
@@ -124,9 +124,9 @@ func TestBadInput(t *testing.T) {
 		{"trace a b", "trace takes one Service, and 2 were given (a, b): for several use kubectl svcproxy verify"},
 		{"trace web --nope", "unknown flag: --nope (see kubectl svcproxy trace --help)"},
 		{"trace web --node", "flag needs an argument: --node"},
-		{"trace web", "no --snapshot given: this version reads snapshots only"},
-		{"verify -A", "no --snapshot given"},
-		{"resolve web", "no --snapshot given"},
+		{"trace web", "no cluster is configured: set KUBECONFIG"},
+		{"verify -A", "no cluster is configured"},
+		{"resolve web", "no cluster is configured"},
 		{"trace deploy/web" + shop, `"deploy/web" is no Service`},
 		{"trace wbe" + shop, `service "wbe" not found in namespace "shop"; did you mean web?`},
 		{"trace web --snapshot " + broken, `service "web" not found in namespace "default"; there is one in namespace shop: add -n shop`},
@@ -139,7 +139,7 @@ func TestBadInput(t *testing.T) {
 		{"trace web --node=" + shop, "--node is empty"},
 		{"trace web --node worker-1 --all-nodes" + shop, "exclude one another"},
 		{"trace web -l a=b --all-nodes" + shop, "exclude one another"},
-		{"trace web -l a=b" + shop, `--selector "a=b" selects none of the nodes in the snapshot (worker-1)`},
+		{"trace web -l a=b" + shop, `--selector "a=b" selects no node of the snapshot: it holds worker-1`},
 		{"trace web -l a,,=" + shop, `--selector "a,,="`},
 		{"trace web -o jsn" + shop, `-o "jsn" is no output format: it may be table, wide, json`},
 		{"trace web -o jsonpath={.a" + shop, "-o jsonpath: parsing jsonpath"},
@@ -154,6 +154,26 @@ func TestBadInput(t *testing.T) {
 		{"resolve web --node nope" + shop, `there is no node "nope": there is worker-1`},
 		{"resolve web --node worker-1,worker-2 -n shop --snapshot " + two, "resolve shows the view of one node"},
 		{"resolve", "resolve needs one Service"},
+		{"trace web --snapshot=", "--snapshot is empty"},
+		{"trace web --local" + shop, "--snapshot and --local exclude one another"},
+		{"trace web --image x:y" + shop, "--image is about helper pods, and with --snapshot there is none"},
+		{"trace web --local --keep", "--keep is about helper pods, and with --local there is none"},
+		{"trace web --local --all-nodes", "--local looks at this machine, which is one node"},
+		{"trace web --dry-run=server", `--dry-run "server" is neither none nor client`},
+		{"trace web --parallel 0", "--parallel 0: at least one node"},
+		{"trace web --timeout 10ms", "--timeout 10ms is too short"},
+		{"trace web --timeout soon", `invalid argument "soon" for "--timeout"`},
+		{"trace web --server https://127.0.0.1:1 --security-profile root", `"root" is no security profile: privileged and netadmin are`},
+		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is no image pull policy`},
+		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is no name of a namespace`},
+		{"dump", "dump needs a file to write"},
+		{"dump -o x.zip --node n", `-o "x.zip": dump writes a gzipped tar archive`},
+		{"dump -o x.tgz", "dump needs to know which nodes"},
+		{"dump web -o x.tgz", "dump takes no argument, and got web"},
+		{"dump -o x.tgz --all-nodes --snapshot " + broken, "dump reads a cluster, and --snapshot is none"},
+		{"dump -o x.tgz --all-nodes", "no cluster is configured"},
+		{"cleanup now", "cleanup takes no argument, and got now"},
+		{"cleanup", "no cluster is configured"},
 		{"version now", "version takes no argument"},
 		{"version -o xml", "it may be json or yaml"},
 		{"options now", "unknown command"},
@@ -170,13 +190,23 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// An API server that does not answer is nothing that the person got wrong: nothing was inspected.
+func TestNoAPIServer(t *testing.T) {
+	for _, args := range []string{"trace web", "verify -A", "resolve web", "dump -o x.tgz --all-nodes", "cleanup"} {
+		code, stdout, stderr := run(t, strings.Fields(args+" --server http://127.0.0.1:1")...)
+		if code != ExitNotInspected || stdout != "" || !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "connection refused") {
+			t.Errorf("%s: got %d, %q and %q", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	for _, args := range []string{"trace web -n shop --snapshot " + broken, "verify -A --snapshot " + broken} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 		// The one node may have been judged before the interrupt is seen; then the result counts.
-		if code := Main(ctx, strings.Fields(args), streams); code != ExitInterrupted && code != ExitMismatch {
+		if code := Main(ctx, strings.Fields(args), streams, System{}); code != ExitInterrupted && code != ExitMismatch {
 			t.Errorf("%s: exit code %d, want %d", args, code, ExitInterrupted)
 		} else if code == ExitInterrupted && (out.Len() > 0 || errOut.String() != "error: interrupted\n") {
 			t.Errorf("%s: got %q and %q", args, out, errOut)
@@ -372,7 +402,10 @@ func TestHelp(t *testing.T) {
 			t.Errorf("options does not list %s", flag)
 		}
 	}
-	for _, cmd := range NewCommand(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
+	for _, cmd := range NewCommand(genericiooptions.NewTestIOStreamsDiscard(), System{}).Commands() {
+		if cmd.Hidden {
+			continue
+		}
 		if cmd.Runnable() && cmd.Name() != "options" && cmd.Name() != "completion" && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.Name())
 		}

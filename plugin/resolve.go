@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -26,7 +27,7 @@ type resolveOptions struct {
 }
 
 func newResolveCommand(s *shared) *cobra.Command {
-	o := &resolveOptions{shared: s}
+	o := &resolveOptions{shared: s, targetOptions: targetOptions{helper: helperOptions{none: true}}}
 	cmd := &cobra.Command{
 		Use:   "resolve SERVICE[:PORT]",
 		Short: "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
@@ -37,10 +38,10 @@ With --node it is that node's view: traffic policy Local and topology hints choo
 
 SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAME.`,
 		Example: `  # Whose address is this?
-  kubectl svcproxy resolve 10.96.21.191 --snapshot dump.tar.gz -o name
+  kubectl svcproxy resolve 10.96.21.191 -o name
 
   # Which endpoints does worker-2 use, and why not the others?
-  kubectl svcproxy resolve web -n shop --node worker-2 --snapshot dump.tar.gz`,
+  kubectl svcproxy resolve web -n shop --node worker-2`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.completeServices(s, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,12 +55,11 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 		},
 	}
 	o.printOptions.addFlags(cmd, "the Service")
+	o.addSnapshotFlag(cmd)
 	f := cmd.Flags()
-	o.flags = f
-	f.StringVar(&o.snapshot, "snapshot", "", "Read this snapshot, a directory or .tar.gz; no cluster is contacted")
 	f.StringSliceVar(&o.nodes, "node", nil, "Show which endpoints this node uses")
-	_ = cmd.MarkFlagFilename("snapshot")
-	_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes)
+	f.DurationVar(&o.helper.timeout, "timeout", launch.DefaultTimeout, "How long to wait for the API server")
+	_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes(s))
 	return cmd
 }
 
@@ -88,26 +88,26 @@ func (o *resolveOptions) Validate() error {
 
 // Run resolves and prints.
 func (o *resolveOptions) Run(ctx context.Context) error {
-	source, inspector, err := o.open()
-	if err != nil {
+	return o.run(ctx, o.shared, o.namespace, o.resolve)
+}
+
+func (o *resolveOptions) resolve(ctx context.Context, sc *scene) error {
+	if err := sc.readObjects(ctx, o.what()); err != nil {
 		return err
 	}
-	objects, err := source.Objects(ctx)
-	if err != nil {
-		return err
-	}
-	target, err := cluster.Find(objects, o.namespace, o.ref)
+	target, err := cluster.Find(sc.objects, o.namespace, o.ref)
 	if err != nil {
 		return usagef("%w", err)
 	}
-	in := expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, PodNames: podNames(objects), Config: expect.Defaults()}
+	in := expect.Inputs{Services: sc.objects.Services, Slices: sc.objects.EndpointSlices, PodNames: podNames(sc.objects), Config: expect.Defaults()}
 	if len(o.nodes) == 1 {
-		if err := o.viewOf(ctx, &in, inspector, objects); err != nil {
+		if err := o.viewOf(ctx, &in, sc); err != nil {
 			return err
 		}
 	}
-	r := cluster.Resolve(objects, &target, in)
+	r := cluster.Resolve(sc.objects, &target, in)
 	view := report.View{Style: report.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace}
+	sc.progress.done()
 	if err := o.printer.Resolve(o.Out, r, view); err != nil {
 		return usagef("%w", err)
 	}
@@ -115,10 +115,10 @@ func (o *resolveOptions) Run(ctx context.Context) error {
 }
 
 // viewOf makes the inputs those of a node: it need not have been inspected, its Node object will do.
-func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, inspector Inspector, objects *snapshot.Cluster) error {
+func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, sc *scene) error {
 	node := o.nodes[0]
 	var known []string
-	for _, n := range objects.Nodes {
+	for _, n := range sc.objects.Nodes {
 		known = append(known, n.Name)
 		if n.Name == node {
 			in.Node = n
@@ -129,20 +129,23 @@ func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, inspecto
 			}
 		}
 	}
-	inspected, err := inspector.Nodes(ctx)
-	if err != nil {
-		return err
-	}
+	inspected := sc.nodes.Known(sc.objects)
 	if in.Node == nil && !slices.Contains(inspected, node) {
 		known = append(known, inspected...)
 		slices.Sort(known)
 		return usagef("there is no node %q: there is %s", node, shorten(slices.Compact(known)))
 	}
 	in.NodeName = node
-	if !slices.Contains(inspected, node) {
+	// The configuration's feature gates decide on topology; a broken one is for trace to complain about.
+	for _, cm := range sc.objects.ConfigMaps {
+		if cfg, err := expect.ParseConfigMap(cm); err == nil {
+			in.Config = cfg
+		}
+	}
+	if sc.live || !slices.Contains(inspected, node) {
 		return nil
 	}
-	files, err := inspector.Inspect(ctx, node)
+	files, err := sc.nodes.Inspect(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, inspecto
 		return err
 	}
 	if cfg, err := expect.ParseConfigz(data); err == nil {
-		in.Config = cfg // its feature gates decide on topology; a broken one is for trace to complain about
+		in.Config = cfg
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // traceOptions are those of the command trace.
@@ -45,17 +44,20 @@ external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, w
 without it every port is traced.
 
 -o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,
-		Example: `  # Every frontend of web, on every node of the snapshot
-  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
+		Example: `  # Every frontend of web, on worker-2
+  kubectl svcproxy trace web -n shop --node worker-2
 
-  # One port, on one node, from one pod, rule by rule
-  kubectl svcproxy trace web:http -n shop --node worker-2 --from pod/client --snapshot dump.tar.gz -o wide
+  # One port, from one pod, on its node, rule by rule
+  kubectl svcproxy trace web:http -n shop --from pod/client -o wide
 
   # Whose address is this, and what happens to packets to it?
-  kubectl svcproxy trace 10.96.21.191:80 --snapshot dump.tar.gz
+  kubectl svcproxy trace 10.96.21.191:80
+
+  # From a snapshot, without a cluster
+  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
 
   # For a script: the exit code tells, the codes say why
-  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
+  kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.completeServices(s, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +70,7 @@ without it every port is traced.
 			return o.Run(cmd.Context())
 		},
 	}
-	o.targetOptions.addFlags(cmd)
+	o.targetOptions.addFlags(cmd, s)
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "pod/", "node", "external"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
@@ -99,96 +101,83 @@ func (o *traceOptions) Validate() error { return o.validate() }
 
 // Run traces and prints.
 func (o *traceOptions) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	source, inspector, err := o.open()
-	if err != nil {
+	return o.run(ctx, o.shared, o.namespace, o.trace)
+}
+
+func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
+	if nodes, ok, err := o.certain(sc); err != nil {
+		return err
+	} else if ok && len(nodes) == 1 {
+		sc.readAhead(ctx, nodes) // while the cluster's objects are read
+	}
+	if err := sc.readObjects(ctx, o.what()); err != nil {
 		return err
 	}
-	nodes, sure, err := o.named(ctx, inspector)
-	if err != nil {
-		return err
-	}
-	p := newProgress(o.ErrOut, o.getenv)
-	defer p.done()
-	p.say("reading %s", o.snapshot)
-	var readings <-chan reading
-	if sure && len(nodes) == 1 {
-		readings = read(ctx, inspector, nodes) // while the cluster's objects are read
-	}
-	objects, err := source.Objects(ctx)
-	if err != nil {
-		return err
-	}
-	target, err := cluster.Find(objects, o.namespace, o.ref)
+	target, err := cluster.Find(sc.objects, o.namespace, o.ref)
 	if err != nil {
 		return usagef("%w", err)
 	}
-	from, err := parseFrom(o.from, o.namespace, objects)
+	from, err := findSender(ctx, sc, o.from, o.namespace)
 	if err != nil {
 		return err
 	}
 	if err := from.reaches(o.from, target.Service); err != nil {
 		return err
 	}
-	all := len(nodes)
-	if nodes, err = o.pin(nodes, objects, &target, from); err != nil {
+	nodes, err := o.pin(sc, &target, from)
+	if err != nil {
 		return err
 	}
-	if readings == nil {
-		readings = read(ctx, inspector, nodes)
+	if done, err := o.helper.dry(o.shared, sc, nodes); done || err != nil {
+		return err
 	}
-	p.done()
-	o.notes(from, nodes)
-	reports, err := judge(ctx, readings, len(nodes), objects, func(node string) diagnose.Request {
+	o.notes(sc, from, nodes)
+	if err := sc.readPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
+		return err
+	}
+	reports, err := sc.judge(ctx, nodes, func(node string) diagnose.Request {
 		return diagnose.Request{
 			Services: []types.NamespacedName{target.Name()},
 			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.speaks(familyOf(f.Address)) },
 			From:     from.on(node), Steps: o.printer.Wide() || o.printer.Whole(), Matching: true,
 		}
-	}, p)
+	})
 	if err != nil {
 		return err
 	}
 	for i := range reports {
 		notServed(&reports[i], &target)
 	}
-	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(objects, target.Service), reports)
-	return conclude(o.shared, o.printer, r, report.View{Namespace: target.Service.Namespace, Next: o.next(r, &target, all)})
+	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, target.Service), reports)
+	return conclude(o.shared, o.printer, r, report.View{Namespace: target.Service.Namespace, Next: o.next(r, &target, len(sc.nodes.Known(sc.objects)))})
 }
 
 // pin settles the nodes to look at: the address of a NodePort and a named pod are each on one node.
-func (o *traceOptions) pin(nodes []string, objects *snapshot.Cluster, target *cluster.Target, from *sender) ([]string, error) {
-	nodes, err := o.labelled(nodes, objects)
-	if err != nil {
-		return nil, err
-	}
+func (o *traceOptions) pin(sc *scene, target *cluster.Target, from *sender) ([]string, error) {
 	want, what := target.Node, o.ref.Input
 	named := strings.HasPrefix(o.from, "pod/")
 	if from != nil && (named || want == "" && from.node != "") {
 		want, what = from.node, "--from "+o.from
 	}
-	switch {
-	case want == "":
-		return nodes, nil
-	case named && o.chosen() && !slices.Equal(nodes, []string{want}):
-		return nil, usagef("%s runs on node %s, where its packets start: give --node %s", what, want, want)
-	case o.chosen():
-		return nodes, nil
-	case !slices.Contains(nodes, want):
-		return nil, usagef("%s is on node %s, which is not in the snapshot: it holds %s", what, want, shorten(nodes))
+	if want != "" && !o.chosen() {
+		if known := sc.nodes.Known(sc.objects); len(known) > 0 && !slices.Contains(known, want) {
+			return nil, usagef("%s is on node %s, which is not in the %s %s", what, want, o.place(), shorten(known))
+		}
+		return []string{want}, nil
 	}
-	return []string{want}, nil
+	nodes, err := o.choose(sc, nodesThatMatter([]cluster.Target{*target}))
+	if err == nil && named && !slices.Equal(nodes, []string{want}) {
+		return nil, usagef("%s runs on node %s, where its packets start: give --node %s", what, want, want)
+	}
+	return nodes, err
 }
 
 // notes says what was decided for the person and is not to be seen in the report.
-func (o *traceOptions) notes(from *sender, nodes []string) {
+func (o *traceOptions) notes(sc *scene, from *sender, nodes []string) {
 	if from != nil && from.hostNet {
-		fmt.Fprintf(o.ErrOut, "note: %s uses the host network: its packets start on the node itself\n", o.from)
+		sc.progress.note("%s uses the host network: its packets start on the node itself", o.from)
 	}
-	if !o.chosen() && len(nodes) > 1 && o.printer.ForPeople() {
-		fmt.Fprintf(o.ErrOut, "note: no --node given: these are all %d nodes of the snapshot\n", len(nodes))
-	}
+	o.noteNodes(sc, nodes, o.printer.ForPeople(), "run its endpoints")
 }
 
 // notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a node.
@@ -220,11 +209,11 @@ func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) stri
 	case diagnose.Match:
 		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
 	case diagnose.ByDesign:
-		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + o.again()
+		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + o.again(o.shared)
 	case diagnose.Mismatch, diagnose.Warning, diagnose.Unknown:
 	}
 	if all > len(r.Nodes) {
-		return "other nodes: " + name + " verify " + service + o.again()
+		return "other nodes: " + name + " verify " + service + o.everywhere() + o.again(o.shared)
 	}
 	if o.printer.Wide() || r.Summary.Paths == 0 {
 		return ""

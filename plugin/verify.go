@@ -43,12 +43,12 @@ With -A it also looks from the rules back to the API: for rules and chains that 
 -o name prints service/NAMESPACE/NAME for each Service that is not right, and node/NODE for each node that has something
 wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcproxy --help.`,
 		Example: `  # Everything, everywhere
-  kubectl svcproxy verify -A --snapshot dump.tar.gz
+  kubectl svcproxy verify -A --all-nodes
 
   # One namespace, two nodes
-  kubectl svcproxy verify -n shop --node worker-1 --node worker-2 --snapshot dump.tar.gz
+  kubectl svcproxy verify -n shop --node worker-1 --node worker-2
 
-  # Trace what is wrong, one after another
+  # The names of what is wrong, from a snapshot
   kubectl svcproxy verify -A --snapshot dump.tar.gz -o name`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     o.completeServices(s, 0),
@@ -62,7 +62,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 			return o.Run(cmd.Context())
 		},
 	}
-	o.targetOptions.addFlags(cmd)
+	o.targetOptions.addFlags(cmd, s)
 	o.printOptions.addFlags(cmd, "the Services that are not right")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", fromHelp)
@@ -98,51 +98,51 @@ func (o *verifyOptions) Validate() error {
 
 // Run verifies and prints.
 func (o *verifyOptions) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	source, inspector, err := o.open()
+	narrow := o.namespace
+	if o.allNamespaces {
+		narrow = "" // nothing less than all will do
+	}
+	return o.run(ctx, o.shared, narrow, o.verify)
+}
+
+func (o *verifyOptions) verify(ctx context.Context, sc *scene) error {
+	if nodes, ok, err := o.certain(sc); err != nil {
+		return err
+	} else if ok {
+		sc.readAhead(ctx, nodes)
+	}
+	if err := sc.readObjects(ctx, o.what()); err != nil {
+		return err
+	}
+	targets, err := o.targets(sc.objects)
 	if err != nil {
 		return err
 	}
-	nodes, sure, err := o.named(ctx, inspector)
+	nodes, err := o.choose(sc, nodesThatMatter(targets))
 	if err != nil {
 		return err
 	}
-	p := newProgress(o.ErrOut, o.getenv)
-	defer p.done()
-	p.say("reading %s", o.snapshot)
-	var readings <-chan reading
-	if sure {
-		readings = read(ctx, inspector, nodes)
-	}
-	objects, err := source.Objects(ctx)
-	if err != nil {
-		return err
-	}
-	if nodes, err = o.labelled(nodes, objects); err != nil {
-		return err
-	}
-	if readings == nil {
-		readings = read(ctx, inspector, nodes)
-	}
-	targets, err := o.targets(objects)
-	if err != nil {
-		return err
-	}
-	from, err := parseFrom(o.from, o.namespace, objects)
+	from, err := findSender(ctx, sc, o.from, o.namespace)
 	if err != nil {
 		return err
 	}
 	if from != nil && from.pod != "" && !slices.Equal(nodes, []string{from.node}) {
 		return usagef("--from %s is on node %s: give --node %s", o.from, from.node, from.node)
 	}
-	reports, err := judge(ctx, readings, len(nodes), objects, o.request(targets, from), p)
+	if done, err := o.helper.dry(o.shared, sc, nodes); done || err != nil {
+		return err
+	}
+	o.noteNodes(sc, nodes, o.printer.ForPeople(), "run endpoints")
+	if err := sc.readPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
+		return err
+	}
+	reports, err := sc.judge(ctx, nodes, o.request(targets, from))
 	if err != nil {
 		return err
 	}
 	r := diagnose.Combine(diagnose.KindVerify, nil, reports)
 	return conclude(o.shared, o.printer, r, report.View{
-		All: o.showAll, Namespace: o.namespace, Services: o.count(objects, targets), Scope: o.scope(), Next: o.next(r),
+		All: o.showAll, Namespace: o.namespace, Services: o.count(sc.objects, targets), Scope: o.scope(), Next: o.next(r),
 	})
 }
 
@@ -228,7 +228,7 @@ func (o *verifyOptions) next(r *diagnose.Report) string {
 			n := &r.Nodes[i]
 			for k := range n.Paths {
 				if p := &n.Paths[k]; p.Verdict == v && p.Service != nil {
-					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name, p.Service.Name, p.Service.Namespace, n.Node, o.again())
+					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name, p.Service.Name, p.Service.Namespace, n.Node, o.again(o.shared))
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that kubeconfigs know
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin"
 )
@@ -28,5 +29,14 @@ func run() int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
 	}
-	return plugin.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})
+	return plugin.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, system())
+}
+
+// system is what the plugin needs of the program that it is. Without its own path it runs, only unwatched.
+func system() plugin.System {
+	program, err := os.Executable()
+	if err != nil {
+		program = ""
+	}
+	return plugin.System{Serve: local(), Program: program}
 }

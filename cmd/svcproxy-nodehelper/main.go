@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command svcproxy-nodehelper is what runs on a node, in the pods of kubectl svcproxy.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
+)
+
+const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts it; a person has no need to.
+
+  svcproxy-nodehelper [serve] [flags]   answer the plugin over stdin and stdout, until stdin ends
+  svcproxy-nodehelper wait              do nothing until SIGTERM: the container of a DaemonSet, in which the plugin runs serve
+  svcproxy-nodehelper version           print the version
+
+Flags of serve:
+`
+
+// grace is how long undoing may take after the end was called, before the process ends all the same. It is shorter than the
+// termination grace period of the pod, so that the message below is still written.
+const grace = 8 * time.Second
+
+// commands are the subcommands.
+var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
+	"serve": serve,
+	"wait": func(ctx context.Context, args []string, _ io.Writer) error {
+		return noArgs(args, func() error { return wait(ctx) })
+	},
+	"version": func(_ context.Context, args []string, stdout io.Writer) error {
+		return noArgs(args, func() error { return version(stdout) })
+	},
+}
+
+func main() {
+	os.Exit(run())
+}
+
+func run() int {
+	// Only frames may go to stdout: what else prints, by mistake, prints to stderr.
+	stdout := os.Stdout
+	os.Stdout = os.Stderr
+	// A plugin that is gone must not kill a helper that has something to undo.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+
+	command, args := "serve", os.Args[1:]
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		command, args = args[0], args[1:]
+	}
+	run := commands[command]
+	if run == nil {
+		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait and version are\n", command)
+		return 2
+	}
+	context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() {
+			fmt.Fprintf(os.Stderr, "error: undoing did not end within %v\n", grace)
+			os.Exit(1)
+		})
+	})
+	err := run(ctx, args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err == nil, ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "error: "+err.Error())
+	leaveMessage(err)
+	return 1
+}
+
+// leaveMessage writes where the kubelet looks for a container's last words (terminationMessagePath): the plugin finds them in the
+// pod's status, also when it was not attached. Where there is no such file, this is no container.
+func leaveMessage(err error) {
+	f, openErr := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_TRUNC, 0)
+	if openErr != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = f.WriteString(err.Error())
+}
+
+func serve(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	o := nodehelper.Options{Build: nodehelper.Version()}
+	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
+	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
+	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return noArgs(flags.Args(), func() error { return nodehelper.Serve(ctx, os.Stdin, stdout, o) })
+}
+
+func version(stdout io.Writer) error {
+	_, err := fmt.Fprintln(stdout, "svcproxy-nodehelper "+nodehelper.Version())
+	return err
+}
+
+func noArgs(args []string, run func() error) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is one word too many: see svcproxy-nodehelper -h", args[0])
+	}
+	return run()
+}

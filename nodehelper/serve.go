@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodehelper is the node's side: it answers the plugin's requests, speaking nodehelper/wire. It runs as root in the network
+// namespace of a node, in a pod or on the node itself.
+package nodehelper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+)
+
+// Options say how to serve.
+type Options struct {
+	// Root is where the node's own file system is to be found: "/" on the node itself, "/proc/1/root" in a pod with hostPID.
+	Root string
+	// Build is the version of this program, for people.
+	Build string
+	// Hello is how long to wait for the plugin's first word, Deadline how long to stay in all; 0: for ever.
+	Hello, Deadline time.Duration
+}
+
+// The ends that are nobody's fault on the node.
+var (
+	ErrNoHello  = errors.New("nobody said hello in time")
+	ErrDeadline = errors.New("the helper's time is over")
+)
+
+// Serve speaks to the plugin until that closes in, the context ends or a deadline passes. It undoes what was done for the
+// plugin, and returns nil only for the first. It may leave a read of in behind: whoever calls it ends, or closes in.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
+	if o.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
+		defer cancel()
+	}
+	s, err := meet(ctx, in, out, o)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, o.handlers())
+}
+
+// meet waits for the plugin's hello.
+func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Server, error) {
+	if o.Hello > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Hello, fmt.Errorf("%w: %v", ErrNoHello, o.Hello))
+		defer cancel()
+	}
+	type met struct {
+		*wire.Server
+		err error
+	}
+	result := make(chan met, 1)
+	go func() {
+		s, err := wire.NewServer(in, out, o.Build)
+		result <- met{s, err}
+	}()
+	select {
+	case m := <-result:
+		return m.Server, m.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// handlers is the table of requests.
+func (o Options) handlers() map[string]wire.Handler {
+	return map[string]wire.Handler{
+		wire.MethodCollect: handler(o.collect),
+	}
+}
+
+// handler reads the parameters of a request.
+func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler {
+	return func(ctx context.Context, params json.RawMessage, a *wire.Answer) error {
+		var p P
+		if err := json.Unmarshal(params, &p); err != nil {
+			return fmt.Errorf("the parameters of the request cannot be read: %w", err)
+		}
+		return h(ctx, p, a)
+	}
+}
+
+// collect reads the node.
+func (o Options) collect(ctx context.Context, p wire.CollectParams, a *wire.Answer) error {
+	return collect.Collect(ctx, collect.Options{Root: o.Root, Files: p.Files}, func(f collect.File) error {
+		return a.File(wire.File{Name: f.Name, Data: f.Data, Unread: f.Unread})
+	})
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// magic begins a hello. Its first byte is a control character, so that no text that merely speaks of the protocol is taken for one.
+const magic = "\x16svcproxy-wire "
+
+// Hello is how a side introduces itself. Fields may be added; none may be removed or change its meaning.
+type Hello struct {
+	Protocol int    `json:"protocol"`
+	Build    string `json:"build"` // the version of the program, for people
+}
+
+// ProtocolError says that the two sides speak different versions.
+type ProtocolError struct {
+	Self, Peer Hello
+}
+
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("the other side speaks version %d of the protocol (build %s), and this one version %d (build %s)",
+		e.Peer.Protocol, e.Peer.Build, e.Self.Protocol, e.Self.Build)
+}
+
+// NoHelloError says that what answers is no peer.
+type NoHelloError struct {
+	Noise string // what it wrote instead, printable
+	Err   error  // why reading ended
+}
+
+func (e *NoHelloError) Error() string {
+	switch {
+	case e.Noise != "":
+		return fmt.Sprintf("what answers is not svcproxy's node helper; it wrote: %s", e.Noise)
+	case errors.Is(e.Err, io.EOF):
+		return "it ended without a word"
+	}
+	return fmt.Sprintf("it did not answer: %v", e.Err)
+}
+
+func (e *NoHelloError) Unwrap() error { return e.Err }
+
+func writeHello(w io.Writer, h Hello) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write([]byte(magic + string(data) + "\n"))
+	return err
+}
+
+// readHello passes over noise and reads a hello. It reads not one byte beyond the hello's line, as far as r's user can tell.
+func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
+	var seen []byte
+	for !bytes.HasSuffix(seen, []byte(magic)) {
+		c, err := r.ReadByte()
+		if err == nil && len(seen) >= maxNoise {
+			err = fmt.Errorf("no hello within %d bytes", maxNoise)
+		}
+		if err != nil {
+			return Hello{}, "", &NoHelloError{Noise: Printable(string(seen), 1000), Err: err}
+		}
+		seen = append(seen, c)
+	}
+	noise = Printable(string(bytes.TrimSuffix(seen, []byte(magic))), 1000)
+	var line []byte
+	for {
+		c, err := r.ReadByte()
+		if err != nil {
+			return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello is cut off: %w", unexpected(err))}
+		}
+		if c == '\n' {
+			break
+		}
+		if len(line) >= maxHello {
+			return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello is longer than %d bytes", maxHello)}
+		}
+		line = append(line, c)
+	}
+	if err := json.Unmarshal(line, &h); err != nil {
+		return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello cannot be read: %w", err)}
+	}
+	h.Build = Printable(h.Build, 200)
+	return h, noise, nil
+}
+
+// unexpected makes of an end in the middle what it is.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

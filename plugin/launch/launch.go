@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch brings a node's helper to life and speaks to it: in an own pod on the node, in the pod of a DaemonSet that is there
+// already, or in this process on the node itself. Whatever it makes in the cluster it removes again.
+//
+// A run has one Launcher. Open gives a Session with a node; Session.Close removes what Open made, and Launcher.Close says that
+// all is done. Where neither is reached, the helper leaves by itself as its standard input ends, and a second process, the
+// watchdog, removes the pods.
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// The times that hold where Options say nothing.
+const (
+	DefaultTimeout  = 60 * time.Second
+	DefaultLifetime = 5 * time.Minute
+)
+
+// Options say how helpers are launched.
+type Options struct {
+	Config *rest.Config
+	Client kubernetes.Interface
+
+	// Run is this run's id, a label of every pod; NewRun makes one.
+	Run       string
+	Namespace string // of the pods
+	// Build is the plugin's version, which the helper is told.
+	Build      string
+	Image      string // "": DefaultImage(Build)
+	PullPolicy corev1.PullPolicy
+	PullSecret string
+	Profile    Profile // "": ProfilePrivileged
+
+	// Timeout bounds the time from a pod's creation to its helper's first word, and each silence of the helper afterwards.
+	Timeout time.Duration
+	// Lifetime is how long a helper stays when nobody ends it.
+	Lifetime time.Duration
+	// Keep leaves the pods.
+	Keep bool
+	// OwnPod makes an own pod also where there is a DaemonSet's.
+	OwnPod bool
+
+	// Watchdog is the command line of a process that runs Watchdog. It removes the pods when this process is killed. Empty: none.
+	Watchdog []string
+
+	// Say tells what is going on with a node's helper, for a line that the next one replaces; Note tells what has to stay to be
+	// read. Both may be nil, and may be called from several goroutines at once.
+	Say, Note func(node, what string)
+}
+
+// Launcher launches the helpers of a run. It may be used from several goroutines at once.
+type Launcher struct {
+	o      Options
+	pods   typedcorev1.PodInterface
+	stream streamer
+	// account is how long to wait for the cluster's account of a helper's end.
+	account time.Duration
+
+	guard watchdog
+	sweep sync.Once
+	side  sync.WaitGroup  // what goes on beside the sessions
+	life  context.Context //nolint:containedctx // that of every Open: it ends with Close
+	end   context.CancelFunc
+
+	mu       sync.Mutex
+	closed   bool
+	opening  sync.WaitGroup
+	sessions map[*Session]bool
+}
+
+// NewRun makes the id of a run. Two runs at once must not share one.
+func NewRun() string {
+	return strings.ToLower(rand.Text()[:12])
+}
+
+// New makes a Launcher. It asks the cluster nothing yet.
+func New(o Options) (*Launcher, error) {
+	o.fill()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l := &Launcher{o: o, account: accountTimeout, sessions: map[*Session]bool{}, pods: o.Client.CoreV1().Pods(o.Namespace)}
+	l.life, l.end = context.WithCancel(context.Background())
+	l.stream = remote{config: o.Config, client: o.Client.CoreV1().RESTClient()}.stream
+	return l, nil
+}
+
+// fill puts in what holds where Options say nothing.
+func (o *Options) fill() {
+	if o.Image == "" {
+		o.Image = DefaultImage(o.Build)
+	}
+	if o.Profile == "" {
+		o.Profile = ProfilePrivileged
+	}
+	if o.PullPolicy == "" {
+		o.PullPolicy = corev1.PullIfNotPresent
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Lifetime == 0 {
+		o.Lifetime = DefaultLifetime
+	}
+	if o.Say == nil {
+		o.Say = func(string, string) {}
+	}
+	if o.Note == nil {
+		o.Note = func(string, string) {}
+	}
+}
+
+func (o *Options) validate() error {
+	if errs := validation.IsValidLabelValue(o.Run); len(errs) > 0 || o.Run == "" {
+		return fmt.Errorf("%q cannot be the id of a run: it has to be the value of a label", o.Run)
+	}
+	if errs := validation.IsDNS1123Label(o.Namespace); len(errs) > 0 {
+		return fmt.Errorf("%q is no name of a namespace for the helper: %s", o.Namespace, strings.Join(errs, "; "))
+	}
+	if _, ok := profiles[o.Profile]; !ok {
+		return fmt.Errorf("%q is no security profile: %s are", o.Profile, strings.Join(Profiles(), " and "))
+	}
+	switch o.PullPolicy {
+	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+	default:
+		return fmt.Errorf("%q is no image pull policy: Always, IfNotPresent and Never are", o.PullPolicy)
+	}
+	if strings.TrimSpace(o.Image) != o.Image {
+		return fmt.Errorf("%q is no name of an image", o.Image)
+	}
+	if o.PullSecret != "" {
+		if errs := validation.IsDNS1123Subdomain(o.PullSecret); len(errs) > 0 {
+			return fmt.Errorf("%q is no name of a pull secret: %s", o.PullSecret, strings.Join(errs, "; "))
+		}
+	}
+	if o.Timeout < time.Second || o.Lifetime < time.Second {
+		return fmt.Errorf("a timeout of %v is too short: a second is the least", min(o.Timeout, o.Lifetime))
+	}
+	return nil
+}
+
+// Open launches a node's helper, or finds the one that is there, and meets it. On an error nothing is left behind.
+func (l *Launcher) Open(ctx context.Context, node string) (*Session, error) {
+	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
+		return nil, fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, context.Canceled
+	}
+	l.opening.Add(1)
+	l.mu.Unlock()
+	defer l.opening.Done()
+	ctx, cancel := context.WithCancel(quiet(ctx))
+	defer cancel()
+	defer context.AfterFunc(l.life, cancel)()
+	s, err := l.open(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sessions[s] = true
+	return s, nil
+}
+
+func (l *Launcher) open(ctx context.Context, node string) (*Session, error) {
+	l.sweepOnce()
+	// What comes before the pod is asked for side by side, as each question costs a round trip.
+	l.o.Say(node, "looking at the node")
+	var daemon *corev1.Pod
+	var nodeErr, guardErr error
+	var ask sync.WaitGroup
+	ask.Go(func() { nodeErr = l.checkNode(ctx, node) })
+	ask.Go(func() { daemon = l.findDaemon(ctx, node) })
+	ask.Go(func() { guardErr = l.guard.start(&l.o) })
+	ask.Wait()
+	if guardErr != nil {
+		l.o.Note(node, fmt.Sprintf("no process watches over the helper pods, as it could not be started (%v): should this one be killed, remove them with kubectl svcproxy cleanup", guardErr))
+	}
+	if nodeErr != nil {
+		return nil, nodeErr
+	}
+	var daemonErr error
+	if daemon != nil {
+		s, err := l.openDaemon(ctx, node, daemon)
+		if err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		daemonErr = fmt.Errorf("the DaemonSet's pod %s/%s cannot be used: %w", daemon.Namespace, daemon.Name, err)
+		l.o.Note(node, daemonErr.Error()+"; launching an own pod")
+	}
+	s, err := l.openPod(ctx, node)
+	if err != nil && daemonErr != nil {
+		return nil, fmt.Errorf("%w; and an own pod in its place: %w", daemonErr, err)
+	}
+	return s, err
+}
+
+// Check asks the API server whether it would take a helper's pod, and makes none. Open does not call it: the real creation passes
+// the same admission and is refused with the same words, and asking twice would cost each run a round trip. It is for those who
+// want to know before they begin with many nodes.
+func (l *Launcher) Check(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
+	defer cancel()
+	if _, err := l.pods.Create(ctx, Pod(l.o, node), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		return l.refused(ctx, err)
+	}
+	return nil
+}
+
+// closeTimeout bounds how long the end of a run waits for what goes on beside it. An API server that does not answer must not hold up
+// a person who has interrupted the run; the watchdog stays behind for it.
+const closeTimeout = 2 * time.Second
+
+// Close ends the run: nodes that are being opened are given up, sessions that are still open are closed.
+func (l *Launcher) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.end()
+	l.opening.Wait()
+	var sessions sync.WaitGroup
+	for _, s := range l.openSessions() {
+		sessions.Go(func() {
+			if err := s.Close(); err != nil {
+				l.o.Note(s.node, err.Error())
+			}
+		})
+	}
+	sessions.Wait()
+	idle := make(chan struct{})
+	go func() {
+		l.side.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-time.After(closeTimeout):
+		l.guard.keepOn()
+	}
+	l.guard.stop()
+}
+
+func (l *Launcher) openSessions() []*Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.sessions))
+}
+
+// Local serves this machine's own node within this process: serve is nodehelper.Serve with its options.
+func Local(ctx context.Context, node string, o Options, serve Serve) (*Session, error) {
+	if serve == nil {
+		return nil, errors.New("this program cannot inspect the machine it runs on")
+	}
+	o.fill()
+	c, err := connect(ctx, serve.stream, o.Build, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{node: node, conn: c, say: o.Say, remove: func(context.Context) error { return nil }}, nil
+}

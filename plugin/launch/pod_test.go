@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestPod(t *testing.T) {
+	for name, o := range map[string]Options{
+		"privileged": {Run: "run1", Namespace: "kube-system", Build: "v1.2.3"},
+		"netadmin": {
+			Run: "run1", Namespace: "tools", Build: "v1.2.3", Image: "registry.example/nodehelper@sha256:0123", PullPolicy: corev1.PullAlways,
+			PullSecret: "regcred", Profile: ProfileNetadmin, Timeout: 10 * time.Second, Lifetime: time.Minute, Keep: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := yaml.Marshal(Pod(o, "node1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", "pod."+name+".yaml")
+			if *update {
+				if err := os.WriteFile(file, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s differs (go test -update writes it anew); got:\n%s", file, got)
+			}
+		})
+	}
+}
+
+func TestDefaultImage(t *testing.T) {
+	for build, want := range map[string]string{
+		"v1.2.3":                           ":v1.2.3",
+		"v1.2.3-rc.1":                      ":v1.2.3-rc.1",
+		"v1.2.3-4-gabcdef0":                ":dev",
+		"v0.0.0-20260101000000-0123+dirty": ":dev",
+		"devel":                            ":dev",
+		"":                                 ":dev",
+	} {
+		if got := DefaultImage(build); got != Repository+want {
+			t.Errorf("%s: %s", build, got)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Options{Run: "run1", Namespace: "tools"}
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no run":               {func(o *Options) { o.Run = "" }, `"" cannot be the id of a run: it has to be the value of a label`},
+		"a run that selects":   {func(o *Options) { o.Run = "a,b!=c" }, `"a,b!=c" cannot be the id of a run: it has to be the value of a label`},
+		"an unknown profile":   {func(o *Options) { o.Profile = "root" }, `"root" is no security profile: privileged and netadmin are`},
+		"an unknown policy":    {func(o *Options) { o.PullPolicy = "Sometimes" }, `"Sometimes" is no image pull policy: Always, IfNotPresent and Never are`},
+		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is no name of an image`},
+		"a short timeout":      {func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: a second is the least"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := good
+			c.change(&o)
+			_, err := New(o)
+			expect(t, err, c.want)
+		})
+	}
+	if a, b := NewRun(), NewRun(); a == b {
+		t.Errorf("two runs are both %s", a)
+	}
+}

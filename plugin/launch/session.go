@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+)
+
+// Session is a helper that answers. It does one thing at a time.
+type Session struct {
+	node   string
+	conn   *conn
+	say    func(node, what string)
+	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
+	remove func(ctx context.Context) error
+	forget func(*Session) // may be nil
+
+	once sync.Once
+	err  error
+}
+
+// Node is the node's name, Build the version of its helper.
+func (s *Session) Node() string { return s.node }
+
+// Build is the version of the helper.
+func (s *Session) Build() string { return s.conn.client.Peer.Build }
+
+// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each file that
+// could not be read why. It returns all of an answer or an error, never a part.
+func (s *Session) Collect(ctx context.Context, files []string) (data map[string][]byte, unread map[string]string, err error) {
+	data, unread = map[string][]byte{}, map[string]string{}
+	err = s.call(ctx, wire.MethodCollect, wire.CollectParams{Files: files}, wire.Sink{File: func(f wire.File) {
+		if f.Unread != "" {
+			unread[f.Name] = f.Unread
+			return
+		}
+		data[f.Name] = f.Data
+	}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read node %s: %w", s.node, err)
+	}
+	return data, unread, nil
+}
+
+// call asks the helper for one thing.
+func (s *Session) call(ctx context.Context, method string, params any, sink wire.Sink) error {
+	if s.say != nil {
+		sink.Progress = func(text string) { s.say(s.node, text) }
+		s.say(s.node, "collecting")
+	}
+	err := s.conn.call(ctx, method, params, sink)
+	if err != nil && ctx.Err() == nil && s.why != nil {
+		return s.why(err)
+	}
+	return err
+}
+
+// Close ends the helper and removes its pod, also when the context of the run has ended. It may be called twice.
+func (s *Session) Close() error {
+	s.once.Do(func() {
+		// The helper may take its time to undo what it did; the API server is told meanwhile.
+		ended := make(chan struct{})
+		go func() {
+			s.conn.close()
+			close(ended)
+		}()
+		s.err = s.remove(context.Background())
+		<-ended
+		if s.forget != nil {
+			s.forget(s)
+		}
+	})
+	return s.err
+}

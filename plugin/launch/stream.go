@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+)
+
+// streams are the standard streams of a helper.
+type streams struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// streamer connects the streams to a pod's container, or with a command to that command, until it ends.
+type streamer func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error
+
+// remote streams through the API server.
+type remote struct {
+	config *rest.Config
+	client rest.Interface
+}
+
+// stream speaks WebSocket, and SPDY where something between here and the kubelet does not (servers before 1.30, some proxies).
+func (r remote) stream(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
+	req := r.client.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name)
+	if command == nil {
+		req.SubResource("attach").VersionedParams(&corev1.PodAttachOptions{
+			Container: containerName, Stdin: true, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec)
+	} else {
+		req.SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+			Container: containerName, Command: command, Stdin: true, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(r.config, "POST", req.URL())
+	if err != nil {
+		return err
+	}
+	ws, err := remotecommand.NewWebSocketExecutor(r.config, "GET", req.URL().String())
+	if err != nil {
+		return err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(quiet(ctx), remotecommand.StreamOptions{Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr})
+}
+
+// quiet keeps client-go from logging an error for each stream that breaks and each request that is called off: what goes wrong is
+// reported by this package. With -v 4 and above everything is to be seen.
+func quiet(ctx context.Context) context.Context {
+	if klog.V(4).Enabled() {
+		return ctx
+	}
+	return klog.NewContext(ctx, logr.Discard())
+}
+
+// Serve is the node's side, run within this process.
+type Serve func(ctx context.Context, in io.Reader, out io.Writer) error
+
+func (serve Serve) stream(ctx context.Context, s streams) error {
+	return serve(ctx, s.stdin, s.stdout)
+}
+
+// conn is a connection to a helper that has said hello.
+type conn struct {
+	client *wire.Client
+	stdin  *io.PipeWriter
+	idle   *idle
+	stderr *tail
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // of the stream, once it has ended
+}
+
+// connect runs stream and meets the helper at its other end. Without an error the connection outlives ctx: a run that is
+// interrupted still ends its helpers in order.
+func connect(ctx context.Context, stream func(context.Context, streams) error, build string, silence time.Duration) (*conn, error) {
+	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	in, stdin := io.Pipe()
+	stdout, out := io.Pipe()
+	c := &conn{stdin: stdin, stderr: &tail{}, idle: &idle{limit: silence}, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		c.err = stream(streamCtx, streams{stdin: in, stdout: c.idle.watch(out), stderr: c.stderr})
+		// Whoever waits at the other end of a pipe learns why.
+		if c.err == nil {
+			out.Close()
+			in.CloseWithError(errors.New("the helper has ended"))
+		} else {
+			out.CloseWithError(c.err)
+			in.CloseWithError(c.err)
+		}
+		close(c.ended)
+	}()
+	var err error
+	c.client, err = wire.NewClient(stdout, stdin, build, wire.DefaultLimits)
+	if err != nil {
+		stdout.Close()
+		c.close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, c.explain(err)
+	}
+	stop()
+	return c, nil
+}
+
+// call asks the helper for one thing. It gives up when the context ends, or when the helper is silent for too long.
+func (c *conn) call(ctx context.Context, method string, params any, sink wire.Sink) error {
+	silent := make(chan struct{})
+	defer c.idle.start(func() { close(silent); c.cancel() })()
+	defer context.AfterFunc(ctx, c.cancel)()
+	err := c.client.Call(method, params, sink)
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-silent:
+		return fmt.Errorf("the helper has said nothing for %v; try a longer --timeout", c.idle.limit)
+	default:
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.explain(err)
+}
+
+// explain adds the helper's last words to an error of the stream.
+func (c *conn) explain(err error) error {
+	if _, remote := errors.AsType[*wire.RemoteError](err); remote {
+		return err
+	}
+	// The words may come in after the end of the stream that they explain.
+	select {
+	case <-c.ended:
+	case <-time.After(time.Second):
+	}
+	if words := c.stderr.String(); words != "" {
+		return fmt.Errorf("%w; its last words: %s", err, words)
+	}
+	return err
+}
+
+// close ends the helper's standard input, and the stream in any case.
+func (c *conn) close() {
+	c.stdin.Close()
+	select {
+	case <-c.ended:
+	case <-time.After(time.Second):
+	}
+	c.cancel()
+	<-c.ended
+}
+
+// idle calls a function when nothing was written for too long.
+type idle struct {
+	limit time.Duration
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+func (i *idle) start(f func()) (stop func() bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.timer = time.AfterFunc(i.limit, f)
+	return i.timer.Stop
+}
+
+func (i *idle) watch(w io.Writer) io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		i.mu.Lock()
+		// A timer that has fired or was stopped must not start again.
+		if i.timer != nil && i.timer.Stop() {
+			i.timer.Reset(i.limit)
+		}
+		i.mu.Unlock()
+		return w.Write(p)
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+const tailSize = 2 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if over := len(t.data) - tailSize; over > 0 {
+		t.data = append(t.data[:0], t.data[over:]...)
+	}
+	return len(p), nil
+}
+
+// String returns it as one line.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return wire.Printable(string(t.data), 2*tailSize)
+}

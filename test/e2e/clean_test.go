@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// However a run ends, no pod is left, and the node is as before.
+func TestNothingIsLeft(t *testing.T) {
+	node := nodes[0]
+	noHelperPods(t)
+	before := lookAt(t, node)
+	traceArgs := []string{"trace", app, "--node", node, "--image", image, "-n", namespace}
+	for _, tt := range []struct {
+		name string
+		args []string
+		end  func(cmd *exec.Cmd) error // while a helper is at work; nil lets the run end by itself
+		code int                       // -1: killed
+	}{
+		{"success", traceArgs, nil, 0},
+		{"an error of the person's", []string{"trace", "no-such-service", "--node", node, "--image", image, "-n", namespace}, nil, 2},
+		{"SIGINT", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Signal(os.Interrupt) }, 130},
+		{"SIGTERM", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }, 130},
+		{"SIGKILL of the plugin", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Kill() }, -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			cmd := command(t.Context(), tt.args...)
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.end != nil {
+				awaitHelper(t)
+				if err := tt.end(cmd); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := cmd.Wait()
+			if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+				t.Fatal(err)
+			}
+			// A run may have been done before the signal came.
+			if got := cmd.ProcessState.ExitCode(); got != tt.code && (tt.end == nil || got != 0) {
+				t.Errorf("exit code %d, want %d\n%s", got, tt.code, out.String())
+			}
+			noHelperPods(t)
+		})
+	}
+	t.Run("SIGKILL of the helper", func(t *testing.T) {
+		done := make(chan result, 1)
+		go func() { done <- svcproxy(t, "trace", app, "--node", node) }()
+		awaitHelper(t)
+		killHelper(t, node)
+		r := <-done
+		if r.code != 0 && r.code != 3 {
+			t.Errorf("want the whole answer, or none and exit code 3\n%s", r)
+		}
+		if r.code == 3 && strings.Contains(r.out, "MATCH:") {
+			t.Errorf("something is claimed of half an answer\n%s", r)
+		}
+		noHelperPods(t)
+	})
+	lookAt(t, node).same(t, before)
+}
+
+// SIGKILL at any moment of a run: the watchdog removes what there is by then.
+func TestKilledAtRandomMoments(t *testing.T) {
+	for range 10 {
+		cmd := command(t.Context(), "trace", app, "--node", nodes[0], "--image", image, "-n", namespace)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(1200 * time.Millisecond))
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed: that is the point
+	}
+	noHelperPods(t)
+}
+
+// Runs on one node at the same time do not disturb one another.
+func TestSeveralAtOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	results := make([]result, 4)
+	for i := range results {
+		wg.Go(func() { results[i] = svcproxy(t, "trace", app, "--node", nodes[0]) })
+	}
+	wg.Wait()
+	for _, r := range results {
+		if r.code != 0 {
+			t.Error(r)
+		}
+	}
+	noHelperPods(t)
+}
+
+// A pod that a dead run has left is found by cleanup, and one that is in use is not touched.
+func TestCleanup(t *testing.T) {
+	r := svcproxy(t, "trace", app, "--node", nodes[0], "--keep", "--timeout", "5s")
+	if r.code != 0 || !strings.Contains(r.errOut, "kubectl delete pod -n kube-system svcproxy-") {
+		t.Fatalf("--keep does not say how to remove the pod\n%s", r)
+	}
+	if r := svcproxy(t, "cleanup"); r.code != 0 || !strings.Contains(r.out, "no helper pod") {
+		t.Errorf("a pod that was to stay was removed\n%s", r)
+	}
+	if r := svcproxy(t, "cleanup", "--running"); r.code != 0 || !strings.Contains(r.out, "removed") {
+		t.Error(r)
+	}
+	noHelperPods(t)
+}
+
+// awaitHelper waits until a helper pod is there.
+func awaitHelper(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		names, err := helperPods(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("no helper pod appeared")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// killHelper kills the helper's container, as the kernel does when memory runs out: the pod is deleted without grace.
+func killHelper(t *testing.T, node string) {
+	t.Helper()
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/managed-by=kubectl-svcproxy", FieldSelector: "spec.nodeName=" + node,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if err := ignoreNotFound(client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// No connection of other clients fails while a Service is traced.
+func TestTrafficIsNotDisturbed(t *testing.T) {
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), app, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	type connected struct {
+		out, errOut string
+		err         error
+	}
+	done := make(chan connected, 1)
+	go func() {
+		out, errOut, err := execIn(ctx, "client", nil, "/echo", "connect", "-for", "12s", svc.Spec.ClusterIP+":80")
+		done <- connected{out, errOut, err}
+	}()
+	defer stop()
+	for range 5 {
+		if r := svcproxy(t, "trace", app, "--from", "pod/client"); r.code != 0 {
+			t.Error(r)
+		}
+	}
+	c := <-done
+	var ok, failed int
+	if _, err := fmt.Sscanf(c.out, "%d connected, %d failed", &ok, &failed); err != nil || c.err != nil {
+		t.Fatalf("the client said %q, %q: %v", c.out, c.errOut, errors.Join(err, c.err))
+	}
+	t.Logf("%d connections during 5 traces, %d failed", ok, failed)
+	if ok < 100 || failed > 0 {
+		t.Errorf("%d connections, %d failed", ok, failed)
+	}
+}

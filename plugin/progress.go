@@ -54,6 +54,7 @@ func (p *progress) node(name, what string) {
 			return
 		}
 		p.nodes = append(p.nodes, nodeLine{name, what})
+		slices.SortFunc(p.nodes, func(a, b nodeLine) int { return strings.Compare(a.name, b.name) })
 	})
 }
 

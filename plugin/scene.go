@@ -5,7 +5,9 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,37 +127,41 @@ func (s *scene) judge(ctx context.Context, nodes []string, request func(node str
 // judgeLive reads and judges nodes of a cluster side by side.
 func (s *scene) judgeLive(ctx context.Context, nodes []string, request func(node string) diagnose.Request, reports []diagnose.NodeReport) {
 	settler := &settler{scene: s, pause: settlePause, reads: settleReads}
-	var wg sync.WaitGroup
-	free := make(chan struct{}, s.parallel)
-	for i, name := range nodes {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			reports[i] = settler.judge(ctx, name, request(name))
-			s.nodes.Release(name)
-			s.progress.nodeDone(name)
-		})
-	}
-	wg.Wait()
+	s.each(nodes, func(i int, name string) { reports[i] = settler.judge(ctx, name, request(name)) })
 }
 
 // inspectAll reads the files of nodes side by side; errs has an entry for each node.
 func (s *scene) inspectAll(ctx context.Context, nodes []string) (files []*snapshot.Node, errs []error) {
 	defer s.progress.done()
 	files, errs = make([]*snapshot.Node, len(nodes)), make([]error, len(nodes))
+	s.each(nodes, func(i int, name string) { files[i], errs[i] = s.nodes.Inspect(ctx, name) })
+	return files, errs
+}
+
+// each does something with each node, so many at a time as may be read side by side, and releases it then.
+func (s *scene) each(nodes []string, do func(i int, name string)) {
 	var wg sync.WaitGroup
+	var done atomic.Int32
 	free := make(chan struct{}, s.parallel)
+	s.progress.say("looking at %s", counted(len(nodes), "node"))
 	for i, name := range nodes {
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
-			files[i], errs[i] = s.nodes.Inspect(ctx, name)
+			do(i, name)
 			s.nodes.Release(name)
 			s.progress.nodeDone(name)
+			s.progress.say("%d of %s done", done.Add(1), counted(len(nodes), "node"))
 		})
 	}
 	wg.Wait()
-	return files, errs
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // readObjects reads the cluster's objects.

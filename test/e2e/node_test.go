@@ -48,8 +48,8 @@ func lookOnce(t *testing.T, node string) look {
 		"ip6tables, legacy": {"/usr/sbin/ip6tables-legacy-save"},
 		"nftables":          {"/usr/sbin/nft", "-s", "list", "ruleset"},
 		"ipset":             {"/usr/sbin/ipset", "save"},
-		"routes":            {"/usr/sbin/ip", "route", "show", "table", "all"},
-		"rules":             {"/usr/sbin/ip", "rule"},
+		"routes":            {"/usr/bin/ip", "route", "show", "table", "all"},
+		"rules":             {"/usr/bin/ip", "rule"},
 	} {
 		text := counters.ReplaceAllString(onNode(t, node, nil, argv...), "")
 		l[name] = passing.ReplaceAllString(text, "")

@@ -175,7 +175,12 @@ func operatorPod(node string) *corev1.Pod {
 				Name: "operator", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command:         []string{"/svcproxy-nodehelper", "wait"},
 				SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
+				VolumeMounts:    []corev1.VolumeMount{{Name: "lock", MountPath: "/run/xtables.lock"}},
 			}},
+			// What iptables-legacy and kube-proxy's iptables share, so that they do not write at once.
+			Volumes: []corev1.Volume{{Name: "lock", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/run/xtables.lock", Type: new(corev1.HostPathFileOrCreate)},
+			}}},
 		},
 	}
 }

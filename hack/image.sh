@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the helper's image as an archive, without a container engine: hack/image.sh [ARCHIVE]. deploy/image/README.md says what is in
+# it, and why.
+#
+#   ARCHS=amd64,arm64   architectures
+#   TAG=…               name of the image
+#   VERSION=…           version of the helper
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+
+archive="$(realpath -m "${1:-bin/nodehelper.tar}")"
+archs="${ARCHS:-amd64,arm64}"
+tag="${TAG:-ghcr.io/svcproxy/nodehelper:dev}"
+version="${VERSION:-}"
+
+mkdir -p "$(dirname "$archive")"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+for arch in ${archs//,/ }; do
+	CGO_ENABLED=0 GOOS=linux GOARCH="$arch" go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -X github.com/svcproxy/kubectl-svcproxy/nodehelper.version=$version" \
+		-o "$work/$arch" ./cmd/svcproxy-nodehelper
+done
+
+keep=(
+	'/usr/sbin/xtables-*-multi' '/usr/sbin/iptables-*' '/usr/sbin/ip6tables-*' '{lib}/xtables/*.so' # both backends, every match and target
+	/usr/sbin/nft /usr/sbin/ipset /usr/sbin/conntrack /usr/bin/ip
+	/etc/protocols # ipset and iptables print protocols by name
+)
+# go-containerregistry is no dependency of the product: the builder is a module of its own.
+(cd deploy/image && go build -o "$work/image" .)
+"$work/image" -o "$archive" -t "$tag" -arch "$archs" -packages iptables,nftables,ipset,conntrack,iproute2,netbase \
+	-keep "$(IFS=,; echo "${keep[*]}")" -add "$work/{arch}:/svcproxy-nodehelper" -entrypoint /svcproxy-nodehelper \
+	-source https://github.com/svcproxy/kubectl-svcproxy

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command echo is the server behind the tests' Services, and their client.
+//
+//	echo [:8080]                     answer each TCP connection, UDP packet and, where the kernel has it, SCTP association with the host's name
+//	echo connect [-for 10s] ADDRESS  connect over and over, and print how often that went well
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == "connect" {
+		err = connect(ctx, os.Args[2:])
+	} else {
+		address := ":8080"
+		if len(os.Args) > 1 {
+			address = os.Args[1]
+		}
+		err = serve(ctx, address)
+	}
+	if err != nil {
+		log.Print(err)
+		os.Exit(1) //nolint:gocritic // the deferred stop has nothing left to stop
+	}
+}
+
+// serve answers until the context ends.
+func serve(ctx context.Context, address string) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	udp, err := lc.ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return err
+	}
+	listeners := []net.Listener{tcp}
+	if sctp, err := listenSCTP(tcp.Addr().(*net.TCPAddr).Port); err == nil {
+		listeners = append(listeners, sctp)
+	} else {
+		log.Printf("no SCTP: %v", err)
+	}
+	context.AfterFunc(ctx, func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		_ = udp.Close()
+	})
+	for _, l := range listeners[1:] {
+		go accept(l, name)
+	}
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			_, from, err := udp.ReadFrom(buf)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = udp.WriteTo([]byte(name+"\n"), from)
+			}
+		}
+	}()
+	accept(tcp, name)
+	return nil
+}
+
+func accept(l net.Listener, name string) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			log.Print(err)
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			_, _ = io.WriteString(c, name+"\n")
+		}()
+	}
+}
+
+// listenSCTP opens a one-to-one style socket (RFC 6458, 4), which Go's net package knows how to accept from.
+func listenSCTP(port int) (net.Listener, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet6{Port: port}), unix.Listen(fd, 128)); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "sctp")
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// connect makes one connection after the other, and counts.
+func connect(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("connect", flag.ContinueOnError)
+	duration := flags.Duration("for", 10*time.Second, "how long")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("connect needs one address")
+	}
+	var connected, failed int
+	dialer := net.Dialer{Timeout: 2 * time.Second}
+	for end := time.Now().Add(*duration); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		if err := greet(ctx, &dialer, flags.Arg(0)); err != nil {
+			log.Print(err)
+			failed++
+		} else {
+			connected++
+		}
+	}
+	_, err := fmt.Printf("%d connected, %d failed\n", connected, failed)
+	return err
+}
+
+// greet connects and reads the whole answer.
+func greet(ctx context.Context, dialer *net.Dialer, address string) error {
+	c, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(c)
+	if err == nil && len(answer) == 0 {
+		err = errors.New("an empty answer")
+	}
+	return err
+}

@@ -1,65 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collect (temporary stand-in).
+// Package collect reads what a node's kernel and its kube-proxy hold, and returns it as the files of the snapshot contract
+// (docs/snapshots.md). It changes nothing on the node: it takes no lock, loads no kernel module, writes no setting. The one trace that it
+// leaves for ten seconds are the conntrack entries of its own questions to kube-proxy on the loopback interface.
 package collect
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"os/exec"
-	"strings"
-	"time"
+	"errors"
+	"slices"
 )
 
 // Options say what to read, and from where.
 type Options struct {
-	Root  string
+	// Root is where the node's own file system is to be found, for its binaries and configuration: "/" on the node itself,
+	// "/proc/1/root" in a pod with hostPID. Empty: it cannot be had.
+	Root string
+	// Files are the names of the contract's files to read; nil: all of them.
 	Files []string
 }
 
+// wants tells whether a file is to be read.
+func (o *Options) wants(file string) bool { return o.Files == nil || slices.Contains(o.Files, file) }
+
 // File is one file of the snapshot contract, or why it was not read.
 type File struct {
-	Name   string
-	Data   []byte
+	Name string // as in snapshot.NodeFiles
+	Data []byte
+	// Unread says in one sentence why there is no Data: the node has it, or may have it, and it could not be read.
 	Unread string
 }
 
-// Collect is a stand-in.
+// errAbsent says that there certainly is nothing to be read: a kernel without the feature, a table that nobody made.
+var errAbsent = errors.New("there is none")
+
+// Collect reads the node of this process's network namespace, and hands over file by file, in no order. A file that is neither read nor
+// unread has certainly nothing to be read from. The error is that of emit, or of the context.
 func Collect(ctx context.Context, o Options, emit func(File) error) error {
-	for _, c := range []struct{ name, cmd string }{
-		{"iptables-nft-save.txt", "/usr/sbin/iptables-nft-save -c"}, {"iptables-legacy-save.txt", "/usr/sbin/iptables-legacy-save -c"},
-		{"ip6tables-nft-save.txt", "/usr/sbin/ip6tables-nft-save -c"}, {"ip6tables-legacy-save.txt", "/usr/sbin/ip6tables-legacy-save -c"},
-		{"nft-ruleset.json", "/usr/sbin/nft -j list ruleset"}, {"ipset-save.txt", "/usr/sbin/ipset save"}, {"conntrack.txt", "/usr/sbin/conntrack -L -o extended"},
-		{"ip-addr.json", "/usr/bin/ip -j addr"}, {"ip-link.json", "/usr/bin/ip -j -d link"}, {"ip-route.json", "/usr/bin/ip -j route"},
-		{"ip6-route.json", "/usr/bin/ip -j -6 route"}, {"ip-rule.json", "/usr/bin/ip -j rule"}, {"ip6-rule.json", "/usr/bin/ip -j -6 rule"},
-	} {
-		argv := strings.Fields(c.cmd)
-		data, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
-		if err != nil {
-			if err := emit(File{Name: c.name, Unread: err.Error()}); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(data) == 0 {
-			continue
-		}
-		if err := emit(File{Name: c.name, Data: data}); err != nil {
-			return err
-		}
-	}
-	h := http.Client{Timeout: time.Second}
-	for name, url := range map[string]string{"configz.json": "10249/configz", "metrics.txt": "10249/metrics", "proxyMode.txt": "10249/proxyMode"} {
-		r, err := h.Get("http://127.0.0.1:" + url)
-		if err != nil {
-			continue
-		}
-		data, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		if err := emit(File{Name: name, Data: data}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return collect(ctx, o, emit)
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// reader reads one node.
+type reader struct {
+	Options
+
+	kernel *kernel
+	proxy  *kubeProxy
+	// roots are the file systems that programs are run from: this process's own first, then the node's, then kube-proxy's container's.
+	// Who wrote a rule can read it, however new it is.
+	roots []string
+}
+
+// source is where files come from: each is read by one function.
+type source struct {
+	file string
+	read func(context.Context, *reader) ([]byte, error)
+}
+
+// rules are read together: they may change while they are read.
+var rules = []source{
+	{"iptables-nft-save.txt", save("iptables", "nft")},
+	{"ip6tables-nft-save.txt", save("ip6tables", "nft")},
+	{"iptables-legacy-save.txt", save("iptables", "legacy")},
+	{"ip6tables-legacy-save.txt", save("ip6tables", "legacy")},
+	{"nft-ruleset.json", readNft},
+	{"ipset-save.txt", module("ip_set", command("ipset", "save"))},
+	{"ipvsadm.txt", module("ip_vs", readIPVS)},
+}
+
+var others = []source{
+	{"conntrack.txt", module("nf_conntrack_netlink", readConntrack)},
+	{"ip-addr.json", command("ip", "-j", "addr")},
+	{"ip-link.json", command("ip", "-j", "-d", "link")},
+	{"ip-route.json", command("ip", "-j", "route")},
+	{"ip6-route.json", command("ip", "-j", "-6", "route")},
+	{"ip-rule.json", command("ip", "-j", "rule")},
+	{"ip6-rule.json", command("ip", "-j", "-6", "rule")},
+	{"sysctl.txt", readSysctl},
+	{"listen.txt", readListeners},
+	{"configz.json", endpoint(metricsAddress, "/configz")},
+	{"metrics.txt", endpoint(metricsAddress, "/metrics")},
+	{"proxyMode.txt", endpoint(metricsAddress, "/proxyMode")},
+	{"healthz.json", endpoint(healthAddress, "/healthz")},
+	{"livez.json", endpoint(healthAddress, "/livez")},
+	{"kube-proxy-config.yaml", readProxyConfig},
+	{"versions.txt", readVersions},
+}
+
+func collect(ctx context.Context, o Options, emit func(File) error) error {
+	r := &reader{Options: o, kernel: newKernel(o.Root)}
+	r.proxy = findKubeProxy()
+	r.roots = r.programRoots()
+
+	files, err := r.settled(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := emit(f); err != nil {
+			return err
+		}
+	}
+	return r.read(ctx, others, emit)
+}
+
+// settledReads is how often rules are read that change meanwhile.
+const settledReads = 3
+
+// settled reads the rules, and again if the kernel's nftables have changed meanwhile: rules of two moments are none. The
+// legacy tables have no such number; what is wrong with them is read again by whoever judges them.
+func (r *reader) settled(ctx context.Context) (files []File, err error) {
+	for range settledReads {
+		before := r.generation()
+		files = nil
+		if err := r.read(ctx, rules, func(f File) error {
+			files = append(files, f)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if r.generation() == before {
+			break
+		}
+	}
+	return files, nil
+}
+
+// read reads sources side by side, and hands over one after the other.
+func (r *reader) read(ctx context.Context, sources []source, emit func(File) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan File)
+	var wg sync.WaitGroup
+	free := make(chan struct{}, max(2, runtime.NumCPU()))
+	for _, s := range sources {
+		if !r.wants(s.file) {
+			continue
+		}
+		wg.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			if f, there := r.fileOf(ctx, s); there {
+				select {
+				case results <- f:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(results)
+	}()
+	var failed error
+	for f := range results {
+		if failed == nil {
+			if failed = emit(f); failed != nil {
+				cancel()
+			}
+		}
+	}
+	if failed == nil {
+		failed = context.Cause(ctx)
+	}
+	return failed
+}
+
+func (r *reader) fileOf(ctx context.Context, s source) (f File, there bool) {
+	data, err := s.read(ctx, r)
+	switch {
+	case errors.Is(err, errAbsent), ctx.Err() != nil:
+		return File{}, false
+	case err != nil:
+		return File{Name: s.file, Unread: sentence(err)}, true
+	}
+	return File{Name: s.file, Data: data}, true
+}
+
+// sentence makes one line of an error.
+func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// module reads only where a module of the kernel is there: to ask for it would load it.
+func module(name string, read func(context.Context, *reader) ([]byte, error)) func(context.Context, *reader) ([]byte, error) {
+	return func(ctx context.Context, r *reader) ([]byte, error) {
+		there, err := r.kernel.has(name)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			return nil, errAbsent
+		}
+		return read(ctx, r)
+	}
+}
+
+// programRoots lists where programs may be run from.
+func (r *reader) programRoots() []string {
+	roots := []string{"/"}
+	if r.Root != "" && r.Root != "/" {
+		roots = append(roots, r.Root)
+	}
+	if r.proxy != nil {
+		roots = append(roots, r.proxy.root())
+	}
+	return slices.Compact(roots)
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package collect
+
+import (
+	"context"
+	"errors"
+)
+
+func collect(context.Context, Options, func(File) error) error {
+	return errors.New("nodes run Linux, and this system does not")
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// kernel knows which of its modules are there, built in or loaded. It never asks the kernel for one in a way that would load it: a request
+// to a netlink family that is not there does (request_module in nfnetlink_rcv_msg, genl_family_find_byname, inet_diag's handler lookup).
+type kernel struct {
+	modules func() (map[string]bool, error) // loaded ones
+	builtin func() (map[string]bool, error)
+	symbols func() (map[string]bool, error)
+}
+
+// symbolOf is a function of each module that is in /proc/kallsyms when the module is there: for kernels whose modules.builtin is nowhere.
+var symbolOf = map[string]string{
+	"nf_tables":            "nft_register_expr",
+	"ip_set":               "ip_set_type_register",
+	"ip_vs":                "register_ip_vs_scheduler",
+	"nf_conntrack_netlink": "ctnetlink_dump_table",
+}
+
+func newKernel(root string) *kernel {
+	return &kernel{
+		modules: sync.OnceValues(func() (map[string]bool, error) {
+			return names("/proc/modules", func(line string) string { name, _, _ := strings.Cut(line, " "); return name })
+		}),
+		builtin: sync.OnceValues(func() (map[string]bool, error) {
+			var u unix.Utsname
+			if err := unix.Uname(&u); err != nil {
+				return nil, err
+			}
+			return names(filepath.Join(root, "lib", "modules", unix.ByteSliceToString(u.Release[:]), "modules.builtin"), func(line string) string {
+				return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(line), ".ko"), "-", "_")
+			})
+		}),
+		symbols: sync.OnceValues(func() (map[string]bool, error) {
+			wanted := map[string]bool{}
+			for _, s := range symbolOf {
+				wanted[s] = true
+			}
+			return names("/proc/kallsyms", func(line string) string {
+				if f := strings.Fields(line); len(f) > 2 && wanted[f[2]] {
+					return f[2]
+				}
+				return ""
+			})
+		}),
+	}
+}
+
+// has tells whether a module is there. The error says why that cannot be told.
+func (k *kernel) has(name string) (bool, error) {
+	if _, err := os.Stat("/sys/module/" + name); err == nil {
+		return true, nil
+	}
+	loaded, err := k.modules()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without loadable modules has no such file
+		return false, err
+	}
+	if loaded[name] {
+		return true, nil
+	}
+	builtin, err := k.builtin()
+	if err == nil {
+		if builtin[name] {
+			return true, nil
+		}
+		return false, nil
+	}
+	symbols, symbolsErr := k.symbols()
+	if symbolsErr != nil || len(symbols) == 0 {
+		return false, fmt.Errorf("whether the kernel has %s cannot be told: %w", name, errors.Join(err, symbolsErr))
+	}
+	return symbols[symbolOf[name]], nil
+}
+
+// names reads a file by lines.
+func names(file string, of func(line string) string) (map[string]bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out := map[string]bool{}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		if name := of(s.Text()); name != "" {
+			out[name] = true
+		}
+	}
+	return out, s.Err()
+}
+
+// generation returns the number that the kernel gives to the state of this network namespace's nftables, and that each change makes
+// another one (NFT_MSG_GETGEN, net/netfilter/nf_tables_api.c); 0 where there is none.
+func (r *reader) generation() uint32 {
+	if there, err := r.kernel.has("nf_tables"); err != nil || !there {
+		return 0
+	}
+	const getGen, attrID = 16, 1 // NFT_MSG_GETGEN and NFTA_GEN_ID of linux/netfilter/nf_tables.h
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|getGen, 0)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	answers, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil || len(answers) == 0 {
+		return 0
+	}
+	const header = nl.SizeofNfgenmsg
+	if len(answers[0]) < header {
+		return 0
+	}
+	attrs, err := nl.ParseRouteAttr(answers[0][header:])
+	if err != nil {
+		return 0
+	}
+	for _, a := range attrs {
+		if a.Attr.Type&nl.NLA_TYPE_MASK == attrID && len(a.Value) == 4 {
+			return uint32(a.Value[0])<<24 | uint32(a.Value[1])<<16 | uint32(a.Value[2])<<8 | uint32(a.Value[3])
+		}
+	}
+	return 0
+}
+
+// legacyTables tells whether somebody has made a table of iptables-legacy in this network namespace: to ask for one makes it.
+func legacyTables(program string) (bool, error) {
+	file := "/proc/self/net/ip_tables_names"
+	if program == "ip6tables" {
+		file = "/proc/self/net/ip6_tables_names"
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(bytes.TrimSpace(data)) > 0, err
+}

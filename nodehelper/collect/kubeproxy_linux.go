@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// kubeProxy is kube-proxy's process.
+type kubeProxy struct {
+	pid  string
+	args []string
+}
+
+// findKubeProxy finds the process; nil where there is none of that name (k3s and RKE2 have it in a process of their own).
+func findKubeProxy() *kubeProxy {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		data, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err != nil {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if filepath.Base(args[0]) != "kube-proxy" || !sameNetwork(e.Name()) {
+			continue
+		}
+		return &kubeProxy{pid: e.Name(), args: args[1:]}
+	}
+	return nil
+}
+
+// sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its own kube-proxy.
+func sameNetwork(pid string) bool {
+	own, err := os.Readlink("/proc/self/ns/net")
+	theirs, err2 := os.Readlink("/proc/" + pid + "/ns/net")
+	return err == nil && err2 == nil && own == theirs
+}
+
+func (k *kubeProxy) root() string { return "/proc/" + k.pid + "/root" }
+
+// flag returns a flag of the command line; ok is false where it is not given.
+func (k *kubeProxy) flag(name string) (value string, ok bool) {
+	if k == nil {
+		return "", false
+	}
+	for i, a := range k.args {
+		a = strings.TrimLeft(a, "-")
+		if a == name && i+1 < len(k.args) {
+			value, ok = k.args[i+1], true
+		} else if v, found := strings.CutPrefix(a, name+"="); found {
+			value, ok = v, true
+		}
+	}
+	return value, ok
+}
+
+// config returns the file that --config names; nil where there is none.
+func (k *kubeProxy) config() ([]byte, error) {
+	name, ok := k.flag("config")
+	if !ok {
+		return nil, nil
+	}
+	return os.ReadFile(filepath.Join(k.root(), name))
+}
+
+// Where kube-proxy answers, unless it is told otherwise (pkg/proxy/apis/config/v1alpha1/defaults.go).
+type address struct{ flag, field, standard string }
+
+var (
+	metricsAddress = address{"metrics-bind-address", "metricsBindAddress", "127.0.0.1:10249"}
+	healthAddress  = address{"healthz-bind-address", "healthzBindAddress", "127.0.0.1:10256"}
+)
+
+// of returns where kube-proxy answers on this node.
+func (a address) of(k *kubeProxy) string {
+	set, ok := k.flag(a.flag)
+	if k != nil && !ok {
+		if data, err := k.config(); err == nil && data != nil {
+			var fields map[string]any
+			if yaml.Unmarshal(data, &fields) == nil {
+				set, _ = fields[a.field].(string)
+			}
+		}
+	}
+	_, standardPort, _ := net.SplitHostPort(a.standard)
+	host, port, err := net.SplitHostPort(set)
+	if err != nil {
+		host, port = set, standardPort
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case set == "" || err != nil:
+		return a.standard
+	case ip.IsUnspecified() && ip.Is6():
+		return net.JoinHostPort("::1", port)
+	case ip.IsUnspecified():
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// The bounds of a question to kube-proxy.
+const (
+	askTime    = 3 * time.Second
+	askAnswer  = 256 << 20
+	statusText = 200
+)
+
+// endpoint reads what kube-proxy answers. The connection is closed by a reset, so that the kernel's connection tracking forgets it within
+// ten seconds and not two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
+func endpoint(at address, path string) func(context.Context, *reader) ([]byte, error) {
+	return func(ctx context.Context, r *reader) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		to := at.of(r.proxy)
+		client := http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true, Proxy: nil,
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				var d net.Dialer
+				c, err := d.DialContext(ctx, network, to)
+				if tcp, ok := c.(*net.TCPConn); ok {
+					err = errors.Join(err, tcp.SetLinger(0))
+				}
+				return c, err
+			},
+		}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to+path, http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := client.Do(req)
+		if err != nil {
+			return nil, r.silent(to, err)
+		}
+		defer answer.Body.Close()
+		data, err := io.ReadAll(io.LimitReader(answer.Body, askAnswer+1))
+		switch {
+		case err != nil:
+			return nil, r.silent(to, err)
+		case len(data) > askAnswer:
+			return nil, fmt.Errorf("kube-proxy's %s is larger than %d bytes", path, askAnswer)
+		case answer.StatusCode == http.StatusServiceUnavailable && at == healthAddress:
+			return data, nil // unhealthy, and says why
+		case answer.StatusCode != http.StatusOK:
+			return nil, fmt.Errorf("kube-proxy answers %s with %s: %s", path, answer.Status, bytes.TrimSpace(data[:min(len(data), statusText)]))
+		}
+		return data, nil
+	}
+}
+
+// silent says why kube-proxy does not answer.
+func (r *reader) silent(to string, err error) error {
+	if r.proxy == nil {
+		return fmt.Errorf("nothing answers at %s, and no process kube-proxy runs on the node: %w", to, err)
+	}
+	return fmt.Errorf("kube-proxy (process %s) does not answer at %s: %w", r.proxy.pid, to, err)
+}
+
+// configFlags are the flags that decide on rules, by the fields of KubeProxyConfiguration that they set.
+var configFlags = map[string]string{
+	"proxy-mode": "mode", "cluster-cidr": "clusterCIDR", "detect-local-mode": "detectLocalMode", "hostname-override": "hostnameOverride",
+}
+
+// readProxyConfig reads the file of --config; without one, what the flags say in its place.
+func readProxyConfig(_ context.Context, r *reader) ([]byte, error) {
+	if r.proxy == nil {
+		return nil, errors.New("no process kube-proxy runs on the node")
+	}
+	data, err := r.proxy.config()
+	if err != nil || data != nil {
+		return data, err
+	}
+	fields := map[string]any{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
+	for flag, field := range configFlags {
+		if v, ok := r.proxy.flag(flag); ok {
+			fields[field] = v
+		}
+	}
+	if v, ok := r.proxy.flag("nodeport-addresses"); ok {
+		fields["nodePortAddresses"] = strings.Split(v, ",")
+	}
+	if v, ok := r.proxy.flag("masquerade-all"); ok {
+		all, err := strconv.ParseBool(v)
+		if err != nil {
+			return nil, fmt.Errorf("kube-proxy's --masquerade-all %q is no truth value", v)
+		}
+		fields["iptables"] = map[string]any{"masqueradeAll": all}
+		fields["nftables"] = map[string]any{"masqueradeAll": all}
+	}
+	return yaml.Marshal(fields)
+}

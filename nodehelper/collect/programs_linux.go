@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Bounds of a program that is run.
+const (
+	programTime   = 2 * time.Minute
+	programOutput = 1 << 30
+)
+
+// programDirs is where programs are looked for, below each root. The last one is k3s's.
+var programDirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin", "/var/lib/rancher/k3s/data/current/bin/aux"}
+
+// errMissing says that no root has a program.
+var errMissing = errors.New("is not installed, neither in the helper's image nor on the node")
+
+// find returns the path of a program below a root, as seen from within it; "" where it is not there.
+func find(root, program string) string {
+	for _, dir := range programDirs {
+		// Stat follows links outside of the root: what counts is that there is something by that name.
+		if info, err := os.Lstat(filepath.Join(root, dir, program)); err == nil && !info.IsDir() {
+			return filepath.Join(dir, program)
+		}
+	}
+	return ""
+}
+
+// run runs a program of a root, without a shell, and returns what it prints.
+func run(ctx context.Context, root, path string, args ...string) (stdout []byte, stderr string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, programTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the names are constants of this package
+	if root != "/" {
+		// exec would look the path up in this process's own file system.
+		cmd.Path = path
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		cmd.Dir = "/"
+		cmd.Err = nil
+	}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.WaitDelay = time.Second
+	out, errOut := &bounded{limit: programOutput}, &bounded{limit: 64 << 10, drop: true}
+	cmd.Stdout, cmd.Stderr = out, errOut
+	err = cmd.Run()
+	stderr = strings.TrimSpace(errOut.buf.String())
+	switch {
+	case err == nil:
+		return out.buf.Bytes(), stderr, nil
+	case ctx.Err() != nil:
+		return nil, stderr, fmt.Errorf("%s did not end within %v", filepath.Base(path), programTime)
+	case stderr != "":
+		return nil, stderr, fmt.Errorf("%s: %w: %s", filepath.Base(path), err, stderr)
+	}
+	return nil, stderr, fmt.Errorf("%s: %w", filepath.Base(path), err)
+}
+
+// bounded is a buffer that takes no more than a limit. It does not embed the buffer: io.Copy would find its ReadFrom, and no limit.
+type bounded struct {
+	buf   bytes.Buffer
+	limit int
+	drop  bool // what is too much is dropped, not an error
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if room := b.limit - b.buf.Len(); len(p) > room {
+		if !b.drop {
+			return 0, fmt.Errorf("it prints more than %d bytes", b.limit)
+		}
+		b.buf.Write(p[:room])
+		return len(p), nil
+	}
+	return b.buf.Write(p)
+}
+
+// any runs the first program of the first root that has one, and goes on to the next root where the output is not what was asked for.
+// complete says what is wrong with an output that is not; nil takes any.
+func (r *reader) any(ctx context.Context, programs, args []string, complete func(stdout []byte, stderr string) error) ([]byte, error) {
+	var errs []error
+	for _, root := range r.roots {
+		for _, p := range programs {
+			path := find(root, p)
+			if path == "" {
+				continue
+			}
+			out, stderr, err := run(ctx, root, path, args...)
+			if err == nil && complete != nil {
+				err = complete(out, stderr)
+			}
+			if err == nil {
+				return out, nil
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", r.whose(root), err))
+			break
+		}
+	}
+	if len(errs) == 0 {
+		return nil, fmt.Errorf("%s %w", programs[0], errMissing)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// whose says in words whose programs a root has.
+func (r *reader) whose(root string) string {
+	switch root {
+	case "/":
+		return "the helper's"
+	case r.Root:
+		return "the node's"
+	}
+	return "kube-proxy's"
+}
+
+// command reads what a program prints.
+func command(program string, args ...string) func(context.Context, *reader) ([]byte, error) {
+	return func(ctx context.Context, r *reader) ([]byte, error) {
+		return r.any(ctx, []string{program}, args, nil)
+	}
+}
+
+// unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c, iptables/xtables-save.c):
+// a rule or a table that a newer one has written, or nft itself.
+var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible base-chains|unsupported revision|bytes of unknown (match|target) data|XT (match|target) .* not found).*$")
+
+// save reads the rules of a backend.
+func save(program, backend string) func(context.Context, *reader) ([]byte, error) {
+	want := map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"}[backend]
+	return func(ctx context.Context, r *reader) ([]byte, error) {
+		if backend == "nft" {
+			if there, err := r.kernel.has("nf_tables"); err != nil {
+				return nil, err
+			} else if !there {
+				return nil, errAbsent
+			}
+		} else if there, err := legacyTables(program); err != nil {
+			return nil, err
+		} else if !there {
+			return nil, errAbsent
+		}
+		complete := func(stdout []byte, stderr string) error {
+			for _, text := range [][]byte{stdout, []byte(stderr)} {
+				if line := unreadable.Find(text); line != nil && !bytes.Contains(line, []byte("incompatible base-chains")) {
+					return fmt.Errorf("%s-%s-save cannot read all of the rules: %s", program, backend, bytes.TrimSpace(line))
+				}
+			}
+			return nil
+		}
+		out, err := r.any(ctx, []string{program + "-" + backend + "-save"}, []string{"-c"}, complete)
+		if errors.Is(err, errMissing) {
+			// A system with one backend may have it under the plain name only.
+			out, err = r.plain(ctx, program+"-save", want, complete)
+		}
+		if err == nil && len(bytes.TrimSpace(out)) == 0 {
+			return nil, errAbsent
+		}
+		return out, err
+	}
+}
+
+// plain runs the program without the backend in its name, where that is the backend that it uses.
+func (r *reader) plain(ctx context.Context, program, want string, complete func([]byte, string) error) ([]byte, error) {
+	for _, root := range r.roots {
+		path := find(root, program)
+		if path == "" {
+			continue
+		}
+		version, _, err := run(ctx, root, path, "--version")
+		if err != nil || !bytes.Contains(version, []byte(want)) {
+			continue
+		}
+		out, stderr, err := run(ctx, root, path, "-c")
+		if err == nil {
+			err = complete(out, stderr)
+		}
+		if err == nil {
+			return out, nil
+		}
+		return nil, fmt.Errorf("%s: %w", r.whose(root), err)
+	}
+	return nil, fmt.Errorf("%s %s %w", program, want, errMissing)
+}
+
+// readNft reads every table. An nft older than whoever wrote a rule says so, or prints what is no JSON.
+func readNft(ctx context.Context, r *reader) ([]byte, error) {
+	if there, err := r.kernel.has("nf_tables"); err != nil {
+		return nil, err
+	} else if !there {
+		return nil, errAbsent
+	}
+	return r.any(ctx, []string{"nft"}, []string{"-j", "list", "ruleset"}, func(stdout []byte, stderr string) error {
+		if !bytes.HasPrefix(bytes.TrimSpace(stdout), []byte("{")) {
+			return fmt.Errorf("nft -j list ruleset prints no JSON: %s", firstLine(stderr))
+		}
+		return nil
+	})
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// readConntrack reads the connections of both families.
+func readConntrack(ctx context.Context, r *reader) ([]byte, error) {
+	var all []byte
+	for _, family := range []string{"ipv4", "ipv6"} {
+		out, err := r.any(ctx, []string{"conntrack"}, []string{"-L", "-f", family, "-o", "extended"}, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out...)
+	}
+	return all, nil
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// sysctls are the settings that decide on Service traffic, as patterns below /proc/sys/net.
+var sysctls = []string{
+	"ipv4/ip_forward", "ipv4/ip_nonlocal_bind", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports", "ipv4/fwmark_reflect", "ipv4/tcp_fwmark_accept",
+	"ipv4/conf/*/forwarding", "ipv4/conf/*/rp_filter", "ipv4/conf/*/route_localnet", "ipv4/conf/*/accept_local", "ipv4/conf/*/src_valid_mark",
+	"ipv6/conf/*/forwarding", "ipv6/conf/all/disable_ipv6", "ipv6/conf/default/disable_ipv6", "ipv6/ip_nonlocal_bind",
+	"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables",
+	"netfilter/nf_conntrack_*", "ipv4/vs/*",
+}
+
+func readSysctl(_ context.Context, _ *reader) ([]byte, error) {
+	const root = "/proc/sys/net/"
+	var out bytes.Buffer
+	seen := map[string]bool{}
+	for _, pattern := range sysctls {
+		files, err := filepath.Glob(root + pattern)
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(files)
+		for _, f := range files {
+			if seen[f] {
+				continue
+			}
+			seen[f] = true
+			data, err := os.ReadFile(f)
+			if err != nil {
+				continue // some can only be written
+			}
+			fmt.Fprintf(&out, "net/%s=%s\n", strings.TrimPrefix(f, root), strings.TrimSpace(string(data)))
+		}
+	}
+	if out.Len() == 0 {
+		return nil, fmt.Errorf("%s has none of the settings: it is not mounted", root)
+	}
+	return out.Bytes(), nil
+}

@@ -20,6 +20,26 @@ help: ## Show this list
 build: ## Build bin/kubectl-svcproxy
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-svcproxy ./cmd/kubectl-svcproxy
 
+.PHONY: image
+image: ## Build the helper's image for amd64 and arm64, as bin/nodehelper.tar
+	VERSION=$(VERSION) hack/image.sh bin/nodehelper.tar
+
+.PHONY: cluster-up
+cluster-up: build ## Bring up a real Kubernetes with two nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
+	test/cluster/cluster up
+
+.PHONY: cluster-down
+cluster-down: ## Take it down, and all that it made
+	test/cluster/cluster down
+
+.PHONY: e2e
+e2e: build ## Run the plugin's tests on a cluster: that of KUBECONFIG (see test/e2e/main_test.go), or one brought up for them
+ifdef KUBECONFIG
+	KUBECONFIG=$(KUBECONFIG) go test -tags e2e -count=1 -timeout 30m -v ./test/e2e
+else
+	hack/test.sh e2e
+endif
+
 .PHONY: demo
 demo: build ## Build, and trace a broken Service of the shipped snapshot
 	-bin/kubectl-svcproxy trace web -n shop --snapshot $(EXAMPLE)

@@ -4,7 +4,7 @@
 # Installs what the tests need, then runs every check of the project, in the order in which a mistake shows soonest.
 # With arguments it runs those steps alone and installs nothing:
 #
-#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench ...]
+#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench|e2e ...]
 #
 # The whole run needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test
 # that is skipped is a test that failed.
@@ -12,7 +12,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-all=(tidy cross readme vet lint test oracle fuzz bench)
+all=(tidy cross readme vet lint test oracle fuzz bench e2e)
 
 # Modules of their own, which may import k8s.io/kubernetes.
 oracle_modules() {
@@ -27,7 +27,7 @@ oracle_modules() {
 step_tidy() {
 	go mod tidy -diff
 	local dir
-	for dir in $(oracle_modules); do
+	for dir in $(oracle_modules) deploy/image test/cluster/k8s test/cluster/containerd; do
 		(cd "$dir" && go mod tidy -diff)
 	done
 }
@@ -37,6 +37,9 @@ step_cross() {
 	for system in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
 		echo "$system"
 		CGO_ENABLED=0 GOOS="${system%/*}" GOARCH="${system#*/}" go build -o /dev/null ./cmd/kubectl-svcproxy
+		if [[ "$system" == linux/* ]]; then
+			CGO_ENABLED=0 GOOS=linux GOARCH="${system#*/}" go build -o /dev/null ./cmd/svcproxy-nodehelper
+		fi
 	done
 }
 
@@ -47,7 +50,8 @@ step_readme() {
 }
 
 step_vet() {
-	go vet ./...
+	go vet -tags e2e ./...
+	(cd deploy/image && go vet ./...)
 	# What runs on a person's own machine has to be right there, too.
 	local system
 	for system in darwin windows; do
@@ -62,6 +66,7 @@ step_lint() {
 
 step_test() {
 	go run ./hack/gotest -race ./...
+	(cd deploy/image && go test ./...)
 }
 
 step_oracle() {
@@ -108,6 +113,21 @@ step_fuzz() {
 
 step_bench() {
 	make --no-print-directory bench RUNS=3
+}
+
+# The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.
+step_e2e() {
+	local status=0
+	make --no-print-directory build
+	test/cluster/cluster down
+	trap 'test/cluster/cluster down' EXIT
+	test/cluster/cluster up >/dev/null
+	eval "$(test/cluster/cluster env)"
+	go run ./hack/gotest -tags e2e -count=1 -timeout 20m ./test/e2e || status=$?
+	test/cluster/cluster down
+	trap - EXIT
+	test/cluster/cluster check
+	return "$status"
 }
 
 steps=("$@")

@@ -78,8 +78,9 @@ build_runtime() {
 
 # build_images writes the archives that every node imports.
 build_images() {
-	local images="$state/images" work arch tools=iptables,nftables,netbase keep backend links l
+	local images="$state/images" work arch tools=iptables,nftables,netbase keep backend links l archive recipe
 	arch="$(go env GOARCH)"
+	recipe="$(cat "$root"/deploy/image/*.go "$here/lib/binaries.sh" | sha256sum | cut -c1-12)"
 	work="$state/images.new"
 	rm -rf "$work"
 	mkdir -p "$work" "$images"
@@ -90,16 +91,20 @@ build_images() {
 	done
 	ARCHS="$arch" TAG="$helper_image" "$root/hack/image.sh" "$images/nodehelper.tar" 2>>"$state/log/images.log"
 	keep='/usr/sbin/xtables-*-multi,{lib}/xtables/*.so,/usr/sbin/nft,/etc/protocols'
+	# These are large, and change with Kubernetes only: they stay in the cache.
 	for backend in nft legacy; do
-		if [[ -e "$images/kube-proxy-$backend.tar" ]]; then
+		archive="$bin/kube-proxy-$backend-$recipe.tar"
+		if [[ -e "$archive" ]]; then
+			ln -sf "$archive" "$images/kube-proxy-$backend.tar"
 			continue
 		fi
 		links=""
 		for l in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
 			links+=",link=xtables-$backend-multi:/usr/sbin/$l"
 		done
-		"$work/image" -o "$images/kube-proxy-$backend.tar" -t "$proxy_image-$backend" -arch "$arch" -packages "$tools" -keep "$keep" \
+		"$work/image" -o "$archive" -t "$proxy_image-$backend" -arch "$arch" -packages "$tools" -keep "$keep" \
 			-add "$bin/kube-proxy:/usr/bin/kube-proxy$links" -entrypoint /usr/bin/kube-proxy 2>>"$state/log/images.log"
+		ln -sf "$archive" "$images/kube-proxy-$backend.tar"
 	done
 	rm -rf "$work"
 }

@@ -138,7 +138,7 @@ init_of() {
 	local pid _
 	[[ -e "$state/pid/node-$1" ]] || return 0
 	read -r pid _ <"$state/pid/node-$1"
-	pgrep -P "$pid" | head -n 1
+	pgrep -P "$pid" | head -n 1 || true
 }
 
 # in_node NODE COMMAND… runs a command on a node.

@@ -197,3 +197,58 @@ func TestTrafficIsNotDisturbed(t *testing.T) {
 		t.Errorf("%d connections, %d failed", ok, failed)
 	}
 }
+
+// An API server that restarts in the middle of runs makes them fail with one sentence, or not at all, and leaves nothing behind.
+func TestAPIServerRestarts(t *testing.T) {
+	if os.Getenv("E2E_CLUSTER") == "" {
+		t.Skip("E2E_CLUSTER is not set: only the API server of test/cluster can be restarted")
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	results := make(chan result, 1000)
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case results <- svcproxy(t, "trace", app, "--node", nodes[0], "--timeout", "20s"):
+					time.Sleep(200 * time.Millisecond) // a refused connection is told at once
+				}
+			}
+		})
+	}
+	time.Sleep(500 * time.Millisecond) // some are in the middle of it
+	harness(t, "restart", "kube-apiserver")
+	close(stop)
+	wg.Wait()
+	close(results)
+	var right, failed int
+	for r := range results {
+		switch r.code {
+		case 0:
+			right++
+		case 3:
+			failed++
+			if strings.Contains(r.out, "MATCH:") || !strings.HasPrefix(lastLine(r.errOut), "error: ") {
+				t.Errorf("want one sentence, and no claim\n%s", r)
+			}
+		default:
+			t.Error(r)
+		}
+	}
+	t.Logf("%d runs were right, %d failed", right, failed)
+	if right == 0 {
+		t.Error("no run came through, not even before the restart")
+	}
+	wait(t, "runs come through again", func() (bool, error) {
+		r := svcproxy(t, "trace", app, "--node", nodes[0])
+		return r.code == 0, fmt.Errorf("%s", r)
+	})
+	noHelperPods(t)
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

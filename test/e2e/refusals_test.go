@@ -55,8 +55,7 @@ func TestRefusals(t *testing.T) {
 			if r.code != 3 {
 				t.Errorf("want exit code 3\n%s", r)
 			}
-			lines := strings.Split(strings.TrimSpace(r.errOut), "\n")
-			last := lines[len(lines)-1]
+			last := lastLine(r.errOut)
 			for _, want := range tt.want {
 				if !strings.Contains(last, want) {
 					t.Errorf("%q is missing in %q", want, last)

@@ -138,6 +138,7 @@ func furnish(t *testing.T) {
 	feed(t, nativeRules, "nft", "-f", "-")
 	feed(t, sets, "ipset", "restore")
 	must(t, "ip", "link", "add", "cni0", "type", "bridge")
+	must(t, "ip", "link", "set", "cni0", "addrgenmode", "none") // a link-local address would change by itself for a while
 	must(t, "ip", "addr", "add", "10.244.1.1/24", "dev", "cni0")
 	must(t, "ip", "link", "set", "cni0", "up")
 	must(t, "ip", "route", "add", "10.244.2.0/24", "via", "10.244.1.7")

@@ -177,6 +177,14 @@ func (s *scene) readObjects(ctx context.Context, what string) error {
 	return err
 }
 
+// now is the time, where the nodes have just been read.
+func (s *scene) now() time.Time {
+	if s.live {
+		return time.Now()
+	}
+	return time.Time{}
+}
+
 // readPods adds pods to the objects.
 func (s *scene) readPods(ctx context.Context, which cluster.Pods) error {
 	return s.ask(ctx, func(ctx context.Context) error { return s.source.Pods(ctx, s.objects, which) })

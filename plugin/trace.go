@@ -149,7 +149,7 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 		notServed(&reports[i], &target)
 	}
 	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, target.Service), reports)
-	return conclude(o.shared, o.printer, r, report.View{Namespace: target.Service.Namespace, Next: o.next(r, &target, len(sc.nodes.Known(sc.objects)))})
+	return conclude(o.shared, o.printer, r, report.View{Now: sc.now(), Namespace: target.Service.Namespace, Next: o.next(r, &target, len(sc.nodes.Known(sc.objects)))})
 }
 
 // pin settles the nodes to look at: the address of a NodePort and a named pod are each on one node.

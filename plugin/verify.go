@@ -142,7 +142,7 @@ func (o *verifyOptions) verify(ctx context.Context, sc *scene) error {
 	}
 	r := diagnose.Combine(diagnose.KindVerify, nil, reports)
 	return conclude(o.shared, o.printer, r, report.View{
-		All: o.showAll, Namespace: o.namespace, Services: o.count(sc.objects, targets), Scope: o.scope(), Next: o.next(r),
+		Now: sc.now(), All: o.showAll, Namespace: o.namespace, Services: o.count(sc.objects, targets), Scope: o.scope(), Next: o.next(r),
 	})
 }
 

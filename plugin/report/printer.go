@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -39,6 +40,8 @@ type View struct {
 	Scope string
 	// All also lists what is right (verify --show-all).
 	All bool
+	// Now is when the nodes were read, if that was just now; zero for a snapshot.
+	Now time.Time
 	// Namespace is the one that names may be printed without.
 	Namespace string
 }

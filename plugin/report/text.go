@@ -8,7 +8,10 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
@@ -166,7 +169,7 @@ func (t *text) nodeHeader(n *diagnose.NodeReport) {
 		return
 	}
 	s := n.Node
-	if m := modeText(n.Mode); m != "" {
+	if m := modeText(n.Mode, t.view.Now); m != "" {
 		s += "  " + m
 	}
 	t.say(plain, "Node", s, true)
@@ -181,7 +184,7 @@ func Sentence(n *diagnose.NodeReport) string {
 	return s
 }
 
-func modeText(m *diagnose.Mode) string {
+func modeText(m *diagnose.Mode, now time.Time) string {
 	if m == nil {
 		return ""
 	}
@@ -206,9 +209,19 @@ func modeText(m *diagnose.Mode) string {
 	}
 	s := strings.Join(parts, ", ")
 	if m.LastSync != "" {
-		s += "  last sync " + m.LastSync
+		s += "  last sync " + ago(m.LastSync, now)
 	}
 	return s
+}
+
+// ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this machine disagree, it is
+// the time itself.
+func ago(at string, now time.Time) string {
+	then, err := time.Parse(time.RFC3339, at)
+	if now.IsZero() || err != nil || then.After(now) {
+		return at
+	}
+	return duration.HumanDuration(now.Sub(then)) + " ago"
 }
 
 // conclusion is the last line: the verdict, and how much of what was looked at it holds for.

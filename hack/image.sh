@@ -6,7 +6,7 @@
 #
 #   ARCHS=amd64,arm64   architectures
 #   TAG=…               name of the image
-#   VERSION=…           version of the helper
+#   VERSION=…           version of the helper; by default that of the commit, as the plugin's
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 archive="$(realpath -m "${1:-bin/nodehelper.tar}")"
 archs="${ARCHS:-amd64,arm64}"
 tag="${TAG:-ghcr.io/svcproxy/nodehelper:dev}"
-version="${VERSION:-}"
+version="${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo unknown)}"
 
 mkdir -p "$(dirname "$archive")"
 work="$(mktemp -d)"

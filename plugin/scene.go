@@ -128,6 +128,9 @@ func (s *scene) judge(ctx context.Context, nodes []string, request func(node str
 func (s *scene) judgeLive(ctx context.Context, nodes []string, request func(node string) diagnose.Request, reports []diagnose.NodeReport) {
 	settler := &settler{scene: s, pause: settlePause, reads: settleReads}
 	s.each(nodes, func(i int, name string) { reports[i] = settler.judge(ctx, name, request(name)) })
+	if last := settler.lists.last; last != nil {
+		s.objects = last // the report's head shows what the nodes were held against
+	}
 }
 
 // inspectAll reads the files of nodes side by side; errs has an entry for each node.

@@ -130,6 +130,7 @@ type lists struct {
 	mu      sync.Mutex
 	next    *listing // not begun yet
 	running bool
+	last    *snapshot.Cluster // that was listed; for when nobody lists any more
 }
 
 type listing struct {
@@ -167,6 +168,9 @@ func (l *lists) run(ctx context.Context, s *scene) {
 			now.objects, err = s.source.Proxied(ctx, s.objects)
 			return err
 		})
+		if now.err == nil {
+			l.last = now.objects
+		}
 		close(now.done)
 	}
 }

@@ -6,7 +6,7 @@ PKG := github.com/svcproxy/kubectl-svcproxy/plugin
 LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT)
 
 # Seconds that each fuzz target runs in `make fuzz`, how often `make bench` times each command.
-FUZZTIME ?= 15s
+FUZZTIME ?= 10s
 RUNS ?= 7
 
 EXAMPLE := examples/broken-node

@@ -12,8 +12,9 @@ certificate() {
 	openssl ecparam -name prime256v1 -genkey -noout -out "$pki/$name.key"
 	openssl req -new -key "$pki/$name.key" -subj "$subject" -out "$pki/$name.csr"
 	printf '%s\n' keyUsage=digitalSignature "$@" >"$pki/$name.ext"
-	openssl x509 -req -in "$pki/$name.csr" -CA "$pki/ca.crt" -CAkey "$pki/ca.key" -CAcreateserial -days 3650 -out "$pki/$name.crt" \
-		-extfile "$pki/$name.ext" 2>/dev/null
+	# A serial number of its own: openssl's file of them is not made for two that sign at once.
+	openssl x509 -req -in "$pki/$name.csr" -CA "$pki/ca.crt" -CAkey "$pki/ca.key" -set_serial "0x$(openssl rand -hex 16)" -days 3650 \
+		-out "$pki/$name.crt" -extfile "$pki/$name.ext" 2>>"$state/log/openssl.log" || die "cannot sign $name: $(cat "$state/log/openssl.log")"
 }
 
 # kubeconfig FILE USER [GROUP] makes a kubeconfig of anybody.

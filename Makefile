@@ -25,7 +25,7 @@ image: ## Build the helper's image for amd64 and arm64, as bin/nodehelper.tar
 	VERSION=$(VERSION) hack/image.sh bin/nodehelper.tar
 
 .PHONY: cluster-up
-cluster-up: build ## Bring up a real Kubernetes with two nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
+cluster-up: build ## Bring up a real Kubernetes with three nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
 	test/cluster/cluster up
 
 .PHONY: cluster-down
@@ -79,6 +79,10 @@ cross: ## Build for every system that the plugin runs on
 .PHONY: oracle
 oracle: ## Hold the expectation against kube-proxy's own code
 	hack/test.sh oracle
+
+.PHONY: ipvs
+ipvs: ## Run kube-proxy in ipvs mode in a virtual machine, and hold the collecting against it (Debian, root)
+	hack/test.sh ipvs
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME

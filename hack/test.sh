@@ -4,7 +4,7 @@
 # Installs what the tests need, then runs every check of the project, in the order in which a mistake shows soonest.
 # With arguments it runs those steps alone and installs nothing:
 #
-#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench|e2e ...]
+#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench|ipvs|e2e ...]
 #
 # The whole run needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test
 # that is skipped is a test that failed.
@@ -12,7 +12,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-all=(tidy cross readme vet lint test oracle fuzz bench e2e)
+all=(tidy cross readme vet lint test oracle fuzz bench ipvs e2e)
 
 # Modules of their own, which may import k8s.io/kubernetes.
 oracle_modules() {
@@ -50,7 +50,7 @@ step_readme() {
 }
 
 step_vet() {
-	go vet -tags e2e ./...
+	go vet -tags e2e,vm ./...
 	(cd deploy/image && go vet ./...)
 	# What runs on a person's own machine has to be right there, too.
 	local system
@@ -114,6 +114,17 @@ step_fuzz() {
 
 step_bench() {
 	make --no-print-directory bench RUNS=3
+}
+
+# IPVS, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel and binaries are fetched
+# and built when they are not in the cache.
+step_ipvs() {
+	make --no-print-directory build
+	test/cluster/cluster build
+	test/vm/vm setup
+	local bin
+	bin="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")"
+	KUBERNETES_BIN="$bin" VM_TIMEOUT=1200 go run ./hack/gotest -tags vm -count=1 -timeout 15m -exec "$PWD/test/vm/vm run" ./test/ipvs
 }
 
 # The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.

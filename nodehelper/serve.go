@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Options say how to serve.
@@ -75,6 +77,7 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 func (o Options) handlers() map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect: handler(o.collect),
+		wire.MethodProbe:   handler(o.probe),
 	}
 }
 
@@ -87,6 +90,19 @@ func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler
 		}
 		return h(ctx, p, a)
 	}
+}
+
+// probe makes connections.
+func (Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
+	list, err := live.Run(ctx, p.Targets)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return a.File(wire.File{Name: snapshot.ProbesFile, Data: data})
 }
 
 // collect reads the node.

@@ -103,7 +103,7 @@ func TestHandlers(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if want := []string{wire.MethodCollect}; !slices.Equal(names, want) {
+	if want := []string{wire.MethodCollect, wire.MethodProbe}; !slices.Equal(names, want) {
 		t.Errorf("requests %v, want %v", names, want)
 	}
 }

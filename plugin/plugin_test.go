@@ -80,6 +80,10 @@ func TestExitCodes(t *testing.T) {
 		{"resolve web -n shop --node worker-1 --snapshot " + broken, ExitRight, "3 of 4 endpoints of shop/web are used from worker-1", ""},
 		{"resolve 10.96.21.191:80 -o name --snapshot " + broken, ExitRight, "service/web", ""},
 		{"resolve web -n shop --snapshot " + broken + " -o jsonpath={.dns.name}", ExitRight, "web.shop.svc.cluster.local", ""},
+		{"mode --snapshot " + broken, ExitRight, "MATCH: iptables (nft) on 1 node", ""},
+		{"mode worker-1 --snapshot " + broken + " -o jsonpath={.nodes[*].mode.actual}", ExitRight, "iptables", ""},
+		{"mode --snapshot " + two, ExitNotInspected, "UNKNOWN: iptables (nft) on 1 node, 1 node not inspected", "error: node worker-2 was not inspected"},
+		{"mode --snapshot " + two + " -o name", ExitNotInspected, "node/worker-2", "error: node worker-2 was not inspected"},
 		{"version", ExitRight, "kubectl-svcproxy ", ""},
 		{"", ExitRight, "", ""},
 		{"--help", ExitRight, "", ""},
@@ -421,6 +425,7 @@ func TestComplete(t *testing.T) {
 		{"trace --snapshot " + broken + " --node |", "worker-1\n"},
 		{"trace --snapshot " + broken + " -n |", "default\nkube-system\nshop\n"},
 		{"version -o |", "json\nyaml\n"},
+		{"mode --snapshot " + broken + " |", "worker-1\n"},
 		{"ve|", "verify\nversion\n"},
 	} {
 		before, _ := strings.CutSuffix(tt.args, "|")

@@ -26,6 +26,7 @@ type scene struct {
 	// live: a cluster is at work meanwhile, so that what is read may be out of date the moment after.
 	live     bool
 	parallel int           // nodes read side by side
+	probes   int           // connections to make of each frontend; 0: none
 	timeout  time.Duration // of what the API server is asked
 	pod      func(node string) *corev1.Pod
 	ahead    <-chan reading
@@ -127,7 +128,12 @@ func (s *scene) judge(ctx context.Context, nodes []string, request func(node str
 // judgeLive reads and judges nodes of a cluster side by side.
 func (s *scene) judgeLive(ctx context.Context, nodes []string, request func(node string) diagnose.Request, reports []diagnose.NodeReport) {
 	settler := &settler{scene: s, pause: settlePause, reads: settleReads}
-	s.each(nodes, func(i int, name string) { reports[i] = settler.judge(ctx, name, request(name)) })
+	s.each(nodes, func(i int, name string) {
+		reports[i] = settler.judge(ctx, name, request(name))
+		if s.probes > 0 {
+			reports[i] = settler.observe(ctx, name, request(name), reports[i])
+		}
+	})
 	if last := settler.lists.last; last != nil {
 		s.objects = last // the report's head shows what the nodes were held against
 	}

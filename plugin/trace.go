@@ -24,6 +24,7 @@ type traceOptions struct {
 	*shared
 	targetOptions
 	printOptions
+	probeOptions
 	from string
 
 	namespace string
@@ -72,6 +73,7 @@ without it every port is traced.
 	}
 	o.targetOptions.addFlags(cmd, s)
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
+	o.probeOptions.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "pod/", "node", "external"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	return cmd
@@ -97,7 +99,12 @@ func (o *traceOptions) Complete(args []string) (err error) {
 }
 
 // Validate checks what the flags say together.
-func (o *traceOptions) Validate() error { return o.validate() }
+func (o *traceOptions) Validate() error {
+	if err := o.probeOptions.validate(o.flags, o.snapshot != ""); err != nil {
+		return err
+	}
+	return o.targetOptions.validate()
+}
 
 // Run traces and prints.
 func (o *traceOptions) Run(ctx context.Context) error {
@@ -132,6 +139,9 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 		return err
 	}
 	o.notes(sc, from, nodes)
+	if o.live {
+		sc.probes = o.probes
+	}
 	if err := sc.readPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // reader reads one node.
@@ -49,6 +51,7 @@ var others = []source{
 	{"ip6-rule.json", command("ip", "-j", "-6", "rule")},
 	{"sysctl.txt", readSysctl},
 	{"listen.txt", readListeners},
+	{snapshot.ProcessesFile, readProcesses},
 	{"configz.json", endpoint(metricsAddress, "/configz")},
 	{"metrics.txt", endpoint(metricsAddress, "/metrics")},
 	{"proxyMode.txt", endpoint(metricsAddress, "/proxyMode")},

@@ -17,12 +17,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
@@ -31,38 +31,15 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// inside is set in the process that a test runs in namespaces of its own.
-const inside = "COLLECT_TEST_INSIDE"
-
-// isolated runs the rest of a test in a process with a network and a mount namespace of its own: threads of one process could not be
-// kept apart. It returns true there; outside it waits for the result, and returns false.
+// isolated runs the rest of a test in a network and a mount namespace of its own; true there.
 func isolated(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(inside) != "" {
-		must(t, "mount", "--make-rprivate", "/")
-		must(t, "ip", "link", "set", "lo", "up")
-		return true
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip", "mount") {
+		return false
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("namespaces need root")
-	}
-	for _, tool := range []string{"iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip", "mount"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is missing", tool)
-		}
-	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
+	must(t, "mount", "--make-rprivate", "/")
+	must(t, "ip", "link", "set", "lo", "up")
+	return true
 }
 
 func must(t testing.TB, argv ...string) string {

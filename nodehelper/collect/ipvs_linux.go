@@ -16,13 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// svcPersistent is IP_VS_SVC_F_PERSISTENT, svcOnePacket IP_VS_SVC_F_ONEPACKET of linux/ip_vs.h.
+// svcPersistent is IP_VS_SVC_F_PERSISTENT, svcOnePacket IP_VS_SVC_F_ONEPACKET, svcSched1 IP_VS_SVC_F_SCHED1 of linux/ip_vs.h; the two
+// flags after it are its neighbours.
 const (
 	svcPersistent = 0x1
 	svcOnePacket  = 0x4
+	svcSched1     = 0x8
 )
 
+// schedulerFlags is how ipvsadm names a scheduler's own flags, from svcSched1 on (IP_VS_SVC_F_SCHED_SH_FALLBACK and its like).
+var schedulerFlags = map[string][]string{"sh": {"sh-fallback", "sh-port"}, "mh": {"mh-fallback", "mh-port"}}
+
 // readIPVS lists virtual and real servers as ipvsadm-save -n does. The caller has seen that ip_vs is there: moby/ipvs runs modprobe.
+// Two things that kube-proxy never sets moby/ipvs does not read, and are left out: persistence engines (--pe), types of tunnels (--tun-type).
 func readIPVS(_ context.Context, _ *reader) ([]byte, error) {
 	logrus.SetOutput(io.Discard) // moby/ipvs says there that the image has no modprobe
 	h, err := ipvs.New("")
@@ -44,8 +50,8 @@ func readIPVS(_ context.Context, _ *reader) ([]byte, error) {
 		if s.Flags&svcOnePacket != 0 {
 			out.WriteString(" -o")
 		}
-		if s.PEName != "" {
-			out.WriteString(" --pe " + s.PEName)
+		if flags := flagsOf(s); len(flags) > 0 {
+			out.WriteString(" -b " + strings.Join(flags, ","))
 		}
 		out.WriteByte('\n')
 		dests, err := h.GetDestinations(s)
@@ -86,6 +92,23 @@ func maskOf(s *ipvs.Service) string {
 	// The number is the mask as it lies in memory.
 	m := s.Netmask
 	return " -M " + net.IPv4(byte(m), byte(m>>8), byte(m>>16), byte(m>>24)).String() //nolint:gosec // the low byte is meant
+}
+
+// flagsOf lists a scheduler's flags; ipvsadm has numbers for those without a name.
+func flagsOf(s *ipvs.Service) []string {
+	var out []string
+	names := schedulerFlags[s.SchedName]
+	for i := range 3 {
+		if s.Flags&(svcSched1<<i) == 0 {
+			continue
+		}
+		name := "flag-" + strconv.Itoa(i+1)
+		if i < len(names) {
+			name = names[i]
+		}
+		out = append(out, name)
+	}
+	return out
 }
 
 func methodOf(d *ipvs.Destination) string {

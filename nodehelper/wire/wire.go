@@ -24,6 +24,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Protocol is the version that this code speaks. It changes when a peer of the version before would misunderstand something.
@@ -33,11 +35,18 @@ const Protocol = 1
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.
 	MethodCollect = "collect"
+	// MethodProbe has it make connections; its parameters are ProbeParams, the answer is the file snapshot.ProbesFile.
+	MethodProbe = "probe"
 )
 
 // CollectParams say which files of the snapshot contract to read.
 type CollectParams struct {
 	Files []string `json:"files,omitempty"` // none: all of them
+}
+
+// ProbeParams say what to connect to.
+type ProbeParams struct {
+	Targets []snapshot.ProbeTarget `json:"targets"`
 }
 
 // File is one file of an answer, or why there is none.

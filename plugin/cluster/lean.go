@@ -44,7 +44,8 @@ func leanMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	// kube-proxy's topology once was an annotation, and still decides (kubernetes pkg/proxy/topology.go before 1.33).
 	kept := map[string]string{}
-	for _, key := range []string{corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode} {
+	// When endpoints changed tells whether kube-proxy has heard of it.
+	for _, key := range []string{corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode, corev1.EndpointsLastChangeTriggerTime} {
 		if v, ok := m.Annotations[key]; ok {
 			kept[key] = v
 		}

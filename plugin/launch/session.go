@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Session is a helper that answers. It does one thing at a time.
@@ -33,7 +34,7 @@ func (s *Session) Build() string { return s.conn.client.Peer.Build }
 // could not be read why. It returns all of an answer or an error, never a part.
 func (s *Session) Collect(ctx context.Context, files []string) (data map[string][]byte, unread map[string]string, err error) {
 	data, unread = map[string][]byte{}, map[string]string{}
-	err = s.call(ctx, wire.MethodCollect, wire.CollectParams{Files: files}, wire.Sink{File: func(f wire.File) {
+	err = s.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, wire.Sink{File: func(f wire.File) {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 			return
@@ -46,11 +47,20 @@ func (s *Session) Collect(ctx context.Context, files []string) (data map[string]
 	return data, unread, nil
 }
 
-// call asks the helper for one thing.
-func (s *Session) call(ctx context.Context, method string, params any, sink wire.Sink) error {
+// Probe has the helper connect to targets, and returns the file [snapshot.ProbesFile].
+func (s *Session) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (data []byte, err error) {
+	err = s.call(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets}, wire.Sink{File: func(f wire.File) { data = f.Data }})
+	if err != nil {
+		return nil, fmt.Errorf("cannot probe from node %s: %w", s.node, err)
+	}
+	return data, nil
+}
+
+// call asks the helper for one thing; what says so to people.
+func (s *Session) call(ctx context.Context, what, method string, params any, sink wire.Sink) error {
 	if s.say != nil {
 		sink.Progress = func(text string) { s.say(s.node, text) }
-		s.say(s.node, "collecting")
+		s.say(s.node, what)
 	}
 	err := s.conn.call(ctx, method, params, sink)
 	if err != nil && ctx.Err() == nil && s.why != nil {

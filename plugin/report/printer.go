@@ -143,7 +143,7 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 
-// reportNames lists what is not right, as kubectl's -o name does: nodes for trace, Services for verify. What is wrong with a node
+// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What is wrong with a node
 // as a whole, or keeps it from being inspected, is listed as the node.
 func reportNames(b *bytes.Buffer, r *diagnose.Report) {
 	var names []string
@@ -154,7 +154,7 @@ func reportNames(b *bytes.Buffer, r *diagnose.Report) {
 	}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		if r.Kind == diagnose.KindTrace || n.Error != "" {
+		if r.Kind != diagnose.KindVerify || n.Error != "" {
 			if wrong(n.Verdict) {
 				add("node/" + n.Node)
 			}

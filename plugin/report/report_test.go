@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 			})
 		}
 	}
-	for _, name := range []string{"good", "crowd-gone", "verify"} {
+	for _, name := range []string{"good", "crowd-gone", "verify", "modes"} {
 		golden(t, name+".wide", render(t, "wide", reports()[name], view(80)))
 	}
 	golden(t, "missing.pipe", render(t, "table", reports()["missing"], view(0)))

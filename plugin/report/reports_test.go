@@ -197,7 +197,57 @@ func reports() map[string]*diagnose.Report {
 		"verify":       verifyReport(broken, none, dropped, nodeWide.Findings),
 		"verify-right": diagnose.Combine(diagnose.KindVerify, nil, []diagnose.NodeReport{{Node: "worker-2", Verdict: diagnose.Match, Summary: diagnose.Summary{Paths: 235, Matched: 191, ByDesign: 44}}}),
 		"verify-many":  verifyMany(broken[0]),
+		"modes":        modesReport(),
+		"observed":     trace(web, node("worker-2", diagnose.Mismatch, observedPaths(three)...)),
 	}
+}
+
+// observedPaths are right by the rules, and connections show that an endpoint is not.
+func observedPaths(three []diagnose.Endpoint) []diagnose.Path {
+	out := paths(clusterIP, diagnose.Match, dnat(three), diagnose.Actual{Outcomes: sent(three)})
+	out[0].Observed = &diagnose.Observed{Probes: 20, Error: "no process on the node is in the network namespace of a pod with the address 10.244.2.77"}
+	out[1].Verdict = diagnose.Mismatch
+	out[1].Observed = &diagnose.Observed{
+		Probes: 20, Connected: 13, RTT: 0.31, Events: []string{"7 refused"}, Endpoints: []diagnose.ObservedEndpoint{
+			{Address: three[0].Address, Port: 8080, Count: 6, Connected: 6, RTT: 0.3}, {Address: three[1].Address, Port: 8080, Count: 7, Connected: 7, RTT: 0.4},
+		},
+	}
+	out[1].Findings = []diagnose.Finding{{
+		Code: diagnose.EndpointRefused, Severity: diagnose.Error, Subject: addressText(&three[2]), Expected: "connected", Actual: "7 of 20 refused",
+		Message: "the rules are right; connections straight to the endpoint are refused: no process listens at its port", Remedy: "look at the pod: is its process up?",
+	}}
+	return out
+}
+
+// modesReport is one of nodes that differ, from a good one to one that nothing is known of.
+func modesReport() *diagnose.Report {
+	of := func(name string, v diagnose.Verdict, m diagnose.Mode, findings ...diagnose.Finding) diagnose.NodeReport {
+		return diagnose.NodeReport{Node: name, Verdict: v, Mode: &m, Findings: findings}
+	}
+	failing := diagnose.Finding{
+		Code: diagnose.RestoreFailing, Severity: diagnose.Warn, Subject: "IPv6", Expected: "no failed write", Actual: "17 failed since kube-proxy started, and a change waits",
+		Message:  "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the error",
+		Remedy:   "read the error in kube-proxy's log on worker-2",
+		Evidence: []string{"IPv6: last written at 2026-11-20T18:02:11Z, last change seen at 2026-11-20T19:37:50Z"},
+	}
+	leftover := diagnose.Finding{
+		Code: diagnose.ModeLeftover, Severity: diagnose.Warn, Subject: "table nat", Message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live",
+		Remedy: "run kube-proxy --cleanup on worker-3 with kube-proxy stopped, or reboot it",
+	}
+	cilium := diagnose.Finding{
+		Code: diagnose.Replaced, Severity: diagnose.Info, Subject: "Cilium", Message: "Services on this node are not handled by kube-proxy but by Cilium, whose own tools tell what becomes of a packet",
+		Evidence: []string{"process 912 cilium-agent", "interface cilium_host"}, Remedy: "ask the program that serves Services on worker-4",
+	}
+	const version, sync = "v1.37.1", "2026-11-20T19:37:57Z"
+	replaced := of("worker-4", diagnose.Unknown, diagnose.Mode{ReplacedBy: "Cilium", ConfigSource: "defaults"}, cilium)
+	replaced.Error = "node worker-4: " + cilium.Message
+	return diagnose.Combine(diagnose.KindMode, nil, []diagnose.NodeReport{
+		of("worker-1", diagnose.Match, diagnose.Mode{Actual: "iptables", Backend: "nft", Configured: "iptables", KubeProxyVersion: version, LastSync: sync, Health: "healthy", PendingChanges: new(0), SyncFailures: new(0)}),
+		of("worker-2", diagnose.Warning, diagnose.Mode{Actual: "iptables", Backend: "legacy", Configured: "iptables", KubeProxyVersion: version, LastSync: "2026-11-20T18:02:11Z", Health: "unhealthy", PendingChanges: new(3), SyncFailures: new(17)}, failing),
+		of("worker-3", diagnose.Warning, diagnose.Mode{Actual: "nftables", Configured: "nftables", KubeProxyVersion: version, LastSync: sync, Health: "healthy", PendingChanges: new(0), SyncFailures: new(0), Leftovers: []string{"table nat"}}, leftover),
+		replaced,
+		{Node: "worker-5", Verdict: diagnose.Unknown, Error: "node worker-5: its kubelet does not answer"},
+	})
 }
 
 // verifyReport is one of two nodes and one that was lost.

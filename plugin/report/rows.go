@@ -5,7 +5,9 @@ package report
 import (
 	"fmt"
 	"math"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
@@ -29,6 +31,7 @@ const (
 type row struct {
 	endpoint, pod, node string
 	expected, actual    string
+	observed            string // of real connections
 	masquerade          string
 	status              string
 	state               state
@@ -85,6 +88,8 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 		return rows
 	case p.Expected.Action == "DNAT":
 		rows = t.endpointRows(p)
+	case p.Expected.Action == "Proxy":
+		rows = []row{{endpoint: "(kube-proxy itself)", expected: "listens", actual: listenerOf(p), state: right, status: "ok"}}
 	default:
 		rows = []row{{expected: refusal(p.Expected.Action), actual: endsOf(p), state: right, status: "ok"}}
 	}
@@ -96,7 +101,33 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 		}
 	}
 	markCode(p, rows)
+	t.markObserved(p, rows)
 	return rows
+}
+
+// markObserved shows beside each endpoint how many connections it got, and how the others ended beside the first that got none.
+func (t *text) markObserved(p *diagnose.Path, rows []row) {
+	o := p.Observed
+	if o == nil || len(rows) == 0 {
+		return
+	}
+	for i := range rows {
+		for k := range o.Endpoints {
+			if e := &o.Endpoints[k]; net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) == rows[i].endpoint {
+				rows[i].observed = fmt.Sprintf("%d of %d", e.Count, o.Probes)
+			}
+		}
+	}
+	switch {
+	case o.Error != "":
+		rows[0].observed = "?"
+	case len(o.Events) > 0:
+		// They left no entry that tells of the endpoint: beside the first of those that got none.
+		at := max(0, slices.IndexFunc(rows, func(r row) bool { return r.observed == "" }))
+		rows[at].observed = strings.TrimPrefix(rows[at].observed+"; "+strings.Join(o.Events, ", "), "; ")
+	case rows[0].observed == "":
+		rows[0].observed = fmt.Sprintf("0 of %d", o.Probes)
+	}
 }
 
 // markCode puts a finding's code where the comparison of shares shows nothing: in the rows that it names, else in the first.
@@ -225,6 +256,16 @@ func otherRows(p *diagnose.Path) []row {
 		}
 	}
 	return rows
+}
+
+// listenerOf names the process that a packet comes to on the node itself.
+func listenerOf(p *diagnose.Path) string {
+	for i := range p.Actual.Outcomes {
+		if o := &p.Actual.Outcomes[i]; o.Listener != "" {
+			return o.Listener
+		}
+	}
+	return endsOf(p)
 }
 
 func endText(action string) string {

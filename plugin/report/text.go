@@ -26,9 +26,12 @@ type text struct {
 }
 
 func (t *text) print() {
-	if t.report.Kind == diagnose.KindVerify {
+	switch t.report.Kind {
+	case diagnose.KindVerify:
 		t.verify()
-	} else {
+	case diagnose.KindMode:
+		t.mode()
+	default:
 		t.trace()
 	}
 	if t.view.Next != "" {
@@ -227,6 +230,9 @@ func ago(at string, now time.Time) string {
 // conclusion is the last line: the verdict, and how much of what was looked at it holds for.
 func (t *text) conclusion() (verdict, rest string) {
 	r, s := t.report, &t.report.Summary
+	if r.Kind == diagnose.KindMode {
+		return strings.ToUpper(verdictText(r.Verdict)), t.modes()
+	}
 	lost := 0
 	for i := range r.Nodes {
 		if r.Nodes[i].Error != "" {

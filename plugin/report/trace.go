@@ -90,6 +90,7 @@ func (t *text) pathTable(paths []diagnose.Path) {
 		{"MASQUERADE", false},
 		{"EXPECTED", true},
 		{"ACTUAL", true},
+		{"OBSERVED", true},
 		{"STATUS", false},
 	}}
 	var states []state
@@ -99,12 +100,12 @@ func (t *text) pathTable(paths []diagnose.Path) {
 		heads = append(heads, heading{len(tab.rows), strings.TrimSuffix(g.frontend+" from "+from, " from ")})
 		front := g.frontend
 		for _, r := range t.cut(g.rows) {
-			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.status)
+			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)
 			states = append(states, r.state)
 			front, from = "", ""
 		}
 	}
-	tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE")
+	tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
 	tab, stacked := t.fit(tab)
 	lines := tab.lines(func(row int, cell string) string { return t.paint(stateColor(states[row]), cell) })
 	t.WriteString(lines[0] + "\n")

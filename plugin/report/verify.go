@@ -102,6 +102,9 @@ func expectedText(p *diagnose.Path) string {
 	if p.Expected.Action == "DNAT" {
 		return plural(len(p.Expected.Endpoints), "endpoint")
 	}
+	if p.Expected.Action == "Proxy" {
+		return "kube-proxy"
+	}
 	return refusal(p.Expected.Action)
 }
 

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -206,6 +207,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	results := make(chan result, 1000)
+	var came atomic.Int32
 	for range 2 {
 		wg.Go(func() {
 			for {
@@ -213,12 +215,14 @@ func TestAPIServerRestarts(t *testing.T) {
 				case <-stop:
 					return
 				case results <- svcproxy(t, "trace", app, "--node", nodes[0], "--timeout", "20s"):
+					came.Add(1)
 					time.Sleep(200 * time.Millisecond) // a refused connection is told at once
 				}
 			}
 		})
 	}
-	time.Sleep(500 * time.Millisecond) // some are in the middle of it
+	wait(t, "a run comes to its end", func() (bool, error) { return came.Load() > 0, errors.New("none yet") })
+	time.Sleep(300 * time.Millisecond) // some are in the middle of it
 	harness(t, "restart", "kube-apiserver")
 	close(stop)
 	wg.Wait()

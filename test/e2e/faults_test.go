@@ -76,12 +76,14 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A node whose kube-proxy was switched to another mode is told so, with what it left behind.
+// A node whose kube-proxy was switched to another mode is judged in that mode, and again after the way back.
 func TestModeSwitch(t *testing.T) {
 	node := nodes[0]
 	if modeOf(t, node) != "iptables" {
 		t.Skip("the first node does not run iptables mode")
 	}
+	at := siteOf(t, node)
+	saved := at.run(at.program+"-save", "-t", "nat")
 	harness(t, "proxy", node, "nftables")
 	defer func() {
 		harness(t, "proxy", node, "iptables")
@@ -90,9 +92,14 @@ func TestModeSwitch(t *testing.T) {
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
 	}()
-	r := svcproxy(t, "trace", app, "--node", node)
-	if r.code != 3 || !strings.Contains(r.errOut, "nftables mode") {
-		t.Errorf("want exit code 3 and the mode\n%s", r)
+	wait(t, "all is right in nftables mode", func() (bool, error) {
+		r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
+		return r.code == 0 && r.report.Nodes[0].Mode.Actual == "nftables", fmt.Errorf("%s", r)
+	})
+	onNode(t, node, strings.NewReader(saved), at.program+"-restore")
+	r := svcproxy(t, "mode", node, "-o", "json")
+	if r.code != 4 || !slices.Contains(codes(&r.report), diagnose.ModeLeftover) || len(r.report.Nodes[0].Mode.Leftovers) == 0 {
+		t.Errorf("rules of iptables mode beside those of nftables mode: %v\n%s", codes(&r.report), r)
 	}
 }
 

@@ -54,7 +54,7 @@ var (
 	plugin    string
 	image     = os.Getenv("E2E_IMAGE")
 	echoImage = os.Getenv("E2E_ECHO_IMAGE")
-	nodes     []string // the two that the tests use, in order
+	nodes     []string // those that the tests use, in order: two, or three
 )
 
 func TestMain(m *testing.M) {
@@ -95,7 +95,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	for i := range all.Items {
-		if n := &all.Items[i]; ready(n.Status.Conditions) && !n.Spec.Unschedulable && len(nodes) < 2 {
+		if n := &all.Items[i]; ready(n.Status.Conditions) && !n.Spec.Unschedulable && len(nodes) < 3 {
 			nodes = append(nodes, n.Name)
 		}
 	}

@@ -144,7 +144,12 @@ func services() []*corev1.Service {
 		spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}}
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	}
+	udp := of(app+"-udp", corev1.ServiceSpec{})
+	udp.Spec.Ports[0].Protocol, udp.Spec.Ports[0].TargetPort = corev1.ProtocolUDP, intstr.FromInt32(8080)
+	deaf := of(app+"-deaf", corev1.ServiceSpec{})
+	deaf.Spec.Ports[0].TargetPort = intstr.FromInt32(9)
 	return []*corev1.Service{
+		udp, deaf,
 		of(app, corev1.ServiceSpec{}),
 		of(app+"-nodeport", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}),
 		of(app+"-local", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}),

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -118,12 +119,12 @@ func TestFixturesAgainstTheKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, tool := range []string{"unshare", "nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl"} {
+	for _, tool := range []string{"unshare", "nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: %v", tool, err)
 		}
 	}
-	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables"} {
+	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables"} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestFixturesAgainstTheKernel$", "-test.v", "-test.timeout=5m")
 			cmd.Env = append(os.Environ(), inside+"=node "+name)
@@ -237,6 +238,7 @@ func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
 // load loads the captured rules, without the nfacct matches, which count and do nothing else.
 func (w *world) load(node *snapshot.Node) {
 	w.t.Helper()
+	saved := false
 	for _, v := range []string{"ip", "ip6"} {
 		for _, backend := range []string{"nft", "legacy"} {
 			data, ok, err := node.File(v + "tables-" + backend + "-save.txt")
@@ -256,8 +258,54 @@ func (w *world) load(node *snapshot.Node) {
 				lines = append(lines, line)
 			}
 			run(w.t, []byte(strings.Join(lines, "")), v+"tables-"+backend+"-restore")
+			saved = true
 		}
 	}
+	w.loadNative(node, saved)
+}
+
+// loadNative loads the tables of nftables that iptables' save files do not show: what nft -j lists, in an order in which nft takes it,
+// chains ahead of the maps that lead to them.
+func (w *world) loadNative(node *snapshot.Node, saved bool) {
+	w.t.Helper()
+	data, ok, err := node.File("nft-ruleset.json")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !ok {
+		return
+	}
+	var listed struct {
+		Objects []map[string]map[string]any `json:"nftables"`
+	}
+	if err := json.Unmarshal(data, &listed); err != nil {
+		w.t.Fatal(err)
+	}
+	var commands []map[string]any
+	for _, kind := range []string{"table", "chain", "set", "map", "rule"} {
+		for _, o := range listed.Objects {
+			body, ok := o[kind]
+			if !ok {
+				continue
+			}
+			table, _ := body["table"].(string)
+			if kind == "table" {
+				table, _ = body["name"].(string)
+			}
+			if family, _ := body["family"].(string); saved && nftables.IPTables(family, table) {
+				continue
+			}
+			commands = append(commands, map[string]any{"add": o})
+		}
+	}
+	if len(commands) == 0 {
+		return
+	}
+	text, err := json.Marshal(map[string]any{"nftables": commands})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	run(w.t, text, "nft", "-j", "-f", "-")
 }
 
 // send sends one packet and returns what came of it: "DNAT 10.0.0.1:80 masq", "Accept", "Reject", "Drop".

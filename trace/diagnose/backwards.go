@@ -36,12 +36,12 @@ var frontendChains = map[string][]string{
 	"filter": {"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL"},
 }
 
-// serviceChainPrefixes are those of the chains that belong to one Service port or endpoint each.
-var serviceChainPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
-
 // backwards walks from the rules to the API: every frontend that a rule names, and every chain made for a Service, must belong
 // to a Service that there is.
 func (n *node) backwards() []Finding {
+	if n.isNFT() {
+		return append(n.staleElements(), n.orphans()...)
+	}
 	stale := map[string]*issue{}
 	var names []string
 	for _, t := range n.rules.Tables {
@@ -94,13 +94,14 @@ func ownerInComment(r *netfilter.Rule) string {
 // them late (largeClusterMode), and they harm nobody.
 func (n *node) orphans() []Finding {
 	gone := map[string]bool{}
+	prefixes := []string{n.dialect.cluster, n.dialect.local, n.dialect.external, n.dialect.firewall, n.dialect.endpoint}
 	for _, t := range n.rules.Tables {
-		if t.Name != "nat" {
+		if !n.dialect.home(t) {
 			continue
 		}
 		reachable := reachableChains(t)
 		for _, c := range t.Chains {
-			if !reachable[c] && slices.ContainsFunc(serviceChainPrefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
+			if !reachable[c] && slices.ContainsFunc(prefixes, func(p string) bool { return n.dialect.ofService(c, p) }) {
 				gone[c.Name] = true
 			}
 		}
@@ -108,7 +109,11 @@ func (n *node) orphans() []Finding {
 	if len(gone) == 0 {
 		return nil
 	}
-	n.eachChainDue(func(name string) { delete(gone, name) })
+	due := n.eachChainDue
+	if n.isNFT() {
+		due = n.eachNFTNameDue
+	}
+	due(func(name string) { delete(gone, name) })
 	orphans := slices.Sorted(maps.Keys(gone))
 	if len(orphans) == 0 {
 		return nil
@@ -122,6 +127,17 @@ func (n *node) orphans() []Finding {
 
 // reachableChains are those that a packet can get to.
 func reachableChains(t *netfilter.Table) map[*netfilter.Chain]bool {
+	var bases []*netfilter.Chain
+	for _, c := range t.Chains {
+		if c.Base != nil {
+			bases = append(bases, c)
+		}
+	}
+	return reachableFrom(t, bases...)
+}
+
+// reachableFrom are the chains that a packet can get to from some of them, with these.
+func reachableFrom(t *netfilter.Table, from ...*netfilter.Chain) map[*netfilter.Chain]bool {
 	seen := make(map[*netfilter.Chain]bool, len(t.Chains))
 	var visit func(c *netfilter.Chain)
 	visit = func(c *netfilter.Chain) {
@@ -129,18 +145,12 @@ func reachableChains(t *netfilter.Table) map[*netfilter.Chain]bool {
 			return
 		}
 		seen[c] = true
-		for _, r := range c.Rules {
-			for _, op := range r.Ops {
-				if j, ok := op.(netfilter.Jumper); ok {
-					visit(t.Chain(j.JumpsTo()))
-				}
-			}
+		for name := range c.LeadsTo() {
+			visit(t.Chain(name))
 		}
 	}
-	for _, c := range t.Chains {
-		if c.Base != nil {
-			visit(c)
-		}
+	for _, c := range from {
+		visit(c)
 	}
 	return seen
 }

@@ -15,7 +15,7 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 		do         func(w *world)
 		want       string
 	}{
-		{"an nftables node", "nftables", func(*world) {}, "nftables mode"},
+		{"an nftables node without its tables", "nftables", func(w *world) { delete(w.files, "nft-ruleset.json") }, "nft-ruleset.json was not collected"},
 		{"an IPVS node", "ipvs", func(*world) {}, "ipvs mode"},
 		{"a dump that is cut off", "iptables", func(w *world) { w.files[v4] = w.files[v4][:len(w.files[v4])/2] }, "cut off"},
 		{"a dump that ends between two lines", "iptables", func(w *world) {

@@ -108,8 +108,8 @@ func refusals(want *expect.Path, got *tally) []issue {
 	var issues []issue
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
-		if !o.certain || o.share <= 0 {
-			continue
+		if !o.certain || o.share <= 0 || untranslated(o) && len(got.of(string(expect.DNAT))) > 0 {
+			continue // what of the others is said of the endpoints' shares
 		}
 		is := issue{expected: describe(want), where: o.where, subject: addrPort(o.to)}
 		switch o.action {
@@ -121,7 +121,7 @@ func refusals(want *expect.Path, got *tally) []issue {
 		case string(expect.Reject):
 			is.code, is.actual, is.message = RejectedCode, "rejected", o.where.String()+", which is not kube-proxy's, rejects it"
 			if byKube(o.where) {
-				is.code, is.message = RefusedWithEndpoints, o.where.String()+" still refuses the connection: kube-proxy takes the Service for one without endpoints"
+				is = kubeReject(is, o)
 			}
 		case string(expect.Drop):
 			is.code, is.actual, is.message = DroppedCode, "dropped", o.where.String()+" drops it"
@@ -150,8 +150,32 @@ func foldRefusal(issues []issue, is issue) []issue {
 	return append(issues, is)
 }
 
+// kubeReject says what a refusal by kube-proxy's own rules means where it should not refuse.
+func kubeReject(is issue, o *outcome) issue {
+	if untranslated(o) {
+		is.code, is.message = ServiceNotProgrammed, "no rule translates the packet: "+o.where.String()+" refuses it as one to a port that no Service has"
+		return is
+	}
+	is.code, is.message = RefusedWithEndpoints, o.where.String()+" still refuses the connection: kube-proxy takes the Service for one without endpoints"
+	return is
+}
+
+// untranslated tells whether kube-proxy's nftables mode has refused a packet because none of its rules has translated it.
+func untranslated(o *outcome) bool {
+	return o.where.Chain != nil && isNFTKube(o.where.Chain.Table) && o.where.Chain.Name == nftNoSuchPort
+}
+
+// Chains of nftables mode that refuse (pkg/proxy/nftables/proxier.go).
+const (
+	nftNoSuchPort = "cluster-ips-check" // what was not translated on its way to a cluster IP, or to where such may be
+	nftNoEndpoint = "-endpoints-check"  // what has no endpoint, or no local one
+)
+
 // kubeDrop says what a drop by kube-proxy's own rules means where it should not drop.
 func kubeDrop(is issue, o *outcome) issue {
+	if isNFTKube(o.where.Chain.Table) {
+		return nftDrop(is, o)
+	}
 	switch {
 	case o.where.Chain.Name == "KUBE-PROXY-FIREWALL":
 		is.code, is.message = SourceRangesMismatch, "the source is within loadBalancerSourceRanges (or there are none), yet "+o.where.String()+" drops it"
@@ -159,6 +183,18 @@ func kubeDrop(is issue, o *outcome) issue {
 		is.code, is.message = TrafficPolicyMismatch, o.where.String()+" drops it for want of a local endpoint, which the API does not ask for"
 	case o.where.Rule != nil && strings.Contains(o.where.Chain.Name, "SERVICES"):
 		is.code, is.message = RefusedWithEndpoints, o.where.String()+" still drops the connection"
+	}
+	return is
+}
+
+func nftDrop(is issue, o *outcome) issue {
+	switch c := o.where.Chain; {
+	case nftDialect.ofService(c, nftDialect.firewall):
+		is.code, is.message = SourceRangesMismatch, "the source is within loadBalancerSourceRanges (or there are none), yet "+o.where.String()+" drops it"
+	case c.Name == nftNoSuchPort:
+		is.code, is.message = ServiceNotProgrammed, "no rule translates the packet: "+o.where.String()+" drops it as one to a cluster IP that no Service has"
+	case strings.HasSuffix(c.Name, nftNoEndpoint):
+		is.code, is.message = TrafficPolicyMismatch, o.where.String()+" drops it for want of a local endpoint, which the API does not ask for"
 	}
 	return is
 }
@@ -177,6 +213,11 @@ func uneven(want *expect.Path, got *tally, due float64) []issue {
 	is := issue{code: UnevenShare, expected: percent(due) + " each", actual: cut(off, 6), message: "the rules do not choose the endpoints with equal chance"}
 	if through := got.of(acceptAction); len(through) > 0 {
 		is.message += fmt.Sprintf("; %s passes untranslated", percent(through[0].share))
+	}
+	for i := range got.outcomes {
+		if o := &got.outcomes[i]; untranslated(o) {
+			is.message += fmt.Sprintf("; %s is not translated, and %s refuses it", percent(o.share), o.where)
+		}
 	}
 	return []issue{is}
 }
@@ -298,6 +339,8 @@ func describe(want *expect.Path) string {
 			return "sent to " + want.Endpoints[0].Address.String()
 		}
 		return fmt.Sprintf("sent to one of %d endpoints", len(want.Endpoints))
+	case expect.Proxy:
+		return "accepted by kube-proxy itself"
 	case expect.Reject:
 		return "rejected"
 	case expect.Drop:
@@ -332,7 +375,18 @@ func cite(r netfilter.Ref) string {
 	case r.Rule == nil:
 		return r.String()
 	}
-	return r.String() + ": " + r.Rule.Text
+	return r.String() + ": " + short(r.Rule.Text)
+}
+
+// maxCited is how much of a rule is quoted: one of nftables mode names all the endpoints of a Service.
+const maxCited = 600
+
+func short(text string) string {
+	if len(text) <= maxCited {
+		return text
+	}
+	cut := strings.LastIndexAny(text[:maxCited], " ,")
+	return text[:max(cut, 0)] + " …"
 }
 
 func protocolNumber(p corev1.Protocol) uint8 {

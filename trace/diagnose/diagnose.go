@@ -27,6 +27,8 @@ type Request struct {
 	Select func(expect.Frontend) bool
 	// From overrides the default origins; nil keeps them (pod and node for ClusterIPs, external and node for the rest).
 	From *From
+	// NodeAlone asks only which proxy the node runs and how it fares: no path is judged.
+	NodeAlone bool
 	// Backwards also walks from the rules to the API: every chain and frontend in the rules must belong to a Service.
 	Backwards bool
 	// Steps records the rules that each packet meets.
@@ -55,11 +57,18 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 	out := NodeReport{Node: r.node.name, Verdict: Unknown}
 	n, err := r.load(cluster)
 	if err != nil {
-		out.Error = err.Error()
-		return out
+		return r.withheld(err)
 	}
 	out.Mode = &n.mode
 	out.Findings = n.nodeWide()
+	if req.NodeAlone {
+		out.Findings = append(append(out.Findings, n.configMapDiffers()...), n.notCollected()...)
+		out.Verdict = withFindings(Match, out.Findings)
+		if n.mode.Actual == "" && n.mode.Reported == "" {
+			out.Verdict = worse(out.Verdict, Unknown) // nothing says which mode it is
+		}
+		return out
+	}
 	var backwards []Finding
 	var wg sync.WaitGroup
 	if req.Backwards {
@@ -68,6 +77,10 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 	paths := withoutQuiet(n.paths(&req))
 	wg.Wait()
 	out.Findings = append(append(out.Findings, backwards...), n.notCollected()...)
+	out.Findings = append(out.Findings, n.stale(&req)...)
+	if f := n.unheard(paths, &req); f != nil {
+		out.Findings = append(out.Findings, *f)
+	}
 	out.Verdict = ByDesign
 	for _, p := range paths {
 		out.Summary.count(p.Verdict)
@@ -77,6 +90,15 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 		}
 	}
 	out.Verdict = withFindings(out.Verdict, out.Findings)
+	return out
+}
+
+// withheld is the report of a node of which nothing is claimed, with what is known all the same.
+func (r *Reading) withheld(err error) NodeReport {
+	out := NodeReport{Node: r.node.name, Verdict: Unknown, Error: err.Error(), Findings: r.node.answer}
+	if r.node.mode.ConfigSource != "" {
+		out.Mode = &r.node.mode
+	}
 	return out
 }
 
@@ -147,16 +169,7 @@ func (n *node) paths(req *Request) []judged {
 
 // jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
 func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
-	services := n.cluster.Services
-	if req.Services != nil {
-		services = services[:0:0]
-		for _, name := range req.Services {
-			if svc := n.services[name]; svc != nil {
-				services = append(services, svc)
-			}
-		}
-	}
-	for _, svc := range services {
+	for _, svc := range n.asked(req) {
 		if reason, why := n.exp.Ignored(svc); reason != "" {
 			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
 			continue
@@ -200,12 +213,18 @@ func (n *node) notCollected() []Finding {
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(n.reasons)) {
+		if n.proxy.down() && slices.Contains(proxyFiles, file) {
+			continue // KubeProxyDown has said so
+		}
 		if !isRules(file) { // the families above have said so
 			note(file, "was not read: "+n.reasons[file])
 		}
 	}
-	if !n.files.Has("nft-ruleset.json") && n.reasons == nil {
-		note("nft-ruleset.json", "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
+	if n.isNFT() && n.reasons == nil && len(n.have[netfilter.IPv4])+len(n.have[netfilter.IPv6]) == 0 {
+		note("iptables-save.txt", "rules of iptables beside kube-proxy's were not collected: those of iptables-legacy, if there are any, are not judged")
+	}
+	if !n.files.Has(rulesetFile) && n.reasons == nil {
+		note(rulesetFile, "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
 	}
 	if n.mode.ConfigSource == "defaults" {
 		note("kube-proxy's configuration", "it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not judged")

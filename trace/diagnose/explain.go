@@ -20,7 +20,7 @@ const maxEvidence = 8
 // one cause become one.
 func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issues []issue) []issue {
 	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Steps: true})
-	way := wayOf(&res)
+	way := j.wayOf(&res)
 	if is := j.policyMismatch(svc, want, way, issues); is != nil {
 		return []issue{*is}
 	}
@@ -29,7 +29,7 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 	}
 	for i := range issues {
 		is := &issues[i]
-		if want.Action == expect.DNAT && byKube(is.where) && way.met("KUBE-SERVICES") == nil {
+		if want.Action == expect.DNAT && byKube(is.where) && !j.leadsToServices(want, way) {
 			j.notProgrammed(want, way, is)
 		}
 		switch is.code {
@@ -40,9 +40,11 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 				is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it gets there"
 			}
 		case ServiceNotProgrammed, AcceptedWithoutEndpoints, SourceRangesMismatch:
-			if got.all(acceptAction) {
+			if got.all(acceptAction) || is.code == ServiceNotProgrammed && byKube(is.where) {
 				j.notProgrammed(want, way, is)
 			}
+		case RefusedWithEndpoints:
+			is.evidence = append(is.evidence, j.elements(want.Frontend)...)
 		case MissingEndpoint:
 			missing(way, is)
 		case StaleEndpoint:
@@ -52,7 +54,7 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 				is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
 			}
 		case WrongMasquerade:
-			is.evidence = way.marks()
+			is.evidence = way.masquerading()
 		}
 		is.evidence = slices.DeleteFunc(is.evidence, func(s string) bool { return s == "" })
 	}
@@ -61,12 +63,13 @@ func (j *judge) explain(svc *corev1.Service, want *expect.Path, got *tally, issu
 
 // way is what a packet met: the steps of its walk, and the chains that it was sent to, also those without a rule.
 type way struct {
+	*dialect
 	steps  []netfilter.Step
 	chains []*netfilter.Chain
 }
 
-func wayOf(res *netfilter.Result) *way {
-	w := &way{steps: res.Steps}
+func (n *node) wayOf(res *netfilter.Result) *way {
+	w := &way{dialect: n.dialect, steps: res.Steps}
 	for _, s := range res.Steps {
 		for _, word := range []string{"jump ", "goto "} {
 			if name, ok := strings.CutPrefix(s.Verdict, word); ok {
@@ -77,38 +80,77 @@ func wayOf(res *netfilter.Result) *way {
 	return w
 }
 
-// met returns the first chain of the nat table on the way whose name starts with the prefix.
+// met returns the first chain on the way that belongs to a Service port, and whose name starts with the prefix.
 func (w *way) met(prefix string) *netfilter.Chain {
 	for _, c := range w.chains {
-		if c.Table.Name == "nat" && strings.HasPrefix(c.Name, prefix) {
+		if w.home(c.Table) && w.ofService(c, prefix) {
 			return c
 		}
 	}
 	return nil
 }
 
-// serviceChain returns the chain that chooses among the endpoints.
-func (w *way) serviceChain() *netfilter.Chain {
-	if c := w.met("KUBE-SVC-"); c != nil {
-		return c
+// services returns the chain of all Services, if it is on the way.
+func (w *way) services() *netfilter.Chain {
+	for _, c := range w.chains {
+		if w.home(c.Table) && c.Name == w.dialect.services {
+			return c
+		}
 	}
-	return w.met("KUBE-SVL-")
+	return nil
 }
 
-// marks quotes the rules on the way that have to do with masquerading.
-func (w *way) marks() []string {
+// hookOf is where a path's packets enter.
+func hookOf(want *expect.Path) netfilter.Hook {
+	if want.Origin.Kind == expect.FromNode {
+		return netfilter.Output
+	}
+	return netfilter.Prerouting
+}
+
+// leadsToServices tells whether the packet has come to the chain of all Services, or, in nftables mode, where kube-proxy refuses some
+// packets before they come to it, whether it could.
+func (n *node) leadsToServices(want *expect.Path, w *way) bool {
+	if w.services() != nil || !n.isNFT() {
+		return w.services() != nil
+	}
+	for _, t := range n.nftTables() {
+		if t.Family&netfilter.FamilyOf(want.Frontend.Address) == 0 {
+			continue
+		}
+		for _, c := range t.Chains {
+			if c.Base != nil && c.Base.Hook == hookOf(want) && reachableFrom(t, c)[t.Chain(n.dialect.services)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// serviceChain returns the chain that chooses among the endpoints.
+func (w *way) serviceChain() *netfilter.Chain {
+	if c := w.met(w.cluster); c != nil {
+		return c
+	}
+	return w.met(w.local)
+}
+
+// masquerading quotes the rules on the way that have to do with masquerading.
+func (w *way) masquerading() []string {
 	var out []string
 	for _, s := range w.steps {
-		if s.Ref.Rule != nil && (strings.HasSuffix(s.Verdict, "KUBE-MARK-MASQ") || s.Verdict == "masquerade") {
-			out = append(out, cite(s.Ref))
+		marks := strings.HasSuffix(s.Verdict, "KUBE-MARK-MASQ") || byKube(s.Ref) && strings.HasPrefix(s.Verdict, "mark ")
+		if line := cite(s.Ref); s.Ref.Rule != nil && (marks || s.Verdict == "masquerade") && !slices.Contains(out, line) {
+			out = append(out, line)
 		}
 	}
 	if len(out) == 0 {
-		if c := w.met("KUBE-EXT-"); c != nil {
-			return append([]string{"no rule on the way jumps to KUBE-MARK-MASQ"}, quote(c)...)
+		c := w.met(w.external)
+		if c == nil {
+			c = w.serviceChain()
 		}
-		if c := w.serviceChain(); c != nil {
-			return append([]string{"no rule on the way jumps to KUBE-MARK-MASQ"}, quote(c)...)
+		if c != nil {
+			return append([]string{"no rule on the way " + w.marks}, quote(c)...)
 		}
 	}
 	return out
@@ -127,14 +169,14 @@ func quote(c *netfilter.Chain) []string {
 }
 
 // policyMismatch recognises a whole path that follows the other traffic policy: the endpoints come from the chain of local
-// endpoints (KUBE-SVL) where those of the cluster (KUBE-SVC) are due, or the reverse.
+// endpoints (KUBE-SVL, local-) where those of the cluster (KUBE-SVC, service-) are due, or the reverse.
 func (j *judge) policyMismatch(svc *corev1.Service, want *expect.Path, w *way, issues []issue) *issue {
 	if want.Action != expect.DNAT || slices.ContainsFunc(issues, func(is issue) bool {
 		return !slices.Contains([]string{MissingEndpoint, StaleEndpoint, UnevenShare, WrongMasquerade, AffinityMissing}, is.code)
 	}) {
 		return nil
 	}
-	local, cluster := w.met("KUBE-SVL-"), w.met("KUBE-SVC-")
+	local, cluster := w.met(w.local), w.met(w.cluster)
 	wantLocal := localPolicy(svc, want)
 	is := issue{code: TrafficPolicyMismatch, expected: "Cluster", actual: "Local"}
 	switch {
@@ -183,21 +225,22 @@ func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
 			return
 		}
 	}
-	hook := netfilter.Prerouting
-	if want.Origin.Kind == expect.FromNode {
-		hook = netfilter.Output
-	}
-	if want.Action == expect.DNAT && w.met("KUBE-SERVICES") == nil {
+	hook := hookOf(want)
+	if want.Action == expect.DNAT && !j.leadsToServices(want, w) {
 		is.code = NotProgrammed
-		is.message = fmt.Sprintf("nat %s does not lead to KUBE-SERVICES: no Service works for packets that enter there", hook)
+		is.message = fmt.Sprintf("%s does not lead to %s: no Service works for packets that enter there", w.baseChain(hook), w.dialect.services)
 		return
 	}
 	if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
-		is.where, is.message = netfilter.Ref{Chain: c}, "nat "+c.Name+" is empty: nothing translates the packet"
-	} else if c := w.met("KUBE-EXT-"); c != nil && want.Action == expect.DNAT {
-		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, "nat "+c.Name+" leads to no endpoint", quote(c)
+		is.where, is.message = netfilter.Ref{Chain: c}, chainName(c)+" is empty: nothing translates the packet"
+	} else if c := w.met(w.external); c != nil && want.Action == expect.DNAT {
+		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, chainName(c)+" leads to no endpoint", quote(c)
 	} else if want.Action == expect.DNAT {
 		is.message = "no rule of KUBE-SERVICES or KUBE-NODEPORTS leads from this frontend to the Service's chain"
+		if j.isNFT() {
+			is.message = j.noElement(want.Frontend)
+			is.evidence = append(is.evidence, j.elements(want.Frontend)...)
+		}
 	}
 }
 
@@ -205,6 +248,10 @@ func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
 func missing(w *way, is *issue) {
 	c := w.serviceChain()
 	if c == nil {
+		return
+	}
+	if isNFTKube(c.Table) {
+		missingNFT(w, c, is)
 		return
 	}
 	is.where, is.evidence = netfilter.Ref{Chain: c}, nil
@@ -225,9 +272,9 @@ func missing(w *way, is *issue) {
 			}
 		}
 	}
-	is.message = fmt.Sprintf("nat %s: %d rules lead to endpoints, none to this one", c.Name, leads)
+	is.message = fmt.Sprintf("%s: %d rules lead to endpoints, none to this one", chainName(c), leads)
 	if len(empty) > 0 {
-		is.message = fmt.Sprintf("nat %s leads to %s, which translates nothing", c.Name, cut(empty, 3))
+		is.message = fmt.Sprintf("%s leads to %s, which translates nothing", chainName(c), cut(empty, 3))
 	}
 }
 

@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,11 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 	var issues []issue
 	if cache := nodeLocalDNS(&want, &res, &got); cache != nil {
 		issues = []issue{*cache}
+	} else if is, unsure, ok := j.byProcess(&want, &got); ok {
+		issues = is
+		if unsure != "" {
+			want.Unsure = unsure
+		}
 	} else if want.Unsure == "" || j.sharing(&f) != nil {
 		// An expectation that is not certain proves nothing, neither a match nor a mismatch.
 		issues = compare(&want, &got)
@@ -57,14 +63,16 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		if len(issues) > 0 {
 			issues = j.explain(svc, &want, &got, issues)
 		}
+		issues = append(issues, j.settings(&want, &res)...)
 	}
 	for _, is := range issues {
 		p.Findings = append(p.Findings, j.finding(is.code, is.subject, is))
 	}
 	j.conclude(&p, &want, &got, &res)
+	j.observe(&p, &want, &got)
 	if p.Verdict != Match || j.req.Matching {
 		j.describe(&p, svc, &want)
-		p.Actual = actualOf(&got, &res)
+		p.Actual = j.actualOf(&want, &got, &res)
 		if j.req.Steps {
 			p.Steps = stepsOf(&res)
 		}
@@ -105,7 +113,7 @@ func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.
 		p.Verdict = Unknown
 		p.Findings = append(p.Findings, j.finding(NotCollected, "", issue{message: want.Unsure}))
 	}
-	if p.Verdict == Match && want.Action != expect.DNAT {
+	if p.Verdict == Match && !want.Action.Leads() {
 		p.Verdict = ByDesign
 		p.Findings = append(p.Findings, Finding{Code: want.Reason, Severity: Info, Message: want.Why, Expected: describe(want)})
 	}
@@ -211,7 +219,17 @@ func (j *judge) comeBack(want *expect.Path, first *outcome) (same bool, seconds 
 		return false, ""
 	}
 	for _, s := range res.Steps {
-		if s.Ref.Rule == nil || !strings.Contains(s.Ref.Rule.Text, "--rcheck") {
+		if s.Ref.Rule == nil {
+			continue
+		}
+		for _, op := range s.Ref.Rule.Ops {
+			if r, ok := op.(netfilter.Rememberer); ok {
+				if list, secs := r.Remembers(); list != "" {
+					seconds = strconv.FormatUint(uint64(secs), 10)
+				}
+			}
+		}
+		if !strings.Contains(s.Ref.Rule.Text, "--rcheck") {
 			continue
 		}
 		if _, after, ok := strings.Cut(s.Ref.Rule.Text, "--seconds "); ok {
@@ -262,11 +280,20 @@ func expectedOf(want *expect.Path) Expected {
 	return e
 }
 
-func actualOf(got *tally, res *netfilter.Result) Actual {
+func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) Actual {
 	var a Actual
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
 		out := Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String()}
+		if o.here && j.socketsRead {
+			at := o.to
+			if !at.IsValid() {
+				at = netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port)
+			}
+			if s := j.listener(&want.Frontend, at); s != nil {
+				out.Listener = owner(s)
+			}
+		}
 		if o.to.IsValid() {
 			out.Endpoint = &Endpoint{Address: o.to.Addr().String(), Port: int32(o.to.Port()), Share: o.share}
 		}

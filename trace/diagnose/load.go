@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
@@ -37,6 +38,7 @@ type node struct {
 	sets  netfilter.SetLookup
 	exp   *expect.Node
 	mode  Mode
+	proxy proxy
 
 	services  map[types.NamespacedName]*corev1.Service
 	pods      []pod
@@ -44,17 +46,28 @@ type node struct {
 	endpoints map[netip.Addr]bool // addresses of every endpoint of the cluster
 	others    map[netip.Addr]bool // those of them that the API says this node does not have itself
 
-	nftKubeProxy bool                        // there is a table of kube-proxy's nftables mode
+	dialect *dialect                                        // of kube-proxy's mode
+	have    map[netfilter.Family]map[netfilter.Backend]bool // the backends whose rules were read
+
+	connections *conntrack.Table // nil where it was not collected
+	probed      probed
+	sockets     []host.Socket // that listen on the node
+	socketsRead bool
+
+	answer []Finding // in place of a judgement: why there is none
+
 	reasons      map[string]string           // why files were not read; nil: the snapshot does not tell
 	unread       map[netfilter.Family]string // why a family cannot be judged
 	programmed   map[netfilter.Family]bool   // kube-proxy's rules are there
 	backends     map[netfilter.Family]map[netfilter.Backend]bool
 	hasFrontends map[netfilter.Family]bool
+	clusterIPs   map[netip.Addr]bool  // of every Service that kube-proxy serves
 	frontends    map[frontendKey]bool // every frontend of every Service
 	owners       map[frontendKey][]expect.Frontend
 	twice        map[string]bool // addresses and source ranges that a Service lists more than once
 
-	restart string // the command that makes kube-proxy write everything anew
+	proxyPod bool   // the API has a pod of kube-proxy for the node
+	restart  string // the command that makes kube-proxy write everything anew
 }
 
 // pod is a pod of this node with an address of its own.
@@ -101,6 +114,15 @@ func (r *Reading) load(cluster *snapshot.Cluster) (*node, error) {
 	if err := n.readHost(); err != nil {
 		return nil, err
 	}
+	if err := n.readConnections(); err != nil {
+		return nil, err
+	}
+	if err := n.readProbes(); err != nil {
+		return nil, err
+	}
+	if err := n.readSockets(); err != nil {
+		return nil, err
+	}
 	if err := n.rightMachine(); err != nil {
 		return nil, err
 	}
@@ -108,7 +130,17 @@ func (r *Reading) load(cluster *snapshot.Cluster) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.rightMode(cfg); err != nil {
+	if err := n.readProxy(cfg.Mode); err != nil {
+		return nil, err
+	}
+	n.proxy.configMap = n.modeOfConfigMap(cfg.Source)
+	n.mode = Mode{Configured: cfg.Mode, ConfigSource: cfg.Source, KubeProxyVersion: cfg.Version}
+	n.describe()
+	if r := n.replacedBy(); r != nil {
+		n.answer = []Finding{n.replaced(r)}
+		return nil, fmt.Errorf("node %s: %s", n.name, n.answer[0].Message)
+	}
+	if err := n.rightMode(&cfg); err != nil {
 		return nil, err
 	}
 	n.expectation(cfg)
@@ -165,7 +197,7 @@ var dumps = map[netfilter.Family][]dump{
 
 // isRules tells whether a file holds rules, without which a family cannot be judged.
 func isRules(file string) bool {
-	return file == "nft-ruleset.json" || slices.ContainsFunc(slices.Concat(dumps[netfilter.IPv4], dumps[netfilter.IPv6]), func(d dump) bool { return d.file == file })
+	return file == rulesetFile || slices.ContainsFunc(slices.Concat(dumps[netfilter.IPv4], dumps[netfilter.IPv6]), func(d dump) bool { return d.file == file })
 }
 
 func (n *node) readRules() error {
@@ -183,46 +215,55 @@ func (n *node) readRules() error {
 		wg.Go(func() { tables[i], have[i], errs[i] = n.readFamily(f) })
 	}
 	wg.Wait()
+	n.have = map[netfilter.Family]map[netfilter.Backend]bool{}
 	for i, f := range families {
 		if errs[i] != nil {
 			return fmt.Errorf("node %s: %w", n.name, errs[i])
 		}
 		n.rules.Tables = append(n.rules.Tables, tables[i]...)
-		if why := n.notRead(f, have[i]); why != "" {
-			n.unread[f] = why
-		}
+		n.have[f] = have[i]
 	}
 	native, err := n.readNative(have[0][netfilter.BackendNFT], have[1][netfilter.BackendNFT])
 	if err != nil {
 		return err
 	}
-	if len(have[0])+len(have[1]) == 0 && native.kubeProxy {
-		return n.nftMode()
-	}
-	if n.unread[netfilter.IPv4] != "" && n.unread[netfilter.IPv6] != "" {
-		if n.reasons != nil {
-			return fmt.Errorf("node %s: %s", n.name, n.unread[netfilter.IPv4])
-		}
-		return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.name)
-	}
-	n.nftKubeProxy = native.kubeProxy
-	n.rules.Tables = append(n.rules.Tables, native.tables...)
+	n.rules.Tables = append(n.rules.Tables, native...)
 	n.rules.Link()
 	return nil
 }
 
+// noteUnread notes which families cannot be judged. The error is for a node of which none can.
+func (n *node) noteUnread() error {
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		if why := n.notRead(f, n.have[f]); why != "" {
+			n.unread[f] = why
+		}
+	}
+	if n.unread[netfilter.IPv4] == "" || n.unread[netfilter.IPv6] == "" {
+		return nil
+	}
+	if n.reasons != nil || n.isNFT() {
+		return fmt.Errorf("node %s: %s", n.name, n.unread[netfilter.IPv4])
+	}
+	return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.name)
+}
+
 // notRead says why the rules of a family cannot be judged; "" when they can. Where the collector says what it could not read, a save
-// file that is not there is one without rules. One backend's rules prove nothing while the other's may hold anything.
+// file that is not there is one without rules. One backend's rules prove nothing while the other's may hold anything. In nftables
+// mode kube-proxy's rules are in nft-ruleset.json; without the save files iptables' own of iptables-nft are read from there, too.
 func (n *node) notRead(f netfilter.Family, have map[netfilter.Backend]bool) string {
+	if n.isNFT() && !n.files.Has(rulesetFile) && n.reasons[rulesetFile] == "" {
+		return rulesetFile + " was not collected: that is where nftables mode has its rules"
+	}
 	for _, d := range dumps[f] {
 		if why := n.reasons[d.file]; why != "" && !have[d.backend] && (d.backend != "" || len(have) == 0) {
 			return d.file + " was not read: " + why
 		}
 	}
-	if why := n.reasons["nft-ruleset.json"]; why != "" {
-		return "nft-ruleset.json was not read, and a table in it may stand in the way: " + why
+	if why := n.reasons[rulesetFile]; why != "" {
+		return rulesetFile + " was not read, and a table in it may stand in the way: " + why
 	}
-	if len(have) == 0 && n.reasons == nil {
+	if len(have) == 0 && n.reasons == nil && !n.isNFT() {
 		return dumps[f][2].file + " was not collected"
 	}
 	return ""
@@ -266,24 +307,22 @@ func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, have m
 	return tables, have, nil
 }
 
-type nativeTables struct {
-	tables    []*netfilter.Table
-	kubeProxy bool
-}
+// rulesetFile has the tables of nftables.
+const rulesetFile = "nft-ruleset.json"
 
 // readNative reads the nftables tables that no save file of iptables-nft has shown; v4 and v6 say whose was read.
-func (n *node) readNative(v4, v6 bool) (nativeTables, error) {
-	data, ok, err := n.files.File("nft-ruleset.json")
+func (n *node) readNative(v4, v6 bool) ([]*netfilter.Table, error) {
+	data, ok, err := n.files.File(rulesetFile)
 	if err != nil || !ok {
-		return nativeTables{}, err
+		return nil, err
 	}
-	tables, err := nftables.Foreign(data, func(family, table string) bool {
+	tables, err := nftables.Parse(data, func(family, table string) bool {
 		return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
 	})
 	if err != nil {
-		return nativeTables{}, fmt.Errorf("node %s: nft-ruleset.json: %w", n.name, err)
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
 	}
-	return nativeTables{tables, nftables.KubeProxy(data)}, nil
+	return tables, nil
 }
 
 // file reads an optional file; its absence is nil.
@@ -347,35 +386,69 @@ func (n *node) readSets() error {
 	return nil
 }
 
-func (n *node) nftMode() error {
-	left := ""
-	for _, t := range n.rules.Tables {
-		if c := t.Chain("KUBE-SERVICES"); t.Name == "nat" && c != nil && len(c.Rules) > 0 {
-			left = "; and Service rules of its iptables mode are left over and still take packets: kube-proxy --cleanup on the node removes them"
+// rightMode finds out in which mode kube-proxy's rules are to be judged, and refuses a node whose Services another one programs. What
+// the running kube-proxy says of itself counts most; then what the kernel holds, where it holds the rules of one mode only; then
+// the configuration.
+func (n *node) rightMode(cfg *expect.Config) error {
+	byIPTables, byNFT := n.holds(&iptablesDialect), n.holds(&nftDialect)
+	mode := n.proxy.reported
+	switch {
+	case mode != "":
+	case cfg.Mode == "ipvs":
+		mode = cfg.Mode
+	case byIPTables != byNFT:
+		mode = iptablesDialect.mode
+		if byNFT {
+			mode = nftDialect.mode
+		}
+	default:
+		mode = cfg.Mode
+	}
+	n.dialect = &iptablesDialect
+	switch mode {
+	case "ipvs":
+		return fmt.Errorf("node %s runs kube-proxy in ipvs mode: this version walks the rules of iptables and nftables mode only", n.name)
+	case nftDialect.mode:
+		n.dialect = &nftDialect
+		if byNFT {
+			n.mode.Actual = nftDialect.mode
+		}
+	default:
+		n.noteBackends()
+	}
+	if n.mode.Actual == "" && byNFT != byIPTables {
+		n.mode.Actual = iptablesDialect.mode
+		if byNFT {
+			n.mode.Actual = nftDialect.mode
 		}
 	}
-	return fmt.Errorf("node %s runs kube-proxy in nftables mode: this version walks the rules of iptables mode only%s", n.name, left)
+	if n.holdsUserspace() {
+		n.mode.Actual = userspaceMode
+	}
+	cfg.Mode = n.dialect.mode
+	n.mode.LastSync = n.lastSync()
+	return n.noteUnread()
 }
 
-// rightMode refuses a node whose Services are not programmed by iptables: what iptables holds there proves nothing.
-func (n *node) rightMode(cfg expect.Config) error {
-	data, err := n.file("proxyMode.txt")
-	if err != nil {
-		return err
-	}
-	actual := strings.TrimSpace(string(data))
-	n.mode = Mode{Configured: cfg.Mode, ConfigSource: cfg.Source, KubeProxyVersion: cfg.Version}
-	switch {
-	case actual == "nftables", actual == "" && cfg.Mode == "nftables":
-		return n.nftMode()
-	case actual == "ipvs", actual == "" && cfg.Mode == "ipvs":
-		return fmt.Errorf("node %s runs kube-proxy in ipvs mode: this version walks the rules of iptables mode only", n.name)
-	}
+// holds tells whether the kernel has kube-proxy's rules of a mode.
+func (n *node) holds(d *dialect) bool {
 	for _, t := range n.rules.Tables {
-		if t.Name != "nat" || t.Chain("KUBE-SERVICES") == nil {
+		if d.home(t) {
+			if c := t.Chain(d.services); c != nil && len(c.Rules) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noteBackends notes in which of iptables' backends kube-proxy's rules are.
+func (n *node) noteBackends() {
+	for _, t := range n.rules.Tables {
+		if t.Name != "nat" || t.Backend == netfilter.BackendNative || t.Chain(iptablesDialect.services) == nil {
 			continue
 		}
-		n.mode.Actual = "iptables"
+		n.mode.Actual = iptablesDialect.mode
 		switch {
 		case n.mode.Backend == "" || n.mode.Backend == string(t.Backend):
 			n.mode.Backend = string(t.Backend)
@@ -383,8 +456,6 @@ func (n *node) rightMode(cfg expect.Config) error {
 			n.mode.Backend = "both"
 		}
 	}
-	n.mode.LastSync = n.lastSync()
-	return nil
 }
 
 // config reads kube-proxy's configuration, from the best source there is.
@@ -416,18 +487,36 @@ func (n *node) readConfig() (expect.Config, error) {
 		cfg.Source = source.file
 		return cfg, nil
 	}
+	cfg, err := n.configMap()
+	if err != nil || cfg == nil {
+		return expect.Defaults(), err
+	}
+	return *cfg, nil
+}
+
+// configMap reads kube-proxy's ConfigMap; nil where the cluster has none, or it was not collected.
+func (n *node) configMap() (*expect.Config, error) {
 	for _, cm := range n.cluster.ConfigMaps {
 		if cm.Namespace != "kube-system" || cm.Name != "kube-proxy" {
 			continue
 		}
 		cfg, err := expect.ParseConfigMap(cm)
 		if err != nil {
-			return cfg, fmt.Errorf("ConfigMap kube-system/kube-proxy: %w", err)
+			return nil, fmt.Errorf("%s: %w", configMapName, err)
 		}
-		cfg.Source = "ConfigMap kube-system/kube-proxy"
-		return cfg, nil
+		cfg.Source = configMapName
+		return &cfg, nil
 	}
-	return expect.Defaults(), nil
+	return nil, nil
+}
+
+// modeOfConfigMap returns the mode that the ConfigMap names, where the configuration is from elsewhere. A ConfigMap that cannot be
+// read does not matter then.
+func (n *node) modeOfConfigMap(source string) string {
+	if cfg, err := n.configMap(); err == nil && cfg != nil && source != configMapName {
+		return cfg.Mode
+	}
+	return ""
 }
 
 func (n *node) expectation(cfg expect.Config) {
@@ -481,6 +570,7 @@ func (n *node) indexCluster() {
 		}
 		if p.Labels["k8s-app"] == "kube-proxy" {
 			proxyPod = p.Namespace + " delete pod " + p.Name
+			n.proxyPod = true
 		}
 		if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning {
 			continue

@@ -2,6 +2,8 @@
 
 package diagnose
 
+import "net/netip"
+
 // APIVersion is the version of the report contract that this package writes.
 const APIVersion = "svcproxy.dev/v1alpha1"
 
@@ -9,6 +11,7 @@ const APIVersion = "svcproxy.dev/v1alpha1"
 const (
 	KindTrace  = "TraceReport"
 	KindVerify = "VerifyReport"
+	KindMode   = "ModeReport"
 )
 
 // Verdict is what a path, a node or a whole report comes to.
@@ -82,6 +85,14 @@ type Mode struct {
 	KubeProxyVersion string `json:"kubeProxyVersion,omitempty"`
 	LastSync         string `json:"lastSync,omitempty"`     // RFC 3339
 	ConfigSource     string `json:"configSource,omitempty"` // where kube-proxy's configuration was read: configz.json, …, defaults
+	Reported         string `json:"reported,omitempty"`     // what kube-proxy says of itself (/proxyMode)
+	Health           string `json:"health,omitempty"`       // healthy, unhealthy, down
+	// PendingChanges are changes of Services and endpoints that kube-proxy has seen and not written.
+	PendingChanges *int `json:"pendingChanges,omitempty"`
+	// SyncFailures are kube-proxy's failed writes since it started.
+	SyncFailures *int     `json:"syncFailures,omitempty"`
+	Leftovers    []string `json:"leftovers,omitempty"`  // other modes of which the kernel holds live rules
+	ReplacedBy   string   `json:"replacedBy,omitempty"` // what serves Services in kube-proxy's place
 }
 
 // ObjectRef names a namespaced object.
@@ -99,6 +110,7 @@ type Path struct {
 	Expected Expected   `json:"expected"`
 	Actual   Actual     `json:"actual"`
 	Steps    []Step     `json:"steps,omitempty"`
+	Observed *Observed  `json:"observed,omitempty"` // what real connections showed (trace --live)
 	Findings []Finding  `json:"findings,omitempty"`
 }
 
@@ -120,7 +132,7 @@ type Origin struct {
 
 // Expected is what kube-proxy must have programmed.
 type Expected struct {
-	Action          string     `json:"action"` // DNAT, Reject, Drop, None
+	Action          string     `json:"action"` // DNAT, Proxy, Reject, Drop, None
 	Endpoints       []Endpoint `json:"endpoints,omitempty"`
 	Masquerade      string     `json:"masquerade,omitempty"` // Always, Never, Hairpin
 	AffinitySeconds int32      `json:"affinitySeconds,omitempty"`
@@ -133,6 +145,11 @@ type Endpoint struct {
 	Share   float64 `json:"share"`
 	Pod     string  `json:"pod,omitempty"`
 	Node    string  `json:"node,omitempty"`
+}
+
+func (e *Endpoint) addrPort() (netip.AddrPort, bool) {
+	a, err := netip.ParseAddr(e.Address)
+	return netip.AddrPortFrom(a, uint16(e.Port)), err == nil && e.Port > 0 && e.Port <= 65535 //nolint:gosec // then it is a port
 }
 
 // Actual is what the rules that were read do.
@@ -148,6 +165,7 @@ type Outcome struct {
 	Share        float64   `json:"share"`
 	Masquerade   bool      `json:"masquerade,omitempty"`
 	MasqueradeBy string    `json:"masqueradeBy,omitempty"` // the rule, where it is not kube-proxy's
+	Listener     string    `json:"listener,omitempty"`     // the process that the node itself has for it: "process kube-proxy (812)"
 	Where        string    `json:"where,omitempty"`        // the rule or policy that ended the walk; empty for DNAT and Accept
 }
 
@@ -156,6 +174,25 @@ type Uncertain struct {
 	Where string `json:"where"`
 	Match string `json:"match"`
 	Why   string `json:"why"`
+}
+
+// Observed is what became of real connections to the frontend.
+type Observed struct {
+	Probes    int                `json:"probes"`              // how many were tried
+	Connected int                `json:"connected"`           // of UDP: answered
+	RTT       float64            `json:"rtt,omitempty"`       // median time to connect, in milliseconds
+	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
+	Events    []string           `json:"events,omitempty"`    // how the others ended: "2 refused"
+	Error     string             `json:"error,omitempty"`     // why it could not be tried
+}
+
+// ObservedEndpoint is where some of the connections went.
+type ObservedEndpoint struct {
+	Address   string  `json:"address"`
+	Port      int32   `json:"port"`
+	Count     int     `json:"count"`
+	Connected int     `json:"connected"`
+	RTT       float64 `json:"rtt,omitempty"` // median, in milliseconds
 }
 
 // Step is one rule that the packet met and that did something.

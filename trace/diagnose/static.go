@@ -21,8 +21,8 @@ func (n *node) nodeWide() []Finding {
 		if n.unread[f] != "" {
 			continue
 		}
-		if !n.programmed[f] && n.hasFrontends[f] {
-			is := issue{expected: "KUBE-SERVICES in table nat", actual: "none", message: fmt.Sprintf("the node has no %s rules of kube-proxy's", f)}
+		if !n.programmed[f] && n.hasFrontends[f] && n.mode.Actual != userspaceMode {
+			is := issue{expected: n.dialect.services + " in " + n.dialect.rules, actual: "none", message: fmt.Sprintf("the node has no %s rules of kube-proxy's", f)}
 			code := NotProgrammed
 			if n.programmed[netfilter.Inet&^f] {
 				code = FamilyMissing
@@ -36,13 +36,33 @@ func (n *node) nodeWide() []Finding {
 			}))
 		}
 	}
-	if n.nftKubeProxy {
-		out = append(out, n.finding(ModeLeftover, "table kube-proxy", issue{
-			expected: "rules of iptables mode alone", actual: "kube-proxy's nftables table, too",
-			message: "kube-proxy runs in iptables mode, and its rules of nftables mode are still live: whichever translates a packet first decides",
-		}))
+	if is := n.leftover(); is != nil {
+		out = append(out, n.finding(ModeLeftover, is.subject, *is))
+		n.mode.Leftovers = append(n.mode.Leftovers, is.subject)
 	}
+	out = append(out, n.ownWord()...)
+	out = append(out, n.tableFull()...)
 	return append(out, n.duplicates()...)
+}
+
+// leftover finds kube-proxy's rules of another mode than the one that it runs in.
+func (n *node) leftover() *issue {
+	if n.isNFT() {
+		if !n.holds(&iptablesDialect) {
+			return nil
+		}
+		return &issue{
+			subject: "table nat", expected: "rules of nftables mode alone", actual: "kube-proxy's iptables chains, too",
+			message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live: whichever translates a packet first decides",
+		}
+	}
+	if !slices.ContainsFunc(n.rules.Tables, isNFTKube) {
+		return nil
+	}
+	return &issue{
+		subject: "table " + nftTable, expected: "rules of iptables mode alone", actual: "kube-proxy's nftables table, too",
+		message: "kube-proxy runs in iptables mode, and its rules of nftables mode are still live: whichever translates a packet first decides",
+	}
 }
 
 // duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
@@ -51,7 +71,7 @@ func (n *node) duplicates() []Finding {
 	count := 0
 	for _, t := range n.rules.Tables {
 		for _, c := range t.Chains {
-			if c.Base == nil && !strings.HasPrefix(c.Name, "KUBE-") {
+			if c.Base == nil && !byKube(netfilter.Ref{Chain: c}) {
 				continue
 			}
 			more := slices.DeleteFunc(repeated(c), n.listedTwice)
@@ -59,7 +79,7 @@ func (n *node) duplicates() []Finding {
 				continue
 			}
 			count += len(more)
-			chains = append(chains, t.Name+" "+c.Name)
+			chains = append(chains, chainName(c))
 			for _, r := range more {
 				evidence = append(evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
 			}
@@ -129,7 +149,7 @@ func repeated(c *netfilter.Chain) []*netfilter.Rule {
 	var out []*netfilter.Rule
 	seen := make(map[string]bool, len(c.Rules))
 	for _, r := range c.Rules {
-		if c.Base != nil && !strings.Contains(r.Text, "-j KUBE-") {
+		if c.Base != nil && !isNFTKube(c.Table) && !strings.Contains(r.Text, "-j KUBE-") {
 			continue
 		}
 		if seen[r.Text] {
@@ -146,10 +166,10 @@ func (n *node) survey() {
 	n.backends = map[netfilter.Family]map[netfilter.Backend]bool{}
 	n.hasFrontends = map[netfilter.Family]bool{}
 	for _, t := range n.rules.Tables {
-		if t.Name != "nat" {
+		if !n.dialect.home(t) {
 			continue
 		}
-		if c := t.Chain("KUBE-SERVICES"); c != nil && len(c.Rules) > 0 {
+		if c := t.Chain(n.dialect.services); c != nil && len(c.Rules) > 0 {
 			n.programmed[t.Family] = true
 			if n.backends[t.Family] == nil {
 				n.backends[t.Family] = map[netfilter.Backend]bool{}
@@ -158,6 +178,7 @@ func (n *node) survey() {
 		}
 	}
 	n.frontends = map[frontendKey]bool{}
+	n.clusterIPs = map[netip.Addr]bool{}
 	n.owners = map[frontendKey][]expect.Frontend{}
 	n.twice = map[string]bool{}
 	for _, svc := range n.cluster.Services {
@@ -167,6 +188,9 @@ func (n *node) survey() {
 		for _, f := range n.exp.Frontends(svc) {
 			k := keyOf(f)
 			n.hasFrontends[netfilter.FamilyOf(f.Address)] = true
+			if f.Kind == expect.ClusterIP {
+				n.clusterIPs[f.Address] = true
+			}
 			if f.Kind == expect.ExternalIP || f.Kind == expect.LoadBalancerIP {
 				n.owners[k] = append(n.owners[k], f)
 			}

@@ -38,6 +38,7 @@ type outcome struct {
 	where   netfilter.Ref // the rule that ended the way
 	why     string
 	recent  string // the affinity lists that the client is in afterwards
+	here    bool   // given to a socket of the node
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
@@ -83,6 +84,7 @@ func (t *tally) add(o outcome) {
 
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy}
+	o.here = r.End == netfilter.Delivered
 	o.inside = r.End == netfilter.Delivered && !r.Packet.Local
 	if r.Packet.DNAT {
 		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
@@ -112,7 +114,9 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 }
 
 // byKube tells whether a rule is in one of kube-proxy's chains.
-func byKube(r netfilter.Ref) bool { return r.Chain != nil && strings.HasPrefix(r.Chain.Name, "KUBE-") }
+func byKube(r netfilter.Ref) bool {
+	return r.Chain != nil && (strings.HasPrefix(r.Chain.Name, "KUBE-") || isNFTKube(r.Chain.Table))
+}
 
 // share returns how much certainly goes to an endpoint, and whether anything may.
 func (t *tally) share(to netip.AddrPort) (certain float64, possible bool) {

@@ -14,6 +14,16 @@ type mode struct {
 	// passes tells whether a packet that is due to be refused gets past the refusal: the hooks where the mode refuses do not
 	// cover every way. local says whether the destination is an address of the node.
 	passes func(k FrontendKind, o OriginKind, local bool) bool
+	// refusesEverywhere: a NodePort without endpoints is refused at every address, also where nodePortAddresses leaves it out.
+	refusesEverywhere bool
+	// firewallFirst: loadBalancerSourceRanges are asked before whether there is an endpoint, and for an address that is an
+	// external IP, too.
+	firewallFirst bool
+	// outputBeforeDNAT: what a process on the node sends is refused before it is translated, and before its source is looked at:
+	// where no local endpoint is left there is no short cut to all endpoints for it. NodePorts are refused elsewhere.
+	outputBeforeDNAT bool
+	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
+	hairpinLocal bool
 }
 
 // iptablesMode is pkg/proxy/iptables/proxier.go.
@@ -31,10 +41,42 @@ var iptablesMode = mode{
 		}
 		return false
 	},
+	refusesEverywhere: true,
 }
 
-// modeOf returns the rules of a mode. The modes other than iptables are held to the same rules for now.
-func modeOf(*Config) *mode { return &iptablesMode }
+// Minor versions in which nftables mode changed.
+const (
+	// nftOutputAfterDNAT: filter-output runs behind nat-output; before, ahead of it (nftablesBaseChains).
+	nftOutputAfterDNAT = 34
+	// nftHairpinSet: the set hairpin-connections, of local endpoints, in place of a rule in the chain of each endpoint.
+	nftHairpinSet = 36
+)
+
+// nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse at every
+// hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of 1.37, served by a
+// process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
+func nftablesMode(minor int) *mode {
+	return &mode{
+		loopbackNodePorts: func(*Config, bool) bool { return false },
+		nodePortAddresses: []string{"primary"}, // cmd/kube-proxy/app/server_linux.go, platformApplyDefaults
+		passes:            func(FrontendKind, OriginKind, bool) bool { return false },
+		firewallFirst:     true,
+		outputBeforeDNAT:  minor < nftOutputAfterDNAT,
+		hairpinLocal:      minor >= nftHairpinSet,
+	}
+}
+
+// NFTables is the name of nftables mode in the configuration.
+const NFTables = "nftables"
+
+// modeOf returns the rules of a mode. IPVS mode is held to those of iptables mode for now.
+func modeOf(c *Config) *mode {
+	if c.Mode == NFTables {
+		minor, _ := minorOf(c.Version)
+		return nftablesMode(minor)
+	}
+	return &iptablesMode
+}
 
 // familyIndex is the place of a family in tables of two: 0 for IPv4, 1 for IPv6.
 func familyIndex(a netip.Addr) int {

@@ -14,6 +14,7 @@ type nodePorts struct {
 	all       bool           // nodePortAddresses leaves no address of the family out
 	cidrs     []netip.Prefix // otherwise: those it selects
 	loopback  bool           // also at the loopback address
+	proxied   bool           // at the loopback address by a process, which knows TCP only
 	addresses []netip.Addr   // the addresses for which there are frontends, ordered
 }
 
@@ -44,9 +45,15 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 		return c.Addr().IsLoopback() || c.Contains(loopbacks[family].Addr())
 	})
 	p.loopback = reach && n.mode.loopbackNodePorts(&n.in.Config, family == 1)
+	// An address range that holds the loopback addresses besides others does not ask for the process (ContainsExplicitLoopback).
+	p.proxied = n.loopbackFeature() &&
+		slices.ContainsFunc(p.cidrs, func(c netip.Prefix) bool { return c.Bits() > 0 && c.Masked().Addr().IsLoopback() })
 	p.addresses = n.nodePortAddresses(&p, family)
 	return p
 }
+
+// loopbackFeature tells whether nftables mode has an answer for NodePorts at loopback addresses (KubeProxyNFTablesLocalhostNodePorts).
+func (n *Node) loopbackFeature() bool { return n.in.Config.Mode == NFTables && n.features.loopback }
 
 // nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37), "localhost" and "all"
 // (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
@@ -94,7 +101,8 @@ func (n *Node) nodePortAddresses(p *nodePorts, family int) []netip.Addr {
 			take(a.Unmap())
 		}
 	}
-	if loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1}); family == 0 && p.serves(loopback) {
+	loopback := [...]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}[family]
+	if family == 0 && p.serves(loopback) || p.proxied {
 		out = append(out, loopback)
 	}
 	slices.SortFunc(out, netip.Addr.Compare)

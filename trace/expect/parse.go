@@ -206,7 +206,7 @@ func (f *file) fillCIDRs(c *Config) error {
 // check refuses values that kube-proxy refuses (pkg/proxy/apis/config/validation).
 func check(c *Config) error {
 	switch c.Mode {
-	case "", "iptables", "ipvs", "nftables":
+	case "", "iptables", "ipvs", "nftables", "userspace":
 	default:
 		return fmt.Errorf("mode is %q, where iptables, ipvs or nftables was expected", c.Mode)
 	}

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Path returns what must happen to a packet from o to f. The rules are those of syncProxyRules
-// (pkg/proxy/iptables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
+// (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
 func (n *Node) Path(f Frontend, o Origin) Path {
 	p := Path{Frontend: f, Origin: o}
 	s, fam, port := n.find(&f, &p)
@@ -24,7 +26,7 @@ func (n *Node) Path(f Frontend, o Origin) Path {
 	} else {
 		n.external(&p, s, fam, port)
 	}
-	if p.Action != DNAT {
+	if !p.Action.Leads() {
 		p.AffinitySeconds = 0
 	}
 	if other, ok := n.rival(&f); ok {
@@ -98,28 +100,102 @@ func (n *Node) internal(p *Path, s *service, port *servicePort) {
 	default:
 		p.Masquerade = map[truth]Masquerade{yes: MasqHairpin, no: MasqAlways, notKnown: MasqUnknown}[d.local(&p.Origin)]
 	}
+	n.settleHairpin(p)
+}
+
+// settleHairpin corrects a masquerade of what comes back to its sender, where the mode does so only for endpoints of this node: the
+// sender may be an endpoint on another one.
+func (n *Node) settleHairpin(p *Path) {
+	if p.Masquerade != MasqHairpin || !n.mode.hairpinLocal {
+		return
+	}
+	if slices.ContainsFunc(p.Endpoints, func(e Endpoint) bool { return e.Address.Addr() == p.Origin.Address && !e.Local }) {
+		p.Masquerade = MasqNever
+	}
 }
 
 // external is the way of packets to every other frontend.
 func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePort) {
 	f, o := &p.Frontend, &p.Origin
 	family := familyIndex(f.Address)
+	noShortCut := n.mode.outputBeforeDNAT && o.Kind == FromNode && f.Kind != NodePort
+	if n.mode.firewallFirst && (!noShortCut || port.usable) && n.outsideRanges(p, fam) {
+		return
+	}
+	unserved := f.Kind == NodePort && !n.nodePorts[family].serves(f.Address)
+	if unserved && f.Address.IsLoopback() && n.loopbackFeature() {
+		n.byProcess(p, s, port, family)
+		return
+	}
 	switch {
+	case unserved && !n.mode.refusesEverywhere:
+		n.unserved(p, s, port)
+		return
 	case !port.usable:
 		n.refuse(p, port, Reject)
 		return
-	case f.Kind == NodePort && !n.nodePorts[family].serves(f.Address):
+	case unserved:
 		n.unserved(p, s, port)
 		return
-	case f.Kind != NodePort && len(fam.ranges) > 0 && !slices.Contains(fam.externalIPs, f.Address):
-		if !o.Address.IsValid() {
-			p.Unsure = "the Service has loadBalancerSourceRanges, and the source address is not known"
-		} else if !fam.admits(o.Address.Unmap()) {
-			p.Action, p.Reason = Drop, ReasonSourceRange
-			p.Why = o.Address.String() + " is outside loadBalancerSourceRanges " + prefixes(fam.ranges)
-			return
-		}
+	case !n.mode.firewallFirst && n.outsideRanges(p, fam):
+		return
+	case noShortCut && s.etpLocal && len(port.local) == 0:
+		n.refuse(p, port, Drop)
+		return
 	}
+	n.translate(p, s, port, family)
+	n.settleHairpin(p)
+}
+
+// byProcess is the way of packets to a NodePort at a loopback address that kube-proxy serves itself (pkg/proxy/localnodeportproxy). It
+// listens for TCP where there is an endpoint; the rest is rejected (chain nodeport-endpoints-check), or finds nobody listening.
+func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
+	endpoints := port.cluster
+	if s.etpLocal {
+		endpoints = port.local
+	}
+	switch {
+	case !n.nodePorts[family].proxied:
+		p.Action, p.Reason = Reject, ReasonNodePortAddress
+		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() + ", and kube-proxy rejects NodePorts there in this mode"
+	case p.Frontend.Protocol != corev1.ProtocolTCP:
+		p.Action, p.Reason = Reject, ReasonNodePortAddress
+		p.Why = "at " + p.Frontend.Address.String() + " kube-proxy serves NodePorts of TCP alone in this mode"
+	case len(endpoints) == 0:
+		p.Action, p.Reason = None, ReasonNoEndpoints
+		p.Why = n.lack(port, Reject) + ", so kube-proxy does not listen there"
+		if s.etpLocal && port.usable {
+			p.Reason, p.Why = ReasonNoLocalEndpoints, n.lack(port, Drop)+", so kube-proxy does not listen there"
+		}
+	default:
+		p.Action, p.Endpoints = Proxy, endpoints
+	}
+}
+
+// outsideRanges makes a path end where loadBalancerSourceRanges keep the source out.
+func (n *Node) outsideRanges(p *Path, fam *familyService) bool {
+	f, o := &p.Frontend, &p.Origin
+	if f.Kind == NodePort || len(fam.ranges) == 0 {
+		return false
+	}
+	if n.mode.firewallFirst && !slices.Contains(fam.vips, f.Address) || !n.mode.firewallFirst && slices.Contains(fam.externalIPs, f.Address) {
+		return false
+	}
+	if !o.Address.IsValid() {
+		p.Unsure = "the Service has loadBalancerSourceRanges, and the source address is not known"
+		return false
+	}
+	if fam.admits(o.Address.Unmap()) {
+		return false
+	}
+	p.Action, p.Reason = Drop, ReasonSourceRange
+	p.Why = o.Address.String() + " is outside loadBalancerSourceRanges " + prefixes(fam.ranges)
+	return true
+}
+
+// translate is the way of packets that are let in.
+func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
+	o := &p.Origin
 	p.Action = DNAT
 	if !s.etpLocal {
 		p.Endpoints, p.Masquerade = port.cluster, MasqAlways
@@ -166,9 +242,10 @@ func sameEndpoints(a, b []Endpoint) bool {
 	return slices.EqualFunc(a, b, func(x, y Endpoint) bool { return x.Address == y.Address })
 }
 
-// unserved is the way of packets to a NodePort at an address that it is not served at. Refusals do not ask for the address.
+// unserved is the way of packets to a NodePort at an address that it is not served at. In iptables mode refusals do not ask for the
+// address.
 func (n *Node) unserved(p *Path, s *service, port *servicePort) {
-	if s.etpLocal && len(port.local) == 0 {
+	if n.mode.refusesEverywhere && s.etpLocal && len(port.local) == 0 {
 		n.refuse(p, port, Drop)
 		return
 	}
@@ -177,7 +254,11 @@ func (n *Node) unserved(p *Path, s *service, port *servicePort) {
 		p.Why = "kube-proxy does not serve NodePorts at " + p.Frontend.Address.String() + " in this mode and configuration"
 		return
 	}
-	p.Why = "nodePortAddresses " + strings.Join(n.in.Config.NodePortAddresses, ", ") + " leaves out " + p.Frontend.Address.String()
+	list := n.in.Config.NodePortAddresses
+	if len(list) == 0 {
+		list = n.mode.nodePortAddresses
+	}
+	p.Why = "nodePortAddresses " + strings.Join(list, ", ") + " leaves out " + p.Frontend.Address.String()
 }
 
 // refuse makes a path end in a refusal, unless the packet passes no hook where kube-proxy refuses it.

@@ -57,6 +57,7 @@ const (
 	Reject Action = "Reject" // refused with ICMP port unreachable: no endpoints anywhere
 	Drop   Action = "Drop"   // dropped silently: no local endpoints, or the source is outside the source ranges
 	None   Action = "None"   // kube-proxy programs nothing for it
+	Proxy  Action = "Proxy"  // no rule: kube-proxy itself listens there and connects to one of the endpoints
 )
 
 // Masquerade says when the source address is translated on the way to the endpoint.
@@ -69,6 +70,9 @@ const (
 	MasqHairpin Masquerade = "Hairpin" // only when the endpoint chosen is the sender itself
 	MasqUnknown Masquerade = ""        // depends on kube-proxy's configuration, which was not collected
 )
+
+// Leads tells whether packets come to an endpoint.
+func (a Action) Leads() bool { return a == DNAT || a == Proxy }
 
 // Reason codes of by-design answers; they are also finding codes (docs/findings.md).
 const (
@@ -100,7 +104,7 @@ type Path struct {
 	Frontend        Frontend
 	Origin          Origin
 	Action          Action
-	Endpoints       []Endpoint // for DNAT: all with equal share, ordered by address
+	Endpoints       []Endpoint // for DNAT and Proxy: all with equal share, ordered by address
 	Masquerade      Masquerade
 	AffinitySeconds int32  // 0: no session affinity
 	Reason          string // a by-design code, where Action is not DNAT

@@ -52,6 +52,8 @@ var gates = map[string][]gate{
 	"LoadBalancerIPMode":            {{29, alpha, false}, {30, beta, true}, {32, locked, true}},
 	"ProxyTerminatingEndpoints":     {{26, beta, true}, {28, locked, true}},
 	"AllowServiceExternalIPs":       {{0, locked, true}, {37, stable, true}},
+
+	"KubeProxyNFTablesLocalhostNodePorts": {{37, alpha, false}},
 }
 
 // features are the rules that kube-proxy's version and feature gates choose between.
@@ -64,6 +66,7 @@ type features struct {
 	ipMode      bool // leave load-balancer IPs with ipMode Proxy alone
 	externalIPs bool // program external IPs
 	oneSelector bool // the labels service-proxy-name and headless both hide Services as well as EndpointSlices
+	loopback    bool // nftables mode: a process serves or a rule rejects NodePorts at loopback addresses
 	terminating bool // fall back to endpoints that are terminating and still serve
 	duplicates  duplicateRule
 }
@@ -97,6 +100,7 @@ func featuresOf(c *Config) features {
 		nodeHints:   enabled("PreferSameTrafficDistribution"),
 		ipMode:      enabled("LoadBalancerIPMode"),
 		externalIPs: enabled("AllowServiceExternalIPs"),
+		loopback:    enabled("KubeProxyNFTablesLocalhostNodePorts"),
 		terminating: enabled("ProxyTerminatingEndpoints"),
 		oneSelector: minor < 36,
 		duplicates:  duplicateRuleOf(minor, known),

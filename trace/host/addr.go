@@ -25,6 +25,9 @@ type ipLink struct {
 	Master string   `json:"master"`
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
+
+	Promiscuity int       `json:"promiscuity"`
+	Info        *linkInfo `json:"linkinfo"`
 }
 
 type ipAddr struct {
@@ -182,12 +185,14 @@ func (n *Network) readLinks(data []byte) error {
 
 func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
-		n.master = map[string]string{}
+		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
 	}
-	for _, l := range links {
+	for i := range links {
+		l := &links[i]
 		if l.Name == "" {
 			continue
 		}
+		n.setBridge(l)
 		if l.Master != "" || n.master[l.Name] == "" {
 			n.master[l.Name] = l.Master
 		}

@@ -10,10 +10,14 @@ import (
 // Network is what is known of one node's network namespace. It does not change once parsed, so several goroutines may ask
 // it. The zero value knows nothing but the loopback addresses, and says so to every question.
 type Network struct {
-	addrs  []address           // of every interface, in the order of ip addr; nil where not collected
-	devs   map[string][]int    // indices into addrs
-	master map[string]string   // nil where links were not collected
-	sysctl map[string]string   // by slash path
+	addrs  []address         // of every interface, in the order of ip addr; nil where not collected
+	devs   map[string][]int  // indices into addrs
+	master map[string]string // nil where links were not collected
+	sysctl map[string]string // by slash path
+
+	bridges     map[string]bridge // by name, those whose ports tell of it
+	promiscuous map[string]bool
+
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses that the API says others have
 	fam    [2]family

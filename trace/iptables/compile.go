@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // slabSize is how many things of a kind are made at once: a dump may have 100,000 rules.
@@ -31,9 +32,9 @@ type compiler struct {
 	rules     slab[netfilter.Rule]
 	chainMem  slab[netfilter.Chain]
 	targets   slab[target]
-	jumps     slab[jump]
+	jumps     slab[op.Jump]
 	selectors slab[selector]
-	nats      slab[natOp]
+	nats      slab[op.DNAT]
 	ops       []netfilter.Op
 	shared    map[string]netfilter.Op // the ops of a table by their text: most are there many times
 	spec      ruleSpec                // of the rule being compiled; its buffers are kept
@@ -42,7 +43,7 @@ type compiler struct {
 // target is a chain of the table in progress, with the ops that lead to it.
 type target struct {
 	chain      *netfilter.Chain
-	jump, goTo *jump
+	jump, goTo *op.Jump
 }
 
 // keep copies a rule's ops to memory of their own.
@@ -99,9 +100,9 @@ type ruleSpec struct {
 	foreign string // an address of another family
 }
 
-func (s *ruleSpec) add(op netfilter.Op) {
-	if op != nil {
-		s.buf = append(s.buf, op)
+func (s *ruleSpec) add(o netfilter.Op) {
+	if o != nil {
+		s.buf = append(s.buf, o)
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *ruleSpec) address(arg string) (n network, a netip.Addr, ok bool) {
 }
 
 func (s *ruleSpec) unknown(i, j int) {
-	s.add(unknownMatch("unknown match " + s.quote(i, j)))
+	s.add(op.UnknownMatch("unknown match " + s.quote(i, j)))
 }
 
 // selector reads one of the options that need no -m: word i, with "!" from word from on.
@@ -190,12 +191,12 @@ func (s *ruleSpec) selector(from, i int, not bool) int {
 // iface adds a condition on an interface.
 func (s *ruleSpec) iface(o ifaceOp) bool {
 	key := [...]string{"i", "i!", "o", "o!"}[btoi(o.out)*2+btoi(o.not)] + o.pattern
-	op, ok := s.shared[key]
+	made, ok := s.shared[key]
 	if !ok {
-		op = &o
-		s.shared[key] = op
+		made = &o
+		s.shared[key] = made
 	}
-	s.add(op)
+	s.add(made)
 	return true
 }
 
@@ -265,17 +266,17 @@ func (s *ruleSpec) match(i int) int {
 		}
 	}
 	key := s.quote(i, end)
-	op, ok := s.shared[key]
+	made, ok := s.shared[key]
 	if !ok || spec.ports {
-		if op, ok = spec.compile(s, opts, key); !ok {
-			op = unknownMatch("unknown match " + key)
+		if made, ok = spec.compile(s, opts, key); !ok {
+			made = op.UnknownMatch("unknown match " + key)
 		}
-		s.shared[key] = op
+		s.shared[key] = made
 	}
-	if r, ok := op.(*recentOp); ok && r.acts() {
+	if r, ok := made.(*recentOp); ok && r.acts() {
 		s.acts = true
 	}
-	s.add(op)
+	s.add(made)
 	return end
 }
 
@@ -311,11 +312,11 @@ func (s *ruleSpec) takePorts(opts []option) []option {
 
 // target reads "-j NAME options…" or "-g CHAIN".
 func (s *ruleSpec) target(i int) {
-	op, ok := s.targetOp(i)
+	made, ok := s.targetOp(i)
 	if !ok {
-		op = opaqueTarget("unknown target " + s.quote(i, len(s.words)))
+		made = op.OpaqueTarget("unknown target " + s.quote(i, len(s.words)))
 	}
-	s.add(op)
+	s.add(made)
 }
 
 func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
@@ -331,49 +332,31 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 		return nil, false
 	}
 	key := s.quote(i, len(s.words))
-	if op, ok := s.shared[key]; ok {
-		return op, true
+	if made, ok := s.shared[key]; ok {
+		return made, true
 	}
 	opts, _ := s.options(i+2, nil, true)
-	op, ok := spec(s, opts)
+	made, ok := spec(s, opts)
 	if !ok {
 		return nil, false
 	}
-	if _, isNAT := op.(*natOp); !isNAT { // of those there are many, and hardly two alike
-		s.shared[key] = op
+	if _, isNAT := made.(*op.DNAT); !isNAT { // of those there are many, and hardly two alike
+		s.shared[key] = made
 	}
-	return op, true
+	return made, true
 }
 
 // jump returns the op that leads to a chain: there is one for all the rules of a table.
-func (s *ruleSpec) jump(to *target, name string, goTo bool) *jump {
+func (s *ruleSpec) jump(to *target, name string, goTo bool) *op.Jump {
 	if to == nil {
-		return s.jumps.make(jump{name: name, kind: netfilter.Goto})
+		return s.jumps.make(op.Jump{Name: name, Kind: netfilter.Goto})
 	}
 	j, kind := &to.jump, netfilter.Jump
 	if goTo {
 		j, kind = &to.goTo, netfilter.Goto
 	}
 	if *j == nil {
-		*j = s.jumps.make(jump{name: to.chain.Name, kind: kind})
+		*j = s.jumps.make(op.Jump{Name: to.chain.Name, Kind: kind})
 	}
 	return *j
 }
-
-// jump leads to another chain of the table.
-type jump struct {
-	name string
-	kind netfilter.Kind
-	to   *netfilter.Chain
-}
-
-// Run implements [netfilter.Op].
-func (j *jump) Run(*netfilter.Context) netfilter.Effect {
-	return netfilter.Effect{Kind: j.kind, Chain: j.to}
-}
-
-// JumpsTo implements [netfilter.Jumper].
-func (j *jump) JumpsTo() string { return j.name }
-
-// Resolve implements [netfilter.Jumper].
-func (j *jump) Resolve(c *netfilter.Chain) { j.to = c }

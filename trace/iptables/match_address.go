@@ -9,6 +9,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 func source(p *netfilter.Packet) netip.Addr      { return p.Src }
@@ -33,7 +34,7 @@ func ipRange(of func(*netfilter.Packet) netip.Addr) reader {
 		b, err2 := netip.ParseAddr(hi)
 		return func(c *netfilter.Context) truth {
 			x := of(c.Packet)
-			return known(a.Compare(x) <= 0 && x.Compare(b) <= 0, x.IsValid())
+			return op.Known(a.Compare(x) <= 0 && x.Compare(b) <= 0, x.IsValid())
 		}, err1 == nil && err2 == nil
 	})
 }
@@ -77,11 +78,11 @@ func addrType(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return nil, false
 		}
 		if o.not {
-			f = f.not()
+			f = f.Not()
 		}
 		conds = append(conds, f)
 	}
-	return conditions(conds, untold(text)), true
+	return op.Conditions(conds, untold(text)), true
 }
 
 func typeOf(family netfilter.Family, o *option, of func(*netfilter.Packet) netip.Addr, dev func(*netfilter.Packet) string) (cond, bool) {
@@ -113,13 +114,13 @@ func typeOf(family netfilter.Family, o *option, of func(*netfilter.Packet) netip
 // anyType is match_type: the address has one type, and it is in the list.
 func anyType(c *netfilter.Context, a netip.Addr, dev string, types []host.RouteType) truth {
 	if len(types) == 1 && types[0] == host.RouteLocal {
-		return localOn(c, a, dev)
+		return op.LocalOn(c, a, dev)
 	}
 	t, ok := c.Host.AddrType(a)
 	if ok && t == host.RouteLocal {
 		// On another interface than the one that is asked for, the address is not local but some unicast one
 		// (__inet_dev_addr_type in net/ipv4/fib_frontend.c).
-		switch localOn(c, a, dev) {
+		switch op.LocalOn(c, a, dev) {
 		case no:
 			t = host.RouteUnicast
 		case maybe:
@@ -127,7 +128,7 @@ func anyType(c *netfilter.Context, a netip.Addr, dev string, types []host.RouteT
 		case yes:
 		}
 	}
-	return known(slices.Contains(types, t), ok)
+	return op.Known(slices.Contains(types, t), ok)
 }
 
 // everyType is match_type6: each type of the list is a condition of its own, but LOCAL, ANYCAST and UNREACHABLE are one.
@@ -148,9 +149,9 @@ func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.Rout
 				return no
 			}
 		case host.RouteLocal:
-			asked, found = true, found.or(localOn(c, a, dev))
+			asked, found = true, found.Or(op.LocalOn(c, a, dev))
 		case host.RouteUnreachable, "anycast":
-			asked, found = true, found.or(maybe)
+			asked, found = true, found.Or(maybe)
 		default: // not of IPv6: addrtype_mt_checkentry_v1 refuses it
 			return maybe
 		}
@@ -159,29 +160,6 @@ func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.Rout
 		return found
 	}
 	return yes
-}
-
-// localOn tells whether an address is the node's own, on an interface where one is named.
-func localOn(c *netfilter.Context, a netip.Addr, dev string) truth {
-	local, ok := c.Host.Local(a)
-	switch {
-	case !ok:
-		return maybe
-	case !local:
-		return no
-	case dev == "":
-		return yes
-	case dev == netfilter.UnknownIface:
-		return maybe
-	case a.IsLoopback():
-		return is(dev == "lo")
-	}
-	for _, d := range c.Host.Devs() {
-		if c.Host.PrimaryAddress(d, a.Is4()) == a {
-			return is(d == dev)
-		}
-	}
-	return maybe
 }
 
 // rpfilter asks the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c, net/ipv6/netfilter/ip6t_rpfilter.c).
@@ -204,28 +182,9 @@ func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	f := cond(func(c *netfilter.Context) truth { return routeBack(c, loose, local) })
+	f := cond(func(c *netfilter.Context) truth { return op.RouteBack(c, loose, local) })
 	if invert {
-		f = f.not()
+		f = f.Not()
 	}
-	return conditions([]cond{f}, untold(text)), true
-}
-
-func routeBack(c *netfilter.Context, loose, local bool) truth {
-	in := c.Packet.In
-	if in == "lo" {
-		return yes
-	}
-	r, ok, _ := c.Host.Route(c.Packet.Src)
-	switch {
-	case !ok:
-		return maybe
-	case r.Type == host.RouteLocal && !local, r.Type != host.RouteUnicast && r.Type != host.RouteLocal:
-		return no
-	case loose, r.Dev == in && in != "":
-		return yes
-	case in == netfilter.UnknownIface, r.Dev == "", r.Type == host.RouteLocal:
-		return maybe
-	}
-	return no
+	return op.Conditions([]cond{f}, untold(text)), true
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // Connection tracking as the first packet has it: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
@@ -17,26 +18,21 @@ func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	if s.table != "raw" {
 		return func(c *netfilter.Context) bool { return c.Packet.Untracked }
 	}
-	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !cameBack(c) }
+	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
 }
 
-// cameBack tells whether the packet has left the node by lo, and is on its way in.
-func cameBack(c *netfilter.Context) bool {
-	return c.Packet.Local && (c.Hook == netfilter.Prerouting || c.Hook == netfilter.Input)
-}
-
-func isTracked(c *netfilter.Context) truth { return is(!c.Packet.Untracked) }
+func isTracked(c *netfilter.Context) truth { return op.Is(!c.Packet.Untracked) }
 
 // conntrackOptions are those that ask the connection; --ctstate is apart.
 var conntrackOptions = matchSpec{options: map[string]reader{
 	"--ctdir": withArg(func(a string) (cond, bool) {
-		answer := is(a == "ORIGINAL")
+		answer := op.Is(a == "ORIGINAL")
 		return func(*netfilter.Context) truth { return answer }, a == "ORIGINAL" || a == "REPLY"
 	}),
-	"--ctexpire": noArgMatters(unsure),
+	"--ctexpire": noArgMatters(op.Unsure),
 	"--ctproto": withArg(func(a string) (cond, bool) {
-		p, ok := protocol(a)
-		return func(c *netfilter.Context) truth { return is(c.Packet.Proto == p) }, ok
+		p, ok := op.Protocol(a)
+		return func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == p) }, ok
 	}),
 	"--ctstatus":  withArg(ctstatus),
 	"--ctorigsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc }),
@@ -73,7 +69,7 @@ func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return nil, false
 		}
 		if state = f; o.not {
-			state = f.not()
+			state = f.Not()
 		}
 	}
 	asked, ok := conntrackOptions.conds(s, rest)
@@ -88,12 +84,12 @@ func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	for _, f := range asked {
 		conds = append(conds, func(c *netfilter.Context) truth {
 			if missing(c) {
-				return is(hasState)
+				return op.Is(hasState)
 			}
 			return f(c)
 		})
 	}
-	return conditions(conds, untold(text)), true
+	return op.Conditions(conds, untold(text)), true
 }
 
 // states of a connection, as --ctstate names them.
@@ -127,37 +123,21 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	return func(c *netfilter.Context) truth {
 		switch {
 		case c.Packet.Untracked:
-			return is(want&stateUntracked != 0)
+			return op.Is(want&stateUntracked != 0)
 		case missing(c):
-			return is(want&stateInvalid != 0)
+			return op.Is(want&stateInvalid != 0)
 		case want&stateNew != 0:
 			return yes
 		}
 		answer := no
 		if want&stateDNAT != 0 {
-			answer = translatedTo(c.Packet)
+			answer = op.TranslatedTo(c.Packet)
 		}
 		if want&stateSNAT != 0 {
-			answer = answer.or(translatedFrom(c.Packet))
+			answer = answer.Or(op.TranslatedFrom(c.Packet))
 		}
 		return answer
 	}, ok
-}
-
-// translatedTo and translatedFrom: the kernel notes a translation only where it changed something (nf_nat_setup_info in
-// net/netfilter/nf_nat_core.c).
-func translatedTo(p *netfilter.Packet) truth {
-	return is(p.DNAT && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort))
-}
-
-func translatedFrom(p *netfilter.Packet) truth {
-	switch {
-	case !p.SNAT:
-		return no
-	case !p.Src.IsValid() || p.Src == p.OrigSrc: // the port may have changed
-		return maybe
-	}
-	return yes
 }
 
 // ctstatus: until it has left the node, or has come to its socket, the first packet's connection is not confirmed, and it is
@@ -173,7 +153,7 @@ func ctstatus(arg string) (cond, bool) {
 			return nil, false
 		}
 	}
-	return func(c *netfilter.Context) truth { return is(confirmed && cameBack(c)) }, true
+	return func(c *netfilter.Context) truth { return op.Is(confirmed && op.CameBack(c)) }, true
 }
 
 func skbMark(p *netfilter.Packet) *uint32 { return &p.Mark }
@@ -183,7 +163,7 @@ func ctMark(p *netfilter.Packet) *uint32  { return &p.CTMark }
 func markIs(of func(*netfilter.Packet) *uint32) reader {
 	return withArg(func(arg string) (cond, bool) {
 		v, m, ok := valueMask(arg)
-		return func(c *netfilter.Context) truth { return is(*of(c.Packet)&m == v) }, ok
+		return func(c *netfilter.Context) truth { return op.Is(*of(c.Packet)&m == v) }, ok
 	})
 }
 
@@ -193,5 +173,5 @@ var connmarkOptions = matchSpec{options: map[string]reader{"--mark": markIs(ctMa
 func connmarkMatch(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	conds, ok := connmarkOptions.conds(s, opts)
 	missing := noConnection(s)
-	return conditions(append([]cond{func(c *netfilter.Context) truth { return is(!missing(c)) }}, conds...), untold(text)), ok
+	return op.Conditions(append([]cond{func(c *netfilter.Context) truth { return op.Is(!missing(c)) }}, conds...), untold(text)), ok
 }

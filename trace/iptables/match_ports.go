@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // Ports and transport headers: net/netfilter/xt_tcpudp.c, xt_multiport.c, xt_sctp.c, xt_dccp.c.
@@ -17,7 +18,7 @@ func dport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, dportIn) }
 func sportIn(p *netfilter.Packet, r portRange) truth { return r.hasSource(p.SrcPort) }
 func dportIn(p *netfilter.Packet, r portRange) truth { return r.has(p.DstPort) }
 
-func anyPortIn(p *netfilter.Packet, r portRange) truth { return dportIn(p, r).or(sportIn(p, r)) }
+func anyPortIn(p *netfilter.Packet, r portRange) truth { return dportIn(p, r).Or(sportIn(p, r)) }
 
 func portArg(o *option, in func(*netfilter.Packet, portRange) truth) (cond, bool) {
 	r, ok := o.ports()
@@ -38,7 +39,7 @@ func portList(in func(*netfilter.Packet, portRange) truth) reader {
 		return func(c *netfilter.Context) truth {
 			answer := no
 			for _, r := range list {
-				answer = answer.or(in(c.Packet, r))
+				answer = answer.Or(in(c.Packet, r))
 			}
 			return answer
 		}, true
@@ -72,11 +73,11 @@ func tcpFlags(_ *ruleSpec, o *option) (cond, bool) {
 	}
 	mask, _, ok1 := flagSet(o.args[0].text)
 	want, others, ok2 := flagSet(o.args[1].text)
-	answer := is(mask == want && !others)
+	answer := op.Is(mask == want && !others)
 	return func(*netfilter.Context) truth { return answer }, ok1 && ok2
 }
 
-func tcpOption(_ *ruleSpec, o *option) (cond, bool) { return unsure, len(o.args) == 1 }
+func tcpOption(_ *ruleSpec, o *option) (cond, bool) { return op.Unsure, len(o.args) == 1 }
 
 // chunkTypes: the first packet has one chunk, INIT, without flags (net/netfilter/xt_sctp.c, match_packet).
 func chunkTypes(_ *ruleSpec, o *option) (cond, bool) {
@@ -88,9 +89,9 @@ func chunkTypes(_ *ruleSpec, o *option) (cond, bool) {
 	answer := no
 	switch o.args[0].text {
 	case "any":
-		answer = is(init || list[0] == "ALL")
+		answer = op.Is(init || list[0] == "ALL")
 	case "all", "only":
-		answer = is(init && len(list) == 1)
+		answer = op.Is(init && len(list) == 1)
 	default:
 		return nil, false
 	}
@@ -100,6 +101,6 @@ func chunkTypes(_ *ruleSpec, o *option) (cond, bool) {
 // dccpTypes: the first packet is a REQUEST.
 func dccpTypes(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
-	answer := is(slices.Contains(strings.Split(arg, ","), "REQUEST"))
+	answer := op.Is(slices.Contains(strings.Split(arg, ","), "REQUEST"))
 	return func(*netfilter.Context) truth { return answer }, ok
 }

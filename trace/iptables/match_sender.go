@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
-
-// sentByNode: a forwarded packet has no socket (owner_mt in net/netfilter/xt_owner.c).
-func sentByNode(c *netfilter.Context) truth { return is(c.Packet.Local) }
 
 // sentBySomebody: of a packet that the node sends the snapshot does not tell by which of its processes.
 func sentBySomebody(c *netfilter.Context) truth {
@@ -21,12 +19,7 @@ func sentBySomebody(c *netfilter.Context) truth {
 
 // mayHaveSocket: on the way in the kernel may have found the socket already (net/netfilter/xt_cgroup.c, early demux).
 func mayHaveSocket(c *netfilter.Context) truth {
-	return is(c.Packet.Local || c.Hook == netfilter.Input || c.Hook == netfilter.Prerouting)
-}
-
-// cameByWire: what the node sends has no link-layer header, and lo has none that counts (net/netfilter/xt_mac.c).
-func cameByWire(c *netfilter.Context) truth {
-	return is(!c.Packet.Local && c.Packet.In != "lo")
+	return op.Is(c.Packet.Local || c.Hook == netfilter.Input || c.Hook == netfilter.Prerouting)
 }
 
 // bridged tells whether a packet has come by a port of a bridge with br_netfilter: no where it surely has not; then every
@@ -53,7 +46,7 @@ func bridged(c *netfilter.Context) truth {
 // packetType: a Service's packet is for one host (net/netfilter/xt_pkttype.c).
 func packetType(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
-	unicast := is(arg == "unicast")
+	unicast := op.Is(arg == "unicast")
 	return func(c *netfilter.Context) truth {
 		if c.Packet.Dst.IsMulticast() {
 			return maybe

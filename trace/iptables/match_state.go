@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // chanceOp is -m statistic.
@@ -75,7 +76,7 @@ func (r *recentOp) acts() bool { return r.mode != "--rcheck" }
 func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
 	if r.mode == "--set" {
 		if !r.rdest {
-			note(c.Packet, r.name, "!"+r.name)
+			op.Note(c.Packet, r.name, "!"+r.name)
 		}
 		return r.answer(yes)
 	}
@@ -83,9 +84,9 @@ func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
 	switch {
 	case t == no || r.mode == "--rcheck":
 	case r.mode == "--remove":
-		note(c.Packet, "!"+r.name, r.name)
+		op.Note(c.Packet, "!"+r.name, r.name)
 	case t == yes:
-		note(c.Packet, r.name, "!"+r.name)
+		op.Note(c.Packet, r.name, "!"+r.name)
 	}
 	return r.answer(t)
 }
@@ -104,10 +105,10 @@ func (r *recentOp) listed(c *netfilter.Context) truth {
 	if r.rdest {
 		return maybe
 	}
-	if noted(c.Packet, "!"+r.name) {
+	if op.Noted(c.Packet, "!"+r.name) {
 		return no
 	}
-	here := noted(c.Packet, r.name)
+	here := op.Noted(c.Packet, r.name)
 	listed, ok := here, here
 	if !ok {
 		listed, ok = c.Recent(r.name)
@@ -120,34 +121,11 @@ func (r *recentOp) listed(c *netfilter.Context) truth {
 	case !listed:
 		return no
 	case r.mode == "--remove":
-		return known(true, !r.ttl)
+		return op.Known(true, !r.ttl)
 	case r.hits > 1 || r.ttl:
 		return maybe
 	}
 	return yes
-}
-
-// note adds a word to Packet.Recent, and takes another one away.
-func note(p *netfilter.Packet, add, remove string) {
-	if noted(p, remove) {
-		p.Recent = strings.Replace(" "+p.Recent, " "+remove+" ", " ", 1)[1:]
-	}
-	if !noted(p, add) {
-		p.Recent += add + " "
-	}
-}
-
-// noted tells whether a word is in Packet.Recent. Besides the names of lists that a rule on the way has put the source into
-// there are those of lists that it was taken out of ("!NAME"), and of sets that a rule has changed ("set:NAME").
-func noted(p *netfilter.Packet, word string) bool {
-	rest := p.Recent
-	for rest != "" {
-		var w string
-		if w, rest, _ = strings.Cut(rest, " "); w == word {
-			return true
-		}
-	}
-	return false
 }
 
 func recent(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
@@ -202,7 +180,7 @@ func (s *setOp) Run(c *netfilter.Context) netfilter.Effect {
 	in, ok, why := c.Sets.Match(c, s.name, s.flags)
 	switch {
 	case !ok:
-	case noted(c.Packet, "set:"+s.name):
+	case op.Noted(c.Packet, "set:"+s.name):
 		ok, why = false, "a rule on the packet's way changes the set "+s.name
 	case in && s.vague != "" || s.noElse:
 		ok, why = false, "it depends on "+s.vague
@@ -217,25 +195,25 @@ func (s *setOp) Run(c *netfilter.Context) netfilter.Effect {
 }
 
 func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
-	op := &setOp{}
+	set := &setOp{}
 	for i := range opts {
 		o := &opts[i]
 		switch o.name {
 		case "--match-set":
-			if len(o.args) != 2 || op.name != "" {
+			if len(o.args) != 2 || set.name != "" {
 				return nil, false
 			}
-			op.name, op.flags, op.not = o.args[0].text, strings.Split(o.args[1].text, ","), o.not
+			set.name, set.flags, set.not = o.args[0].text, strings.Split(o.args[1].text, ","), o.not
 		case "--return-nomatch":
-			op.vague, op.noElse = "the entries that say nomatch", true
+			set.vague, set.noElse = "the entries that say nomatch", true
 		case "--packets-eq", "--packets-lt", "--packets-gt", "--bytes-eq", "--bytes-lt", "--bytes-gt":
-			op.vague = "the set's counters"
+			set.vague = "the set's counters"
 		case "--update-counters", "--update-subcounters":
 		default:
 			return nil, false
 		}
 	}
-	return op, op.name != ""
+	return set, set.name != ""
 }
 
 // ipvs: but for --ipvs every option asks for the connection that an answer belongs to (ipvs_mt in net/netfilter/xt_ipvs.c,
@@ -254,5 +232,5 @@ func ipvs(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	if !bare {
 		return never, len(opts) > 0
 	}
-	return conditions([]cond{unsure}, "it depends on whether IPVS has seen the packet"), true
+	return op.Conditions([]cond{op.Unsure}, "it depends on whether IPVS has seen the packet"), true
 }

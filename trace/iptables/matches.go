@@ -2,7 +2,10 @@
 
 package iptables
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
 
 // reader makes a condition of an option, without its "!". It returns false for arguments that it does not understand.
 type reader func(s *ruleSpec, o *option) (cond, bool)
@@ -23,7 +26,7 @@ type matchSpec struct {
 func needs(what string) *matchSpec { return &matchSpec{depends: what} }
 
 // none gives a match that fails for every packet which the walk follows, with or without "!".
-func none() *matchSpec { return &matchSpec{only: nobody, depends: "nothing"} }
+func none() *matchSpec { return &matchSpec{only: op.Nobody, depends: "nothing"} }
 
 // otherProtocol gives a match for a protocol that no Service has: false for every other, and not followed for that one.
 func otherProtocol(p uint8) *matchSpec {
@@ -59,7 +62,7 @@ var matches = map[string]*matchSpec{
 	"frag":       none(),
 	"hashlimit":  needs("how many packets came before"),
 	"hbh":        none(),
-	"helper":     {options: map[string]reader{"--helper": noArgMatters(nobody)}}, // xt_helper.c: asks the connection that expected this one
+	"helper":     {options: map[string]reader{"--helper": noArgMatters(op.Nobody)}}, // xt_helper.c: asks the connection that expected this one
 	"hl":         needs("the packet's hop limit"),
 	"icmp":       otherProtocol(netfilter.ICMP),
 	"icmp6":      otherProtocol(netfilter.ICMPv6),
@@ -71,13 +74,13 @@ var matches = map[string]*matchSpec{
 	"l2tp":       needs("the packet's bytes"),
 	"length":     needs("the packet's length"),
 	"limit":      needs("how many packets came before"),
-	"mac":        {only: cameByWire, depends: "the sender's MAC address"},
+	"mac":        {only: op.CameByWire, depends: "the sender's MAC address"},
 	"mark":       {options: map[string]reader{"--mark": markIs(skbMark)}},
 	"mh":         otherProtocol(135),
 	"multiport":  {options: map[string]reader{"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn)}},
 	"nfacct":     {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
 	"osf":        tcpPacket("the TCP options"),
-	"owner":      {options: map[string]reader{"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody), "--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(sentByNode)}},
+	"owner":      {options: map[string]reader{"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody), "--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(op.SentByNode)}},
 	"physdev":    {options: map[string]reader{"--physdev-in": noArgMatters(bridged), "--physdev-out": noArgMatters(bridged), "--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged)}},
 	"pkttype":    {options: map[string]reader{"--pkt-type": packetType}},
 	"policy":     needs("IPsec policies"),
@@ -94,7 +97,7 @@ var matches = map[string]*matchSpec{
 	"state":      {whole: conntrack},
 	"statistic":  {whole: statistic},
 	"string":     needs("the packet's bytes"),
-	"tcp":        {proto: netfilter.TCP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(always), "--tcp-option": tcpOption}},
+	"tcp":        {proto: netfilter.TCP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption}},
 	"tcpmss":     tcpPacket("the TCP options"),
 	"time":       needs("the time"),
 	"tos":        needs("the packet's TOS"),
@@ -124,16 +127,16 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 	}
 	var conds []cond
 	if m.proto != 0 && m.proto != s.proto {
-		conds = append(conds, func(c *netfilter.Context) truth { return is(c.Packet.Proto == m.proto) })
+		conds = append(conds, func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == m.proto) })
 	}
 	if m.only != nil {
 		conds = append(conds, m.only)
 	}
 	if m.depends != "" {
-		return conditions(append(conds, unsure), "it depends on "+m.depends), true
+		return op.Conditions(append(conds, op.Unsure), "it depends on "+m.depends), true
 	}
 	more, ok := m.conds(s, opts)
-	return conditions(append(conds, more...), untold(text)), ok
+	return op.Conditions(append(conds, more...), untold(text)), ok
 }
 
 // untold is the reason for an answer of maybe.
@@ -153,7 +156,7 @@ func (m *matchSpec) conds(s *ruleSpec, opts []option) ([]cond, bool) {
 			return nil, false
 		}
 		if o.not {
-			f = f.not()
+			f = f.Not()
 		}
 		conds = append(conds, f)
 	}

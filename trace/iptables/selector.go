@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // selector holds the conditions of which nearly every rule has some: -s, -d, -p, and the ports of -m tcp and its like. It
@@ -51,7 +52,7 @@ func (s *selector) Run(c *netfilter.Context) netfilter.Effect {
 		case yes:
 		}
 	}
-	if s.has&byProto != 0 && s.answer(byProto, is(p.Proto == s.proto)) == no ||
+	if s.has&byProto != 0 && s.answer(byProto, op.Is(p.Proto == s.proto)) == no ||
 		s.has&byDport != 0 && s.answer(byDport, s.dport.has(p.DstPort)) == no {
 		return breakOff
 	}
@@ -83,7 +84,7 @@ var breakOff = netfilter.Effect{Kind: netfilter.Break}
 
 func (s *selector) answer(bit uint8, t truth) truth {
 	if s.not&bit != 0 {
-		return t.not()
+		return t.Not()
 	}
 	return t
 }
@@ -119,9 +120,9 @@ func ifaceIs(pattern, name string) truth {
 	case name == netfilter.UnknownIface:
 		return maybe
 	case wild:
-		return is(strings.HasPrefix(name, prefix))
+		return op.Is(strings.HasPrefix(name, prefix))
 	}
-	return is(name == pattern)
+	return op.Is(name == pattern)
 }
 
 // selectors reads the options that need no -m. A reader returns false for an argument that it does not understand.
@@ -147,7 +148,7 @@ var selectors = map[string]func(s *ruleSpec, arg string, not bool) bool{
 		return true
 	},
 	"-p": func(s *ruleSpec, arg string, not bool) bool {
-		p, ok := protocol(arg)
+		p, ok := op.Protocol(arg)
 		if !ok || p == 0 { // "all"
 			return ok && !not
 		}

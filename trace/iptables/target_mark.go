@@ -2,7 +2,10 @@
 
 package iptables
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
 
 // markForms reads the forms of a new mark. Every one is a value and a mask: mark = mark &^ mask ^ value
 // (net/netfilter/xt_mark.c; extensions/libxt_MARK.c translates). Only the first is what a dump has.
@@ -30,7 +33,7 @@ func mark(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 		return nil, false
 	}
 	v, m, ok := markForms(&opts[0])
-	return action(func(c *netfilter.Context) { c.Packet.Mark = c.Packet.Mark&^m ^ v }), ok
+	return op.Action(func(c *netfilter.Context) { c.Packet.Mark = c.Packet.Mark&^m ^ v }), ok
 }
 
 // connmark is net/netfilter/xt_connmark.c, connmark_tg: without a connection it does nothing.
@@ -40,7 +43,7 @@ func connmark(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	}
 	missing := noConnection(s)
 	set := func(change func(p *netfilter.Packet)) netfilter.Op {
-		return action(func(c *netfilter.Context) {
+		return op.Action(func(c *netfilter.Context) {
 			if !missing(c) {
 				change(c.Packet)
 			}
@@ -80,14 +83,7 @@ func markMasks(opts []option) (nf, ct uint32, ok bool) {
 	return nf, ct, true
 }
 
-// notrack: a packet that has a connection already keeps it (notrack_tg and xt_ct_target in net/netfilter/xt_CT.c).
-func notrack(*ruleSpec, []option) (netfilter.Op, bool) {
-	return action(func(c *netfilter.Context) {
-		if !cameBack(c) {
-			c.Packet.Untracked = true
-		}
-	}), true
-}
+func notrack(*ruleSpec, []option) (netfilter.Op, bool) { return op.Action(op.Notrack), true }
 
 // ct is CT. Zones, helpers and the like change nothing for the first packet of a connection.
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
@@ -125,20 +121,11 @@ func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	return acceptAfter(func(c *netfilter.Context) {
+	return op.AcceptAfter(func(c *netfilter.Context) {
 		p := c.Packet
 		p.Mark = p.Mark&^m ^ v
 		if p.TProxy = port; port == 0 {
 			p.TProxy = p.DstPort
 		}
 	}), ok
-}
-
-// acceptAfter is a target that changes the packet and ends the chain.
-type acceptAfter func(c *netfilter.Context)
-
-// Run implements [netfilter.Op].
-func (a acceptAfter) Run(c *netfilter.Context) netfilter.Effect {
-	a(c)
-	return netfilter.Effect{Kind: netfilter.Accept}
 }

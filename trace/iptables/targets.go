@@ -2,7 +2,10 @@
 
 package iptables
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
 
 // targetSpec makes an op of a target's options; nil is one that does nothing to the packet that anything asks for.
 type targetSpec func(s *ruleSpec, opts []option) (netfilter.Op, bool)
@@ -54,35 +57,15 @@ var targets = map[string]targetSpec{
 	"ULOG":        nothing,
 }
 
-// verdictOp is a target that only decides.
-type verdictOp struct {
-	kind netfilter.Kind
-	why  string
-}
-
-// Run implements [netfilter.Op].
-func (v *verdictOp) Run(*netfilter.Context) netfilter.Effect {
-	return netfilter.Effect{Kind: v.kind, Why: v.why}
-}
-
 func verdict(k netfilter.Kind, why string) targetSpec {
-	op := &verdictOp{k, why}
-	return func(*ruleSpec, []option) (netfilter.Op, bool) { return op, true }
+	v := &op.Verdict{Kind: k, Why: why}
+	return func(*ruleSpec, []option) (netfilter.Op, bool) { return v, true }
 }
 
 // opaque is a target that is known, but not followed.
 func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
-
-// action is a target that changes the packet and goes on.
-type action func(c *netfilter.Context)
-
-// Run implements [netfilter.Op].
-func (a action) Run(c *netfilter.Context) netfilter.Effect {
-	a(c)
-	return netfilter.Effect{}
-}
 
 // hopLimit: one that leaves nothing to live on ends the packet at the next routing decision; so may one that takes away.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
@@ -116,5 +99,5 @@ func changeSet(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	return action(func(c *netfilter.Context) { note(c.Packet, name, "") }), name != ""
+	return op.Action(func(c *netfilter.Context) { op.Note(c.Packet, name, "") }), name != ""
 }

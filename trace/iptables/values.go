@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // network is a set of addresses, those that agree with one of them in some bits; IPv4 as IPv4-mapped IPv6. It is what the
@@ -26,10 +26,10 @@ func wordsOf(a netip.Addr) (hi, lo uint64) {
 // has tells whether an address is in the set; maybe where the address is not known.
 func (n *network) has(a netip.Addr) truth {
 	if !a.IsValid() {
-		return known(true, n.maskHi|n.maskLo == 0)
+		return op.Known(true, n.maskHi|n.maskLo == 0)
 	}
 	hi, lo := wordsOf(a)
-	return is((hi^n.hi)&n.maskHi == 0 && (lo^n.lo)&n.maskLo == 0)
+	return op.Is((hi^n.hi)&n.maskHi == 0 && (lo^n.lo)&n.maskLo == 0)
 }
 
 // single tells whether the set holds one address only.
@@ -69,26 +69,6 @@ func readNetwork(s string) (n network, a netip.Addr, ok bool) {
 	return n, a, true
 }
 
-// protocols are the names that iptables prints (libxtables/xtables.c, xtables_chain_protos), and those that it finds in
-// /etc/protocols.
-var protocols = map[string]uint8{
-	"all": 0, "tcp": netfilter.TCP, "udp": netfilter.UDP, "udplite": netfilter.UDPLite, "icmp": netfilter.ICMP,
-	"ipv6-icmp": netfilter.ICMPv6, "icmpv6": netfilter.ICMPv6, "esp": netfilter.ESP, "ah": netfilter.AH,
-	"sctp": netfilter.SCTP, "dccp": netfilter.DCCP, "ip": 0, "hopopt": 0, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 4, "st": 5, "egp": 8, "igp": 9,
-	"pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "ipv6": 41, "ipv6-route": 43,
-	"ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73, "vmtp": 81, "eigrp": 88, "ospf": 89,
-	"ospfigp": 89, "ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "isis": 124, "fc": 133,
-	"mobility-header": 135, "mh": 135, "ipv6-mh": 135, "mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142, "ethernet": 143,
-}
-
-func protocol(s string) (uint8, bool) {
-	if p, ok := protocols[s]; ok {
-		return p, true
-	}
-	n, err := strconv.ParseUint(s, 10, 8)
-	return uint8(n), err == nil
-}
-
 // portRange is min:max.
 type portRange struct{ lo, hi uint16 }
 
@@ -112,7 +92,7 @@ func portNumber(s string) (uint16, bool) {
 	return uint16(n), err == nil
 }
 
-func (r portRange) has(p uint16) truth { return is(r.lo <= p && p <= r.hi) }
+func (r portRange) has(p uint16) truth { return op.Is(r.lo <= p && p <= r.hi) }
 
 // hasSource is has for a source port, of which only is known that it is one when the packet says 0.
 func (r portRange) hasSource(p uint16) truth {

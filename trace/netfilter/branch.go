@@ -203,16 +203,23 @@ func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 	return through, lost
 }
 
+// stepKey tells steps apart: one rule may have several verdicts, where it leaves the choice to chance.
+type stepKey struct {
+	at      Ref
+	verdict string
+}
+
 // step records that a rule applied.
 func (w *Walker) step(at Ref, verdict string, p float64) {
 	if !w.opt.Steps {
 		return
 	}
-	if i, ok := w.stepIDs[at]; ok {
+	key := stepKey{at, verdict}
+	if i, ok := w.stepIDs[key]; ok {
 		w.steps[i].P += p
 		return
 	}
-	w.stepIDs[at] = len(w.steps)
+	w.stepIDs[key] = len(w.steps)
 	w.steps = append(w.steps, Step{Ref: at, Verdict: verdict, P: p})
 }
 

@@ -79,8 +79,8 @@ type Packet struct {
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
-	// Recent holds the names of xt_recent lists that a rule on the way has put the source into, each followed by ' '; a name
-	// behind '!' is one that it was taken out of, one behind "set:" an ipset that was changed.
+	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule on the way has put the source
+	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was changed.
 	Recent string
 }
 
@@ -106,9 +106,11 @@ func (h Hook) String() string {
 type Context struct {
 	Packet *Packet
 	Hook   Hook
+	Base   *Base         // of the base chain that is being run; nil outside of a walk
 	Host   *host.Network // addresses, routes, links; never nil, but may know nothing
 	Sets   SetLookup     // ipsets; nil when they were not collected
-	// Recent tells whether the packet's source is in an xt_recent list of that name since before this packet. known is
+	// Recent tells whether the packet's source is in a list of that name since before this packet: one of xt_recent, or a set
+	// of nftables that rules fill, named TABLE@SET. known is
 	// false for lists that the walk's assumptions (first packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
 }

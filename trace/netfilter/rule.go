@@ -25,6 +25,7 @@ type Table struct {
 	Backend Backend
 	Name    string            // "nat", "filter", …
 	Chains  []*Chain          // in the order of the dump
+	Sets    []Set             // of a native table, in the order of the dump
 	byName  map[string]*Chain // made by Link
 }
 
@@ -92,6 +93,15 @@ type Jumper interface {
 	Resolve(*Chain)
 }
 
+// Brancher is an Op that leads to any of several chains of its table, as a verdict map does; Link resolves them.
+type Brancher interface {
+	Op
+	// BranchesTo calls f with the name of each of the chains.
+	BranchesTo(f func(name string))
+	// ResolveAll gives the op a way to find its chains by name; what the table does not have is nil.
+	ResolveAll(chain func(name string) *Chain)
+}
+
 // Kind is what an op decided.
 type Kind uint8
 
@@ -127,4 +137,19 @@ type Alt struct {
 	P      float64
 	Packet Packet
 	Effect Effect
+}
+
+// Rememberer is an Op that asks for clients who are remembered for a time.
+type Rememberer interface {
+	Op
+	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client stays in it; "" for
+	// none.
+	Remembers() (list string, seconds uint32)
+}
+
+// Translator is an Op that translates the destination to one of those that are written in the rule.
+type Translator interface {
+	Op
+	// Destinations returns the addresses and ports, in the order of the rule.
+	Destinations() []netip.AddrPort
 }

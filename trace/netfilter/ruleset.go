@@ -2,7 +2,10 @@
 
 package netfilter
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+)
 
 // Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not be
 // changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for opaque.
@@ -17,8 +20,11 @@ func (rs *Ruleset) Link() {
 			c.index = newIndex(c.Rules)
 			for _, r := range c.Rules {
 				for _, op := range r.Ops {
-					if j, ok := op.(Jumper); ok {
+					switch j := op.(type) {
+					case Jumper:
 						j.Resolve(t.byName[j.JumpsTo()])
+					case Brancher:
+						j.ResolveAll(t.Chain)
 					}
 				}
 			}
@@ -54,4 +60,24 @@ func (r Ref) String() string {
 		return where + " policy"
 	}
 	return fmt.Sprintf("%s rule %d", where, r.Rule.Num)
+}
+
+// LeadsTo yields the names of the chains that the chain's rules jump, go or branch to.
+func (c *Chain) LeadsTo() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, r := range c.Rules {
+			for _, o := range r.Ops {
+				more := true
+				switch j := o.(type) {
+				case Jumper:
+					more = yield(j.JumpsTo())
+				case Brancher:
+					j.BranchesTo(func(name string) { more = more && yield(name) })
+				}
+				if !more {
+					return
+				}
+			}
+		}
+	}
 }

@@ -103,7 +103,7 @@ type Walker struct {
 	unknown []Uncertain
 	unkIDs  map[unknownKey]uint
 	steps   []Step
-	stepIDs map[Ref]int
+	stepIDs map[stepKey]int
 	at      Ref
 }
 
@@ -123,7 +123,7 @@ const (
 
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup) *Walker {
-	w := &Walker{host: h, first: make([]branch, 0, 1), stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[Ref]int{}}
+	w := &Walker{host: h, first: make([]branch, 0, 1), stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}}
 	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent}
 	for _, f := range []Family{IPv4, IPv6} {
 		w.stations[f] = stationsOf(rs, f)
@@ -176,13 +176,22 @@ func stationsOf(rs *Ruleset, f Family) [hooks][]station {
 	return out
 }
 
-// recent answers for the lists that kube-proxy keeps, one an endpoint: a new client is in none of them, a returning one in
+// affinityLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables), and the sets
+// of its table in nftables mode (pkg/proxy/nftables).
+var affinityLists = [...]string{"KUBE-SEP-", "kube-proxy@affinity-"}
+
+// recent answers for the lists that kube-proxy keeps: a new client is in none of them, a returning one in
 // those of Options.Listed. Other people's lists hold what the snapshot does not.
 func (w *Walker) recent(list string) (listed, known bool) {
 	if inList(w.ctx.Packet.Recent, list) || inList(w.opt.Listed, list) {
 		return true, true
 	}
-	return false, strings.HasPrefix(list, "KUBE-SEP-")
+	for _, prefix := range affinityLists {
+		if strings.HasPrefix(list, prefix) {
+			return false, true
+		}
+	}
+	return false, false
 }
 
 func inList(lists, name string) bool {
@@ -387,6 +396,7 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 		w.ended = append(w.ended, lost)
 		return append(alive, through)
 	}
+	w.ctx.Base = c.Base
 	out := w.chain(h, c, b, 0)
 	for i := range out {
 		o := &out[i]

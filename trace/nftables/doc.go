@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nftables reads nft -j list ruleset. This version tells which native base chains stand in a packet's way, and leaves
-// their rules unread.
+// Package nftables reads what nft -j list ruleset prints into the model of package netfilter: tables of the families ip, ip6 and
+// inet, with base chains and others, rules, sets and maps (libnftables-json(5)).
+//
+// What it knows of expressions and of statements stands in tables (fields.go and expr.go, statement.go): a new one is a new entry.
+// What it does not know becomes an op that says so with its text: a match is Unknown, a statement Opaque. Nothing is ever left
+// out. The tables that iptables-nft keeps in nf_tables are read from what iptables-save prints, for nft cannot print all of them.
 package nftables

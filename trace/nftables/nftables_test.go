@@ -22,11 +22,14 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
-// lines writes tables as "family table chain hook priority type policy [unread]".
+// lines writes base chains as "family table chain hook priority type policy [unread]".
 func lines(tables []*netfilter.Table) []string {
 	var out []string
 	for _, t := range tables {
 		for _, c := range t.Chains {
+			if c.Base == nil {
+				continue
+			}
 			s := fmt.Sprintf("%s %s %s %s %d %d", t.Family, t.Name, c.Name, c.Base.Hook, c.Base.Priority, c.Base.Type)
 			if c.Base.Policy == netfilter.Drop {
 				s += " drop"
@@ -40,7 +43,7 @@ func lines(tables []*netfilter.Table) []string {
 	return out
 }
 
-func TestForeign(t *testing.T) {
+func TestBaseChains(t *testing.T) {
 	// Taken from nft 1.0.6: firewalld.json has a firewalld table, tables of families that do not count, a table of which nft
 	// garbles the flags, a base chain of a person's own in the table filter of iptables-nft, and iptables-nft's table nat.
 	for _, c := range []struct {
@@ -49,25 +52,26 @@ func TestForeign(t *testing.T) {
 		want    []string
 	}{
 		{"firewalld.json", IPTables, []string{
-			"IPv4+IPv6 firewalld mangle_PREROUTING PREROUTING -140 0 unread",
-			"IPv4+IPv6 firewalld filter_INPUT INPUT 10 0 unread",
+			"IPv4+IPv6 firewalld mangle_PREROUTING PREROUTING -140 0",
+			"IPv4+IPv6 firewalld filter_INPUT INPUT 10 0",
+			"IPv4+IPv6 firewalld nat_POST POSTROUTING 110 1",
 			"IPv4+IPv6 firewalld dropall FORWARD -5 0 drop",
-			"IPv4+IPv6 firewalld route_out OUTPUT -150 2 unread",
+			"IPv4+IPv6 firewalld route_out OUTPUT -150 2",
 			"IPv4 t i INPUT 0 0 drop unread",
 			"IPv4 filter input INPUT 0 0 drop",
 		}},
 		{"real-2node-iptables.json", IPTables, nil},
 		{"iptables-legacy.json", IPTables, nil},
 		{"real-2node-nftables.json", IPTables, []string{
-			"IPv4 kube-proxy filter-prerouting-pre-dnat PREROUTING -110 0 unread",
+			"IPv4 kube-proxy filter-prerouting-pre-dnat PREROUTING -110 0",
 		}},
 		{"nftables.json", nil, []string{
-			"IPv4 kube-proxy filter-prerouting-pre-dnat PREROUTING -110 0 unread",
-			"IPv4 kube-proxy filter-output-pre-dnat OUTPUT -110 0 unread",
-			"IPv4 kube-proxy filter-input INPUT 0 0 unread",
+			"IPv4 kube-proxy filter-prerouting-pre-dnat PREROUTING -110 0",
+			"IPv4 kube-proxy filter-output-pre-dnat OUTPUT -110 0",
+			"IPv4 kube-proxy filter-input INPUT 0 0",
 		}},
 	} {
-		tables, err := Foreign(readFile(t, c.file), c.managed)
+		tables, err := Parse(readFile(t, c.file), c.managed)
 		if err != nil {
 			t.Errorf("%s: %v", c.file, err)
 			continue
@@ -88,9 +92,29 @@ func TestForeign(t *testing.T) {
 			}
 		}
 	}
-	tables, err := Foreign(readFile(t, "real-2node-iptables.json"), nil)
-	if err != nil || len(tables) != 4 {
-		t.Errorf("with nothing managed there are %d tables, %v", len(tables), err)
+}
+
+// Of a table that iptables-save shows only what it leaves out is read, with the chains that this leads to.
+func TestManagedTable(t *testing.T) {
+	const text = `{"nftables":[{"table":{"family":"ip","name":"filter"}},
+		{"chain":{"family":"ip","table":"filter","name":"INPUT","type":"filter","hook":"input","prio":0,"policy":"drop"}},
+		{"chain":{"family":"ip","table":"filter","name":"mine","type":"filter","hook":"input","prio":-5,"policy":"accept"}},
+		{"chain":{"family":"ip","table":"filter","name":"a"}},{"chain":{"family":"ip","table":"filter","name":"b"}},
+		{"rule":{"family":"ip","table":"filter","chain":"INPUT","expr":[{"jump":{"target":"b"}}]}},
+		{"rule":{"family":"ip","table":"filter","chain":"mine","expr":[{"jump":{"target":"a"}}]}},
+		{"rule":{"family":"ip","table":"filter","chain":"a","expr":[{"drop":null}]}}]}`
+	for managed, want := range map[bool][]string{true: {"mine", "a"}, false: {"INPUT", "mine", "a", "b"}} {
+		tables, err := Parse([]byte(text), func(string, string) bool { return managed })
+		if err != nil || len(tables) != 1 {
+			t.Fatal(tables, err)
+		}
+		var got []string
+		for _, c := range tables[0].Chains {
+			got = append(got, c.Name)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("managed %v: chains %v, want %v", managed, got, want)
+		}
 	}
 }
 
@@ -98,47 +122,9 @@ func TestDormant(t *testing.T) {
 	for flags, want := range map[string]int{`"dormant"`: 0, `["owner","dormant"]`: 0, `["owner","persist"]`: 1, `"owner"`: 1} {
 		text := `{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"input","prio":0,"policy":"drop"}},
 			{"table":{"family":"ip","name":"t","flags":` + flags + `}}]}`
-		tables, err := Foreign([]byte(text), nil)
+		tables, err := Parse([]byte(text), nil)
 		if err != nil || len(tables) != want || want == 1 && tables[0].Chains[0].Unread != "" {
 			t.Errorf("flags %s: %v, %v", flags, lines(tables), err)
-		}
-	}
-}
-
-// A chain that drops what reaches it is walked, and not taken for opaque.
-func TestPolicyDropIsExact(t *testing.T) {
-	tables, err := Foreign(readFile(t, "firewalld.json"), IPTables)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rs := &netfilter.Ruleset{Tables: tables}
-	rs.Link()
-	for _, table := range rs.Tables {
-		for _, c := range table.Chains {
-			if c.Name == "dropall" && (c.Unread != "" || c.Base.Policy != netfilter.Drop || len(c.Rules) != 0) {
-				t.Errorf("%+v", c)
-			}
-		}
-	}
-}
-
-func TestKubeProxy(t *testing.T) {
-	for file, want := range map[string]bool{
-		"nftables.json": true, "real-2node-nftables.json": true, "real-2node-iptables.json": false, "iptables-legacy.json": false, "firewalld.json": false,
-	} {
-		if got := KubeProxy(readFile(t, file)); got != want {
-			t.Errorf("KubeProxy(%s) = %v", file, got)
-		}
-	}
-	for text, want := range map[string]bool{
-		`{"nftables":[{"table":{"family":"inet","name":"kube-proxy"}}]}`:                                false,
-		`{"nftables":[{"table":{"family":"ip","name":"x","comment":"kube-proxy"}},{"x":"kube-proxy"}]}`: false,
-		`{"nftables":[{"table":{"family":"ip6","name":"kube-proxy"}},`:                                  true,
-		`"kube-proxy"`: false,
-		``:             false,
-	} {
-		if got := KubeProxy([]byte(text)); got != want {
-			t.Errorf("KubeProxy(%s) = %v", text, got)
 		}
 	}
 }
@@ -161,34 +147,41 @@ func TestErrors(t *testing.T) {
 		"policy":         {fmt.Sprintf(chain, `"hook":"input","type":"filter","prio":0,"policy":"maybe"`), `"maybe"`},
 		"type":           {fmt.Sprintf(chain, `"hook":"input","type":"odd","prio":0`), `"odd"`},
 	} {
-		tables, err := Foreign([]byte(c.text), nil)
+		tables, err := Parse([]byte(c.text), nil)
 		if err == nil || tables != nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "nft-ruleset.json") {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
 }
 
-func FuzzForeign(f *testing.F) {
-	for _, name := range []string{"firewalld.json", "iptables-legacy.json"} {
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"firewalld.json", "iptables-legacy.json", "everything.json"} {
 		f.Add(readFile(f, name))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tables, err := Foreign(data, IPTables)
+		tables, err := Parse(data, IPTables)
 		if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), "nft-ruleset.json: ")) {
 			t.Errorf("error %v with %d tables", err, len(tables))
 		}
-		for _, table := range tables {
-			for _, c := range table.Chains {
-				if c.Base == nil || c.Table != table || c.Unread == "" && c.Base.Policy != netfilter.Drop {
-					t.Errorf("%+v", c)
+		rs := &netfilter.Ruleset{Tables: tables}
+		rs.Link()
+		w := netfilter.NewWalker(rs, emptyHost(t), nil)
+		for _, s := range starts {
+			res := w.Walk(s, netfilter.Options{Steps: true})
+			sum := 0.0
+			for _, o := range res.Outcomes {
+				if o.Certain {
+					sum += o.P
 				}
 			}
+			if sum > 1+1e-9 {
+				t.Errorf("outcomes of %v add up to %v", s, sum)
+			}
 		}
-		KubeProxy(data)
 	})
 }
 
-func BenchmarkForeign(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	text := strings.TrimSuffix(strings.TrimSpace(string(readFile(b, "real-2node-iptables.json"))), "]}")
 	_, rule, _ := strings.Cut(text, `{"rule"`)
 	rule = `{"rule"` + rule
@@ -196,7 +189,7 @@ func BenchmarkForeign(b *testing.B) {
 	b.SetBytes(int64(len(all)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Foreign([]byte(all), IPTables); err != nil {
+		if _, err := Parse([]byte(all), IPTables); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,11 +11,15 @@ import (
 	"slices"
 )
 
-// object is one member of the list that nft prints; one of the fields is set, none for what this version does not look at.
+// object is one member of the list that nft prints; one of the fields is set, none for what the walk does not need.
 type object struct {
 	Table *tableObject `json:"table"`
 	Chain *chainObject `json:"chain"`
 	Rule  *ruleObject  `json:"rule"`
+	Set   *setObject   `json:"set"`
+	Map   *setObject   `json:"map"`
+
+	raw []byte // the object's text
 }
 
 type tableObject struct {
@@ -39,6 +43,25 @@ type ruleObject struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
+}
+
+// fullRule has the rest of a rule.
+type fullRule struct {
+	Rule struct {
+		Comment string `json:"comment"`
+		Expr    []any  `json:"expr"`
+	} `json:"rule"`
+}
+
+// setObject is a set or a map.
+type setObject struct {
+	Family  string `json:"family"`
+	Table   string `json:"table"`
+	Name    string `json:"name"`
+	Type    any    `json:"type"`
+	Map     any    `json:"map"`     // the type of a map's values
+	Timeout int64  `json:"timeout"` // seconds
+	Elem    []any  `json:"elem"`
 }
 
 // flags are a table's flags: nft prints one as a string and several as a list.
@@ -70,7 +93,7 @@ func (f flags) dormant() (yes, known bool) {
 	return yes, yes || known
 }
 
-// read calls visit for every table, chain and rule of the text; visit returns false to end the reading. The text is read as a
+// read calls visit for every table, chain, rule, set and map of the text; visit returns false to end the reading. The text is read as a
 // stream: memory does not grow with it.
 func read(data []byte, visit func(*object) (bool, error)) error {
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -83,7 +106,7 @@ func read(data []byte, visit func(*object) (bool, error)) error {
 			return skip(d)
 		}
 		found = true
-		return list(d, visit)
+		return list(d, data, visit)
 	})
 	switch {
 	case errors.Is(err, errEnough):
@@ -142,18 +165,20 @@ func skip(d *json.Decoder) error {
 	return d.Decode(&v)
 }
 
-func list(d *json.Decoder, visit func(*object) (bool, error)) error {
+func list(d *json.Decoder, data []byte, visit func(*object) (bool, error)) error {
 	if err := delim(d, '['); err != nil {
 		return err
 	}
 	for d.More() {
 		var o object
+		from := d.InputOffset()
 		if err := d.Decode(&o); err != nil {
 			return err
 		}
-		if o == (object{}) {
+		if o.Table == nil && o.Chain == nil && o.Rule == nil && o.Set == nil && o.Map == nil {
 			continue
 		}
+		o.raw = bytes.TrimLeft(data[from:d.InputOffset()], ", \t\r\n")
 		more, err := visit(&o)
 		if err != nil {
 			return fmt.Errorf("%w (byte %d)", err, d.InputOffset())

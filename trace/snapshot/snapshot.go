@@ -6,6 +6,7 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ var NodeFiles = []string{
 	"nft-ruleset.json", "ipvsadm.txt", "ipset-save.txt", "conntrack.txt",
 	"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "ip-rule.json", "ip6-rule.json", "sysctl.txt", "listen.txt",
 	"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "versions.txt", "kube-proxy-config.yaml",
-	UnreadFile,
+	ProcessesFile, ProbesFile, UnreadFile,
 }
 
 // Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's files
@@ -127,6 +128,13 @@ func NewNode(name string, files map[string][]byte) *Node {
 		n.files[f] = memory(f, data)
 	}
 	return n
+}
+
+// With returns the node with one more file.
+func (n *Node) With(name string, data []byte) *Node {
+	out := &Node{Name: n.Name, files: maps.Clone(n.files)}
+	out.files[name] = memory(name, data)
+	return out
 }
 
 // File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file.

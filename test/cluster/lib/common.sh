@@ -7,7 +7,7 @@ root="$(cd "$here/../.." && pwd)"
 
 KUBERNETES_VERSION="${KUBERNETES_VERSION:-v1.37.1}"
 # "NODE=MODE …", with the modes iptables (nft backend), iptables-legacy and nftables.
-MODES="${MODES:-node1=iptables node2=iptables-legacy}"
+MODES="${MODES:-node1=iptables node2=iptables-legacy node3=nftables}"
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
 go_version="$(go env GOVERSION)"

@@ -15,6 +15,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
 // Result counts what was held against each other.
@@ -58,13 +59,9 @@ func Check(w *World, r Rules) (Result, error) {
 	if len(errs) > 0 {
 		return Result{}, errs[0]
 	}
-	rules := &netfilter.Ruleset{}
-	for family, name := range map[netfilter.Family]string{netfilter.IPv4: "iptables-save.txt", netfilter.IPv6: "ip6tables-save.txt"} {
-		tables, err := iptables.Parse(files[name], family, netfilter.BackendNFT)
-		if err != nil {
-			return Result{}, fmt.Errorf("%s: %w", name, err)
-		}
-		rules.Tables = append(rules.Tables, tables...)
+	rules, err := rulesOf(w, files)
+	if err != nil {
+		return Result{}, err
 	}
 	rules.Link()
 	c := &checker{w: w, exp: expect.New(w.Inputs()), net: network, walker: netfilter.NewWalker(rules, network, nil)}
@@ -74,6 +71,24 @@ func Check(w *World, r Rules) (Result, error) {
 	}
 	c.diagnose(r)
 	return c.res, nil
+}
+
+// rulesOf reads the rules as the brain does.
+func rulesOf(w *World, files map[string][]byte) (*netfilter.Ruleset, error) {
+	rules := &netfilter.Ruleset{}
+	if w.Config.Mode == expect.NFTables {
+		var err error
+		rules.Tables, err = nftables.Parse(files["nft-ruleset.json"], nil)
+		return rules, err
+	}
+	for family, name := range map[netfilter.Family]string{netfilter.IPv4: "iptables-save.txt", netfilter.IPv6: "ip6tables-save.txt"} {
+		tables, err := iptables.Parse(files[name], family, netfilter.BackendNFT)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		rules.Tables = append(rules.Tables, tables...)
+	}
+	return rules, nil
 }
 
 func (c *checker) differ(format string, args ...any) {
@@ -211,7 +226,7 @@ func (c *checker) path(f expect.Frontend, o expect.Origin) {
 		return
 	}
 	c.res.Actions[want.Action]++
-	if want.Action != expect.DNAT && (want.Reason == "" || want.Why == "") {
+	if !want.Action.Leads() && (want.Reason == "" || want.Why == "") {
 		c.differ("%v from %v: %s without reason", f, o, want.Action)
 	}
 	res := c.walk(f, o, "", false)
@@ -248,7 +263,10 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 		if e, ok := end[want.Action]; ok && o.End != e {
 			return "it is " + o.End.String()
 		}
-		if want.Action == expect.None && (o.End == netfilter.Rejected || o.End == netfilter.Dropped) {
+		if want.Action == expect.Proxy && o.End != netfilter.Delivered {
+			return "it does not come to kube-proxy: it is " + o.End.String()
+		}
+		if want.Action == expect.None && (o.End == netfilter.Rejected || o.End == netfilter.Dropped) && !untranslated(want, o) {
 			return "it is " + o.End.String()
 		}
 	}
@@ -264,6 +282,12 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 		}
 	}
 	return ""
+}
+
+// untranslated tells whether nftables mode has refused a packet to a cluster IP that nobody has translated: it does so with every
+// address of the cluster's Service network, whoever serves it.
+func untranslated(want *expect.Path, o *netfilter.Outcome) bool {
+	return want.Frontend.Kind == expect.ClusterIP && o.Where.Chain != nil && o.Where.Chain.Name == "cluster-ips-check"
 }
 
 // translated looks at one way to an endpoint: masquerade and affinity.
@@ -295,11 +319,23 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 	}
 	seconds := fmt.Sprintf("--seconds %d ", want.AffinitySeconds)
 	for _, s := range back.Steps {
-		if s.Ref.Rule != nil && strings.Contains(s.Ref.Rule.Text, seconds) {
+		if s.Ref.Rule != nil && (strings.Contains(s.Ref.Rule.Text, seconds) || remembers(s.Ref.Rule) == uint32(want.AffinitySeconds)) { //nolint:gosec // validated
 			return ""
 		}
 	}
 	return "no rule remembers for " + seconds
+}
+
+// remembers returns for how many seconds a rule of nftables mode remembers a client; 0 for one that does not.
+func remembers(r *netfilter.Rule) uint32 {
+	for _, o := range r.Ops {
+		if m, ok := o.(netfilter.Rememberer); ok {
+			if list, seconds := m.Remembers(); list != "" {
+				return seconds
+			}
+		}
+	}
+	return 0
 }
 
 func addresses(eps []expect.Endpoint) []string {

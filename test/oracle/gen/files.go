@@ -7,24 +7,67 @@ import (
 	"fmt"
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Rules are what the fake iptables of both families holds after a sync (its SaveInto), as text.
+// Rules are what kube-proxy has written: what the fake iptables of both families holds after a sync (its SaveInto), as text; or
+// what nft -j list ruleset prints.
 type Rules struct {
 	IPv4, IPv6 []byte
+	NFT        []byte
+	Listen     []byte // what ss -Hltunp prints, of this process as if it were kube-proxy's
+}
+
+func (r *Rules) empty(mode string) bool {
+	if mode == expect.NFTables {
+		return len(r.NFT) == 0
+	}
+	return len(r.IPv4) == 0 || len(r.IPv6) == 0
+}
+
+// masqueradeBit is the default of a mode that does not run.
+const masqueradeBit = 14
+
+// modeConfig is the part of the configuration that a mode has for itself.
+func (w *World) modeConfig(mode string) map[string]any {
+	c := &w.Config
+	if c.Mode != mode {
+		return map[string]any{"masqueradeBit": masqueradeBit, "masqueradeAll": false}
+	}
+	return map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll}
+}
+
+// NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has the default
+// "primary" (cmd/kube-proxy/app).
+func (w *World) NodePortAddresses() []string {
+	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != expect.NFTables {
+		return list
+	}
+	var out []string
+	for _, s := range w.Node.Status.Addresses {
+		if a, err := netip.ParseAddr(s.Address); err == nil && s.Type == corev1.NodeInternalIP {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()).String())
+		}
+	}
+	return out
 }
 
 // Files renders the world as the snapshot format has it.
 func (w *World) Files(r Rules) map[string][]byte {
 	files := map[string][]byte{
-		"iptables-save.txt":  saved(r.IPv4),
-		"ip6tables-save.txt": saved(r.IPv6),
-		"nft-ruleset.json":   []byte(`{"nftables":[]}`),
-		"configz.json":       w.configz(),
-		"proxyMode.txt":      []byte("iptables"),
-		"metrics.txt":        []byte(`kubernetes_build_info{git_version="` + w.Config.Version + "\"} 1\n"),
-		"sysctl.txt":         []byte("net.ipv4.ip_forward=1\nnet.ipv6.conf.all.forwarding=1\nnet.bridge.bridge-nf-call-iptables=1\nnet.bridge.bridge-nf-call-ip6tables=1\nnet.ipv4.conf.all.route_localnet=1\n"),
+		"nft-ruleset.json": []byte(`{"nftables":[]}`),
+		"configz.json":     w.configz(),
+		"proxyMode.txt":    []byte(w.Config.Mode),
+		"metrics.txt":      []byte(`kubernetes_build_info{git_version="` + w.Config.Version + "\"} 1\n"),
+		"sysctl.txt":       []byte("net.ipv4.ip_forward=1\nnet.ipv6.conf.all.forwarding=1\nnet.bridge.bridge-nf-call-iptables=1\nnet.bridge.bridge-nf-call-ip6tables=1\nnet.ipv4.conf.all.route_localnet=1\n"),
+	}
+	if w.Config.Mode == expect.NFTables {
+		files["nft-ruleset.json"], files["listen.txt"] = r.NFT, r.Listen
+	} else {
+		files["iptables-save.txt"], files["ip6tables-save.txt"] = saved(r.IPv4), saved(r.IPv6)
 	}
 	files["ip-addr.json"], files["ip-link.json"] = w.addr(), w.link()
 	files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},` +
@@ -78,12 +121,15 @@ func (w *World) link() []byte {
 
 func (w *World) configz() []byte {
 	c := &w.Config
+	iptables := w.modeConfig("iptables")
+	iptables["localhostNodePorts"] = c.LocalhostNodePorts
 	return marshal(map[string]any{"kubeproxy.config.k8s.io": map[string]any{
 		"kind": "KubeProxyConfiguration", "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
 		"mode": c.Mode, "hostnameOverride": nodeName, "bindAddress": "0.0.0.0", "clusterCIDR": w.ClusterCIDR,
 		"detectLocalMode":   c.DetectLocalMode,
 		"detectLocal":       map[string]any{"bridgeInterface": c.BridgeInterface, "interfaceNamePrefix": c.InterfaceNamePrefix},
-		"iptables":          map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll, "localhostNodePorts": c.LocalhostNodePorts},
+		"iptables":          iptables,
+		"nftables":          w.modeConfig(expect.NFTables),
 		"nodePortAddresses": c.NodePortAddresses, "featureGates": c.FeatureGates,
 	}})
 }

@@ -33,7 +33,7 @@ type Proxy func(w *World) (Rules, error)
 
 // Run is the test of one version: it generates clusters, lets kube-proxy write its rules, and compares. A failure names the seed
 // that makes the cluster again: -seed N -services 60.
-func Run(t *testing.T, version string, proxy Proxy, gates ...string) {
+func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 	t.Helper()
 	first := *seed
 	if first == 0 {
@@ -43,11 +43,11 @@ func Run(t *testing.T, version string, proxy Proxy, gates ...string) {
 	start := time.Now()
 	var proxied time.Duration
 	for i := uint64(0); total.Services < *services; i++ {
-		w := New(first+i, *size, version, gates...)
+		w := New(first+i, *size, version, mode, gates...)
 		t0 := time.Now()
 		rules, err := proxy(w)
 		proxied += time.Since(t0)
-		if err == nil && (len(rules.IPv4) == 0 || len(rules.IPv6) == 0) {
+		if err == nil && rules.empty(mode) {
 			err = errors.New("kube-proxy wrote no rules")
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func Run(t *testing.T, version string, proxy Proxy, gates ...string) {
 		}
 		t.Error(d)
 	}
-	t.Logf("%s, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths diagnosed; %d differences; %s, of it kube-proxy %s", version, first,
+	t.Logf("%s, %s mode, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths diagnosed; %d differences; %s, of it kube-proxy %s", version, mode, first,
 		total.Services, total.Frontends, total.Paths, fmt.Sprint(total.Actions), total.Unsure, total.Diagnosed, len(total.Differences),
 		time.Since(start).Round(time.Millisecond), proxied.Round(time.Millisecond))
 }

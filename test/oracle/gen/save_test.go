@@ -22,7 +22,7 @@ func TestSaved(t *testing.T) {
 }
 
 func TestSameSeedSameWorld(t *testing.T) {
-	a, b := New(7, 20, "v1.37.1"), New(7, 20, "v1.37.1")
+	a, b := New(7, 20, "v1.37.1", "iptables"), New(7, 20, "v1.37.1", "iptables")
 	if !bytes.Equal(marshal(a.Services), marshal(b.Services)) || !bytes.Equal(marshal(a.Slices), marshal(b.Slices)) {
 		t.Error("the same seed made two clusters")
 	}

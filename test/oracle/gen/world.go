@@ -45,11 +45,12 @@ const nodeName = "node1"
 // labelProxyName leaves a Service to another proxy (pkg/proxy/apis/well_known_labels.go).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// New makes a cluster of so many Services. The version is that of the kube-proxy, gates its feature gates to be set at random.
-func New(seed uint64, services int, version string, gates ...string) *World {
+// New makes a cluster of so many Services. The version and the mode are those of the kube-proxy, gates its feature gates to be set
+// at random.
+func New(seed uint64, services int, version, mode string, gates ...string) *World {
 	w := &World{Seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), taken: map[string]bool{}} //nolint:gosec // not for secrets
 	w.node()
-	w.config(version, gates)
+	w.config(version, mode, gates)
 	for i := range services {
 		w.service(i)
 	}
@@ -98,9 +99,9 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-func (w *World) config(version string, gates []string) {
+func (w *World) config(version, mode string, gates []string) {
 	c := expect.Defaults()
-	c.Source, c.Version, c.Mode = "generated", version, "iptables"
+	c.Source, c.Version, c.Mode = "generated", version, mode
 	c.DetectLocalMode = pick(w, "", "ClusterCIDR", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 	c.BridgeInterface = pick(w, "cni0", "cni0", "cni1")
 	c.InterfaceNamePrefix = pick(w, "cni", "veth")

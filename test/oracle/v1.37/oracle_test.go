@@ -30,7 +30,7 @@ import (
 
 func TestOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, "v1.37.1", write, "AllowServiceExternalIPs")
+	gen.Run(t, "v1.37.1", "iptables", write, "AllowServiceExternalIPs")
 }
 
 func quiet(t *testing.T) {
@@ -76,13 +76,7 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	network := proxyutiltest.NewFakeNetwork()
-	var addresses []net.Addr
-	for _, a := range w.Addresses() {
-		addresses = append(addresses, &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
-	}
-	network.AddInterfaceAddr(&net.Interface{Name: "all"}, addresses)
-	set(p, "networkInterfacer", network)
+	set(p, "networkInterfacer", network(w))
 	set(p, "conntrack", conntrack.NewFake())
 	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
 	clear(p, "nfacct")
@@ -100,6 +94,17 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	var buf bytes.Buffer
 	err = fake.SaveInto("", &buf)
 	return buf.Bytes(), err
+}
+
+// network has the addresses of the world's node.
+func network(w *gen.World) *proxyutiltest.FakeNetwork {
+	n := proxyutiltest.NewFakeNetwork()
+	var addresses []net.Addr
+	for _, a := range w.Addresses() {
+		addresses = append(addresses, &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+	}
+	n.AddInterfaceAddr(&net.Interface{Name: "all"}, addresses)
+	return n
 }
 
 // detector is getLocalDetectors of cmd/kube-proxy/app/server_linux.go, which cannot be imported.
@@ -129,12 +134,12 @@ type sysctls struct{}
 func (sysctls) GetSysctl(string) (int, error) { return 0, nil }
 func (sysctls) SetSysctl(string, int) error   { return nil }
 
-// set puts a fake in the place of what reaches out to the machine.
-func set(p *iptables.Proxier, field string, fake any) { place(p, field).Set(reflect.ValueOf(fake)) }
+// set puts a fake in the place of what reaches out to the machine; p is a proxier.
+func set(p any, field string, fake any) { place(p, field).Set(reflect.ValueOf(fake)) }
 
-func clear(p *iptables.Proxier, field string) { place(p, field).SetZero() }
+func clear(p any, field string) { place(p, field).SetZero() }
 
-func place(p *iptables.Proxier, field string) reflect.Value {
+func place(p any, field string) reflect.Value {
 	f := reflect.ValueOf(p).Elem().FieldByName(field)
 	return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package live asks the kernel: it makes real connections to the frontends of a Service and tells what became of them. It sends no
+// payload, and what it opens it closes.
+package live
+
+import (
+	"context"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Limits of a run, whatever is asked for.
+const (
+	MaxProbes  = 200             // of one target
+	MaxTargets = 500             // of one run
+	Patience   = 2 * time.Second // for an answer; the kernel repeats a SYN once in this time
+	atOnce     = 8               // probes in flight
+)
+
+// Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed has an
+// Error of its own. The error is that of the context.
+func Run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+	return run(ctx, targets)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+func readlink(t *testing.T, path string) string {
+	t.Helper()
+	s, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func must(t *testing.T, words string, stdin ...string) {
+	t.Helper()
+	argv := strings.Fields(words)
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Stdin = strings.NewReader(strings.Join(stdin, ""))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", words, err, out)
+	}
+}
+
+// pod makes a network namespace with an address, held by a process that the test ends.
+func pod(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	pid := strconv.Itoa(cmd.Process.Pid)
+	must(t, "ip link add veth0 type veth peer name eth0 netns "+pid)
+	must(t, "ip link set veth0 up")
+	must(t, "ip addr add 10.244.1.1/24 dev veth0")
+	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "route add default via 10.244.1.1"} {
+		must(t, "nsenter --net=/proc/"+pid+"/ns/net ip "+words)
+	}
+}
+
+// rules have a Service of two endpoints, ports of others, one address that is dropped, and one that is rejected.
+const rules = `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; jump services; }
+	chain out { type nat hook output priority -100; jump services; }
+	chain services {
+		ip daddr 10.96.0.1 tcp dport 80 dnat to numgen random mod 2 map { 0 : 10.244.9.1 . 8080, 1 : 10.244.9.2 . 8080 }
+		ip daddr 10.96.0.1 tcp dport 81 dnat to 10.244.9.1:9999
+		ip daddr 10.96.0.1 udp dport 53 dnat to 10.244.9.1:5353
+		ip daddr 10.96.0.1 udp dport 54 dnat to 10.244.9.1:9999
+		ip daddr 10.96.0.1 udp dport 55 dnat to 10.244.9.2:5353
+	}
+	chain filter {
+		type filter hook output priority 0
+		ip daddr 10.244.9.3 drop
+		ip daddr 10.244.9.4 meta l4proto tcp reject with tcp reset
+	}
+}
+table ip6 t {
+	chain out { type filter hook output priority 0; ct state new counter; }
+}
+`
+
+func TestProbes(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
+		return
+	}
+	for _, words := range []string{
+		"ip link set lo up", "ip addr add 10.244.9.1/32 dev lo", "ip addr add 10.244.9.2/32 dev lo",
+		"ip -6 addr add fd00::1/128 dev lo nodad", "ip route add 10.96.0.0/16 dev lo", "ip route add 10.244.9.3 dev lo", "ip route add 10.244.9.4 dev lo",
+	} {
+		must(t, words)
+	}
+	pod(t)
+	must(t, "nft -f -", rules)
+	for _, at := range []string{"10.244.9.1:8080", "10.244.9.2:8080", "[fd00::1]:80"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	silent, err := net.ListenPacket("udp", "10.244.9.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	answering, err := net.ListenPacket("udp", "10.244.9.2:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answering.Close()
+	go func() {
+		for b := make([]byte, 10); ; {
+			_, from, err := answering.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = answering.WriteTo([]byte("yes"), from)
+		}
+	}()
+
+	var node netip.Addr
+	client := netip.MustParseAddr("10.244.1.5")
+	for _, tt := range []struct {
+		name         string
+		protocol, to string
+		from         netip.Addr
+		n            int
+		result       string
+		endpoints    []string // any of them; none: there is no entry
+		unreplied    bool
+	}{
+		{"a Service", "TCP", "10.96.0.1:80", node, 40, snapshot.ProbeConnected, []string{"10.244.9.1:8080", "10.244.9.2:8080"}, false},
+		{"from a pod", "TCP", "10.96.0.1:80", client, 40, snapshot.ProbeConnected, []string{"10.244.9.1:8080", "10.244.9.2:8080"}, false},
+		{"nobody listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, nil, false}, // its entry goes with the reset
+		{"dropped", "TCP", "10.244.9.3:80", node, 2, snapshot.ProbeTimeout, nil, false},
+		{"rejected", "TCP", "10.244.9.4:80", node, 2, snapshot.ProbeRefused, nil, false},
+		{"no route", "TCP", "192.0.2.1:80", node, 1, snapshot.ProbeNoRoute, nil, false},
+		{"IPv6", "TCP", "[fd00::1]:80", node, 2, snapshot.ProbeConnected, []string{"[fd00::1]:80"}, false},
+		{"UDP without an answer", "UDP", "10.96.0.1:53", node, 2, snapshot.ProbeSent, []string{"10.244.9.1:5353"}, true},
+		{"UDP refused", "UDP", "10.96.0.1:54", node, 2, snapshot.ProbeRefused, []string{"10.244.9.1:9999"}, true},
+		{"UDP with an answer", "UDP", "10.96.0.1:55", client, 2, snapshot.ProbeConnected, []string{"10.244.9.2:5353"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
+			if err != nil || len(got) != 1 || got[0].Error != "" || len(got[0].List) != tt.n {
+				t.Fatalf("%+v %v", got, err)
+			}
+			seen := map[string]bool{}
+			for _, p := range got[0].List {
+				if p.Result != tt.result || tt.from.IsValid() && p.Local.Addr() != tt.from {
+					t.Errorf("%+v", p)
+				}
+				if p.Endpoint.IsValid() != (len(tt.endpoints) > 0) || p.Endpoint.IsValid() && (!slices.Contains(tt.endpoints, p.Endpoint.String()) || p.Unreplied != tt.unreplied) {
+					t.Errorf("endpoint: %+v", p)
+				}
+				seen[p.Endpoint.String()] = true
+			}
+			if len(tt.endpoints) > 1 && len(seen) != len(tt.endpoints) {
+				t.Errorf("of %v only %v was seen: with %d probes that is chance less than once in 10^11", tt.endpoints, seen, tt.n)
+			}
+		})
+	}
+	// No thread stays in a pod, the first one least of all.
+	if own, first := readlink(t, ownNamespace), readlink(t, "/proc/self/ns/net"); own != first {
+		t.Errorf("the process is in %s, and this thread in %s", first, own)
+	}
+	for want, bad := range map[string]snapshot.ProbeTarget{
+		`protocol "ICMP"`:        {Protocol: "ICMP", To: netip.MustParseAddrPort("10.96.0.1:80"), Probes: 1},
+		"not an address":         {Protocol: "TCP", Probes: 1},
+		"0 probes":               {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80")},
+		"no process on the node": {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), From: netip.MustParseAddr("10.244.1.99"), Probes: 1},
+	} {
+		got, err := Run(t.Context(), []snapshot.ProbeTarget{bad})
+		if err != nil || !strings.Contains(got[0].Error, want) || got[0].List != nil {
+			t.Errorf("%s: %+v %v", want, got, err)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// kinds are the sockets of the protocols.
+var kinds = map[string]struct {
+	kind  int
+	proto uint8
+}{
+	"TCP":  {unix.SOCK_STREAM, unix.IPPROTO_TCP},
+	"UDP":  {unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+	"SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP},
+}
+
+func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+	if len(targets) > MaxTargets {
+		return nil, fmt.Errorf("%d targets are too many to probe: at most %d", len(targets), MaxTargets)
+	}
+	nl.NativeEndian() // the package finds it out at the first call, and not for several at once
+	spaces := &namespaces{}
+	defer spaces.close()
+	out := make([]snapshot.Probes, len(targets))
+	free := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, t := range targets {
+		out[i].ProbeTarget = t
+		if err := check(t); err != nil {
+			out[i].Error = err.Error()
+			continue
+		}
+		space, err := spaces.of(t.From)
+		if err != nil {
+			out[i].Error = err.Error()
+			continue
+		}
+		out[i].List = make([]snapshot.Probe, t.Probes)
+		for k := range out[i].List {
+			select {
+			case free <- struct{}{}:
+			case <-ctx.Done():
+				wg.Wait()
+				return nil, context.Cause(ctx)
+			}
+			wg.Go(func() {
+				defer func() { <-free }()
+				out[i].List[k] = space.probe(ctx, t)
+			})
+		}
+	}
+	wg.Wait()
+	return out, context.Cause(ctx)
+}
+
+func check(t snapshot.ProbeTarget) error {
+	switch _, ok := kinds[t.Protocol]; {
+	case !ok:
+		return fmt.Errorf("protocol %q cannot be probed: TCP, UDP and SCTP can", t.Protocol)
+	case !t.To.IsValid() || t.To.Port() == 0:
+		return fmt.Errorf("%s is not an address and port to connect to", t.To)
+	case t.Probes < 1 || t.Probes > MaxProbes:
+		return fmt.Errorf("%d probes of one target: it may be 1 to %d", t.Probes, MaxProbes)
+	}
+	return nil
+}
+
+// probe makes one connection, and looks up where the kernel sent it while it is open.
+func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapshot.Probe) {
+	fd, err := s.socket(t)
+	if err != nil {
+		return failed(err)
+	}
+	defer unix.Close(fd)
+	begin := time.Now()
+	err = unix.Connect(fd, sockaddr(t.To))
+	if local, e := unix.Getsockname(fd); e == nil {
+		p.Local = addrPort(local)
+	}
+	switch {
+	case err == nil && t.Protocol == "UDP":
+		err = datagram(ctx, fd)
+	case errors.Is(err, unix.EINPROGRESS):
+		err = await(ctx, fd, unix.POLLOUT, Patience)
+	}
+	took := time.Since(begin)
+	p.Result, p.Error = resultOf(t.Protocol, err)
+	if p.Result == snapshot.ProbeConnected || p.Result == snapshot.ProbeRefused {
+		p.Micros = took.Microseconds()
+	}
+	if e := find(t.Protocol, p.Local, t.To); e != nil {
+		p.Endpoint, p.Unreplied = e.from, e.unreplied
+	}
+	return p
+}
+
+// errSilent is the end of a datagram that nobody answered.
+var errSilent = errors.New("no answer")
+
+// quiet is how long an answer to an empty datagram is waited for: a refusal takes no longer than a round trip.
+const quiet = 300 * time.Millisecond
+
+// datagram sends an empty datagram, and waits a moment for an answer or a refusal.
+func datagram(ctx context.Context, fd int) error {
+	if _, err := unix.Write(fd, nil); err != nil {
+		return err
+	}
+	err := await(ctx, fd, unix.POLLIN, quiet)
+	if errors.Is(err, unix.ETIMEDOUT) {
+		return errSilent
+	}
+	return err
+}
+
+// await waits for a socket; its error is the socket's own, or ETIMEDOUT.
+func await(ctx context.Context, fd int, events int16, patience time.Duration) error {
+	const step = 50 * time.Millisecond // after which the context is asked
+	for end := time.Now().Add(patience); ; {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: events}} //nolint:gosec // a file descriptor
+		n, err := unix.Poll(fds, int(min(step, max(time.Until(end), 0)).Milliseconds())+1)
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		case n > 0:
+			code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+			if err == nil && code != 0 {
+				err = unix.Errno(code)
+			}
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Now().After(end):
+			return unix.ETIMEDOUT
+		}
+	}
+}
+
+// results names the ends that a socket tells.
+var results = map[unix.Errno]string{
+	unix.ECONNREFUSED: snapshot.ProbeRefused, unix.ECONNRESET: snapshot.ProbeRefused, unix.ECONNABORTED: snapshot.ProbeRefused,
+	unix.ETIMEDOUT:    snapshot.ProbeTimeout,
+	unix.EHOSTUNREACH: snapshot.ProbeNoRoute, unix.ENETUNREACH: snapshot.ProbeNoRoute,
+}
+
+func resultOf(protocol string, err error) (result, why string) {
+	var no unix.Errno
+	switch {
+	case err == nil:
+		return snapshot.ProbeConnected, ""
+	case errors.Is(err, errSilent):
+		return snapshot.ProbeSent, ""
+	case errors.As(err, &no) && results[no] != "":
+		return results[no], ""
+	}
+	return snapshot.ProbeFailed, protocol + ": " + err.Error()
+}
+
+func failed(err error) snapshot.Probe {
+	return snapshot.Probe{Result: snapshot.ProbeFailed, Error: err.Error()}
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port)) //nolint:gosec // a port
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port)) //nolint:gosec // a port
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// mode writes the table of the nodes' proxies, and what is wrong with them.
+func (t *text) mode() {
+	tab := &table{columns: []column{
+		{"NODE", false},
+		{"MODE", false},
+		{"CONFIGURED", false},
+		{"KUBE-PROXY", false},
+		{"HEALTH", false},
+		{"LAST SYNC", false},
+		{"PENDING", true},
+		{"FAILED", true},
+		{"STATUS", false},
+	}}
+	var colors []color
+	var lost []*diagnose.NodeReport
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		if n.Mode == nil {
+			lost = append(lost, n)
+			continue
+		}
+		m := n.Mode
+		tab.add(n.Node, servedBy(m), m.Configured, m.KubeProxyVersion, m.Health, t.syncText(m.LastSync), number(m.PendingChanges), number(m.SyncFailures), t.nodeStatus(n))
+		colors = append(colors, colorOf(n.Verdict))
+	}
+	if len(tab.rows) > 0 {
+		tab = tab.dropEmpty("CONFIGURED", "KUBE-PROXY", "HEALTH", "LAST SYNC", "PENDING", "FAILED")
+		if t.Width > 0 {
+			tab = tab.squeeze("NODE", 16, t.Width)
+			for _, leave := range []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED"} {
+				if tab.width() > t.Width {
+					tab = tab.without(leave)
+				}
+			}
+			tab = tab.squeeze("NODE", 8, t.Width)
+		}
+		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
+			t.WriteString(line + "\n")
+		}
+	}
+	for _, n := range lost {
+		t.nodeHeader(n)
+	}
+	t.blank()
+	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)
+	t.blank()
+}
+
+// syncText is when kube-proxy last wrote: of a snapshot the time of day is long, and its date the same for all.
+func (t *text) syncText(at string) string {
+	if at == "" {
+		return ""
+	}
+	return ago(at, t.view.Now)
+}
+
+// servedBy says in which mode a node's Services are served.
+func servedBy(m *diagnose.Mode) string {
+	switch {
+	case m.ReplacedBy != "":
+		return m.ReplacedBy
+	case m.Actual == "":
+		return "none"
+	case m.Backend == "both":
+		return m.Actual + " (nft, legacy)"
+	case m.Backend != "":
+		return m.Actual + " (" + m.Backend + ")"
+	}
+	return m.Actual
+}
+
+func number(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
+
+// nodeStatus names what is wrong with a node.
+func (t *text) nodeStatus(n *diagnose.NodeReport) string {
+	var codes []string
+	for i := range n.Findings {
+		if f := &n.Findings[i]; (f.Severity != diagnose.Info || n.Error != "") && !slices.Contains(codes, f.Code) {
+			codes = append(codes, f.Code)
+		}
+	}
+	switch {
+	case len(codes) == 0 && n.Verdict == diagnose.Match:
+		return "ok"
+	case len(codes) == 0:
+		return verdictText(n.Verdict)
+	case len(codes) == 1 || t.wide:
+		return strings.Join(codes, ",")
+	}
+	return fmt.Sprintf("%s +%d", codes[0], len(codes)-1)
+}
+
+// modes counts the nodes by what serves their Services.
+func (t *text) modes() string {
+	count := map[string]int{}
+	lost := 0
+	for i := range t.report.Nodes {
+		if m := t.report.Nodes[i].Mode; m != nil {
+			count[servedBy(m)]++
+		} else {
+			lost++
+		}
+	}
+	var parts []string
+	for _, mode := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, mode+" on "+plural(count[mode], "node"))
+	}
+	if lost > 0 {
+		parts = append(parts, plural(lost, "node")+" not inspected")
+	}
+	return strings.Join(parts, ", ")
+}

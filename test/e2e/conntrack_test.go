@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// A connection that leads to a pod of the past is found, and the command that the finding names removes it.
+func TestStaleConnection(t *testing.T) {
+	const name, sender, gone = app + "-udp", "198.51.100.7", "198.51.100.9"
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(40000 + rand.IntN(20000)) // entries of the last run may still be there
+	for _, node := range nodes {
+		wait(t, "all is right", func() (bool, error) {
+			r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
+			return r.code == 0, fmt.Errorf("%s", r)
+		})
+		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", sender, "-d", svc.Spec.ClusterIP, "--sport", port, "--dport", "80",
+			"-r", gone, "-q", sender, "--reply-port-src", "8080", "--reply-port-dst", port, "-t", "120")
+		r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
+		if r.code != 1 || !slices.Equal(codes(&r.report), []string{diagnose.ConntrackStale}) {
+			t.Fatalf("node %s: %v\n%s", node, codes(&r.report), r)
+		}
+		command, _, _ := strings.Cut(r.report.Nodes[0].Findings[0].Remedy, "   #")
+		words := strings.Fields(command)
+		words[0] = "/usr/sbin/" + words[0]
+		onNode(t, node, nil, words...)
+		if r := svcproxy(t, "trace", name, "--node", node, "-o", "json"); r.code != 0 {
+			t.Errorf("node %s, after %s\n%s", node, command, r)
+		}
+	}
+}

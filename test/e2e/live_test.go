@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// observed returns what connections from an origin to the cluster IP showed on a node.
+func observed(r *diagnose.Report, origin string) *diagnose.Observed {
+	for i := range r.Nodes {
+		for k := range r.Nodes[i].Paths {
+			if p := &r.Nodes[i].Paths[k]; p.Frontend.Kind == "ClusterIP" && p.Origin.Kind == origin {
+				return p.Observed
+			}
+		}
+	}
+	return nil
+}
+
+// Real connections go where the rules lead, from nodes of every mode and from a pod.
+func TestLive(t *testing.T) {
+	const probes = 30
+	type origin struct {
+		service, kind string
+		args          []string
+	}
+	origins := []origin{{app, "pod", []string{"--from", "pod/client"}}, {app + "-udp", "pod", []string{"--from", "pod/client"}}}
+	for _, n := range nodes {
+		origins = append(origins, origin{app, "node", []string{"--node", n, "--from", "node"}}, origin{app + "-udp", "node", []string{"--node", n, "--from", "node"}})
+	}
+	for _, o := range origins {
+		wait(t, "all is right", func() (bool, error) {
+			r := svcproxy(t, append([]string{"trace", o.service}, o.args...)...)
+			return r.code == 0, fmt.Errorf("%s", r)
+		})
+		r := svcproxy(t, append([]string{"trace", o.service, "--live", "--probes", fmt.Sprint(probes), "-o", "json"}, o.args...)...)
+		got := observed(&r.report, o.kind)
+		if r.code != 0 || got == nil || got.Probes != probes || got.Connected != probes || got.RTT <= 0 || got.Error != "" {
+			t.Fatalf("%s %v: %+v\n%s", o.service, o.args, got, r)
+		}
+		sum := 0
+		for _, e := range got.Endpoints {
+			sum += e.Count
+		}
+		if sum != probes || len(got.Endpoints) != replicas {
+			t.Errorf("%s %v: %+v", o.service, o.args, got.Endpoints)
+		}
+	}
+	noHelperPods(t)
+}
+
+// Where the path breaks behind the rules, connections show it.
+func TestLiveFaults(t *testing.T) {
+	node := nodes[0]
+	for _, tt := range []struct{ name, service, code string }{
+		{"nobody listens", app + "-deaf", diagnose.EndpointRefused},
+		{"the other node drops it", app, diagnose.EndpointTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wait(t, "the rules are right", func() (bool, error) {
+				r := svcproxy(t, "trace", tt.service, "--node", node)
+				return r.code == 0, fmt.Errorf("%s", r)
+			})
+			if tt.code == diagnose.EndpointTimeout {
+				at := siteOf(t, nodes[1])
+				rule := []string{"FORWARD", "-p", "tcp", "-d", endpointOf(t) + "/32", "-j", "DROP"}
+				at.run(append([]string{at.program, "-t", "filter", "-I"}, rule...)...)
+				defer at.run(append([]string{at.program, "-t", "filter", "-D"}, rule...)...)
+			}
+			r := svcproxy(t, "trace", tt.service, "--node", node, "--from", "node", "--live", "-o", "json")
+			if r.code != 1 || !slices.Equal(codes(&r.report), []string{tt.code}) {
+				t.Errorf("%v, want %s\n%s", codes(&r.report), tt.code, r)
+			}
+		})
+	}
+}

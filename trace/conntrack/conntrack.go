@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conntrack reads the kernel's table of connections: which packets belong to one, and how its addresses are translated. The
+// rules decide over the first packet of a connection only; the rest follow its entry, however old the decision is.
+package conntrack
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strconv"
+)
+
+// Entry is one connection.
+type Entry struct {
+	Proto uint8  // its number (RFC 5237)
+	State string // of TCP and SCTP ("ESTABLISHED"); "" for the others
+	// Timeout is in how many seconds it ends, unless a packet comes; 0 where it was not listed.
+	Timeout uint32
+	// Original is the direction of the first packet, as it was sent; Reply that of the answers, as they come in: its source is
+	// where the packet was translated to.
+	Original, Reply Tuple
+	// Unreplied: no answer has been seen. Assured: it is not given up when the table is full.
+	Unreplied, Assured bool
+	Zone               uint16
+}
+
+// Tuple is one direction of a connection. Protocols without ports have 0.
+type Tuple struct {
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+}
+
+// Translated tells whether the destination of the first packet was translated.
+func (e *Entry) Translated() bool {
+	return e.Reply.Src != e.Original.Dst || e.Reply.SrcPort != e.Original.DstPort
+}
+
+// Parse reads what conntrack -L prints, with or without -o extended, or /proc/net/nf_conntrack. Entries without addresses and
+// lines of other programs' making are an error, which names the line. An empty table is valid.
+func Parse(data []byte) ([]Entry, error) {
+	out := make([]Entry, 0, bytes.Count(data, []byte("\n")))
+	for n := 1; len(data) > 0; n++ {
+		line, rest, _ := bytes.Cut(data, []byte("\n"))
+		data = rest
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		e, ok := parse(line)
+		if !ok {
+			const long = 120
+			return nil, fmt.Errorf("line %d: %q is not an entry as conntrack -L prints it", n, line[:min(len(line), long)])
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// The head of an entry: [ipv4 2] tcp 6 [431999] [ESTABLISHED].
+func parse(line []byte) (e Entry, ok bool) {
+	s := scanner{line}
+	word := s.next()
+	if string(word) == "ipv4" || string(word) == "ipv6" {
+		s.next()
+		word = s.next()
+	}
+	number, err := strconv.ParseUint(string(s.next()), 10, 8)
+	if len(word) == 0 || err != nil {
+		return e, false
+	}
+	e.Proto = uint8(number)
+	t := &e.Original
+	for word = s.next(); len(word) > 0; word = s.next() {
+		key, value, pair := bytes.Cut(word, []byte("="))
+		switch {
+		case !pair && word[0] == '[':
+			e.Unreplied = e.Unreplied || string(word) == "[UNREPLIED]"
+			e.Assured = e.Assured || string(word) == "[ASSURED]"
+		case !pair && word[0] >= '0' && word[0] <= '9':
+			seconds, err := strconv.ParseUint(string(word), 10, 32)
+			if err != nil {
+				return e, false
+			}
+			e.Timeout = uint32(seconds)
+		case !pair:
+			e.State = string(word)
+		case string(key) == "src" && t == &e.Original && t.Src.IsValid():
+			t = &e.Reply // the second source begins the answers' direction
+			fallthrough
+		default:
+			if !e.set(t, string(key), string(value)) {
+				return e, false
+			}
+		}
+	}
+	return e, e.Original.Dst.IsValid() && e.Reply.Src.IsValid() && e.Reply.Dst.IsValid()
+}
+
+// set takes in one KEY=VALUE. Keys that say nothing about the way of packets are passed over.
+func (e *Entry) set(t *Tuple, key, value string) bool {
+	var err error
+	switch key {
+	case "src":
+		t.Src, err = netip.ParseAddr(value)
+	case "dst":
+		t.Dst, err = netip.ParseAddr(value)
+	case "sport":
+		t.SrcPort, err = port(value)
+	case "dport":
+		t.DstPort, err = port(value)
+	case "zone":
+		e.Zone, err = port(value)
+	}
+	return err == nil
+}
+
+func port(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err
+}
+
+// scanner gives a line's words.
+type scanner struct{ rest []byte }
+
+func (s *scanner) next() []byte {
+	s.rest = bytes.TrimLeft(s.rest, " \t\r")
+	i := bytes.IndexAny(s.rest, " \t\r")
+	if i < 0 {
+		i = len(s.rest)
+	}
+	word := s.rest[:i]
+	s.rest = s.rest[i:]
+	return word
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// probed is what real connections from the node showed, by target.
+type probed map[snapshot.ProbeTarget]*snapshot.Probes
+
+func (n *node) readProbes() error {
+	list, err := n.files.Probed()
+	if err != nil || list == nil {
+		return err
+	}
+	n.probed = make(probed, len(list))
+	for i := range list {
+		k := list[i].ProbeTarget
+		k.Probes = 0
+		n.probed[k] = &list[i]
+	}
+	return nil
+}
+
+// target is how a frontend, or an endpoint directly, is probed from an origin; ok is false for an origin that is not on the node.
+func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot.ProbeTarget, ok bool) {
+	t = snapshot.ProbeTarget{Protocol: string(f.Protocol), To: to}
+	switch o.Kind {
+	case expect.FromNode:
+		return t, true
+	case expect.FromPod:
+		t.From = o.Address
+		return t, o.Pod != ""
+	case expect.FromExternal:
+	}
+	return t, false
+}
+
+// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so many times, and
+// each endpoint once directly, at most limit targets in all. left counts those that do not fit.
+func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
+	seen := map[snapshot.ProbeTarget]bool{}
+	var direct []snapshot.ProbeTarget
+	add := func(list *[]snapshot.ProbeTarget, t snapshot.ProbeTarget, n int) {
+		if !seen[t] {
+			seen[t] = true
+			t.Probes = n
+			*list = append(*list, t)
+		}
+	}
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		f, o, ok := p.asked()
+		if !ok {
+			continue
+		}
+		t, ok := target(&f, &o, netip.AddrPortFrom(f.Address, f.Port))
+		if !ok {
+			continue
+		}
+		add(&targets, t, probes)
+		for k := range p.Expected.Endpoints {
+			if e, ok := p.Expected.Endpoints[k].addrPort(); ok {
+				t.To = e
+				add(&direct, t, 1)
+			}
+		}
+	}
+	targets = append(targets, direct...)
+	left = max(0, len(targets)-limit)
+	return targets[:len(targets)-left], left
+}
+
+// asked returns a path's frontend and origin as they were asked for.
+func (p *Path) asked() (f expect.Frontend, o expect.Origin, ok bool) {
+	a, err := netip.ParseAddr(p.Frontend.Address)
+	if err != nil || p.Frontend.Port <= 0 || p.Frontend.Port > 65535 {
+		return f, o, false
+	}
+	f = expect.Frontend{Kind: expect.FrontendKind(p.Frontend.Kind), Address: a, Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)}
+	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Pod: p.Origin.Pod}
+	if p.Origin.Address != "" {
+		if o.Address, err = netip.ParseAddr(p.Origin.Address); err != nil {
+			return f, o, false
+		}
+	}
+	return f, o, true
+}
+
+// observe adds to a path what connections showed, and what is wrong with that. The rules' own verdict has been given.
+func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
+	t, ok := target(&want.Frontend, &want.Origin, netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port))
+	if !ok || j.probed == nil {
+		return
+	}
+	probes := j.probed[t]
+	if probes == nil {
+		return
+	}
+	p.Observed = observedOf(probes)
+	if probes.Error != "" {
+		p.Findings = append(p.Findings, j.finding(NotCollected, "", issue{message: "no connection was tried: " + probes.Error}))
+		return
+	}
+	var issues []issue
+	if want.Action == expect.DNAT {
+		issues = append(issues, j.unanswered(want, probes, p.Verdict == Match)...)
+	}
+	issues = append(issues, disagreement(want, got, probes)...)
+	if !got.uncertain && len(issues) == 0 {
+		issues = append(issues, skew(got, probes)...)
+	}
+	for _, is := range issues {
+		p.Findings = append(p.Findings, j.finding(is.code, is.subject, is))
+	}
+	p.Verdict = withFindings(p.Verdict, p.Findings)
+}
+
+func observedOf(probes *snapshot.Probes) *Observed {
+	o := &Observed{Probes: len(probes.List), Error: probes.Error}
+	byEndpoint := map[netip.AddrPort]*ObservedEndpoint{}
+	var times []int64
+	rtts := map[netip.AddrPort][]int64{}
+	results := map[string]int{}
+	for i := range probes.List {
+		x := &probes.List[i]
+		results[x.Result]++
+		if x.Result == snapshot.ProbeConnected {
+			o.Connected++
+			times = append(times, x.Micros)
+		}
+		if !x.Endpoint.IsValid() {
+			continue
+		}
+		e := byEndpoint[x.Endpoint]
+		if e == nil {
+			e = &ObservedEndpoint{Address: x.Endpoint.Addr().String(), Port: int32(x.Endpoint.Port())}
+			byEndpoint[x.Endpoint] = e
+		}
+		e.Count++
+		if x.Result == snapshot.ProbeConnected {
+			e.Connected++
+			rtts[x.Endpoint] = append(rtts[x.Endpoint], x.Micros)
+		}
+	}
+	for at, e := range byEndpoint {
+		e.RTT = median(rtts[at])
+		o.Endpoints = append(o.Endpoints, *e)
+	}
+	slices.SortFunc(o.Endpoints, func(a, b ObservedEndpoint) int {
+		if c := strings.Compare(a.Address, b.Address); c != 0 {
+			return c
+		}
+		return int(a.Port - b.Port)
+	})
+	for _, result := range []string{snapshot.ProbeSent, snapshot.ProbeRefused, snapshot.ProbeTimeout, snapshot.ProbeNoRoute, snapshot.ProbeFailed} {
+		if n := results[result]; n > 0 {
+			o.Events = append(o.Events, fmt.Sprintf("%d %s", n, ends[result]))
+		}
+	}
+	o.RTT = median(times)
+	return o
+}
+
+// ends says in words how connections end.
+var ends = map[string]string{
+	snapshot.ProbeSent: "sent without an answer", snapshot.ProbeRefused: "refused", snapshot.ProbeTimeout: "timed out",
+	snapshot.ProbeNoRoute: "without a route", snapshot.ProbeFailed: "failed",
+}
+
+// median returns the median of microseconds, in milliseconds; 0 of none.
+func median(micros []int64) float64 {
+	if len(micros) == 0 {
+		return 0
+	}
+	slices.Sort(micros)
+	return float64(micros[len(micros)/2]) / 1000
+}
+
+// unanswered finds endpoints that do not answer although the rules lead to them. right says that nothing is wrong with the rules.
+func (j *judge) unanswered(want *expect.Path, probes *snapshot.Probes, right bool) []issue {
+	if !right {
+		return nil // that is why
+	}
+	count := map[string]int{}
+	lost := 0
+	for i := range probes.List {
+		x := &probes.List[i]
+		count[x.Result]++
+		if x.Result == snapshot.ProbeTimeout && x.Unreplied {
+			lost++
+		}
+	}
+	var issues []issue
+	for _, kind := range []struct{ result, code, what string }{
+		{snapshot.ProbeRefused, EndpointRefused, "refused: no process listens at its port"},
+		{snapshot.ProbeTimeout, EndpointTimeout, "not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does"},
+	} {
+		n := count[kind.result]
+		if n == 0 {
+			continue
+		}
+		bad, reached := j.directly(want, kind.result)
+		is := issue{
+			code: kind.code, subject: cut(bad, 4), expected: "connected", actual: fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
+			message: "the rules are right; connections straight to the endpoint are " + kind.what,
+		}
+		if len(bad) == 0 {
+			if reached == 0 {
+				continue // nothing is known of the endpoints themselves: the counts stand in observed
+			}
+			is.code, is.subject = EndpointReachableDirectly, ""
+			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the Service they fail: something between translation and answer is in the way"
+			if lost > 0 {
+				is.message += fmt.Sprintf(" (of %d connections the answer never came back to the node)", lost)
+			}
+		}
+		issues = append(issues, is)
+	}
+	return issues
+}
+
+// directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept it.
+func (j *judge) directly(want *expect.Path, result string) (bad []string, reached int) {
+	for i := range want.Endpoints {
+		e := &want.Endpoints[i]
+		t, ok := target(&want.Frontend, &want.Origin, e.Address)
+		if !ok || j.probed[t] == nil {
+			continue
+		}
+		for k := range j.probed[t].List {
+			switch j.probed[t].List[k].Result {
+			case result:
+				bad = append(bad, e.Address.String())
+			case snapshot.ProbeConnected:
+				reached++
+			}
+		}
+	}
+	return bad, reached
+}
+
+// disagreement finds connections that the kernel sent where the walk says that none can go.
+func disagreement(want *expect.Path, got *tally, probes *snapshot.Probes) []issue {
+	frontend := netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port)
+	var elsewhere []string
+	for i := range probes.List {
+		x := &probes.List[i]
+		if !x.Endpoint.IsValid() || x.Endpoint == frontend {
+			continue
+		}
+		if _, possible := got.share(x.Endpoint); !possible && !slices.Contains(elsewhere, x.Endpoint.String()) {
+			elsewhere = append(elsewhere, x.Endpoint.String())
+		}
+	}
+	if len(elsewhere) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: WalkDisagrees, subject: cut(elsewhere, 4), expected: "none of the probes", actual: "sent there by the kernel",
+		message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or this tool reads them wrongly",
+	}}
+}
+
+// improbable is how rarely chance may explain what is called a skew.
+const improbable = 1e-4
+
+// skew finds endpoints that get more or less than their share, beyond chance: the exact binomial test of each endpoint, with
+// Bonferroni's correction for their number.
+func skew(got *tally, probes *snapshot.Probes) []issue {
+	count := map[netip.AddrPort]int{}
+	n := 0
+	for i := range probes.List {
+		if e := probes.List[i].Endpoint; e.IsValid() {
+			count[e]++
+			n++
+		}
+	}
+	outcomes := got.of(string(expect.DNAT))
+	if n == 0 || n < len(probes.List) || len(outcomes) < 2 || slices.ContainsFunc(outcomes, func(o *outcome) bool { return o.recent != "" }) {
+		return nil // refused connections leave no entry; and with affinity one client has one endpoint
+	}
+	shares := map[netip.AddrPort]float64{}
+	for _, o := range outcomes {
+		shares[o.to] += o.share
+	}
+	var bad []string
+	for to, share := range shares {
+		if twoSided(count[to], n, share)*float64(len(shares)) < improbable {
+			bad = append(bad, fmt.Sprintf("%s: %d of %d, for a share of %s", to, count[to], n, percent(share)))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	slices.Sort(bad)
+	return []issue{{
+		code: ObservedSkew, subject: strings.SplitN(bad[0], ": ", 2)[0], expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
+		message: "the endpoints get connections in other shares than the rules say, and chance explains that less than once in 10,000",
+	}}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// TestSettings turns off a kernel setting that packets need: the paths that need it are wrong, with its code, and no other.
+func TestSettings(t *testing.T) {
+	const links = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":%v}}}]`
+	set := func(key, value string) func(*world) {
+		return func(w *world) {
+			was := ""
+			for line := range strings.Lines(string(w.files["sysctl.txt"])) {
+				if strings.HasPrefix(line, key+"=") {
+					was = line
+				}
+			}
+			w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), was, "", 1) + key + "=" + value + "\n")
+		}
+	}
+	itself := &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}
+	for _, tt := range []struct {
+		name   string
+		damage []func(*world)
+		from   *From
+		code   string // "" for nothing
+		hits   func(p *Path) bool
+	}{
+		{"as captured", nil, nil, "", nil},
+		{"ip_forward", []func(*world){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *Path) bool {
+			return p.Origin.Kind != "node" && strings.Contains(p.Frontend.Address, ".")
+		}},
+		{"forwarding of the interface is on", []func(*world){set("net/ipv4/ip_forward", "0"), set("net/ipv4/conf/cni0/forwarding", "1"), set("net/ipv4/conf/eth0/forwarding", "1")}, nil, "", nil},
+		{"forwarding of the bridge alone", []func(*world){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *Path) bool {
+			return p.Origin.Kind == "pod" && strings.Contains(p.Frontend.Address, ".")
+		}},
+		{"route_localnet", []func(*world){
+			set("net/ipv4/conf/all/route_localnet", "0"), set("net/ipv4/conf/cni0/route_localnet", "0"), set("net/ipv4/conf/eth0/route_localnet", "0"),
+		}, nil, RouteLocalnetOff, func(p *Path) bool { return p.Frontend.Address == "127.0.0.1" }},
+		{"route_localnet, of interfaces not collected", []func(*world){set("net/ipv4/conf/all/route_localnet", "0")}, nil, "", nil},
+		{"bridge-nf-call-iptables", []func(*world){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *Path) bool {
+			return p.Origin.Kind == "pod" && slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") })
+		}},
+		{"hairpin mode", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *Path) bool {
+			return slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return e.Address == "10.244.1.3" })
+		}},
+		{"hairpin mode is on", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openWorld(t, "real-2node-iptables")
+			w.files["ip-link.json"] = fmt.Appendf(nil, links, true)
+			for _, d := range tt.damage {
+				d(w)
+			}
+			r := Node(w.cluster, snapshot.NewNode("node1", w.files), Request{Matching: true, PerPathService: true, From: tt.from})
+			if r.Error != "" || len(r.Paths) == 0 {
+				t.Fatal(r.Error)
+			}
+			hit := 0
+			for i := range r.Paths {
+				p := &r.Paths[i]
+				due := tt.code != "" && p.Expected.Action == "DNAT" && tt.hits(p)
+				var codes []string
+				for _, f := range p.Findings {
+					if f.Severity == Error {
+						codes = append(codes, f.Code)
+					}
+				}
+				if due {
+					hit++
+				}
+				if due && !slices.Equal(codes, []string{tt.code}) || !due && len(codes) > 0 {
+					t.Errorf("%s %s %s from %s %s: %v, due: %v", p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Origin.Kind, p.Origin.Address, p.Findings, due)
+				}
+			}
+			if tt.code != "" && hit == 0 {
+				t.Error("no path is hit: the test proves nothing")
+			}
+		})
+	}
+}

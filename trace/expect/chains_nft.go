@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Names that are longer are cut (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that nftables takes, 16 are
+// kept for the prefix.
+const nftNameLength = 256 - 16
+
+// nftHashLength is how much of the hash stands in front.
+const nftHashLength = 8
+
+// NFTChainNames returns the names of the chains that kube-proxy's nftables mode makes for one Service port, in its table kube-proxy
+// (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
+func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
+	base := nftName(nftPort(svc, port, protocol))
+	return Chains{Cluster: "service-" + base, Local: "local-" + base, External: "external-" + base, Firewall: "firewall-" + base}
+}
+
+// NFTEndpointNames returns the name of the chain, and of the affinity set, of one endpoint of a Service port (ibid.,
+// servicePortEndpointChainNameBase).
+func NFTEndpointNames(svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort) (chain, affinity string) {
+	addr := strings.ReplaceAll(endpoint.Addr().String(), ":", ".")
+	base := nftName(nftPort(svc, port, protocol) + "__" + addr + "/" + strconv.Itoa(int(endpoint.Port())))
+	return "endpoint-" + base, "affinity-" + base
+}
+
+func nftPort(svc types.NamespacedName, port string, protocol corev1.Protocol) string {
+	return svc.Namespace + "/" + svc.Name + "/" + lower(protocol) + "/" + port
+}
+
+func nftName(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	name = base32.StdEncoding.EncodeToString(sum[:])[:nftHashLength] + "-" + name
+	if len(name) > nftNameLength {
+		name = name[:nftNameLength-3] + "..."
+	}
+	return name
+}

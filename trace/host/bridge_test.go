@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import "testing"
+
+// The text is what ip -j -d link prints of a bridge with two ports, cut down.
+func TestBridge(t *testing.T) {
+	const cni0 = `{"ifname":"cni0","promiscuity":0,"linkinfo":{"info_kind":"bridge","info_data":{"stp_state":0}}}`
+	for _, tt := range []struct {
+		name              string
+		links             string
+		bridge, on, known bool
+	}{
+		{"hairpin off", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, false, true},
+		{"hairpin on", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":true}}}]`, true, true, true},
+		{"promiscuous", `[{"ifname":"cni0","promiscuity":1},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, true, true},
+		{"an ip that does not tell", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{}}}]`, true, false, false},
+		{"a bond", `[{"ifname":"cni0"},{"ifname":"eth0","master":"cni0","linkinfo":{"info_slave_kind":"bond"}}]`, false, false, false},
+		{"without -d", `[{"ifname":"cni0"},{"ifname":"veth1","master":"cni0"}]`, false, false, false},
+	} {
+		n, errs := Parse(Files{Link: []byte(tt.links)})
+		if len(errs) > 0 {
+			t.Fatal(tt.name, errs)
+		}
+		on, known := n.Hairpin("cni0")
+		if n.Bridge("cni0") != tt.bridge || on != tt.on || known != tt.known {
+			t.Errorf("%s: bridge %v, hairpin %v, known %v", tt.name, n.Bridge("cni0"), on, known)
+		}
+	}
+}

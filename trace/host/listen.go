@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Socket waits for connections or packets on the node.
+type Socket struct {
+	Protocol string     // tcp, udp, sctp, …, as ss calls it
+	Address  netip.Addr // the zero Addr for both families' any address ("*")
+	Port     uint16
+	Process  string // the name of the first process that has it; "" where ss could not tell
+	PID      int
+}
+
+// Takes tells whether the socket gets what is sent to an address and port: one that is bound to the any address of IPv6 gets IPv4, too, as ss
+// then shows it as "*"; what it shows as [::] does not.
+func (s *Socket) Takes(protocol string, to netip.AddrPort) bool {
+	if s.Protocol != protocol || s.Port != to.Port() {
+		return false
+	}
+	return !s.Address.IsValid() || s.Address == to.Addr() || s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
+}
+
+// users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
+var users = regexp.MustCompile(`users:\(\("([^"]*)",pid=(\d+)`)
+
+// ParseListen reads what ss -Hltunp prints. The error names the line.
+func ParseListen(data []byte) ([]Socket, error) {
+	var out []Socket
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		f := strings.Fields(string(line))
+		if len(f) == 0 || f[0] == "Netid" {
+			continue
+		}
+		const local = 4 // Netid State Recv-Q Send-Q Local Peer
+		if len(f) <= local {
+			return nil, fmt.Errorf("line %d: %q is not a socket as ss -Hltunp prints it", number, bytes.TrimSpace(line))
+		}
+		s := Socket{Protocol: f[0]}
+		var err error
+		if s.Address, s.Port, err = parseSocket(f[local]); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		if u := users.FindSubmatch(line); u != nil {
+			s.Process = string(u[1])
+			s.PID, _ = strconv.Atoi(string(u[2])) // digits
+		}
+		out = append(out, s)
+	}
+	return slices.Clip(out), nil
+}
+
+// parseSocket reads ADDRESS[%DEVICE]:PORT.
+func parseSocket(text string) (netip.Addr, uint16, error) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return netip.Addr{}, 0, fmt.Errorf("%q is not ADDRESS:PORT", text)
+	}
+	port, err := strconv.ParseUint(text[i+1:], 10, 16)
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("%q has no port number: call ss with -n", text)
+	}
+	address, _, _ := strings.Cut(strings.Trim(text[:i], "[]"), "%")
+	address = strings.TrimSuffix(address, "]") // [fe80::1]%eth0
+	if address == "*" {
+		return netip.Addr{}, uint16(port), nil
+	}
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
+	}
+	return a, uint16(port), nil
+}

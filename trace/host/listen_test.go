@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseListen(t *testing.T) {
+	got, err := ParseListen([]byte(`tcp LISTEN 0      4096    127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=29133,fd=11))
+tcp   LISTEN 0      4096            *:10256       *:* users:(("kube-proxy",pid=29133,fd=9))
+udp   UNCONN 0      0      127.0.0.53%lo:53       0.0.0.0:*
+tcp   LISTEN 0      128          [::]:22          [::]:*    users:(("sshd",pid=1,fd=3),("systemd",pid=2,fd=4))
+udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Socket{
+		{"tcp", netip.MustParseAddr("127.0.0.1"), 10249, "kube-proxy", 29133},
+		{"tcp", netip.Addr{}, 10256, "kube-proxy", 29133},
+		{"udp", netip.MustParseAddr("127.0.0.53"), 53, "", 0},
+		{"tcp", netip.IPv6Unspecified(), 22, "sshd", 1},
+		{"udp", netip.MustParseAddr("fe80::1"), 546, "", 0},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	for _, tt := range []struct {
+		socket   int
+		protocol string
+		to       string
+		takes    bool
+	}{
+		{0, "tcp", "127.0.0.1:10249", true},
+		{0, "udp", "127.0.0.1:10249", false},
+		{0, "tcp", "127.0.0.2:10249", false},
+		{0, "tcp", "127.0.0.1:10250", false},
+		{1, "tcp", "192.168.0.1:10256", true},
+		{1, "tcp", "[::1]:10256", true},
+		{3, "tcp", "[::1]:22", true},
+		{3, "tcp", "127.0.0.1:22", false},
+	} {
+		if got := want[tt.socket].Takes(tt.protocol, netip.MustParseAddrPort(tt.to)); got != tt.takes {
+			t.Errorf("%+v takes %s %s: %v", want[tt.socket], tt.protocol, tt.to, got)
+		}
+	}
+	for _, bad := range []string{"tcp LISTEN 0 128\n", "tcp LISTEN 0 128 *:ssh *:*\n", "tcp LISTEN 0 128 nowhere *:*\n", "tcp LISTEN 0 128 x:22 *:*\n"} {
+		if _, err := ParseListen([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 1") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func FuzzParseListen(f *testing.F) {
+	f.Add([]byte("tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:((\"kube-proxy\",pid=29133,fd=11))\n"))
+	f.Add([]byte("udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := ParseListen(data)
+		if err != nil && list != nil {
+			t.Errorf("an error, and %d sockets", len(list))
+		}
+	})
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import "net/netip"
+
+// Set is a set or a map that a native table has, for who wants to know what is in it. Rules that look something up in it are ops
+// of their own.
+type Set interface {
+	Name() string
+	// Each calls f with every element, in the order of the dump.
+	Each(f func(SetElement))
+}
+
+// SetElement is an element of a Set. Of its key the fields are told that an address, a protocol and a port are; zero where the key
+// has no such field, or where it is a range.
+type SetElement struct {
+	Addr  netip.Addr
+	Proto uint8
+	Port  uint16
+	// Kind is the verdict of an element of a verdict map, with the chain that it leads to; Next for every other.
+	Kind  Kind
+	Chain string
+}
+
+// Set returns the table's set of that name, nil when there is none.
+func (t *Table) Set(name string) Set {
+	for _, s := range t.Sets {
+		if s.Name() == name {
+			return s
+		}
+	}
+	return nil
+}

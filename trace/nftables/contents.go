@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// contents lets others look into a set.
+type contents struct{ *set }
+
+// Name implements [netfilter.Set].
+func (c contents) Name() string { return c.name }
+
+// Each implements [netfilter.Set].
+func (c contents) Each(f func(netfilter.SetElement)) {
+	for i := range c.elements {
+		e := &c.elements[i]
+		out := netfilter.SetElement{Kind: e.effect.Kind, Chain: e.target}
+		for at, t := range c.fields {
+			if e.first[at] != e.last[at] {
+				continue
+			}
+			switch w := e.first[at]; {
+			case t == typeProto:
+				out.Proto = uint8(w.lo) //nolint:gosec // has 8 bits
+			case t == typePort:
+				out.Port = uint16(w.lo) //nolint:gosec // has 16 bits
+			case out.Addr.IsValid(): // the first one counts
+			case t == typeIPv4, t == typeIPv6:
+				out.Addr = w.addr(t == typeIPv4)
+			}
+		}
+		f(out)
+	}
+}

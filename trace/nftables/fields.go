@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// field is a property of the packet that an expression asks for.
+type field struct {
+	typ  *datatype
+	need op.Cond // where this does not hold, the kernel breaks the rule off (NFT_BREAK); nil holds always
+	get  func(c *netfilter.Context) value
+	// depends says on what the value depends, where it is never known.
+	depends string
+	index   indexBy
+}
+
+// indexBy is what a comparison with a constant tells the index of a chain.
+type indexBy uint8
+
+const (
+	noIndex indexBy = iota
+	bySource
+	byDestination
+	byPort
+)
+
+// unknown is a field that the walk's packet does not have.
+func unknown(depends string) field { return field{typ: typeOther, get: blank, depends: depends} }
+
+// always is a field that the first packet of every connection has the same value of: it is unicast, no fragment, without IP
+// options or extension headers.
+func always(t *datatype, n uint64) field {
+	return field{typ: t, get: func(*netfilter.Context) value { return knownNumber(n) }}
+}
+
+func blank(*netfilter.Context) value { return value{blur: ones} }
+
+func addrValue(c *netfilter.Context, a netip.Addr) value {
+	switch {
+	case a.IsValid():
+		return known(addrWord(a))
+	case c.Packet.Family == netfilter.IPv4:
+		return value{blur: lowBits(typeIPv4.bits)}
+	}
+	return value{blur: ones}
+}
+
+func src(c *netfilter.Context) value { return addrValue(c, c.Packet.Src) }
+func dst(c *netfilter.Context) value { return addrValue(c, c.Packet.Dst) }
+
+func sport(c *netfilter.Context) value { return portValue(c.Packet.SrcPort) }
+func dport(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.DstPort)) }
+
+// portValue: port 0 is an ephemeral one that is not known.
+func portValue(p uint16) value {
+	if p == 0 {
+		return value{blur: lowBits(16)}
+	}
+	return knownNumber(uint64(p))
+}
+
+func proto(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.Proto)) }
+
+func iface(name func(p *netfilter.Packet) string) func(c *netfilter.Context) value {
+	return func(c *netfilter.Context) value {
+		n := name(c.Packet)
+		if n == netfilter.UnknownIface {
+			return value{blur: ones}
+		}
+		return known(nameWord(n, 0))
+	}
+}
+
+func inName(p *netfilter.Packet) string  { return p.In }
+func outName(p *netfilter.Packet) string { return p.Out }
+
+func isFamily(f netfilter.Family) op.Cond {
+	return func(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Family == f) }
+}
+
+func isProto(p uint8) op.Cond {
+	return func(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Proto == p) }
+}
+
+// The bits of ct state and ct status (include/uapi/linux/netfilter/nf_conntrack_common.h), and of TCP flags.
+const (
+	ctInvalid   = 1
+	ctNew       = 8
+	ctUntracked = 64
+
+	ctConfirmed = 8
+	ctSNAT      = 16
+	ctDNAT      = 32
+
+	tcpSYN = 2
+)
+
+// conntrackPriority is that of connection tracking, at PREROUTING and OUTPUT (NF_IP_PRI_CONNTRACK).
+const conntrackPriority = -200
+
+// hasConnection tells whether connection tracking has seen the packet.
+func hasConnection(c *netfilter.Context) op.Truth {
+	switch {
+	case c.Packet.Untracked:
+		return op.No
+	case op.CameBack(c) || c.Base == nil || c.Hook != netfilter.Prerouting && c.Hook != netfilter.Output:
+		return op.Yes
+	case c.Base.Priority == conntrackPriority: // whichever was loaded last goes first
+		return op.Maybe
+	}
+	return op.Is(c.Base.Priority > conntrackPriority)
+}
+
+// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid (nft_ct_get_eval in
+// net/netfilter/nft_ct.c).
+func ctState(c *netfilter.Context) value {
+	if c.Packet.Untracked {
+		return knownNumber(ctUntracked)
+	}
+	switch hasConnection(c) {
+	case op.Yes:
+		return knownNumber(ctNew)
+	case op.No:
+		return knownNumber(ctInvalid)
+	case op.Maybe:
+	}
+	return value{blur: number(ctNew | ctInvalid)}
+}
+
+// ctStatus: what has no name among the bits is not known.
+func ctStatus(c *netfilter.Context) value {
+	v := value{blur: number(1<<32 - 1024 | 64 | 128 | 256)}
+	set := func(bit uint64, t op.Truth) {
+		switch t {
+		case op.Yes:
+			v.lo |= bit
+		case op.Maybe:
+			v.blur.lo |= bit
+		case op.No:
+		}
+	}
+	set(ctConfirmed, op.Is(op.CameBack(c)))
+	set(ctDNAT, op.TranslatedTo(c.Packet))
+	set(ctSNAT, op.TranslatedFrom(c.Packet))
+	return v
+}
+
+// ctSource is the port of the connection's sender; one that was masqueraded may have another by now.
+func ctSource(c *netfilter.Context) value {
+	if c.Packet.SNAT {
+		return portValue(0)
+	}
+	return sport(c)
+}
+
+// payloads are the fields of headers, by "protocol field".
+var payloads = map[string]field{
+	"ip saddr":      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: src, index: bySource},
+	"ip daddr":      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: dst, index: byDestination},
+	"ip protocol":   {typ: typeProto, need: isFamily(netfilter.IPv4), get: proto},
+	"ip version":    needs(isFamily(netfilter.IPv4), always(typeInteger, 4)),
+	"ip hdrlength":  needs(isFamily(netfilter.IPv4), always(typeInteger, 5)),
+	"ip6 saddr":     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: src, index: bySource},
+	"ip6 daddr":     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
+	"ip6 nexthdr":   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
+	"ip6 version":   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
+	"th sport":      {typ: typePort, get: sport},
+	"th dport":      {typ: typePort, get: dport},
+	"tcp sport":     {typ: typePort, need: isProto(netfilter.TCP), get: sport},
+	"tcp dport":     {typ: typePort, need: isProto(netfilter.TCP), get: dport, index: byPort},
+	"udp sport":     {typ: typePort, need: isProto(netfilter.UDP), get: sport},
+	"udp dport":     {typ: typePort, need: isProto(netfilter.UDP), get: dport, index: byPort},
+	"sctp sport":    {typ: typePort, need: isProto(netfilter.SCTP), get: sport},
+	"sctp dport":    {typ: typePort, need: isProto(netfilter.SCTP), get: dport, index: byPort},
+	"dccp sport":    {typ: typePort, need: isProto(netfilter.DCCP), get: sport},
+	"dccp dport":    {typ: typePort, need: isProto(netfilter.DCCP), get: dport},
+	"udplite sport": {typ: typePort, need: isProto(netfilter.UDPLite), get: sport},
+	"udplite dport": {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
+	// The ECN bits of a SYN depend on the client's settings.
+	"tcp flags": {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(*netfilter.Context) value {
+		return value{number(tcpSYN), number(64 | 128)}
+	}},
+}
+
+func needs(need op.Cond, f field) field {
+	f.need = need
+	return f
+}
+
+// headers are the protocols of which a field may be asked for that is not among payloads: the condition that the packet has such
+// a header at all.
+var headers = map[string]op.Cond{
+	"ip": isFamily(netfilter.IPv4), "ip6": isFamily(netfilter.IPv6),
+	"tcp": isProto(netfilter.TCP), "udp": isProto(netfilter.UDP), "sctp": isProto(netfilter.SCTP), "dccp": isProto(netfilter.DCCP),
+	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6), "igmp": isProto(2),
+	"esp": isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
+	"ether": op.CameByWire, "vlan": op.Unsure, "arp": op.Nobody,
+}
+
+// metas are the fields of meta (nft_meta_get_eval in net/netfilter/nft_meta.c).
+var metas = map[string]field{
+	"mark":      {typ: typeMark, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.Mark)) }},
+	"l4proto":   {typ: typeProto, get: proto},
+	"nfproto":   {typ: typeNFProto, get: byFamily(2, 10)},
+	"protocol":  {typ: typeEthType, get: byFamily(0x0800, 0x86dd)},
+	"iifname":   {typ: typeIfname, get: iface(inName)},
+	"oifname":   {typ: typeIfname, get: iface(outName)},
+	"iif":       {typ: typeIface, get: iface(inName)},
+	"oif":       {typ: typeIface, get: iface(outName)},
+	"pkttype":   {typ: typePktType, get: packetType},
+	"skuid":     needs(op.SentByNode, unknown("the process that sends it")),
+	"skgid":     needs(op.SentByNode, unknown("the process that sends it")),
+	"cgroup":    unknown("the process that sends it"),
+	"length":    unknown("the packet's length"),
+	"iiftype":   unknown("the type of the interface"),
+	"oiftype":   unknown("the type of the interface"),
+	"iifkind":   unknown("the kind of the interface"),
+	"oifkind":   unknown("the kind of the interface"),
+	"iifgroup":  unknown("interface groups"),
+	"oifgroup":  unknown("interface groups"),
+	"ibrname":   unknown("bridge ports"),
+	"obrname":   unknown("bridge ports"),
+	"sdif":      unknown("VRFs"),
+	"sdifname":  unknown("VRFs"),
+	"rtclassid": unknown("routing realms"),
+	"secpath":   unknown("IPsec policies"),
+	"ipsec":     unknown("IPsec policies"),
+	"priority":  unknown("the packet's priority"),
+	"secmark":   unknown("security labels"),
+	"cpu":       unknown("the CPU"),
+	"random":    unknown("chance"),
+	"nftrace":   unknown("whether the packet is traced"),
+	"time":      unknown("the time"),
+	"day":       unknown("the time"),
+	"hour":      unknown("the time"),
+}
+
+func byFamily(four, six uint64) func(c *netfilter.Context) value {
+	return func(c *netfilter.Context) value {
+		if c.Packet.Family == netfilter.IPv4 {
+			return knownNumber(four)
+		}
+		return knownNumber(six)
+	}
+}
+
+// packetType: a Service's packet is for one host.
+func packetType(c *netfilter.Context) value {
+	if c.Packet.Dst.IsMulticast() {
+		return value{blur: lowBits(8)}
+	}
+	return knownNumber(0)
+}
+
+// cts are the fields of ct; with a direction, its name stands in front.
+var cts = map[string]field{
+	"state":     {typ: typeCTState, get: ctState},
+	"status":    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
+	"mark":      {typ: typeMark, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.CTMark)) }},
+	"direction": needs(hasConnection, always(typeCTDir, 0)),
+	"l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	"protocol":  {typ: typeProto, need: hasConnection, get: proto},
+
+	"original l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	"original protocol":  {typ: typeProto, need: hasConnection, get: proto},
+	"original ip saddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origSrc},
+	"original ip daddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origDst},
+	"original ip6 saddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origSrc},
+	"original ip6 daddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origDst},
+	"original proto-src": {typ: typePort, need: hasConnection, get: ctSource},
+	"original proto-dst": {typ: typePort, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }},
+
+	// What answers is what the packet goes to, as far as that is settled.
+	"reply l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	"reply protocol":  {typ: typeProto, need: hasConnection, get: proto},
+	"reply ip saddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: dst},
+	"reply ip daddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: src},
+	"reply ip6 saddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: dst},
+	"reply ip6 daddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: src},
+	"reply proto-src": {typ: typePort, need: hasConnection, get: dport},
+	"reply proto-dst": {typ: typePort, need: hasConnection, get: sport},
+}
+
+// ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
+var ctKeys = map[string]string{
+	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label", "zone": "the connection's zone",
+	"bytes": "what the connection has seen", "packets": "what the connection has seen", "avgpkt": "what the connection has seen",
+	"id": "the connection's number", "event": "the connection's events", "secmark": "security labels", "count": "how many connections there are",
+}
+
+func connectionOf(f netfilter.Family) op.Cond {
+	return func(c *netfilter.Context) op.Truth { return both(op.Is(c.Packet.Family == f), hasConnection(c)) }
+}
+
+func origSrc(c *netfilter.Context) value {
+	return addrValue(c, c.Packet.OrigSrc)
+}
+
+func origDst(c *netfilter.Context) value {
+	return addrValue(c, c.Packet.OrigDst)
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// relation compares a value with a constant, or with a range of them.
+type relation func(v value, r span) op.Truth
+
+// relations are the operators of a match.
+var relations = map[string]relation{
+	"==": func(v value, r span) op.Truth { return v.within(r.lo, r.hi) },
+	"!=": func(v value, r span) op.Truth { return v.within(r.lo, r.hi).Not() },
+	"<":  func(v value, r span) op.Truth { return v.within(r.lo, ones).Not() },
+	">":  func(v value, r span) op.Truth { return v.within(word{}, r.lo).Not() },
+	"<=": func(v value, r span) op.Truth { return v.within(word{}, r.lo) },
+	">=": func(v value, r span) op.Truth { return v.within(r.lo, ones) },
+	"in": func(v value, r span) op.Truth { return v.anyOf(r.lo) }, // flags: one of them is set
+	"!":  func(v value, r span) op.Truth { return v.anyOf(r.lo).Not() },
+}
+
+// match is {"op": …, "left": …, "right": …}.
+func match(b *builder, arg any) bool {
+	m, _ := arg.(map[string]any)
+	sign := words(arg, "op")
+	left, ok := b.exprs(m["left"])
+	if !ok {
+		return false
+	}
+	if s, isSet := b.setOf(m["right"], left); isSet {
+		return s != nil && b.member(left, s, sign)
+	}
+	compare := relations[sign]
+	if sign == "" {
+		compare = relations["=="]
+	}
+	if compare == nil {
+		return false
+	}
+	if unknowable(left) {
+		b.add(&comparison{left: left, why: dependsOn(left)})
+		return true
+	}
+	spans, ok := b.constants(left, m["right"])
+	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {
+		return false
+	}
+	if _, isList := m["right"].([]any); isList && (sign == "!=" || sign == "==") {
+		compare = eitherWay(sign)
+	}
+	if left[0].draw != nil && len(left) == 1 {
+		return b.chance(left[0].draw, func(v value) bool { return compare(v, spans[0]) == op.Yes })
+	}
+	if sign == "==" && len(left) == 1 && !b.acted {
+		b.key(left[0], spans[0])
+	}
+	b.add(&comparison{left: left, right: spans, compare: compare, not: len(left) > 1 && sign == "!=", why: dependsOn(left)})
+	return true
+}
+
+// eitherWay compares with a list of flags by an operator that versions of nft understand in two ways, as one value, and as any of
+// the flags: certain is only what both agree on.
+func eitherWay(sign string) relation {
+	one, other := relations["=="], relations["in"]
+	if sign == "!=" {
+		one, other = relations["!="], relations["!"]
+	}
+	return func(v value, r span) op.Truth {
+		if t := one(v, r); t == other(v, r) {
+			return t
+		}
+		return op.Maybe
+	}
+}
+
+// unknowable tells whether nothing is known of any of the values.
+func unknowable(xs []*expr) bool {
+	for _, x := range xs {
+		if x.typ != typeOther || x.draw != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func dependsOn(xs []*expr) string {
+	if d := depends(xs); d != "" {
+		return "it depends on " + d
+	}
+	return "the snapshot does not tell"
+}
+
+// key tells the index of the chain what a comparison asks for.
+func (b *builder) key(x *expr, r span) {
+	if r.lo != r.hi {
+		return
+	}
+	k := &b.rule.Key
+	switch x.index {
+	case bySource:
+		k.Src = r.lo.addr(x.typ == typeIPv4)
+	case byDestination:
+		k.Dst = r.lo.addr(x.typ == typeIPv4)
+	case byPort:
+		for _, p := range []uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP} {
+			probe := netfilter.Context{Packet: &netfilter.Packet{Proto: p}}
+			if x.need(&probe) == op.Yes {
+				k.Proto, k.DstPort = p, uint16(r.lo.lo) //nolint:gosec // a port
+			}
+		}
+	case noIndex:
+	}
+}
+
+// setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where there is none.
+func (b *builder) setOf(right any, left []*expr) (s *set, isSet bool) {
+	if name, ok := right.(string); ok {
+		if name, ok = strings.CutPrefix(name, "@"); !ok {
+			return nil, false
+		}
+		s = b.sets[name]
+	} else {
+		key, arg, ok := one(right)
+		if !ok || key != "set" {
+			return nil, false
+		}
+		if list, ok := arg.([]any); ok {
+			s = b.anonymous(left, nil, list)
+		}
+	}
+	if s == nil || s.unread == "" && len(s.fields) != len(left) {
+		return nil, true
+	}
+	return s, true
+}
+
+// constants reads what values are compared with.
+func (b *builder) constants(left []*expr, right any) ([]span, bool) {
+	parts := []any{right}
+	if key, arg, ok := one(right); ok && key == "concat" {
+		parts, _ = arg.([]any)
+	}
+	if len(parts) != len(left) {
+		return nil, false
+	}
+	out := make([]span, len(parts))
+	for i, p := range parts {
+		var ok bool
+		if out[i].lo, out[i].hi, ok = left[i].typ.constant(p); !ok {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// comparison is a match with constants.
+type comparison struct {
+	left    []*expr
+	right   []span // nil: no answer is known
+	compare relation
+	not     bool // of a concatenation: not all of them are equal
+	why     string
+}
+
+// Run implements [netfilter.Op].
+func (m *comparison) Run(c *netfilter.Context) netfilter.Effect {
+	var buf [maxFields]value
+	vals, t := values(c, m.left, buf[:0])
+	if t == op.No {
+		return breakOff
+	}
+	if m.right == nil {
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: m.why}
+	}
+	if m.not { // != of a concatenation: nft makes it one comparison of all bytes
+		equal := op.Yes
+		for i, v := range vals {
+			equal = both(equal, relations["=="](v, m.right[i]))
+		}
+		return answer(both(t, equal.Not()), m.why)
+	}
+	for i, v := range vals {
+		t = both(t, m.compare(v, m.right[i]))
+	}
+	return answer(t, m.why)
+}
+
+var breakOff = netfilter.Effect{Kind: netfilter.Break}
+
+func answer(t op.Truth, why string) netfilter.Effect {
+	switch t {
+	case op.No:
+		return breakOff
+	case op.Maybe:
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: why}
+	case op.Yes:
+	}
+	return netfilter.Effect{}
+}
+
+// member asks whether a key is in a set.
+func (b *builder) member(left []*expr, s *set, sign string) bool {
+	if sign != "==" && sign != "!=" && sign != "in" && sign != "" {
+		return false
+	}
+	not := sign == "!="
+	if len(left) == 1 && left[0].draw != nil {
+		return s.unread == "" && b.chance(left[0].draw, func(v value) bool {
+			_, t := s.find([]value{v})
+			return t == op.Yes != not
+		})
+	}
+	b.add(&membership{lookup: lookup{left, s}, not: not, why: dependsOn(left)})
+	return true
+}
+
+// membership is a match with a set.
+type membership struct {
+	lookup
+	not bool
+	why string
+}
+
+// Run implements [netfilter.Op].
+func (m *membership) Run(c *netfilter.Context) netfilter.Effect {
+	var buf [maxFields]value
+	key, t := values(c, m.key, buf[:0])
+	if t == op.No {
+		return breakOff
+	}
+	in, why := m.has(c, key)
+	if m.not {
+		in = in.Not()
+	}
+	return answer(both(t, in), why)
+}
+
+// has asks the set. What rules on the packet's way have put into it, or may have, counts.
+func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why string) {
+	s := m.in
+	changed := op.Noted(c.Packet, "set:"+s.list)
+	if !changed && s.remembers() && isClient(m.key) && c.Recent != nil {
+		if listed, known := c.Recent(s.list); known {
+			return op.Is(listed), ""
+		}
+	}
+	if changed || op.Noted(c.Packet, s.list) {
+		return op.Maybe, "a rule on the packet's way changes the set " + s.name
+	}
+	_, in = s.find(key)
+	if s.unread != "" {
+		return in, s.unread
+	}
+	return in, m.why
+}
+
+// remembers tells whether a set is one of clients, who stay in it for a time.
+func (s *set) remembers() bool {
+	return s.seconds > 0 && len(s.fields) == 1 && s.data == nil && (s.fields[0] == typeIPv4 || s.fields[0] == typeIPv6)
+}
+
+// isClient tells whether a key is the address of the sender alone.
+func isClient(key []*expr) bool { return len(key) == 1 && key[0].index == bySource }
+
+// Remembers implements [netfilter.Rememberer].
+func (m *membership) Remembers() (list string, seconds uint32) {
+	if m.not || !m.in.remembers() {
+		return "", 0
+	}
+	return m.in.list, m.in.seconds
+}
+
+// maxDrawn bounds how many numbers are looked at one by one.
+const maxDrawn = 1 << 16
+
+// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a packet, they
+// get the same answer.
+func (b *builder) chance(d *drawn, holds func(value) bool) bool {
+	if d.hash || d.mod > maxDrawn {
+		b.add(&comparison{why: "it depends on a hash of the packet, or on chance"})
+		return true
+	}
+	n := 0
+	for i := range d.mod {
+		if holds(knownNumber(d.first + i)) {
+			n++
+		}
+	}
+	b.add(draw(float64(n) / float64(d.mod)))
+	return true
+}
+
+// draw is a match that holds with a probability.
+type draw float64
+
+// Run implements [netfilter.Op].
+func (p draw) Run(*netfilter.Context) netfilter.Effect {
+	return netfilter.Effect{Kind: netfilter.Chance, P: float64(p)}
+}

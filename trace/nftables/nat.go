@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// translation makes the op of a translation to a range.
+type translation func(r *op.NATRange) netfilter.Op
+
+func translateDst(r *op.NATRange) netfilter.Op {
+	if r.Single() {
+		return &op.DNAT{To: r.From, Port: r.Low}
+	}
+	return &op.DNATSplit{NATRange: *r}
+}
+
+func translateSrc(r *op.NATRange) netfilter.Op { return op.SNAT(r) }
+func redirect(r *op.NATRange) netfilter.Op     { return &op.Redirect{NATRange: *r} }
+
+// masquerade takes any range of ports and flags: which port the client gets is not known anyway.
+func masquerade(b *builder, _ any) bool {
+	b.acted = true
+	b.add(op.Masquerade())
+	return true
+}
+
+// nat is {"family": …, "addr": EXPRESSION, "port": EXPRESSION, "flags": …, "type_flags": …} (net/netfilter/nft_nat.c). The address
+// may come with a port where a map gives both.
+func nat(do translation) statement {
+	return func(b *builder, arg any) bool {
+		m, _ := arg.(map[string]any)
+		t := &translated{do: do, family: netfilter.Inet}
+		switch words(arg, "family") {
+		case "ip":
+			t.family = netfilter.IPv4
+		case "ip6":
+			t.family = netfilter.IPv6
+		}
+		t.shuffle = hasFlag(m["flags"], "random") || hasFlag(m["flags"], "fully-random")
+		if m["type_flags"] != nil && !onlyFlags(m["type_flags"], "concat", "interval") {
+			return false // "prefix" replaces a network
+		}
+		if v, has := m["addr"]; has && !t.address(b, v) {
+			return false
+		}
+		if v, has := m["port"]; has && !t.ports(b, v) {
+			return false
+		}
+		b.acted = true
+		if to := t.Destinations(); len(to) == 1 && t.by == nil {
+			b.rule.NAT = to[0]
+		}
+		b.add(t)
+		return true
+	}
+}
+
+func hasFlag(v any, flag string) bool {
+	if s, ok := v.(string); ok {
+		return s == flag
+	}
+	list, _ := v.([]any)
+	return slices.Contains(list, any(flag))
+}
+
+func onlyFlags(v any, flags ...string) bool {
+	list, isList := v.([]any)
+	if !isList {
+		list = []any{v}
+	}
+	return !slices.ContainsFunc(list, func(x any) bool {
+		s, _ := x.(string)
+		return !slices.Contains(flags, s)
+	})
+}
+
+// translated is dnat, snat or redirect.
+type translated struct {
+	do      translation
+	family  netfilter.Family
+	addr    span // with v4 or v6
+	v4, v6  bool
+	port    span
+	hasPort bool
+	shuffle bool
+	by      *lookup // gives address, port, or both
+}
+
+// address reads the address: a constant, or a map that gives it, with the port or without.
+func (t *translated) address(b *builder, v any) bool {
+	if key, arg, ok := one(v); ok && key == "map" {
+		l, ok := b.lookup(arg, false)
+		if !ok || l.in.unread != "" || len(l.in.data) > 2 || l.in.data[0] != typeIPv4 && l.in.data[0] != typeIPv6 {
+			return false
+		}
+		t.by = l
+		return l.small()
+	}
+	parts := []any{v}
+	if key, arg, ok := one(v); ok && key == "concat" {
+		parts, _ = arg.([]any)
+	}
+	if len(parts) == 0 || len(parts) > 2 || len(parts) == 2 && !t.ports(b, parts[1]) {
+		return false
+	}
+	typ := guess(parts[0])
+	if typ != typeIPv4 && typ != typeIPv6 {
+		return false
+	}
+	var ok bool
+	t.v4, t.v6 = typ == typeIPv4, typ == typeIPv6
+	t.addr.lo, t.addr.hi, ok = typ.constant(parts[0])
+	return ok
+}
+
+func (t *translated) ports(b *builder, v any) bool {
+	if key, arg, ok := one(v); ok && key == "map" {
+		l, ok := b.lookup(arg, false)
+		if !ok || t.by != nil || l.in.unread != "" || len(l.in.data) != 1 || l.in.data[0] != typePort && l.in.data[0] != typeInteger {
+			return false
+		}
+		t.by = l
+		return l.small()
+	}
+	var ok bool
+	t.port.lo, t.port.hi, ok = typePort.constant(v)
+	t.hasPort = true
+	return ok && t.port.lo.lo > 0 && t.port.hi.lo <= 65535
+}
+
+// small tells whether a draw among the elements can be followed.
+func (l *lookup) small() bool {
+	return len(l.key) != 1 || l.key[0].draw == nil || l.key[0].draw.mod <= maxDrawn
+}
+
+// spread is the range that the rule translates to, with what an element of its map gives.
+func (t *translated) spread(e *element) *op.NATRange {
+	r := op.NATRange{Shuffle: t.shuffle}
+	addr, v4, v6, port, hasPort := t.addr, t.v4, t.v6, t.port, t.hasPort
+	if e != nil {
+		for i, d := range t.by.in.data {
+			if d == typeIPv4 || d == typeIPv6 {
+				addr, v4, v6 = e.data[i], d == typeIPv4, d == typeIPv6
+				continue
+			}
+			port, hasPort = e.data[i], true
+		}
+	}
+	if v4 || v6 {
+		r.From, r.To = addr.lo.addr(v4), addr.hi.addr(v4)
+	}
+	if hasPort {
+		r.Low, r.High = uint16(port.lo.lo), uint16(port.hi.lo) //nolint:gosec // ports
+	}
+	return &r
+}
+
+// Run implements [netfilter.Op].
+func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
+	if c.Packet.Family&t.family == 0 {
+		return netfilter.Effect{} // nft_nat_inet_eval
+	}
+	if t.by == nil {
+		return t.do(t.spread(nil)).Run(c)
+	}
+	if d := t.by.key[0].draw; d != nil && len(t.by.key) == 1 {
+		return t.drawn(c)
+	}
+	truth, e := t.by.find(c)
+	switch truth {
+	case op.No:
+		return breakOff
+	case op.Yes:
+		return t.do(t.spread(e)).Run(c)
+	case op.Maybe:
+	}
+	return netfilter.Effect{Kind: netfilter.Opaque, Why: "where it translates to is not known: " + dependsOn(t.by.key)}
+}
+
+// drawn goes every way that chance may choose.
+func (t *translated) drawn(c *netfilter.Context) netfilter.Effect {
+	plain := true
+	alts := t.by.draws(func(e *element) netfilter.Alt {
+		alt := netfilter.Alt{Packet: *c.Packet} // the effect Next of none: the next rule is asked
+		if e == nil {
+			return alt
+		}
+		here := *c
+		here.Packet = &alt.Packet
+		alt.Effect = t.do(t.spread(e)).Run(&here)
+		plain = plain && alt.Effect.Kind != netfilter.Split
+		return alt
+	})
+	if !plain {
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it translates to one of several ranges"}
+	}
+	return netfilter.Effect{Kind: netfilter.Split, Alts: alts}
+}
+
+// Destinations implements [netfilter.Translator]; of a draw each one is there as often as it may be drawn.
+func (t *translated) Destinations() []netip.AddrPort {
+	var out []netip.AddrPort
+	add := func(r *op.NATRange) {
+		if r.Single() && r.From.IsValid() && r.Low != 0 {
+			out = append(out, netip.AddrPortFrom(r.From, r.Low))
+		}
+	}
+	if t.by == nil {
+		add(t.spread(nil))
+		return out
+	}
+	for i := range t.by.in.elements {
+		add(t.spread(&t.by.in.elements[i]))
+	}
+	return out
+}

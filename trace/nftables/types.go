@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// datatype is a type of nftables (src/datatype.c of nft).
+type datatype struct {
+	name string
+	bits int
+	// symbols are the names of its values.
+	symbols map[string]uint64
+	// read makes words of a text that is no symbol and no number: the first and the last value that it stands for.
+	read func(s string) (lo, hi word, ok bool)
+}
+
+var (
+	typeIPv4     = &datatype{name: "ipv4_addr", bits: 32, read: readAddr(true)}
+	typeIPv6     = &datatype{name: "ipv6_addr", bits: 128, read: readAddr(false)}
+	typeProto    = &datatype{name: "inet_proto", bits: 8, read: readProto}
+	typePort     = &datatype{name: "inet_service", bits: 16}
+	typeMark     = &datatype{name: "mark", bits: 32}
+	typeIfname   = &datatype{name: "ifname", bits: 128, read: readName}
+	typeIface    = &datatype{name: "iface_index", bits: 128, read: readName} // nft prints the name that the index has
+	typeEther    = &datatype{name: "ether_addr", bits: 48, read: readEther}
+	typeInteger  = &datatype{name: "integer", bits: 64}
+	typeBool     = &datatype{name: "boolean", bits: 1, symbols: map[string]uint64{"exists": 1, "missing": 0}}
+	typeNFProto  = &datatype{name: "nf_proto", bits: 8, symbols: map[string]uint64{"ipv4": 2, "ipv6": 10}}
+	typeEthType  = &datatype{name: "ether_type", bits: 16, symbols: map[string]uint64{"ip": 0x0800, "ip6": 0x86dd, "arp": 0x0806, "vlan": 0x8100}}
+	typeCTState  = &datatype{name: "ct_state", bits: 32, symbols: map[string]uint64{"invalid": ctInvalid, "established": 2, "related": 4, "new": ctNew, "untracked": ctUntracked}}
+	typeCTStatus = &datatype{name: "ct_status", bits: 32, symbols: map[string]uint64{"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": ctConfirmed, "snat": ctSNAT, "dnat": ctDNAT, "dying": 512}}
+	typeCTDir    = &datatype{name: "ct_dir", bits: 8, symbols: map[string]uint64{"original": 0, "reply": 1}}
+	typePktType  = &datatype{name: "pkt_type", bits: 8, symbols: map[string]uint64{"host": 0, "unicast": 0, "broadcast": 1, "multicast": 2, "other": 3}}
+	// A bit for each type of address, so that a value can be any but one; nft prints no numbers here.
+	typeFibType  = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{"unspec": 1, "unicast": fibUnicast, "local": fibLocal, "broadcast": fibBroadcast, "anycast": 16, "multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit}}
+	typeTCPFlags = &datatype{name: "tcp_flag", bits: 8, symbols: map[string]uint64{"fin": 1, "syn": tcpSYN, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ecn": 64, "cwr": 128}}
+	// typeOther is that of a value of which nothing is known, whatever its constants are.
+	typeOther = &datatype{name: "other", bits: 128}
+	// typeVerdict is that of a verdict map's data.
+	typeVerdict = &datatype{name: "verdict"}
+)
+
+// types are those that a set may be declared with.
+var types = func() map[string]*datatype {
+	all := map[string]*datatype{}
+	for _, t := range []*datatype{
+		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto, typeEthType,
+		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeVerdict,
+	} {
+		all[t.name] = t
+	}
+	return all
+}()
+
+func readAddr(v4 bool) func(s string) (lo, hi word, ok bool) {
+	return func(s string) (lo, hi word, ok bool) {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Is4() != v4 || a.Zone() != "" {
+			return lo, hi, false
+		}
+		w := addrWord(a)
+		return w, w, true
+	}
+}
+
+func readProto(s string) (lo, hi word, ok bool) {
+	p, ok := op.Protocol(s)
+	w := number(uint64(p))
+	return w, w, ok
+}
+
+// readName reads an interface's name; "*" at its end stands for anything, unless it is escaped.
+func readName(s string) (lo, hi word, ok bool) {
+	if len(s) > nameLength+1 {
+		return lo, hi, false
+	}
+	prefix, wild := strings.CutSuffix(s, "*")
+	name, escaped := strings.CutSuffix(prefix, `\`)
+	switch {
+	case wild && escaped:
+		s = name + "*"
+	case wild:
+		return nameWord(prefix, 0), nameWord(prefix, 0xff), true
+	}
+	w := nameWord(s, 0)
+	return w, w, true
+}
+
+func readEther(s string) (lo, hi word, ok bool) {
+	n, err := strconv.ParseUint(strings.ReplaceAll(s, ":", ""), 16, 48)
+	w := number(n)
+	return w, w, err == nil && len(s) == len("00:00:00:00:00:00")
+}
+
+// constant reads a constant of the type: the first and the last value that it stands for.
+func (t *datatype) constant(v any) (lo, hi word, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return t.text(v)
+	case float64:
+		w := number(uint64(v))
+		return w, w, v >= 0 && v <= math.MaxUint32 && v == math.Trunc(v)
+	case bool:
+		if v {
+			return number(1), number(1), true
+		}
+		return word{}, word{}, true
+	case []any: // flags
+		return t.flags(v)
+	}
+	key, arg, ok := one(v)
+	if !ok {
+		return lo, hi, false
+	}
+	switch key {
+	case "prefix":
+		return t.prefix(arg)
+	case "range":
+		ends, ok := arg.([]any)
+		if !ok || len(ends) != 2 {
+			return lo, hi, false
+		}
+		lo, _, ok1 := t.constant(ends[0])
+		_, hi, ok2 := t.constant(ends[1])
+		return lo, hi, ok1 && ok2 && lo.compare(hi) <= 0
+	case "|":
+		list, _ := arg.([]any)
+		return t.flags(list)
+	}
+	return lo, hi, false
+}
+
+// text reads a word: a symbol, a number, or what the type itself reads.
+func (t *datatype) text(s string) (lo, hi word, ok bool) {
+	if n, ok := t.symbols[s]; ok {
+		return number(n), number(n), true
+	}
+	if t.read != nil {
+		return t.read(s)
+	}
+	n, err := strconv.ParseUint(s, 0, 64)
+	return number(n), number(n), err == nil
+}
+
+// flags reads a list of constants that are or-ed.
+func (t *datatype) flags(list []any) (lo, hi word, ok bool) {
+	var all word
+	for _, x := range list {
+		one, last, ok := t.constant(x)
+		if !ok || one != last {
+			return lo, hi, false
+		}
+		all = all.or(one)
+	}
+	return all, all, len(list) > 0
+}
+
+func (t *datatype) prefix(arg any) (lo, hi word, ok bool) {
+	m, _ := arg.(map[string]any)
+	length, isNumber := m["len"].(float64)
+	lo, last, ok := t.constant(m["addr"])
+	if !ok || !isNumber || lo != last || length < 0 || int(length) > t.bits {
+		return lo, hi, false
+	}
+	host := lowBits(t.bits - int(length))
+	lo = lo.and(host.not())
+	return lo, lo.or(host), true
+}
+
+// one returns the only member of an object.
+func one(v any) (key string, arg any, ok bool) {
+	m, _ := v.(map[string]any)
+	if len(m) != 1 {
+		return "", nil, false
+	}
+	for key, arg = range m {
+		ok = true
+	}
+	return key, arg, ok
+}

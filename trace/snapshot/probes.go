@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+)
+
+// ProbesFile holds what became of real connections to frontends: a list of [Probes] as JSON.
+const ProbesFile = "probes.json"
+
+// ProbeTarget is an address and port to connect to, and from where.
+type ProbeTarget struct {
+	Protocol string         `json:"protocol"` // TCP, UDP, SCTP
+	To       netip.AddrPort `json:"to"`
+	// From is the address of the pod of this node from whose network namespace to connect; the zero Addr is the node's own.
+	From   netip.Addr `json:"from,omitzero"`
+	Probes int        `json:"probes"` // how many connections to try
+}
+
+// Probes is what became of the connections to a target.
+type Probes struct {
+	ProbeTarget
+
+	Error string  `json:"error,omitempty"` // why it could not be probed at all
+	List  []Probe `json:"list,omitempty"`
+}
+
+// How a connection can end.
+const (
+	ProbeConnected = "connected" // the far side accepted it; of UDP: it answered
+	ProbeSent      = "sent"      // UDP: no answer, as none was to be expected
+	ProbeRefused   = "refused"   // by a reset, an abort or ICMP port unreachable
+	ProbeTimeout   = "timeout"   // no answer at all
+	ProbeNoRoute   = "noroute"   // the kernel, or a router, knows no way
+	ProbeFailed    = "failed"    // in another way, which Error names
+)
+
+// Probe is one connection.
+type Probe struct {
+	Result string `json:"result"`
+	Error  string `json:"error,omitempty"`
+	// Local is the address and port that it was sent from.
+	Local netip.AddrPort `json:"local,omitzero"`
+	// Endpoint is where the kernel sent it, by its connection table; the zero AddrPort where there is no entry.
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// Unreplied: the connection table has seen no answer.
+	Unreplied bool `json:"unreplied,omitempty"`
+	// Micros is the time until it was connected or refused, in microseconds.
+	Micros int64 `json:"micros,omitempty"`
+}
+
+// Probed reads [ProbesFile]; nil where nothing was probed. The error is that of a damaged file.
+func (n *Node) Probed() ([]Probes, error) {
+	data, ok, err := n.File(ProbesFile)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var list []Probes
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("node %s: %s: %w", n.Name, ProbesFile, err)
+	}
+	return list, nil
+}

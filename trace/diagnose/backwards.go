@@ -42,6 +42,9 @@ func (n *node) backwards() []Finding {
 	if n.isNFT() {
 		return append(n.staleElements(), n.orphans()...)
 	}
+	if n.isIPVS() {
+		return append(n.staleVirtual(), n.staleAddresses()...)
+	}
 	stale := map[string]*issue{}
 	var names []string
 	for _, t := range n.rules.Tables {

@@ -16,7 +16,8 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 		want       string
 	}{
 		{"an nftables node without its tables", "nftables", func(w *world) { delete(w.files, "nft-ruleset.json") }, "nft-ruleset.json was not collected"},
-		{"an IPVS node", "ipvs", func(*world) {}, "ipvs mode"},
+		{"an IPVS node without its virtual servers", "ipvs", func(w *world) { delete(w.files, "ipvsadm.txt") }, "ipvsadm.txt was not collected"},
+		{"a damaged list of virtual servers", "ipvs", func(w *world) { w.files["ipvsadm.txt"] = []byte("-A -t 10.96.0.1\n") }, "ipvsadm.txt: line 1"},
 		{"a dump that is cut off", "iptables", func(w *world) { w.files[v4] = w.files[v4][:len(w.files[v4])/2] }, "cut off"},
 		{"a dump that ends between two lines", "iptables", func(w *world) {
 			w.files[v4] = w.files[v4][:bytes.LastIndex(w.files[v4], []byte("COMMIT"))]

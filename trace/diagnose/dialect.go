@@ -3,6 +3,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -34,6 +35,32 @@ var nftDialect = dialect{
 	cluster: "service-", local: "local-", external: "external-", firewall: "firewall-", endpoint: "endpoint-", marks: "sets the mark for masquerade",
 }
 
+// ipvsDialect is pkg/proxy/ipvs/proxier.go. It has no chains of single Services.
+var ipvsDialect = dialect{
+	mode: expect.IPVS, rules: "the virtual servers of IPVS, table nat", services: "KUBE-SERVICES", marks: "jumps to KUBE-MARK-MASQ",
+}
+
+// ipvsTable is the name of the table of virtual servers where they are kube-proxy's.
+const ipvsTable = "kube-proxy"
+
+// isIPVS tells whether a node is judged as one in ipvs mode.
+func (n *node) isIPVS() bool { return n.dialect == &ipvsDialect }
+
+// isIPVSKube tells whether a table is that of kube-proxy's virtual servers.
+func isIPVSKube(t *netfilter.Table) bool {
+	return t.Backend == netfilter.BackendIPVS && t.Name == ipvsTable
+}
+
+// dialectOf returns the dialect of a mode; iptables' for one that is not known.
+func dialectOf(mode string) *dialect {
+	for _, d := range []*dialect{&nftDialect, &ipvsDialect} {
+		if d.mode == mode {
+			return d
+		}
+	}
+	return &iptablesDialect
+}
+
 // isNFT tells whether a node is judged as one in nftables mode.
 func (n *node) isNFT() bool { return n.dialect == &nftDialect }
 
@@ -55,7 +82,37 @@ func (d *dialect) home(t *netfilter.Table) bool {
 	if d == &nftDialect {
 		return isNFTKube(t)
 	}
-	return t.Name == "nat"
+	return t.Name == "nat" && t.Backend != netfilter.BackendNative && t.Backend != netfilter.BackendIPVS
+}
+
+// holds tells whether the kernel has kube-proxy's rules of a mode. The chain of all Services has one name in iptables and in ipvs mode;
+// in ipvs mode it leads to a chain that iptables mode has not.
+func (n *node) holds(d *dialect) bool {
+	for _, t := range n.rules.Tables {
+		c := t.Chain(d.services)
+		if !d.home(t) || c == nil || len(c.Rules) == 0 {
+			continue
+		}
+		byIPVS := slices.Contains(slices.Collect(c.LeadsTo()), ipvsNodePorts)
+		if d == &nftDialect || byIPVS == (d == &ipvsDialect) {
+			return true
+		}
+	}
+	return false
+}
+
+// ipvsNodePorts is the chain of NodePorts in ipvs mode.
+const ipvsNodePorts = "KUBE-NODE-PORT"
+
+// held are the modes whose rules the kernel has.
+func (n *node) held() []*dialect {
+	var out []*dialect
+	for _, d := range []*dialect{&iptablesDialect, &nftDialect, &ipvsDialect} {
+		if n.holds(d) {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // ofService tells whether a chain belongs to a Service port: in nftables mode these have a "/" in their names, and no other has

@@ -230,7 +230,7 @@ func changes(before, after map[string]string) []string {
 }
 
 func TestFixturesHaveNoMismatch(t *testing.T) {
-	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables"} {
+	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables", "ipvs"} {
 		t.Run(name, func(t *testing.T) {
 			r := openWorld(t, name).run()
 			if r.Error != "" {

@@ -59,9 +59,14 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		// An expectation that is not certain proves nothing, neither a match nor a mismatch.
 		issues = compare(&want, &got)
 		issues = append(issues, j.hairpin(&want, &got)...)
-		issues = append(issues, j.affinity(&want, &got)...)
-		if len(issues) > 0 {
-			issues = j.explain(svc, &want, &got, issues)
+		switch {
+		case j.isIPVS():
+			issues = j.virtual(&want, &got, issues)
+		default:
+			issues = append(issues, j.affinity(&want, &got)...)
+			if len(issues) > 0 {
+				issues = j.explain(svc, &want, &got, issues)
+			}
 		}
 		issues = append(issues, j.settings(&want, &res)...)
 	}
@@ -113,7 +118,7 @@ func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.
 		p.Verdict = Unknown
 		p.Findings = append(p.Findings, j.finding(NotCollected, "", issue{message: want.Unsure}))
 	}
-	if p.Verdict == Match && !want.Action.Leads() {
+	if p.Verdict == Match && want.Reason != "" {
 		p.Verdict = ByDesign
 		p.Findings = append(p.Findings, Finding{Code: want.Reason, Severity: Info, Message: want.Why, Expected: describe(want)})
 	}
@@ -281,7 +286,7 @@ func expectedOf(want *expect.Path) Expected {
 }
 
 func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) Actual {
-	var a Actual
+	a := Actual{Sharing: got.sharing()}
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
 		out := Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String()}

@@ -21,6 +21,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -36,9 +37,14 @@ type node struct {
 	rules *netfilter.Ruleset
 	net   *host.Network
 	sets  netfilter.SetLookup
-	exp   *expect.Node
-	mode  Mode
-	proxy proxy
+
+	virtual   []ipvs.VirtualServer
+	servers   map[frontendKey]*ipvs.VirtualServer // with an address, NodePorts too
+	scheduler string                              // that kube-proxy is to use in ipvs mode
+	excluded  []netip.Prefix                      // virtual servers that kube-proxy leaves alone
+	exp       *expect.Node
+	mode      Mode
+	proxy     proxy
 
 	services  map[types.NamespacedName]*corev1.Service
 	pods      []pod
@@ -96,6 +102,9 @@ func Read(files *snapshot.Node) *Reading {
 	err := n.readRules()
 	if err == nil {
 		err = n.readSets()
+	}
+	if err == nil {
+		err = n.readVirtual()
 	}
 	return &Reading{n, err}
 }
@@ -252,6 +261,9 @@ func (n *node) noteUnread() error {
 // file that is not there is one without rules. One backend's rules prove nothing while the other's may hold anything. In nftables
 // mode kube-proxy's rules are in nft-ruleset.json; without the save files iptables' own of iptables-nft are read from there, too.
 func (n *node) notRead(f netfilter.Family, have map[netfilter.Backend]bool) string {
+	if why := n.virtualNotRead(); why != "" {
+		return why
+	}
 	if n.isNFT() && !n.files.Has(rulesetFile) && n.reasons[rulesetFile] == "" {
 		return rulesetFile + " was not collected: that is where nftables mode has its rules"
 	}
@@ -390,56 +402,33 @@ func (n *node) readSets() error {
 // the running kube-proxy says of itself counts most; then what the kernel holds, where it holds the rules of one mode only; then
 // the configuration.
 func (n *node) rightMode(cfg *expect.Config) error {
-	byIPTables, byNFT := n.holds(&iptablesDialect), n.holds(&nftDialect)
+	held := n.held()
 	mode := n.proxy.reported
 	switch {
 	case mode != "":
-	case cfg.Mode == "ipvs":
-		mode = cfg.Mode
-	case byIPTables != byNFT:
-		mode = iptablesDialect.mode
-		if byNFT {
-			mode = nftDialect.mode
-		}
+	case len(held) == 1:
+		mode = held[0].mode
 	default:
 		mode = cfg.Mode
 	}
-	n.dialect = &iptablesDialect
-	switch mode {
-	case "ipvs":
-		return fmt.Errorf("node %s runs kube-proxy in ipvs mode: this version walks the rules of iptables and nftables mode only", n.name)
-	case nftDialect.mode:
-		n.dialect = &nftDialect
-		if byNFT {
-			n.mode.Actual = nftDialect.mode
-		}
-	default:
+	n.dialect = dialectOf(mode)
+	switch {
+	case slices.Contains(held, n.dialect):
+		n.mode.Actual = n.dialect.mode
+	case len(held) == 1:
+		n.mode.Actual = held[0].mode
+	}
+	if !n.isNFT() {
 		n.noteBackends()
-	}
-	if n.mode.Actual == "" && byNFT != byIPTables {
-		n.mode.Actual = iptablesDialect.mode
-		if byNFT {
-			n.mode.Actual = nftDialect.mode
-		}
 	}
 	if n.holdsUserspace() {
 		n.mode.Actual = userspaceMode
 	}
 	cfg.Mode = n.dialect.mode
+	n.scheduler, n.excluded = cfg.Scheduler, cfg.ExcludeCIDRs
+	n.addVirtual()
 	n.mode.LastSync = n.lastSync()
 	return n.noteUnread()
-}
-
-// holds tells whether the kernel has kube-proxy's rules of a mode.
-func (n *node) holds(d *dialect) bool {
-	for _, t := range n.rules.Tables {
-		if d.home(t) {
-			if c := t.Chain(d.services); c != nil && len(c.Rules) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // noteBackends notes in which of iptables' backends kube-proxy's rules are.
@@ -448,7 +437,9 @@ func (n *node) noteBackends() {
 		if t.Name != "nat" || t.Backend == netfilter.BackendNative || t.Chain(iptablesDialect.services) == nil {
 			continue
 		}
-		n.mode.Actual = iptablesDialect.mode
+		if n.mode.Actual == "" && !n.isIPVS() {
+			n.mode.Actual = iptablesDialect.mode
+		}
 		switch {
 		case n.mode.Backend == "" || n.mode.Backend == string(t.Backend):
 			n.mode.Backend = string(t.Backend)

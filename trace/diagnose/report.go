@@ -155,6 +155,7 @@ func (e *Endpoint) addrPort() (netip.AddrPort, bool) {
 // Actual is what the rules that were read do.
 type Actual struct {
 	Outcomes  []Outcome   `json:"outcomes,omitempty"`
+	Sharing   string      `json:"sharing,omitempty"` // by what IPVS shares out connections ("load", "client address"); their shares are then not fixed
 	Uncertain []Uncertain `json:"uncertain,omitempty"`
 }
 

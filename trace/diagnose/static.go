@@ -36,8 +36,8 @@ func (n *node) nodeWide() []Finding {
 			}))
 		}
 	}
-	if is := n.leftover(); is != nil {
-		out = append(out, n.finding(ModeLeftover, is.subject, *is))
+	for _, is := range n.leftovers() {
+		out = append(out, n.finding(ModeLeftover, is.subject, is))
 		n.mode.Leftovers = append(n.mode.Leftovers, is.subject)
 	}
 	out = append(out, n.ownWord()...)
@@ -45,24 +45,30 @@ func (n *node) nodeWide() []Finding {
 	return append(out, n.duplicates()...)
 }
 
-// leftover finds kube-proxy's rules of another mode than the one that it runs in.
-func (n *node) leftover() *issue {
-	if n.isNFT() {
-		if !n.holds(&iptablesDialect) {
-			return nil
+// leftovers finds kube-proxy's rules of other modes than the one that it runs in.
+func (n *node) leftovers() []issue {
+	var out []issue
+	for _, x := range []struct {
+		of      *dialect
+		subject string
+		actual  string
+		live    func() bool
+	}{
+		{&iptablesDialect, "table nat", "kube-proxy's iptables chains, too", n.iptablesLeft},
+		{&nftDialect, "table " + nftTable, "kube-proxy's nftables table, too", func() bool { return slices.ContainsFunc(n.rules.Tables, isNFTKube) }},
+		{&ipvsDialect, "virtual servers of IPVS", "kube-proxy's virtual servers, too", n.virtualLeft},
+		{&ipvsDialect, "addresses on " + ipvsDevice, "addresses of Services on " + ipvsDevice + ", too", n.addressesLeft},
+	} {
+		if x.of == n.dialect || !x.live() {
+			continue
 		}
-		return &issue{
-			subject: "table nat", expected: "rules of nftables mode alone", actual: "kube-proxy's iptables chains, too",
-			message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live: whichever translates a packet first decides",
+		message := fmt.Sprintf("kube-proxy runs in %s mode, and its rules of %s mode are still live: whichever translates a packet first decides", n.dialect.mode, x.of.mode)
+		if x.of == &ipvsDialect {
+			message = fmt.Sprintf("kube-proxy runs in %s mode, and what it made in ipvs mode is still there: the node takes these addresses for its own", n.dialect.mode)
 		}
+		out = append(out, issue{subject: x.subject, expected: "rules of " + n.dialect.mode + " mode alone", actual: x.actual, message: message})
 	}
-	if !slices.ContainsFunc(n.rules.Tables, isNFTKube) {
-		return nil
-	}
-	return &issue{
-		subject: "table " + nftTable, expected: "rules of iptables mode alone", actual: "kube-proxy's nftables table, too",
-		message: "kube-proxy runs in iptables mode, and its rules of nftables mode are still live: whichever translates a packet first decides",
-	}
+	return out
 }
 
 // duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
@@ -176,6 +182,9 @@ func (n *node) survey() {
 			}
 			n.backends[t.Family][t.Backend] = true
 		}
+	}
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		n.programmed[f] = n.programmed[f] && (!n.isIPVS() || n.hasVirtual(f))
 	}
 	n.frontends = map[frontendKey]bool{}
 	n.clusterIPs = map[netip.Addr]bool{}

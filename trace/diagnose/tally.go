@@ -38,6 +38,7 @@ type outcome struct {
 	where   netfilter.Ref // the rule that ended the way
 	why     string
 	recent  string // the affinity lists that the client is in afterwards
+	sharing string // by what IPVS shares out the connections, where the share is not fixed
 	here    bool   // given to a socket of the node
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
@@ -82,8 +83,18 @@ func (t *tally) add(o outcome) {
 	t.outcomes = append(t.outcomes, o)
 }
 
+// sharing tells by what the connections are shared out, where that comes to no fixed shares; "" where it does.
+func (t *tally) sharing() string {
+	for i := range t.outcomes {
+		if by := t.outcomes[i].sharing; by != "" {
+			return by
+		}
+	}
+	return ""
+}
+
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
-	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy}
+	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy, sharing: r.Packet.Scheduled}
 	o.here = r.End == netfilter.Delivered
 	o.inside = r.End == netfilter.Delivered && !r.Packet.Local
 	if r.Packet.DNAT {
@@ -115,7 +126,7 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 
 // byKube tells whether a rule is in one of kube-proxy's chains.
 func byKube(r netfilter.Ref) bool {
-	return r.Chain != nil && (strings.HasPrefix(r.Chain.Name, "KUBE-") || isNFTKube(r.Chain.Table))
+	return r.Chain != nil && (strings.HasPrefix(r.Chain.Name, "KUBE-") || isNFTKube(r.Chain.Table) || isIPVSKube(r.Chain.Table))
 }
 
 // share returns how much certainly goes to an endpoint, and whether anything may.

@@ -19,6 +19,8 @@ type Config struct {
 	MasqueradeBit       int  // 14 by default: mark 0x4000
 	LocalhostNodePorts  bool // iptables mode; true by default
 	NodePortAddresses   []string
+	Scheduler           string         // ipvs mode; rr by default
+	ExcludeCIDRs        []netip.Prefix // ipvs mode: virtual servers that kube-proxy leaves alone
 	HostnameOverride    string
 	BindAddress         netip.Addr // overrides the node's IP, which decides on load-balancer source ranges and "primary"
 	FeatureGates        map[string]bool

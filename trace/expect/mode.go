@@ -24,6 +24,8 @@ type mode struct {
 	outputBeforeDNAT bool
 	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
 	hairpinLocal bool
+	// virtual: virtual servers of IPVS lead to the endpoints (see [Node.byVirtualServer]).
+	virtual bool
 }
 
 // iptablesMode is pkg/proxy/iptables/proxier.go.
@@ -66,14 +68,28 @@ func nftablesMode(minor int) *mode {
 	}
 }
 
-// NFTables is the name of nftables mode in the configuration.
-const NFTables = "nftables"
+// ipvsMode is pkg/proxy/ipvs/proxier.go. NodePorts at loopback addresses have no virtual server.
+var ipvsMode = mode{
+	loopbackNodePorts: func(*Config, bool) bool { return false },
+	passes:            func(FrontendKind, OriginKind, bool) bool { return false },
+	hairpinLocal:      true, // the set KUBE-LOOP-BACK has local endpoints only
+	virtual:           true,
+}
 
-// modeOf returns the rules of a mode. IPVS mode is held to those of iptables mode for now.
+// The names of modes in the configuration; an empty one is that of iptables mode.
+const (
+	NFTables = "nftables"
+	IPVS     = "ipvs"
+)
+
+// modeOf returns the rules of a mode.
 func modeOf(c *Config) *mode {
-	if c.Mode == NFTables {
+	switch c.Mode {
+	case NFTables:
 		minor, _ := minorOf(c.Version)
 		return nftablesMode(minor)
+	case IPVS:
+		return &ipvsMode
 	}
 	return &iptablesMode
 }

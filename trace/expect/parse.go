@@ -26,10 +26,13 @@ const (
 // defaultMasqueradeBit is the default of iptables.masqueradeBit (pkg/proxy/apis/config/v1alpha1/defaults.go).
 const defaultMasqueradeBit = 14
 
+// defaultScheduler is what ipvs mode takes where ipvs.scheduler is not set (pkg/proxy/ipvs/proxier.go).
+const defaultScheduler = "rr"
+
 // Defaults returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
 // no telling default then counts as unknown.
 func Defaults() Config {
-	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true}
+	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler}
 }
 
 // file is the part of KubeProxyConfiguration v1alpha1 that Config needs. Up to 1.30 configz shows the internal type instead, whose
@@ -56,6 +59,10 @@ type file struct {
 		MasqueradeBit *int `json:"masqueradeBit"`
 		MasqueradeAll bool `json:"masqueradeAll"`
 	} `json:"nftables"`
+	IPVS struct {
+		Scheduler    string   `json:"scheduler"`
+		ExcludeCIDRs []string `json:"excludeCIDRs"`
+	} `json:"ipvs"`
 	Linux struct {
 		MasqueradeAll bool `json:"masqueradeAll"`
 	} `json:"linux"`
@@ -171,6 +178,9 @@ func (f *file) config() (Config, error) {
 	if bit != nil {
 		c.MasqueradeBit = *bit
 	}
+	if c.Scheduler = f.IPVS.Scheduler; c.Scheduler == "" {
+		c.Scheduler = defaultScheduler
+	}
 	if f.IPTables.LocalhostNodePorts != nil {
 		c.LocalhostNodePorts = *f.IPTables.LocalhostNodePorts
 	}
@@ -188,6 +198,13 @@ func (f *file) fillCIDRs(c *Config) error {
 			return fmt.Errorf("bindAddress %q is no IP address", f.BindAddress)
 		}
 		c.BindAddress = a
+	}
+	for _, s := range f.IPVS.ExcludeCIDRs {
+		p, ok := parsePrefix(strings.TrimSpace(s))
+		if !ok {
+			return fmt.Errorf("ipvs.excludeCIDRs has %q, which is no CIDR", s)
+		}
+		c.ExcludeCIDRs = append(c.ExcludeCIDRs, p)
 	}
 	cidrs := f.DetectLocal.ClusterCIDRs
 	if f.ClusterCIDR != "" {

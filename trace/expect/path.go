@@ -21,9 +21,12 @@ func (n *Node) Path(f Frontend, o Origin) Path {
 	}
 	p.AffinitySeconds = s.affinity
 	p.Unsure = port.unsure
-	if f.Kind == ClusterIP {
+	switch {
+	case n.mode.virtual:
+		n.byVirtualServer(&p, s, fam, port)
+	case f.Kind == ClusterIP:
 		n.internal(&p, s, port)
-	} else {
+	default:
 		n.external(&p, s, fam, port)
 	}
 	if !p.Action.Leads() {
@@ -34,6 +37,14 @@ func (n *Node) Path(f Frontend, o Origin) Path {
 			" too; which of the two is served depends on chance"
 	}
 	return p
+}
+
+// Affinity returns for how many seconds a client of a frontend's Service stays with its endpoint, whether there is one or not; 0: not at all.
+func (n *Node) Affinity(f Frontend) int32 {
+	if s := n.service(f.Service); s != nil {
+		return s.affinity
+	}
+	return 0
 }
 
 // find looks up what a frontend belongs to. When that is nothing kube-proxy programs, it makes the path say so.

@@ -191,6 +191,17 @@ func (n *Network) Addresses() []netip.Addr {
 	return out
 }
 
+// AddressesOn returns the addresses of one interface, in the order of ip addr.
+func (n *Network) AddressesOn(dev string) []netip.Addr {
+	var out []netip.Addr
+	for i := range n.addrs {
+		if n.addrs[i].dev == dev {
+			out = append(out, n.addrs[i].ip)
+		}
+	}
+	return out
+}
+
 // HasLinks tells whether the interfaces were collected, so that one that is not listed does not exist.
 func (n *Network) HasLinks() bool { return n.master != nil }
 

@@ -216,21 +216,59 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	return set, set.name != ""
 }
 
-// ipvs: but for --ipvs every option asks for the connection that an answer belongs to (ipvs_mt in net/netfilter/xt_ipvs.c,
-// conn_out_get), which a first packet has not.
-func ipvs(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
-	bare := len(opts) > 0
+// ipvsOptions are what -m ipvs asks of a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c: it looks for the connection that
+// the packet's answer will belong to, which scheduling has just made).
+var ipvsOptions = map[string]reader{
+	"--vproto": withArg(func(arg string) (cond, bool) {
+		p, ok := op.Protocol(arg)
+		return func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == p) }, ok
+	}),
+	"--vaddr": withArg(func(arg string) (cond, bool) {
+		n, _, ok := readNetwork(arg)
+		return func(c *netfilter.Context) truth { return n.has(c.Packet.Virtual.Addr()) }, ok
+	}),
+	"--vport": withArg(func(arg string) (cond, bool) {
+		p, ok := number(arg)
+		return func(c *netfilter.Context) truth { return op.Is(uint32(c.Packet.Virtual.Port()) == p) }, ok
+	}),
+	"--vdir": withArg(func(arg string) (cond, bool) { // the walk's packet is the connection's first
+		original := arg == "ORIGINAL"
+		return func(*netfilter.Context) truth { return op.Is(original) }, original || arg == "REPLY"
+	}),
+}
+
+// scheduled tells whether IPVS has had the packet.
+func scheduled(c *netfilter.Context) truth { return op.Is(c.Packet.Virtual.IsValid()) }
+
+// ipvs is net/netfilter/xt_ipvs.c. With any option beside --ipvs a packet that IPVS has not had never matches, also with "!".
+func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
+	var conds []cond
 	for i := range opts {
-		switch opts[i].name {
-		case "--ipvs":
-		case "--vproto", "--vaddr", "--vport", "--vdir", "--vmethod", "--vportctl":
-			bare = false
-		default:
+		o := &opts[i]
+		if o.name == "--ipvs" {
+			f := cond(scheduled)
+			if o.not {
+				f = f.Not()
+			}
+			conds = append(conds, f)
+			continue
+		}
+		read := ipvsOptions[o.name]
+		if read == nil {
+			if o.name == "--vmethod" || o.name == "--vportctl" {
+				conds = append(conds, scheduled, op.Unsure)
+				continue
+			}
 			return nil, false
 		}
+		f, ok := read(s, o)
+		if !ok {
+			return nil, false
+		}
+		if o.not {
+			f = f.Not()
+		}
+		conds = append(conds, scheduled, f)
 	}
-	if !bare {
-		return never, len(opts) > 0
-	}
-	return op.Conditions([]cond{op.Unsure}, "it depends on whether IPVS has seen the packet"), true
+	return op.Conditions(conds, untold(text)), len(conds) > 0
 }

@@ -18,6 +18,7 @@ type VirtualServer struct {
 	Protocol   string         // TCP, UDP, SCTP, FWM
 	Address    netip.AddrPort // the zero AddrPort for FWM
 	Mark       uint32         // of FWM
+	IPv6       bool           // of FWM: it is for IPv6
 	Scheduler  string         // rr, wrr, lc, …
 	Persistent uint32         // for how many seconds a client stays with its real server; 0: not at all
 	Mask       string         // of the clients that count as one, where it is not a single address; as ipvsadm prints it
@@ -102,7 +103,8 @@ func (w *words) service() (v VirtualServer, err error) {
 	if err != nil {
 		return v, err
 	}
-	return v, v.at(at)
+	err = v.at(at)
+	return v, err
 }
 
 func (v *VirtualServer) at(text string) error {
@@ -133,6 +135,7 @@ func (p *parser) savedVirtual(f []string) error {
 			v.Flags = append(v.Flags, "ops")
 			continue
 		case "-6":
+			v.IPv6 = true
 			continue
 		}
 		if value, err = w.next(); err == nil {
@@ -239,6 +242,7 @@ func (p *parser) listedVirtual(f []string) error {
 		case word == "ops":
 			v.Flags = append(v.Flags, word)
 		case word == "IPv6": // of FWM
+			v.IPv6 = true
 		case strings.HasPrefix(word, "(") && strings.HasSuffix(word, ")"):
 			v.Flags = append(v.Flags, strings.Split(strings.Trim(word, "()"), ",")...)
 		default:

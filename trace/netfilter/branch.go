@@ -5,6 +5,7 @@ package netfilter
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 )
 
@@ -226,6 +227,8 @@ func (w *Walker) step(at Ref, verdict string, p float64) {
 // did describes what a rule that is not a verdict made of the packet.
 func did(before, after *Packet) string {
 	switch {
+	case before.Virtual != after.Virtual:
+		return fmt.Sprintf("to %s", netip.AddrPortFrom(after.Dst, after.DstPort))
 	case before.Dst != after.Dst || before.DstPort != after.DstPort:
 		return fmt.Sprintf("DNAT to %s port %d", after.Dst, after.DstPort)
 	case before.SNAT != after.SNAT:

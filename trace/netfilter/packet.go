@@ -79,6 +79,11 @@ type Packet struct {
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
+	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is by what it
+	// chooses among its real servers where that is no fixed share ("load", "client"); the branch's probability then says nothing.
+	Virtual   netip.AddrPort
+	Scheduled string
+
 	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule on the way has put the source
 	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was changed.
 	Recent string

@@ -12,6 +12,7 @@ const (
 	BackendNFT    Backend = "nft"    // iptables-nft: iptables' tables inside nf_tables
 	BackendLegacy Backend = "legacy" // iptables-legacy: x_tables
 	BackendNative Backend = "native" // nftables tables that iptables does not manage
+	BackendIPVS   Backend = "ipvs"   // the virtual servers of IPVS, as rules
 )
 
 // Ruleset is every table that was read from one node.

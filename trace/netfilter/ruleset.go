@@ -5,27 +5,40 @@ package netfilter
 import (
 	"fmt"
 	"iter"
+	"strings"
 )
 
 // Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not be
 // changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for opaque.
 func (rs *Ruleset) Link() {
 	for _, t := range rs.Tables {
-		t.byName = make(map[string]*Chain, len(t.Chains))
-		for _, c := range t.Chains {
-			c.Table = t
-			t.byName[c.Name] = c
-		}
-		for _, c := range t.Chains {
-			c.index = newIndex(c.Rules)
-			for _, r := range c.Rules {
-				for _, op := range r.Ops {
-					switch j := op.(type) {
-					case Jumper:
-						j.Resolve(t.byName[j.JumpsTo()])
-					case Brancher:
-						j.ResolveAll(t.Chain)
-					}
+		t.link()
+	}
+}
+
+// Add adds tables to a linked ruleset.
+func (rs *Ruleset) Add(tables ...*Table) {
+	for _, t := range tables {
+		t.link()
+	}
+	rs.Tables = append(rs.Tables, tables...)
+}
+
+func (t *Table) link() {
+	t.byName = make(map[string]*Chain, len(t.Chains))
+	for _, c := range t.Chains {
+		c.Table = t
+		t.byName[c.Name] = c
+	}
+	for _, c := range t.Chains {
+		c.index = newIndex(c.Rules)
+		for _, r := range c.Rules {
+			for _, op := range r.Ops {
+				switch j := op.(type) {
+				case Jumper:
+					j.Resolve(t.byName[j.JumpsTo()])
+				case Brancher:
+					j.ResolveAll(t.Chain)
 				}
 			}
 		}
@@ -47,12 +60,16 @@ type Ref struct {
 	Rule  *Rule // nil: the chain's policy, or the chain as a whole
 }
 
-// String returns "nat KUBE-SERVICES rule 3", "filter FORWARD policy", or "" for the zero Ref.
+// String returns "nat KUBE-SERVICES rule 3", "filter FORWARD policy", "ipvs TCP 10.96.0.1:443 rr", or "" for the zero Ref.
 func (r Ref) String() string {
 	if r.Chain == nil {
 		return ""
 	}
 	where := r.Chain.Table.Name + " " + r.Chain.Name
+	if r.Chain.Table.Backend == BackendIPVS && r.Rule != nil {
+		text, _, _ := strings.Cut(r.Rule.Text, " ->")
+		return "ipvs " + text
+	}
 	if r.Chain.Table.Backend == BackendNative {
 		where = "nft " + where
 	}

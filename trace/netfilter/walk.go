@@ -95,6 +95,7 @@ type Walker struct {
 	spare  []branch // the other one of two buffers that branches go to and fro between
 	first  []branch // a buffer for the branch that a walk starts with
 	ended  []branch // ways that have come to an end
+	resent []branch // what IPVS has scheduled at the hook in progress, and sends on itself
 	found  []Outcome
 
 	start   Packet
@@ -208,7 +209,7 @@ func inList(lists, name string) bool {
 // Walk follows a packet from s to all its possible ends. The Result's Outcomes are good until the next call.
 func (w *Walker) Walk(s Start, opt Options) Result {
 	w.opt = opt
-	w.unknown, w.steps, w.ended, w.work = nil, nil, w.ended[:0], 0
+	w.unknown, w.steps, w.ended, w.resent, w.work = nil, nil, w.ended[:0], nil, 0
 	w.gaveUp = false
 	clear(w.unkIDs)
 	clear(w.stepIDs)
@@ -241,6 +242,7 @@ func (w *Walker) fromPrerouting(in branch) {
 		toInput, toForward = w.byAddress(b, toInput, toForward)
 	}
 	w.finish(w.hook(Input, toInput, false), Delivered)
+	w.finish(w.hook(Postrouting, w.resend(), false), Sent)
 	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).
 	w.finish(w.hook(Postrouting, w.hook(Forward, w.egress(toForward), false), false), Sent)
 }
@@ -251,6 +253,7 @@ func (w *Walker) fromPrerouting(in branch) {
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
 	alive := w.hook(Output, w.egress(append(w.first[:0], in)), false)
+	alive = append(alive, w.resend()...)
 	alive = w.hook(Postrouting, w.egress(alive), false)
 	var loop []branch
 	sent := make([]branch, 0, len(alive))
@@ -262,6 +265,33 @@ func (w *Walker) fromOutput(in branch) {
 		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
 	}
 	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
+}
+
+// resend sends on what IPVS has scheduled to real servers beyond the node. It goes through OUTPUT from its beginning, whichever hook it
+// was scheduled at, to POSTROUTING (net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_send_or_cont); the nat chains of OUTPUT have had, or
+// missed, their turn: the destination's translation is settled.
+func (w *Walker) resend() []branch {
+	again := w.resent
+	w.resent = nil
+	ins := map[string]bool{}
+	for i := range again {
+		ins[again[i].pkt.In] = true
+	}
+	var out []branch
+	for in := range ins { // all from one interface, but for a walk that does not know
+		var same []branch
+		for _, b := range again {
+			if b.pkt.In == in {
+				b.pkt.In = ""
+				same = append(same, b)
+			}
+		}
+		for _, b := range w.hook(Output, w.egress(same), true) {
+			b.pkt.In = in
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // byAddress sorts a branch by whether its destination is an address of the node; both ways where that is not known.
@@ -328,11 +358,30 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 				next = append(next, alive[j])
 				continue
 			}
+			from := len(next)
 			next = w.station(h, s, &alive[j], next)
+			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
+				next = w.scheduled(next, from)
+			}
 		}
 		w.spare, alive = alive, collapse(merge(next))
 	}
 	return alive
+}
+
+// scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are not the node. For
+// one on the node the packet goes on through the hook (ip_vs_nat_xmit). It looks at the branches from number from on.
+func (w *Walker) scheduled(bs []branch, from int) []branch {
+	fresh := slices.Clone(bs[from:])
+	bs = bs[:from]
+	for _, b := range fresh {
+		if !b.pkt.Virtual.IsValid() {
+			bs = append(bs, b)
+			continue
+		}
+		bs, w.resent = w.byAddress(b, bs, w.resent)
+	}
+	return bs
 }
 
 // natSettled tells whether a nat chain of this hook is passed over: the connection is not tracked, or the translation that

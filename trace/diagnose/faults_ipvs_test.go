@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	ipset = "ipset-save.txt"
+	// The virtual server of shop/ep3 and of shop/np's NodePort, and one real server of each.
+	vsEp3  = "-t 10.96.180.79:80"
+	rsEp3  = "-r 10.244.2.20:8080"
+	vsNp   = "-t 10.77.0.11:30080"
+	vsUDP  = "-u 10.96.186.109:53"
+	vsLB   = "-t 203.0.113.10:80"
+	vsLBR  = "-t 203.0.113.11:443"
+	vsAff  = "-t 10.96.158.38:80"
+	vs0    = "-t 10.96.245.171:80"
+	vsExtL = "-t 198.51.100.22:80"
+)
+
+// unbind takes an address off kube-ipvs0.
+func (w *world) unbind(address string) {
+	w.t.Helper()
+	text := w.files["ip-addr.json"]
+	i := bytes.Index(text, []byte(`"`+address+`"`))
+	if i < 0 {
+		w.t.Fatalf("%s is on no interface", address)
+	}
+	from, to := bytes.LastIndexByte(text[:i], '{'), i+bytes.IndexByte(text[i:], '}')+1
+	w.files["ip-addr.json"] = slices.Concat(text[:from], []byte("{}"), text[to:])
+}
+
+// sysctl changes a setting.
+func (w *world) sysctl(name, value string) {
+	w.t.Helper()
+	w.edit("sysctl.txt", func(l string) []string {
+		if strings.HasPrefix(l, name+"=") {
+			return []string{name + "=" + value}
+		}
+		return []string{l}
+	})
+}
+
+// ipvsFaults are put into the captured node in ipvs mode.
+func ipvsFaults() []fault {
+	const f = virtualFile
+	return []fault{
+		{name: "a real server is gone", do: func(w *world) { w.drop(f, "-a "+vsEp3, rsEp3) }, want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080")},
+		{name: "all real servers are gone", do: func(w *world) { w.drop(f, "-a "+vsEp3) }},
+		{name: "a real server has weight 0", do: func(w *world) { w.replace(f, "-w 1", "-w 0", "-a "+vsEp3, rsEp3) }},
+		{name: "all real servers have weight 0", do: func(w *world) { w.replace(f, "-w 1", "-w 0", "-a "+vsEp3) }},
+		{name: "a real server has another weight under rr", do: func(w *world) { w.replace(f, "-w 1", "-w 3", "-a "+vsEp3, rsEp3) }},
+		{name: "a real server has another weight under wrr", do: func(w *world) {
+			w.replace(f, "-w 1", "-w 3", "-a "+vsEp3, rsEp3)
+			w.replace(f, "-s rr", "-s wrr", "-A "+vsEp3)
+		}},
+		{name: "a real server has another address", do: func(w *world) { w.replace(f, "10.244.2.20", "10.244.2.99", "-a "+vsEp3) }},
+		{name: "a real server has another port", do: func(w *world) { w.replace(f, "10.244.2.20:8080", "10.244.2.20:8081", "-a "+vsEp3) }},
+		{name: "a real server too many", do: func(w *world) { w.replace(f, vsEp3+" -s rr", vsEp3+" -s rr\n-a "+vsEp3+" -r 10.244.2.99:8080 -m -w 1") }},
+		{name: "a real server that drains", do: func(w *world) { w.replace(f, vsEp3+" -s rr", vsEp3+" -s rr\n-a "+vsEp3+" -r 10.244.2.99:8080 -m -w 0") }},
+		{name: "direct routing", do: func(w *world) { w.replace(f, " -m ", " -g ", "-a "+vsEp3, rsEp3) }},
+		{name: "a tunnel", do: func(w *world) { w.replace(f, " -m ", " -i ", "-a "+vsEp3, rsEp3) }},
+		{name: "the virtual server is gone", do: func(w *world) { w.drop(f, vsEp3) }},
+		{name: "the virtual server has another port", do: func(w *world) { w.replace(f, "10.96.180.79:80", "10.96.180.79:8080", vsEp3) }},
+		{name: "the virtual server has another protocol", do: func(w *world) { w.replace(f, vsEp3, "-u 10.96.180.79:80", vsEp3) }},
+		{name: "the virtual server without endpoints is gone", do: func(w *world) { w.drop(f, vs0) }},
+		{name: "no virtual server at all", do: func(w *world) { w.files[f] = []byte("\n") }},
+		{name: "a virtual server too many", do: func(w *world) { w.replace(f, vsEp3+" -s rr", vsEp3+" -s rr\n-A -t 10.96.9.9:80 -s rr") }},
+		{name: "somebody else's virtual server, by firewall mark", do: func(w *world) { w.replace(f, vsEp3+" -s rr", vsEp3+" -s rr\n-A -f 7 -s rr") }},
+		{name: "another scheduler", do: func(w *world) { w.replace(f, "-s rr", "-s lc", "-A "+vsEp3) }},
+		{name: "a scheduler that hashes, and a real server of weight 0", do: func(w *world) {
+			w.replace(f, "-s rr", "-s sh", "-A "+vsEp3)
+			w.replace(f, "-w 1", "-w 0", "-a "+vsEp3, rsEp3)
+		}},
+		{name: "persistence is missing", do: func(w *world) { w.replace(f, " -p 600", "", "-A "+vsAff) }},
+		{name: "persistence for another time", do: func(w *world) { w.replace(f, " -p 600", " -p 10800", "-A "+vsAff) }},
+		{name: "persistence that nobody asks for", do: func(w *world) { w.replace(f, "-s rr", "-s rr -p 10800", "-A "+vsEp3) }},
+		{name: "the cluster IP is not bound", do: func(w *world) { w.unbind("10.96.180.79") }},
+		{name: "the cluster IP of an empty Service is not bound", do: func(w *world) { w.unbind("10.96.245.171") }},
+		{name: "a load-balancer IP is not bound", do: func(w *world) { w.unbind("203.0.113.10") }},
+		{name: "an address too many", do: func(w *world) {
+			w.files["ip-addr.json"] = bytes.Replace(w.files["ip-addr.json"], []byte("10.96.86.214"), []byte("10.96.86.215"), 1)
+			w.files["ip-addr.json"] = bytes.Replace(w.files["ip-addr.json"], []byte("10.96.180.79"), []byte("10.96.7.7"), 1)
+		}},
+		{name: "KUBE-CLUSTER-IP lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-CLUSTER-IP 10.96.180.79,tcp:80") }},
+		{name: "KUBE-NODE-PORT-TCP lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-NODE-PORT-TCP 30080") }},
+		{name: "KUBE-NODE-PORT-LOCAL-TCP lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-NODE-PORT-LOCAL-TCP 30082") }},
+		{name: "KUBE-LOAD-BALANCER lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-LOAD-BALANCER 203.0.113.10,tcp:80") }},
+		{name: "KUBE-LOAD-BALANCER-FW lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-LOAD-BALANCER-FW 203.0.113.11,tcp:443") }},
+		{name: "KUBE-LOAD-BALANCER-SOURCE-CIDR lacks entries", do: func(w *world) { w.drop(ipset, "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.11,tcp:443,198.51.100.0/24") }},
+		{name: "KUBE-EXTERNAL-IP lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-EXTERNAL-IP 198.51.100.20,tcp:80") }},
+		{name: "KUBE-LOOP-BACK lacks an entry", do: func(w *world) { w.drop(ipset, "KUBE-LOOP-BACK 10.244.1.19,tcp:8080,10.244.1.19") }},
+		{name: "OUTPUT does not lead to KUBE-SERVICES", do: func(w *world) { w.drop(v4, "-A OUTPUT", "KUBE-SERVICES") }},
+		{name: "POSTROUTING does not lead to KUBE-POSTROUTING", do: func(w *world) { w.drop(v4, "-A POSTROUTING", "KUBE-POSTROUTING") }},
+		{name: "IPVS without connection tracking", do: func(w *world) { w.sysctl("net/ipv4/vs/conntrack", "0") }},
+		{name: "INPUT drops", do: func(w *world) { w.policy(v4, "filter", "INPUT") }},
+		{name: "a rule drops the endpoint's packets on their way out", do: func(w *world) { w.first(v4, "filter", "OUTPUT", "-d 10.244.2.20/32 -j DROP") }},
+		{name: "a foreign DNAT", do: func(w *world) { w.first(v4, "nat", "PREROUTING", "-d 10.96.180.79/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80") }},
+		{name: "an endpoint has become unready", do: func(w *world) {
+			no := false
+			for i := range w.slice("shop/ep3").Endpoints {
+				if e := &w.slice("shop/ep3").Endpoints[i]; e.Addresses[0] == "10.244.2.20" {
+					e.Conditions.Ready, e.Conditions.Serving = &no, &no
+				}
+			}
+		}},
+		{name: "a UDP Service's real server is gone", do: func(w *world) { w.drop(f, "-a "+vsUDP, "10.244.2.68") }},
+		{name: "a NodePort's virtual server is gone", do: func(w *world) { w.drop(f, vsNp) }},
+		{name: "a load balancer's virtual server is gone", do: func(w *world) { w.drop(f, vsLB) }},
+		{name: "an external IP's real server has weight 0", do: func(w *world) { w.replace(f, "-w 1", "-w 0", "-a "+vsExtL) }},
+		{name: "rules of iptables mode are still live", do: func(w *world) {
+			w.first(v4, "filter", "FORWARD", "-j KUBE-SERVICES")
+			w.first(v4, "filter", "KUBE-SERVICES", "-d 10.96.180.79/32 -p tcp -m tcp --dport 80 -j REJECT")
+		}},
+	}
+}
+
+func TestIPVSFaults(t *testing.T) {
+	before := facts(openWorld(t, "ipvs").run())
+	if n := len(ipvsFaults()); n < 45 {
+		t.Errorf("%d faults", n)
+	}
+	for _, f := range ipvsFaults() {
+		t.Run(f.name, func(t *testing.T) {
+			w := openWorld(t, "ipvs")
+			f.do(w)
+			r := w.run()
+			if r.Error != "" {
+				t.Fatal(r.Error)
+			}
+			want := slices.Clone(f.want)
+			if f.all != nil {
+				want = f.all(before)
+			}
+			compareChanges(t, want, changes(before, facts(r)))
+		})
+	}
+}

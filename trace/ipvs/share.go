@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+// choice is one thing that a scheduler may do with a new connection: give it to a real server, or, with none, refuse it.
+type choice struct {
+	real  *RealServer
+	share float64
+}
+
+// What a scheduler chooses by, where over many connections that comes to no fixed share. Packet.Scheduled has one of them.
+const (
+	ByLoad        = "load"                  // how many connections the real servers have
+	ByClient      = "client address"        // a hash of the client's address, or of address and port
+	ByDestination = "destination"           // a hash of the virtual server's address: all go to the same real server
+	ByOrder       = "order of real servers" // which of several came first
+	ByUnknown     = "scheduler"             // a scheduler that this version does not know
+)
+
+// scheduler is how the kernel's scheduler of that name chooses (net/netfilter/ipvs/ip_vs_NAME.c).
+type scheduler struct {
+	by       string // "": by fixed shares
+	weighted bool   // shares are as the weights
+	highest  bool   // only those of the highest weight get connections
+	// hashed: also a real server of weight 0 has its part of the hash table, and what falls to it is refused; the flag of that name
+	// makes the scheduler look further.
+	hashed   bool
+	fallback string
+}
+
+var schedulers = map[string]scheduler{
+	"rr":    {},
+	"wrr":   {weighted: true},
+	"lc":    {by: ByLoad},
+	"wlc":   {by: ByLoad},
+	"sed":   {by: ByLoad},
+	"nq":    {by: ByLoad},
+	"lblc":  {by: ByLoad},
+	"lblcr": {by: ByLoad},
+	"ovf":   {by: ByLoad},
+	"fo":    {highest: true},
+	"sh":    {by: ByClient, hashed: true, fallback: "sh-fallback"},
+	"mh":    {by: ByClient},
+	"dh":    {by: ByDestination, hashed: true},
+}
+
+// Fixed tells whether a scheduler of that name gives real servers of equal weight equal shares.
+func Fixed(name string) bool {
+	s, known := schedulers[name]
+	return known && s.by == "" && !s.highest
+}
+
+// choices returns what may become of a new connection, and by what it is decided if the shares are not fixed.
+func (v *VirtualServer) choices() (out []choice, by string) {
+	s, known := schedulers[v.Scheduler]
+	if !known {
+		s.by = ByUnknown
+	}
+	usable, sum, top := 0, 0, 0
+	for i := range v.Reals {
+		if w := v.Reals[i].Weight; w > 0 {
+			usable++
+			sum += w
+			top = max(top, w)
+		}
+	}
+	if usable == 0 {
+		return nil, ""
+	}
+	refused := false
+	for i := range v.Reals {
+		r := &v.Reals[i]
+		switch {
+		case r.Weight == 0:
+			refused = refused || s.hashed && !contains(v.Flags, s.fallback)
+		case s.highest && r.Weight < top:
+		case s.weighted:
+			out = append(out, choice{r, float64(r.Weight) / float64(sum)})
+		default:
+			out = append(out, choice{real: r})
+		}
+	}
+	if refused {
+		out = append(out, choice{})
+	}
+	if s.highest && len(out) > 1 {
+		s.by = ByOrder
+	}
+	if len(out) == 1 {
+		s.by = ""
+	}
+	if !s.weighted {
+		for i := range out {
+			out[i].share = 1 / float64(len(out))
+		}
+	}
+	return out, s.by
+}
+
+func contains(flags []string, flag string) bool {
+	for _, f := range flags {
+		if f == flag && flag != "" {
+			return true
+		}
+	}
+	return false
+}

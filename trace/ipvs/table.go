@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// Where IPVS is hooked in, ahead of the source NAT of INPUT and behind the destination NAT of OUTPUT
+// (net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4 and ip_vs_ops6: NF_IP_PRI_NAT_SRC - 1, NF_IP_PRI_NAT_DST + 2).
+const (
+	priorityInput  = 99
+	priorityOutput = -98
+)
+
+// protocols are those that IPVS schedules (ip_vs_proto.c); FWM serves any of them.
+var protocols = map[string]uint8{"TCP": netfilter.TCP, "UDP": netfilter.UDP, "SCTP": netfilter.SCTP}
+
+// Tables makes rules of the virtual servers, for the walk: one a virtual server, at both hooks of IPVS. tracked tells whether IPVS leaves
+// its connections to connection tracking (the setting net/ipv4/vs/conntrack), without which their source is not translated.
+func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
+	var out []*netfilter.Table
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		rules := rulesOf(servers, f, tracked)
+		if len(rules) == 0 {
+			continue
+		}
+		out = append(out, &netfilter.Table{Family: f, Backend: netfilter.BackendIPVS, Name: "ipvs", Chains: []*netfilter.Chain{
+			{Name: netfilter.Input.String(), Base: &netfilter.Base{Hook: netfilter.Input, Priority: priorityInput, Policy: netfilter.Accept}, Rules: rules},
+			{Name: netfilter.Output.String(), Base: &netfilter.Base{Hook: netfilter.Output, Priority: priorityOutput, Policy: netfilter.Accept}, Rules: rules},
+		}})
+	}
+	return out
+}
+
+// rulesOf puts the virtual servers in the order in which the kernel looks for one: firewall marks, then address and port, then any port
+// of an address (ip_vs_ctl.c, ip_vs_service_find).
+func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*netfilter.Rule {
+	var order [3][]*VirtualServer
+	for i := range servers {
+		v := &servers[i]
+		switch {
+		case v.Protocol == "FWM":
+			if v.IPv6 == (f == netfilter.IPv6) {
+				order[0] = append(order[0], v)
+			}
+		case netfilter.FamilyOf(v.Address.Addr()) != f:
+		case v.Address.Port() != 0:
+			order[1] = append(order[1], v)
+		default:
+			order[2] = append(order[2], v)
+		}
+	}
+	var out []*netfilter.Rule
+	for _, v := range slices.Concat(order[0], order[1], order[2]) {
+		match := v.condition()
+		text := v.String()
+		if len(v.Reals) > 0 {
+			text += " -> " + v.reals()
+		}
+		add := func(untracked bool, ops ...netfilter.Op) {
+			ops = append(ops, &schedule{v: v, untracked: untracked})
+			out = append(out, &netfilter.Rule{Num: len(out) + 1, Text: text, Ops: ops, Key: v.key()})
+		}
+		switch tracked {
+		case op.Yes:
+			add(false, match)
+		case op.No:
+			add(true, match)
+		case op.Maybe:
+			add(false, match, op.Conditions([]op.Cond{op.Unsure}, "the setting net/ipv4/vs/conntrack was not collected"))
+			add(true, match)
+		}
+	}
+	return out
+}
+
+// key is what the walk's index finds the rule by.
+func (v *VirtualServer) key() netfilter.Key {
+	k := netfilter.Key{Proto: protocols[v.Protocol], DstPort: v.Address.Port()}
+	if v.Protocol != "FWM" {
+		k.Dst = v.Address.Addr()
+	}
+	return k
+}
+
+// condition asks for the packets that the virtual server takes: none that IPVS has had before (ip_vs_in_hook, skb->ipvs_property).
+func (v *VirtualServer) condition() netfilter.Op {
+	fresh := func(c *netfilter.Context) op.Truth { return op.Is(!c.Packet.Virtual.IsValid()) }
+	if v.Protocol == "FWM" {
+		return op.Conditions([]op.Cond{fresh, func(c *netfilter.Context) op.Truth {
+			return op.Is(c.Packet.Mark == v.Mark && slices.Contains([]uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP}, c.Packet.Proto))
+		}}, "")
+	}
+	proto := protocols[v.Protocol]
+	return op.Conditions([]op.Cond{fresh, func(c *netfilter.Context) op.Truth {
+		p := c.Packet
+		return op.Is(p.Proto == proto && p.Dst == v.Address.Addr() && (p.DstPort == v.Address.Port() || v.Address.Port() == 0))
+	}}, "")
+}
+
+// String writes the virtual server as ipvsadm -Ln does.
+func (v *VirtualServer) String() string {
+	s := v.Protocol + " "
+	if v.Protocol == "FWM" {
+		s += fmt.Sprint(v.Mark)
+	} else {
+		s += v.Address.String()
+	}
+	s += " " + v.Scheduler
+	if v.Persistent > 0 {
+		s += fmt.Sprintf(" persistent %d", v.Persistent)
+	}
+	if v.Mask != "" {
+		s += " mask " + v.Mask
+	}
+	if len(v.Flags) > 0 {
+		s += " (" + strings.Join(v.Flags, ",") + ")"
+	}
+	return s
+}
+
+// shown is how many real servers the text of a virtual server's rule names.
+const shown = 4
+
+func (v *VirtualServer) reals() string {
+	var parts []string
+	for i := range v.Reals {
+		if i == shown {
+			parts = append(parts, fmt.Sprintf("… and %d more", len(v.Reals)-shown))
+			break
+		}
+		parts = append(parts, v.Reals[i].String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String writes the real server as ipvsadm -Ln does: address, forwarding method, weight.
+func (r *RealServer) String() string { return fmt.Sprintf("%s %s %d", r.Address, r.Method, r.Weight) }
+
+// schedule gives a connection to one of a virtual server's real servers.
+type schedule struct {
+	v         *VirtualServer
+	untracked bool
+}
+
+// Run implements [netfilter.Op]. Where no real server can be had, the kernel answers that the port is unreachable (ip_vs_leave).
+func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
+	choices, by := s.v.choices()
+	if len(choices) == 0 {
+		return netfilter.Effect{Kind: netfilter.Reject}
+	}
+	e := netfilter.Effect{Kind: netfilter.Split}
+	for _, x := range choices {
+		e.Alts = append(e.Alts, s.alternative(c.Packet, x, by))
+	}
+	return e
+}
+
+func (s *schedule) alternative(p *netfilter.Packet, x choice, by string) netfilter.Alt {
+	alt := netfilter.Alt{P: x.share, Packet: *p}
+	q := &alt.Packet
+	q.Virtual, q.Scheduled = netip.AddrPortFrom(p.Dst, p.DstPort), by
+	switch {
+	case x.real == nil:
+		alt.Effect = netfilter.Effect{Kind: netfilter.Reject}
+	case x.real.Method == "Masq" || x.real.Method == "Local":
+		q.Dst, q.DNAT, q.Untracked = x.real.Address.Addr(), true, q.Untracked || s.untracked
+		if port := x.real.Address.Port(); port != 0 {
+			q.DstPort = port
+		}
+		alt.Effect = netfilter.Effect{Kind: netfilter.Accept}
+	default:
+		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() + " with its destination unchanged (" + x.real.Method + ")"}
+	}
+	return alt
+}
+
+// Destinations implements [netfilter.Translator].
+func (s *schedule) Destinations() []netip.AddrPort {
+	var out []netip.AddrPort
+	for i := range s.v.Reals {
+		out = append(out, s.v.Reals[i].Address)
+	}
+	return out
+}

@@ -123,7 +123,7 @@ var codes = map[string]codeInfo{
 	VIPMissing:                {Error, "{restart} (at once: ip addr add ADDRESS/32 dev kube-ipvs0 on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)", []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"}},
 	VIPStale:                  {Error, "when it is certain that nobody needs it: ip addr del ADDRESS/32 dev kube-ipvs0 on {node}; then: {restart}", []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"}},
 	IPSetMissing:              {Error, "{restart}", []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"}},
-	SchedulerMismatch:         {Warn, "{restart}; where another program owns the virtual server, list its address in ipvs.excludeCIDRs", nil},
+	SchedulerMismatch:         {Error, "{restart}; where another program owns the virtual server, list its address in ipvs.excludeCIDRs", nil},
 	ForwardMethod:             {Error, "find who changed the real server (kube-proxy writes Masq alone), then: {restart}", nil},
 	PersistenceMismatch:       {Error, "{restart}", nil},
 	VirtualServerMissing:      {Error, "{restart}", []string{"kubernetes/kubernetes#71071", "kubernetes/kubernetes#70493"}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +14,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
@@ -49,6 +53,8 @@ type checker struct {
 	exp    *expect.Node
 	net    *host.Network
 	walker *netfilter.Walker
+	// virtual are the virtual servers of ipvs mode.
+	virtual []ipvs.VirtualServer
 	res    Result
 }
 
@@ -64,7 +70,18 @@ func Check(w *World, r Rules) (Result, error) {
 		return Result{}, err
 	}
 	rules.Link()
-	c := &checker{w: w, exp: expect.New(w.Inputs()), net: network, walker: netfilter.NewWalker(rules, network, nil)}
+	c := &checker{w: w, exp: expect.New(w.Inputs()), net: network}
+	var sets netfilter.SetLookup
+	if r.IPVS != nil {
+		if sets, err = ipset.Parse(r.IPVS.Sets); err != nil {
+			return Result{}, err
+		}
+		if c.virtual, err = ipvs.Parse(r.IPVS.Servers); err != nil {
+			return Result{}, err
+		}
+		rules.Add(ipvs.Tables(c.virtual, op.Yes)...)
+	}
+	c.walker = netfilter.NewWalker(rules, network, sets)
 	c.res.Actions = map[expect.Action]int{}
 	for _, s := range w.Services {
 		c.service(s)
@@ -246,7 +263,7 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 		switch {
 		case o.P <= 0:
 			continue
-		case o.Packet.DNAT:
+		case o.Packet.DNAT && (want.Action == expect.DNAT || o.End == netfilter.Sent || o.End == netfilter.Delivered):
 			if want.Action != expect.DNAT {
 				return "it is translated"
 			}
@@ -273,11 +290,12 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 	if want.Action != expect.DNAT {
 		return ""
 	}
+	fixed := !slices.ContainsFunc(got, func(o netfilter.Outcome) bool { return o.Packet.Scheduled != "" })
 	if len(shares) != len(want.Endpoints) {
 		return "other endpoints"
 	}
 	for i := range want.Endpoints {
-		if math.Abs(shares[want.Endpoints[i].Address]-1/float64(len(want.Endpoints))) > 1e-4 {
+		if fixed && math.Abs(shares[want.Endpoints[i].Address]-1/float64(len(want.Endpoints))) > 1e-4 {
 			return fmt.Sprintf("%s has share %.6f", want.Endpoints[i].Address, shares[want.Endpoints[i].Address])
 		}
 	}
@@ -304,6 +322,9 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 		return fmt.Sprintf("masquerade to %s is %v", to, o.Packet.SNAT)
 	case want.Masquerade == expect.MasqNever && want.Origin.Address == to.Addr():
 		return "Never, though the sender is an endpoint"
+	}
+	if o.Packet.Virtual.IsValid() {
+		return c.persistent(want)
 	}
 	if (want.AffinitySeconds != 0) != (o.Packet.Recent != "") {
 		return fmt.Sprintf("affinity is %d seconds, and the client is remembered in %q", want.AffinitySeconds, o.Packet.Recent)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,12 +19,16 @@ import (
 type Rules struct {
 	IPv4, IPv6 []byte
 	NFT        []byte
+	IPVS       *IPVS  // of ipvs mode, beside its rules of iptables
 	Listen     []byte // what ss -Hltunp prints, of this process as if it were kube-proxy's
 }
 
 func (r *Rules) empty(mode string) bool {
 	if mode == expect.NFTables {
 		return len(r.NFT) == 0
+	}
+	if mode == expect.IPVS && r.IPVS == nil {
+		return true
 	}
 	return len(r.IPv4) == 0 || len(r.IPv6) == 0
 }
@@ -34,7 +39,7 @@ const masqueradeBit = 14
 // modeConfig is the part of the configuration that a mode has for itself.
 func (w *World) modeConfig(mode string) map[string]any {
 	c := &w.Config
-	if c.Mode != mode {
+	if c.Mode != mode && (c.Mode != expect.IPVS || mode != "iptables") {
 		return map[string]any{"masqueradeBit": masqueradeBit, "masqueradeAll": false}
 	}
 	return map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll}
@@ -69,7 +74,13 @@ func (w *World) Files(r Rules) map[string][]byte {
 	} else {
 		files["iptables-save.txt"], files["ip6tables-save.txt"] = saved(r.IPv4), saved(r.IPv6)
 	}
-	files["ip-addr.json"], files["ip-link.json"] = w.addr(), w.link()
+	links := w.links
+	if r.IPVS != nil {
+		files["ipvsadm.txt"], files["ipset-save.txt"] = r.IPVS.Servers, r.IPVS.Sets
+		files["sysctl.txt"] = append(files["sysctl.txt"], "net.ipv4.vs.conntrack=1\n"...)
+		links = append(slices.Clone(links), r.IPVS.device())
+	}
+	files["ip-addr.json"], files["ip-link.json"] = addr(links), interfaces(links)
 	files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},` +
 		`{"dst":"172.31.7.0/24","dev":"eth1","prefsrc":"172.31.7.1"},{"dst":"10.244.1.0/24","dev":"cni0","prefsrc":"10.244.1.1"},{"dst":"10.244.0.0/16","gateway":"192.168.0.2","dev":"eth0"}]`)
 	files["ip6-route.json"] = []byte(`[{"dst":"default","gateway":"fd00:192::ffff","dev":"eth0"},{"dst":"fd00:192::/64","dev":"eth0"},` +
@@ -77,7 +88,7 @@ func (w *World) Files(r Rules) map[string][]byte {
 	return files
 }
 
-func (w *World) addr() []byte {
+func addr(links []link) []byte {
 	type info struct {
 		Family    string `json:"family"`
 		Local     string `json:"local"`
@@ -90,8 +101,8 @@ func (w *World) addr() []byte {
 		Flags []string `json:"flags"`
 		Addrs []info   `json:"addr_info"`
 	}
-	out := make([]iface, 0, len(w.links))
-	for i, l := range w.links {
+	out := make([]iface, 0, len(links))
+	for i, l := range links {
 		f := iface{Index: i + 1, Name: l.name, Flags: []string{"UP", "LOWER_UP"}}
 		if l.name == "lo" {
 			f.Flags = append(f.Flags, "LOOPBACK")
@@ -111,9 +122,9 @@ func (w *World) addr() []byte {
 	return marshal(out)
 }
 
-func (w *World) link() []byte {
-	out := make([]map[string]any, 0, len(w.links))
-	for i, l := range w.links {
+func interfaces(links []link) []byte {
+	out := make([]map[string]any, 0, len(links))
+	for i, l := range links {
 		out = append(out, map[string]any{"ifindex": i + 1, "ifname": l.name, "flags": []string{"UP", "LOWER_UP"}})
 	}
 	return marshal(out)
@@ -130,6 +141,7 @@ func (w *World) configz() []byte {
 		"detectLocal":       map[string]any{"bridgeInterface": c.BridgeInterface, "interfaceNamePrefix": c.InterfaceNamePrefix},
 		"iptables":          iptables,
 		"nftables":          w.modeConfig(expect.NFTables),
+		"ipvs":              map[string]any{"scheduler": c.Scheduler},
 		"nodePortAddresses": c.NodePortAddresses, "featureGates": c.FeatureGates,
 	}})
 }

@@ -116,6 +116,9 @@ func (w *World) config(version, mode string, gates []string) {
 	c.LocalhostNodePorts = !w.oneIn(4)
 	c.NodePortAddresses = pick(w, nil, nil, nil, []string{"192.168.0.0/24"}, []string{"172.31.0.0/16", "fd00:172::/64"},
 		[]string{"127.0.0.0/8", "192.168.0.1/32"}, []string{"10.0.0.0/8", "0.0.0.0/0"}, []string{"203.0.113.0/24"}, []string{"::1/128", "fd00:192::/64"})
+	if mode == expect.IPVS {
+		c.Scheduler = pick(w, "rr", "rr", "rr", "wrr", "lc", "sh")
+	}
 	c.FeatureGates = map[string]bool{}
 	for _, g := range gates {
 		c.FeatureGates[g] = !w.oneIn(4)

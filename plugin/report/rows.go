@@ -81,6 +81,12 @@ func originText(paths []diagnose.Path, p *diagnose.Path) string {
 func (t *text) rowsOf(p *diagnose.Path) []row {
 	var rows []row
 	switch {
+	case p.Verdict == diagnose.ByDesign && leads(p): // to endpoints from which no answer comes back
+		rows = t.endpointRows(p)
+		for i := range rows {
+			rows[i].state, rows[i].status = intended, "by design"
+		}
+		return rows
 	case p.Verdict == diagnose.ByDesign:
 		rows = []row{{
 			endpoint: "(" + reasonOf(p) + ")", expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design",
@@ -103,6 +109,11 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 	markCode(p, rows)
 	t.markObserved(p, rows)
 	return rows
+}
+
+// leads tells whether packets should come to endpoints, and do.
+func leads(p *diagnose.Path) bool {
+	return p.Expected.Action == "DNAT" && len(p.Actual.Outcomes) > 0 && !slices.ContainsFunc(p.Actual.Outcomes, func(o diagnose.Outcome) bool { return o.Endpoint == nil })
 }
 
 // markObserved shows beside each endpoint how many connections it got, and how the others ended beside the first that got none.
@@ -182,7 +193,7 @@ func (t *text) endpointRows(p *diagnose.Path) []row {
 }
 
 func (t *text) endpointRow(p *diagnose.Path, e *diagnose.Endpoint) row {
-	r := row{endpoint: addressText(e), pod: t.podText(e.Pod), node: e.Node, expected: share(e.Share), actual: certainShare(p, e), status: "ok"}
+	r := row{endpoint: addressText(e), pod: t.podText(e.Pod), node: e.Node, expected: shareOf(p, e.Share), actual: certainShare(p, e), status: "ok"}
 	if t.wide {
 		r.masquerade = p.Expected.Masquerade
 	}
@@ -196,7 +207,7 @@ func (t *text) endpointRow(p *diagnose.Path, e *diagnose.Endpoint) row {
 		r.actual, r.status, r.state = "-", "MISSING", broken
 	case r.actual == "?":
 		r.status, r.state = "unknown", unsure
-	case math.Abs(got-e.Share) > sameShare:
+	case p.Actual.Sharing == "" && math.Abs(got-e.Share) > sameShare:
 		r.status, r.state = "uneven", off
 		if r.actual == r.expected {
 			r.expected, r.actual = fmt.Sprintf("%.4f%%", e.Share*100), fmt.Sprintf("%.4f%%", got*100)
@@ -231,6 +242,15 @@ func certainShare(p *diagnose.Path, e *diagnose.Endpoint) string {
 	if s == 0 {
 		return "-"
 	}
+	return shareOf(p, s)
+}
+
+// shareOf writes a share, or, where there is no fixed one, by what it is decided ("by load").
+func shareOf(p *diagnose.Path, s float64) string {
+	by, _, _ := strings.Cut(p.Actual.Sharing, " ")
+	if by != "" {
+		return "by " + by
+	}
 	return share(s)
 }
 
@@ -250,7 +270,7 @@ func otherRows(p *diagnose.Path) []row {
 		sums[what] += o.Share
 	}
 	for i := range rows {
-		rows[i].actual = share(sums[strings.Trim(rows[i].endpoint, "()")])
+		rows[i].actual = shareOf(p, sums[strings.Trim(rows[i].endpoint, "()")])
 		if len(p.Actual.Uncertain) > 0 || p.Verdict == diagnose.Unknown {
 			rows[i].actual, rows[i].status, rows[i].state = "?", "unknown", unsure
 		}

@@ -64,10 +64,11 @@ const (
 	VirtualServerMissing      = "VirtualServerMissing"
 	VirtualServerStale        = "VirtualServerStale"
 	IPVSConntrackOff          = "IPVSConntrackOff"
+	PersistenceStale          = "PersistenceStale"
 )
 
 // codeInfo is what is the same for every finding of a code. In a remedy, {restart} is the command that makes kube-proxy on the
-// node write everything anew, {where} the place, {node} the node.
+// node write everything anew, {where} the place, {node} the node, {subject} the finding's subject.
 type codeInfo struct {
 	severity Severity
 	remedy   string
@@ -118,16 +119,17 @@ var codes = map[string]codeInfo{
 	EndpointTimeout:           {Error, "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, the cloud's firewall)", nil},
 	EndpointReachableDirectly: {Error, "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for answers that come back another way", nil},
 	WalkDisagrees:             {Warn, "run it again; if it is still so, please report it with a dump: kubectl svcproxy dump --node {node} -o dump.tar.gz", nil},
-	RealServerWeightZero:      {Error, "{restart} (at once, for one real server: ipvsadm -e -t VIP:PORT -r ADDRESS:PORT -m -w 1 on {node})", []string{"kubernetes/kubernetes#92019", "kubernetes/kubernetes#108319"}},
+	RealServerWeightZero:      {Error, "{restart}", []string{"kubernetes/kubernetes#92019", "kubernetes/kubernetes#108319"}},
 	RealServerTerminating:     {Info, "", []string{"kubernetes/kubernetes#81775", "kubernetes/kubernetes#57841"}},
-	VIPMissing:                {Error, "{restart} (at once: ip addr add ADDRESS/32 dev kube-ipvs0 on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)", []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"}},
-	VIPStale:                  {Error, "when it is certain that nobody needs it: ip addr del ADDRESS/32 dev kube-ipvs0 on {node}; then: {restart}", []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"}},
+	VIPMissing:                {Error, "{restart} (at once: ip addr add {subject} dev kube-ipvs0 on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)", []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"}},
+	VIPStale:                  {Error, "{restart}; when it is certain that nobody needs it: ip addr del {subject} dev kube-ipvs0 on {node}", []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"}},
 	IPSetMissing:              {Error, "{restart}", []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"}},
 	SchedulerMismatch:         {Error, "{restart}; where another program owns the virtual server, list its address in ipvs.excludeCIDRs", nil},
 	ForwardMethod:             {Error, "find who changed the real server (kube-proxy writes Masq alone), then: {restart}", nil},
 	PersistenceMismatch:       {Error, "{restart}", nil},
 	VirtualServerMissing:      {Error, "{restart}", []string{"kubernetes/kubernetes#71071", "kubernetes/kubernetes#70493"}},
 	VirtualServerStale:        {Error, "{restart}; where another program owns it, list its address in ipvs.excludeCIDRs", []string{"kubernetes/kubernetes#78421"}},
+	PersistenceStale:          {Warn, "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and find what turned it off", []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"}},
 	IPVSConntrackOff:          {Error, "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it off", nil},
 	ObservedSkew:              {Warn, "run it again with more --probes; if it is still so, please report it with a dump", nil},
 	ProxyNotListening:         {Error, "look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then: {restart}", []string{"kubernetes/kubernetes#142183"}},
@@ -146,7 +148,7 @@ func (n *node) finding(code, subject string, i issue) Finding {
 	if where == "" {
 		where = "the rule"
 	}
-	f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.name).Replace(info.remedy)
+	f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.name, "{subject}", subject).Replace(info.remedy)
 	for _, l := range info.issues {
 		repo, num, _ := strings.Cut(l, "#")
 		f.Links = append(f.Links, "https://github.com/"+repo+"/issues/"+num)

@@ -121,6 +121,10 @@ func ipvsFaults() []fault {
 			"shop/affinity ClusterIP 10.96.158.38:80/TCP from node → Mismatch: PersistenceMismatch TCP 10.96.158.38:80",
 			"shop/affinity ClusterIP 10.96.158.38:80/TCP from pod → Mismatch: PersistenceMismatch TCP 10.96.158.38:80",
 		}},
+		{name: "persistence to a real server that drains, for ever", do: func(w *world) {
+			w.replace(f, vsAff+" -s rr -p 600", vsAff+" -s rr -p 600\n-a "+vsAff+" -r 10.244.2.99:8080 -m -w 0")
+			w.sysctl("net/ipv4/vs/expire_quiescent_template", "0")
+		}, want: both("shop/affinity ClusterIP 10.96.158.38:80/TCP from ", "Warning: PersistenceStale 10.244.2.99:8080; RealServerTerminating 10.244.2.99:8080")},
 		{name: "persistence that nobody asks for", do: func(w *world) { w.replace(f, "-s rr", "-s rr -p 10800", "-A "+vsEp3) }, want: both(ipvsEp3, "Mismatch: PersistenceMismatch TCP 10.96.180.79:80")},
 		{name: "the cluster IP is not bound", do: func(w *world) { w.unbind("10.96.180.79") }, want: []string{
 			"shop/ep3 ClusterIP 10.96.180.79:80/TCP from pod → Mismatch: VIPMissing 10.96.180.79",

@@ -241,6 +241,16 @@ func (j *judge) terminating(want *expect.Path, r *ipvs.RealServer, cite []string
 // serverSettings holds the scheduler and the persistence against what is configured.
 func (j *judge) serverSettings(want *expect.Path, v *ipvs.VirtualServer) []issue {
 	var out []issue
+	if old, ok := j.net.Sysctl("net/ipv4/vs/expire_quiescent_template"); ok && old == "0" && v.Persistent > 0 {
+		for i := range v.Reals {
+			if r := &v.Reals[i]; r.Weight == 0 {
+				out = append(out, issue{
+					code: PersistenceStale, subject: r.Address.String(), expected: "net.ipv4.vs.expire_quiescent_template=1", actual: "0", evidence: citeVirtual(v),
+					message: "clients that have been at this real server go on being sent to it, though it is to get no new connections",
+				})
+			}
+		}
+	}
 	if v.Scheduler != j.scheduler {
 		out = append(out, issue{
 			code: SchedulerMismatch, subject: virtualName(want.Frontend), expected: j.scheduler, actual: v.Scheduler, evidence: citeVirtual(v),
@@ -298,7 +308,7 @@ func (j *judge) around(want *expect.Path, issues []issue) []issue {
 		case len(missing) > 0:
 			is = issue{
 				code: IPSetMissing, subject: strings.Join(missing, ", "), expected: "an entry", actual: "none", evidence: is.evidence,
-				message: "kube-proxy's rules do not know the frontend by their sets: " + is.message,
+				message: "the set has no entry for the frontend: " + j.withoutEntry(&is),
 			}
 		case is.code == WrongMasquerade && is.actual == "Never" && way.services() == nil:
 			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is to be translated", way.baseChain(hookOf(want)), way.dialect.services)
@@ -310,6 +320,14 @@ func (j *judge) around(want *expect.Path, issues []issue) []issue {
 		}
 	}
 	return out
+}
+
+// withoutEntry says what comes of a missing entry.
+func (j *judge) withoutEntry(is *issue) string {
+	if is.where.Chain != nil && is.where.Chain.Name == "KUBE-IPVS-FILTER" {
+		return is.where.String() + " rejects the packet as one to a port of the node itself"
+	}
+	return is.message
 }
 
 func (n *node) untracked() bool {

@@ -251,7 +251,7 @@ func (n *node) noteUnread() error {
 	if n.unread[netfilter.IPv4] == "" || n.unread[netfilter.IPv6] == "" {
 		return nil
 	}
-	if n.reasons != nil || n.isNFT() {
+	if n.reasons != nil || n.isNFT() || n.virtualNotRead() != "" {
 		return fmt.Errorf("node %s: %s", n.name, n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.name)

@@ -116,7 +116,8 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 		issues = append(issues, j.unanswered(want, probes, p.Verdict == Match)...)
 	}
 	issues = append(issues, disagreement(want, got, probes)...)
-	if !got.uncertain && len(issues) == 0 {
+	// With affinity one client has one endpoint, and not every scheduler of IPVS has shares.
+	if !got.uncertain && len(issues) == 0 && want.AffinitySeconds == 0 && got.sharing() == "" {
 		issues = append(issues, skew(got, probes)...)
 	}
 	for _, is := range issues {
@@ -286,8 +287,8 @@ func skew(got *tally, probes *snapshot.Probes) []issue {
 		}
 	}
 	outcomes := got.of(string(expect.DNAT))
-	if n == 0 || n < len(probes.List) || len(outcomes) < 2 || slices.ContainsFunc(outcomes, func(o *outcome) bool { return o.recent != "" }) {
-		return nil // refused connections leave no entry; and with affinity one client has one endpoint
+	if n == 0 || n < len(probes.List) || len(outcomes) < 2 {
+		return nil // refused connections leave no entry
 	}
 	shares := map[netip.AddrPort]float64{}
 	for _, o := range outcomes {

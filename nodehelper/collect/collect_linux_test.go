@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -477,5 +478,29 @@ func TestEmitsErrorEndsIt(t *testing.T) {
 	cancel()
 	if err := Collect(ctx, Options{Root: "/", Files: []string{"sysctl.txt"}}, func(File) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// A program that kube-proxy has just started still bears its name: the file that its command line names was "not there", for the process was gone.
+func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
+	parents := map[string]string{"1582": "900", "1583": "1582", "900": "1", "77": "1"}
+	parent := func(pid string) string { return parents[pid] }
+	for _, tt := range []struct{ found, want string }{
+		{"1582 1583 900", "900"}, {"900", "900"}, {"1582", "1582"}, {"", ""}, {"77 900", "77"},
+	} {
+		var found []*kubeProxy
+		for pid := range strings.FieldsSeq(tt.found) {
+			found = append(found, &kubeProxy{pid: pid})
+		}
+		got := ""
+		if k := starter(found, parent); k != nil {
+			got = k.pid
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.found, got, tt.want)
+		}
+	}
+	if got := parentOf(strconv.Itoa(os.Getpid())); got != strconv.Itoa(os.Getppid()) {
+		t.Errorf("parent %q, want %d", got, os.Getppid())
 	}
 }

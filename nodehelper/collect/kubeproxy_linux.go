@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ func findKubeProxy() *kubeProxy {
 	if err != nil {
 		return nil
 	}
+	var found []*kubeProxy
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
@@ -44,9 +46,32 @@ func findKubeProxy() *kubeProxy {
 		if filepath.Base(args[0]) != "kube-proxy" || !sameNetwork(e.Name()) {
 			continue
 		}
-		return &kubeProxy{pid: e.Name(), args: args[1:]}
+		found = append(found, &kubeProxy{pid: e.Name(), args: args[1:]})
+	}
+	return starter(found, parentOf)
+}
+
+// starter returns the first process that none of the others has started: a program that kube-proxy starts has its name until it runs, and
+// may be gone at the next look.
+func starter(found []*kubeProxy, parentOf func(pid string) string) *kubeProxy {
+	for _, k := range found {
+		parent := parentOf(k.pid)
+		if !slices.ContainsFunc(found, func(o *kubeProxy) bool { return o.pid == parent }) {
+			return k
+		}
 	}
 	return nil
+}
+
+// parentOf returns the number of a process's parent; "" where the process is gone.
+func parentOf(pid string) string {
+	data, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(data), "\nPPid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
 }
 
 // sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its own kube-proxy.

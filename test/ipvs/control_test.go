@@ -51,6 +51,7 @@ func startControlPlane(ctx context.Context) error {
 		return err
 	}
 	api, err := start(ctx, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=10.77.0.1",
+		"--endpoint-reconciler-type=none", // which would have kube-proxy write everything anew
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--authorization-mode=AlwaysAllow", "--token-auth-file="+tokens, "--cert-dir="+certs,
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key, "--service-account-signing-key-file="+key)
 	if err != nil {
@@ -139,15 +140,12 @@ func createObjects(ctx context.Context) error {
 	return errors.Join(<-done, <-done)
 }
 
-// own is where the API server makes the objects itself.
+// own is where the API server makes the Service itself.
 const own = "default"
 
 func createSlices(ctx context.Context, client kubernetes.Interface, all []discoveryv1.EndpointSlice) error {
 	for i := range all {
 		s := fresh(&all[i])
-		if s.Namespace == own {
-			continue
-		}
 		if _, err := client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			return err
 		}

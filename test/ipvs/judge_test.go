@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build vm
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// judged is the node as the helper's code collects it now, held against the objects.
+func judged(t *testing.T) diagnose.NodeReport {
+	t.Helper()
+	s, err := snapshot.Open(captured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for name, data := range collected(t) {
+		files[name] = []byte(data)
+	}
+	r := diagnose.Node(cluster, snapshot.NewNode(nodeName, files), diagnose.Request{Backwards: true, Matching: true, PerPathService: true})
+	if r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	return r
+}
+
+// TestEveryServiceIsRight: of what kube-proxy has written nothing is wrong, by the helper's code and by the plugin as a person runs it.
+func TestEveryServiceIsRight(t *testing.T) {
+	r := judged(t)
+	if r.Mode.Actual != "ipvs" || r.Mode.Reported != "ipvs" || r.Mode.Health != "healthy" {
+		t.Errorf("mode: %+v", r.Mode)
+	}
+	for _, f := range r.Findings {
+		if f.Severity != diagnose.Info {
+			t.Errorf("node: %s %s: %s %v", f.Code, f.Subject, f.Message, f.Evidence)
+		}
+	}
+	for _, p := range r.Paths {
+		if p.Verdict != diagnose.Match && p.Verdict != diagnose.ByDesign {
+			t.Errorf("%s: %s %+v", pathName(&p), p.Verdict, p.Findings)
+		}
+	}
+	t.Logf("%+v", r.Summary)
+	if r.Summary.Matched < 150 {
+		t.Errorf("only %d paths match", r.Summary.Matched)
+	}
+	out, err := command(t.Context(), "", plugin, "verify", "-A", "--local", "--node", nodeName, "--kubeconfig", kubeconfig)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out, "MATCH: all ") {
+		t.Error(out)
+	}
+	out, err = command(t.Context(), "", plugin, "mode", "--local", "--node", nodeName, "--kubeconfig", kubeconfig)
+	if err != nil || !strings.Contains(out, "MATCH: ipvs (nft)") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func pathName(p *diagnose.Path) string {
+	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
+}
+
+// refusalWait is for packets that are dropped.
+const refusalWait = 2 * time.Second
+
+// TestWalkAgainstTheKernel opens connections on every path that was judged: where they come to, whom the endpoint sees, and whether they
+// are refused or dropped, is what the walk says.
+func TestWalkAgainstTheKernel(t *testing.T) {
+	listen(t)
+	r := judged(t)
+	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
+	arrived := map[string]bool{}
+	asked, packets := 0, 0
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		if p.Origin.Address == "" || p.Frontend.Protocol == "SCTP" { // nobody listens at SCTP's endpoints
+			continue
+		}
+		from := netip.MustParseAddr(p.Origin.Address)
+		if p.Origin.Kind == "external" && !arrived[p.Origin.Address] {
+			arrived[p.Origin.Address] = true
+			fromOutside(t, from)
+		}
+		asked++
+		n, problem := compare(places[p.Origin.Kind], p, from)
+		packets += n
+		if problem != "" {
+			t.Errorf("%s: %s; the walk says %s", pathName(p), problem, outcomes(p))
+		}
+	}
+	t.Logf("%d paths, %d connections", asked, packets)
+	if asked < 180 {
+		t.Errorf("only %d paths were asked", asked)
+	}
+}
+
+// fromOutside gives an address to whoever is beyond the router.
+func fromOutside(t *testing.T, a netip.Addr) {
+	t.Helper()
+	bind(t, "world", a)
+	via := "172.31.255.2"
+	if a.Is6() {
+		via = "fd00:ff::2"
+	}
+	do(t, fmt.Sprintf("ip -netns router route replace %s via %s", a, via))
+}
+
+func outcomes(p *diagnose.Path) string {
+	var out []string
+	for _, o := range p.Actual.Outcomes {
+		s := o.Action
+		if o.Endpoint != nil {
+			s += " " + net.JoinHostPort(o.Endpoint.Address, fmt.Sprint(o.Endpoint.Port))
+		}
+		if o.Masquerade {
+			s += " masqueraded"
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+// compare asks until every endpoint had its turn, and says what the walk has not foretold.
+func compare(at place, p *diagnose.Path, from netip.Addr) (asked int, problem string) {
+	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
+	wait := answerWait
+	if !slices.ContainsFunc(p.Actual.Outcomes, func(o diagnose.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == diagnose.ByDesign {
+		wait = refusalWait
+	}
+	seenAt := map[string]bool{}
+	for range max(1, len(p.Actual.Outcomes)*rounds) {
+		asked++
+		s := at.ask(p.Frontend.Protocol, from, to, wait)
+		was := ""
+		switch {
+		case s.err == nil && s.client != from:
+			was = "DNAT " + s.endpoint.String() + " masqueraded"
+		case s.err == nil:
+			was = "DNAT " + s.endpoint.String()
+		case errors.Is(s.err, syscall.ECONNREFUSED):
+			was = "Reject"
+		case errors.Is(s.err, syscall.ECONNRESET) || s.err != nil && isTimeout(s.err):
+			was = "Drop"
+		default:
+			return asked, s.err.Error()
+		}
+		seenAt[was] = true
+	}
+	for was := range seenAt {
+		if !foretold(p, was) {
+			return asked, "the kernel: " + was
+		}
+	}
+	return asked, ""
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
+
+// foretold tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does not come back, by
+// design, it is a drop; a packet that is let through untranslated finds nobody at the node, who says so.
+func foretold(p *diagnose.Path, was string) bool {
+	// What the node sends from its own address keeps it when it is masqueraded.
+	own := p.Origin.Kind == "node" && slices.Contains(nodeAddresses, p.Origin.Address)
+	for _, o := range p.Actual.Outcomes {
+		text := o.Action
+		if o.Action == "DNAT" {
+			text += " " + net.JoinHostPort(o.Endpoint.Address, fmt.Sprint(o.Endpoint.Port))
+		}
+		if o.Masquerade {
+			text += " masqueraded"
+		}
+		switch {
+		case text == was:
+			return true
+		case own && text == was+" masqueraded":
+			return true
+		case o.Action == "DNAT" && p.Verdict == diagnose.ByDesign && was == "Drop":
+			return true
+		case o.Action == "Accept" && was == "Reject":
+			return true
+		}
+	}
+	return false
+}
+
+// faults are made on the node as they happen, and undone.
+var faults = []struct {
+	name     string
+	do, undo []string
+	want     []string // "CODE SUBJECT", those that come to be
+}{
+	{
+		"weight 0", []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 0"}, []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		[]string{"RealServerWeightZero 10.244.2.20:8080"},
+	},
+	{
+		"a real server deleted", []string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.20:8080"}, []string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		[]string{"MissingEndpoint 10.244.2.20:8080"},
+	},
+	{
+		"a real server too many", []string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.99:8080 -m -w 1"}, []string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.99:8080"},
+		[]string{"StaleEndpoint 10.244.2.99:8080"},
+	},
+	{
+		"direct routing", []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -g -w 1"}, []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		[]string{"ForwardMethod 10.244.2.20:8080"},
+	},
+	{
+		"the scheduler changed", []string{"ipvsadm -E -t 10.96.180.79:80 -s lc"}, []string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
+		[]string{"SchedulerMismatch TCP 10.96.180.79:80"},
+	},
+	{
+		"persistence", []string{"ipvsadm -E -t 10.96.180.79:80 -s rr -p 60"}, []string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
+		[]string{"PersistenceMismatch TCP 10.96.180.79:80"},
+	},
+	{
+		"the virtual server deleted", []string{"ipvsadm -D -t 10.96.191.136:80"},
+		[]string{"ipvsadm -A -t 10.96.191.136:80 -s rr", "ipvsadm -a -t 10.96.191.136:80 -r 10.244.1.16:8080 -m -w 1"},
+		[]string{"VirtualServerMissing TCP 10.96.191.136:80"},
+	},
+	{
+		"a virtual server too many", []string{"ipvsadm -A -u 10.96.9.9:53 -s rr"}, []string{"ipvsadm -D -u 10.96.9.9:53"},
+		[]string{"VirtualServerStale UDP 10.96.9.9:53"},
+	},
+	{
+		"the address taken off", []string{"ip address del 10.96.180.79/32 dev kube-ipvs0"}, []string{"ip address add 10.96.180.79/32 dev kube-ipvs0"},
+		[]string{"VIPMissing 10.96.180.79"},
+	},
+	{
+		"an address too many", []string{"ip address add 198.51.100.200/32 dev kube-ipvs0"}, []string{"ip address del 198.51.100.200/32 dev kube-ipvs0"},
+		[]string{"VIPStale 198.51.100.200"},
+	},
+	{
+		"an entry deleted from KUBE-CLUSTER-IP", []string{"ipset del KUBE-CLUSTER-IP 10.96.180.79,tcp:80"}, []string{"ipset add KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
+		[]string{"IPSetMissing KUBE-CLUSTER-IP"},
+	},
+	{
+		"an entry deleted from KUBE-NODE-PORT-TCP", []string{"ipset del KUBE-NODE-PORT-TCP 30080"}, []string{"ipset add KUBE-NODE-PORT-TCP 30080"},
+		[]string{"IPSetMissing KUBE-NODE-PORT-TCP"},
+	},
+	{
+		"no connection tracking", []string{"sysctl -qw net.ipv4.vs.conntrack=0"}, []string{"sysctl -qw net.ipv4.vs.conntrack=1"},
+		[]string{"IPVSConntrackOff *"},
+	},
+	{
+		"a rule of somebody else's", []string{"iptables -I OUTPUT -d 10.244.2.20 -j DROP"}, []string{"iptables -D OUTPUT -d 10.244.2.20 -j DROP"},
+		[]string{"Dropped 10.244.2.20:8080"},
+	},
+}
+
+// TestFaultsAreFound breaks the node in many ways: each is found, with nothing beside it, and gone when it is mended.
+func TestFaultsAreFound(t *testing.T) {
+	before := codes(t)
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			for _, line := range f.do {
+				do(t, line)
+			}
+			got := codes(t)
+			for _, line := range f.undo {
+				do(t, line)
+			}
+			for _, had := range before {
+				got = slices.DeleteFunc(got, func(g string) bool { return g == had })
+			}
+			if !slices.EqualFunc(got, f.want, matches) {
+				t.Errorf("found %q, want %q", got, f.want)
+			}
+		})
+	}
+	if after := codes(t); !slices.Equal(before, after) {
+		t.Errorf("after all: %q, before: %q", after, before)
+	}
+}
+
+// matches compares "CODE SUBJECT"; a wanted subject of "*" stands for any number of endpoints.
+func matches(got, want string) bool {
+	code, ok := strings.CutSuffix(want, "*")
+	return got == want || ok && strings.HasPrefix(got, code)
+}
+
+// codes are all findings that are errors, each once; of one code with many subjects the first.
+func codes(t *testing.T) []string {
+	t.Helper()
+	r := judged(t)
+	found := map[string]bool{}
+	add := func(list []diagnose.Finding) {
+		for _, f := range list {
+			if f.Severity == diagnose.Error {
+				subject := f.Subject
+				if f.Code == diagnose.IPVSConntrackOff {
+					subject = "*"
+				}
+				found[f.Code+" "+subject] = true
+			}
+		}
+	}
+	add(r.Findings)
+	for i := range r.Paths {
+		add(r.Paths[i].Findings)
+	}
+	var out []string
+	for c := range found {
+		out = append(out, c)
+	}
+	slices.Sort(out)
+	return out
+}

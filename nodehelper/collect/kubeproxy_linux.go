@@ -76,7 +76,8 @@ func parentOf(pid string) string {
 
 // sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its own kube-proxy.
 func sameNetwork(pid string) bool {
-	own, err := os.Readlink("/proc/self/ns/net")
+	// Not that of the process: its first thread may be in a pod's, to make a connection there.
+	own, err := os.Readlink("/proc/thread-self/ns/net")
 	theirs, err2 := os.Readlink("/proc/" + pid + "/ns/net")
 	return err == nil && err2 == nil && own == theirs
 }

@@ -62,6 +62,9 @@ func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes
 		}
 	}
 	wg.Wait()
+	if err := traceAll(ctx, spaces, out); err != nil {
+		return nil, err
+	}
 	return out, context.Cause(ctx)
 }
 
@@ -84,8 +87,13 @@ func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapsh
 		return failed(err)
 	}
 	defer unix.Close(fd)
+	return attempt(ctx, fd, t)
+}
+
+// attempt connects a socket.
+func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget) (p snapshot.Probe) {
 	begin := time.Now()
-	err = unix.Connect(fd, sockaddr(t.To))
+	err := unix.Connect(fd, sockaddr(t.To))
 	if local, e := unix.Getsockname(fd); e == nil {
 		p.Local = addrPort(local)
 	}

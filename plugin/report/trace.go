@@ -161,6 +161,14 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	return low, true
 }
 
+// kernelText says how many of the connections that the kernel traced met a rule.
+func kernelText(s *diagnose.Step, traced int) string {
+	if s.Kernel == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", *s.Kernel, traced)
+}
+
 // steps shows the way of each packet, rule by rule.
 func (t *text) steps(paths []diagnose.Path) {
 	for i := range paths {
@@ -174,17 +182,27 @@ func (t *text) steps(paths []diagnose.Path) {
 			from += " (" + p.Origin.Pod + ")"
 		}
 		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), from)
-		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"VERDICT", false}, {"TEXT", false}}}
+		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"KERNEL", true}, {"VERDICT", false}, {"TEXT", false}}}
+		if p.Observed == nil || p.Observed.Traced == 0 {
+			tab = tab.without("KERNEL")
+		}
 		for k := range p.Steps {
 			s := &p.Steps[k]
 			number := "-"
 			if s.Rule > 0 {
 				number = fmt.Sprint(s.Rule)
 			}
-			tab.add(s.Hook, s.Table, s.Chain, number, share(s.Share), s.Verdict, clean(s.Text))
+			cells := []string{s.Hook, s.Table, s.Chain, number, share(s.Share)}
+			if o := p.Observed; o != nil && o.Traced > 0 {
+				cells = append(cells, kernelText(s, o.Traced))
+			}
+			tab.add(append(cells, s.Verdict, clean(s.Text))...)
 		}
 		for _, line := range tab.lines(func(_ int, cell string) string { return cell }) {
 			t.WriteString(line + "\n")
+		}
+		if o := p.Observed; o != nil && o.TraceError != "" {
+			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", clean(o.TraceError))
 		}
 	}
 }

@@ -200,7 +200,7 @@ syncPeriod: 24h
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	proxy, err := start(ctx, "kube-proxy", "--config="+file, "-v=2")
+	proxy, err := start(ctx, "kube-proxy", "--config="+file, "-v=4")
 	if err != nil {
 		return err
 	}

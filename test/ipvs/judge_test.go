@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -272,6 +274,11 @@ var faults = []struct {
 // TestFaultsAreFound breaks the node in many ways: each is found, with nothing beside it, and gone when it is mended.
 func TestFaultsAreFound(t *testing.T) {
 	before := codes(t)
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(filepath.Join(work, "kube-proxy.log")); t.Failed() && err == nil {
+			t.Logf("kube-proxy's log ends with\n%s", text[max(0, len(text)-6000):])
+		}
+	})
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			for _, line := range f.do {

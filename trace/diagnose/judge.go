@@ -80,6 +80,7 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		p.Actual = j.actualOf(&want, &got, &res)
 		if j.req.Steps {
 			p.Steps = stepsOf(&res)
+			j.confirm(&p, &want, &res)
 		}
 	}
 	return p

@@ -25,7 +25,7 @@ func (n *node) readProbes() error {
 	n.probed = make(probed, len(list))
 	for i := range list {
 		k := list[i].ProbeTarget
-		k.Probes = 0
+		k.Probes, k.Trace = 0, false
 		n.probed[k] = &list[i]
 	}
 	return nil
@@ -44,6 +44,9 @@ func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot
 	}
 	return t, false
 }
+
+// maxTraced is how many frontends have the kernel's own trace: each takes a moment, one after the other.
+const maxTraced = 100
 
 // ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so many times, and
 // each endpoint once directly, at most limit targets in all. left counts those that do not fit.
@@ -68,6 +71,9 @@ func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTar
 			continue
 		}
 		add(&targets, t, probes)
+		if k := len(targets) - 1; k < maxTraced {
+			targets[k].Trace = true
+		}
 		for k := range p.Expected.Endpoints {
 			if e, ok := p.Expected.Endpoints[k].addrPort(); ok {
 				t.To = e
@@ -116,6 +122,7 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 		issues = append(issues, j.unanswered(want, probes, p.Verdict == Match)...)
 	}
 	issues = append(issues, disagreement(want, got, probes)...)
+	issues = append(issues, j.rulesDisagree(want)...)
 	// With affinity one client has one endpoint, and not every scheduler of IPVS has shares.
 	if !got.uncertain && len(issues) == 0 && want.AffinitySeconds == 0 && got.sharing() == "" {
 		issues = append(issues, skew(got, probes)...)
@@ -127,7 +134,7 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 }
 
 func observedOf(probes *snapshot.Probes) *Observed {
-	o := &Observed{Probes: len(probes.List), Error: probes.Error}
+	o := &Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError}
 	byEndpoint := map[netip.AddrPort]*ObservedEndpoint{}
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}

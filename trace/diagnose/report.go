@@ -185,6 +185,9 @@ type Observed struct {
 	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
 	Events    []string           `json:"events,omitempty"`    // how the others ended: "2 refused"
 	Error     string             `json:"error,omitempty"`     // why it could not be tried
+	// Traced is how many more connections were made to have the kernel tell which rules they meet.
+	Traced     int    `json:"traced,omitempty"`
+	TraceError string `json:"traceError,omitempty"` // why it tells nothing of them, or no more
 }
 
 // ObservedEndpoint is where some of the connections went.
@@ -205,6 +208,9 @@ type Step struct {
 	Text    string  `json:"text"`
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
+	// Kernel is how many of the connections that the kernel traced (Observed.Traced) met the rule; absent where it cannot tell: nothing was
+	// traced, or it is a rule of iptables-legacy or of IPVS.
+	Kernel *int `json:"kernel,omitempty"`
 }
 
 // Finding is one thing that is wrong, or worth knowing (docs/findings.md).

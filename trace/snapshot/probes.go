@@ -18,6 +18,8 @@ type ProbeTarget struct {
 	// From is the address of the pod of this node from whose network namespace to connect; the zero Addr is the node's own.
 	From   netip.Addr `json:"from,omitzero"`
 	Probes int        `json:"probes"` // how many connections to try
+	// Trace asks for the rules that the kernel has connections meet, one for each endpoint.
+	Trace bool `json:"trace,omitempty"`
 }
 
 // Probes is what became of the connections to a target.
@@ -26,6 +28,27 @@ type Probes struct {
 
 	Error string  `json:"error,omitempty"` // why it could not be probed at all
 	List  []Probe `json:"list,omitempty"`
+
+	Traces     []Trace `json:"traces,omitempty"`
+	TraceError string  `json:"traceError,omitempty"` // why the kernel tells nothing of them, or no more
+}
+
+// Trace is one more connection, and what its first packet met.
+type Trace struct {
+	Probe
+
+	Steps []TraceStep `json:"steps,omitempty"`
+}
+
+// TraceStep is a rule of nf_tables, or of iptables-nft, that applied to the packet, as the kernel tells it; or a base chain's policy.
+type TraceStep struct {
+	Family  string `json:"family"` // of the table: ip, ip6, inet
+	Table   string `json:"table"`
+	Chain   string `json:"chain"`
+	Rule    int    `json:"rule,omitempty"`    // its place in the chain, from 1; 0: the end of the chain, or a rule that is gone
+	Verdict string `json:"verdict,omitempty"` // accept, drop, continue, jump, goto, return, queue
+	To      string `json:"to,omitempty"`      // the chain of a jump or goto
+	Policy  bool   `json:"policy,omitempty"`
 }
 
 // How a connection can end.

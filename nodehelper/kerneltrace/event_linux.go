@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kerneltrace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Event is one message of the kernel's: a rule that applied, or the end of a chain.
+type Event struct {
+	ID      uint32 // of the packet, at one hook
+	Family  string // of the table: "ip", "ip6", "inet"
+	Table   string
+	Chain   string
+	Handle  uint64 // of the rule; 0 for the end of a chain
+	Verdict string // accept, drop, continue, jump, goto, return, queue, …
+	To      string // the chain of a jump or goto
+	Policy  bool   // the base chain's policy has decided
+}
+
+// verdicts are those of nf_tables besides netfilter's own (include/uapi/linux/netfilter/nf_tables.h, enum nft_verdicts).
+var verdicts = map[int32]string{
+	0: "drop", 1: "accept", 2: "stolen", 3: "queue", 4: "repeat", -1: "continue", -2: "break", -3: "jump", -4: "goto", -5: "return",
+}
+
+// Listener receives the events of this thread's network namespace.
+type Listener struct {
+	fd  int
+	buf []byte
+}
+
+// room is for the events of some packets, however many rules they meet.
+const room = 4 << 20
+
+// Listen begins to receive. The caller closes it.
+func Listen() (*Listener, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room),
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTRACE),
+	)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("nf_tables' trace: %w", err)
+	}
+	return &Listener{fd, make([]byte, 1<<16)}, nil
+}
+
+// Close ends the receiving.
+func (l *Listener) Close() error { return unix.Close(l.fd) }
+
+// Collect returns the events that come until none has come for so long. The error is one of the socket: ENOBUFS where events were lost.
+func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
+	var out []Event
+	for {
+		n, _, err := unix.Recvfrom(l.fd, l.buf, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			ready, err := unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, int(quiet.Milliseconds())) //nolint:gosec // a file descriptor
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return out, err
+			}
+			if ready == 0 {
+				return out, nil
+			}
+			continue
+		case err != nil:
+			return out, err
+		}
+		events, err := parse(l.buf[:n])
+		if err != nil {
+			return out, err
+		}
+		out = append(out, events...)
+	}
+}
+
+// parse reads the messages of a datagram.
+func parse(b []byte) (out []Event, err error) {
+	for at := 0; at+unix.SizeofNlMsghdr <= len(b); {
+		size := int(binary.NativeEndian.Uint32(b[at:]))
+		if size < unix.SizeofNlMsghdr || at+size > len(b) {
+			return out, fmt.Errorf("a netlink message of %d bytes in %d", size, len(b)-at)
+		}
+		if typ := binary.NativeEndian.Uint16(b[at+4:]); typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
+			e, err := event(b[at+unix.SizeofNlMsghdr : at+size])
+			if err != nil {
+				return out, err
+			}
+			out = append(out, e)
+		}
+		at += (size + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)
+	}
+	return out, nil
+}
+
+var families = map[byte]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge"}
+
+var errShort = errors.New("a trace message that breaks off")
+
+// event reads one message (nft_trace_notify).
+func event(b []byte) (e Event, err error) {
+	if len(b) < nl.SizeofNfgenmsg {
+		return e, errShort
+	}
+	e.Family = families[b[0]]
+	attrs, err := nl.ParseRouteAttr(b[nl.SizeofNfgenmsg:])
+	if err != nil {
+		return e, fmt.Errorf("a trace message: %w", err)
+	}
+	for _, a := range attrs {
+		v := a.Value
+		switch a.Attr.Type &^ unix.NLA_F_NESTED {
+		case unix.NFTA_TRACE_ID:
+			e.ID, err = number(v)
+		case unix.NFTA_TRACE_TABLE:
+			e.Table = unix.ByteSliceToString(v)
+		case unix.NFTA_TRACE_CHAIN:
+			e.Chain = unix.ByteSliceToString(v)
+		case unix.NFTA_TRACE_RULE_HANDLE:
+			if len(v) != 8 { //nolint:mnd // bytes of a handle
+				return e, errShort
+			}
+			e.Handle = binary.BigEndian.Uint64(v)
+		case unix.NFTA_TRACE_TYPE:
+			var kind uint32
+			kind, err = number(v)
+			e.Policy = kind == unix.NFT_TRACETYPE_POLICY
+		case unix.NFTA_TRACE_VERDICT:
+			err = e.verdict(v)
+		case unix.NFTA_TRACE_POLICY:
+			var code uint32
+			code, err = number(v)
+			e.Verdict = verdicts[int32(code)] //nolint:gosec // as the kernel has it
+		}
+		if err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+func number(v []byte) (uint32, error) {
+	if len(v) != 4 { //nolint:mnd // bytes of a u32
+		return 0, errShort
+	}
+	return binary.BigEndian.Uint32(v), nil
+}
+
+func (e *Event) verdict(b []byte) error {
+	attrs, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return fmt.Errorf("a trace message's verdict: %w", err)
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.NFTA_VERDICT_CODE:
+			code, err := number(a.Value)
+			if err != nil {
+				return err
+			}
+			if e.Verdict = verdicts[int32(code)]; e.Verdict == "" { //nolint:gosec // as the kernel has it
+				e.Verdict = fmt.Sprintf("verdict %d", int32(code)) //nolint:gosec // as above
+			}
+		case unix.NFTA_VERDICT_CHAIN:
+			e.To = unix.ByteSliceToString(a.Value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kerneltrace
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+)
+
+func must(t *testing.T, stdin, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+const legacyText = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:MINE - [0:0]
+-A OUTPUT -d 127.9.9.9/32 -j RETURN
+-A OUTPUT -p udp -m comment --comment "to mine" -j MINE
+-A MINE -p udp -m udp --dport 9999 -j RETURN
+-A MINE -p udp -m udp --dport 7001 -j DNAT --to-destination 127.0.0.1:7002
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A OUTPUT -p udp -m udp --dport 7002 -j MARK --set-xmark 0x7/0x7
+COMMIT
+`
+
+const nativeText = `table inet own {
+	chain c {
+		type filter hook input priority 10; policy accept;
+		ip daddr 127.9.9.9 drop
+		udp dport 7002 counter accept
+	}
+}
+`
+
+// texts writes events as "family table chain rule verdict", without those of our own table.
+func texts(t *testing.T, own string, events []Event) []string {
+	t.Helper()
+	var numbers Numbers
+	var out []string
+	for i := range events {
+		e := &events[i]
+		if e.Table == own {
+			continue
+		}
+		number := 0
+		if e.Handle != 0 {
+			var err error
+			if number, err = numbers.Of(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s %s", e.Family, e.Table, e.Chain, number, e.Verdict, e.To)))
+	}
+	return out
+}
+
+func send(t *testing.T, from, to string) {
+	t.Helper()
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from)), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel tells of one connection's packets which rules they met, in iptables-nft's tables and in native ones, and of no other's.
+func TestOneConnectionIsTraced(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-nft-restore", "nft", "ip") {
+		return
+	}
+	must(t, "", "ip", "link", "set", "lo", "up")
+	must(t, legacyText, "iptables-nft-restore")
+	must(t, nativeText, "nft", "-f", "-")
+	before := must(t, "", "nft", "-s", "list", "ruleset")
+	listener, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	table, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "", "nft", "list", "tables"); !strings.Contains(out, table.Name()) {
+		t.Errorf("the table is not there: %s", out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", table.Name()).CombinedOutput(); err == nil {
+		t.Errorf("somebody else may delete the table: %s", out)
+	}
+	connection := Connection{Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort("127.0.0.1:6001"), To: netip.MustParseAddrPort("127.0.0.1:7001")}
+	if err := table.Trace(connection); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "127.0.0.1:6002", "127.0.0.1:7001")
+	send(t, "127.0.0.1:6001", "127.0.0.1:7001")
+	events, err := listener.Collect(50 * time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := texts(t, table.Name(), events)
+	for _, want := range []string{"ip nat OUTPUT 2 jump MINE", "ip nat MINE 2 accept", "ip filter OUTPUT 1 continue", "inet own c 2 accept"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("not told: %s", want)
+		}
+	}
+	for _, e := range got {
+		if strings.Contains(e, "MINE 1") || strings.Contains(e, "OUTPUT 1 return") {
+			t.Errorf("told, and not met: %s", e)
+		}
+	}
+	if n := strings.Count(strings.Join(got, "\n"), "ip nat MINE 2"); n != 1 {
+		t.Errorf("%d connections were traced", n)
+	}
+	if err := table.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	send(t, "127.0.0.1:6001", "127.0.0.1:7001")
+	if events, err := listener.Collect(50 * time.Millisecond); err != nil || len(events) > 0 {
+		t.Errorf("after the end: %v, %v", texts(t, table.Name(), events), err)
+	}
+	if err := table.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := must(t, "", "nft", "-s", "list", "ruleset"); after != before {
+		t.Errorf("after it there is\n%s\nbefore it there was\n%s", after, before)
+	}
+}
+
+// killedEnv is set in the process that is killed.
+const killedEnv = "SVCPROXY_TEST_KILLED"
+
+// TestNothingStaysOfAKilledProcess kills one that traces at a moment of its work.
+func TestNothingStaysOfAKilledProcess(t *testing.T) {
+	if os.Getenv(killedEnv) != "" {
+		table, err := Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("open")
+		for i := range uint16(50_000) {
+			at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), i+1)
+			if err := errorsOf(table.Trace(Connection{unix.IPPROTO_TCP, at, at}), table.Stop()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft") {
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), killedEnv+"=1")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if left := must(t, "", "nft", "list", "tables"); left != "" {
+			t.Fatalf("after %d ms: %s", i*3, left)
+		}
+	}
+}
+
+func errorsOf(list ...error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FuzzEvents: whatever comes is read, or refused.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(make([]byte, 40))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = parse(data) })
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+const (
+	// maxTraced is how many connections to one target are traced at most, to come to each of its endpoints once.
+	maxTraced = 12
+	// settled is how long nothing more has to come of a packet's way.
+	settled = 30 * time.Millisecond
+)
+
+// tracing has the kernel tell of one connection at a time.
+type tracing struct {
+	listener *kerneltrace.Listener
+	table    *kerneltrace.Table
+	numbers  kerneltrace.Numbers
+}
+
+func newTracing() (*tracing, error) {
+	listener, err := kerneltrace.Listen()
+	if err != nil {
+		return nil, err
+	}
+	table, err := kerneltrace.Open()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return &tracing{listener: listener, table: table}, nil
+}
+
+func (t *tracing) close() error { return errors.Join(t.table.Close(), t.listener.Close()) }
+
+// traceAll makes one more connection to each endpoint of the targets that ask for it, one after the other, and notes the rules that it met.
+func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) (err error) {
+	var t *tracing
+	for i := range all {
+		p := &all[i]
+		if !p.Trace || p.Error != "" || ctx.Err() != nil {
+			continue
+		}
+		if t == nil && err == nil {
+			if t, err = newTracing(); t != nil {
+				defer func() { err = errors.Join(err, t.close()) }()
+			}
+		}
+		if t == nil {
+			p.TraceError = err.Error()
+			continue
+		}
+		if e := t.target(ctx, spaces, p); e != nil {
+			p.TraceError = e.Error()
+		}
+	}
+	if t == nil {
+		return nil // the targets say why
+	}
+	return err
+}
+
+// target traces connections until every endpoint that the others came to has been met, within bounds.
+func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Probes) error {
+	space, err := spaces.of(p.From)
+	if err != nil {
+		return err
+	}
+	missing := map[netip.AddrPort]bool{}
+	for i := range p.List {
+		if e := p.List[i].Endpoint; e.IsValid() {
+			missing[e] = true
+		}
+	}
+	for range min(max(1, 3*len(missing)), maxTraced) {
+		trace, err := t.connection(ctx, space, p.ProbeTarget)
+		if err != nil {
+			return err
+		}
+		p.Traces = append(p.Traces, trace)
+		if delete(missing, trace.Endpoint); len(missing) == 0 || ctx.Err() != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// connection makes one, from a port that is known before.
+func (t *tracing) connection(ctx context.Context, space *namespace, target snapshot.ProbeTarget) (out snapshot.Trace, err error) {
+	from, err := space.source(target.To)
+	if err != nil {
+		return snapshot.Trace{Probe: failed(err)}, nil //nolint:nilerr // there is no way to the target: the probes have said so
+	}
+	fd, err := space.socket(target)
+	if err != nil {
+		return snapshot.Trace{Probe: failed(err)}, nil //nolint:nilerr // likewise
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
+		return out, err
+	}
+	local, err := unix.Getsockname(fd)
+	if err != nil {
+		return out, err
+	}
+	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: addrPort(local), To: target.To}
+	if err := t.table.Trace(connection); err != nil {
+		return out, err
+	}
+	out.Probe = attempt(ctx, fd, target)
+	events, err := t.listener.Collect(settled)
+	if e := t.table.Stop(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Steps, err = t.steps(events)
+	return out, err
+}
+
+// steps keeps what the connection's first packet met. The tracing table's own events tell when the packet, and when one that is sent again,
+// begins a hook.
+func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error) {
+	var out []snapshot.TraceStep
+	begun := map[string]bool{}
+	for i := range events {
+		e := &events[i]
+		if e.Table == t.table.Name() {
+			if e.Handle != 0 && begun[e.Chain] {
+				break
+			}
+			begun[e.Chain] = begun[e.Chain] || e.Handle != 0
+			continue
+		}
+		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Verdict: e.Verdict, To: e.To, Policy: e.Policy}
+		if e.Handle != 0 {
+			var err error
+			if s.Rule, err = t.numbers.Of(e); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// source returns the address that the kernel sends from.
+func (s *namespace) source(to netip.AddrPort) (netip.Addr, error) {
+	fd, err := s.socket(snapshot.ProbeTarget{Protocol: "UDP", To: to})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		return netip.Addr{}, err
+	}
+	local, err := unix.Getsockname(fd)
+	return addrPort(local).Addr(), err
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// ruleKey is a rule as the kernel's trace names it.
+type ruleKey struct {
+	table, chain string
+	rule         int
+}
+
+// traced are the kernel's own traces of a path's connections; nil where there are none.
+func (j *judge) traced(want *expect.Path) *snapshot.Probes {
+	t, ok := target(&want.Frontend, &want.Origin, netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port))
+	if !ok || j.probed == nil || j.probed[t] == nil || len(j.probed[t].Traces) == 0 {
+		return nil
+	}
+	return j.probed[t]
+}
+
+// met counts, for each rule, the connections whose first packet met it.
+func met(probes *snapshot.Probes) map[ruleKey]int {
+	out := map[ruleKey]int{}
+	for i := range probes.Traces {
+		for _, s := range slices.CompactFunc(slices.Clone(probes.Traces[i].Steps), func(a, b snapshot.TraceStep) bool { return a == b }) {
+			if s.Rule > 0 {
+				out[ruleKey{s.Table, s.Chain, s.Rule}]++
+			}
+		}
+	}
+	return out
+}
+
+// tellsOf tells whether the kernel's trace has the rules of a backend: not those of iptables-legacy, and not the virtual servers of IPVS.
+func tellsOf(b netfilter.Backend) bool {
+	return b == netfilter.BackendNFT || b == netfilter.BackendNative
+}
+
+// rulesDisagree holds the rules that the kernel had connections meet against those of the walk. A rule that matched and did nothing is none
+// of the walk's steps; what the walk takes for certain has to be in every trace.
+func (j *judge) rulesDisagree(want *expect.Path) []issue {
+	probes := j.traced(want)
+	if probes == nil {
+		return nil
+	}
+	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Steps: true})
+	walked := map[ruleKey]netfilter.Step{}
+	for _, s := range res.Steps {
+		if s.Ref.Rule != nil && tellsOf(s.Ref.Chain.Table.Backend) {
+			walked[keyOfRule(s.Ref)] = s
+		}
+	}
+	var evidence []string
+	note := func(line string) {
+		if !slices.Contains(evidence, line) {
+			evidence = append(evidence, line)
+		}
+	}
+	for i := range probes.Traces {
+		t := &probes.Traces[i]
+		if len(t.Steps) == 0 {
+			continue
+		}
+		has := map[ruleKey]bool{}
+		for _, s := range t.Steps {
+			k := ruleKey{s.Table, s.Chain, s.Rule}
+			has[k] = true
+			if _, foretold := walked[k]; !foretold && s.Rule > 0 && s.Verdict != "continue" {
+				note(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict))
+			}
+		}
+		for _, s := range res.Steps {
+			if s.Ref.Rule == nil || !tellsOf(s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
+				continue
+			}
+			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s.Verdict))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: WalkDisagrees, subject: "rules", expected: "the rules of the walk", actual: fmt.Sprintf("%d rules differ", len(evidence)), evidence: evidence[:min(len(evidence), maxEvidence)],
+		message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this tool reads them wrongly",
+	}}
+}
+
+func keyOfRule(r netfilter.Ref) ruleKey { return ruleKey{r.Chain.Table.Name, r.Chain.Name, r.Rule.Num} }
+
+// confirm notes beside each step of a path how many of the traced connections met it.
+func (j *judge) confirm(p *Path, want *expect.Path, res *netfilter.Result) {
+	probes := j.traced(want)
+	if probes == nil {
+		return
+	}
+	counts := met(probes)
+	for i, s := range res.Steps {
+		if s.Ref.Rule != nil && tellsOf(s.Ref.Chain.Table.Backend) {
+			n := counts[keyOfRule(s.Ref)]
+			p.Steps[i].Kernel = &n
+		}
+	}
+}

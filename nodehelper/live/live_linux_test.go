@@ -163,6 +163,7 @@ func TestProbes(t *testing.T) {
 		})
 	}
 	// No thread stays in a pod, the first one least of all.
+	traces(t, client)
 	if own, first := readlink(t, ownNamespace), readlink(t, "/proc/self/ns/net"); own != first {
 		t.Errorf("the process is in %s, and this thread in %s", first, own)
 	}
@@ -175,6 +176,55 @@ func TestProbes(t *testing.T) {
 		got, err := Run(t.Context(), []snapshot.ProbeTarget{bad})
 		if err != nil || !strings.Contains(got[0].Error, want) || got[0].List != nil {
 			t.Errorf("%s: %+v %v", want, got, err)
+		}
+	}
+}
+
+// traces asks for the kernel's own trace, from the node and from a pod.
+func traces(t *testing.T, client netip.Addr) {
+	t.Helper()
+	target := func(to string, from netip.Addr, n int) snapshot.ProbeTarget {
+		return snapshot.ProbeTarget{Protocol: "TCP", To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}
+	}
+	got, err := Run(t.Context(), []snapshot.ProbeTarget{
+		target("10.96.0.1:80", netip.Addr{}, 30), target("10.96.0.1:80", client, 30), target("10.244.9.3:80", netip.Addr{}, 1), target("192.0.2.1:80", netip.Addr{}, 1),
+		target("[fd00::1]:80", netip.Addr{}, 2),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		steps []string // "chain rule verdict", in every trace
+		ends  int      // different endpoints
+	}{
+		{[]string{"out 1 jump", "services 1 accept"}, 2},
+		{[]string{"pre 1 jump", "services 1 accept"}, 2},
+		{[]string{"out 1 jump", "filter 1 drop"}, 0},
+		{nil, 0},
+		{[]string{"out 1 continue"}, 1},
+	} {
+		p := &got[i]
+		if p.TraceError != "" || len(p.Traces) == 0 {
+			t.Errorf("%s from %s: %d traces, %q", p.To, p.From, len(p.Traces), p.TraceError)
+		}
+		ends := map[netip.AddrPort]bool{}
+		for k := range p.Traces {
+			trace := &p.Traces[k]
+			if trace.Endpoint.IsValid() {
+				ends[trace.Endpoint] = true
+			}
+			var met []string
+			for _, s := range trace.Steps {
+				met = append(met, s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict)
+			}
+			for _, s := range want.steps {
+				if n := strings.Count(strings.Join(met, "\n")+"\n", s+"\n"); n != 1 {
+					t.Errorf("%s from %s: %d times %q in %q", p.To, p.From, n, s, met)
+				}
+			}
+		}
+		if len(ends) != want.ends {
+			t.Errorf("%s from %s: the traces came to %v", p.To, p.From, ends)
 		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 
 const (
 	// maxTraced is how many connections to one target are traced at most, to come to each of its endpoints once.
-	maxTraced = 12
+	maxTraced = 60
+	// tries is how many for each endpoint: of two, one is then missed less than once in a million times.
+	tries = 12
 	// settled is how long nothing more has to come of a packet's way.
 	settled = 30 * time.Millisecond
 )
@@ -81,7 +83,7 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 			missing[e] = true
 		}
 	}
-	for range min(max(1, 3*len(missing)), maxTraced) {
+	for range min(max(1, tries*len(missing)), maxTraced) {
 		trace, err := t.connection(ctx, space, p.ProbeTarget)
 		if err != nil {
 			return err

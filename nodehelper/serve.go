@@ -94,11 +94,11 @@ func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler
 
 // probe makes connections.
 func (Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
-	list, err := live.Run(ctx, p.Targets)
+	done, err := live.Run(ctx, p.Targets)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(list)
+	data, err := json.Marshal(done)
 	if err != nil {
 		return err
 	}

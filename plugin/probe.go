@@ -27,7 +27,7 @@ const (
 )
 
 func (o *probeOptions) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.live, "live", false, "Also make real connections from the node and its pods, without a payload, and say what became of them")
+	f.BoolVar(&o.live, "live", false, "Also make real connections from the node and its pods, without a payload, and have the kernel trace some: say what became of them, and with -o wide which rules they met")
 	f.IntVar(&o.probes, "probes", defaultProbes, fmt.Sprintf("How many connections to make of each frontend and origin, 1 to %d (with --live)", maxProbes))
 }
 

@@ -21,6 +21,14 @@ const (
 
 // Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed has an
 // Error of its own. The error is that of the context.
-func Run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
-	return run(ctx, targets)
+func Run(ctx context.Context, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
+	before, begun := tracked(), time.Now()
+	list, err := run(ctx, targets)
+	p := snapshot.Probing{Targets: list}
+	if after := tracked(); before != nil && after != nil {
+		p.Tracked = &snapshot.Tracked{
+			Seconds: time.Since(begun).Seconds(), Invalid: after.Invalid - before.Invalid, InsertFailed: after.InsertFailed - before.InsertFailed, Drop: after.Drop - before.Drop,
+		}
+	}
+	return p, err
 }

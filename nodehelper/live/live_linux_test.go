@@ -143,7 +143,8 @@ func TestProbes(t *testing.T) {
 		{"UDP with an answer", "UDP", "10.96.0.1:55", client, 2, snapshot.ProbeConnected, []string{"10.244.9.2:5353"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
+			done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
+			got := done.Targets
 			if err != nil || len(got) != 1 || got[0].Error != "" || len(got[0].List) != tt.n {
 				t.Fatalf("%+v %v", got, err)
 			}
@@ -173,7 +174,8 @@ func TestProbes(t *testing.T) {
 		"0 probes":               {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80")},
 		"no process on the node": {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), From: netip.MustParseAddr("10.244.1.99"), Probes: 1},
 	} {
-		got, err := Run(t.Context(), []snapshot.ProbeTarget{bad})
+		done, err := Run(t.Context(), []snapshot.ProbeTarget{bad})
+		got := done.Targets
 		if err != nil || !strings.Contains(got[0].Error, want) || got[0].List != nil {
 			t.Errorf("%s: %+v %v", want, got, err)
 		}
@@ -186,13 +188,14 @@ func traces(t *testing.T, client netip.Addr) {
 	target := func(to string, from netip.Addr, n int) snapshot.ProbeTarget {
 		return snapshot.ProbeTarget{Protocol: "TCP", To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}
 	}
-	got, err := Run(t.Context(), []snapshot.ProbeTarget{
+	done, err := Run(t.Context(), []snapshot.ProbeTarget{
 		target("10.96.0.1:80", netip.Addr{}, 30), target("10.96.0.1:80", client, 30), target("10.244.9.3:80", netip.Addr{}, 1), target("192.0.2.1:80", netip.Addr{}, 1),
 		target("[fd00::1]:80", netip.Addr{}, 2),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := done.Targets
 	for i, want := range []struct {
 		steps []string // "chain rule verdict", in every trace
 		ends  int      // different endpoints
@@ -225,6 +228,22 @@ func traces(t *testing.T, client netip.Addr) {
 		}
 		if len(ends) != want.ends {
 			t.Errorf("%s from %s: the traces came to %v", p.To, p.From, ends)
+		}
+	}
+}
+
+func TestCountersOfConnectionTracking(t *testing.T) {
+	for text, want := range map[string]string{
+		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop\n00000010 00 00 00 0000000f 00 00 00 00 00000002 00000001 00\n00000010 00 00 00 00000001 00 00 00 00 00000010 00000000 00\n": "16 18 1",
+		"entries found\n00000010 00\n": "none", "": "none",
+		"invalid insert_failed drop\n00 00\n": "none", "invalid insert_failed drop\nx 0 0\n": "none", "invalid insert_failed drop\n": "0 0 0",
+	} {
+		got := "none"
+		if c := countersOf(text); c != nil {
+			got = strings.Join([]string{strconv.Itoa(int(c.Invalid)), strconv.Itoa(int(c.InsertFailed)), strconv.Itoa(int(c.Drop))}, " ")
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -14,3 +14,5 @@ import (
 func run(context.Context, []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
 	return nil, errors.New("nodes run Linux, and this system does not")
 }
+
+func tracked() *snapshot.Tracked { return nil }

@@ -64,6 +64,7 @@ const (
 	VirtualServerMissing      = "VirtualServerMissing"
 	VirtualServerStale        = "VirtualServerStale"
 	IPVSConntrackOff          = "IPVSConntrackOff"
+	ConntrackInvalid          = "ConntrackInvalid"
 	PersistenceStale          = "PersistenceStale"
 )
 
@@ -130,6 +131,7 @@ var codes = map[string]codeInfo{
 	VirtualServerMissing:      {Error, "{restart}", []string{"kubernetes/kubernetes#71071", "kubernetes/kubernetes#70493"}},
 	VirtualServerStale:        {Error, "{restart}; where another program owns it, list its address in ipvs.excludeCIDRs", []string{"kubernetes/kubernetes#78421"}},
 	PersistenceStale:          {Warn, "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and find what turned it off", []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"}},
+	ConntrackInvalid:          {Warn, "watch which of the counters rises: conntrack -S on {node}; of invalid packets see why answers come another way, or set kube-proxy's conntrack.tcpBeLiberal", []string{"kubernetes/kubernetes#74839", "kubernetes/kubernetes#117924", "kubernetes/kubernetes#56903"}},
 	IPVSConntrackOff:          {Error, "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it off", nil},
 	ObservedSkew:              {Warn, "run it again with more --probes; if it is still so, please report it with a dump", nil},
 	ProxyNotListening:         {Error, "look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then: {restart}", []string{"kubernetes/kubernetes#142183"}},

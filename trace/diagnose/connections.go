@@ -197,6 +197,24 @@ func (n *node) tableFull() []Finding {
 	return []Finding{f}
 }
 
+// lostConnections finds connections that connection tracking lost while the node was probed: their first packet was dropped, for want of
+// room or for another that came at the same moment. Packets that are invalid are told, and are no fault by themselves: those that come late are.
+func (n *node) lostConnections() []Finding {
+	t := n.tracked
+	if t == nil || t.InsertFailed+t.Drop+t.Invalid == 0 {
+		return nil
+	}
+	f := n.finding(ConntrackInvalid, "connection tracking", issue{
+		expected: "no connection lost", actual: fmt.Sprintf("%d for want of room, %d that came at the same moment, %d invalid packets in %.1f s", t.Drop, t.InsertFailed, t.Invalid, t.Seconds),
+		message: "while the node was probed, its connection tracking dropped first packets of connections, whosever they are: their senders wait, and send again",
+	})
+	if t.InsertFailed+t.Drop == 0 {
+		f.Severity = Info
+		f.Message = "while the node was probed, packets came that belong to no connection; kube-proxy drops those that it can: a few are what is left of old connections, many tell of answers that come another way"
+	}
+	return []Finding{f}
+}
+
 // asked returns the Services that a request is about.
 func (n *node) asked(req *Request) []*corev1.Service {
 	if req.Services == nil {

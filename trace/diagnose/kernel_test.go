@@ -39,7 +39,7 @@ func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceSte
 	}
 	trace.Steps = change(trace.Steps)
 	probes.Traces = []snapshot.Trace{trace}
-	data, err := json.Marshal([]snapshot.Probes{probes})
+	data, err := json.Marshal(snapshot.Probing{Targets: []snapshot.Probes{probes}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,15 @@ import (
 type probed map[snapshot.ProbeTarget]*snapshot.Probes
 
 func (n *node) readProbes() error {
-	list, err := n.files.Probed()
-	if err != nil || list == nil {
+	p, err := n.files.Probed()
+	if err != nil || p == nil {
 		return err
 	}
-	n.probed = make(probed, len(list))
-	for i := range list {
-		k := list[i].ProbeTarget
+	n.probed, n.tracked = make(probed, len(p.Targets)), p.Tracked
+	for i := range p.Targets {
+		k := p.Targets[i].ProbeTarget
 		k.Probes, k.Trace = 0, false
-		n.probed[k] = &list[i]
+		n.probed[k] = &p.Targets[i]
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestObserved(t *testing.T) {
 			for e, result := range tt.direct {
 				probes = append(probes, snapshot.Probes{ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: e, Probes: 1}, List: list(1, result, e)})
 			}
-			data, err := json.Marshal(probes)
+			data, err := json.Marshal(snapshot.Probing{Targets: probes})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,5 +140,34 @@ func TestObserved(t *testing.T) {
 				t.Error("the path was not judged")
 			}
 		})
+	}
+}
+
+// What connection tracking lost while the node was probed is told, and how much that is.
+func TestConnectionsLostWhileProbing(t *testing.T) {
+	for _, tt := range []struct {
+		tracked snapshot.Tracked
+		want    Severity
+	}{
+		{snapshot.Tracked{Seconds: 2}, ""},
+		{snapshot.Tracked{Seconds: 2, Invalid: 3}, Info},
+		{snapshot.Tracked{Seconds: 2, InsertFailed: 1}, Warn},
+		{snapshot.Tracked{Seconds: 2, Drop: 5, Invalid: 1}, Warn},
+	} {
+		w := openWorld(t, "iptables")
+		data, err := json.Marshal(snapshot.Probing{Tracked: &tt.tracked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Node(w.cluster, snapshot.NewNode("node1", w.files).With(snapshot.ProbesFile, data), Request{NodeAlone: true})
+		got := Severity("")
+		for _, f := range r.Findings {
+			if f.Code == ConntrackInvalid {
+				got = f.Severity
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.tracked, got, tt.want)
+		}
 	}
 }

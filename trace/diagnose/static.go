@@ -42,6 +42,7 @@ func (n *node) nodeWide() []Finding {
 	}
 	out = append(out, n.ownWord()...)
 	out = append(out, n.tableFull()...)
+	out = append(out, n.lostConnections()...)
 	return append(out, n.duplicates()...)
 }
 

@@ -8,8 +8,23 @@ import (
 	"net/netip"
 )
 
-// ProbesFile holds what became of real connections to frontends: a list of [Probes] as JSON.
+// ProbesFile holds what became of real connections to frontends: [Probing] as JSON.
 const ProbesFile = "probes.json"
+
+// Probing is one run of probes.
+type Probing struct {
+	Targets []Probes `json:"targets"`
+	// Tracked is by how much the counters of connection tracking rose meanwhile, for everybody's connections; nil where they cannot be read.
+	Tracked *Tracked `json:"tracked,omitempty"`
+}
+
+// Tracked are counters of the kernel's connection tracking (/proc/net/stat/nf_conntrack), over a time.
+type Tracked struct {
+	Seconds      float64 `json:"seconds"`
+	Invalid      uint64  `json:"invalid"`      // packets that belong to no connection, and begin none
+	InsertFailed uint64  `json:"insertFailed"` // connections that came at the same moment as another with the same addresses: their first packet is dropped
+	Drop         uint64  `json:"drop"`         // connections for which there was no room
+}
 
 // ProbeTarget is an address and port to connect to, and from where.
 type ProbeTarget struct {
@@ -76,14 +91,14 @@ type Probe struct {
 }
 
 // Probed reads [ProbesFile]; nil where nothing was probed. The error is that of a damaged file.
-func (n *Node) Probed() ([]Probes, error) {
+func (n *Node) Probed() (*Probing, error) {
 	data, ok, err := n.File(ProbesFile)
 	if err != nil || !ok {
 		return nil, err
 	}
-	var list []Probes
-	if err := json.Unmarshal(data, &list); err != nil {
+	p := &Probing{}
+	if err := json.Unmarshal(data, p); err != nil {
 		return nil, fmt.Errorf("node %s: %s: %w", n.Name, ProbesFile, err)
 	}
-	return list, nil
+	return p, nil
 }

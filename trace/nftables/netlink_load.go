@@ -277,6 +277,7 @@ func loadHeader(m *machine, a *attrs) error {
 		return nil
 	}
 	number := uint8(a.num(typ)) //nolint:gosec // an attribute of one byte
+	m.uses(&headerBytes{base: optionOf[n].base, protocol: optionOf[n].protocol})
 	arg := object1("name", optionName(n, number))
 	f := wireField{typ: wireBool, expr: object1(names[n], arg)}
 	if a.num(flags)&1 == 0 {

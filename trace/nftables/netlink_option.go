@@ -10,6 +10,12 @@ const (
 	extTCP
 )
 
+// optionOf are the headers that have them, by kind.
+var optionOf = []struct {
+	base     uint64
+	protocol string
+}{{baseNetwork, "ip6"}, {baseTransport, "tcp"}, {baseNetwork, "ip"}, {baseTransport, "sctp"}, {baseTransport, "dccp"}}
+
 type extKey struct {
 	kind   uint64
 	number uint8

@@ -117,7 +117,17 @@ func (m *machine) uses(h *headerBytes) {
 		made = &m.madeNetwork
 	case h.base == baseLink:
 		made = &m.madeLink
+	case impliedFamily[h.protocol] == m.network:
+		m.forgets(&m.madeNetwork)
 	}
+	m.forgets(made)
+}
+
+// impliedFamily are the headers that only packets of one family have.
+var impliedFamily = map[string]string{"icmp": "ip", "icmpv6": "ip6"}
+
+// forgets leaves a statement out, if there is one.
+func (m *machine) forgets(made *int) {
 	if *made > m.acted {
 		m.gone = append(m.gone, *made)
 		*made = 0

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -243,14 +244,19 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 	return out, nil
 }
 
-// sort puts keys into the order of their values.
+// sort puts keys into the order of their values, as nft takes them: numbers and names as numbers of the machine.
 func (s *dumpSet) sort(d *dump, elements []dumpElement, types []*wireType) {
-	if len(types) > 1 || !types[0].host {
+	if len(types) > 1 || !types[0].host && types[0] != wireIfname || d.order != binary.LittleEndian {
 		slices.SortStableFunc(elements, func(a, b dumpElement) int { return bytes.Compare(a.key, b.key) })
 		return
 	}
 	slices.SortStableFunc(elements, func(a, b dumpElement) int {
-		return bytes.Compare(types[0].inOrder(d, a.key, false), types[0].inOrder(d, b.key, false))
+		for i := min(len(a.key), len(b.key)) - 1; i >= 0; i-- {
+			if a.key[i] != b.key[i] {
+				return int(a.key[i]) - int(b.key[i])
+			}
+		}
+		return len(a.key) - len(b.key)
 	})
 }
 

@@ -113,11 +113,14 @@ func wireNAT(m *machine, a *attrs) error {
 		m.add(object1("unknown", "nat"))
 		return nil
 	}
-	arg := map[string]any{"family": name}
+	arg := map[string]any{}
 	var by *loaded
 	if a[addrMin] != nil {
 		by = m.regs.get(a.num(addrMin)).loaded
 		arg["addr"] = m.ends(a.num(addrMin), a.num(addrMax), t)
+	}
+	if name != m.family || by != nil && len(by.types) > 1 { // where nft prints it
+		arg["family"] = name
 	}
 	if a[portMin] != nil && (by == nil || by.bytes != nil || m.regs.get(a.num(portMin)).loaded != by) {
 		arg["port"] = m.ends(a.num(portMin), a.num(portMax), wirePort)

@@ -48,7 +48,7 @@ func loadRules(t *testing.T, file string) {
 	for _, kind := range []string{"table", "chain", "set", "map", "rule"} {
 		for _, o := range listed.Objects {
 			body := o[kind]
-			if family, _ := body["family"].(string); body == nil || hasXT(body) || family == "netdev" {
+			if family, _ := body["family"].(string); body == nil || hasXT(body) || family == "netdev" || body["hook"] == "ingress" || body["chain"] == "ingress" {
 				continue
 			}
 			if kind == "table" {

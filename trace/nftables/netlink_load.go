@@ -412,17 +412,20 @@ func (m *machine) shifted(v *loaded, right bool, by []byte) *loaded {
 	return &loaded{expr: object1(sign, []any{m.whole(v), float64(n)}), types: v.types, swapped: v.swapped}
 }
 
-// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same.
+// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a value is shorter than
+// what is swapped: the kernel then does nothing.
 func byteOrder(m *machine, a *attrs) error {
 	const sreg, dreg, length, each = 1, 2, 4, 5
 	s := m.regs.get(a.num(sreg))
 	size := int(a.num(length)) //nolint:gosec // 32 bits
-	if s.loaded == nil || s.at != 0 || s.bytes != nil || a.num(each) != a.num(length) {
+	switch {
+	case a.num(length) < a.num(each) && a.num(sreg) == a.num(dreg):
+	case s.loaded == nil || s.at != 0 || s.bytes != nil || a.num(each) != a.num(length):
 		m.regs.set(a.num(dreg), nil, size)
-		return nil
+	default:
+		out := *s.loaded
+		out.swapped = !s.swapped
+		m.regs.set(a.num(dreg), &out, size)
 	}
-	out := *s.loaded
-	out.swapped = !s.swapped
-	m.regs.set(a.num(dreg), &out, size)
 	return nil
 }

@@ -31,6 +31,8 @@ func (m *machine) compared(v *loaded, sign string, right []byte) {
 		f := v.header.begins
 		m.uses(v.header)
 		m.match(sign, f.expr, network(m.dump, f.typ, right[:v.header.len], v.header.len*8))
+	case equality && v.header == nil && v.of == nil && v.typ().prefix && len(right) < v.typ().size:
+		m.match(sign, m.whole(v), network(m.dump, v.typ(), right, len(right)*8))
 	case sign == "==" && v.header != nil && v.header.field == nil && m.several(v.header, right):
 	case equality && v.typ() == wireIfname && len(right) < wireIfname.size:
 		m.match(sign, m.whole(v), cString(right)+"*")
@@ -81,7 +83,7 @@ func (m *machine) maskedMatch(v *loaded, sign string, right []byte) bool {
 		m.match(map[string]string{"!=": "in", "==": "!"}[sign], m.whole(v.of), t.flags(bigNumber(mask), ""))
 	case t.bitmask:
 		left := object1("&", []any{m.whole(v.of), t.flags(bigNumber(mask), "")})
-		m.match(sign, left, t.flags(bigNumber(value), "|"))
+		m.match(sign, left, t.flags(bigNumber(value), ""))
 	default:
 		return false
 	}

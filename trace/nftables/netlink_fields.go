@@ -85,7 +85,7 @@ var wireMetas = keyed("meta", []headerField{
 	{name: "nfproto", offset: 15, typ: wireNFProto}, {name: "l4proto", offset: 16, typ: wireProto}, {name: "ibrname", offset: 17, typ: wireIfname},
 	{name: "obrname", offset: 18, typ: wireIfname}, {name: "pkttype", offset: 19, typ: wirePktType}, {name: "cpu", offset: 20, typ: wireHostInt},
 	{name: "iifgroup", offset: 21, typ: wireGroup}, {name: "oifgroup", offset: 22, typ: wireGroup}, {name: "cgroup", offset: 23, typ: wireHostInt},
-	{name: "random", offset: 24, typ: wireInteger}, {name: "secpath", offset: 25, typ: wireBool}, {name: "iifkind", offset: 26, typ: wireIfname},
+	{name: "random", offset: 24, typ: wireInteger}, {name: "ipsec", offset: 25, typ: wireBool}, {name: "iifkind", offset: 26, typ: wireIfname},
 	{name: "oifkind", offset: 27, typ: wireIfname}, {name: "ibrpvid", offset: 28, typ: wireHostInt}, {name: "ibrvproto", offset: 29, typ: wireEthType},
 	{name: "time", offset: 30, typ: wireDate}, {name: "day", offset: 31, typ: wireDay}, {name: "hour", offset: 32, typ: wireHour},
 	{name: "sdif", offset: 33, typ: wireIfindex}, {name: "sdifname", offset: 34, typ: wireIfname},
@@ -107,7 +107,7 @@ var wireCTs = keyed("ct", []headerField{
 	{name: "daddr", offset: 9, typ: wireInteger}, {name: "protocol", offset: 10, typ: wireProto}, {name: "proto-src", offset: 11, typ: wirePort},
 	{name: "proto-dst", offset: 12, typ: wirePort}, {name: "label", offset: 13, typ: wireHostInt}, {name: "packets", offset: 14, typ: wireHostInt},
 	{name: "bytes", offset: 15, typ: wireHostInt}, {name: "avgpkt", offset: 16, typ: wireHostInt}, {name: "zone", offset: 17, typ: wireHostInt},
-	{name: "event", offset: 18, typ: wireHostInt}, {name: "ip saddr", offset: 19, typ: wireIPv4}, {name: "ip daddr", offset: 20, typ: wireIPv4},
+	{name: "event", offset: 18, typ: wireEvents}, {name: "ip saddr", offset: 19, typ: wireIPv4}, {name: "ip daddr", offset: 20, typ: wireIPv4},
 	{name: "ip6 saddr", offset: 21, typ: wireIPv6}, {name: "ip6 daddr", offset: 22, typ: wireIPv6}, {name: "id", offset: 23, typ: wireInteger},
 })
 

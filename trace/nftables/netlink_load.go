@@ -43,6 +43,8 @@ func (m *machine) stored(reg uint64, t *wireType) any {
 	switch {
 	case s.loaded == nil:
 		return notUnderstood("a register that nothing is known of")
+	case s.bytes != nil && t.bitmask:
+		return t.flags(bigNumber(t.inOrder(m.dump, s.bytes, false)), "")
 	case s.bytes != nil:
 		return t.constant(m.dump, t.inOrder(m.dump, s.bytes[min(s.at, len(s.bytes)):], false))
 	case s.at > 0:
@@ -380,6 +382,8 @@ func (m *machine) masked(v *loaded, mask, xor []byte) *loaded {
 		bits := t.inOrder(m.dump, c.bits, v.swapped)
 		var right any
 		switch {
+		case t.prefix && !t.host:
+			right = t.constant(m.dump, bits)
 		case len(bits) > 8:
 			right = hexText(bits)
 		case t.bitmask:

@@ -180,6 +180,24 @@ func (v *loaded) subfield() (f *wireField, shift int) {
 	return fieldAt(v.of.header.protocol, v.of.header.bit+first, bits), len(v.mask)*8 - first - bits
 }
 
+// bitsAt is subfield of what a register holds: in sets and maps, nft keeps the bits of such a field at their place.
+func (m *machine) bitsAt(reg uint64) (*wireField, int) {
+	s := m.regs.get(reg)
+	if s.loaded == nil || s.at != 0 {
+		return nil, 0
+	}
+	f, shift := s.subfield()
+	if f != nil {
+		m.uses(s.of.header)
+	}
+	return f, shift
+}
+
+// moved is the type of values that stand so many bits to the left.
+func (t *wireType) moved(by int) *wireType {
+	return &wireType{name: t.name, write: func(d *dump, v []byte) any { return t.constant(d, shiftedRight(v, by)) }}
+}
+
 // oneRun returns where the only run of ones begins, and its length in bits.
 func oneRun(mask []byte) (first, bits int, ok bool) {
 	first = -1
@@ -228,7 +246,7 @@ func (m *machine) header(base uint64, offset, length int) *loaded {
 	}
 	v.expr, v.types = h.field.expr, h.field.typ.alone()
 	switch {
-	case h.field.typ == wireProto && base == baseNetwork && h.protocol != "arp":
+	case h.field.typ == wireProto && base == baseNetwork:
 		v.context = isTransportProtocol
 	case h.field.typ == wireEthType && base == baseLink:
 		v.context = isNetworkProtocol

@@ -145,7 +145,10 @@ func (m *machine) learns(v *loaded, constant []byte, statement int) {
 	case noContext:
 	case isTransportProtocol:
 		m.transport = transports[uint8(n)] //nolint:gosec // has one byte
-		m.madeTransport = statement
+		// In a table of both families a field that says so also asks for the family.
+		if v.header == nil || m.family == m.network && m.family != "inet" {
+			m.madeTransport = statement
+		}
 	case isNetworkFamily:
 		m.network = familyNumbers[uint8(n)] //nolint:gosec // has one byte
 		m.madeNetwork = statement

@@ -48,6 +48,9 @@ func lookUp(m *machine, a *attrs) error {
 		return nil
 	}
 	key, types := m.key(a.num(sreg), s.keys, s.lengths)
+	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 {
+		key, types = f.expr, f.typ.moved(shift).alone()
+	}
 	var data any = "@" + s.name
 	if s.flags&setAnonymous != 0 {
 		elements, err := s.list(m.dump, types)
@@ -72,7 +75,7 @@ func lookUp(m *machine, a *attrs) error {
 }
 
 // The flags of nat (include/uapi/linux/netfilter/nf_nat.h) that nft prints, by bit.
-var natFlagNames = []string{2: "random", 3: "persistent", 4: "fully-random"}
+var natFlagNames = []string{2: "random", 3: "persistent", 4: "fully-random", 6: "netmap"}
 
 // natNetmap is the flag of a translation that keeps the rest of an address.
 const natNetmap = 1 << 6
@@ -195,6 +198,9 @@ func wireReject(m *machine, a *attrs) error {
 		// nft does not print the condition that it makes for it.
 		m.uses(&headerBytes{base: baseNetwork, protocol: typ})
 	case 1:
+		if m.family != "inet" {
+			m.uses(&headerBytes{base: baseTransport, protocol: "tcp"})
+		}
 		m.add(object1("reject", object1("type", "tcp reset")))
 		return nil
 	case 2:

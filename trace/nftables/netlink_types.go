@@ -43,7 +43,7 @@ var (
 	wireEthType  = &wireType{name: "ether_type", size: 2, symbols: reversed(typeEthType.symbols)}
 	wireProto    = &wireType{name: "inet_proto", size: 1, write: writeProto}
 	wirePort     = &wireType{name: "inet_service", size: 2}
-	wireMark     = &wireType{name: "mark", size: 4, host: true}
+	wireMark     = &wireType{name: "mark", size: 4, host: true, prefix: true}
 	wireIfindex  = &wireType{name: "iface_index", size: 4, host: true, write: writeIfindex}
 	wireIfname   = &wireType{name: "ifname", size: 16, write: writeIfname}
 	wireNFProto  = &wireType{name: "nf_proto", size: 1, symbols: reversed(typeNFProto.symbols)}
@@ -58,7 +58,9 @@ var (
 
 	wireHardware = &wireType{name: "arphrd", size: 2, host: true, symbols: map[uint64]string{
 		1: "ether", 512: "ppp", 768: "ipip", 769: "ipip6", 772: "loopback", 776: "sit", 778: "ipgre"}}
-	wireClass  = &wireType{name: "classid", size: 4, host: true}
+	wireClass  = &wireType{name: "classid", size: 4, host: true, write: writeClass}
+	wireEvents = &wireType{name: "ct_event", size: 4, host: true, bitmask: true, symbols: map[uint64]string{
+		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark", 256: "seqadj", 512: "secmark", 1024: "label"}}
 	wireRealm  = &wireType{name: "realm", size: 4, host: true}
 	wireUID    = &wireType{name: "uid", size: 4, host: true}
 	wireGID    = &wireType{name: "gid", size: 4, host: true}
@@ -206,6 +208,12 @@ func bigNumber(v []byte) uint64 {
 	return n
 }
 
+// writeClass writes a class of tc: major:minor.
+func writeClass(_ *dump, v []byte) any {
+	n := bigNumber(v)
+	return strconv.FormatUint(n>>16, 16) + ":" + strconv.FormatUint(n&0xffff, 16)
+}
+
 const hexDigits = "0123456789abcdef"
 
 func hexText(v []byte) string {
@@ -237,7 +245,8 @@ func writeEther(_ *dump, v []byte) any {
 
 // protoNames are the protocols that nft has names for, from the system's list of them.
 var protoNames = func() (names [256]any) {
-	for _, s := range []string{"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite"} {
+	for _, s := range []string{"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite", "ipencap", "ipv6", "ospf", "pim",
+		"ipcomp", "vrrp", "l2tp"} {
 		if n, ok := op.Protocol(s); ok {
 			names[n] = s
 		}

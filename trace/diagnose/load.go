@@ -4,7 +4,6 @@ package diagnose
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -316,10 +315,13 @@ func (n *node) hasRuleset() bool { return n.files.Has(nftables.DumpFile) || n.fi
 
 // unreadRuleset says why neither could be read; "" where one was, or where there is none.
 func (n *node) unreadRuleset() string {
-	if n.hasRuleset() {
+	if n.files.Has(nftables.DumpFile) {
 		return ""
 	}
-	return cmp.Or(n.reasons[rulesetFile], n.reasons[nftables.DumpFile])
+	if why := n.reasons[rulesetFile]; why != "" || n.files.Has(rulesetFile) {
+		return why
+	}
+	return n.reasons[nftables.DumpFile]
 }
 
 // readNative reads the nftables tables that no save file of iptables-nft has shown; v4 and v6 say whose was read.

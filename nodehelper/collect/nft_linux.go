@@ -9,6 +9,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -102,17 +106,18 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	if err != nil {
 		return nil, err
 	}
+	var questions []question
 	for _, t := range ask {
-		if answers, err = s.dump(answers, unix.NFT_MSG_GETRULE, t.Number, attribute{unix.NFTA_RULE_TABLE, t.Name}); err != nil {
-			return nil, err
-		}
+		questions = append(questions, question{unix.NFT_MSG_GETRULE, t.Number, []attribute{{unix.NFTA_RULE_TABLE, t.Name}}})
 		for _, set := range t.Sets {
-			answers, err = s.dump(answers, unix.NFT_MSG_GETSETELEM, t.Number,
-				attribute{unix.NFTA_SET_ELEM_LIST_TABLE, t.Name}, attribute{unix.NFTA_SET_ELEM_LIST_SET, set})
-			if err != nil {
-				return nil, err
-			}
+			questions = append(questions, question{unix.NFT_MSG_GETSETELEM, t.Number, []attribute{
+				{unix.NFTA_SET_ELEM_LIST_TABLE, t.Name}, {unix.NFTA_SET_ELEM_LIST_SET, set},
+			}})
 		}
+	}
+	more, err := answersTo(questions)
+	if err != nil {
+		return nil, err
 	}
 	after, err := s.generation()
 	if err != nil {
@@ -126,7 +131,47 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 		return nil, err
 	}
 	line, err := header.Encode()
-	return append(line, answers...), err
+	return slices.Concat(append([][]byte{line, answers}, more...)...), err
+}
+
+// question is a request for a dump.
+type question struct {
+	kind   uint16
+	family uint8
+	attrs  []attribute
+}
+
+// askers is how many sockets ask at once, at most. The kernel goes through all sets of a table for each request for the elements of one, which
+// takes most of the time: kube-proxy has a map without a name in the rule of each Service.
+const askers = 4
+
+// answersTo asks questions side by side. Which answer is in which part does not matter.
+func answersTo(questions []question) (parts [][]byte, err error) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	parts = make([][]byte, min(askers, runtime.NumCPU(), len(questions)))
+	errs := make([]error, len(parts))
+	for i := range parts {
+		wg.Go(func() {
+			s, err := openNetfilter()
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer s.close()
+			for errs[i] == nil {
+				n := int(next.Add(1)) - 1
+				if n >= len(questions) {
+					return
+				}
+				q := questions[n]
+				parts[i], errs[i] = s.dump(parts[i], q.kind, q.family, q.attrs...)
+			}
+			next.Store(int64(len(questions))) // nobody needs the other answers
+		})
+	}
+	wg.Wait()
+	return parts, errors.Join(errs...)
 }
 
 func byteOrder() string {

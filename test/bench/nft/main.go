@@ -32,7 +32,7 @@ import (
 
 type options struct {
 	services, endpoints, runs int
-	read                      bool
+	read, old                 bool
 	limit                     time.Duration
 }
 
@@ -41,6 +41,7 @@ func main() {
 	flag.IntVar(&o.services, "services", 5000, "how many Services there are")
 	flag.IntVar(&o.endpoints, "endpoints", 4, "how many endpoints each has")
 	flag.IntVar(&o.runs, "runs", 7, "how often each is timed")
+	flag.BoolVar(&o.old, "old", false, "rules as kube-proxy 1.33 has them, not 1.37")
 	flag.BoolVar(&o.read, "read", false, "ask the kernel, make the model, and end: what is timed")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that one command may take")
 	flag.Parse()
@@ -84,14 +85,18 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(2*o.runs+3)*o.limit)
 	defer cancel()
 	var rules bytes.Buffer
-	if err := writeRules(&rules, o.services, o.endpoints); err != nil {
+	if err := writeRules(&rules, o.services, o.endpoints, o.old); err != nil {
 		return err
 	}
 	took, _, err := timed(ctx, &rules, "nft", "-f", "-")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, loaded in %.1fs\n", o.services, o.endpoints, took.Seconds())
+	version := "1.37"
+	if o.old {
+		version = "1.33"
+	}
+	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, as of kube-proxy %s, loaded in %.1fs\n", o.services, o.endpoints, version, took.Seconds())
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -11,9 +11,10 @@ import (
 )
 
 // writeRules writes what kube-proxy in nftables mode has for so many Services of so many endpoints, in the form that nft reads. Each is a
-// ClusterIP Service; every hundredth has session affinity, which has chains and sets of its own for each endpoint
-// (pkg/proxy/nftables/proxier.go of Kubernetes; testdata/snapshots/nftables is a real one).
-func writeRules(to io.Writer, services, endpoints int) error {
+// ClusterIP Service. Of a new kube-proxy, one map in a rule has a Service's endpoints, but for every hundredth, which has session affinity;
+// of an old one, as of those with affinity, each endpoint has a chain of its own (pkg/proxy/nftables/proxier.go of Kubernetes 1.37 and 1.33;
+// testdata/snapshots/nftables is a real one).
+func writeRules(to io.Writer, services, endpoints int, old bool) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprint(w, "table ip kube-proxy {\n\tcomment \"rules for kube-proxy\"\n")
 	list(w, "set cluster-ips { type ipv4_addr; comment \"Active ClusterIPs\";", services, func(i int) string { return clusterIP(i) })
@@ -24,7 +25,12 @@ func writeRules(to io.Writer, services, endpoints int) error {
 	fmt.Fprint(w, "\tmap no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }\n"+
 		"\tmap no-endpoint-nodeports { type inet_proto . inet_service : verdict; }\n\tmap firewall-ips { type ipv4_addr . inet_proto . inet_service : verdict; }\n"+
 		"\tmap service-nodeports { type inet_proto . inet_service : verdict; }\n")
+	fmt.Fprint(w, "\tchain mark-for-masquerade { meta mark set mark or 0x4000; }\n")
 	for i := range services {
+		if old {
+			writeOldService(w, i, endpoints)
+			continue
+		}
 		writeService(w, i, endpoints)
 	}
 	list(w, "map service-ips { type ipv4_addr . inet_proto . inet_service : verdict;", services, func(i int) string {
@@ -56,10 +62,23 @@ func writeService(w io.Writer, i, endpoints int) {
 		fmt.Fprint(w, " }\n\t}\n")
 		return
 	}
-	fmt.Fprintf(w, "\tchain %s {\n\t\tip daddr %s tcp dport 80 ip saddr != 10.244.0.0/16 jump mark-for-masquerade\n", chain("service", i), clusterIP(i))
+	fmt.Fprintf(w, "\tchain %s {\n", chain("service", i))
 	fmt.Fprintf(w, "\t\tmeta l4proto tcp dnat ip addr . port to numgen random mod %d map {", endpoints)
 	for e := range endpoints {
 		fmt.Fprintf(w, " %d : %s . 8080,", e, podIP(i*endpoints+e))
+	}
+	fmt.Fprint(w, " }\n\t}\n")
+}
+
+func writeOldService(w io.Writer, i, endpoints int) {
+	for e := range endpoints {
+		ip := podIP(i*endpoints + e)
+		fmt.Fprintf(w, "\tchain endpoint-%s__%s/8080 {\n\t\tip saddr %s jump mark-for-masquerade\n\t\tmeta l4proto tcp dnat to %s:8080\n\t}\n", chain("", i)[1:], ip, ip, ip)
+	}
+	fmt.Fprintf(w, "\tchain %s {\n\t\tip daddr %s tcp dport 80 ip saddr != 10.244.0.0/16 jump mark-for-masquerade\n", chain("service", i), clusterIP(i))
+	fmt.Fprintf(w, "\t\tnumgen random mod %d vmap {", endpoints)
+	for e := range endpoints {
+		fmt.Fprintf(w, " %d : goto endpoint-%s__%s/8080,", e, chain("", i)[1:], podIP(i*endpoints+e))
 	}
 	fmt.Fprint(w, " }\n\t}\n")
 }
@@ -79,8 +98,7 @@ func chain(kind string, i int) string {
 func clusterIP(i int) string { return fmt.Sprintf("10.96.%d.%d", i/250+1, i%250+1) }
 func podIP(i int) string     { return fmt.Sprintf("10.%d.%d.%d", 128+i/62500, i/250%250, i%250+1) }
 
-const baseChains = `	chain mark-for-masquerade { meta mark set mark or 0x4000; }
-	chain services {
+const baseChains = `	chain services {
 		ip daddr @cluster-ips ip saddr != 10.244.0.0/16 meta mark set mark or 0x4000 comment "masquerade clusterIP traffic from outside cluster"
 		ip daddr . meta l4proto . th dport vmap @service-ips
 		ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports

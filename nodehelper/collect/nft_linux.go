@@ -143,7 +143,7 @@ type question struct {
 
 // askers is how many sockets ask at once, at most. The kernel goes through all sets of a table for each request for the elements of one, which
 // takes most of the time: kube-proxy has a map without a name in the rule of each Service.
-const askers = 4
+const askers = 8
 
 // answersTo asks questions side by side. Which answer is in which part does not matter.
 func answersTo(questions []question) (parts [][]byte, err error) {

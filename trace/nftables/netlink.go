@@ -42,6 +42,10 @@ type dump struct {
 	order  binary.ByteOrder
 	sets   map[TableName]map[string]*dumpSet
 	decls  map[*dumpSet]*setObject
+
+	machine machine // of the rule that is being read
+	// leading are jumps and gotos by chain: many rules lead to the same one.
+	leading map[int32]map[string]any
 }
 
 // ParseDump is [Parse] for what a live collector has asked the kernel for (see [DumpHeader]): it makes the same of the same rules. A table
@@ -51,7 +55,7 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 	if err != nil {
 		return nil, wrongDump(err)
 	}
-	d := &dump{header: h, order: order, sets: map[TableName]map[string]*dumpSet{}, decls: map[*dumpSet]*setObject{}}
+	d := &dump{header: h, order: order, sets: map[TableName]map[string]*dumpSet{}, decls: map[*dumpSet]*setObject{}, leading: map[int32]map[string]any{}}
 	return (&source{
 		visit: func(visit func(*object) error) error {
 			if err := d.visit(rest, visit); err != nil {

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 )
@@ -23,6 +24,9 @@ type machine struct {
 	madeNetwork, madeTransport, madeLink int
 	gone                                 []int
 	acted                                int // the number of the last statement that is no match
+
+	// What expression reads: here, so that not every expression of every rule has one of its own.
+	outer, inner attrs
 }
 
 // reads is what the machine does for an expression of the kernel.
@@ -30,7 +34,8 @@ type reads func(m *machine, a *attrs) error
 
 // rule reads a rule: its attribute with the list of expressions, and that with the user's data.
 func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []byte) (full fullRule, err error) {
-	m := &machine{dump: d, family: family, sets: sets, out: make([]any, 0, 4)}
+	m := &d.machine
+	*m = machine{dump: d, family: family, sets: sets, out: make([]any, 0, 4)}
 	switch family {
 	case "ip", "ip6":
 		m.network = family
@@ -51,21 +56,20 @@ func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []by
 
 // expression reads one expression: its name, and what belongs to it.
 func (m *machine) expression(data []byte) error {
-	var e attrs
-	if err := parseAttrs(data, m.order, &e); err != nil {
+	m.outer, m.inner = attrs{}, attrs{}
+	if err := parseAttrs(data, m.order, &m.outer); err != nil {
 		return err
 	}
-	name := e.text(exprName)
-	do := wireExpressions[name]
+	name := bytes.TrimSuffix(m.outer[exprName], []byte{0})
+	do := wireExpressions[string(name)]
 	if do == nil {
-		m.unknown(name)
+		m.unknown(string(name))
 		return nil
 	}
-	var a attrs
-	if err := parseAttrs(e[exprData], m.order, &a); err != nil {
+	if err := parseAttrs(m.outer[exprData], m.order, &m.inner); err != nil {
 		return fmt.Errorf("expression %s: %w", name, err)
 	}
-	if err := do(m, &a); err != nil {
+	if err := do(m, &m.inner); err != nil {
 		return fmt.Errorf("expression %s: %w", name, err)
 	}
 	return nil

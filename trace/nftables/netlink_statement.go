@@ -34,7 +34,19 @@ func (d *dump) verdict(data []byte) (any, error) {
 		return v, nil
 	}
 	if word, ok := leadingVerdicts[n]; ok {
-		return object1(word, object1("target", a.text(chain))), nil
+		known := d.leading[n]
+		if known == nil {
+			known = map[string]any{}
+			d.leading[n] = known
+		}
+		target := bytes.TrimSuffix(a[chain], []byte{0})
+		v, ok := known[string(target)]
+		if !ok {
+			to := string(target)
+			v = object1(word, object1("target", to))
+			known[to] = v
+		}
+		return v, nil
 	}
 	return object1("unknown", fmt.Sprintf("verdict %d", n)), nil
 }

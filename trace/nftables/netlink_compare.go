@@ -56,7 +56,7 @@ func (m *machine) constant(v *loaded, right []byte) any {
 func network(d *dump, t *wireType, first []byte, bits int) any {
 	full := make([]byte, t.size)
 	copy(full, first)
-	return object1("prefix", map[string]any{"addr": t.constant(d, full), "len": float64(bits)})
+	return object1("prefix", members{{"addr", t.constant(d, full)}, {"len", float64(bits)}})
 }
 
 // maskedMatch adds the comparison of bits of a value: of a field that is no whole bytes, of a network, of flags. It returns false where
@@ -126,13 +126,12 @@ func (m *machine) endsRange(v *loaded, right []byte) bool {
 	if m.last != v || len(m.out) == 0 {
 		return false
 	}
-	statement, _ := m.out[len(m.out)-1].(map[string]any)
-	before, _ := statement["match"].(map[string]any)
-	if before == nil || before["op"] != ">=" {
+	before := member(m.out[len(m.out)-1], "match")
+	if words(before, "op") != ">=" {
 		return false
 	}
-	m.out[len(m.out)-1] = object1("match", map[string]any{
-		"op": "==", "left": before["left"], "right": object1("range", []any{before["right"], m.constant(v, right)}),
+	m.out[len(m.out)-1] = object1("match", members{
+		{"op", "=="}, {"left", member(before, "left")}, {"right", object1("range", []any{member(before, "right"), m.constant(v, right)})},
 	})
 	return true
 }

@@ -9,10 +9,8 @@ type wireField struct {
 	expr         any // as nft -j prints it; shared, and never changed
 }
 
-func object1(key string, value any) map[string]any { return map[string]any{key: value} }
-
 func payloadExpr(protocol, field string) any {
-	return object1("payload", map[string]any{"protocol": protocol, "field": field})
+	return object1("payload", members{{"protocol", protocol}, {"field", field}})
 }
 
 // headerField is a field of a header, to be put into wireHeaders.
@@ -119,8 +117,8 @@ var (
 	})
 	wireRoutes = map[uint64]wireField{
 		0: {typ: wireRealm, expr: object1("rt", object1("key", "classid"))},
-		1: {typ: wireIPv4, expr: object1("rt", map[string]any{"key": "nexthop", "family": "ip"})},
-		2: {typ: wireIPv6, expr: object1("rt", map[string]any{"key": "nexthop", "family": "ip6"})},
+		1: {typ: wireIPv4, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip"}})},
+		2: {typ: wireIPv6, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip6"}})},
 		3: {typ: wireHostInt, expr: object1("rt", object1("key", "mtu"))},
 		4: {typ: wireBool, expr: object1("rt", object1("key", "ipsec"))},
 	}

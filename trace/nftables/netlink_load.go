@@ -54,7 +54,7 @@ func (m *machine) stored(reg uint64, t *wireType) any {
 }
 
 func mangled(key, value any) any {
-	return object1("mangle", map[string]any{"key": key, "value": value})
+	return object1("mangle", members{{"key", key}, {"value", value}})
 }
 
 // loadPayload reads bytes of a header, or writes them (nft_payload.c).
@@ -145,8 +145,7 @@ func loadCT(m *machine, a *attrs) error {
 		}
 	}
 	if dir, has := a.number(direction); has && dir < 2 {
-		inner, _ := f.expr.(map[string]any)
-		f.expr = object1("ct", map[string]any{"key": words(inner["ct"], "key"), "dir": []string{"original", "reply"}[dir]})
+		f.expr = object1("ct", members{{"key", words(member(f.expr, "ct"), "key")}, {"dir", []string{"original", "reply"}[dir]}})
 	}
 	if a[sreg] != nil {
 		m.add(mangled(f.expr, m.stored(a.num(sreg), f.typ)))
@@ -198,8 +197,8 @@ func loadFib(m *machine, a *attrs) error {
 			names = append(names, name)
 		}
 	}
-	m.load(a.num(dreg), wireField{typ: t, expr: object1("fib", map[string]any{
-		"result": []string{1: "oif", 2: "oifname", 3: "type"}[n], "flags": names,
+	m.load(a.num(dreg), wireField{typ: t, expr: object1("fib", members{
+		{"result", []string{1: "oif", 2: "oifname", 3: "type"}[n]}, {"flags", names},
 	})}, 0)
 	return nil
 }
@@ -212,8 +211,8 @@ func loadNumgen(m *machine, a *attrs) error {
 		m.unknown("numgen")
 		return nil
 	}
-	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1("numgen", map[string]any{
-		"mode": []string{"inc", "random"}[n], "mod": float64(a.num(modulus)), "offset": float64(a.num(offset)),
+	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1("numgen", members{
+		{"mode", []string{"inc", "random"}[n]}, {"mod", float64(a.num(modulus))}, {"offset", float64(a.num(offset))},
 	})}, registerBytes)
 	return nil
 }
@@ -280,12 +279,13 @@ func loadHeader(m *machine, a *attrs) error {
 	}
 	number := uint8(a.num(typ)) //nolint:gosec // an attribute of one byte
 	m.uses(&headerBytes{base: optionOf[n].base, protocol: optionOf[n].protocol})
-	arg := object1("name", optionName(n, number))
-	f := wireField{typ: wireBool, expr: object1(names[n], arg)}
+	arg := members{{"name", optionName(n, number)}}
+	f := wireField{typ: wireBool}
 	if a.num(flags)&1 == 0 {
-		arg["field"] = optionField(n, number, int(a.num(offset)), int(a.num(length))) //nolint:gosec // 32 bits
+		arg = append(arg, namedValue{"field", optionField(n, number, int(a.num(offset)), int(a.num(length)))}) //nolint:gosec // 32 bits
 		f.typ = wireInteger
 	}
+	f.expr = object1(names[n], arg)
 	switch {
 	case a[sreg] != nil:
 		value := m.stored(a.num(sreg), wireInteger)

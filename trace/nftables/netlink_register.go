@@ -264,7 +264,7 @@ func rawBytes(base uint64, offset, length int) any {
 	if base >= uint64(len(baseNames)) {
 		return notUnderstood("bytes of a header")
 	}
-	return object1("payload", map[string]any{"base": baseNames[base], "offset": float64(offset * 8), "len": float64(length * 8)})
+	return object1("payload", members{{"base", baseNames[base]}, {"offset", float64(offset * 8)}, {"len", float64(length * 8)}})
 }
 
 // protocol returns which header is at a base, as far as the rule has made sure of it.

@@ -95,7 +95,7 @@ func (m *machine) add(statement any) {
 
 // match adds a statement that asks something.
 func (m *machine) match(sign string, left, right any) {
-	m.out = append(m.out, object1("match", map[string]any{"op": sign, "left": left, "right": right}))
+	m.out = append(m.out, object1("match", members{{"op", sign}, {"left", left}, {"right", right}}))
 }
 
 // drop removes the statements that nft does not print.

@@ -334,7 +334,7 @@ func (t *wireType) between(d *dump, first, last []byte, intervals bool) any {
 		}
 	}
 	if bits, ok := networkBits(from, to); ok && t.prefix {
-		return object1("prefix", map[string]any{"addr": t.constant(d, from), "len": float64(bits)})
+		return object1("prefix", members{{"addr", t.constant(d, from)}, {"len", float64(bits)}})
 	}
 	return object1("range", []any{t.constant(d, from), t.constant(d, to)})
 }

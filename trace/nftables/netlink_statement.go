@@ -72,7 +72,7 @@ func lookUp(m *machine, a *attrs) error {
 		data = object1("set", elements)
 	}
 	into, hasRegister := a.number(dreg)
-	arg := map[string]any{"key": key, "data": data}
+	arg := members{{"key", key}, {"data", data}}
 	switch {
 	case !hasRegister && a.num(flags)&1 != 0:
 		m.match("!=", key, data)
@@ -225,7 +225,7 @@ func wireReject(m *machine, a *attrs) error {
 	if s, ok := symbols[n]; ok {
 		word = s
 	}
-	m.add(object1("reject", map[string]any{"type": typ, "expr": word}))
+	m.add(object1("reject", members{{"type", typ}, {"expr", word}}))
 	return nil
 }
 
@@ -351,7 +351,7 @@ func wireDup(name string) reads {
 }
 
 func wireFlow(m *machine, a *attrs) error {
-	m.add(object1("flow", map[string]any{"op": "add", "flowtable": "@" + a.text(1)}))
+	m.add(object1("flow", members{{"op", "add"}, {"flowtable", "@" + a.text(1)}}))
 	return nil
 }
 
@@ -373,7 +373,7 @@ func wireObject(m *machine, a *attrs) error {
 		return nil
 	}
 	key, _ := m.key(a.num(sreg), s.keys, s.lengths)
-	m.add(object1(objectNames[s.object], object1("map", map[string]any{"key": key, "data": "@" + s.name})))
+	m.add(object1(objectNames[s.object], object1("map", members{{"key", key}, {"data", "@" + s.name}})))
 	return nil
 }
 
@@ -388,7 +388,7 @@ func wireDynset(m *machine, a *attrs) error {
 	}
 	elem, _ := m.key(a.num(key), s.keys, s.lengths)
 	if ms := a.num(timeout); ms > 0 {
-		elem = object1("elem", map[string]any{"val": elem, "timeout": float64(ms / 1000)})
+		elem = object1("elem", members{{"val", elem}, {"timeout", float64(ms / 1000)}})
 	}
 	inner := &machine{dump: m.dump, family: m.family, sets: m.sets, regs: m.regs, link: m.link, network: m.network, transport: m.transport}
 	if a[expression] != nil {
@@ -421,7 +421,7 @@ func wireDynset(m *machine, a *attrs) error {
 // wireXT is a match or a target of iptables, by its name.
 func wireXT(kind string) reads {
 	return func(m *machine, a *attrs) error {
-		m.add(object1("xt", map[string]any{"type": kind, "name": a.text(1)}))
+		m.add(object1("xt", members{{"type", kind}, {"name", a.text(1)}}))
 		return nil
 	}
 }

@@ -194,7 +194,7 @@ func (t *wireType) flags(n uint64, key string) any {
 	case len(names) == 1:
 		return names[0]
 	case key != "":
-		return map[string]any{key: names}
+		return members{{key, names}}
 	}
 	return names
 }

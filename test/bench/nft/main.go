@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	if err := writeRules(&rules, o.services, o.endpoints, o.old); err != nil {
 		return err
 	}
-	took, _, err := timed(ctx, &rules, "nft", "-f", "-")
+	load, _, err := timed(ctx, &rules, "nft", "-f", "-")
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,15 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	if o.old {
 		version = "1.33"
 	}
-	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, as of kube-proxy %s, loaded in %.1fs\n", o.services, o.endpoints, version, took.Seconds())
+	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, as of kube-proxy %s, loaded in %.1fs\n", o.services, o.endpoints, version, load.wall.Seconds())
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	var byNFT, netlink []time.Duration
+	var byNFT, netlink timings
 	var listing, said []byte
 	for range o.runs {
+		var took timing
 		if took, listing, err = timed(ctx, nil, "nft", "-j", "list", "ruleset"); err != nil {
 			return err
 		}
@@ -119,14 +120,14 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	parsed := time.Since(start)
-	slices.Sort(byNFT)
-	slices.Sort(netlink)
-	fmt.Fprintf(out, "  %-40s %8s %8s\n", "", "min", "median")
-	fmt.Fprintf(out, "  %-40s %s   %d MB\n", "nft -j list ruleset", row(byNFT), len(listing)>>20)
-	fmt.Fprintf(out, "  %-40s %s   %s", "netlink and the model of it, a process", row(netlink), said)
+	fmt.Fprintf(out, "  %-40s %8s %8s %8s\n", "", "min", "median", "CPU")
+	fmt.Fprintf(out, "  %-40s %s   %d MB\n", "nft -j list ruleset", byNFT, len(listing)>>20)
+	fmt.Fprintf(out, "  %-40s %s   %s", "netlink and the model of it, a process", netlink, said)
 	fmt.Fprintf(out, "  the model of what nft prints: another %.3fs, %d rules\n", parsed.Seconds(), rulesIn(tables))
 	fmt.Fprintf(out, "  netlink with its model / nft alone: %.2f (median), %.2f (min)\n",
-		median(netlink).Seconds()/median(byNFT).Seconds(), netlink[0].Seconds()/byNFT[0].Seconds())
+		median(netlink.wall()).Seconds()/median(byNFT.wall()).Seconds(), netlink.wall()[0].Seconds()/byNFT.wall()[0].Seconds())
+	fmt.Fprintf(out, "  the same of the time that processors were at work, in the process and in the kernel: %.2f (median)\n",
+		median(netlink.cpu()).Seconds()/median(byNFT.cpu()).Seconds())
 	if want := fmt.Sprintf("%d rules;", rulesIn(tables)); !bytes.HasPrefix(said, []byte(want)) {
 		return fmt.Errorf("the two models differ: %s, and %s", want, said)
 	}
@@ -162,22 +163,46 @@ func rulesIn(tables []*netfilter.Table) (n int) {
 	return n
 }
 
+// timing is what one process took.
+type timing struct{ wall, cpu time.Duration }
+
+type timings []timing
+
+// wall and cpu are sorted.
+func (t timings) wall() []time.Duration {
+	return t.sorted(func(x timing) time.Duration { return x.wall })
+}
+func (t timings) cpu() []time.Duration {
+	return t.sorted(func(x timing) time.Duration { return x.cpu })
+}
+
+func (t timings) sorted(of func(timing) time.Duration) []time.Duration {
+	out := make([]time.Duration, len(t))
+	for i, x := range t {
+		out[i] = of(x)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// String is a row of the table.
+func (t timings) String() string {
+	return fmt.Sprintf("%7.3fs %7.3fs %7.3fs", t.wall()[0].Seconds(), median(t.wall()).Seconds(), median(t.cpu()).Seconds())
+}
+
+func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
+
 // timed runs a command in this thread's network namespace.
-func timed(ctx context.Context, stdin io.Reader, name string, args ...string) (time.Duration, []byte, error) {
+func timed(ctx context.Context, stdin io.Reader, name string, args ...string) (timing, []byte, error) {
 	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // nft and this program
 	var stderr bytes.Buffer
 	c.Stdin, c.Stderr = stdin, &stderr
 	start := time.Now()
 	stdout, err := c.Output()
-	took := time.Since(start)
+	took := timing{wall: time.Since(start)}
 	if err != nil {
-		return 0, nil, fmt.Errorf("%s: %w: %.500s", name, err, stderr.String())
+		return took, nil, fmt.Errorf("%s: %w: %.500s", name, err, stderr.String())
 	}
+	took.cpu = c.ProcessState.SystemTime() + c.ProcessState.UserTime()
 	return took, stdout, nil
-}
-
-func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
-
-func row(sorted []time.Duration) string {
-	return fmt.Sprintf("%7.3fs %7.3fs", sorted[0].Seconds(), median(sorted).Seconds())
 }

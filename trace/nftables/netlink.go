@@ -55,7 +55,7 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 	if err != nil {
 		return nil, wrongDump(err)
 	}
-	d := &dump{header: h, order: order, sets: map[TableName]map[string]*dumpSet{}, decls: map[*dumpSet]*setObject{}, leading: map[int32]map[string]any{}}
+	d := newDump(h, order)
 	return (&source{
 		visit: func(visit func(*object) error) error {
 			if err := d.visit(rest, visit); err != nil {
@@ -73,6 +73,12 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 		unread: d.unread,
 		wrong:  wrongDump,
 	}).parse(managed)
+}
+
+func newDump(h *DumpHeader, order binary.ByteOrder) *dump {
+	return &dump{
+		header: h, order: order, sets: map[TableName]map[string]*dumpSet{}, decls: map[*dumpSet]*setObject{}, leading: map[int32]map[string]any{},
+	}
 }
 
 func wrongDump(err error) error { return fmt.Errorf("%s: %w", DumpFile, err) }

@@ -60,11 +60,11 @@ func mangled(key, value any) any {
 // loadPayload reads bytes of a header, or writes them (nft_payload.c).
 func loadPayload(m *machine, a *attrs) error {
 	const dreg, base, offset, length, sreg = 1, 2, 3, 4, 5
-	h := m.header(a.num(base), int(a.num(offset)), int(a.num(length))) //nolint:gosec // 32 bits
-	if h.header.len > 64 || h.header.offset > 1<<16 {
+	if n := a.size(length); n == 0 || n > len(m.regs)*registerBytes {
 		m.unknown("payload")
 		return nil
 	}
+	h := m.header(a.num(base), a.size(offset), a.size(length))
 	if a[sreg] == nil {
 		m.regs.set(a.num(dreg), h, h.header.len)
 		return nil
@@ -225,7 +225,7 @@ func loadHash(m *machine, a *attrs) error {
 	switch a.num(kind) {
 	case 0:
 		name = "jhash"
-		arg["expr"] = m.hashed(a.num(sreg), int(a.num(length))) //nolint:gosec // 32 bits
+		arg["expr"] = m.hashed(a.num(sreg), a.size(length))
 		if n := a.num(seed); n != 0 {
 			arg["seed"] = float64(n)
 		}
@@ -282,7 +282,7 @@ func loadHeader(m *machine, a *attrs) error {
 	arg := members{{"name", optionName(n, number)}}
 	f := wireField{typ: wireBool}
 	if a.num(flags)&1 == 0 {
-		arg = append(arg, namedValue{"field", optionField(n, number, int(a.num(offset)), int(a.num(length)))}) //nolint:gosec // 32 bits
+		arg = append(arg, namedValue{"field", optionField(n, number, a.size(offset), a.size(length))})
 		f.typ = wireInteger
 	}
 	f.expr = object1(names[n], arg)
@@ -290,13 +290,13 @@ func loadHeader(m *machine, a *attrs) error {
 	case a[sreg] != nil:
 		value := m.stored(a.num(sreg), wireInteger)
 		if s := m.regs.get(a.num(sreg)); s.loaded != nil && s.bytes != nil {
-			value = wireInteger.constant(m.dump, s.bytes[:min(len(s.bytes), int(a.num(length)))]) //nolint:gosec // 32 bits
+			value = wireInteger.constant(m.dump, s.bytes[:min(len(s.bytes), a.size(length))])
 		}
 		m.add(mangled(f.expr, value))
 	case a[dreg] == nil:
 		m.add(object1("reset", f.expr))
 	default:
-		m.load(a.num(dreg), f, int(a.num(length))) //nolint:gosec // 32 bits
+		m.load(a.num(dreg), f, a.size(length))
 	}
 	return nil
 }
@@ -335,7 +335,7 @@ const (
 func bitwise(m *machine, a *attrs) error {
 	const sreg, dreg, length, mask, xor, kind, data, sreg2 = 1, 2, 3, 4, 5, 6, 7, 8
 	s := m.regs.get(a.num(sreg))
-	size := int(a.num(length)) //nolint:gosec // 32 bits
+	size := a.size(length)
 	if s.loaded == nil || s.at != 0 || s.expr == nil {
 		m.regs.set(a.num(dreg), nil, size)
 		return nil
@@ -421,7 +421,7 @@ func (m *machine) shifted(v *loaded, right bool, by []byte) *loaded {
 func byteOrder(m *machine, a *attrs) error {
 	const sreg, dreg, length, each = 1, 2, 4, 5
 	s := m.regs.get(a.num(sreg))
-	size := int(a.num(length)) //nolint:gosec // 32 bits
+	size := a.size(length)
 	switch {
 	case a.num(length) < a.num(each) && a.num(sreg) == a.num(dreg):
 	case s.loaded == nil || s.at != 0 || s.bytes != nil || a.num(each) != a.num(length):

@@ -140,3 +140,9 @@ func (a *attrs) number(n int) (uint64, bool) {
 	}
 	return 0, false
 }
+
+// maxSize bounds what is taken for a length or an offset, in bytes.
+const maxSize = 1 << 16
+
+// size returns an attribute that is a length or an offset.
+func (a *attrs) size(n int) int { return int(min(a.num(n), maxSize)) } //nolint:gosec // small

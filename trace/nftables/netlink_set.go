@@ -67,7 +67,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 	if err := parseAttrs(data, d.order, &a); err != nil {
 		return nil, nil, err
 	}
-	s := &dumpSet{name: a.text(setName), flags: a.num(setFlags), object: a.num(setObjType), dataLength: int(a.num(setDataLen))} //nolint:gosec // 32 bits
+	s := &dumpSet{name: a.text(setName), flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen)}
 	o := &setObject{Family: family, Table: a.text(setTable), Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)}            //nolint:gosec // ms
 	if s.name == "" || o.Table == "" {
 		return nil, nil, errAttrs
@@ -80,8 +80,8 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		}
 		*host = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
 	}
-	keyLen := int(a.num(setKeyLen))                                                                             //nolint:gosec // 32 bits
-	s.keys, s.lengths = typedLengths(uint32(a.num(setKeyType)), keyLen, keyHost, s.fieldLengths(d, a[setDesc])) //nolint:gosec // 32 bits
+	keyLen := a.size(setKeyLen)                                                                            
+	s.keys, s.lengths = typedLengths(uint32(a.num(setKeyType)), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
 	o.Type = typeNames(s.keys)
 	switch {
 	case s.flags&setObjects != 0:
@@ -91,7 +91,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		if interval {
 			length /= 2
 		}
-		s.data, s.dataLengths = typedLengths(uint32(a.num(setDataType)), length, dataHost, nil) //nolint:gosec // 32 bits
+		s.data, s.dataLengths = typedLengths(uint32(a.num(setDataType)), length, dataHost, nil)
 		o.Map = typeNames(s.data)
 	}
 	return s, o, nil
@@ -117,7 +117,7 @@ func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
 		if kind != element || e == nil || parseAttrs(e, d.order, &f) != nil {
 			return nil
 		}
-		out = append(out, int(f.num(length))) //nolint:gosec // 32 bits
+		out = append(out, f.size(length))
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 // spread are packets of many kinds.
@@ -260,10 +261,9 @@ func TestDumpOfABigEndianMachine(t *testing.T) {
 	}
 }
 
+// FuzzParseDump damages a whole dump, FuzzDumpRule the expressions of a rule.
 func FuzzParseDump(f *testing.F) {
-	for _, name := range []string{"everything.nl", "more.nl", "extra.nl"} {
-		f.Add(readFile(f, name))
-	}
+	f.Add(readFile(f, "extra.nl"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tables, err := ParseDump(data, IPTables)
 		if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), DumpFile+": ")) {
@@ -273,7 +273,42 @@ func FuzzParseDump(f *testing.F) {
 		rs.Link()
 		w := netfilter.NewWalker(rs, emptyHost(t), nil)
 		for _, s := range starts {
-			w.Walk(s, netfilter.Options{Steps: true})
+			w.Walk(s, netfilter.Options{})
+		}
+	})
+}
+
+func FuzzDumpRule(f *testing.F) {
+	h, order, rest, err := cutHeader(readFile(f, "more.nl"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	d := newDump(h, order)
+	if err := d.visit(rest, func(o *object) error {
+		if o.Rule != nil {
+			var a attrs
+			if err := parseAttrs(o.raw, order, &a); err != nil {
+				return err
+			}
+			f.Add(a[ruleExprs], a[ruleUserData])
+		}
+		return nil
+	}); err != nil {
+		f.Fatal(err)
+	}
+	n := smallHost(f)
+	f.Fuzz(func(t *testing.T, expressions, user []byte) {
+		for family := range families {
+			full, err := d.rule(family, d.sets[TableName{"inet", "more"}], expressions, user)
+			if err != nil {
+				continue
+			}
+			r := &netfilter.Rule{Text: ruleText(full.Rule.Expr, full.Rule.Comment)}
+			(&builder{scope: &scope{sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}, rule: r}).build(full.Rule.Expr)
+			if len(full.Rule.Expr) > 0 && r.Text == "" {
+				t.Errorf("%v has no text", full.Rule.Expr)
+			}
+			does(r, &netfilter.Base{Hook: netfilter.Prerouting}, n, spread[0])
 		}
 	})
 }

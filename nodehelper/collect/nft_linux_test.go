@@ -4,6 +4,7 @@ package collect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // rulesets are the files with rules that are loaded into the kernel, and read from it in both ways.
@@ -82,19 +85,7 @@ func readBoth(t *testing.T) (listed, dumped []*netfilter.Table) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openNetfilter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	data, err := s.ruleset(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if dir := os.Getenv("KEEP"); dir != "" {
-		_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "_")+".nl"), data, 0o600)
-	}
-	if dumped, err = nftables.ParseDump(data, nil); err != nil {
+	if dumped, err = nftables.ParseDump(askKernel(t, nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	return listed, dumped
@@ -165,4 +156,129 @@ func at(lines []string, i int) string {
 		return lines[i]
 	}
 	return "(none)"
+}
+
+// What is said of a node is the same from both, with every step of the way.
+func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+		return
+	}
+	for _, name := range []string{"nftables", "real-2node-nftables"} {
+		s, err := snapshot.Open("../../testdata/snapshots/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := s.Cluster()
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := s.Node("node1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		loadRules(t, "../../testdata/snapshots/"+name+"/nodes/node1/"+rulesetFile)
+		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
+		dumped := askKernel(t, nil)
+		reports := make([]string, 2)
+		for i, n := range []*snapshot.Node{node.With(rulesetFile, listing), node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped)} {
+			r := diagnose.Node(objects, n, diagnose.Request{Matching: true})
+			text, err := json.MarshalIndent(r, "", " ")
+			if err != nil || r.Error != "" || len(r.Paths) < 4 {
+				t.Fatal(len(r.Paths), r.Error, err)
+			}
+			reports[i] = string(text)
+		}
+		for i, want := range strings.Split(reports[0], "\n") {
+			if got := at(strings.Split(reports[1], "\n"), i); got != want {
+				t.Fatalf("%s, line %d of the report:\nover netlink %s\nnft          %s", name, i+1, got, want)
+			}
+		}
+		t.Logf("%s: the reports are the same, %d bytes", name, len(reports[0]))
+	}
+}
+
+func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
+	t.Helper()
+	s, err := openNetfilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	data, err := s.ruleset(managed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all gets both.
+func TestEitherRuleset(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	furnish(t)
+	for name, c := range map[string]struct {
+		files        []string
+		netlink, nft bool
+	}{
+		"all":      {nil, true, true},
+		"named":    {snapshot.NodeFiles, true, false},
+		"nft only": {[]string{rulesetFile}, false, true},
+	} {
+		g := gather(t, Options{Root: "/", Files: c.files})
+		if (g.data[nftables.DumpFile] != nil) != c.netlink || (g.data[rulesetFile] != nil) != c.nft {
+			t.Errorf("%s: %d bytes from the kernel and %d from nft", name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
+		}
+	}
+}
+
+// The rules of iptables-nft, which iptables-save shows, are not asked for where it was asked, too.
+func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	furnish(t)
+	for name, c := range map[string]struct {
+		files []string
+		less  bool
+	}{
+		"with iptables-save":    {[]string{nftables.DumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
+		"without iptables-save": {[]string{nftables.DumpFile}, false},
+	} {
+		data := gather(t, Options{Root: "/", Files: c.files}).data[nftables.DumpFile]
+		tables, err := nftables.ParseDump(data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := map[bool]int{}
+		for _, table := range tables {
+			for _, chain := range table.Chains {
+				rules[table.Name == "mine"] += len(chain.Rules)
+			}
+		}
+		if rules[true] != 1 || (rules[false] == 0) != c.less {
+			t.Errorf("%s: %d rules of iptables, %d others", name, rules[false], rules[true])
+		}
+	}
+}
+
+// A ruleset that changes all the time is not taken for one that was read.
+func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
+		return
+	}
+	must(t, "nft", "add", "table", "ip", "t")
+	s, err := openNetfilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	_, err = s.dump(nil, unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, attribute{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, attribute{unix.NFTA_SET_ELEM_LIST_SET, "gone"})
+	if !errors.Is(err, errChanged) {
+		t.Errorf("%v, where a set is gone", err)
+	}
+	// The socket is of use afterwards.
+	if n, err := s.generation(); err != nil || n == 0 {
+		t.Errorf("generation %d, %v", n, err)
+	}
 }

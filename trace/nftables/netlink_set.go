@@ -68,7 +68,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		return nil, nil, err
 	}
 	s := &dumpSet{name: a.text(setName), flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen)}
-	o := &setObject{Family: family, Table: a.text(setTable), Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)}            //nolint:gosec // ms
+	o := &setObject{Family: family, Table: a.text(setTable), Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
 	if s.name == "" || o.Table == "" {
 		return nil, nil, errAttrs
 	}
@@ -80,7 +80,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		}
 		*host = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
 	}
-	keyLen := a.size(setKeyLen)                                                                            
+	keyLen := a.size(setKeyLen)
 	s.keys, s.lengths = typedLengths(uint32(a.num(setKeyType)), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
 	o.Type = typeNames(s.keys)
 	switch {

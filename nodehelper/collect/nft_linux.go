@@ -50,7 +50,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 	}
 	defer s.close()
 	for range dumpTries {
-		if err = ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		var out []byte

@@ -5,6 +5,7 @@ package nftables
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -85,10 +86,8 @@ func wrongDump(err error) error { return fmt.Errorf("%s: %w", DumpFile, err) }
 
 // unread says why the chains of a table are not read; "" where they are.
 func (d *dump) unread(family, table string) string {
-	for _, l := range d.header.Left {
-		if l == (TableName{family, table}) {
-			return unreadLeft
-		}
+	if slices.Contains(d.header.Left, TableName{family, table}) {
+		return unreadLeft
 	}
 	return ""
 }

@@ -28,12 +28,12 @@ func init() { //nolint:gochecknoinits // a statement may hold others: a table of
 }
 
 // load puts a field into a register, as it is.
-func (m *machine) load(reg uint64, f wireField, bytes int) *loaded {
+func (m *machine) load(reg uint64, f wireField, size int) *loaded {
 	v := &loaded{expr: f.expr, types: f.typ.alone()}
-	if bytes == 0 {
-		bytes = max(f.typ.size, registerBytes)
+	if size == 0 {
+		size = max(f.typ.size, registerBytes)
 	}
-	m.regs.set(reg, v, bytes)
+	m.regs.set(reg, v, size)
 	return v
 }
 

@@ -145,4 +145,4 @@ func (a *attrs) number(n int) (uint64, bool) {
 const maxSize = 1 << 16
 
 // size returns an attribute that is a length or an offset.
-func (a *attrs) size(n int) int { return int(min(a.num(n), maxSize)) } //nolint:gosec // small
+func (a *attrs) size(n int) int { return int(min(a.num(n), maxSize)) }

@@ -51,11 +51,11 @@ const (
 	isHardware
 )
 
-func (l *loaded) typ() *wireType {
-	if len(l.types) == 0 {
+func (v *loaded) typ() *wireType {
+	if len(v.types) == 0 {
 		return wireInteger
 	}
-	return l.types[0]
+	return v.types[0]
 }
 
 // slot is 4 bytes of registers: a part of what was loaded.
@@ -75,9 +75,9 @@ const registerBytes = 4
 func slotOf(reg uint64) (int, bool) {
 	switch {
 	case reg >= 1 && reg <= 4:
-		return int(reg-1) * 4, true //nolint:gosec // small
+		return int(reg-1) * 4, true
 	case reg >= 8 && reg < 8+uint64(len(registers{})):
-		return int(reg - 8), true //nolint:gosec // small
+		return int(reg - 8), true
 	}
 	return 0, false
 }
@@ -144,7 +144,8 @@ func (m *machine) part(s slot, t *wireType, length int) (any, *wireType) {
 		if s.at+length > len(v.bytes) {
 			return notUnderstood("a constant that is too short"), t
 		}
-		return t.constant(m.dump, t.inOrder(m.dump, v.bytes[s.at:s.at+length], false)), t
+		c := t.constant(m.dump, t.inOrder(m.dump, v.bytes[s.at:s.at+length], false))
+		return c, t
 	case v.header != nil && (s.at > 0 || length < v.header.len && v.header.field == nil):
 		h := m.header(v.header.base, v.header.offset+s.at, length)
 		return m.whole(h), h.typ()

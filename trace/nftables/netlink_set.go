@@ -50,7 +50,6 @@ type dumpSet struct {
 	lengths, dataLengths []int       // of the parts of keys and data, in bytes
 	dataLength           int
 	object               uint64 // of a map of objects, their kind
-	raw                  [][]byte
 	elements             []dumpElement
 }
 
@@ -81,7 +80,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		*host = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
 	}
 	keyLen := a.size(setKeyLen)
-	s.keys, s.lengths = typedLengths(uint32(a.num(setKeyType)), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
+	s.keys, s.lengths = typedLengths(a.num(setKeyType), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
 	o.Type = typeNames(s.keys)
 	switch {
 	case s.flags&setObjects != 0:
@@ -91,7 +90,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		if interval {
 			length /= 2
 		}
-		s.data, s.dataLengths = typedLengths(uint32(a.num(setDataType)), length, dataHost, nil)
+		s.data, s.dataLengths = typedLengths(a.num(setDataType), length, dataHost, nil)
 		o.Map = typeNames(s.data)
 	}
 	return s, o, nil
@@ -124,7 +123,7 @@ func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
 
 // typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the types
 // do not fill the length, they are not known.
-func typedLengths(number uint32, total int, host bool, lengths []int) ([]*wireType, []int) {
+func typedLengths(number uint64, total int, host bool, lengths []int) ([]*wireType, []int) {
 	if total <= 0 || total > len(registers{})*registerBytes {
 		return nil, nil
 	}
@@ -267,7 +266,7 @@ func joinIntervals(elements []dumpElement, length int) []dumpElement {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
 			return c
 		}
-		return int(b.flags&elementEnd) - int(a.flags&elementEnd) //nolint:gosec // a bit
+		return int(b.flags&elementEnd) - int(a.flags&elementEnd)
 	})
 	var out []dumpElement
 	for i, e := range elements {

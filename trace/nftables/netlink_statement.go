@@ -60,7 +60,8 @@ func lookUp(m *machine, a *attrs) error {
 		return nil
 	}
 	key, types := m.key(a.num(sreg), s.keys, s.lengths)
-	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 {
+	// A set with a name has its bits at their place, too, but what stands in it does not tell: numbers of them are not understood.
+	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 && (s.flags&setAnonymous != 0 || f.typ != wireInteger) {
 		key, types = f.expr, f.typ.moved(shift).alone()
 	}
 	var data any = "@" + s.name

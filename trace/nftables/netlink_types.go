@@ -57,10 +57,12 @@ var (
 		"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit")}
 
 	wireHardware = &wireType{name: "arphrd", size: 2, host: true, symbols: map[uint64]string{
-		1: "ether", 512: "ppp", 768: "ipip", 769: "ipip6", 772: "loopback", 776: "sit", 778: "ipgre"}}
+		1: "ether", 512: "ppp", 768: "ipip", 769: "ipip6", 772: "loopback", 776: "sit", 778: "ipgre",
+	}}
 	wireClass  = &wireType{name: "classid", size: 4, host: true, write: writeClass}
 	wireEvents = &wireType{name: "ct_event", size: 4, host: true, bitmask: true, symbols: map[uint64]string{
-		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark", 256: "seqadj", 512: "secmark", 1024: "label"}}
+		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark", 256: "seqadj", 512: "secmark", 1024: "label",
+	}}
 	wireRealm  = &wireType{name: "realm", size: 4, host: true}
 	wireUID    = &wireType{name: "uid", size: 4, host: true}
 	wireGID    = &wireType{name: "gid", size: 4, host: true}
@@ -68,24 +70,27 @@ var (
 	wireCgroup = &wireType{name: "cgroupsv2", size: 8, host: true}
 	wireSpan   = &wireType{name: "time", size: 4, host: true, write: func(_ *dump, v []byte) any { return float64(bigNumber(v) / 1000) }}
 	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) any {
-		return time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime) //nolint:gosec // the kernel has it as a signed number
+		return time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime)
 	}}
 	wireHour = &wireType{name: "hour", size: 4, host: true, write: writeHour}
 	wireDay  = &wireType{name: "day", size: 1, symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")}
 
 	wireDSCP = &wireType{name: "dscp", size: 1, symbols: map[uint64]string{
 		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11", 12: "af12", 14: "af13", 18: "af21",
-		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef"}}
-	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
+		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef",
+	}}
+	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")} //nolint:misspell // what nft calls it
 	wireICMP = &wireType{name: "icmp_type", size: 1, symbols: map[uint64]string{
 		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation",
 		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply",
-		17: "address-mask-request", 18: "address-mask-reply"}}
+		17: "address-mask-request", 18: "address-mask-reply",
+	}}
 	wireICMPv6 = &wireType{name: "icmpv6_type", size: 1, symbols: map[uint64]string{
 		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply",
 		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert",
 		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering", 141: "ind-neighbor-solicit",
-		142: "ind-neighbor-advert", 143: "mld2-listener-report"}}
+		142: "ind-neighbor-advert", 143: "mld2-listener-report",
+	}}
 	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(icmpCodes)}
 	wireICMPv6Code = &wireType{name: "icmpv6_code", size: 1, symbols: reversed(icmpv6Codes)}
 )
@@ -98,7 +103,7 @@ var (
 )
 
 // wireTypes are the types of sets by number. A concatenation has one number of its types' numbers, typeBits each.
-var wireTypes = map[uint32]*wireType{
+var wireTypes = map[uint64]*wireType{
 	2: wireNFProto, 4: wireInteger, 5: wireString, 7: wireIPv4, 8: wireIPv6, 9: wireEther, 10: wireEthType, 12: wireProto, 13: wirePort, 14: wireICMP,
 	15: wireTCPFlags, 18: wireSpan, 19: wireMark, 20: wireIfindex, 21: wireHardware, 22: wireRealm, 23: wireClass, 24: wireUID, 25: wireGID, 26: wireCTState,
 	27: wireCTDir, 28: wireCTStatus, 29: wireICMPv6, 31: wirePktType, 32: wireICMPCode, 33: wireICMPv6Code, 35: wireGroup, 36: wireDSCP, 37: wireECN,
@@ -112,7 +117,7 @@ const (
 )
 
 // typesOfNumber returns the types that a set is declared with; false for a number that is not known.
-func typesOfNumber(n uint32) ([]*wireType, bool) {
+func typesOfNumber(n uint64) ([]*wireType, bool) {
 	if n == dataVerdict {
 		return []*wireType{wireVerdict}, true
 	}
@@ -139,7 +144,7 @@ func reversed(symbols map[string]uint64) map[uint64]string {
 func symbolsFrom(names ...string) map[uint64]string {
 	out := make(map[uint64]string, len(names))
 	for i, s := range names {
-		out[uint64(i)] = s //nolint:gosec // an index
+		out[uint64(i)] = s
 	}
 	return out
 }
@@ -245,8 +250,10 @@ func writeEther(_ *dump, v []byte) any {
 
 // protoNames are the protocols that nft has names for, from the system's list of them.
 var protoNames = func() (names [256]any) {
-	for _, s := range []string{"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite", "ipencap", "ipv6", "ospf", "pim",
-		"ipcomp", "vrrp", "l2tp"} {
+	for _, s := range []string{
+		"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite", "ipencap", "ipv6", "ospf", "pim",
+		"ipcomp", "vrrp", "l2tp",
+	} {
 		if n, ok := op.Protocol(s); ok {
 			names[n] = s
 		}
@@ -282,7 +289,7 @@ func writeIfindex(d *dump, v []byte) any {
 
 // writeHour writes an hour of the day, which is kept in seconds, in UTC.
 func writeHour(_ *dump, v []byte) any {
-	t := time.Unix(int64(bigNumber(v)%86400), 0).UTC() //nolint:gosec // less than a day
+	t := time.Unix(int64(bigNumber(v)%86400), 0).UTC()
 	if t.Second() == 0 {
 		return t.Format("15:04")
 	}

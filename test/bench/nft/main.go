@@ -172,6 +172,7 @@ type timings []timing
 func (t timings) wall() []time.Duration {
 	return t.sorted(func(x timing) time.Duration { return x.wall })
 }
+
 func (t timings) cpu() []time.Duration {
 	return t.sorted(func(x timing) time.Duration { return x.cpu })
 }

@@ -17,7 +17,7 @@ import (
 func writeRules(to io.Writer, services, endpoints int, old bool) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprint(w, "table ip kube-proxy {\n\tcomment \"rules for kube-proxy\"\n")
-	list(w, "set cluster-ips { type ipv4_addr; comment \"Active ClusterIPs\";", services, func(i int) string { return clusterIP(i) })
+	list(w, "set cluster-ips { type ipv4_addr; comment \"Active ClusterIPs\";", services, clusterIP)
 	list(w, "set nodeport-ips { type ipv4_addr;", 1, func(int) string { return "10.77.0.11" })
 	list(w, "set hairpin-connections { type ipv4_addr . ipv4_addr . inet_proto . inet_service;", services, func(i int) string {
 		return podIP(i*endpoints) + " . " + podIP(i*endpoints) + " . tcp . 8080"

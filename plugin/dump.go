@@ -95,6 +95,7 @@ func (o *dumpOptions) dump(ctx context.Context, sc *scene) error {
 	if err := sc.readPods(ctx, cluster.Pods{All: true}); err != nil {
 		return err
 	}
+	sc.files = nil // also what is there only for people
 	files, errs := sc.inspectAll(ctx, nodes)
 	if err := ctx.Err(); err != nil {
 		return err

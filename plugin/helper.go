@@ -16,6 +16,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // helperOptions say how the nodes of a cluster are inspected: by a helper pod on each, or by this process on the node itself.
@@ -97,7 +98,7 @@ func (o *helperOptions) open(s *shared, p *progress, fallback string) (*scene, e
 	}
 	sc := &scene{
 		source: cluster.FromAPI(client, fallback), progress: p,
-		live: true, parallel: o.parallel, timeout: o.timeout,
+		live: true, parallel: o.parallel, timeout: o.timeout, files: snapshot.NodeFiles,
 	}
 	if o.none {
 		sc.nodes = noInspector{}

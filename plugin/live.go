@@ -47,7 +47,7 @@ func (p *podInspector) Inspect(ctx context.Context, node string) (*snapshot.Node
 	if err != nil {
 		return nil, err
 	}
-	return collect(ctx, s)
+	return collect(ctx, s, p.files)
 }
 
 // session returns the helper of a node, and launches it at the first time.
@@ -149,7 +149,7 @@ func (l *localInspector) Inspect(ctx context.Context, node string) (*snapshot.No
 	if err != nil {
 		return nil, err
 	}
-	files, err := collect(ctx, s)
+	files, err := collect(ctx, s, l.files)
 	if e := s.Close(); err == nil {
 		err = e
 	}
@@ -159,8 +159,9 @@ func (l *localInspector) Inspect(ctx context.Context, node string) (*snapshot.No
 func (*localInspector) Release(string) {}
 func (*localInspector) Close()         {}
 
-func collect(ctx context.Context, s *launch.Session) (*snapshot.Node, error) {
-	files, unread, err := s.Collect(ctx, nil)
+// collect reads a node; want are the names of files, nil is all that there are.
+func collect(ctx context.Context, s *launch.Session, want []string) (*snapshot.Node, error) {
+	files, unread, err := s.Collect(ctx, want)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ type scene struct {
 	timeout  time.Duration // of what the API server is asked
 	pod      func(node string) *corev1.Pod
 	ahead    <-chan reading
+	files    []string // what is read of a node of a cluster; nil: all, for a snapshot
 }
 
 // Inspector gives what nodes hold: their rules, addresses, routes and kube-proxy's own state.

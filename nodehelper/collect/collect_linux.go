@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -36,7 +37,8 @@ var rules = []source{
 	{"ip6tables-nft-save.txt", save("ip6tables", "nft")},
 	{"iptables-legacy-save.txt", save("iptables", "legacy")},
 	{"ip6tables-legacy-save.txt", save("ip6tables", "legacy")},
-	{"nft-ruleset.json", readNft},
+	{nftables.DumpFile, readNftNetlink},
+	{rulesetFile, readNft},
 	{"ipset-save.txt", module("ip_set", command("ipset", "save"))},
 	{"ipvsadm.txt", module("ip_vs", readIPVS)},
 }
@@ -86,11 +88,7 @@ const settledReads = 3
 func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	for range settledReads {
 		before := r.generation()
-		files = nil
-		if err := r.read(ctx, rules, func(f File) error {
-			files = append(files, f)
-			return nil
-		}); err != nil {
+		if files, err = r.readRules(ctx); err != nil {
 			return nil, err
 		}
 		if r.generation() == before {
@@ -98,6 +96,30 @@ func (r *reader) settled(ctx context.Context) (files []File, err error) {
 		}
 	}
 	return files, nil
+}
+
+// rulesetFile is what nft prints; nft is the slow way to what nftables.DumpFile has.
+const rulesetFile = "nft-ruleset.json"
+
+// readRules reads the rules once.
+func (r *reader) readRules(ctx context.Context) (files []File, err error) {
+	either := r.Files != nil && r.wants(nftables.DumpFile) && r.wants(rulesetFile)
+	byNFT := func(s source) bool { return s.file == rulesetFile }
+	first, second := rules, []source(nil)
+	if either {
+		first = slices.DeleteFunc(slices.Clone(rules), byNFT)
+	}
+	keep := func(f File) error {
+		if either && f.Name == nftables.DumpFile && f.Unread != "" {
+			second = rules[slices.IndexFunc(rules, byNFT):][:1]
+		}
+		files = append(files, f)
+		return nil
+	}
+	if err := r.read(ctx, first, keep); err != nil {
+		return nil, err
+	}
+	return files, r.read(ctx, second, keep)
 }
 
 // read reads sources side by side, and hands over one after the other.

@@ -41,7 +41,8 @@ const (
 
 // CollectParams say which files of the snapshot contract to read.
 type CollectParams struct {
-	Files []string `json:"files,omitempty"` // none: all of them
+	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another file.
+	Files []string `json:"files,omitempty"`
 }
 
 // ProbeParams say what to connect to.

@@ -223,7 +223,7 @@ func (n *node) notCollected() []Finding {
 	if n.isNFT() && n.reasons == nil && len(n.have[netfilter.IPv4])+len(n.have[netfilter.IPv6]) == 0 {
 		note("iptables-save.txt", "rules of iptables beside kube-proxy's were not collected: those of iptables-legacy, if there are any, are not judged")
 	}
-	if !n.files.Has(rulesetFile) && n.reasons == nil {
+	if !n.hasRuleset() && n.reasons == nil {
 		note(rulesetFile, "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
 	}
 	if n.mode.ConfigSource == "defaults" {

@@ -207,7 +207,7 @@ var dumps = map[netfilter.Family][]dump{
 
 // isRules tells whether a file holds rules, without which a family cannot be judged.
 func isRules(file string) bool {
-	return file == rulesetFile || slices.ContainsFunc(slices.Concat(dumps[netfilter.IPv4], dumps[netfilter.IPv6]), func(d dump) bool { return d.file == file })
+	return file == rulesetFile || file == nftables.DumpFile || slices.ContainsFunc(slices.Concat(dumps[netfilter.IPv4], dumps[netfilter.IPv6]), func(d dump) bool { return d.file == file })
 }
 
 func (n *node) readRules() error {
@@ -265,7 +265,7 @@ func (n *node) notRead(f netfilter.Family, have map[netfilter.Backend]bool) stri
 	if why := n.virtualNotRead(); why != "" {
 		return why
 	}
-	if n.isNFT() && !n.files.Has(rulesetFile) && n.reasons[rulesetFile] == "" {
+	if n.isNFT() && !n.hasRuleset() && n.unreadRuleset() == "" {
 		return rulesetFile + " was not collected: that is where nftables mode has its rules"
 	}
 	for _, d := range dumps[f] {
@@ -273,7 +273,7 @@ func (n *node) notRead(f netfilter.Family, have map[netfilter.Backend]bool) stri
 			return d.file + " was not read: " + why
 		}
 	}
-	if why := n.reasons[rulesetFile]; why != "" {
+	if why := n.unreadRuleset(); why != "" {
 		return rulesetFile + " was not read, and a table in it may stand in the way: " + why
 	}
 	if len(have) == 0 && n.reasons == nil && !n.isNFT() {
@@ -323,13 +323,32 @@ func (n *node) readFamily(f netfilter.Family) (tables []*netfilter.Table, have m
 // rulesetFile has the tables of nftables.
 const rulesetFile = "nft-ruleset.json"
 
+// hasRuleset tells whether they were collected, as nft prints them or as the kernel has them.
+func (n *node) hasRuleset() bool { return n.files.Has(nftables.DumpFile) || n.files.Has(rulesetFile) }
+
+// unreadRuleset says why neither could be read; "" where one was, or where there is none.
+func (n *node) unreadRuleset() string {
+	if n.files.Has(nftables.DumpFile) {
+		return ""
+	}
+	if why := n.reasons[rulesetFile]; why != "" || n.files.Has(rulesetFile) {
+		return why
+	}
+	return n.reasons[nftables.DumpFile]
+}
+
 // readNative reads the nftables tables that no save file of iptables-nft has shown; v4 and v6 say whose was read.
 func (n *node) readNative(v4, v6 bool) ([]*netfilter.Table, error) {
-	data, ok, err := n.files.File(rulesetFile)
+	// What the kernel has comes first: nft does not print all of it.
+	file, parse := nftables.DumpFile, nftables.ParseDump
+	if !n.files.Has(file) {
+		file, parse = rulesetFile, nftables.Parse
+	}
+	data, ok, err := n.files.File(file)
 	if err != nil || !ok {
 		return nil, err
 	}
-	tables, err := nftables.Parse(data, func(family, table string) bool {
+	tables, err := parse(data, func(family, table string) bool {
 		return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
 	})
 	if err != nil {

@@ -102,13 +102,6 @@ func (b *builder) operand(v any, t *datatype) (*expr, bool) {
 	return &expr{field: field{typ: t, get: func(*netfilter.Context) value { return known(lo) }}, fixed: &span{lo, hi}}, ok && lo == hi
 }
 
-// words returns the text of a member of an object.
-func words(arg any, key string) string {
-	m, _ := arg.(map[string]any)
-	s, _ := m[key].(string)
-	return s
-}
-
 func payload(_ *builder, arg any) (*expr, bool) {
 	protocol, name := words(arg, "protocol"), words(arg, "field")
 	if f, ok := payloads[protocol+" "+name]; ok {
@@ -218,9 +211,8 @@ func shifted(sign int) func(b *builder, arg any) (*expr, bool) {
 
 // fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c, net/ipv6/netfilter/nft_fib_ipv6.c).
 func fib(_ *builder, arg any) (*expr, bool) {
-	m, _ := arg.(map[string]any)
 	flags := map[string]bool{}
-	switch f := m["flags"].(type) {
+	switch f := member(arg, "flags").(type) {
 	case string:
 		flags[f] = true
 	case []any:
@@ -319,26 +311,24 @@ func fibType(flags map[string]bool) func(c *netfilter.Context) value {
 }
 
 func numgen(_ *builder, arg any) (*expr, bool) {
-	m, _ := arg.(map[string]any)
-	d, ok := drawnOf(m)
+	d, ok := drawnOf(arg)
 	mode := words(arg, "mode")
 	return &expr{field: field{typ: typeInteger, get: blank, depends: "chance"}, draw: d}, ok && (mode == "random" || mode == "inc")
 }
 
 // hash is jhash or symhash. Which value a packet has the snapshot does not tell.
 func hash(_ *builder, arg any) (*expr, bool) {
-	m, _ := arg.(map[string]any)
-	d, ok := drawnOf(m)
+	d, ok := drawnOf(arg)
 	if ok {
 		d.hash = true
 	}
 	return &expr{field: field{typ: typeInteger, get: blank, depends: "a hash of the packet"}, draw: d}, ok
 }
 
-func drawnOf(m map[string]any) (*drawn, bool) {
-	mod, ok := m["mod"].(float64)
-	offset, has := m["offset"].(float64)
-	if !ok || mod < 1 || m["offset"] != nil && !has || offset < 0 {
+func drawnOf(arg any) (*drawn, bool) {
+	mod, ok := member(arg, "mod").(float64)
+	offset, has := member(arg, "offset").(float64)
+	if !ok || mod < 1 || member(arg, "offset") != nil && !has || offset < 0 {
 		return nil, false
 	}
 	return &drawn{first: uint64(offset), mod: uint64(mod)}, true
@@ -352,13 +342,12 @@ type lookup struct {
 
 // lookup reads {"key": …, "data": …}.
 func (b *builder) lookup(arg any, verdict bool) (*lookup, bool) {
-	m, _ := arg.(map[string]any)
-	key, ok := b.exprs(m["key"])
+	key, ok := b.exprs(member(arg, "key"))
 	if !ok {
 		return nil, false
 	}
 	l := &lookup{key: key}
-	switch data := m["data"].(type) {
+	switch data := member(arg, "data").(type) {
 	case string:
 		name, isName := strings.CutPrefix(data, "@")
 		if l.in = b.sets[name]; !isName || l.in == nil {
@@ -412,10 +401,8 @@ func guess(v any) *datatype {
 				return typeOther
 			}
 			v = a[0]
-		case map[string]any:
-			v = a["addr"]
 		default:
-			return typeOther
+			v = member(arg, "addr")
 		}
 	}
 	switch v := v.(type) {

@@ -26,13 +26,12 @@ var relations = map[string]relation{
 
 // match is {"op": …, "left": …, "right": …}.
 func match(b *builder, arg any) bool {
-	m, _ := arg.(map[string]any)
 	sign := words(arg, "op")
-	left, ok := b.exprs(m["left"])
+	left, ok := b.exprs(member(arg, "left"))
 	if !ok {
 		return false
 	}
-	if s, isSet := b.setOf(m["right"], left); isSet {
+	if s, isSet := b.setOf(member(arg, "right"), left); isSet {
 		return s != nil && b.member(left, s, sign)
 	}
 	compare := relations[sign]
@@ -46,11 +45,11 @@ func match(b *builder, arg any) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
-	spans, ok := b.constants(left, m["right"])
+	spans, ok := b.constants(left, member(arg, "right"))
 	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {
 		return false
 	}
-	if _, isList := m["right"].([]any); isList && (sign == "!=" || sign == "==") {
+	if _, isList := member(arg, "right").([]any); isList && (sign == "!=" || sign == "==") {
 		compare = eitherWay(sign)
 	}
 	if left[0].draw != nil && len(left) == 1 {

@@ -34,7 +34,6 @@ func masquerade(b *builder, _ any) bool {
 // may come with a port where a map gives both.
 func nat(do translation) statement {
 	return func(b *builder, arg any) bool {
-		m, _ := arg.(map[string]any)
 		t := &translated{do: do, family: netfilter.Inet}
 		switch words(arg, "family") {
 		case "ip":
@@ -42,14 +41,14 @@ func nat(do translation) statement {
 		case "ip6":
 			t.family = netfilter.IPv6
 		}
-		t.shuffle = hasFlag(m["flags"], "random") || hasFlag(m["flags"], "fully-random")
-		if m["type_flags"] != nil && !onlyFlags(m["type_flags"], "concat", "interval") {
+		t.shuffle = hasFlag(member(arg, "flags"), "random") || hasFlag(member(arg, "flags"), "fully-random")
+		if member(arg, "type_flags") != nil && !onlyFlags(member(arg, "type_flags"), "concat", "interval") {
 			return false // "prefix" replaces a network
 		}
-		if v, has := m["addr"]; has && !t.address(b, v) {
+		if v, has := memberOf(arg, "addr"); has && !t.address(b, v) {
 			return false
 		}
-		if v, has := m["port"]; has && !t.ports(b, v) {
+		if v, has := memberOf(arg, "port"); has && !t.ports(b, v) {
 			return false
 		}
 		b.acted = true

@@ -32,6 +32,20 @@ type scope struct {
 	sets    map[string]*set
 	jumps   map[jumpKey]*op.Jump
 	rules   map[string][]*object // by chain
+	source  *source
+	unread  string // why its base chains are not read; "" where they are
+}
+
+// source is where a ruleset is read from.
+type source struct {
+	// visit calls its argument for every table, chain, rule, set and map.
+	visit func(func(*object) error) error
+	// rule reads all of a rule.
+	rule func(*object) (fullRule, error)
+	// unread says why the base chains of a table are not read; "" where they are. nil: all are.
+	unread func(family, table string) string
+	// wrong says where an error was found.
+	wrong func(error) error
 }
 
 // Parse reads the tables of the families ip, ip6 and inet. managed tells which of them iptables-save shows (see [IPTables]); nil:
@@ -41,6 +55,20 @@ type scope struct {
 //
 // data is the output of nft -j list ruleset. The error says what is wrong with it and where.
 func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.Table, error) {
+	return (&source{
+		visit: func(visit func(*object) error) error {
+			return read(data, func(o *object) (bool, error) { return true, visit(o) })
+		},
+		rule: func(o *object) (full fullRule, err error) {
+			err = json.Unmarshal(o.raw, &full)
+			return full, err
+		},
+		wrong: wrong,
+	}).parse(managed)
+}
+
+// parse is [Parse] from a source.
+func (from *source) parse(managed func(family, table string) bool) ([]*netfilter.Table, error) {
 	var order []*scope
 	scopes := map[tableKey]*scope{}
 	in := func(family, table string) *scope {
@@ -49,14 +77,17 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 		if s == nil {
 			s = &scope{
 				table: table, managed: managed != nil && managed(family, table),
-				sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}, rules: map[string][]*object{},
+				source: from, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}, rules: map[string][]*object{},
+			}
+			if from.unread != nil && !s.managed {
+				s.unread = from.unread(family, table)
 			}
 			scopes[k] = s
 			order = append(order, s)
 		}
 		return s
 	}
-	err := read(data, func(o *object) (bool, error) {
+	err := from.visit(func(o *object) error {
 		switch {
 		case o.Table != nil:
 			if families[o.Table.Family] != 0 {
@@ -86,7 +117,7 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 				s.decls = append(s.decls, o.Map)
 			}
 		}
-		return true, nil
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -95,7 +126,7 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 	for _, s := range order {
 		t, err := s.build()
 		if err != nil {
-			return nil, wrong(err)
+			return nil, from.wrong(err)
 		}
 		if t != nil {
 			out = append(out, t)
@@ -132,8 +163,11 @@ func (in *scope) build() (*netfilter.Table, error) {
 			continue
 		}
 		c := &netfilter.Chain{Table: t, Name: o.Name, Base: base}
-		if base != nil && !known {
+		switch {
+		case base != nil && !known:
 			c.Unread = unreadDormant
+		case base != nil:
+			c.Unread = in.unread
 		}
 		byName[o.Name] = c
 		t.Chains = append(t.Chains, c)
@@ -158,8 +192,8 @@ func (in *scope) fill(c *netfilter.Chain) error {
 	rules := make([]netfilter.Rule, len(objects))
 	c.Rules = make([]*netfilter.Rule, len(objects))
 	for i, o := range objects {
-		var full fullRule
-		if err := json.Unmarshal(o.raw, &full); err != nil {
+		full, err := in.source.rule(o)
+		if err != nil {
 			return fmt.Errorf("rule %d of chain %s %s %s: %w", i+1, o.Rule.Family, o.Rule.Table, o.Rule.Chain, err)
 		}
 		r := &rules[i]

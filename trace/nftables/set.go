@@ -258,8 +258,7 @@ func (s *set) element(v any) (e element, rest, ok bool) {
 		}
 	}
 	if key, arg, ok := one(v); ok && key == "elem" { // one with a timeout, a comment, a counter
-		m, _ := arg.(map[string]any)
-		v = m["val"]
+		v = member(arg, "val")
 	}
 	if v == "*" {
 		return e, true, true
@@ -289,15 +288,13 @@ func (s *set) value(e *element, v any) bool {
 		}
 		e.effect.Kind = kind
 		if kind == netfilter.Jump || kind == netfilter.Goto {
-			m, _ := arg.(map[string]any)
-			e.target, _ = m["target"].(string)
+			e.target, _ = member(arg, "target").(string)
 			return e.target != ""
 		}
 		return true
 	}
 	if key, arg, ok := one(v); ok && key == "elem" {
-		m, _ := arg.(map[string]any)
-		v = m["val"]
+		v = member(arg, "val")
 	}
 	parts := []any{v}
 	if key, arg, ok := one(v); ok && key == "concat" {

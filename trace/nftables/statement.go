@@ -235,8 +235,7 @@ var harmless = map[string]bool{
 
 // mangle sets a field: {"key": EXPRESSION, "value": EXPRESSION}.
 func mangle(b *builder, arg any) bool {
-	m, _ := arg.(map[string]any)
-	kind, key, ok := one(m["key"])
+	kind, key, ok := one(member(arg, "key"))
 	if !ok {
 		return false
 	}
@@ -246,12 +245,12 @@ func mangle(b *builder, arg any) bool {
 		return true
 	case kind == "payload" && (words(key, "field") == "ttl" || words(key, "field") == "hoplimit"):
 		// One that leaves nothing to live on ends the packet at the next routing decision.
-		n, isNumber := m["value"].(float64)
+		n, isNumber := member(arg, "value").(float64)
 		return isNumber && n > 1
 	case kind == "payload", field != "mark", kind != "meta" && kind != "ct":
 		return false
 	}
-	x, ok := b.operand(m["value"], typeMark)
+	x, ok := b.operand(member(arg, "value"), typeMark)
 	if !ok || x.draw != nil || x.from != nil && len(x.from.key) == 1 && x.from.key[0].draw != nil {
 		return false
 	}
@@ -293,9 +292,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 // tproxy hands the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens there is taken
 // for granted: without it the kernel breaks the rule off.
 func tproxy(b *builder, arg any) bool {
-	m, _ := arg.(map[string]any)
 	var port uint16
-	if v, has := m["port"]; has {
+	if v, has := memberOf(arg, "port"); has {
 		lo, hi, ok := typePort.constant(v)
 		if port = uint16(lo.lo); !ok || lo != hi { //nolint:gosec // a port
 			return false
@@ -321,20 +319,18 @@ func synproxy(b *builder, _ any) bool {
 // update is add, update or delete of an element from the packet's path: {"op": …, "elem": …, "set": "@NAME"} (nft_dynset.c). It
 // leaves a note for the rules that ask the set afterwards.
 func update(b *builder, arg any) bool {
-	m, _ := arg.(map[string]any)
-	name, _ := m["set"].(string)
+	name, _ := member(arg, "set").(string)
 	if name == "" {
-		name, _ = m["map"].(string)
+		name, _ = member(arg, "map").(string)
 	}
 	name, isName := strings.CutPrefix(name, "@")
 	s := b.sets[name]
 	if !isName || s == nil {
 		return false
 	}
-	elem := m["elem"]
+	elem := member(arg, "elem")
 	if key, in, ok := one(elem); ok && key == "elem" {
-		inner, _ := in.(map[string]any)
-		elem = inner["val"]
+		elem = member(in, "val")
 	}
 	key, ok := b.exprs(elem)
 	if !ok {
@@ -346,7 +342,7 @@ func update(b *builder, arg any) bool {
 	}
 	b.acted = true
 	b.add(note)
-	if list, ok := m["stmt"].([]any); ok {
+	if list, ok := member(arg, "stmt").([]any); ok {
 		for _, v := range list {
 			if kind, _, ok := one(v); !ok || kind != "counter" && kind != "last" {
 				b.add(op.UnknownMatch("it depends on what the element of the set has counted: " + statementText(v)))

@@ -182,11 +182,6 @@ func words2(s, key string) printer {
 	return func(arg any) (string, bool) { return s + " " + words(arg, key), words(arg, key) != "" }
 }
 
-func member(arg any, key string) any {
-	m, _ := arg.(map[string]any)
-	return m[key]
-}
-
 // named writes a statement with an object of a name.
 func named(what string, arg any) string {
 	if s, ok := arg.(string); ok {
@@ -234,8 +229,8 @@ func quoted(v any) string {
 			return v
 		}
 		return strconv.Quote(v)
-	case map[string]any:
-		if list, ok := v["set"].([]any); ok {
+	case members, map[string]any:
+		if list, ok := member(v, "set").([]any); ok {
 			parts := make([]string, len(list))
 			for i, x := range list {
 				parts[i] = quoted(x)

@@ -163,25 +163,12 @@ func (t *datatype) flags(list []any) (lo, hi word, ok bool) {
 }
 
 func (t *datatype) prefix(arg any) (lo, hi word, ok bool) {
-	m, _ := arg.(map[string]any)
-	length, isNumber := m["len"].(float64)
-	lo, last, ok := t.constant(m["addr"])
+	length, isNumber := member(arg, "len").(float64)
+	lo, last, ok := t.constant(member(arg, "addr"))
 	if !ok || !isNumber || lo != last || length < 0 || int(length) > t.bits {
 		return lo, hi, false
 	}
 	host := lowBits(t.bits - int(length))
 	lo = lo.and(host.not())
 	return lo, lo.or(host), true
-}
-
-// one returns the only member of an object.
-func one(v any) (key string, arg any, ok bool) {
-	m, _ := v.(map[string]any)
-	if len(m) != 1 {
-		return "", nil, false
-	}
-	for key, arg = range m {
-		ok = true
-	}
-	return key, arg, ok
 }

@@ -22,7 +22,7 @@ type Snapshot struct {
 var NodeFiles = []string{
 	"iptables-save.txt", "iptables-nft-save.txt", "iptables-legacy-save.txt",
 	"ip6tables-save.txt", "ip6tables-nft-save.txt", "ip6tables-legacy-save.txt",
-	"nft-ruleset.json", "ipvsadm.txt", "ipset-save.txt", "conntrack.txt",
+	"nft-ruleset.json", "nft-ruleset.nl", "ipvsadm.txt", "ipset-save.txt", "conntrack.txt",
 	"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "ip-rule.json", "ip6-rule.json", "sysctl.txt", "listen.txt",
 	"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "versions.txt", "kube-proxy-config.yaml",
 	ProcessesFile, ProbesFile, UnreadFile,

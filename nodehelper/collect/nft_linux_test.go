@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// rulesets are the files with rules that are loaded into the kernel, and read from it in both ways.
+var rulesets = []string{
+	"../../trace/nftables/testdata/everything.txt",
+	"../../testdata/snapshots/nftables/nodes/node1/nft-ruleset.json",
+	"../../testdata/snapshots/real-2node-nftables/nodes/node1/nft-ruleset.json",
+	"testdata/more.nft",
+}
+
+// loadRules loads a file into this network namespace: what nft lists, or what nft -j lists, in an order in which nft takes it.
+func loadRules(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, "nft", "flush", "ruleset")
+	if !strings.HasSuffix(file, ".json") {
+		feed(t, string(data), "nft", "-f", "-")
+		return
+	}
+	var listed struct {
+		Objects []map[string]map[string]any `json:"nftables"`
+	}
+	if err := json.Unmarshal(data, &listed); err != nil {
+		t.Fatal(err)
+	}
+	var commands []any
+	for _, kind := range []string{"table", "chain", "set", "map", "rule"} {
+		for _, o := range listed.Objects {
+			body := o[kind]
+			if family, _ := body["family"].(string); body == nil || hasXT(body) || family == "netdev" {
+				continue
+			}
+			if kind == "table" {
+				delete(body, "flags") // of which nft 1.0.6 prints the table's name
+			}
+			commands = append(commands, map[string]any{"add": map[string]any{kind: body}})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"nftables": commands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed(t, string(text), "nft", "-j", "-f", "-")
+}
+
+// hasXT tells whether a rule has a match or target of iptables, which nft cannot load.
+func hasXT(body map[string]any) bool {
+	list, _ := body["expr"].([]any)
+	return slices.ContainsFunc(list, func(x any) bool {
+		m, _ := x.(map[string]any)
+		_, ok := m["xt"]
+		return ok
+	})
+}
+
+// readBoth reads the kernel's rules by nft and over netlink.
+func readBoth(t *testing.T) (listed, dumped []*netfilter.Table) {
+	t.Helper()
+	listed, err := nftables.Parse([]byte(must(t, "nft", "-j", "list", "ruleset")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dumped, err = nftables.ParseDump(askKernel(t, nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	return listed, dumped
+}
+
+// inBraces are the elements of a set that has no name: nft sorts those of some types by what is none of their values.
+var inBraces = regexp.MustCompile(`\{ [^{}]* \}`)
+
+func sortedElements(text string) string {
+	return inBraces.ReplaceAllStringFunc(text, func(s string) string {
+		list := strings.Split(strings.Trim(s, "{ }"), ", ")
+		slices.Sort(list)
+		return "{ " + strings.Join(list, ", ") + " }"
+	})
+}
+
+// model writes tables as lines of text.
+func model(tables []*netfilter.Table) (lines []string) {
+	for _, table := range tables {
+		at := fmt.Sprintf("%s %s", table.Family, table.Name)
+		for _, s := range table.Sets {
+			var elements []string
+			s.Each(func(e netfilter.SetElement) {
+				elements = append(elements, fmt.Sprintf("%s set %s: %+v", at, s.Name(), e))
+			})
+			slices.Sort(elements)
+			lines = append(lines, elements...)
+			lines = append(lines, fmt.Sprintf("%s set %s: %d elements", at, s.Name(), len(elements)))
+		}
+		for _, c := range table.Chains {
+			lines = append(lines, fmt.Sprintf("%s chain %s %+v %q", at, c.Name, c.Base, c.Unread))
+			for _, r := range c.Rules {
+				kinds := make([]string, len(r.Ops))
+				for i, o := range r.Ops {
+					kinds[i] = fmt.Sprintf("%T", o)
+				}
+				lines = append(lines, fmt.Sprintf("%s chain %s: %s\n\t%+v NAT %v ops %v", at, c.Name, sortedElements(r.Text), r.Key, r.NAT, kinds))
+			}
+		}
+	}
+	return lines
+}
+
+// The same rules make the same model, read by nft and read over netlink.
+func TestNetlinkIsWhatNFTPrints(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+		return
+	}
+	must(t, "ip", "link", "set", "lo", "up")
+	must(t, "ip", "link", "add", "eth0", "type", "bridge")
+	for _, file := range rulesets {
+		t.Run(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))+"/"+filepath.Base(file), func(t *testing.T) {
+			loadRules(t, file)
+			listed, dumped := readBoth(t)
+			want, got := model(listed), model(dumped)
+			for i := range max(len(want), len(got)) {
+				if i >= len(want) || i >= len(got) || want[i] != got[i] {
+					t.Errorf("line %d:\nover netlink %s\nnft          %s", i+1, at(got, i), at(want, i))
+				}
+			}
+			t.Logf("%d lines of %s compared", len(want), file)
+		})
+	}
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(none)"
+}
+
+// What is said of a node is the same from both, with every step of the way.
+func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+		return
+	}
+	for _, name := range []string{"nftables", "real-2node-nftables"} {
+		s, err := snapshot.Open("../../testdata/snapshots/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := s.Cluster()
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, err := s.Node("node1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		loadRules(t, "../../testdata/snapshots/"+name+"/nodes/node1/"+rulesetFile)
+		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
+		dumped := askKernel(t, nil)
+		reports := make([]string, 2)
+		for i, n := range []*snapshot.Node{node.With(rulesetFile, listing), node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped)} {
+			r := diagnose.Node(objects, n, diagnose.Request{Matching: true})
+			text, err := json.MarshalIndent(r, "", " ")
+			if err != nil || r.Error != "" || len(r.Paths) < 4 {
+				t.Fatal(len(r.Paths), r.Error, err)
+			}
+			reports[i] = string(text)
+		}
+		for i, want := range strings.Split(reports[0], "\n") {
+			if got := at(strings.Split(reports[1], "\n"), i); got != want {
+				t.Fatalf("%s, line %d of the report:\nover netlink %s\nnft          %s", name, i+1, got, want)
+			}
+		}
+		t.Logf("%s: the reports are the same, %d bytes", name, len(reports[0]))
+	}
+}
+
+func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
+	t.Helper()
+	s, err := openNetfilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	data, err := s.ruleset(managed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all gets both.
+func TestEitherRuleset(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	furnish(t)
+	for name, c := range map[string]struct {
+		files        []string
+		netlink, nft bool
+	}{
+		"all":      {nil, true, true},
+		"named":    {snapshot.NodeFiles, true, false},
+		"nft only": {[]string{rulesetFile}, false, true},
+	} {
+		g := gather(t, Options{Root: "/", Files: c.files})
+		if (g.data[nftables.DumpFile] != nil) != c.netlink || (g.data[rulesetFile] != nil) != c.nft {
+			t.Errorf("%s: %d bytes from the kernel and %d from nft", name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
+		}
+	}
+}
+
+// The rules of iptables-nft, which iptables-save shows, are not asked for where it was asked, too.
+func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	furnish(t)
+	for name, c := range map[string]struct {
+		files []string
+		less  bool
+	}{
+		"with iptables-save":    {[]string{nftables.DumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
+		"without iptables-save": {[]string{nftables.DumpFile}, false},
+	} {
+		data := gather(t, Options{Root: "/", Files: c.files}).data[nftables.DumpFile]
+		tables, err := nftables.ParseDump(data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := map[bool]int{}
+		for _, table := range tables {
+			for _, chain := range table.Chains {
+				rules[table.Name == "mine"] += len(chain.Rules)
+			}
+		}
+		if rules[true] != 1 || (rules[false] == 0) != c.less {
+			t.Errorf("%s: %d rules of iptables, %d others", name, rules[false], rules[true])
+		}
+	}
+}
+
+// A ruleset that changes all the time is not taken for one that was read.
+func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
+		return
+	}
+	must(t, "nft", "add", "table", "ip", "t")
+	s, err := openNetfilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	_, err = s.dump(nil, unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, attribute{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, attribute{unix.NFTA_SET_ELEM_LIST_SET, "gone"})
+	if !errors.Is(err, errChanged) {
+		t.Errorf("%v, where a set is gone", err)
+	}
+	// The socket is of use afterwards.
+	if n, err := s.generation(); err != nil || n == 0 {
+		t.Errorf("generation %d, %v", n, err)
+	}
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"bytes"
+	"slices"
+)
+
+// wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not among them makes
+// a statement that is not understood.
+var wireExpressions map[string]reads
+
+func init() { //nolint:gochecknoinits // a statement may hold others: a table of functions that use the table
+	wireExpressions = map[string]reads{
+		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket, "fib": loadFib,
+		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1), "tunnel": loadOther("tunnel", 2),
+		"immediate": loadConstant, "bitwise": bitwise, "byteorder": byteOrder, "lookup": lookUp,
+
+		"cmp": compare, "range": compareRange,
+
+		"nat": wireNAT, "masq": wireMasquerade, "redir": wireRedirect, "tproxy": wireTProxy, "synproxy": simple("synproxy"),
+		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit, "quota": wireQuota,
+		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"), "fwd": wireDup("fwd"),
+		"flow_offload": wireFlow, "objref": wireObject, "dynset": wireDynset,
+		"match": wireXT("match"), "target": wireXT("target"),
+	}
+}
+
+// load puts a field into a register, as it is.
+func (m *machine) load(reg uint64, f wireField, size int) *loaded {
+	v := &loaded{expr: f.expr, types: f.typ.alone()}
+	if size == 0 {
+		size = max(f.typ.size, registerBytes)
+	}
+	m.regs.set(reg, v, size)
+	return v
+}
+
+// stored is what a register holds that a statement writes somewhere, as a constant of a type, or as an expression.
+func (m *machine) stored(reg uint64, t *wireType) any {
+	s := m.regs.get(reg)
+	switch {
+	case s.loaded == nil:
+		return notUnderstood("a register that nothing is known of")
+	case s.bytes != nil && t.bitmask:
+		return t.flags(bigNumber(t.inOrder(m.dump, s.bytes, false)), "")
+	case s.bytes != nil:
+		return t.constant(m.dump, t.inOrder(m.dump, s.bytes[min(s.at, len(s.bytes)):], false))
+	case s.at > 0:
+		return notUnderstood("a part of a value")
+	}
+	return m.whole(s.loaded)
+}
+
+func mangled(key, value any) any {
+	return object1("mangle", members{{"key", key}, {"value", value}})
+}
+
+// loadPayload reads bytes of a header, or writes them (nft_payload.c).
+func loadPayload(m *machine, a *attrs) error {
+	const dreg, base, offset, length, sreg = 1, 2, 3, 4, 5
+	if n := a.size(length); n == 0 || n > len(m.regs)*registerBytes {
+		m.unknown("payload")
+		return nil
+	}
+	h := m.header(a.num(base), a.size(offset), a.size(length))
+	if a[sreg] == nil {
+		m.regs.set(a.num(dreg), h, h.header.len)
+		return nil
+	}
+	s := m.regs.get(a.num(sreg))
+	if s.loaded != nil && s.at == 0 && s.of != nil && s.xor != nil && s.of.header != nil && *s.of.header == *h.header {
+		if f, shift, value := rewritten(s.loaded); f != nil {
+			m.uses(h.header)
+			m.add(mangled(f.expr, f.typ.constant(m.dump, shiftedRight(value, shift))))
+			return nil
+		}
+	}
+	t := h.typ()
+	value := m.stored(a.num(sreg), t)
+	if s.loaded != nil && s.bytes != nil && t == wireInteger {
+		value = t.constant(m.dump, s.bytes[:min(len(s.bytes), h.header.len)])
+	}
+	m.add(mangled(m.whole(h), value))
+	return nil
+}
+
+// rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an xor.
+func rewritten(v *loaded) (f *wireField, shift int, value []byte) {
+	keeps := loaded{of: v.of, mask: slices.Clone(v.mask)}
+	value = make([]byte, len(v.mask))
+	for i := range v.mask {
+		keeps.mask[i] = ^v.mask[i]
+		value[i] = v.xor[i] & keeps.mask[i]
+		if v.xor[i]&v.mask[i] != 0 {
+			return nil, 0, nil
+		}
+	}
+	f, shift = keeps.subfield()
+	return f, shift, value
+}
+
+// loadMeta reads what is known of the packet beside its bytes, or writes it (nft_meta.c).
+func loadMeta(m *machine, a *attrs) error {
+	const dreg, key, sreg = 1, 2, 3
+	f, ok := wireMetas[a.num(key)]
+	if !ok {
+		m.unknown("meta")
+		return nil
+	}
+	if a[sreg] != nil {
+		m.add(mangled(f.expr, m.stored(a.num(sreg), f.typ)))
+		return nil
+	}
+	v := m.load(a.num(dreg), f, 0)
+	v.context = map[uint64]context{
+		metaProtocol: isNetworkProtocol, metaIIFType: isHardware, metaNFProto: isNetworkFamily, metaL4Proto: isTransportProtocol,
+	}[a.num(key)]
+	return nil
+}
+
+// The numbers of addresses and of ports of ct, which have a direction.
+const (
+	ctSrc = 8
+	ctDst = 9
+)
+
+// loadCT reads the packet's connection, or writes to it (nft_ct.c).
+func loadCT(m *machine, a *attrs) error {
+	const dreg, key, direction, sreg = 1, 2, 3, 4
+	n := a.num(key)
+	f, ok := wireCTs[n]
+	if !ok {
+		m.unknown("ct")
+		return nil
+	}
+	if n == ctSrc || n == ctDst { // an address of the table's family
+		word := map[uint64]string{ctSrc: "saddr", ctDst: "daddr"}[n]
+		switch m.family {
+		case "ip":
+			f = wireField{typ: wireIPv4, expr: object1("ct", object1("key", "ip "+word))}
+		case "ip6":
+			f = wireField{typ: wireIPv6, expr: object1("ct", object1("key", "ip6 "+word))}
+		}
+	}
+	if dir, has := a.number(direction); has && dir < 2 {
+		f.expr = object1("ct", members{{"key", words(member(f.expr, "ct"), "key")}, {"dir", []string{"original", "reply"}[dir]}})
+	}
+	if a[sreg] != nil {
+		m.add(mangled(f.expr, m.stored(a.num(sreg), f.typ)))
+		return nil
+	}
+	m.load(a.num(dreg), f, 0)
+	return nil
+}
+
+func loadRoute(m *machine, a *attrs) error {
+	const dreg, key = 1, 2
+	f, ok := wireRoutes[a.num(key)]
+	if !ok {
+		m.unknown("rt")
+		return nil
+	}
+	m.load(a.num(dreg), f, 0)
+	return nil
+}
+
+func loadSocket(m *machine, a *attrs) error {
+	const key, dreg = 1, 2
+	f, ok := wireSockets[a.num(key)]
+	if !ok {
+		m.unknown("socket")
+		return nil
+	}
+	m.load(a.num(dreg), f, 0)
+	return nil
+}
+
+// loadFib asks the routing tables (nft_fib.c).
+func loadFib(m *machine, a *attrs) error {
+	const dreg, result, flags = 1, 2, 3
+	const present = 1 << 5
+	results := []*wireType{1: wireIfindex, 2: wireIfname, 3: wireFibType}
+	n, bits := a.num(result), a.num(flags)
+	if n == 0 || n >= uint64(len(results)) || bits >= present<<1 {
+		m.unknown("fib")
+		return nil
+	}
+	t := results[n]
+	if bits&present != 0 {
+		t = wireBool
+	}
+	var names []any
+	for i, name := range []string{"saddr", "daddr", "mark", "iif", "oif"} {
+		if bits>>i&1 == 1 {
+			names = append(names, name)
+		}
+	}
+	m.load(a.num(dreg), wireField{typ: t, expr: object1("fib", members{
+		{"result", []string{1: "oif", 2: "oifname", 3: "type"}[n]}, {"flags", names},
+	})}, 0)
+	return nil
+}
+
+// loadNumgen draws a number (nft_numgen.c).
+func loadNumgen(m *machine, a *attrs) error {
+	const dreg, modulus, mode, offset = 1, 2, 3, 4
+	n := a.num(mode)
+	if n > 1 {
+		m.unknown("numgen")
+		return nil
+	}
+	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1("numgen", members{
+		{"mode", []string{"inc", "random"}[n]}, {"mod", float64(a.num(modulus))}, {"offset", float64(a.num(offset))},
+	})}, registerBytes)
+	return nil
+}
+
+// loadHash computes a hash of registers, or of the packet (nft_hash.c).
+func loadHash(m *machine, a *attrs) error {
+	const sreg, dreg, length, modulus, seed, offset, kind = 1, 2, 3, 4, 5, 6, 7
+	arg := map[string]any{"mod": float64(a.num(modulus))}
+	name := "symhash"
+	switch a.num(kind) {
+	case 0:
+		name = "jhash"
+		arg["expr"] = m.hashed(a.num(sreg), a.size(length))
+		if n := a.num(seed); n != 0 {
+			arg["seed"] = float64(n)
+		}
+	case 1:
+	default:
+		m.unknown("hash")
+		return nil
+	}
+	if n := a.num(offset); n != 0 {
+		arg["offset"] = float64(n)
+	}
+	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1(name, arg)}, registerBytes)
+	return nil
+}
+
+// hashed is what so many bytes of registers hold, value by value.
+func (m *machine) hashed(reg uint64, length int) any {
+	at, ok := slotOf(reg)
+	var lengths []int
+	for n := 0; ok && n < length; {
+		if at+n/registerBytes >= len(m.regs) || m.regs[at+n/registerBytes].loaded == nil {
+			return notUnderstood("a register that nothing is known of")
+		}
+		size := m.regs[at+n/registerBytes].typ().size
+		if size == 0 {
+			size = registerBytes
+		}
+		lengths = append(lengths, size)
+		n += (size + registerBytes - 1) / registerBytes * registerBytes
+	}
+	expr, _ := m.key(reg, nil, lengths)
+	return expr
+}
+
+// loadOther is an expression of which nobody asks more than that it is there; dreg is the attribute with its register.
+func loadOther(name string, dreg int) reads {
+	return func(m *machine, a *attrs) error {
+		m.load(a.num(dreg), wireField{typ: wireInteger, expr: object1(name, object1("key", "something"))}, len(m.regs)*registerBytes)
+		return nil
+	}
+}
+
+// loadHeader reads a field of an IPv6 extension header or of an option, or whether there is one, or writes it (nft_exthdr.c).
+func loadHeader(m *machine, a *attrs) error {
+	const dreg, typ, offset, length, flags, kind, sreg = 1, 2, 3, 4, 5, 6, 7
+	names := []string{"exthdr", "tcp option", "ip option", "sctp chunk", "dccp option"}
+	n := a.num(kind)
+	if n >= uint64(len(names)) {
+		m.unknown("exthdr")
+		return nil
+	}
+	number := uint8(a.num(typ)) //nolint:gosec // an attribute of one byte
+	m.uses(&headerBytes{base: optionOf[n].base, protocol: optionOf[n].protocol})
+	arg := members{{"name", optionName(n, number)}}
+	f := wireField{typ: wireBool}
+	if a.num(flags)&1 == 0 {
+		arg = append(arg, namedValue{"field", optionField(n, number, a.size(offset), a.size(length))})
+		f.typ = wireInteger
+	}
+	f.expr = object1(names[n], arg)
+	switch {
+	case a[sreg] != nil:
+		value := m.stored(a.num(sreg), wireInteger)
+		if s := m.regs.get(a.num(sreg)); s.loaded != nil && s.bytes != nil {
+			value = wireInteger.constant(m.dump, s.bytes[:min(len(s.bytes), a.size(length))])
+		}
+		m.add(mangled(f.expr, value))
+	case a[dreg] == nil:
+		m.add(object1("reset", f.expr))
+	default:
+		m.load(a.num(dreg), f, a.size(length))
+	}
+	return nil
+}
+
+// loadConstant is immediate: a constant, or the rule's verdict (nft_immediate.c).
+func loadConstant(m *machine, a *attrs) error {
+	const dreg, data = 1, 2
+	var d attrs
+	if err := parseAttrs(a[data], m.order, &d); err != nil {
+		return err
+	}
+	if d[dataVerdictAttr] != nil {
+		v, err := m.verdict(d[dataVerdictAttr])
+		m.add(v)
+		return err
+	}
+	if d[dataValue] == nil {
+		m.unknown("immediate")
+		return nil
+	}
+	m.regs.set(a.num(dreg), &loaded{bytes: d[dataValue]}, len(d[dataValue]))
+	return nil
+}
+
+// The operations of bitwise (enum nft_bitwise_ops, with those of newer kernels).
+const (
+	maskXor = iota
+	shiftLeft
+	shiftRight
+	bitAnd
+	bitOr
+	bitXor
+)
+
+// bitwise calculates with a register, and with a constant or another register (nft_bitwise.c).
+func bitwise(m *machine, a *attrs) error {
+	const sreg, dreg, length, mask, xor, kind, data, sreg2 = 1, 2, 3, 4, 5, 6, 7, 8
+	s := m.regs.get(a.num(sreg))
+	size := a.size(length)
+	if s.loaded == nil || s.at != 0 || s.expr == nil {
+		m.regs.set(a.num(dreg), nil, size)
+		return nil
+	}
+	var out *loaded
+	switch n := a.num(kind); {
+	case n == maskXor:
+		out = m.masked(s.loaded, m.value(a[mask]), m.value(a[xor]))
+	case n == shiftLeft || n == shiftRight:
+		out = m.shifted(s.loaded, n == shiftRight, m.value(a[data]))
+	case n <= bitXor && a[sreg2] != nil:
+		other := m.regs.get(a.num(sreg2))
+		if other.loaded != nil && other.at == 0 && other.expr != nil {
+			sign := []string{bitAnd: "&", bitOr: "|", bitXor: "^"}[n]
+			out = &loaded{expr: object1(sign, []any{m.whole(s.loaded), m.whole(other.loaded)}), types: s.types, swapped: s.swapped}
+		}
+	}
+	m.regs.set(a.num(dreg), out, size)
+	return nil
+}
+
+// masked is (v & mask) ^ xor, which nft prints as and, xor and or (netlink_parse_bitwise_mask_xor in src/netlink_delinearize.c). A mask is at
+// its place in the value, whatever the machine's order of bytes.
+func (m *machine) masked(v *loaded, mask, xor []byte) *loaded {
+	if len(mask) == 0 || len(mask) != len(xor) {
+		return nil
+	}
+	and, or, rest := slices.Clone(mask), make([]byte, len(mask)), make([]byte, len(mask))
+	for i := range mask {
+		or[i] = xor[i] &^ mask[i]
+		rest[i] = xor[i] & mask[i]
+		and[i] |= or[i]
+	}
+	t := v.typ()
+	out := &loaded{expr: v.expr, types: v.types, swapped: v.swapped, of: v, mask: mask}
+	for _, c := range []struct {
+		sign string
+		bits []byte
+		none byte // what the bits are where nothing is calculated
+	}{{"&", and, 0xff}, {"^", rest, 0}, {"|", or, 0}} {
+		if bytes.Count(c.bits, []byte{c.none}) == len(c.bits) {
+			continue
+		}
+		bits := t.inOrder(m.dump, c.bits, v.swapped)
+		var right any
+		switch {
+		case t.prefix && !t.host:
+			right = t.constant(m.dump, bits)
+		case len(bits) > 8:
+			right = hexText(bits)
+		case t.bitmask:
+			right = t.flags(bigNumber(bits), "")
+		default:
+			right = float64(bigNumber(bits))
+		}
+		out.expr = object1(c.sign, []any{out.expr, right})
+	}
+	if bytes.Count(xor, []byte{0}) != len(xor) {
+		out.xor = xor
+	}
+	return out
+}
+
+// shifted moves a value by a number of bits. What a mask leaves of a header, moved to its low end, is a field.
+func (m *machine) shifted(v *loaded, right bool, by []byte) *loaded {
+	if len(by) != registerBytes {
+		return nil
+	}
+	n := int(m.hostNumber(by))
+	if f, shift := v.subfield(); f != nil && right && shift == n {
+		m.uses(v.of.header)
+		return &loaded{expr: f.expr, types: f.typ.alone()}
+	}
+	sign := "<<"
+	if right {
+		sign = ">>"
+	}
+	return &loaded{expr: object1(sign, []any{m.whole(v), float64(n)}), types: v.types, swapped: v.swapped}
+}
+
+// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a value is shorter than
+// what is swapped: the kernel then does nothing.
+func byteOrder(m *machine, a *attrs) error {
+	const sreg, dreg, length, each = 1, 2, 4, 5
+	s := m.regs.get(a.num(sreg))
+	size := a.size(length)
+	switch {
+	case a.num(length) < a.num(each) && a.num(sreg) == a.num(dreg):
+	case s.loaded == nil || s.at != 0 || s.bytes != nil || a.num(each) != a.num(length):
+		m.regs.set(a.num(dreg), nil, size)
+	default:
+		out := *s.loaded
+		out.swapped = !s.swapped
+		m.regs.set(a.num(dreg), &out, size)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// DumpFile is the name of the file that [ParseDump] reads.
+const DumpFile = "nft-ruleset.nl"
+
+// DumpHeader is the first line of a dump, a JSON object. Behind it are the messages that the kernel has answered with to requests for all
+// tables, chains and sets, and for the rules and the elements of each table that [Outline] does not leave out.
+type DumpHeader struct {
+	Version int `json:"version"`
+	// Order is the byte order of the machine, "little" or "big": of the headers of messages and attributes, and of some values in registers.
+	Order string `json:"order"`
+	// Generation is the kernel's number of the state that was read (NFTA_GEN_ID).
+	Generation uint32 `json:"generation"`
+	// Interfaces are the names of interfaces by number, for rules that have the number.
+	Interfaces map[int]string `json:"interfaces,omitempty"`
+	// Left are the tables of which neither rules nor elements were asked for: iptables-save shows them.
+	Left []TableName `json:"left,omitempty"`
+}
+
+// dumpVersion is that of the dumps that this package reads.
+const dumpVersion = 1
+
+// TableName names a table of nf_tables.
+type TableName struct {
+	Family string `json:"family"` // ip, ip6, inet, arp, bridge, netdev
+	Name   string `json:"name"`
+}
+
+// Encode returns the header as the line that a dump begins with. Its version is set.
+func (h DumpHeader) Encode() ([]byte, error) {
+	h.Version = dumpVersion
+	line, err := json.Marshal(h)
+	return append(line, '\n'), err
+}
+
+func (h *DumpHeader) byteOrder() (binary.ByteOrder, error) {
+	switch h.Order {
+	case "little":
+		return binary.LittleEndian, nil
+	case "big":
+		return binary.BigEndian, nil
+	}
+	return nil, fmt.Errorf("the byte order %q is not known", h.Order)
+}
+
+// cutHeader reads the first line.
+func cutHeader(data []byte) (h *DumpHeader, order binary.ByteOrder, rest []byte, err error) {
+	line, rest, ok := bytes.Cut(data, []byte{'\n'})
+	if len(data) == 0 {
+		return nil, nil, nil, errors.New("it is empty")
+	}
+	h = &DumpHeader{}
+	if !ok {
+		return nil, nil, nil, errors.New("its first line, the header, has no end")
+	}
+	if err := json.Unmarshal(line, h); err != nil {
+		return nil, nil, nil, fmt.Errorf("its header is no JSON: %w", err)
+	}
+	if h.Version != dumpVersion {
+		return nil, nil, nil, fmt.Errorf("it has the version %d, where %d was expected", h.Version, dumpVersion)
+	}
+	order, err = h.byteOrder()
+	return h, order, rest, err
+}
+
+// OutlineTable is a table whose rules and elements a dump has to have.
+type OutlineTable struct {
+	TableName
+
+	Number uint8    // that of the family in messages
+	Sets   []string // the names of its sets and maps, anonymous ones, too
+}
+
+// Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements belong into the
+// dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no base chain that it does not show
+// (see [Parse]). Tables of families that are not read are in neither.
+func Outline(answers []byte, order binary.ByteOrder, managed func(family, table string) bool) (ask []OutlineTable, left []TableName, err error) {
+	foreign := map[TableName]bool{}
+	at := map[TableName]int{}
+	var all []OutlineTable
+	err = messages(answers, order, func(m message) error {
+		family := familyNumbers[m.family]
+		if families[family] == 0 {
+			return nil
+		}
+		switch m.kind {
+		case msgNewTable:
+			t, err := readTable(family, m.attrs, order)
+			if err != nil {
+				return err
+			}
+			name := TableName{family, t.Name}
+			at[name] = len(all)
+			all = append(all, OutlineTable{TableName: name, Number: m.family})
+		case msgNewChain:
+			c, err := readChain(family, m.attrs, order)
+			if err != nil {
+				return err
+			}
+			if c.Hook != "" && !c.isBuiltin() {
+				foreign[TableName{family, c.Table}] = true
+			}
+		case msgNewSet:
+			var a attrs
+			if err := parseAttrs(m.attrs, order, &a); err != nil {
+				return err
+			}
+			if i, ok := at[TableName{family, a.text(setTable)}]; ok {
+				all[i].Sets = append(all[i].Sets, a.text(setName))
+			}
+		}
+		return nil
+	})
+	for _, t := range all {
+		if managed != nil && managed(t.Family, t.Name) && !foreign[t.TableName] {
+			left = append(left, t.TableName)
+			continue
+		}
+		ask = append(ask, t)
+	}
+	return ask, left, err
+}

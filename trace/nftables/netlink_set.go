@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// The attributes of sets and of their elements (enum nft_set_attributes, nft_set_elem_attributes, nft_set_elem_list_attributes).
+const (
+	setTable    = 1
+	setName     = 2
+	setFlags    = 3
+	setKeyType  = 4
+	setKeyLen   = 5
+	setDataType = 6
+	setDataLen  = 7
+	setDesc     = 9
+	setTimeout  = 11
+	setUserData = 13
+	setObjType  = 15
+
+	elementKey     = 1
+	elementData    = 2
+	elementFlags   = 3
+	elementTimeout = 4
+	elementUser    = 6
+	elementKeyEnd  = 10
+)
+
+// The flags of sets (enum nft_set_flags) and of elements (enum nft_set_elem_flags).
+const (
+	setAnonymous = 0x1
+	setInterval  = 0x4
+	setMap       = 0x8
+	setObjects   = 0x40
+
+	elementEnd      = 0x1
+	elementCatchall = 0x2
+)
+
+// dumpSet is a set of a dump.
+type dumpSet struct {
+	name                 string
+	flags                uint64
+	keys, data           []*wireType // nil: not known
+	lengths, dataLengths []int       // of the parts of keys and data, in bytes
+	dataLength           int
+	object               uint64 // of a map of objects, their kind
+	elements             []dumpElement
+}
+
+// dumpElement is an element: the attributes that count.
+type dumpElement struct {
+	key, end, data, user []byte
+	flags                uint64
+	timeout              uint64 // ms
+}
+
+// readSet reads a set without its elements.
+func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error) {
+	var a attrs
+	if err := parseAttrs(data, d.order, &a); err != nil {
+		return nil, nil, err
+	}
+	s := &dumpSet{name: a.text(setName), flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen)}
+	o := &setObject{Family: family, Table: a.text(setTable), Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
+	if s.name == "" || o.Table == "" {
+		return nil, nil, errAttrs
+	}
+	var keyHost, dataHost, interval bool
+	for kind, host := range map[uint8]*bool{userKeyOrder: &keyHost, userDataOrder: &dataHost, userDataInterval: &interval} {
+		v, err := userData(a[setUserData], kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		*host = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
+	}
+	keyLen := a.size(setKeyLen)
+	s.keys, s.lengths = typedLengths(a.num(setKeyType), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
+	o.Type = typeNames(s.keys)
+	switch {
+	case s.flags&setObjects != 0:
+		o.Map = objectNames[s.object]
+	case s.flags&setMap != 0:
+		length := s.dataLength
+		if interval {
+			length /= 2
+		}
+		s.data, s.dataLengths = typedLengths(a.num(setDataType), length, dataHost, nil)
+		o.Map = typeNames(s.data)
+	}
+	return s, o, nil
+}
+
+// The parts of a set's user data (enum nftnl_udata_set_types of libnftnl).
+const (
+	userKeyOrder     = 0
+	userDataOrder    = 1
+	userDataInterval = 6
+)
+
+// fieldLengths reads how long the parts of a concatenation are, where the kernel was told.
+func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
+	const concat, element, length = 2, 1, 1
+	var a attrs
+	if parseAttrs(desc, d.order, &a) != nil {
+		return nil
+	}
+	var out []int
+	for kind, e := range eachAttr(a[concat], d.order) {
+		var f attrs
+		if kind != element || e == nil || parseAttrs(e, d.order, &f) != nil {
+			return nil
+		}
+		out = append(out, f.size(length))
+	}
+	return out
+}
+
+// typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the types
+// do not fill the length, they are not known.
+func typedLengths(number uint64, total int, host bool, lengths []int) ([]*wireType, []int) {
+	if total <= 0 || total > len(registers{})*registerBytes {
+		return nil, nil
+	}
+	list, ok := typesOfNumber(number)
+	switch {
+	case !ok:
+		return nil, []int{total}
+	case list[0] == wireVerdict:
+		return list, nil
+	}
+	if len(list) == 1 {
+		if list[0] == wireInteger && host {
+			list = wireHostInt.alone()
+		}
+		return list, []int{total}
+	}
+	if len(lengths) != len(list) {
+		lengths = make([]int, len(list))
+		for i, t := range list {
+			lengths[i] = t.size
+			if t.size == 0 {
+				lengths[i] = registerBytes
+			}
+		}
+	}
+	sum := 0
+	for _, n := range lengths {
+		sum += align(n)
+	}
+	if sum != align(total) {
+		return nil, []int{total}
+	}
+	return list, lengths
+}
+
+// typeNames are the types as nft -j prints them; of types that are not known a word that no type has.
+func typeNames(list []*wireType) any {
+	if len(list) == 0 {
+		return "a type that is not known"
+	}
+	names := make([]any, len(list))
+	for i, t := range list {
+		names[i] = t.name
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return names
+}
+
+// readElements reads elements of a set from one message.
+func (d *dump) readElements(s *dumpSet, list []byte) error {
+	for _, e := range eachAttr(list, d.order) {
+		var a, key attrs
+		if e == nil {
+			return errAttrs
+		}
+		if err := parseAttrs(e, d.order, &a); err != nil {
+			return err
+		}
+		out := dumpElement{flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser]}
+		for from, to := range map[int]*[]byte{elementKey: &out.key, elementKeyEnd: &out.end} {
+			key = attrs{}
+			if err := parseAttrs(a[from], d.order, &key); err != nil {
+				return err
+			}
+			*to = key[dataValue]
+		}
+		if out.key == nil && out.flags&elementCatchall == 0 {
+			return fmt.Errorf("an element of the set %s has no key", s.name)
+		}
+		s.elements = append(s.elements, out)
+	}
+	return nil
+}
+
+// list makes the elements as nft -j prints them, sorted as nft does. types are those of the key; of an anonymous set they are those of
+// what is looked up in it.
+func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
+	if len(types) == 0 || len(types) != len(s.lengths) && len(s.elements) > 0 {
+		if len(s.elements) == 0 {
+			return nil, nil
+		}
+		return []any{"an element of a type that is not known"}, nil
+	}
+	intervals := s.flags&setInterval != 0
+	var rest *dumpElement
+	elements := make([]dumpElement, 0, len(s.elements))
+	for i := range s.elements {
+		if e := &s.elements[i]; e.flags&elementCatchall != 0 {
+			rest = e
+			continue
+		}
+		elements = append(elements, s.elements[i])
+	}
+	if intervals && len(s.lengths) == 1 {
+		elements = joinIntervals(elements, s.lengths[0])
+	} else if !intervals {
+		s.sort(d, elements, types)
+	}
+	out := make([]any, 0, len(elements)+1)
+	for i := range elements {
+		e := &elements[i]
+		v, err := s.one(d, e, s.keyOf(d, e, types, intervals))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	if rest != nil {
+		v, err := s.one(d, rest, "*")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// sort puts keys into the order of their values, as nft takes them: numbers and names as numbers of the machine.
+func (s *dumpSet) sort(d *dump, elements []dumpElement, types []*wireType) {
+	if len(types) > 1 || !types[0].host && types[0] != wireIfname || d.order != binary.LittleEndian {
+		slices.SortStableFunc(elements, func(a, b dumpElement) int { return bytes.Compare(a.key, b.key) })
+		return
+	}
+	slices.SortStableFunc(elements, func(a, b dumpElement) int {
+		for i := min(len(a.key), len(b.key)) - 1; i >= 0; i-- {
+			if a.key[i] != b.key[i] {
+				return int(a.key[i]) - int(b.key[i])
+			}
+		}
+		return len(a.key) - len(b.key)
+	})
+}
+
+// joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the first one behind it
+// (nft_set_rbtree.c). A range without an end reaches to the last value.
+func joinIntervals(elements []dumpElement, length int) []dumpElement {
+	slices.SortStableFunc(elements, func(a, b dumpElement) int {
+		if c := bytes.Compare(a.key, b.key); c != 0 {
+			return c
+		}
+		return int(b.flags&elementEnd) - int(a.flags&elementEnd)
+	})
+	var out []dumpElement
+	for i, e := range elements {
+		if e.flags&elementEnd != 0 {
+			continue
+		}
+		if e.end == nil {
+			if i+1 < len(elements) {
+				e.end = before(elements[i+1].key)
+			} else {
+				e.end = bytes.Repeat([]byte{0xff}, length)
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// before returns the value in front of another.
+func before(v []byte) []byte {
+	out := slices.Clone(v)
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i]--
+		if out[i] != 0xff {
+			break
+		}
+	}
+	return out
+}
+
+// keyOf writes the key of an element.
+func (s *dumpSet) keyOf(d *dump, e *dumpElement, types []*wireType, intervals bool) any {
+	parts := make([]any, 0, len(types))
+	at := 0
+	for i, length := range s.lengths {
+		if at+length > len(e.key) || e.end != nil && at+length > len(e.end) {
+			return notUnderstood("a key that is too short")
+		}
+		first, last := e.key[at:at+length], e.key[at:at+length]
+		if e.end != nil {
+			last = e.end[at : at+length]
+		}
+		parts = append(parts, types[i].between(d, first, last, intervals))
+		at += align(length)
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return object1("concat", parts)
+}
+
+// between writes a value, or the values from one to another: as a network where they are one. In sets with intervals all values are in network
+// byte order (set_to_intervals in src/segtree.c of nft).
+func (t *wireType) between(d *dump, first, last []byte, intervals bool) any {
+	swapped := intervals && t.host
+	from := t.inOrder(d, first, swapped)
+	if bytes.Equal(first, last) {
+		return t.constant(d, from)
+	}
+	to := t.inOrder(d, last, swapped)
+	if t == wireIfname {
+		if n := bytes.IndexByte(from, 0); n >= 0 && bytes.Equal(bytes.TrimRight(from, "\x00"), from[:n]) && len(bytes.TrimRight(to, "\xff")) <= n && bytes.Equal(from[:n], to[:n]) {
+			return string(from[:n]) + "*"
+		}
+	}
+	if bits, ok := networkBits(from, to); ok && t.prefix {
+		return object1("prefix", members{{"addr", t.constant(d, from)}, {"len", float64(bits)}})
+	}
+	return object1("range", []any{t.constant(d, from), t.constant(d, to)})
+}
+
+// networkBits tells whether the values from one to another are a network, and how long its prefix is.
+func networkBits(from, to []byte) (int, bool) {
+	diff := make([]byte, len(from))
+	for i := range from {
+		diff[i] = ^(from[i] ^ to[i])
+	}
+	first, bits, ok := oneRun(diff)
+	if !ok {
+		first, bits = 0, 0
+	}
+	if first != 0 {
+		return 0, false
+	}
+	for i := bits; i < len(from)*8; i++ {
+		if from[i/8]>>(7-i%8)&1 != 0 {
+			return 0, false
+		}
+	}
+	return bits, true
+}
+
+// one writes an element: the key, with its comment and timeout, and what the map has for it.
+func (s *dumpSet) one(d *dump, e *dumpElement, key any) (any, error) {
+	text, err := comment(e.user)
+	if err != nil {
+		return nil, err
+	}
+	if text != "" || e.timeout > 0 {
+		arg := map[string]any{"val": key}
+		if text != "" {
+			arg["comment"] = text
+		}
+		if e.timeout > 0 {
+			arg["timeout"] = float64(e.timeout / 1000)
+		}
+		key = object1("elem", arg)
+	}
+	if s.flags&(setMap|setObjects) == 0 {
+		return key, nil
+	}
+	value, err := s.value(d, e)
+	return []any{key, value}, err
+}
+
+// value writes what a map has for a key.
+func (s *dumpSet) value(d *dump, e *dumpElement) (any, error) {
+	if s.flags&setObjects != 0 {
+		return "an object", nil
+	}
+	var a attrs
+	if err := parseAttrs(e.data, d.order, &a); err != nil {
+		return nil, err
+	}
+	if a[dataVerdictAttr] != nil {
+		return d.verdict(a[dataVerdictAttr])
+	}
+	v := a[dataValue]
+	var parts []any
+	at, half := 0, 0
+	for _, n := range s.dataLengths {
+		half += align(n)
+	}
+	for i, length := range s.dataLengths {
+		switch {
+		case i >= len(s.data) || at+length > len(v):
+			return notUnderstood("data of a type that is not known"), nil
+		case len(v) >= half+at+length && len(v) > half: // the last value stands behind the first
+			parts = append(parts, s.data[i].between(d, v[at:at+length], v[half+at:half+at+length], false))
+		default:
+			parts = append(parts, s.data[i].constant(d, s.data[i].inOrder(d, v[at:at+length], false)))
+		}
+		at += align(length)
+	}
+	switch len(parts) {
+	case 0:
+		return notUnderstood("data of a type that is not known"), nil
+	case 1:
+		return parts[0], nil
+	}
+	return object1("concat", parts), nil
+}

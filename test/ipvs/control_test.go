@@ -194,13 +194,12 @@ hostnameOverride: %s
 clientConnection: {kubeconfig: %s}
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/56
 detectLocalMode: ClusterCIDR
-ipvs: {scheduler: rr, strictARP: true}
-syncPeriod: 24h
+ipvs: {scheduler: rr, strictARP: true, syncPeriod: 24h}
 `, nodeName, kubeconfig)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	proxy, err := start(ctx, "kube-proxy", "--config="+file, "-v=4")
+	proxy, err := start(ctx, "kube-proxy", "--config="+file, "-v=2")
 	if err != nil {
 		return err
 	}

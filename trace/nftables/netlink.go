@@ -64,16 +64,23 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 			}
 			return nil
 		},
-		rule: func(o *object) (fullRule, error) {
-			var a attrs
-			if err := parseAttrs(o.raw, order, &a); err != nil {
-				return fullRule{}, err
-			}
-			return d.rule(o.Rule.Family, d.sets[TableName{o.Rule.Family, o.Rule.Table}], a[ruleExprs], a[ruleUserData])
+		rules: func() func(*object) (fullRule, error) {
+			own := newDump(h, order)
+			own.sets = d.sets // which nobody changes any more
+			return own.fullRule
 		},
 		unread: d.unread,
 		wrong:  wrongDump,
 	}).parse(managed)
+}
+
+// fullRule reads a rule whose message is there.
+func (d *dump) fullRule(o *object) (fullRule, error) {
+	var a attrs
+	if err := parseAttrs(o.raw, d.order, &a); err != nil {
+		return fullRule{}, err
+	}
+	return d.rule(o.Rule.Family, d.sets[TableName{o.Rule.Family, o.Rule.Table}], a[ruleExprs], a[ruleUserData])
 }
 
 func newDump(h *DumpHeader, order binary.ByteOrder) *dump {

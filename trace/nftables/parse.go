@@ -5,6 +5,10 @@ package nftables
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
@@ -31,6 +35,7 @@ type scope struct {
 	decls   []*setObject
 	sets    map[string]*set
 	jumps   map[jumpKey]*op.Jump
+	jumping sync.Mutex           // guards jumps
 	rules   map[string][]*object // by chain
 	source  *source
 	unread  string // why its base chains are not read; "" where they are
@@ -40,8 +45,8 @@ type scope struct {
 type source struct {
 	// visit calls its argument for every table, chain, rule, set and map.
 	visit func(func(*object) error) error
-	// rule reads all of a rule.
-	rule func(*object) (fullRule, error)
+	// rules returns what reads all of a rule, for one goroutine.
+	rules func() func(*object) (fullRule, error)
 	// unread says why the base chains of a table are not read; "" where they are. nil: all are.
 	unread func(family, table string) string
 	// wrong says where an error was found.
@@ -59,9 +64,11 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 		visit: func(visit func(*object) error) error {
 			return read(data, func(o *object) (bool, error) { return true, visit(o) })
 		},
-		rule: func(o *object) (full fullRule, err error) {
-			err = json.Unmarshal(o.raw, &full)
-			return full, err
+		rules: func() func(*object) (fullRule, error) {
+			return func(o *object) (full fullRule, err error) {
+				err = json.Unmarshal(o.raw, &full)
+				return full, err
+			}
 		},
 		wrong: wrong,
 	}).parse(managed)
@@ -172,10 +179,8 @@ func (in *scope) build() (*netfilter.Table, error) {
 		byName[o.Name] = c
 		t.Chains = append(t.Chains, c)
 	}
-	for _, c := range t.Chains {
-		if err := in.fill(c); err != nil {
-			return nil, err
-		}
+	if err := in.fillAll(t.Chains); err != nil {
+		return nil, err
 	}
 	if in.managed {
 		t.Chains = reachable(t.Chains, byName)
@@ -183,8 +188,36 @@ func (in *scope) build() (*netfilter.Table, error) {
 	return t, nil
 }
 
+// someChains is how many chains a goroutine takes at once.
+const someChains = 64
+
+// fillAll reads the rules of chains, side by side where there are many. The error is that of the first chain that has one.
+func (in *scope) fillAll(chains []*netfilter.Chain) error {
+	parts := slices.Collect(slices.Chunk(chains, someChains))
+	errs := make([]error, len(parts))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(len(parts), runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			rule := in.source.rules()
+			for n := int(next.Add(1)) - 1; n < len(parts); n = int(next.Add(1)) - 1 {
+				for _, c := range parts[n] {
+					if errs[n] = in.fill(c, rule); errs[n] != nil {
+						break
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if at := slices.IndexFunc(errs, func(err error) bool { return err != nil }); at >= 0 {
+		return errs[at]
+	}
+	return nil
+}
+
 // fill reads the rules of a chain.
-func (in *scope) fill(c *netfilter.Chain) error {
+func (in *scope) fill(c *netfilter.Chain, rule func(*object) (fullRule, error)) error {
 	objects := in.rules[c.Name]
 	if len(objects) == 0 {
 		return nil
@@ -192,7 +225,7 @@ func (in *scope) fill(c *netfilter.Chain) error {
 	rules := make([]netfilter.Rule, len(objects))
 	c.Rules = make([]*netfilter.Rule, len(objects))
 	for i, o := range objects {
-		full, err := in.source.rule(o)
+		full, err := rule(o)
 		if err != nil {
 			return fmt.Errorf("rule %d of chain %s %s %s: %w", i+1, o.Rule.Family, o.Rule.Table, o.Rule.Chain, err)
 		}

@@ -124,6 +124,8 @@ func jump(k netfilter.Kind) statement {
 
 // jump returns the op that leads to a chain: there is one for all the rules of a table.
 func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
+	in.jumping.Lock()
+	defer in.jumping.Unlock()
 	j := in.jumps[jumpKey{to, k}]
 	if j == nil {
 		j = &op.Jump{Name: to, Kind: k}

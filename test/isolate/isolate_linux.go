@@ -40,6 +40,8 @@ func Process(t *testing.T, namespaces uintptr, tools ...string) bool {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Errorf("%v\n%s", err, out)
+		return false
 	}
+	t.Logf("inside:\n%s", out)
 	return false
 }

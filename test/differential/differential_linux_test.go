@@ -3,7 +3,13 @@
 package differential
 
 import (
-	"net/netip"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,9 +18,46 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-var tools = []string{"ip", "nft", "ipset", "iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore"}
+// The number of cases, and the seed of the first rule set, unless the environment says otherwise.
+const (
+	casesVariable, defaultCases = "SVCPROXY_DIFF_CASES", 10_000
+	seedVariable, defaultSeed   = "SVCPROXY_DIFF_SEED", 1
+)
 
-func TestSmoke(t *testing.T) {
+const (
+	packetsEach   = 20 // packets through one rule set, one of a kind
+	repeats       = 60 // of a packet whose way is left to chance
+	maxRepeated   = 2  // packets of a rule set that are repeated
+	maxDifference = 10 // after so many the test stops
+)
+
+var tools = []string{
+	"ip", "nft", "ipset", "iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore",
+	"iptables-nft-save", "iptables-legacy-save", "ip6tables-nft-save", "ip6tables-legacy-save",
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	s := os.Getenv(variable)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// figures are what a run has come to.
+type figures struct {
+	cases, unknown, traced, whole, sets, rules, tests int
+	ends                                              [4]int
+	untaken                                           int
+	why                                               map[string]int // what was not known
+}
+
+func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 	if !isolate.Process(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}
@@ -23,33 +66,196 @@ func TestSmoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	if out, err := run("", "ip", "-6", "route"); err == nil { t.Log(out) }
-	rs := &ruleSet{tables: []*table{
-		{backend: netfilter.BackendLegacy, family: "ip", name: "nat", chains: []*chain{{name: "PREROUTING", policy: "ACCEPT", rules: []string{"-p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.15:8080"}}}},
-		{backend: netfilter.BackendNFT, family: "ip", name: "filter", chains: []*chain{{name: "FORWARD", policy: "ACCEPT", rules: []string{"-p udp -j REJECT"}}}},
-		{backend: netfilter.BackendNative, family: "inet", name: "n", chains: []*chain{{name: "x", base: "type filter hook output priority 5;", rules: []string{"meta mark set 0x44 ct mark set 0x55", "udp dport 99 drop"}}}},
-	}}
+	words := vocabularyOf(t, w)
+	seed, cases := number(t, seedVariable, defaultSeed), int(number(t, casesVariable, defaultCases))
+	f := figures{why: map[string]int{}}
 	start := time.Now()
-	if err := w.load(rs); err != nil {
-		t.Fatal(err)
+	differences := 0
+	for ; f.cases < cases; seed++ {
+		g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), vocabulary: words}
+		if d := w.try(t, g, &f); d != nil {
+			differences++
+			w.report(t, seed, d)
+			if differences == maxDifference {
+				break
+			}
+		}
 	}
-	t.Log("load", time.Since(start))
-	ap := netip.MustParseAddrPort
-	for _, p := range []packet{
-		{6, ap("192.0.2.7:33000"), ap("10.96.0.10:80"), "eth0"},
-		{17, ap("192.0.2.7:33001"), ap("10.96.0.10:80"), "eth0"},
-		{17, ap("10.244.1.15:33001"), ap("10.244.1.1:80"), "pod0"},
-		{17, ap("10.77.0.11:33001"), ap("10.77.0.21:80"), ""},
-		{17, ap("10.77.0.11:33001"), ap("10.77.0.11:80"), ""},
-		{17, ap("10.77.0.11:33001"), ap("10.77.0.11:99"), ""},
-		{17, ap("10.77.0.11:33001"), ap("10.66.0.11:99"), ""},
-		{6, ap("[fd00:77::11]:33001"), ap("[fd00:77::21]:99"), ""},
-		{6, ap("[fd00:77::21]:33001"), ap("[fd00:244:1::21]:99"), "eth0"},
-		{6, ap("[fd00:77::11]:33001"), ap("[fd00:77::11]:99"), ""},
-	} {
-		start := time.Now()
-		a, err := w.send(p)
-		t.Log(p, &a, err, len(a.events), time.Since(start))
-		_ = 0
+	took := time.Since(start)
+	t.Logf("%d cases in %v (%.0f a second), %d rule sets with %d rules, seeds up to %d", f.cases, took.Round(time.Millisecond), float64(f.cases)/took.Seconds(), f.sets, f.rules, seed-1)
+	t.Logf("the kernel: %d dropped, %d rejected, %d sent, %d delivered", f.ends[vanished], f.ends[refused], f.ends[sent], f.ends[delivered])
+	t.Logf("%d unknown to the walk; %d with a trace, %d of these compared rule by rule; %d shares tested; %d rule sets not taken", f.unknown, f.traced, f.whole, f.tests, f.untaken)
+	type reason struct {
+		why string
+		n   int
+	}
+	var reasons []reason
+	for why, n := range f.why {
+		reasons = append(reasons, reason{why, n})
+	}
+	slices.SortFunc(reasons, func(a, b reason) int { return cmp.Compare(b.n, a.n) })
+	for _, r := range reasons[:min(len(reasons), 12)] {
+		t.Logf("  not known %d times: %s", r.n, r.why)
+	}
+	if f.unknown*5 > f.cases || f.whole*10 < f.cases {
+		t.Error("too little is known of the packets' ways, or seen of them")
 	}
 }
+
+// difference is a case that differs, with what is needed to look at it again.
+type difference struct {
+	rules  *ruleSet
+	packet packet
+	answer answer
+	judged judged
+	walk   netfilter.Result
+	times  int // how often the packet was sent to see it
+}
+
+// try makes a rule set and sends packets through it. It returns the first difference.
+func (w *world) try(t *testing.T, g *generator, f *figures) *difference {
+	t.Helper()
+	rs := g.ruleSet()
+	if err := w.load(rs); err != nil {
+		t.Errorf("not taken: %v\n%s", err, rs)
+		f.untaken++
+		return nil
+	}
+	f.sets++
+	f.rules += rs.rules()
+	repeated := 0
+	for range packetsEach {
+		p := g.packet()
+		d, j := w.try1(t, rs, p, f)
+		if d != nil {
+			return d
+		}
+		if j.verdict == unknown || len(j.shares) < 2 || repeated == maxRepeated {
+			continue
+		}
+		repeated++
+		if d := w.repeat(t, g, rs, p, f); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// try1 is one case.
+func (w *world) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*difference, judged) {
+	t.Helper()
+	a, err := w.send(p)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", p, err, rs)
+	}
+	r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
+	j := w.judge(&r, &a)
+	f.cases++
+	f.ends[a.end]++
+	switch {
+	case j.verdict == differs:
+		r.Outcomes = slices.Clone(r.Outcomes)
+		return &difference{rs, p, a, j, r, 1}, j
+	case j.verdict == unknown:
+		f.unknown++
+		for _, u := range r.Uncertain {
+			f.why[u.Why]++
+		}
+	case j.traced:
+		f.traced++
+		if j.certain {
+			f.whole++
+		}
+	}
+	return nil, j
+}
+
+// repeat sends a packet many times, each from a port of its own, and tests how often it came to each outcome. Packets to which the
+// walk gives other shares, for their ports, are not counted together.
+func (w *world) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *figures) *difference {
+	t.Helper()
+	type group struct {
+		shares []float64
+		counts []int
+		n      int
+		alike  bool
+		last   judged
+	}
+	groups := map[string]*group{}
+	for range repeats {
+		p = g.again(p)
+		d, j := w.try1(t, rs, p, f)
+		if d != nil {
+			return d
+		}
+		key := fmt.Sprint(j.shares)
+		x := groups[key]
+		if x == nil {
+			x = &group{shares: j.shares, counts: make([]int, len(j.shares))}
+			groups[key] = x
+		}
+		if x.n++; j.at < 0 {
+			x.alike = true // outcomes that look alike
+			continue
+		}
+		x.counts[j.at]++
+		x.last = j
+	}
+	for _, x := range groups {
+		if x.alike {
+			continue
+		}
+		for i, k := range x.counts {
+			f.tests++
+			if atMost(k, x.n, x.shares[i])*float64(len(x.counts)) < improbable {
+				j := x.last
+				j.verdict, j.what = differs, fmt.Sprintf("outcome %d came %d times of %d: its share is %v", i, k, x.n, x.shares[i])
+				r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
+				return &difference{rs, p, answer{}, j, r, repeats}
+			}
+		}
+	}
+	return nil
+}
+
+// report shrinks a difference, and prints it.
+func (w *world) report(t *testing.T, seed uint64, d *difference) {
+	t.Helper()
+	d = w.shrink(d)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s=%d %s=1: %v: %s\n%s\nkernel: %v\n", seedVariable, seed, casesVariable, d.packet, d.judged.what, d.rules, &d.answer)
+	for _, e := range d.answer.events {
+		fmt.Fprintf(&b, "  %s %s %s handle %d type %d: %d %s\n", e.family, e.table, e.chain, e.handle, e.kind, e.verdict, e.to)
+	}
+	for i := range d.walk.Outcomes {
+		o := &d.walk.Outcomes[i]
+		fmt.Fprintf(&b, "walk:   %v %v, %+v %s %s\n", o.P, o.End, o.Packet, o.Where, o.Why)
+	}
+	for _, s := range d.walk.Steps {
+		rule := ""
+		if s.Ref.Rule != nil {
+			rule = s.Ref.Rule.Text
+		}
+		fmt.Fprintf(&b, "  %v %s: %s -> %s\n", s.P, s.Ref, rule, s.Verdict)
+	}
+	for _, u := range d.walk.Uncertain {
+		fmt.Fprintf(&b, "  not known: %s: %s\n", u.What, u.Why)
+	}
+	t.Error(b.String())
+}
+
+// again is the packet from the next port.
+func (g *generator) again(p packet) packet {
+	if g.sourcePort++; g.sourcePort < firstPort {
+		g.sourcePort = firstPort
+	}
+	return p.from(g.sourcePort)
+}
+
+// vocabularyOf leaves out what this kernel, or these tools, do not take, and says so.
+func vocabularyOf(t *testing.T, w *world) vocabulary {
+	t.Helper()
+	v := everything()
+	return v
+}
+

@@ -64,7 +64,11 @@ func (p packet) bytes() []byte {
 	if p.proto != netfilter.TCP {
 		at = 6
 	}
-	binary.BigEndian.PutUint16(l4[at:], fold(sum))
+	check := fold(sum)
+	if check == 0 && p.proto != netfilter.TCP {
+		check = 0xffff // 0 stands for no checksum (RFC 768)
+	}
+	binary.BigEndian.PutUint16(l4[at:], check)
 	if !p.v4() {
 		h := make([]byte, 8, 40+len(l4))
 		h[0] = 6 << 4
@@ -95,4 +99,10 @@ func fold(sum uint32) uint16 {
 		sum = sum>>16 + sum&0xffff
 	}
 	return ^uint16(sum)
+}
+
+// from is the packet from another port.
+func (p packet) from(port uint16) packet {
+	p.src = netip.AddrPortFrom(p.src.Addr(), port)
+	return p
 }

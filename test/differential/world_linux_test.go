@@ -447,7 +447,7 @@ func (w *world) send(p packet) (answer, error) {
 			continue
 		}
 		switch {
-		case e.kind != unix.NFT_TRACETYPE_RULE:
+		case e.handle == 0: // the end of a chain
 		case e.chain == "refused":
 			a.refusals++
 			a.end = max(a.end, refused)

@@ -22,13 +22,14 @@ type generator struct {
 type vocabulary struct {
 	matches, targets map[netfilter.Backend][]term
 	decls, names     []term
+	sets             [4][]setType // by how many dimensions they have
 }
 
 func everything() vocabulary {
 	return vocabulary{
 		matches: map[netfilter.Backend][]term{netfilter.BackendLegacy: iptablesMatches, netfilter.BackendNFT: iptablesMatches, netfilter.BackendNative: nftMatches},
 		targets: map[netfilter.Backend][]term{netfilter.BackendLegacy: iptablesTargets, netfilter.BackendNFT: iptablesTargets, netfilter.BackendNative: nftTargets},
-		decls:   nftDecls, names: nftNames,
+		decls:   nftDecls, names: nftNames, sets: ipsetTypes,
 	}
 }
 
@@ -127,16 +128,18 @@ func (g *generator) iptablesTable(b netfilter.Backend, family, name string) *tab
 	t.chains = append(t.chains, g.userChains("U", name)...)
 	c := &chooser{Rand: g.Rand, v4: family == "ip"}
 	for _, ch := range t.chains {
-		c.other = func(place string) string {
-			name := pick(g.Rand, ipsetTypes[place[len(place)-1]-'0']).name
-			return name + "-" + family
-		}
+		c.other = g.setName(family)
 		to := calls(ch, t.chains)
 		for range g.IntN(6) {
 			ch.rules = append(ch.rules, g.iptablesRule(c, t, ch, to))
 		}
 	}
 	return t
+}
+
+// setName answers for the place "ipsetN": a set with N dimensions.
+func (g *generator) setName(family string) func(place string) string {
+	return func(place string) string { return pick(g.Rand, g.sets[place[len(place)-1]-'0']).name + "-" + family }
 }
 
 // fits tells whether a term may stand in a chain.
@@ -190,19 +193,23 @@ func (g *generator) iptablesRule(c *chooser, t *table, ch *chain, to []*chain) s
 	default:
 		words = append(words, c.fill(target.text))
 	}
-	// A protocol has to stand in front of what asks for its ports.
+	return protocolFirst(words)
+}
+
+// protocolFirst makes a rule of its parts: the protocol has to stand in front of what asks for its ports.
+func protocolFirst(words []string) string {
 	for i, w := range words {
-		if strings.HasPrefix(w, "-p ") || strings.HasPrefix(w, "! -p ") {
-			flag, rest, _ := strings.Cut(strings.TrimPrefix(w, "! "), " ")
-			name, rest, _ := strings.Cut(rest, " ")
-			p := flag + " " + name
-			if strings.HasPrefix(w, "! ") {
-				p = "! " + p
-			}
-			words[i] = rest
-			words = append([]string{p}, words...)
-			break
+		not := ""
+		if rest, ok := strings.CutPrefix(w, "! -p "); ok {
+			not, w = "! ", "-p "+rest
 		}
+		if !strings.HasPrefix(w, "-p ") {
+			continue
+		}
+		parts := strings.SplitN(w, " ", 3)
+		words[i] = strings.Join(parts[2:], " ")
+		words = append([]string{not + "-p " + parts[1]}, words...)
+		break
 	}
 	return strings.Join(strings.Fields(strings.Join(words, " ")), " ")
 }
@@ -314,7 +321,7 @@ func (g *generator) ipsets() (lines []string) {
 		if !v4 {
 			family, suffix = "inet6", "-ip6"
 		}
-		for _, dims := range ipsetTypes {
+		for _, dims := range g.sets {
 			for _, x := range dims {
 				lines = append(lines, strings.TrimSpace("create "+x.name+suffix+" "+x.typ+" family "+family+" "+c.fill(x.options)))
 				for range 1 + g.IntN(4) {

@@ -107,7 +107,7 @@ var nftMatches = []term{
 	{text: "{ip} saddr {!=}@{fam}nets", weight: 2},
 	{text: "iifname {!=}{iface}", hooks: "pift", weight: 2},
 	{text: "oifname {!=}{iface}", hooks: "fot", weight: 2},
-	{text: "iifname {!=}{ {iface}, \"pod*\" }", hooks: "pift"},
+	{text: "iifname {!=}{ lo, \"po*\" }", hooks: "pift"},
 	{text: "iif {!=}lo", hooks: "pift"},
 	{text: "oif {!=}lo", hooks: "fot"},
 	{text: "oifname {!=}@names", hooks: "fot"},
@@ -230,11 +230,14 @@ var nftDecls = []term{
 // nftNames are declared once in a table.
 var nftNames = []term{
 	{text: "set ports { type inet_service; flags interval; auto-merge; elements = { {port}, {port}-{highport} }; }"},
-	{text: "set names { type ifname; flags interval; elements = { {iface}, \"pod*\" }; }"},
+	{text: "set names { type ifname; flags interval; elements = { eth0, \"po*\" }; }"},
 }
 
-// ipsetTypes are the sets that rules of iptables name, by how many dimensions they have.
-var ipsetTypes = [4][]struct{ name, typ, options, element string }{
+// setType is a set that rules of iptables name.
+type setType struct{ name, typ, options, element string }
+
+// ipsetTypes are by how many dimensions they have.
+var ipsetTypes = [4][]setType{
 	1: {
 		{"ip", "hash:ip", "", "{addr}"},
 		{"net", "hash:net", "", "{net}"},

@@ -162,7 +162,7 @@ func (w *world) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*differen
 	case j.verdict == unknown:
 		f.unknown++
 		for _, u := range r.Uncertain {
-			f.why[u.Why]++
+			f.why[u.Why+": "+u.What+u.Where.String()]++
 		}
 	case j.traced:
 		f.traced++

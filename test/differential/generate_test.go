@@ -289,16 +289,19 @@ func (g *generator) nativeRule(t *table, ch *chain, to []*chain, kind string) st
 		return pick(g.Rand, verdicts)
 	}
 	family := map[bool]string{true: "ip", false: "ip6"}[v4]
+	fits := func(x *term) bool { return x.fits(ch, kind, family) || t.family == x.only && x.fits(ch, kind, "inet") }
 	target := g.choose(g.targets[netfilter.BackendNative], func(x *term) bool {
-		return x.fits(ch, kind, family) && (len(to) > 0 || !strings.Contains(x.text, "{chain}"))
+		return fits(x) && (len(to) > 0 || !strings.Contains(x.text, "{chain}"))
 	})
 	var words []string
+	proto := target.proto
 	count := g.matchCount()
 	if target.text == "" {
 		count = max(count, 1)
 	}
 	for range count {
-		m := g.choose(g.matches[netfilter.BackendNative], func(x *term) bool { return x.fits(ch, kind, family) && !(ends(x) && target.text != "") })
+		m := g.choose(g.matches[netfilter.BackendNative], func(x *term) bool { return fits(x) && !(proto && x.proto) && !(ends(x) && target.text != "") })
+		proto = proto || m.proto
 		words = append(words, c.fill(m.text))
 		if ends(m) {
 			break

@@ -86,7 +86,7 @@ var places = map[string]pool{
 	"vctstate":     both("new", "invalid", "untracked", "established", "related"),
 	"ctdir":        both("ORIGINAL", "REPLY"),
 	"ctstatus":     both("CONFIRMED", "NONE", "ASSURED", "SEEN_REPLY,CONFIRMED", "EXPECTED"),
-	"addrtype":     both("LOCAL", "LOCAL", "UNICAST", "BROADCAST", "UNREACHABLE", "BLACKHOLE", "MULTICAST"),
+	"addrtype":     {[]string{"LOCAL", "LOCAL", "UNICAST", "BROADCAST", "UNREACHABLE", "BLACKHOLE", "MULTICAST"}, []string{"LOCAL", "LOCAL", "UNICAST", "UNREACHABLE", "MULTICAST"}},
 	"fibtype":      both("local", "local", "unicast", "broadcast", "unreachable", "blackhole", "{ local, unicast }"),
 	"chance":       both("0.5", "0.33333", "0.25", "0.1"),
 	"mod":          both("2", "3", "5"),

@@ -8,7 +8,7 @@ type term struct {
 	text   string
 	hooks  string // where the kernel takes it, letters of pifot (prerouting, input, forward, output, postrouting); "" anywhere
 	tables string // of iptables, "|" around each name: where it takes it; "" anywhere
-	only   string // "ip" or "ip6" for one family; "" for both
+	only   string // "ip" or "ip6" for packets of one family; "inet" for tables of both; "" for all
 	proto  bool   // it names the protocol, which a rule may do once
 	weight int    // how often it is taken, 0 is as 1
 }
@@ -113,7 +113,7 @@ var nftMatches = []term{
 	{text: "oifname {!=}@names", hooks: "fot"},
 	{text: "meta l4proto {!=}{proto}", proto: true, weight: 2},
 	{text: "meta l4proto {!=}{ tcp, udp }", proto: true},
-	{text: "meta nfproto {!=}{nfproto}"},
+	{text: "meta nfproto {!=}{nfproto}", only: "inet"},
 	{text: "{ip} {protofield} {!=}{proto}", proto: true},
 	{text: "{proto} dport {!=}{port}", proto: true, weight: 4},
 	{text: "{proto} dport {!=}{port}-{highport}", proto: true},
@@ -139,7 +139,7 @@ var nftMatches = []term{
 	{text: "ct original {ip} daddr {!=}{net}"},
 	{text: "ct original {ip} saddr {!=}{net}"},
 	{text: "ct reply {ip} saddr {!=}{net}"},
-	{text: "ct original proto-dst {!=}{port}"},
+	{text: "meta l4proto {natproto} ct original proto-dst {!=}{port}", proto: true},
 	{text: "ct protocol {!=}{proto}"},
 	{text: "meta mark {!=}{value}", weight: 2},
 	{text: "meta mark & {value} {!=}{value}", weight: 2},
@@ -186,8 +186,8 @@ var nftMatches = []term{
 	{text: "ct mark set meta mark", weight: 2},
 	{text: "ct mark set ct mark | {value}"},
 	{text: "counter"},
-	{text: "exthdr frag missing"},
-	{text: "ip hdrlength 5"},
+	{text: "exthdr frag missing", only: "ip6"},
+	{text: "ip hdrlength 5", only: "ip"},
 }
 
 // nftTargets end a rule; a rule may also end without one.
@@ -200,18 +200,18 @@ var nftTargets = []term{
 	{text: "continue"},
 	{text: "drop", weight: 3},
 	{text: "reject", hooks: "ifo", tables: "|filter|route|", weight: 2},
-	{text: "reject with icmpx type admin-prohibited", hooks: "ifo", tables: "|filter|"},
-	{text: "reject with tcp reset", hooks: "ifo", tables: "|filter|"},
+	{text: "reject with icmpx type admin-prohibited", hooks: "ifo", tables: "|filter|", only: "inet"},
+	{text: "reject with tcp reset", hooks: "ifo", tables: "|filter|", proto: true},
 	{text: "notrack", hooks: "po", tables: "|filter|", weight: 2},
-	{text: "meta l4proto {natproto} dnat {ip} to {dstport}", hooks: "po", tables: "|nat|", weight: 14},
+	{text: "meta l4proto {natproto} dnat {ip} to {dstport}", hooks: "po", tables: "|nat|", proto: true, weight: 14},
 	{text: "dnat {ip} to {dst}", hooks: "po", tables: "|nat|", weight: 4},
 	{text: "dnat {ip} to {ip} daddr map { {addr1} : {dst}, {addr2} : {dst} }", hooks: "po", tables: "|nat|", weight: 2},
 	{text: "dnat {ip} to numgen random mod 2 map { 0 : {dst}, 1 : {dst} }", hooks: "po", tables: "|nat|", weight: 3},
-	{text: "meta l4proto {natproto} dnat {ip} to numgen random mod 2 map { 0 : {dst} . {port}, 1 : {dst} . {port} }", hooks: "po", tables: "|nat|", weight: 3},
-	{text: "meta l4proto {natproto} dnat {ip} to {ip} daddr . th dport map { {addr1} . {port} : {dst} . {port}, {addr2} . {port} : {dst} . {port} }", hooks: "po", tables: "|nat|", weight: 2},
-	{text: "meta l4proto {natproto} dnat to :{port}", hooks: "po", tables: "|nat|"},
+	{text: "meta l4proto {natproto} dnat {ip} to numgen random mod 2 map { 0 : {dst} . {port}, 1 : {dst} . {port} }", hooks: "po", tables: "|nat|", proto: true, weight: 3},
+	{text: "meta l4proto {natproto} dnat {ip} to {ip} daddr . th dport map { {addr1} . {port} : {dst} . {port}, {addr2} . {port} : {dst} . {port} }", hooks: "po", tables: "|nat|", proto: true, weight: 2},
+	{text: "meta l4proto {natproto} dnat to :{port}", hooks: "po", tables: "|nat|", proto: true},
 	{text: "redirect", hooks: "po", tables: "|nat|"},
-	{text: "meta l4proto {natproto} redirect to :{port}", hooks: "po", tables: "|nat|", weight: 3},
+	{text: "meta l4proto {natproto} redirect to :{port}", hooks: "po", tables: "|nat|", proto: true, weight: 3},
 	{text: "snat {ip} to {own}", hooks: "ti", tables: "|nat|", weight: 5},
 	{text: "masquerade", hooks: "t", tables: "|nat|", weight: 8},
 	{text: "masquerade fully-random", hooks: "t", tables: "|nat|"},
@@ -241,7 +241,7 @@ var ipsetTypes = [4][]setType{
 	1: {
 		{"ip", "hash:ip", "", "{addr}"},
 		{"net", "hash:net", "", "{net}"},
-		{"masked", "hash:ip", "netmask {prefixbits}", "{addr}"},
+		{"masked", "hash:ip", "netmask {prefixbits}", "{own}"},
 	},
 	2: {
 		{"ipport", "hash:ip,port", "", "{addr},{proto}:{port}"},

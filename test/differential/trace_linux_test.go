@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -76,8 +77,28 @@ func (t *tracer) close() { _ = unix.Close(t.fd) }
 
 var errSilent = errors.New("the kernel reported nothing more")
 
+// drain returns the messages that have come already.
+func (t *tracer) drain() (out []event, err error) {
+	for {
+		n, _, err := unix.Recvfrom(t.fd, t.buf, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return out, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return out, err
+		}
+		events, err := parseEvents(t.buf[:n])
+		if err != nil {
+			return out, err
+		}
+		out = append(out, events...)
+	}
+}
+
 // read returns the messages up to the first for which last is true, and that one with them.
-func (t *tracer) read(last func(*event) bool) ([]event, error) {
+func (t *tracer) read(last func(event) bool) ([]event, error) {
 	var out []event
 	end := time.Now().Add(2 * time.Second)
 	for {
@@ -96,26 +117,31 @@ func (t *tracer) read(last func(*event) bool) ([]event, error) {
 		if err != nil {
 			return out, err
 		}
-		done := false
-		for at := 0; at+unix.SizeofNlMsghdr <= n; {
-			size := int(binary.NativeEndian.Uint32(t.buf[at:]))
-			if size < unix.SizeofNlMsghdr || at+size > n {
-				return out, fmt.Errorf("a netlink message of %d bytes in %d", size, n-at)
-			}
-			if typ := binary.NativeEndian.Uint16(t.buf[at+4:]); typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
-				e, err := parseEvent(t.buf[at+unix.SizeofNlMsghdr : at+size])
-				if err != nil {
-					return out, err
-				}
-				out = append(out, e)
-				done = done || last(&e)
-			}
-			at += (size + 3) &^ 3
-		}
-		if done {
-			return out, nil
+		events, err := parseEvents(t.buf[:n])
+		out = append(out, events...)
+		if err != nil || slices.ContainsFunc(events, last) {
+			return out, err
 		}
 	}
+}
+
+// parseEvents reads the messages of a datagram.
+func parseEvents(b []byte) (out []event, err error) {
+	for at := 0; at+unix.SizeofNlMsghdr <= len(b); {
+		size := int(binary.NativeEndian.Uint32(b[at:]))
+		if size < unix.SizeofNlMsghdr || at+size > len(b) {
+			return out, fmt.Errorf("a netlink message of %d bytes in %d", size, len(b)-at)
+		}
+		if typ := binary.NativeEndian.Uint16(b[at+4:]); typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
+			e, err := parseEvent(b[at+unix.SizeofNlMsghdr : at+size])
+			if err != nil {
+				return out, err
+			}
+			out = append(out, e)
+		}
+		at += (size + 3) &^ 3
+	}
+	return out, nil
 }
 
 var traceFamilies = map[byte]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6"}

@@ -70,6 +70,9 @@ func (g *generator) alone(backend netfilter.Backend, x *term, v4 bool) *ruleSet 
 	tab, _, _ := strings.Cut(strings.Trim(x.tables, "|"), "|")
 	family := map[bool]string{true: "ip", false: "ip6"}[v4]
 	ch, other := &chain{name: "c", hooks: string(hook)}, &chain{name: "other", depth: 1}
+	if x.only == "inet" {
+		family = x.only
+	}
 	tb := &table{backend: backend, family: family, name: "n0", chains: []*chain{ch, other}}
 	rs := &ruleSet{tables: []*table{tb}}
 	c := &chooser{Rand: g.Rand, v4: v4}

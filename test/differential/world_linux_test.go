@@ -12,8 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -99,6 +102,7 @@ var nodeSettings = map[string]string{
 	"net/ipv6/conf/all/accept_dad": "0", "net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/accept_ra": "0",
 	"net/ipv4/icmp_ratelimit": "0", "net/ipv4/icmp_ratemask": "0", "net/ipv4/icmp_msgs_per_sec": "1000000000", "net/ipv4/icmp_msgs_burst": "1000000000",
 	"net/ipv6/icmp/ratelimit": "0",
+	"net/ipv4/conf/all/send_redirects": "0", "net/ipv4/conf/default/send_redirects": "0",
 }
 
 // nodeRoutes are given to ip -batch. What goes to 10.66.0.0/24 is refused, and what goes to 10.67.0.0/24 swallowed.
@@ -279,19 +283,17 @@ func run(stdin, name string, args ...string) (string, error) {
 }
 
 // noLegacy empties what x_tables holds.
-const noLegacy = `*raw
-:PREROUTING ACCEPT [0:0]
-COMMIT
-*mangle
-:PREROUTING ACCEPT [0:0]
-COMMIT
-*nat
-:PREROUTING ACCEPT [0:0]
-COMMIT
-*filter
-:FORWARD ACCEPT [0:0]
-COMMIT
-`
+func noLegacy() string {
+	var b strings.Builder
+	for table, hooks := range builtinHooks {
+		fmt.Fprintf(&b, "*%s\n", table)
+		for _, h := range []byte(hooks) {
+			fmt.Fprintf(&b, ":%s ACCEPT [0:0]\n", hookChains[h])
+		}
+		b.WriteString("COMMIT\n")
+	}
+	return b.String()
+}
 
 // load replaces what is loaded. The error is a tool's that does not take it.
 func (w *world) load(rs *ruleSet) error {
@@ -302,13 +304,13 @@ func (w *world) load(rs *ruleSet) error {
 	}
 	if w.dirty.legacy {
 		for _, tool := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
-			if _, err := run(noLegacy, tool); err != nil {
+			if _, err := run(noLegacy(), tool); err != nil {
 				return err
 			}
 		}
 	}
 	if w.dirty.sets {
-		if _, err := run("", "ipset", "destroy"); err != nil {
+		if err := destroySets(); err != nil {
 			return err
 		}
 	}
@@ -325,13 +327,39 @@ func (w *world) load(rs *ruleSet) error {
 		}
 		w.dirty.legacy = w.dirty.legacy || s.backend == netfilter.BackendLegacy
 		if _, err := run(text, s.tool+"-restore"); err != nil {
-			return err
+			return fmt.Errorf("%w%s", err, lineOf(err, text))
 		}
 	}
 	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 		return err
 	}
 	return w.read(rs)
+}
+
+// destroySets destroys all ipsets. What rules of nf_tables hold is let go of by a worker, a moment after they are gone.
+func destroySets() (err error) {
+	for range 100 {
+		if _, err = run("", "ipset", "destroy"); err == nil {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
+var lineNumber = regexp.MustCompile(`line:? (\d+)`)
+
+// lineOf returns the line that an error is about.
+func lineOf(err error, text string) string {
+	m := lineNumber.FindStringSubmatch(err.Error())
+	if m == nil {
+		return ""
+	}
+	lines := strings.Split(text, "\n")
+	if n, _ := strconv.Atoi(m[1]); 0 < n && n <= len(lines) {
+		return ": " + lines[n-1]
+	}
+	return ""
 }
 
 // read reads back what is loaded, by the product's parsers.
@@ -429,11 +457,14 @@ var flush = packet{proto: netfilter.UDP, src: netip.MustParseAddrPort("10.77.0.1
 
 // send sends a packet, and reports what the kernel did with it. The error is one of the test's own.
 func (w *world) send(p packet) (answer, error) {
+	if _, err := w.tracer.drain(); err != nil {
+		return answer{}, err
+	}
 	a := answer{err: w.put(p)}
 	if err := w.put(flush); err != nil {
 		return a, err
 	}
-	events, err := w.tracer.read(func(e *event) bool { return e.table == watcher && e.chain == "through" })
+	events, err := w.tracer.read(func(e event) bool { return e.table == watcher && e.chain == "through" })
 	if err != nil {
 		return a, fmt.Errorf("after %d messages: %w", len(events), err)
 	}
@@ -465,6 +496,7 @@ func (w *world) send(p packet) (answer, error) {
 		}
 	}
 	if a.passages+a.refusals > 1 {
+
 		return a, fmt.Errorf("%v: it has ended %d times, and was refused %d times: who else sends here?", p, a.passages, a.refusals)
 	}
 	return a, nil

@@ -4,6 +4,7 @@ package differential
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -59,7 +60,7 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 
 // judge compares.
 func (w *world) judge(r *netfilter.Result, a *answer) judged {
-	j := judged{at: -1, certain: len(r.Uncertain) == 0 && len(r.Outcomes) == 1}
+	j := judged{at: -1, certain: !r.Both && len(r.Outcomes) == 1}
 	count, open := 0, false
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
@@ -81,7 +82,8 @@ func (w *world) judge(r *netfilter.Result, a *answer) judged {
 		j.at = -1
 	}
 	for i := range r.Steps {
-		j.certain = j.certain && r.Steps[i].P > 1-1e-9
+		// Chains whose order is not known are walked in both: their steps count twice.
+		j.certain = j.certain && math.Abs(r.Steps[i].P-1) < 1e-9
 	}
 	if len(r.Uncertain) > 0 {
 		return j // the end is certain, the way need not be

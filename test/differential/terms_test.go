@@ -140,7 +140,7 @@ var nftMatches = []term{
 	{text: "ct original {ip} saddr {!=}{net}"},
 	{text: "ct reply {ip} saddr {!=}{net}"},
 	{text: "meta l4proto {natproto} ct original proto-dst {!=}{port}", proto: true},
-	{text: "ct protocol {!=}{proto}"},
+	{text: "ct protocol {!=}{proto}", proto: true},
 	{text: "meta mark {!=}{value}", weight: 2},
 	{text: "meta mark & {value} {!=}{value}", weight: 2},
 	{text: "meta mark & {value} == 0"},

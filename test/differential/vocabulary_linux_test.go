@@ -33,7 +33,8 @@ func vocabularyOf(t *testing.T, w *world) vocabulary {
 	}
 	g.sets = v.sets
 	for _, in := range []map[netfilter.Backend][]term{v.matches, v.targets} {
-		for backend, terms := range in {
+		for _, backend := range []netfilter.Backend{netfilter.BackendLegacy, netfilter.BackendNFT, netfilter.BackendNative} {
+			terms := in[backend]
 			in[backend] = slices.DeleteFunc(slices.Clone(terms), func(x term) bool { return !g.taken(t, w, backend, &x) })
 		}
 	}

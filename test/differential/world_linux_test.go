@@ -98,10 +98,10 @@ var nodeLinks = map[string][]string{
 // nodeSettings are written below /proc/sys. Refusals are not to be rationed.
 var nodeSettings = map[string]string{
 	"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/forwarding": "1",
-	"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0", "net/ipv4/conf/all/route_localnet": "1",
+	"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0", "net/ipv4/conf/all/route_localnet": "1", "net/ipv4/conf/default/route_localnet": "0",
 	"net/ipv6/conf/all/accept_dad": "0", "net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/accept_ra": "0",
 	"net/ipv4/icmp_ratelimit": "0", "net/ipv4/icmp_ratemask": "0", "net/ipv4/icmp_msgs_per_sec": "1000000000", "net/ipv4/icmp_msgs_burst": "1000000000",
-	"net/ipv6/icmp/ratelimit": "0",
+	"net/ipv6/icmp/ratelimit":          "0",
 	"net/ipv4/conf/all/send_redirects": "0", "net/ipv4/conf/default/send_redirects": "0",
 }
 
@@ -264,6 +264,9 @@ func (w *world) readNetwork() error {
 			return err
 		}
 		*x.to = []byte(out)
+	}
+	for name, value := range nodeSettings {
+		f.Sysctl = fmt.Appendf(f.Sysctl, "%s = %s\n", name, value)
 	}
 	var errs []error
 	w.network, errs = host.Parse(f)

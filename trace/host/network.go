@@ -113,6 +113,25 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	return false, f.addrsKnown || n.others[a]
 }
 
+// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address: IPv6 has none but by lo
+// (rt6_need_strict in net/ipv6/route.c), IPv4 where route_localnet is set (ip_route_input_slow in net/ipv4/route.c), for the interface
+// or for all. known is false where that was not collected.
+func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
+	dst = dst.Unmap()
+	switch {
+	case !dst.IsLoopback() || dev == "lo":
+		return false, true
+	case !dst.Is4():
+		return true, true
+	}
+	all, ok := n.Sysctl("net/ipv4/conf/all/route_localnet")
+	own, ok2 := n.Sysctl("net/ipv4/conf/" + dev + "/route_localnet")
+	if ok && all != "0" || ok2 && own != "0" {
+		return false, true
+	}
+	return true, ok && ok2
+}
+
 // localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of
 // its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724, rule 1).
 func (f *family) localSource(a netip.Addr) netip.Addr {

@@ -82,6 +82,9 @@ type Result struct {
 	Outcomes  []Outcome
 	Uncertain []Uncertain
 	Steps     []Step
+	// Both tells that something on the way was not known, so that Steps has the rules of both ways, even if it did not matter in the
+	// end and is not in Uncertain.
+	Both bool
 }
 
 // Walker walks packets through one node's ruleset. A Walker is for one goroutine; several may share a linked Ruleset.
@@ -238,6 +241,9 @@ func (w *Walker) fromPrerouting(in branch) {
 			toInput = append(toInput, b)
 			continue
 		}
+		if w.martian(&b) {
+			continue
+		}
 		toInput, toForward = w.byAddress(b, toInput, toForward)
 	}
 	w.finish(w.hook(Input, toInput, false), Delivered)
@@ -263,6 +269,26 @@ func (w *Walker) fromOutput(in branch) {
 	}
 	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
 }
+
+// martian ends a branch that the node does not take for its destination. Where that is not known, it also goes on with the other half.
+func (w *Walker) martian(b *branch) bool {
+	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
+	if known && !refused {
+		return false
+	}
+	no := *b
+	if !known {
+		no, *b = w.fork(*b, martianKey{}, Uncertain{
+			What: "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String(), Why: "route_localnet was not collected (sysctl.txt)",
+		})
+	}
+	no.why = "the node takes packets to " + no.pkt.Dst.String() + " by lo only"
+	w.finish([]branch{no}, NoRoute)
+	return known
+}
+
+// martianKey stands for what Walker.martian asks.
+type martianKey struct{}
 
 // byAddress sorts a branch by whether its destination is an address of the node; both ways where that is not known.
 func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
@@ -423,7 +449,7 @@ func (w *Walker) result() Result {
 		relevant |= b.yes | b.no
 		w.found = append(w.found, Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why})
 	}
-	res := Result{Outcomes: w.found, Steps: w.steps}
+	res := Result{Outcomes: w.found, Steps: w.steps, Both: len(w.unknown) > 0}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {
 			res.Uncertain = append(res.Uncertain, u)

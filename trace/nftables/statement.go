@@ -33,7 +33,7 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"masquerade":     masquerade,
 		"redirect":       nat(redirect),
 		"mangle":         mangle,
-		"notrack":        act(op.Notrack),
+		"notrack":        notrack,
 		"tproxy":         tproxy,
 		"synproxy":       synproxy,
 		"set":            update,
@@ -102,6 +102,27 @@ func act(f func(c *netfilter.Context)) statement {
 		b.add(op.Action(f))
 		return true
 	}
+}
+
+// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking it does nothing.
+func notrack(b *builder, _ any) bool {
+	b.acted = true
+	b.add(untrack{})
+	return true
+}
+
+type untrack struct{}
+
+// Run implements [netfilter.Op].
+func (untrack) Run(c *netfilter.Context) netfilter.Effect {
+	switch hasConnection(c) {
+	case op.No:
+		op.Notrack(c)
+	case op.Maybe:
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: "whether the packet has a connection by then is not known"}
+	case op.Yes:
+	}
+	return netfilter.Effect{}
 }
 
 // needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object of that

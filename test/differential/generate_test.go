@@ -178,10 +178,11 @@ func (g *generator) iptablesRule(c *chooser, t *table, ch *chain, to []*chain) s
 	proto := target.proto
 	for range g.matchCount() {
 		m := g.choose(g.matches[t.backend], func(x *term) bool { return x.fits(ch, t.name, t.family) && !(proto && x.proto) })
-		if option := firstOption(m.text); seen[option] && option != "-m" {
-			continue // -s, -i and the like stand once
+		if option := firstOption(m.text); seen[option] && option != "-m" || seen["mark"] && strings.Contains(m.text, "--mark") {
+			continue // -s, -i and the like stand once; --mark of two matches iptables mixes up
 		}
 		seen[firstOption(m.text)] = true
+		seen["mark"] = seen["mark"] || strings.Contains(m.text, "--mark")
 		proto = proto || m.proto
 		words = append(words, c.fill(m.text))
 	}

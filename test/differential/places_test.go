@@ -66,7 +66,7 @@ var places = map[string]pool{
 	"fam":          {[]string{"four"}, []string{"six"}},
 	"addrtypename": {[]string{"ipv4_addr"}, []string{"ipv6_addr"}},
 	"protofield":   {[]string{"protocol"}, []string{"nexthdr"}},
-	"nfproto":      both("ipv4", "ipv6"),
+	"nfproto":      {[]string{"ipv4"}, []string{"ipv6"}},
 	"iface":        both("eth0", "pod0", "lo"),
 	"ifmatch":      both("eth0", "pod0", "lo", "eth+", "pod+", "e+"),
 	"proto":        both("tcp", "udp"),

@@ -113,7 +113,7 @@ var nftMatches = []term{
 	{text: "oifname {!=}@names", hooks: "fot"},
 	{text: "meta l4proto {!=}{proto}", proto: true, weight: 2},
 	{text: "meta l4proto {!=}{ tcp, udp }", proto: true},
-	{text: "meta nfproto {!=}{nfproto}", only: "inet"},
+	{text: "meta nfproto {nfproto}", only: "inet"},
 	{text: "{ip} {protofield} {!=}{proto}", proto: true},
 	{text: "{proto} dport {!=}{port}", proto: true, weight: 4},
 	{text: "{proto} dport {!=}{port}-{highport}", proto: true},

@@ -270,21 +270,25 @@ func (w *Walker) fromOutput(in branch) {
 	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
 }
 
-// martian ends a branch that the node does not take for its destination. Where that is not known, it also goes on with the other half.
+// martian ends a branch that the node does not take for its destination, a loopback address, from outside. Where that is not known it
+// is lost with one half, and goes on with the other.
 func (w *Walker) martian(b *branch) bool {
 	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
 	if known && !refused {
 		return false
 	}
-	no := *b
+	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()
 	if !known {
-		no, *b = w.fork(*b, martianKey{}, Uncertain{
-			What: "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String(), Why: "route_localnet was not collected (sysctl.txt)",
-		})
+		var lost branch
+		lost, *b = w.fork(*b, martianKey{}, Uncertain{What: what, Why: "that depends on settings (sysctl.txt) and routes that were not collected, or on the way back"})
+		lost.why = what
+		w.finish([]branch{lost}, Lost)
+		return false
 	}
-	no.why = "the node takes packets to " + no.pkt.Dst.String() + " by lo only"
+	no := *b
+	no.why = "only lo takes packets to " + no.pkt.Dst.String()
 	w.finish([]branch{no}, NoRoute)
-	return known
+	return true
 }
 
 // martianKey stands for what Walker.martian asks.
@@ -314,9 +318,8 @@ func (w *Walker) egress(bs []branch) []branch {
 		switch {
 		case !known:
 			b.pkt.Out = UnknownIface
-		case r.Type == host.RouteNone || r.Type == host.RouteBlackhole || r.Type == host.RouteUnreachable || r.Type == host.RouteProhibit:
-			b.why = "no route to " + b.pkt.Dst.String()
-			w.finish([]branch{b}, NoRoute)
+		case unusable(r.Type):
+			w.noRoute(b)
 			continue
 		case r.Dev == "":
 			b.pkt.Out = UnknownIface
@@ -326,6 +329,32 @@ func (w *Walker) egress(bs []branch) []branch {
 		out = append(out, b)
 	}
 	return out
+}
+
+// unusable tells whether a route ends the packet.
+func unusable(t host.RouteType) bool {
+	return t == host.RouteNone || t == host.RouteBlackhole || t == host.RouteUnreachable || t == host.RouteProhibit
+}
+
+func (w *Walker) noRoute(b branch) {
+	b.why = "no route to " + b.pkt.Dst.String()
+	w.finish([]branch{b}, NoRoute)
+}
+
+// translated ends what has no route any more: the NAT of OUTPUT looks for a new one at once, before the chains behind it
+// (nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c). The interface that those see stays the old one.
+func (w *Walker) translated(bs []branch) []branch {
+	return slices.DeleteFunc(bs, func(b branch) bool {
+		if !b.pkt.DNAT || b.pkt.Dst == b.pkt.OrigDst {
+			return false
+		}
+		r, known, _ := w.host.Route(b.pkt.Dst)
+		if !known || !unusable(r.Type) {
+			return false
+		}
+		w.noRoute(b)
+		return true
+	})
 }
 
 func (w *Walker) finish(bs []branch, e End) {
@@ -355,6 +384,9 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 				continue
 			}
 			next = w.station(h, s, &alive[j], next)
+		}
+		if s.nat && h == Output {
+			next = w.translated(next)
 		}
 		w.spare, alive = alive, collapse(merge(next))
 	}

@@ -34,7 +34,8 @@ const watcher = "watcher"
 // watchers sets tracing on for the packets of TCP and UDP. What has come to its end is dropped there: nobody answers, and there is no
 // connection left, but that of a packet that the node has sent to itself, which is confirmed where it leaves by lo. There the mark
 // of the connection is put in the place of the packet's mark, which was reported before: a packet without a connection breaks that
-// rule off. Refusals that the node sends end before any rule meets them. A datagram from port 9 says that all before it are through.
+// rule off. Refusals that the node sends end before any rule meets them, and
+// redirects before a neighbour is looked for who is not there, which would be reported much later. A datagram from port 9 says that all before it are through.
 const watchers = `
 table inet ` + watcher + ` {
 	chain through { drop; }
@@ -47,6 +48,8 @@ table inet ` + watcher + ` {
 	}
 	chain start {
 		type filter hook output priority -2147483648;
+		icmp type redirect drop
+		icmpv6 type nd-redirect drop
 		icmp type destination-unreachable meta nftrace set 1 jump refused
 		icmpv6 type destination-unreachable meta nftrace set 1 jump refused
 		tcp flags & rst == rst meta nftrace set 1 jump refused

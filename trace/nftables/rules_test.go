@@ -227,6 +227,44 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// nft prints a masked address that is compared with a value outside of the mask as a prefix with too many bits: it is equal to none.
+func TestPrefixWithBitsBehindItsLength(t *testing.T) {
+	prefix := `{"prefix":{"addr":"10.0.0.1","len":8}}`
+	for sign, want := range map[string]string{"==": "100% sent", "!=": "100% dropped"} {
+		rs := ruleset(t, "ip", "filter", "forward", 0, "", `{"match":{"op":"`+sign+`","left":`+saddr+`,"right":`+prefix+`}},{"drop":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != want {
+			t.Errorf("%s: got %s, want %s", sign, got, want)
+		}
+	}
+}
+
+// A packet that connection tracking has seen stays tracked.
+func TestNotrackBehindConnectionTracking(t *testing.T) {
+	for prio, want := range map[int]bool{-300: true, -150: false, 0: false} {
+		rs := ruleset(t, "ip", "filter", "prerouting", prio, "", `{"notrack":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if len(res.Outcomes) != 1 || res.Outcomes[0].Packet.Untracked != want {
+			t.Errorf("priority %d: %+v", prio, res.Outcomes)
+		}
+	}
+	rs := ruleset(t, "ip", "filter", "prerouting", -200, "", `{"notrack":null}`)
+	if res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{}); len(res.Uncertain) != 1 {
+		t.Errorf("at the priority of connection tracking: %+v", res)
+	}
+}
+
+// iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked twice, as
+// one that iptables-save does not show.
+func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {
+	rs := `{"nftables":[{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"security"}},` +
+		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,"policy":"accept"}}]}`
+	tables, err := Parse([]byte(rs), IPTables)
+	if err != nil || len(tables) != 0 {
+		t.Errorf("%v, %v", lines(tables), err)
+	}
+}
+
 // Before connection tracking a packet has no connection; at its own priority it depends on what was loaded last.
 func TestConnectionTracking(t *testing.T) {
 	for prio, want := range map[int]string{-300: "100% sent", -200: "100% dropped?, 100% sent?", -150: "100% dropped"} {

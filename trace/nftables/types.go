@@ -174,6 +174,19 @@ func (t *datatype) prefix(arg any) (lo, hi word, ok bool) {
 	return lo, lo.or(host), true
 }
 
+// beyond tells whether a constant is a prefix with bits behind its length. That is how nft prints a comparison of a masked field with a
+// value that has bits outside of the mask ("ip saddr & 255.0.0.0 == 10.0.0.5" as 10.0.0.5/8), which no packet equals.
+func (t *datatype) beyond(v any) bool {
+	key, arg, ok := one(v)
+	if !ok || key != "prefix" {
+		return false
+	}
+	lo, _, ok := t.prefix(arg)
+	m, _ := arg.(map[string]any)
+	addr, _, ok2 := t.constant(m["addr"])
+	return ok && ok2 && addr != lo
+}
+
 // one returns the only member of an object.
 func one(v any) (key string, arg any, ok bool) {
 	m, _ := v.(map[string]any)

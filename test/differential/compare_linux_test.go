@@ -58,6 +58,31 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 		p.Dst == a.dst.Addr() && p.DstPort == a.dst.Port() && p.Mark == a.mark && p.Untracked == a.untracked && (p.Untracked || p.CTMark == a.ctmark)
 }
 
+// compare walks the packet, with all that is known and with less, and compares with what the kernel did.
+func (w *world) compare(p packet, a *answer) (netfilter.Result, judged) {
+	r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
+	j := w.judge(&r, a)
+	r.Outcomes = slices.Clone(r.Outcomes)
+	if j.verdict == differs {
+		return r, j
+	}
+	for _, v := range w.views {
+		s := p.start()
+		if v.noPort {
+			s.Packet.SrcPort = 0
+		}
+		less := v.walk.Walk(s, netfilter.Options{})
+		if slices.ContainsFunc(less.Outcomes, func(o netfilter.Outcome) bool { return fits(&o, a) }) {
+			continue
+		}
+		j.verdict, j.what = differs, "with "+v.name+": the kernel's answer is none of the walk's outcomes"
+		less = v.walk.Walk(s, netfilter.Options{Steps: true})
+		less.Outcomes = slices.Clone(less.Outcomes)
+		return less, j
+	}
+	return r, j
+}
+
 // judge compares.
 func (w *world) judge(r *netfilter.Result, a *answer) judged {
 	j := judged{at: -1, certain: !r.Both && len(r.Outcomes) == 1}

@@ -151,13 +151,11 @@ func (w *world) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*differen
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", p, err, rs)
 	}
-	r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
-	j := w.judge(&r, &a)
+	r, j := w.compare(p, &a)
 	f.cases++
 	f.ends[a.end]++
 	switch {
 	case j.verdict == differs:
-		r.Outcomes = slices.Clone(r.Outcomes)
 		return &difference{rs, p, a, j, r, 1}, j
 	case j.verdict == unknown:
 		f.unknown++
@@ -205,7 +203,7 @@ func (w *world) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *fig
 		x.last = j
 	}
 	for _, x := range groups {
-		if x.alike {
+		if x.alike || rs.chosenOtherwise() {
 			continue
 		}
 		for i, k := range x.counts {

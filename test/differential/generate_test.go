@@ -340,6 +340,9 @@ func (g *generator) ipsets() (lines []string) {
 // firstPort is above every port that rules name.
 const firstPort = 33000
 
+// firstLow is the first of the ports that a system keeps for root's processes; few packets have one.
+const firstLow = 600
+
 // packet makes a packet from a port of its own: where two connections come from one port to one endpoint, the kernel gives the second
 // another port, which looks like a masquerade.
 func (g *generator) packet() packet {
@@ -368,7 +371,11 @@ func (g *generator) packet() packet {
 	if g.sourcePort++; g.sourcePort < firstPort {
 		g.sourcePort = firstPort
 	}
-	p.src = netip.AddrPortFrom(netip.MustParseAddr(src), g.sourcePort)
+	port := g.sourcePort
+	if g.IntN(10) == 0 {
+		port -= firstPort - firstLow
+	}
+	p.src = netip.AddrPortFrom(netip.MustParseAddr(src), port)
 	p.dst = netip.AddrPortFrom(netip.MustParseAddr(dst), uint16(pick(g.Rand, destinations)))
 	return p
 }

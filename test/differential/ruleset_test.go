@@ -106,6 +106,14 @@ func (rs *ruleSet) String() string {
 	return b.String()
 }
 
+// chosenOtherwise tells whether rules choose by a count, or by a hash of the packet: by these the packets of one test are not spread as
+// those of many clients are.
+func (rs *ruleSet) chosenOtherwise() bool {
+	text := rs.String()
+	return strings.Contains(text, "--mode nth") || strings.Contains(text, "numgen inc") || strings.Contains(text, "10.244.1.14-") || strings.Contains(text, "10.244.1.15-") ||
+		strings.Contains(text, "244:1::14-") || strings.Contains(text, "244:1::15-")
+}
+
 // rules counts the rules.
 func (rs *ruleSet) rules() (n int) {
 	for _, t := range rs.tables {

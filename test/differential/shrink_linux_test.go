@@ -5,8 +5,6 @@ package differential
 import (
 	"slices"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
 // clone copies a rule set, so that rules can be taken out of it.
@@ -129,9 +127,7 @@ func (w *world) again(rs *ruleSet, p packet, port uint16) *difference {
 		if err != nil {
 			return nil
 		}
-		r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
-		if j := w.judge(&r, &a); j.verdict == differs {
-			r.Outcomes = slices.Clone(r.Outcomes)
+		if r, j := w.compare(p, &a); j.verdict == differs {
 			return &difference{rs, p, a, j, r, 1}
 		}
 	}

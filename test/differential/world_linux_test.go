@@ -62,16 +62,25 @@ table inet ` + watcher + ` {
 
 // world is the node, which is this process's own network namespace, and the wires that lead to it from another one.
 type world struct {
-	tracer  *tracer
-	raw     map[bool]int // sockets that send as the node, for IPv4 (true) and IPv6
-	wires   map[string]wire
-	links   map[uint32]string // names by index
-	network *host.Network
-	dirty   struct{ legacy, sets bool } // of the last rule set, still loaded
+	tracer    *tracer
+	raw       map[bool]int // sockets that send as the node, for IPv4 (true) and IPv6
+	wires     map[string]wire
+	links     map[uint32]string // names by index
+	network   *host.Network
+	addresses *host.Network               // knows no more than ip addr tells
+	dirty     struct{ legacy, sets bool } // of the last rule set, still loaded
 
 	rules *netfilter.Ruleset // what is loaded, as the product's parsers read it from what tools print
 	where map[place]at       // of each rule of nf_tables by its handle
 	walk  *netfilter.Walker
+	views []view
+}
+
+// view is a walk that knows less than there is to know. It must not say anything else for that.
+type view struct {
+	name   string
+	walk   *netfilter.Walker
+	noPort bool // the packet's source port is not given
 }
 
 // wire is the far end of an interface of the node.
@@ -273,7 +282,9 @@ func (w *world) readNetwork() error {
 	}
 	var errs []error
 	w.network, errs = host.Parse(f)
-	return errors.Join(errs...)
+	var less []error
+	w.addresses, less = host.Parse(host.Files{Addr: f.Addr})
+	return errors.Join(append(errs, less...)...)
 }
 
 // run runs a tool and returns what it prints.
@@ -417,6 +428,11 @@ func (w *world) read(rs *ruleSet) error {
 	}
 	w.rules.Link()
 	w.walk = netfilter.NewWalker(w.rules, w.network, sets)
+	w.views = []view{
+		{"a source port that is not known", w.walk, true},
+		{"routes that are not known", netfilter.NewWalker(w.rules, w.addresses, sets), false},
+		{"nothing known of the node", netfilter.NewWalker(w.rules, &host.Network{}, nil), false},
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ type generator struct {
 	*rand.Rand
 	vocabulary
 	sourcePort uint16 // the last one
+	odd        bool   // this rule set has odd terms
 }
 
 // vocabulary are the terms to choose from.
@@ -56,6 +57,7 @@ var (
 // ruleSet makes a rule set.
 func (g *generator) ruleSet() *ruleSet {
 	rs := &ruleSet{}
+	g.odd = g.IntN(6) == 0
 	backends := pick(g.Rand, kinds)
 	taken := map[string]bool{} // by two backends at once the order would not be known
 	for _, b := range backends {
@@ -150,6 +152,8 @@ func (x *term) fits(ch *chain, table, family string) bool {
 // choose takes one of the terms by their weights; nil where none fits.
 func (g *generator) choose(from []term, fits func(x *term) bool) *term {
 	total := 0
+	all := fits
+	fits = func(x *term) bool { return (g.odd || !x.odd) && all(x) }
 	for i := range from {
 		if fits(&from[i]) {
 			total += max(from[i].weight, 1)

@@ -51,8 +51,8 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"ct timeout":     nothing,
 		"ct expectation": nothing,
 		"secmark":        nothing,
-		"reset":          nothing, // of a TCP option
-		"optstrip":       nothing,
+		"reset":          ofTCP, // of a TCP option
+		"optstrip":       ofTCP,
 		"fwd":            opaque("it sends the packet out by another interface (fwd)"),
 		"xt":             opaque("it is a match or a target of iptables, which nft does not show (xt)"),
 	}
@@ -90,6 +90,12 @@ func verdict(k netfilter.Kind, why string) statement {
 func opaque(why string) statement { return verdict(netfilter.Opaque, why) }
 
 func nothing(*builder, any) bool { return true }
+
+// ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
+func ofTCP(b *builder, _ any) bool {
+	b.has("tcp")
+	return true
+}
 
 func never(b *builder, _ any) bool {
 	b.add(op.Conditions([]op.Cond{op.Nobody}, ""))
@@ -250,8 +256,15 @@ func (l *lookup) draws(way func(e *element) netfilter.Alt) []netfilter.Alt {
 // Fields that a statement may set without changing the packet's way.
 var harmless = map[string]bool{
 	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
-	"ct zone": true, "ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
+	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
 	"payload dscp": true, "payload ecn": true, "payload checksum": true, "payload flowlabel": true, "payload id": true,
+}
+
+// has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.
+func (b *builder) has(protocol string) {
+	if need, ok := headers[protocol]; ok {
+		b.add(op.Conditions([]op.Cond{need}, ""))
+	}
 }
 
 // mangle sets a field: {"key": EXPRESSION, "value": EXPRESSION}.
@@ -263,7 +276,22 @@ func mangle(b *builder, arg any) bool {
 	}
 	field := words(key, "key")
 	switch {
-	case kind == "tcp option" || harmless[kind+" "+field], kind == "payload" && harmless["payload "+words(key, "field")]:
+	case kind == "ct" && field == "zone":
+		b.acted = true
+		b.add(op.Action(func(c *netfilter.Context) {
+			if hasConnection(c) != op.Yes {
+				op.GiveTemplate(c)
+			}
+		}))
+		return true
+	case kind == "tcp option":
+		b.has("tcp")
+		return true
+	case kind == "payload":
+		b.has(words(key, "protocol"))
+	}
+	switch {
+	case harmless[kind+" "+field], kind == "payload" && harmless["payload "+words(key, "field")]:
 		return true
 	case kind == "payload" && (words(key, "field") == "ttl" || words(key, "field") == "hoplimit"):
 		// One that leaves nothing to live on ends the packet at the next routing decision.

@@ -56,8 +56,8 @@ var (
 
 // ruleSet makes a rule set.
 func (g *generator) ruleSet() *ruleSet {
-	rs := &ruleSet{}
 	g.odd = g.IntN(6) == 0
+	rs := &ruleSet{odd: g.odd}
 	backends := pick(g.Rand, kinds)
 	taken := map[string]bool{} // by two backends at once the order would not be known
 	for _, b := range backends {

@@ -14,6 +14,7 @@ import (
 type ruleSet struct {
 	sets   []string // lines for ipset restore
 	tables []*table
+	odd    bool // it has odd terms, by which the packets of one test are not spread as those of many clients are
 }
 
 // table is one table, as text that its backend's tool loads.
@@ -104,14 +105,6 @@ func (rs *ruleSet) String() string {
 		fmt.Fprintf(&b, "# nft -f -\n%s", text)
 	}
 	return b.String()
-}
-
-// chosenOtherwise tells whether rules choose by a count, or by a hash of the packet: by these the packets of one test are not spread as
-// those of many clients are.
-func (rs *ruleSet) chosenOtherwise() bool {
-	text := rs.String()
-	return strings.Contains(text, "--mode nth") || strings.Contains(text, "numgen inc") || strings.Contains(text, "10.244.1.14-") || strings.Contains(text, "10.244.1.15-") ||
-		strings.Contains(text, "244:1::14-") || strings.Contains(text, "244:1::15-")
 }
 
 // rules counts the rules.

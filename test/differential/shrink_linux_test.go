@@ -9,7 +9,7 @@ import (
 
 // clone copies a rule set, so that rules can be taken out of it.
 func (rs *ruleSet) clone() *ruleSet {
-	out := &ruleSet{sets: rs.sets}
+	out := &ruleSet{sets: rs.sets, odd: rs.odd}
 	for _, t := range rs.tables {
 		c := *t
 		c.decls, c.chains = slices.Clone(t.decls), nil

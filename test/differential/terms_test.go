@@ -11,7 +11,7 @@ type term struct {
 	only   string // "ip" or "ip6" for packets of one family; "inet" for tables of both; "" for all
 	proto  bool   // it names the protocol, which a rule may do once
 	weight int    // how often it is taken, 0 is as 1
-	odd    bool   // it depends on what the walk does not know: such terms are in some rule sets only
+	odd    bool   // it depends on what the walk does not know, or chooses by a count or a hash: such terms are in some rule sets only
 }
 
 // iptablesMatches are of iptables and ip6tables (iptables-extensions(8)).
@@ -61,7 +61,7 @@ var iptablesMatches = []term{
 	{text: "-m rpfilter", hooks: "p", tables: "|raw|mangle|"},
 	{text: "-m rpfilter --loose --invert", hooks: "p", tables: "|raw|mangle|"},
 	{text: "-m comment --comment {quoted}"},
-	{text: "-m statistic --mode nth {!}--every 3 --packet 1"},
+	{text: "-m statistic --mode nth {!}--every 3 --packet 1", odd: true},
 	{text: "{!}-f", only: "ip"},
 	{text: "-m rpfilter --accept-local", hooks: "p", tables: "|raw|mangle|"},
 	{text: "-p esp -m esp --espspi 5", proto: true},
@@ -114,13 +114,13 @@ var iptablesTargets = []term{
 	{text: "-p {natproto} -j MASQUERADE --to-ports 1024-65535", tables: "|nat|", hooks: "t", proto: true},
 	{text: "-j MASQUERADE --random-fully", tables: "|nat|", hooks: "t"},
 	{text: "-j NETMAP --to {net}", tables: "|nat|", hooks: "ti"},
-	{text: "-j DNAT --to-destination {dstrange}", tables: "|nat|", hooks: "po"},
+	{text: "-j DNAT --to-destination {dstrange}", tables: "|nat|", hooks: "po", odd: true},
 	{text: "-p {natproto} -j DNAT --to-destination {dstports}", tables: "|nat|", hooks: "po", proto: true},
 	{text: "-p {natproto} -j DNAT --to-destination {dstports} --random", tables: "|nat|", hooks: "po", proto: true},
 	{text: "-p {natproto} -j DNAT --to-destination {dstports}/78", tables: "|nat|", hooks: "po", proto: true},
 	{text: "-p {natproto} -j REDIRECT --to-ports 78-82", tables: "|nat|", hooks: "po", proto: true},
 	{text: "-p {natproto} -j SNAT --to-source {ownports}", tables: "|nat|", hooks: "ti", proto: true},
-	{text: "-j SNAT --to-source {dstrange}", tables: "|nat|", hooks: "ti"},
+	{text: "-j SNAT --to-source {dstrange}", tables: "|nat|", hooks: "ti", odd: true},
 	{text: "-j TTL --ttl-set 20", tables: "|mangle|", only: "ip"},
 	{text: "-j HL --hl-set 20", tables: "|mangle|", only: "ip6"},
 	{text: "-j TTL --ttl-dec 1", tables: "|mangle|", only: "ip", odd: true},
@@ -224,7 +224,7 @@ var nftMatches = []term{
 	{text: "counter"},
 	{text: "exthdr frag missing", only: "ip6"},
 	{text: "ip hdrlength 5", only: "ip"},
-	{text: "numgen inc mod 3 {rel} {less}"},
+	{text: "numgen inc mod 3 {rel} {less}", odd: true},
 	{text: "th dport vmap { {port1} : {verdict}, 9000-9010 : {verdict} }", proto: true},
 	{text: "{ip} saddr vmap { {net1} : {verdict}, * : {verdict} }"},
 	{text: "meta l4proto . th dport vmap { tcp . {port1} : {verdict}, udp . {port2} : {verdict} }", proto: true},
@@ -303,12 +303,12 @@ var nftTargets = []term{
 	{text: "masquerade", hooks: "t", tables: "|nat|", weight: 8},
 	{text: "masquerade fully-random", hooks: "t", tables: "|nat|"},
 	{text: "meta l4proto {natproto} masquerade to :2000-3000", hooks: "t", tables: "|nat|", proto: true},
-	{text: "dnat {ip} to {dstrange}", hooks: "po", tables: "|nat|"},
+	{text: "dnat {ip} to {dstrange}", hooks: "po", tables: "|nat|", odd: true},
 	{text: "meta l4proto {natproto} dnat {ip} to {dstports}", hooks: "po", tables: "|nat|", proto: true},
 	{text: "meta l4proto {natproto} dnat {ip} to {dstports} random", hooks: "po", tables: "|nat|", proto: true},
 	{text: "dnat {ip} to {dst} persistent", hooks: "po", tables: "|nat|"},
 	{text: "meta l4proto {natproto} redirect to :78-82", hooks: "po", tables: "|nat|", proto: true},
-	{text: "snat {ip} to {dstrange}", hooks: "ti", tables: "|nat|"},
+	{text: "snat {ip} to {dstrange}", hooks: "ti", tables: "|nat|", odd: true},
 	{text: "snat {ip} to {ip} saddr map { {addr1} : {own}, {addr2} : {own} }", hooks: "ti", tables: "|nat|", weight: 2},
 	{text: "meta l4proto {natproto} snat {ip} to {ownports}", hooks: "ti", tables: "|nat|", proto: true},
 	{text: "dnat {ip} prefix to {ip} daddr map { {net1} : {net} }", hooks: "po", tables: "|nat|", odd: true},

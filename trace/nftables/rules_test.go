@@ -254,6 +254,37 @@ func TestNotrackBehindConnectionTracking(t *testing.T) {
 	}
 }
 
+// What sets a field of a header is for packets that have it, and breaks the rule off for others: nft does not print that condition.
+func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
+	set := func(protocol, field string) string {
+		return `{"mangle":{"key":{"payload":{"protocol":"` + protocol + `","field":"` + field + `"}},"value":8}},{"drop":null}`
+	}
+	for _, c := range []struct{ rule, want string }{
+		{set("ip", "dscp"), "100% dropped"},
+		{set("ip6", "dscp"), "100% sent"},
+		{set("udp", "checksum"), "100% sent"},
+		{`{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":1000}},{"drop":null}`, "100% dropped"},
+		{`{"reset":{"tcp option":{"name":"sack-perm"}}},{"drop":null}`, "100% dropped"},
+	} {
+		rs := ruleset(t, "inet", "filter", "forward", 0, "", c.rule)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.rule, got, c.want)
+		}
+	}
+}
+
+// A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any more.
+func TestNotrackBehindATemplate(t *testing.T) {
+	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`, `{"notrack":null}`)
+	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+	for _, o := range res.Outcomes {
+		if o.Certain && o.Packet.Untracked {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
 // iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked twice, as
 // one that iptables-save does not show.
 func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {

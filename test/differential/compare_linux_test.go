@@ -125,20 +125,20 @@ func (w *world) judge(r *netfilter.Result, a *answer) judged {
 	if len(r.Uncertain) > 0 {
 		return j // the end is certain, the way need not be
 	}
-	real, walked := w.met(a), foretold(r)
-	j.traced = len(real) > 0
+	kernel, walked := w.met(a), foretold(r)
+	j.traced = len(kernel) > 0
 	switch {
-	case j.certain && !slices.Equal(real, walked):
+	case j.certain && !slices.Equal(kernel, walked):
 		j.verdict = differs
 	case !j.certain:
-		for _, m := range real {
+		for _, m := range kernel {
 			if !slices.Contains(walked, m) {
 				j.verdict = differs
 			}
 		}
 	}
 	if j.verdict == differs {
-		j.what = fmt.Sprintf("the rules that decided are others:\n  kernel: %v\n  walk:   %v", real, walked)
+		j.what = fmt.Sprintf("the rules that decided are others:\n  kernel: %v\n  walk:   %v", kernel, walked)
 	}
 	return j
 }

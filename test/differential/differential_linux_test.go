@@ -195,7 +195,8 @@ func (w *world) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *fig
 			x = &group{shares: j.shares, counts: make([]int, len(j.shares))}
 			groups[key] = x
 		}
-		if x.n++; j.at < 0 {
+		x.n++
+		if j.at < 0 {
 			x.alike = true // outcomes that look alike
 			continue
 		}
@@ -247,8 +248,5 @@ func (w *world) report(t *testing.T, seed uint64, d *difference) {
 
 // again is the packet from the next port.
 func (g *generator) again(p packet) packet {
-	if g.sourcePort++; g.sourcePort < firstPort {
-		g.sourcePort = firstPort
-	}
-	return p.from(g.sourcePort)
+	return p.from(g.nextPort())
 }

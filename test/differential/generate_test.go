@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -359,7 +360,7 @@ func (g *generator) packet() packet {
 	}
 	p := packet{proto: pick(g.Rand, []uint8{netfilter.TCP, netfilter.UDP}), in: pick(g.Rand, []string{"", "", "eth0", "pod0"})}
 	dst := pick(g.Rand, of(places["addr"]))
-	src := ""
+	var src string
 	switch {
 	case p.in != "":
 		for dst == "127.0.0.1" || dst == "::1" {
@@ -372,10 +373,7 @@ func (g *generator) packet() packet {
 			src = pick(g.Rand, of(ownAddrs))
 		}
 	}
-	if g.sourcePort++; g.sourcePort < firstPort {
-		g.sourcePort = firstPort
-	}
-	port := g.sourcePort
+	port := g.nextPort()
 	if g.IntN(10) == 0 {
 		port -= firstPort - firstLow
 	}
@@ -384,11 +382,10 @@ func (g *generator) packet() packet {
 	return p
 }
 
-func isOwn(a string) bool {
-	for _, x := range append(append([]string{}, ownAddrs.v4...), ownAddrs.v6...) {
-		if a == x {
-			return true
-		}
-	}
-	return false
+// nextPort returns a port that this rule set's packets have not come from.
+func (g *generator) nextPort() uint16 {
+	g.sourcePort = max(g.sourcePort+1, firstPort)
+	return g.sourcePort
 }
+
+func isOwn(a string) bool { return slices.Contains(ownAddrs.v4, a) || slices.Contains(ownAddrs.v6, a) }

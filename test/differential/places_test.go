@@ -81,7 +81,7 @@ var places = map[string]pool{
 	"sports":       both("1024:65535", "0:1023", "32768:", ":40000", "33000:35000"),
 	"sport":        both("1024", "32768", "40000", "50000"),
 	"portlist":     both("53,80", "80:443,8080", "22,30080", "1000:50000"),
-	"tcpflags":     both("FIN,SYN,RST,ACK SYN", "SYN,RST NONE", "SYN,ACK SYN,ACK", "ALL SYN"),
+	"tcpflags":     both("FIN,SYN,RST,ACK SYN", "SYN,RST NONE", "ACK,SYN SYN,ACK", "ALL SYN"),
 	"mark":         both("0x4000/0x4000", "0x1", "0x0/0x4000", "0x3/0xff", "0x8000/0xc000", "0x20/0x0"),
 	"value":        both("0x4000", "0x1", "0x3", "0xff", "0x8001", "0xffffffff"),
 	"ctstate":      both("NEW", "INVALID", "UNTRACKED", "RELATED,ESTABLISHED", "NEW,UNTRACKED", "INVALID,NEW", "SNAT", "DNAT,INVALID"),
@@ -100,7 +100,7 @@ var places = map[string]pool{
 	"quoted":       both(`plain`, `"a \"b\" -j DROP"`, `"{ drop }"`),
 }
 
-var inBraces = regexp.MustCompile(`\{[a-z!=]+[0-9]*(#[0-9]+)?\}`)
+var inBraces = regexp.MustCompile(`\{[a-z!=]+\d*(#\d+)?\}`)
 
 // chooser fills places in by chance.
 type chooser struct {

@@ -100,7 +100,8 @@ func (w *world) shrink(d *difference) *difference {
 	for tries := 0; tries < maxShrink; {
 		found := false
 		for rs := range d.rules.smaller {
-			if tries++; tries > maxShrink {
+			tries++
+			if tries > maxShrink {
 				break
 			}
 			if w.load(rs) != nil {

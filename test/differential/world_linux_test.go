@@ -164,7 +164,8 @@ func newWorld() (*world, error) {
 			return nil, err
 		}
 	}
-	return w, w.readNetwork()
+	err = w.readNetwork()
+	return w, err
 }
 
 // wire makes the node's interfaces, whose far ends lie in a namespace that lives as long as the sockets that this opens in it.
@@ -518,7 +519,6 @@ func (w *world) send(p packet) (answer, error) {
 		}
 	}
 	if a.passages+a.refusals > 1 {
-
 		return a, fmt.Errorf("%v: it has ended %d times, and was refused %d times: who else sends here?", p, a.passages, a.refusals)
 	}
 	return a, nil

@@ -274,6 +274,23 @@ func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
 	}
 }
 
+// nft lists "meta nfproto ipv6 reject with tcp reset" of a table inet without its condition.
+func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
+	const reset = `{"reject":{"type":"tcp reset"}}`
+	for _, c := range []struct{ family, rule, want string }{
+		{"inet", eq(l4, `"tcp"`) + `,` + reset, "100% rejected?, 100% sent?"},
+		{"inet", eq(daddr, `"10.96.0.1"`) + `,` + reset, "100% rejected"},
+		{"inet", eq(`{"meta":{"key":"nfproto"}}`, `"ipv4"`) + `,{"counter":null},` + reset, "100% rejected"},
+		{"ip", eq(l4, `"tcp"`) + `,` + reset, "100% rejected"},
+	} {
+		rs := ruleset(t, c.family, "filter", "forward", 0, "", c.rule)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s %s: got %s, want %s", c.family, c.rule, got, c.want)
+		}
+	}
+}
+
 // A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any more.
 func TestNotrackBehindATemplate(t *testing.T) {
 	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`, `{"notrack":null}`)

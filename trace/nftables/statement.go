@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -62,6 +63,7 @@ func (b *builder) add(o netfilter.Op) { b.ops = append(b.ops, o) }
 
 // build turns the statements of a rule into its ops.
 func (b *builder) build(list []any) {
+	b.tellsFamily = tellsFamily(list)
 	for _, v := range list {
 		before := len(b.ops)
 		key, arg, ok := one(v)
@@ -79,6 +81,29 @@ func (b *builder) build(list []any) {
 		b.add(op.OpaqueTarget("unknown statement " + statementText(v)))
 	}
 	b.rule.Ops = b.ops
+}
+
+// tellsFamily tells whether statements ask for the IP family, or for something that packets of one family have.
+func tellsFamily(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, tellsFamily)
+	case map[string]any:
+		switch words(v["payload"], "protocol") {
+		case "ip", "ip6", "icmp", "icmpv6":
+			return true
+		}
+		switch words(v["meta"], "key") {
+		case "nfproto", "protocol":
+			return true
+		}
+		for _, inner := range v {
+			if tellsFamily(inner) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func verdict(k netfilter.Kind, why string) statement {
@@ -159,12 +184,17 @@ func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
 	return j
 }
 
-// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it.
+// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes a person's own
+// condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in src/netlink_delinearize.c). What is
+// rejected with an ICMP message tells the family again; what is reset does not.
 func reject(b *builder, arg any) bool {
 	need := map[string]op.Cond{"icmp": isFamily(netfilter.IPv4), "icmpv6": isFamily(netfilter.IPv6), "tcp reset": isProto(netfilter.TCP), "icmpx": nil, "": nil}
 	cond, ok := need[words(arg, "type")]
 	if cond != nil {
 		b.add(op.Conditions([]op.Cond{cond}, ""))
+	}
+	if words(arg, "type") == "tcp reset" && b.object.Family == "inet" && !b.tellsFamily {
+		b.add(op.UnknownMatch("nft does not print of a reset in a table inet whether the rule is for one IP family only"))
 	}
 	b.add(&op.Verdict{Kind: netfilter.Reject})
 	return ok

@@ -323,18 +323,32 @@ func (g *generator) nativeRule(t *table, ch *chain, to []*chain, kind string) st
 // ends tells whether a match decides, so that no target may follow it.
 func ends(x *term) bool { return strings.Contains(x.text, "vmap") }
 
+// ipsets makes a set of each type and family. One without a family serves both.
 func (g *generator) ipsets() (lines []string) {
 	for _, v4 := range []bool{true, false} {
-		c := &chooser{Rand: g.Rand, v4: v4}
-		family, suffix := "inet", "-ip"
+		family, suffix := " family inet", "-ip"
 		if !v4 {
-			family, suffix = "inet6", "-ip6"
+			family, suffix = " family inet6", "-ip6"
 		}
+		c := &chooser{Rand: g.Rand, v4: v4, other: func(string) string { return suffix }}
 		for _, dims := range g.sets {
 			for _, x := range dims {
-				lines = append(lines, strings.TrimSpace("create "+x.name+suffix+" "+x.typ+" family "+family+" "+c.fill(x.options)))
+				of := family
+				if !strings.HasPrefix(x.typ, "hash:") {
+					of = ""
+				}
+				create := "create " + x.name + suffix + " " + x.typ + of + " " + c.fill(x.options)
+				if x.typ == "list:set" {
+					defer func() { lines = append(lines, create, "-! add "+x.name+suffix+" "+c.fill(x.element)) }() // the others have to be there
+					continue
+				}
+				lines = append(lines, strings.TrimSpace(create))
 				for range 1 + g.IntN(4) {
-					lines = append(lines, "-! add "+x.name+suffix+" "+c.fill(x.element))
+					nomatch := ""
+					if strings.Contains(x.typ, "net") && g.IntN(5) == 0 {
+						nomatch = " nomatch"
+					}
+					lines = append(lines, "-! add "+x.name+suffix+" "+c.fill(x.element)+nomatch)
 				}
 			}
 		}
@@ -369,7 +383,7 @@ func (g *generator) packet() packet {
 		src = pick(g.Rand, of(senders[p.in]))
 	default:
 		src = pick(g.Rand, of(ownAddrs))
-		for (src == "127.0.0.1" || src == "::1") && !isOwn(dst) {
+		for (src == "127.0.0.1" || src == "::1") && !isOwn(dst) { // only a translation could lead it back
 			src = pick(g.Rand, of(ownAddrs))
 		}
 	}

@@ -345,12 +345,16 @@ var ipsetTypes = [4][]setType{
 	1: {
 		{"ip", "hash:ip", "", "{addr}"},
 		{"net", "hash:net", "", "{net}"},
+		{"nets", "list:set", "", "net{suffix}"},
+		{"bitmap", "bitmap:port", "range 1-65535", "{port}"},
 		{"masked", "hash:ip", "netmask {prefixbits}", "{own}"},
 	},
 	2: {
 		{"ipport", "hash:ip,port", "", "{addr},{proto}:{port}"},
 		{"netport", "hash:net,port", "", "{net},{proto}:{port}"},
 		{"netnet", "hash:net,net", "", "{net},{net}"},
+		{"netiface", "hash:net,iface", "", "{net},{iface}"},
+		{"ipmark", "hash:ip,mark", "", "{addr},{value}"},
 	},
 	3: {
 		{"ipportip", "hash:ip,port,ip", "", "{addr},{proto}:{port},{addr}"},

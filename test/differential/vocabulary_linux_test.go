@@ -23,7 +23,7 @@ func vocabularyOf(t *testing.T, w *world) vocabulary {
 	v.sets = [4][]setType{}
 	for dims, types := range g.sets {
 		for _, x := range types {
-			c := &chooser{Rand: g.Rand, v4: true}
+			c := &chooser{Rand: g.Rand, v4: true, other: func(string) string { return "" }}
 			if _, err := run(c.fill("create "+x.name+" "+x.typ+" "+x.options)+"\ndestroy "+x.name+"\n", "ipset", "restore"); err != nil {
 				t.Logf("not taken: ipset %s: %v", x.typ, err)
 				continue

@@ -356,6 +356,9 @@ func (w *world) load(rs *ruleSet) error {
 
 // destroySets destroys all ipsets. What rules of nf_tables hold is let go of by a worker, a moment after they are gone.
 func destroySets() (err error) {
+	if _, err := run("", "ipset", "flush"); err != nil { // sets are in use by lists of sets
+		return err
+	}
 	for range 100 {
 		if _, err = run("", "ipset", "destroy"); err == nil {
 			return nil

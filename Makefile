@@ -8,6 +8,9 @@ LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT)
 # Seconds that each fuzz target runs in `make fuzz`, how often `make bench` times each command.
 FUZZTIME ?= 10s
 RUNS ?= 7
+# Of `make differential`: packets (a million take half an hour), and the seed of the first rule set, by default another one each time.
+CASES ?= 1000000
+SEED ?= $(shell date +%s)
 
 EXAMPLE := examples/broken-node
 
@@ -79,6 +82,10 @@ cross: ## Build for every system that the plugin runs on
 .PHONY: oracle
 oracle: ## Hold the expectation against kube-proxy's own code
 	hack/test.sh oracle
+
+.PHONY: differential
+differential: ## Hold the walk against the kernel for CASES packets through random rule sets, from SEED on (needs root)
+	SVCPROXY_DIFF_CASES=$(CASES) SVCPROXY_DIFF_SEED=$(SEED) go test -count=1 -timeout 0 -v -run TestRandomRuleSetsAgainstTheKernel ./test/differential
 
 .PHONY: ipvs
 ipvs: ## Run kube-proxy in ipvs mode in a virtual machine, and hold the collecting against it (Debian, root)

@@ -141,6 +141,11 @@ func TestNetlinkIsWhatNFTPrints(t *testing.T) {
 			loadRules(t, file)
 			listed, dumped := readBoth(t)
 			want, got := model(listed), model(dumped)
+			for i := range want { // nft does not print for which family's packets a reset is; the kernel says so
+				if strings.Contains(want[i], "reject with tcp reset") {
+					want[i] = strings.Replace(want[i], "op.UnknownMatch ", "", 1)
+				}
+			}
 			for i := range max(len(want), len(got)) {
 				if i >= len(want) || i >= len(got) || want[i] != got[i] {
 					t.Errorf("line %d:\nover netlink %s\nnft          %s", i+1, at(got, i), at(want, i))

@@ -16,7 +16,8 @@ import (
 const inside = "SVCPROXY_TEST_ISOLATED"
 
 // Process runs the rest of a test in a process with namespaces of its own (syscall.CLONE_NEWNET, …): threads of one process could not be
-// kept apart. It returns true there; outside it waits for the result, and returns false. Without root, or a tool, the test is skipped.
+// kept apart. It returns true there; outside it waits for the result, and returns false. Without root, or a tool, the test is skipped, and where it
+// is skipped there.
 func Process(t *testing.T, namespaces uintptr, tools ...string) bool {
 	t.Helper()
 	if os.Getenv(inside) == t.Name() {
@@ -38,8 +39,13 @@ func Process(t *testing.T, namespaces uintptr, tools ...string) bool {
 	cmd.Env = append(os.Environ(), inside+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	out, err := cmd.CombinedOutput()
+	if err == nil && bytes.Contains(out, []byte("--- SKIP: "+t.Name())) {
+		t.Skipf("inside:\n%s", out)
+	}
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
 		t.Errorf("%v\n%s", err, out)
+		return false
 	}
+	t.Logf("inside:\n%s", out)
 	return false
 }

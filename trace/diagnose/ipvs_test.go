@@ -95,7 +95,9 @@ func TestIPVSRulesUnderIPTablesMode(t *testing.T) {
 func TestSharesThatDependOnLoad(t *testing.T) {
 	w := openWorld(t, "ipvs")
 	w.replace("configz.json", `"scheduler":"rr"`, `"scheduler":"lc"`, "scheduler")
-	w.edit(virtualFile, func(l string) []string { return []string{string(bytes.Replace([]byte(l), []byte("-s rr"), []byte("-s lc"), 1))} })
+	w.edit(virtualFile, func(l string) []string {
+		return []string{string(bytes.Replace([]byte(l), []byte("-s rr"), []byte("-s lc"), 1))}
+	})
 	r := w.run()
 	if r.Error != "" || r.Summary.Mismatched > 0 {
 		t.Fatalf("%q %+v", r.Error, r.Summary)

@@ -58,7 +58,7 @@ type node struct {
 	connections *conntrack.Table // nil where it was not collected
 	probed      probed
 	tracked     *snapshot.Tracked // while it was probed
-	sockets     []host.Socket // that listen on the node
+	sockets     []host.Socket     // that listen on the node
 	socketsRead bool
 
 	answer []Finding // in place of a judgement: why there is none

@@ -328,6 +328,46 @@ func TestLinksAndSources(t *testing.T) {
 	}
 }
 
+// A packet to ::1 that is masqueraded on its way out by lo gets the source ::1, and no address of another interface.
+func TestSourceOfPacketsToTheIPv6LoopbackIsItself(t *testing.T) {
+	n := mustParse(t, Files{Addr: []byte(`[{"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[{"family":"inet6","local":"::1","prefixlen":128,"scope":"host"}]},
+		{"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet6","local":"fd00::2","prefixlen":64,"scope":"global"},{"family":"inet6","local":"fe80::2","prefixlen":64,"scope":"link"}]}]`)})
+	for dst, want := range map[string]string{"::1": "::1", "fd00::2": "fd00::2"} {
+		if got := n.MasqueradeAddress("lo", ip(dst)); got != ip(want) {
+			t.Errorf("to %s: from %s, want %s", dst, got, want)
+		}
+	}
+}
+
+func TestMartian(t *testing.T) {
+	sysctl := func(s string) Files { return Files{Sysctl: []byte(s)} }
+	off := "net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.eth0.route_localnet = 0\nnet.ipv4.conf.pod0.route_localnet = 1\n"
+	routes := Files{Route6: []byte(`[{"dst":"default","gateway":"fd00::1","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]`)}
+	for _, c := range []struct {
+		files          Files
+		dev, dst       string
+		martian, known bool
+	}{
+		{Files{}, "eth0", "10.0.0.1", false, true},
+		{Files{}, "lo", "127.0.0.1", false, true},
+		{Files{}, "eth0", "127.0.0.1", true, false},
+		{sysctl(off), "eth0", "127.0.0.1", true, true},
+		{sysctl(off), "pod0", "127.0.0.1", false, true},
+		{sysctl(off), "eth1", "127.0.0.1", true, false},
+		{sysctl("net.ipv4.conf.all.route_localnet = 1"), "eth0", "127.0.0.1", false, true},
+		{Files{}, "lo", "::1", false, true},
+		{Files{}, "pod0", "::1", true, false},
+		{routes, "pod0", "::1", true, true},
+		{routes, "eth0", "::1", true, false},
+		{Files{Route6: []byte(`[]`)}, "eth0", "::1", true, true},
+	} {
+		martian, known := mustParse(t, c.files).Martian(c.dev, ip(c.dst))
+		if martian != c.martian || known != c.known {
+			t.Errorf("%s by %s: %v %v, want %v %v", c.dst, c.dev, martian, known, c.martian, c.known)
+		}
+	}
+}
+
 func TestSysctl(t *testing.T) {
 	n := mustParse(t, Files{Sysctl: []byte("net/ipv4/ip_forward=1\nnet.ipv4.conf.eth0/100.rp_filter = 2\n# x\nsysctl: permission denied on key 'x'\n\nnet.ipv4.ip_local_port_range = 32768\t60999\n")})
 	for key, want := range map[string]string{

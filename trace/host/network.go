@@ -113,6 +113,29 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	return false, f.addrsKnown || n.others[a]
 }
 
+// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 takes it where
+// route_localnet is set, for the interface or for all (ip_route_input_slow in net/ipv4/route.c). IPv6 looks for a route by the
+// interface that the packet came in by alone (rt6_need_strict in net/ipv6/route.c): that to ::1 is by lo, and where the default route is by
+// dev the packet goes back to where it came from. known is false there, and where settings or routes were not collected.
+func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
+	dst = dst.Unmap()
+	switch {
+	case !dst.IsLoopback() || dev == "lo":
+		return false, true
+	case !dst.Is4():
+		f := n.family(dst)
+		up := n.Uplink(false)
+		_, some := f.tables[tableMain].lookup(unspecified6)
+		return true, f.routesKnown && f.rules == nil && (!some || up != "" && up != dev)
+	}
+	all, ok := n.Sysctl("net/ipv4/conf/all/route_localnet")
+	own, ok2 := n.Sysctl("net/ipv4/conf/" + dev + "/route_localnet")
+	if ok && all != "0" || ok2 && own != "0" {
+		return false, true
+	}
+	return true, ok && ok2
+}
+
 // localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of
 // its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724, rule 1).
 func (f *family) localSource(a netip.Addr) netip.Addr {

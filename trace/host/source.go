@@ -109,10 +109,11 @@ func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.
 // (net/ipv6/addrconf.c) do, without the rules that need a mobile node's home address or an application's wish.
 func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 	best := n.better6(n.devs[dev], dev, dst)
-	if best != nil && (scope6(best.ip) >= scope6(dst) && !best.deprecated || dst.IsLinkLocalUnicast() || dst.IsMulticast()) {
+	near := dst.IsLinkLocalUnicast() || dst.IsMulticast() || dst.IsLoopback() // only the interface's own addresses will do
+	if best != nil && (scope6(best.ip) >= scope6(dst) && !best.deprecated || near) {
 		return best.ip
 	}
-	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
+	if near {
 		return netip.Addr{}
 	}
 	all := make([]int, len(n.addrs))
@@ -130,7 +131,7 @@ func (n *Network) better6(of []int, dev string, dst netip.Addr) *address {
 	var best *address
 	for _, i := range of {
 		a := &n.addrs[i]
-		if a.ip.Is4() || a.ip.IsLoopback() {
+		if a.ip.Is4() {
 			continue
 		}
 		if best == nil || beats6(a, best, dev, dst) {

@@ -31,11 +31,18 @@ var hookNames = map[string]netfilter.Hook{
 	"OUTPUT": netfilter.Output, "POSTROUTING": netfilter.Postrouting,
 }
 
+// nftSecurity is the priority of iptables-nft's table security: its own, not the kernel's NF_IP_PRI_SECURITY of 50, so that it stands
+// behind the NAT of INPUT (xtables_ipv4 in iptables/nft.c).
+const nftSecurity = 150
+
 // baseOf returns how a builtin chain is hooked in, with the policy ACCEPT; nil where the table has no such chain.
-func baseOf(table string, h netfilter.Hook) *netfilter.Base {
+func baseOf(backend netfilter.Backend, table string, h netfilter.Hook) *netfilter.Base {
 	b, ok := builtins[table][h]
 	if !ok {
 		return nil
+	}
+	if table == "security" && backend == netfilter.BackendNFT {
+		b.priority = nftSecurity
 	}
 	return &netfilter.Base{Hook: h, Priority: b.priority, Type: b.typ, Policy: netfilter.Accept}
 }

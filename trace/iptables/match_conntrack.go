@@ -21,6 +21,24 @@ func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
 }
 
+// untemplated makes conditions that ask for the connection not known for a packet in table raw that has a template of one: its fields
+// are those of the template.
+func untemplated(s *ruleSpec, conds []cond) []cond {
+	if s.table != "raw" {
+		return conds
+	}
+	out := make([]cond, len(conds))
+	for i, f := range conds {
+		out[i] = func(c *netfilter.Context) truth {
+			if c.Packet.Template && !op.CameBack(c) {
+				return maybe
+			}
+			return f(c)
+		}
+	}
+	return out
+}
+
 func isTracked(c *netfilter.Context) truth { return op.Is(!c.Packet.Untracked) }
 
 // conntrackOptions are those that ask the connection; --ctstate is apart.
@@ -89,7 +107,7 @@ func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return f(c)
 		})
 	}
-	return op.Conditions(conds, untold(text)), true
+	return op.Conditions(untemplated(s, conds), untold(text)), true
 }
 
 // states of a connection, as --ctstate names them.
@@ -173,5 +191,6 @@ var connmarkOptions = matchSpec{options: map[string]reader{"--mark": markIs(ctMa
 func connmarkMatch(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	conds, ok := connmarkOptions.conds(s, opts)
 	missing := noConnection(s)
-	return op.Conditions(append([]cond{func(c *netfilter.Context) truth { return op.Is(!missing(c)) }}, conds...), untold(text)), ok
+	conds = append([]cond{func(c *netfilter.Context) truth { return op.Is(!missing(c)) }}, conds...)
+	return op.Conditions(untemplated(s, conds), untold(text)), ok
 }

@@ -496,6 +496,23 @@ func TestNotrackLeavesConnectionsAlone(t *testing.T) {
 	}
 }
 
+// CT --zone gives the packet a template of its connection: --notrack finds it, and leaves the packet alone.
+func TestNotrackBehindATemplate(t *testing.T) {
+	_, c := in(t, "raw", "-j CT --zone 5", func(*netfilter.Context) {})
+	if !c.Packet.Template {
+		t.Error("no template")
+	}
+	if _, c := in(t, "raw", "-j CT --notrack", func(c *netfilter.Context) { c.Packet.Template = true }); c.Packet.Untracked {
+		t.Error("a packet with a template is not tracked")
+	}
+	if got, _ := in(t, "raw", "-m conntrack --ctstate INVALID", func(c *netfilter.Context) { c.Packet.Template = true }); got != "unknown" {
+		t.Error(got)
+	}
+	if _, c := in(t, "raw", "-j CT --zone 5", func(c *netfilter.Context) { c.Packet.Untracked = true }); c.Packet.Template {
+		t.Error("an untracked packet has got a template")
+	}
+}
+
 func TestTranslationOfTheSource(t *testing.T) {
 	leaves := func(c *netfilter.Context) {
 		c.Hook, c.Packet.In, c.Packet.Out, c.Packet.SrcPort, c.Packet.Dst = netfilter.Postrouting, "", "eth0", 4000, netip.MustParseAddr("10.0.0.9")

@@ -195,7 +195,7 @@ func (p *parser) comment(line string) {
 	}
 	t := &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}
 	for h := netfilter.Prerouting; h <= netfilter.Postrouting; h++ {
-		if base := baseOf(name, h); base != nil {
+		if base := baseOf(p.backend, name, h); base != nil {
 			t.Chains = append(t.Chains, &netfilter.Chain{Name: h.String(), Base: base, Unread: "iptables cannot print this table: it holds what only nft can"})
 		}
 	}
@@ -228,7 +228,7 @@ func (p *parser) chain(line string) error {
 	}
 	c := p.chainMem.make(netfilter.Chain{Name: name})
 	if h, ok := hookNames[name]; ok && policy != "-" {
-		c.Base = baseOf(p.scope.table, h)
+		c.Base = baseOf(p.backend, p.scope.table, h)
 	}
 	switch {
 	case policy == "-", c.Base != nil && policy == "ACCEPT":

@@ -65,6 +65,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// iptables-nft hooks its table security in at 150, behind the NAT of INPUT, and not at the kernel's own 50.
+func TestSecurityOfIPTablesNFTIsBehindNAT(t *testing.T) {
+	for backend, want := range map[netfilter.Backend]int{netfilter.BackendLegacy: 50, netfilter.BackendNFT: 150} {
+		ts, err := Parse([]byte("*security\n:INPUT ACCEPT [0:0]\nCOMMIT\n"), netfilter.IPv4, backend)
+		if err != nil || ts[0].Chains[0].Base.Priority != want {
+			t.Errorf("%s: %+v, %v, want %d", backend, ts, err, want)
+		}
+	}
+}
+
 func TestHeader(t *testing.T) {
 	for text, want := range map[string]netfilter.Backend{
 		small: netfilter.BackendNFT,

@@ -239,6 +239,8 @@ func did(before, after *Packet) string {
 		return fmt.Sprintf("connmark %#x", after.CTMark)
 	case before.Untracked != after.Untracked:
 		return "notrack"
+	case before.Template != after.Template:
+		return "template of the connection"
 	case before.Recent != after.Recent:
 		return "remember the client"
 	}

@@ -72,6 +72,7 @@ type Packet struct {
 	OrigDstPort      uint16
 
 	Untracked bool   // raw table: CT --notrack; no NAT will be done
+	Template  bool   // raw table: CT --zone and the like gave it a template of its connection, which connection tracking goes by
 	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
 	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
 	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in

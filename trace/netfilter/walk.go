@@ -82,6 +82,9 @@ type Result struct {
 	Outcomes  []Outcome
 	Uncertain []Uncertain
 	Steps     []Step
+	// Both tells that something on the way was not known, so that Steps has the rules of both ways, even if it did not matter in the
+	// end and is not in Uncertain.
+	Both bool
 }
 
 // Walker walks packets through one node's ruleset. A Walker is for one goroutine; several may share a linked Ruleset.
@@ -239,6 +242,9 @@ func (w *Walker) fromPrerouting(in branch) {
 			toInput = append(toInput, b)
 			continue
 		}
+		if w.martian(&b) {
+			continue
+		}
 		toInput, toForward = w.byAddress(b, toInput, toForward)
 	}
 	w.finish(w.hook(Input, toInput, false), Delivered)
@@ -294,6 +300,30 @@ func (w *Walker) resend() []branch {
 	return out
 }
 
+// martian ends a branch that the node does not take for its destination, a loopback address, from outside. Where that is not known it
+// is lost with one half, and goes on with the other.
+func (w *Walker) martian(b *branch) bool {
+	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
+	if known && !refused {
+		return false
+	}
+	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()
+	if !known {
+		var lost branch
+		lost, *b = w.fork(*b, martianKey{}, Uncertain{What: what, Why: "that depends on settings (sysctl.txt) and routes that were not collected, or on the way back"})
+		lost.why = what
+		w.finish([]branch{lost}, Lost)
+		return false
+	}
+	no := *b
+	no.why = "only lo takes packets to " + no.pkt.Dst.String()
+	w.finish([]branch{no}, NoRoute)
+	return true
+}
+
+// martianKey stands for what Walker.martian asks.
+type martianKey struct{}
+
 // byAddress sorts a branch by whether its destination is an address of the node; both ways where that is not known.
 func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 	is, known := w.host.Local(b.pkt.Dst)
@@ -318,9 +348,8 @@ func (w *Walker) egress(bs []branch) []branch {
 		switch {
 		case !known:
 			b.pkt.Out = UnknownIface
-		case r.Type == host.RouteNone || r.Type == host.RouteBlackhole || r.Type == host.RouteUnreachable || r.Type == host.RouteProhibit:
-			b.why = "no route to " + b.pkt.Dst.String()
-			w.finish([]branch{b}, NoRoute)
+		case unusable(r.Type):
+			w.noRoute(b)
 			continue
 		case r.Dev == "":
 			b.pkt.Out = UnknownIface
@@ -330,6 +359,32 @@ func (w *Walker) egress(bs []branch) []branch {
 		out = append(out, b)
 	}
 	return out
+}
+
+// unusable tells whether a route ends the packet.
+func unusable(t host.RouteType) bool {
+	return t == host.RouteNone || t == host.RouteBlackhole || t == host.RouteUnreachable || t == host.RouteProhibit
+}
+
+func (w *Walker) noRoute(b branch) {
+	b.why = "no route to " + b.pkt.Dst.String()
+	w.finish([]branch{b}, NoRoute)
+}
+
+// translated ends what has no route any more: the NAT of OUTPUT looks for a new one at once, before the chains behind it
+// (nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c). The interface that those see stays the old one.
+func (w *Walker) translated(bs []branch) []branch {
+	return slices.DeleteFunc(bs, func(b branch) bool {
+		if !b.pkt.DNAT || b.pkt.Dst == b.pkt.OrigDst {
+			return false
+		}
+		r, known, _ := w.host.Route(b.pkt.Dst)
+		if !known || !unusable(r.Type) {
+			return false
+		}
+		w.noRoute(b)
+		return true
+	})
 }
 
 func (w *Walker) finish(bs []branch, e End) {
@@ -363,6 +418,9 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
 				next = w.scheduled(next, from)
 			}
+		}
+		if s.nat && h == Output {
+			next = w.translated(next)
 		}
 		w.spare, alive = alive, collapse(merge(next))
 	}
@@ -472,7 +530,7 @@ func (w *Walker) result() Result {
 		relevant |= b.yes | b.no
 		w.found = append(w.found, Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why})
 	}
-	res := Result{Outcomes: w.found, Steps: w.steps}
+	res := Result{Outcomes: w.found, Steps: w.steps, Both: len(w.unknown) > 0}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {
 			res.Uncertain = append(res.Uncertain, u)

@@ -252,6 +252,47 @@ func TestWalk(t *testing.T) {
 }
 
 // The index must never hide a rule: a long chain gives the same answer with and without it.
+// The NAT of OUTPUT looks for a new route at once: where there is none, the chains behind it do not see the packet.
+func TestTranslationWithoutARouteEndsAtOnce(t *testing.T) {
+	n, errs := host.Parse(host.Files{
+		Addr:   []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+		Route4: []byte(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"type":"unreachable","dst":"10.66.0.0/24","dev":"lo"}]`),
+	})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	rs := &Ruleset{Tables: []*Table{
+		nat(base("OUTPUT", Output, -100, TypeNAT, Accept, []Op{dnat("10.66.0.5")})),
+		filter(base("OUTPUT", Output, 0, TypeFilter, Accept, []Op{verdict(Reject)})),
+	}}
+	rs.Link()
+	if got := show(NewWalker(rs, n, nil).Walk(send(Output, "10.96.0.1"), Options{})); got != "no route 10.66.0.5" {
+		t.Error(got)
+	}
+}
+
+// What is translated to a loopback address on its way in is not delivered, unless the node takes such packets from outside.
+func TestLoopbackFromOutsideIsNotDelivered(t *testing.T) {
+	rs := &Ruleset{Tables: []*Table{nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{dnat("127.0.0.1")}))}}
+	rs.Link()
+	for sysctl, want := range map[string]string{
+		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 0": "no route 127.0.0.1",
+		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 1": "delivered 127.0.0.1",
+		"net.ipv4.conf.all.route_localnet = 0":                                        "?delivered 127.0.0.1; ?not known 127.0.0.1",
+	} {
+		n, errs := host.Parse(host.Files{
+			Addr:   []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+			Sysctl: []byte(sysctl),
+		})
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		if got := show(NewWalker(rs, n, nil).Walk(send(Prerouting, "10.96.0.1"), Options{})); got != want {
+			t.Errorf("%s: got %s, want %s", sysctl, got, want)
+		}
+	}
+}
+
 func TestIndexHidesNothing(t *testing.T) {
 	long := func(indexed bool) Result {
 		c := base("PREROUTING", Prerouting, -100, TypeNAT, Accept)

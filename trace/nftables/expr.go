@@ -32,6 +32,8 @@ type builder struct {
 	rule  *netfilter.Rule
 	ops   []netfilter.Op
 	acted bool // a statement before this place changes something: what comes behind must not be looked at sooner
+
+	tellsFamily bool // something of the rule is for packets of one IP family, as far as nft prints it
 }
 
 // expressions are all that are known, by what JSON calls them (libnftables-json(5), EXPRESSIONS). A reader returns false for

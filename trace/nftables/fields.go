@@ -110,6 +110,8 @@ func hasConnection(c *netfilter.Context) op.Truth {
 		return op.No
 	case op.CameBack(c) || c.Base == nil || c.Hook != netfilter.Prerouting && c.Hook != netfilter.Output:
 		return op.Yes
+	case c.Packet.Template: // its fields are those of the template
+		return op.Maybe
 	case c.Base.Priority == conntrackPriority: // whichever was loaded last goes first
 		return op.Maybe
 	}

@@ -52,6 +52,13 @@ func match(b *builder, arg any) bool {
 	if _, isList := member(arg, "right").([]any); isList && (sign == "!=" || sign == "==") {
 		compare = eitherWay(sign)
 	}
+	if len(left) == 1 && left[0].typ.beyond(member(arg, "right")) {
+		if sign != "==" && sign != "!=" {
+			return false
+		}
+		b.add(&comparison{left: left, right: spans, compare: fixed(op.Is(sign == "!=")), why: dependsOn(left)})
+		return true
+	}
 	if left[0].draw != nil && len(left) == 1 {
 		return b.chance(left[0].draw, func(v value) bool { return compare(v, spans[0]) == op.Yes })
 	}
@@ -61,6 +68,9 @@ func match(b *builder, arg any) bool {
 	b.add(&comparison{left: left, right: spans, compare: compare, not: len(left) > 1 && sign == "!=", why: dependsOn(left)})
 	return true
 }
+
+// fixed gives the same answer for every value.
+func fixed(t op.Truth) relation { return func(value, span) op.Truth { return t } }
 
 // eitherWay compares with a list of flags by an operator that versions of nft understand in two ways, as one value, and as any of
 // the flags: certain is only what both agree on.

@@ -70,6 +70,7 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 			return own.fullRule
 		},
 		unread: d.unread,
+		whole:  true,
 		wrong:  wrongDump,
 	}).parse(managed)
 }

@@ -310,7 +310,7 @@ func FuzzDumpRule(f *testing.F) {
 				continue
 			}
 			r := &netfilter.Rule{Text: ruleText(full.Rule.Expr, full.Rule.Comment)}
-			(&builder{scope: &scope{sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}, rule: r}).build(full.Rule.Expr)
+			(&builder{scope: &scope{object: &tableObject{Family: family}, source: &source{whole: true}, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}, rule: r}).build(full.Rule.Expr)
 			if len(full.Rule.Expr) > 0 && r.Text == "" {
 				t.Errorf("%v has no text", full.Rule.Expr)
 			}

@@ -49,6 +49,8 @@ type source struct {
 	rules func() func(*object) (fullRule, error)
 	// unread says why the base chains of a table are not read; "" where they are. nil: all are.
 	unread func(family, table string) string
+	// whole: its rules have every condition; nft leaves out some.
+	whole bool
 	// wrong says where an error was found.
 	wrong func(error) error
 }

@@ -227,6 +227,92 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// nft prints a masked address that is compared with a value outside of the mask as a prefix with too many bits: it is equal to none.
+func TestPrefixWithBitsBehindItsLength(t *testing.T) {
+	prefix := `{"prefix":{"addr":"10.0.0.1","len":8}}`
+	for sign, want := range map[string]string{"==": "100% sent", "!=": "100% dropped"} {
+		rs := ruleset(t, "ip", "filter", "forward", 0, "", `{"match":{"op":"`+sign+`","left":`+saddr+`,"right":`+prefix+`}},{"drop":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != want {
+			t.Errorf("%s: got %s, want %s", sign, got, want)
+		}
+	}
+}
+
+// A packet that connection tracking has seen stays tracked.
+func TestNotrackBehindConnectionTracking(t *testing.T) {
+	for prio, want := range map[int]bool{-300: true, -150: false, 0: false} {
+		rs := ruleset(t, "ip", "filter", "prerouting", prio, "", `{"notrack":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if len(res.Outcomes) != 1 || res.Outcomes[0].Packet.Untracked != want {
+			t.Errorf("priority %d: %+v", prio, res.Outcomes)
+		}
+	}
+	rs := ruleset(t, "ip", "filter", "prerouting", -200, "", `{"notrack":null}`)
+	if res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{}); len(res.Uncertain) != 1 {
+		t.Errorf("at the priority of connection tracking: %+v", res)
+	}
+}
+
+// What sets a field of a header is for packets that have it, and breaks the rule off for others: nft does not print that condition.
+func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
+	set := func(protocol, field string) string {
+		return `{"mangle":{"key":{"payload":{"protocol":"` + protocol + `","field":"` + field + `"}},"value":8}},{"drop":null}`
+	}
+	for _, c := range []struct{ rule, want string }{
+		{set("ip", "dscp"), "100% dropped"},
+		{set("ip6", "dscp"), "100% sent"},
+		{set("udp", "checksum"), "100% sent"},
+		{`{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":1000}},{"drop":null}`, "100% dropped"},
+		{`{"reset":{"tcp option":{"name":"sack-perm"}}},{"drop":null}`, "100% dropped"},
+	} {
+		rs := ruleset(t, "inet", "filter", "forward", 0, "", c.rule)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.rule, got, c.want)
+		}
+	}
+}
+
+// nft lists "meta nfproto ipv6 reject with tcp reset" of a table inet without its condition.
+func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
+	const reset = `{"reject":{"type":"tcp reset"}}`
+	for _, c := range []struct{ family, rule, want string }{
+		{"inet", eq(l4, `"tcp"`) + `,` + reset, "100% rejected?, 100% sent?"},
+		{"inet", eq(daddr, `"10.96.0.1"`) + `,` + reset, "100% rejected"},
+		{"inet", eq(`{"meta":{"key":"nfproto"}}`, `"ipv4"`) + `,{"counter":null},` + reset, "100% rejected"},
+		{"ip", eq(l4, `"tcp"`) + `,` + reset, "100% rejected"},
+	} {
+		rs := ruleset(t, c.family, "filter", "forward", 0, "", c.rule)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s %s: got %s, want %s", c.family, c.rule, got, c.want)
+		}
+	}
+}
+
+// A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any more.
+func TestNotrackBehindATemplate(t *testing.T) {
+	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`, `{"notrack":null}`)
+	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+	for _, o := range res.Outcomes {
+		if o.Certain && o.Packet.Untracked {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked twice, as
+// one that iptables-save does not show.
+func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {
+	rs := `{"nftables":[{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"security"}},` +
+		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,"policy":"accept"}}]}`
+	tables, err := Parse([]byte(rs), IPTables)
+	if err != nil || len(tables) != 0 {
+		t.Errorf("%v, %v", lines(tables), err)
+	}
+}
+
 // Before connection tracking a packet has no connection; at its own priority it depends on what was loaded last.
 func TestConnectionTracking(t *testing.T) {
 	for prio, want := range map[int]string{-300: "100% sent", -200: "100% dropped?, 100% sent?", -150: "100% dropped"} {

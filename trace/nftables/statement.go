@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -33,7 +34,7 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"masquerade":     masquerade,
 		"redirect":       nat(redirect),
 		"mangle":         mangle,
-		"notrack":        act(op.Notrack),
+		"notrack":        notrack,
 		"tproxy":         tproxy,
 		"synproxy":       synproxy,
 		"set":            update,
@@ -51,8 +52,8 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"ct timeout":     nothing,
 		"ct expectation": nothing,
 		"secmark":        nothing,
-		"reset":          nothing, // of a TCP option
-		"optstrip":       nothing,
+		"reset":          ofTCP, // of a TCP option
+		"optstrip":       ofTCP,
 		"fwd":            opaque("it sends the packet out by another interface (fwd)"),
 		"xt":             opaque("it is a match or a target of iptables, which nft does not show (xt)"),
 	}
@@ -62,6 +63,7 @@ func (b *builder) add(o netfilter.Op) { b.ops = append(b.ops, o) }
 
 // build turns the statements of a rule into its ops.
 func (b *builder) build(list []any) {
+	b.tellsFamily = tellsFamily(list)
 	for _, v := range list {
 		before := len(b.ops)
 		key, arg, ok := one(v)
@@ -81,6 +83,29 @@ func (b *builder) build(list []any) {
 	b.rule.Ops = b.ops
 }
 
+// tellsFamily tells whether statements ask for the IP family, or for something that packets of one family have.
+func tellsFamily(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, tellsFamily)
+	case map[string]any:
+		switch words(v["payload"], "protocol") {
+		case "ip", "ip6", "icmp", "icmpv6":
+			return true
+		}
+		switch words(v["meta"], "key") {
+		case "nfproto", "protocol":
+			return true
+		}
+		for _, inner := range v {
+			if tellsFamily(inner) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func verdict(k netfilter.Kind, why string) statement {
 	v := &op.Verdict{Kind: k, Why: why}
 	return func(b *builder, _ any) bool { b.add(v); return true }
@@ -90,6 +115,12 @@ func verdict(k netfilter.Kind, why string) statement {
 func opaque(why string) statement { return verdict(netfilter.Opaque, why) }
 
 func nothing(*builder, any) bool { return true }
+
+// ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
+func ofTCP(b *builder, _ any) bool {
+	b.has("tcp")
+	return true
+}
 
 func never(b *builder, _ any) bool {
 	b.add(op.Conditions([]op.Cond{op.Nobody}, ""))
@@ -102,6 +133,27 @@ func act(f func(c *netfilter.Context)) statement {
 		b.add(op.Action(f))
 		return true
 	}
+}
+
+// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking it does nothing.
+func notrack(b *builder, _ any) bool {
+	b.acted = true
+	b.add(untrack{})
+	return true
+}
+
+type untrack struct{}
+
+// Run implements [netfilter.Op].
+func (untrack) Run(c *netfilter.Context) netfilter.Effect {
+	switch hasConnection(c) {
+	case op.No:
+		op.Notrack(c)
+	case op.Maybe:
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: "whether the packet has a connection by then is not known"}
+	case op.Yes:
+	}
+	return netfilter.Effect{}
 }
 
 // needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object of that
@@ -134,12 +186,17 @@ func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
 	return j
 }
 
-// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it.
+// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes a person's own
+// condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in src/netlink_delinearize.c). What is
+// rejected with an ICMP message tells the family again; what is reset does not.
 func reject(b *builder, arg any) bool {
 	need := map[string]op.Cond{"icmp": isFamily(netfilter.IPv4), "icmpv6": isFamily(netfilter.IPv6), "tcp reset": isProto(netfilter.TCP), "icmpx": nil, "": nil}
 	cond, ok := need[words(arg, "type")]
 	if cond != nil {
 		b.add(op.Conditions([]op.Cond{cond}, ""))
+	}
+	if words(arg, "type") == "tcp reset" && b.object.Family == "inet" && !b.tellsFamily && !b.source.whole {
+		b.add(op.UnknownMatch("nft does not print of a reset in a table inet whether the rule is for one IP family only"))
 	}
 	b.add(&op.Verdict{Kind: netfilter.Reject})
 	return ok
@@ -231,8 +288,15 @@ func (l *lookup) draws(way func(e *element) netfilter.Alt) []netfilter.Alt {
 // Fields that a statement may set without changing the packet's way.
 var harmless = map[string]bool{
 	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
-	"ct zone": true, "ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
+	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
 	"payload dscp": true, "payload ecn": true, "payload checksum": true, "payload flowlabel": true, "payload id": true,
+}
+
+// has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.
+func (b *builder) has(protocol string) {
+	if need, ok := headers[protocol]; ok {
+		b.add(op.Conditions([]op.Cond{need}, ""))
+	}
 }
 
 // mangle sets a field: {"key": EXPRESSION, "value": EXPRESSION}.
@@ -243,7 +307,22 @@ func mangle(b *builder, arg any) bool {
 	}
 	field := words(key, "key")
 	switch {
-	case kind == "tcp option" || harmless[kind+" "+field], kind == "payload" && harmless["payload "+words(key, "field")]:
+	case kind == "ct" && field == "zone":
+		b.acted = true
+		b.add(op.Action(func(c *netfilter.Context) {
+			if hasConnection(c) != op.Yes {
+				op.GiveTemplate(c)
+			}
+		}))
+		return true
+	case kind == "tcp option":
+		b.has("tcp")
+		return true
+	case kind == "payload":
+		b.has(words(key, "protocol"))
+	}
+	switch {
+	case harmless[kind+" "+field], kind == "payload" && harmless["payload "+words(key, "field")]:
 		return true
 	case kind == "payload" && (words(key, "field") == "ttl" || words(key, "field") == "hoplimit"):
 		// One that leaves nothing to live on ends the packet at the next routing decision.

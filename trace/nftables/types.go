@@ -172,3 +172,15 @@ func (t *datatype) prefix(arg any) (lo, hi word, ok bool) {
 	lo = lo.and(host.not())
 	return lo, lo.or(host), true
 }
+
+// beyond tells whether a constant is a prefix with bits behind its length. That is how nft prints a comparison of a masked field with a
+// value that has bits outside of the mask ("ip saddr & 255.0.0.0 == 10.0.0.5" as 10.0.0.5/8), which no packet equals.
+func (t *datatype) beyond(v any) bool {
+	key, arg, ok := one(v)
+	if !ok || key != "prefix" {
+		return false
+	}
+	lo, _, ok := t.prefix(arg)
+	addr, _, ok2 := t.constant(member(arg, "addr"))
+	return ok && ok2 && addr != lo
+}

@@ -27,10 +27,18 @@ func TranslatedFrom(p *netfilter.Packet) Truth {
 	return Yes
 }
 
-// Notrack takes the packet out of connection tracking. One that has a connection already keeps it (notrack_tg in
-// net/netfilter/xt_CT.c, nft_notrack_eval in net/netfilter/nft_ct.c).
+// Notrack takes the packet out of connection tracking. One that has a connection already, or a template of one, keeps it
+// (notrack_tg in net/netfilter/xt_CT.c, nft_notrack_eval in net/netfilter/nft_ct.c).
 func Notrack(c *netfilter.Context) {
-	if !CameBack(c) {
+	if !CameBack(c) && !c.Packet.Template {
 		c.Packet.Untracked = true
+	}
+}
+
+// GiveTemplate gives the packet a template of the connection that it will have, unless something was settled before
+// (xt_ct_target in net/netfilter/xt_CT.c, nft_ct_set_zone_eval in net/netfilter/nft_ct.c).
+func GiveTemplate(c *netfilter.Context) {
+	if !CameBack(c) && !c.Packet.Untracked {
+		c.Packet.Template = true
 	}
 }

@@ -105,7 +105,11 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 				}
 				for _, p := range spread {
 					effects++
-					if a, b := does(g.Rules[k], base, n, p), does(r, base, n, p); a != b {
+					a, b := does(g.Rules[k], base, n, p), does(r, base, n, p)
+					if strings.Contains(r.Text, "reject with tcp reset") { // nft does not print for which family's packets a reset is; the kernel says so
+						b = unprinted.ReplaceAllString(b, "")
+					}
+					if a != b {
 						t.Errorf("chain %s: %s: with %v:\n got %s\nnft  %s", c.Name, r.Text, p, a, b)
 						break
 					}
@@ -118,6 +122,9 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 	}
 	t.Logf("%d rules, and what each does with %d packets", rules, effects/rules)
 }
+
+// unprinted is the effect of what nft leaves out of a rule.
+var unprinted = regexp.MustCompile(`\d+ "nft does not print of a reset[^"]*" 0; `)
 
 func elementsOf(s netfilter.Set) (out []string) {
 	for i := range s.(contents).elements {

@@ -25,10 +25,11 @@ const (
 )
 
 const (
-	packetsEach   = 20 // packets through one rule set, one of a kind
-	repeats       = 60 // of a packet whose way is left to chance
-	maxRepeated   = 2  // packets of a rule set that are repeated
-	maxDifference = 10 // after so many the test stops
+	packetsEach   = 20   // packets through one rule set, one of a kind
+	repeats       = 60   // of a packet whose way is left to chance
+	maxRepeated   = 2    // packets of a rule set that are repeated
+	maxDifference = 10   // after so many the test stops
+	enough        = 5000 // cases, to say whether enough is known of them
 )
 
 var tools = []string{
@@ -99,6 +100,9 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 	slices.SortFunc(reasons, func(a, b reason) int { return cmp.Compare(b.n, a.n) })
 	for _, r := range reasons[:min(len(reasons), 12)] {
 		t.Logf("  not known %d times: %s", r.n, r.why)
+	}
+	if f.cases < enough {
+		return // one rule set may well be odd
 	}
 	if f.untaken*20 > f.sets {
 		t.Error("too many rule sets are not taken")

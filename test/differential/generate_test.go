@@ -325,6 +325,7 @@ func ends(x *term) bool { return strings.Contains(x.text, "vmap") }
 
 // ipsets makes a set of each type and family. One without a family serves both.
 func (g *generator) ipsets() (lines []string) {
+	var last []string // lists of sets: the others have to be there
 	for _, v4 := range []bool{true, false} {
 		family, suffix := " family inet", "-ip"
 		if !v4 {
@@ -339,7 +340,7 @@ func (g *generator) ipsets() (lines []string) {
 				}
 				create := "create " + x.name + suffix + " " + x.typ + of + " " + c.fill(x.options)
 				if x.typ == "list:set" {
-					defer func() { lines = append(lines, create, "-! add "+x.name+suffix+" "+c.fill(x.element)) }() // the others have to be there
+					last = append(last, create, "-! add "+x.name+suffix+" "+c.fill(x.element))
 					continue
 				}
 				lines = append(lines, strings.TrimSpace(create))
@@ -353,7 +354,7 @@ func (g *generator) ipsets() (lines []string) {
 			}
 		}
 	}
-	return lines
+	return append(lines, last...)
 }
 
 // firstPort is above every port that rules name.

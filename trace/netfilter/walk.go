@@ -465,7 +465,13 @@ func (w *Walker) station(h Hook, s *station, b *branch, alive []branch) []branch
 		alive = w.sequence(h, s, first, s.chains, alive)
 		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive)
 	}
-	return w.sequence(h, s, w.taint(*b, s, orderUnknown(h, s)), s.chains, alive)
+	// Of more chains one order stands for all: the packet may also come to another end.
+	u := orderUnknown(h, s)
+	tainted := w.taint(*b, s, u)
+	lost := tainted
+	lost.why = u.What
+	w.finish([]branch{lost}, Lost)
+	return w.sequence(h, s, tainted, s.chains, alive)
 }
 
 func orderUnknown(h Hook, s *station) Uncertain {

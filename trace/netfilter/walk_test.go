@@ -228,6 +228,14 @@ func TestWalk(t *testing.T) {
 			to: vip, want: "sent 10.1.1.1",
 		},
 		{
+			name: "three chains at one priority, of which one drops and another rejects",
+			tables: []*Table{
+				filter(fwd(Accept, []Op{verdict(Drop)})), legacy(filter(fwd(Accept, []Op{verdict(Reject)}))),
+				{Family: IPv4, Backend: BackendNative, Name: "n", Chains: []*Chain{base("f", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)})}},
+			},
+			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?not known 10.96.0.1", unsure: 1,
+		},
+		{
 			name: "a loop ends", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}}))},
 			to: vip, want: "?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", unsure: 1,
 		},

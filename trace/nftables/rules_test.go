@@ -274,6 +274,15 @@ func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
 	}
 }
 
+// Unlike iptables' CT, nft's zone takes a packet back that was not to be tracked.
+func TestZoneTakesBackNotrack(t *testing.T) {
+	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"notrack":null}`, `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`)
+	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+	if len(res.Outcomes) != 1 || res.Outcomes[0].Packet.Untracked {
+		t.Errorf("%+v", res.Outcomes)
+	}
+}
+
 // nft lists "meta nfproto ipv6 reject with tcp reset" of a table inet without its condition.
 func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
 	const reset = `{"reject":{"type":"tcp reset"}}`

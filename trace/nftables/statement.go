@@ -309,11 +309,7 @@ func mangle(b *builder, arg any) bool {
 	switch {
 	case kind == "ct" && field == "zone":
 		b.acted = true
-		b.add(op.Action(func(c *netfilter.Context) {
-			if hasConnection(c) != op.Yes {
-				op.GiveTemplate(c)
-			}
-		}))
+		b.add(setZone{})
 		return true
 	case kind == "tcp option":
 		b.has("tcp")
@@ -338,6 +334,26 @@ func mangle(b *builder, arg any) bool {
 	b.acted = true
 	b.add(&setMark{expr: x, ct: kind == "ct"})
 	return true
+}
+
+// setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again (nft_ct_set_zone_eval in
+// net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
+type setZone struct{}
+
+// Run implements [netfilter.Op].
+func (setZone) Run(c *netfilter.Context) netfilter.Effect {
+	p := c.Packet
+	untracked := p.Untracked
+	p.Untracked = false
+	before := hasConnection(c)
+	p.Untracked = untracked
+	switch {
+	case before == op.No || p.Template:
+		p.Untracked, p.Template = false, true
+	case before == op.Maybe || untracked:
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with"}
+	}
+	return netfilter.Effect{}
 }
 
 // setMark sets the mark of the packet, or of its connection.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -111,27 +110,16 @@ func (r *reader) generation() uint32 {
 	if there, err := r.kernel.has("nf_tables"); err != nil || !there {
 		return 0
 	}
-	const getGen, attrID = 16, 1 // NFT_MSG_GETGEN and NFTA_GEN_ID of linux/netfilter/nf_tables.h
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|getGen, 0)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	answers, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil || len(answers) == 0 {
-		return 0
-	}
-	const header = nl.SizeofNfgenmsg
-	if len(answers[0]) < header {
-		return 0
-	}
-	attrs, err := nl.ParseRouteAttr(answers[0][header:])
+	s, err := openNetfilter()
 	if err != nil {
 		return 0
 	}
-	for _, a := range attrs {
-		if a.Attr.Type&nl.NLA_TYPE_MASK == attrID && len(a.Value) == 4 {
-			return uint32(a.Value[0])<<24 | uint32(a.Value[1])<<16 | uint32(a.Value[2])<<8 | uint32(a.Value[3])
-		}
+	defer s.close()
+	n, err := s.generation()
+	if err != nil {
+		return 0
 	}
-	return 0
+	return n
 }
 
 // legacyTables tells whether somebody has made a table of iptables-legacy in this network namespace: to ask for one makes it.

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
 // Of a node that cannot be read nothing is claimed: one sentence says why, and there is no path.
@@ -31,6 +33,7 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 		}, "another machine"},
 		{"a damaged ip-addr.json", "iptables", func(w *world) { w.files["ip-addr.json"] = []byte(`[{"ifname":`) }, "ip-addr.json"},
 		{"a damaged configz", "iptables", func(w *world) { w.files["configz.json"] = []byte("Forbidden") }, "configz.json"},
+		{"damaged answers of nf_tables", "iptables", func(w *world) { w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\nabc") }, nftables.DumpFile},
 		{"a damaged nft ruleset", "iptables", func(w *world) { w.files["nft-ruleset.json"] = []byte(`{"nftables":[{"table"`) }, "nft-ruleset.json"},
 		{"a damaged ipset dump", "iptables", func(w *world) { w.files["ipset-save.txt"] = []byte("create what\n") }, "ipset-save.txt"},
 		{"a node that the cluster does not have", "iptables", func(w *world) { w.cluster.Nodes = w.cluster.Nodes[1:] }, "has no Node of that name"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -36,6 +37,23 @@ func TestUnreadFiles(t *testing.T) {
 		},
 		{
 			name: "native tables were not read", unread: map[string]string{"nft-ruleset.json": "nft: netlink: Error"},
+			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
+		},
+		{
+			name: "the kernel did not answer, but nft did", unread: map[string]string{nftables.DumpFile: "Operation not permitted"},
+			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
+		},
+		{
+			name: "the kernel answered, but nft did not", unread: map[string]string{"nft-ruleset.json": "nft is not installed"},
+			do: func(w *world) {
+				delete(w.files, "nft-ruleset.json")
+				w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\n")
+			},
+			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
+		},
+		{
+			name: "neither the kernel nor nft answered", unread: map[string]string{nftables.DumpFile: "Operation not permitted"},
+			do:   func(w *world) { delete(w.files, "nft-ruleset.json") },
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{

@@ -120,7 +120,7 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	parsed := time.Since(start)
-	fmt.Fprintf(out, "  %-40s %8s %8s %8s\n", "", "min", "median", "CPU")
+	fmt.Fprintf(out, "  %-40s %8s %8s %8s %8s\n", "", "min", "median", "CPU", "kernel")
 	fmt.Fprintf(out, "  %-40s %s   %d MB\n", "nft -j list ruleset", byNFT, len(listing)>>20)
 	fmt.Fprintf(out, "  %-40s %s   %s", "netlink and the model of it, a process", netlink, said)
 	fmt.Fprintf(out, "  the model of what nft prints: another %.3fs, %d rules\n", parsed.Seconds(), rulesIn(tables))
@@ -164,7 +164,7 @@ func rulesIn(tables []*netfilter.Table) (n int) {
 }
 
 // timing is what one process took.
-type timing struct{ wall, cpu time.Duration }
+type timing struct{ wall, cpu, kernel time.Duration }
 
 type timings []timing
 
@@ -175,6 +175,10 @@ func (t timings) wall() []time.Duration {
 
 func (t timings) cpu() []time.Duration {
 	return t.sorted(func(x timing) time.Duration { return x.cpu })
+}
+
+func (t timings) kernel() []time.Duration {
+	return t.sorted(func(x timing) time.Duration { return x.kernel })
 }
 
 func (t timings) sorted(of func(timing) time.Duration) []time.Duration {
@@ -188,7 +192,7 @@ func (t timings) sorted(of func(timing) time.Duration) []time.Duration {
 
 // String is a row of the table.
 func (t timings) String() string {
-	return fmt.Sprintf("%7.3fs %7.3fs %7.3fs", t.wall()[0].Seconds(), median(t.wall()).Seconds(), median(t.cpu()).Seconds())
+	return fmt.Sprintf("%7.3fs %7.3fs %7.3fs %7.3fs", t.wall()[0].Seconds(), median(t.wall()).Seconds(), median(t.cpu()).Seconds(), median(t.kernel()).Seconds())
 }
 
 func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
@@ -204,6 +208,7 @@ func timed(ctx context.Context, stdin io.Reader, name string, args ...string) (t
 	if err != nil {
 		return took, nil, fmt.Errorf("%s: %w: %.500s", name, err, stderr.String())
 	}
+	took.kernel = c.ProcessState.SystemTime()
 	took.cpu = c.ProcessState.SystemTime() + c.ProcessState.UserTime()
 	return took, stdout, nil
 }

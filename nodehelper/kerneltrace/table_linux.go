@@ -76,7 +76,7 @@ type Connection struct {
 
 // Trace has the packets of a connection traced that go from its beginning to its end; those of the other way are not.
 func (t *Table) Trace(c Connection) error {
-	var messages []message
+	messages := make([]message, 0, len(hooks))
 	for _, h := range hooks {
 		messages = append(messages, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, []*nl.RtAttr{
 			text(unix.NFTA_RULE_TABLE, t.name), text(unix.NFTA_RULE_CHAIN, h.name), c.rule(),
@@ -211,7 +211,7 @@ func (t *Table) acknowledged(left int) error {
 			}
 			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
 				if no := int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:])); no != 0 { //nolint:gosec // negative
-					return unix.Errno(-no)
+					return unix.Errno(-no) //nolint:gosec // an error number
 				}
 				left--
 			}

@@ -45,30 +45,32 @@ func newTracing() (*tracing, error) {
 func (t *tracing) close() error { return errors.Join(t.table.Close(), t.listener.Close()) }
 
 // traceAll makes one more connection to each endpoint of the targets that ask for it, one after the other, and notes the rules that it met.
-func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) (err error) {
-	var t *tracing
+func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) error {
+	var asked []*snapshot.Probes
 	for i := range all {
-		p := &all[i]
-		if !p.Trace || p.Error != "" || ctx.Err() != nil {
-			continue
+		if p := &all[i]; p.Trace && p.Error == "" {
+			asked = append(asked, p)
 		}
-		if t == nil && err == nil {
-			if t, err = newTracing(); t != nil {
-				defer func() { err = errors.Join(err, t.close()) }()
-			}
-		}
-		if t == nil {
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	t, err := newTracing()
+	if err != nil {
+		for _, p := range asked {
 			p.TraceError = err.Error()
-			continue
+		}
+		return nil // the targets say why
+	}
+	for _, p := range asked {
+		if ctx.Err() != nil {
+			break
 		}
 		if e := t.target(ctx, spaces, p); e != nil {
 			p.TraceError = e.Error()
 		}
 	}
-	if t == nil {
-		return nil // the targets say why
-	}
-	return err
+	return t.close()
 }
 
 // target traces connections until every endpoint that the others came to has been met, within bounds.
@@ -89,22 +91,23 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 			return err
 		}
 		p.Traces = append(p.Traces, trace)
-		if delete(missing, trace.Endpoint); len(missing) == 0 || ctx.Err() != nil {
-			return nil
+		delete(missing, trace.Endpoint)
+		if len(missing) == 0 {
+			break
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // connection makes one, from a port that is known before.
 func (t *tracing) connection(ctx context.Context, space *namespace, target snapshot.ProbeTarget) (out snapshot.Trace, err error) {
 	from, err := space.source(target.To)
 	if err != nil {
-		return snapshot.Trace{Probe: failed(err)}, nil //nolint:nilerr // there is no way to the target: the probes have said so
+		return snapshot.Trace{Probe: failed(err)}, nil // there is no way to the target: the probes have said so
 	}
 	fd, err := space.socket(target)
 	if err != nil {
-		return snapshot.Trace{Probe: failed(err)}, nil //nolint:nilerr // likewise
+		return snapshot.Trace{Probe: failed(err)}, nil
 	}
 	defer unix.Close(fd)
 	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {

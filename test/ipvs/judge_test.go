@@ -151,7 +151,7 @@ func compare(at place, p *diagnose.Path, from netip.Addr) (asked int, problem st
 	for range max(1, len(p.Actual.Outcomes)*rounds) {
 		asked++
 		s := at.ask(p.Frontend.Protocol, from, to, wait)
-		was := ""
+		var was string
 		switch {
 		case s.err == nil && s.client != from:
 			was = "DNAT " + s.endpoint.String() + " masqueraded"
@@ -213,60 +213,87 @@ var faults = []struct {
 	want     []string // "CODE SUBJECT", those that come to be
 }{
 	{
-		"weight 0", []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 0"}, []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		"weight 0",
+		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 0"},
+		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
 		[]string{"RealServerWeightZero 10.244.2.20:8080"},
 	},
 	{
-		"a real server deleted", []string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.20:8080"}, []string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		"a real server deleted",
+		[]string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.20:8080"},
+		[]string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
 		[]string{"MissingEndpoint 10.244.2.20:8080"},
 	},
 	{
-		"a real server too many", []string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.99:8080 -m -w 1"}, []string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.99:8080"},
+		"a real server too many",
+		[]string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.99:8080 -m -w 1"},
+		[]string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.99:8080"},
 		[]string{"StaleEndpoint 10.244.2.99:8080"},
 	},
 	{
-		"direct routing", []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -g -w 1"}, []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+		"direct routing",
+		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -g -w 1"},
+		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
 		[]string{"ForwardMethod 10.244.2.20:8080"},
 	},
 	{
-		"the scheduler changed", []string{"ipvsadm -E -t 10.96.180.79:80 -s lc"}, []string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
+		"the scheduler changed",
+		[]string{"ipvsadm -E -t 10.96.180.79:80 -s lc"},
+		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
 		[]string{"SchedulerMismatch TCP 10.96.180.79:80"},
 	},
 	{
-		"persistence", []string{"ipvsadm -E -t 10.96.180.79:80 -s rr -p 60"}, []string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
+		"persistence",
+		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr -p 60"},
+		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
 		[]string{"PersistenceMismatch TCP 10.96.180.79:80"},
 	},
 	{
-		"the virtual server deleted", []string{"ipvsadm -D -t 10.96.191.136:80"},
+		"the virtual server deleted",
+		[]string{"ipvsadm -D -t 10.96.191.136:80"},
 		[]string{"ipvsadm -A -t 10.96.191.136:80 -s rr", "ipvsadm -a -t 10.96.191.136:80 -r 10.244.1.16:8080 -m -w 1"},
 		[]string{"VirtualServerMissing TCP 10.96.191.136:80"},
 	},
 	{
-		"a virtual server too many", []string{"ipvsadm -A -u 10.96.9.9:53 -s rr"}, []string{"ipvsadm -D -u 10.96.9.9:53"},
+		"a virtual server too many",
+		[]string{"ipvsadm -A -u 10.96.9.9:53 -s rr"},
+		[]string{"ipvsadm -D -u 10.96.9.9:53"},
 		[]string{"VirtualServerStale UDP 10.96.9.9:53"},
 	},
 	{
-		"the address taken off", []string{"ip address del 10.96.180.79/32 dev kube-ipvs0"}, []string{"ip address add 10.96.180.79/32 dev kube-ipvs0"},
+		"the address taken off",
+		[]string{"ip address del 10.96.180.79/32 dev kube-ipvs0"},
+		[]string{"ip address add 10.96.180.79/32 dev kube-ipvs0"},
 		[]string{"VIPMissing 10.96.180.79"},
 	},
 	{
-		"an address too many", []string{"ip address add 198.51.100.200/32 dev kube-ipvs0"}, []string{"ip address del 198.51.100.200/32 dev kube-ipvs0"},
+		"an address too many",
+		[]string{"ip address add 198.51.100.200/32 dev kube-ipvs0"},
+		[]string{"ip address del 198.51.100.200/32 dev kube-ipvs0"},
 		[]string{"VIPStale 198.51.100.200"},
 	},
 	{
-		"an entry deleted from KUBE-CLUSTER-IP", []string{"ipset del KUBE-CLUSTER-IP 10.96.180.79,tcp:80"}, []string{"ipset add KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
+		"an entry deleted from KUBE-CLUSTER-IP",
+		[]string{"ipset del KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
+		[]string{"ipset add KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
 		[]string{"IPSetMissing KUBE-CLUSTER-IP"},
 	},
 	{
-		"an entry deleted from KUBE-NODE-PORT-TCP", []string{"ipset del KUBE-NODE-PORT-TCP 30080"}, []string{"ipset add KUBE-NODE-PORT-TCP 30080"},
+		"an entry deleted from KUBE-NODE-PORT-TCP",
+		[]string{"ipset del KUBE-NODE-PORT-TCP 30080"},
+		[]string{"ipset add KUBE-NODE-PORT-TCP 30080"},
 		[]string{"IPSetMissing KUBE-NODE-PORT-TCP"},
 	},
 	{
-		"no connection tracking", []string{"sysctl -qw net.ipv4.vs.conntrack=0"}, []string{"sysctl -qw net.ipv4.vs.conntrack=1"},
+		"no connection tracking",
+		[]string{"sysctl -qw net.ipv4.vs.conntrack=0"},
+		[]string{"sysctl -qw net.ipv4.vs.conntrack=1"},
 		[]string{"IPVSConntrackOff *"},
 	},
 	{
-		"a rule of somebody else's", []string{"iptables -I OUTPUT -d 10.244.2.20 -j DROP"}, []string{"iptables -D OUTPUT -d 10.244.2.20 -j DROP"},
+		"a rule of somebody else's",
+		[]string{"iptables -I OUTPUT -d 10.244.2.20 -j DROP"},
+		[]string{"iptables -D OUTPUT -d 10.244.2.20 -j DROP"},
 		[]string{"Dropped 10.244.2.20:8080"},
 	},
 }

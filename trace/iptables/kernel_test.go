@@ -197,7 +197,7 @@ ip -j addr; echo; echo ROUTE; ip -j route show table all; echo
 while read -r ns proto addr; do
 	iptables-$BACKEND-restore </dev/shm/rules.$$
 	pid=$$; [ $ns = node ] || pid=$client
-	at $pid timeout 0.3 bash -c "echo x >/dev/$proto/$addr/80" 2>/dev/null || true
+	at $pid timeout 1 bash -c "echo x >/dev/$proto/$addr/80" 2>/dev/null || true
 	echo SENT; iptables-$BACKEND-save -c
 done <<END
 $1

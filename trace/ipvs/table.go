@@ -184,7 +184,7 @@ func (s *schedule) alternative(p *netfilter.Packet, x choice, by string) netfilt
 
 // Destinations implements [netfilter.Translator].
 func (s *schedule) Destinations() []netip.AddrPort {
-	var out []netip.AddrPort
+	out := make([]netip.AddrPort, 0, len(s.v.Reals))
 	for i := range s.v.Reals {
 		out = append(out, s.v.Reals[i].Address)
 	}

@@ -283,7 +283,7 @@ func (w *Walker) resend() []branch {
 	for i := range again {
 		ins[again[i].pkt.In] = true
 	}
-	var out []branch
+	out := make([]branch, 0, len(again))
 	for in := range ins { // all from one interface, but for a walk that does not know
 		var same []branch
 		for _, b := range again {

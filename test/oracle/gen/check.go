@@ -55,7 +55,7 @@ type checker struct {
 	walker *netfilter.Walker
 	// virtual are the virtual servers of ipvs mode.
 	virtual []ipvs.VirtualServer
-	res    Result
+	res     Result
 }
 
 // Check holds the expectation for a world against the rules that kube-proxy wrote for it.

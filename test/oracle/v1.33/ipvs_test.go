@@ -33,8 +33,8 @@ func TestIPVSOracle(t *testing.T) {
 }
 
 const (
-	ipvsDevice    = "kube-ipvs0"
-	ipsetVersion  = "7.17"
+	ipvsDevice     = "kube-ipvs0"
+	ipsetVersion   = "7.17"
 	ipvsPersistent = 0x1 // IP_VS_SVC_F_PERSISTENT
 )
 

@@ -7,6 +7,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
@@ -22,6 +23,42 @@ func observed(r *diagnose.Report, origin string) *diagnose.Observed {
 		}
 	}
 	return nil
+}
+
+// confirmed says what the kernel's own trace does not confirm of the walk: it meets each rule that every packet has to meet. Rules of
+// iptables-legacy it does not trace.
+func confirmed(r *diagnose.Report, o *diagnose.Observed) string {
+	if o.Traced < replicas || o.TraceError != "" {
+		return fmt.Sprintf("%d connections were traced: %s", o.Traced, o.TraceError)
+	}
+	certain, ends := 0, 0
+	for i := range r.Nodes {
+		legacy := r.Nodes[i].Mode.Backend == "legacy"
+		for k := range r.Nodes[i].Paths {
+			p := &r.Nodes[i].Paths[k]
+			if p.Observed != o {
+				continue
+			}
+			for _, s := range p.Steps {
+				switch {
+				case s.Kernel == nil:
+					if s.Rule > 0 && !legacy {
+						return fmt.Sprintf("nothing is said of %s %s rule %d", s.Table, s.Chain, s.Rule)
+					}
+				case s.Share == 1 && *s.Kernel != o.Traced:
+					return fmt.Sprintf("%d of %d met %s %s rule %d: %s", *s.Kernel, o.Traced, s.Table, s.Chain, s.Rule, s.Text)
+				case s.Share == 1:
+					certain++
+				case strings.HasPrefix(s.Verdict, "DNAT to "):
+					ends += *s.Kernel
+				}
+			}
+			if !legacy && (certain < 3 || ends != o.Traced) {
+				return fmt.Sprintf("%d rules are confirmed, and %d of %d ends", certain, ends, o.Traced)
+			}
+		}
+	}
+	return ""
 }
 
 // Real connections go where the rules lead, from nodes of every mode and from a pod.
@@ -51,6 +88,9 @@ func TestLive(t *testing.T) {
 		}
 		if sum != probes || len(got.Endpoints) != replicas {
 			t.Errorf("%s %v: %+v", o.service, o.args, got.Endpoints)
+		}
+		if problem := confirmed(&r.report, got); problem != "" {
+			t.Errorf("%s %v: %s", o.service, o.args, problem)
 		}
 	}
 	noHelperPods(t)

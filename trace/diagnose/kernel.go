@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -43,6 +44,22 @@ func met(probes *snapshot.Probes) map[ruleKey]int {
 // tellsOf tells whether the kernel's trace has the rules of a backend: not those of iptables-legacy, and not the virtual servers of IPVS.
 func tellsOf(b netfilter.Backend) bool {
 	return b == netfilter.BackendNFT || b == netfilter.BackendNative
+}
+
+// translatedTo begins the verdict of a step that translates the destination.
+const translatedTo = "DNAT to "
+
+// ledTo counts the connections that met a rule and came to the endpoint of a verdict: one rule may draw among several.
+func ledTo(probes *snapshot.Probes, rule ruleKey, verdict string) int {
+	n := 0
+	for i := range probes.Traces {
+		t := &probes.Traces[i]
+		meets := slices.ContainsFunc(t.Steps, func(s snapshot.TraceStep) bool { return ruleKey{s.Table, s.Chain, s.Rule} == rule })
+		if meets && verdict == fmt.Sprintf(translatedTo+"%s port %d", t.Endpoint.Addr(), t.Endpoint.Port()) {
+			n++
+		}
+	}
+	return n
 }
 
 // rulesDisagree holds the rules that the kernel had connections meet against those of the walk. A rule that matched and did nothing is none
@@ -106,6 +123,9 @@ func (j *judge) confirm(p *Path, want *expect.Path, res *netfilter.Result) {
 	for i, s := range res.Steps {
 		if s.Ref.Rule != nil && tellsOf(s.Ref.Chain.Table.Backend) {
 			n := counts[keyOfRule(s.Ref)]
+			if strings.HasPrefix(s.Verdict, translatedTo) {
+				n = ledTo(probes, keyOfRule(s.Ref), s.Verdict)
+			}
 			p.Steps[i].Kernel = &n
 		}
 	}

@@ -72,6 +72,7 @@ without it every port is traced.
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
+	o.kind = diagnose.KindTrace
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
 	o.probeOptions.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
@@ -149,7 +150,7 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 		return diagnose.Request{
 			Services: []types.NamespacedName{target.Name()},
 			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.speaks(familyOf(f.Address)) },
-			From:     from.on(node), Steps: o.printer.Wide() || o.printer.Whole(), Matching: true,
+			From:     from.on(node), Steps: o.printer.Steps(), Matching: true,
 		}
 	})
 	if err != nil {
@@ -225,7 +226,7 @@ func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) stri
 	if all > len(r.Nodes) {
 		return "other nodes: " + name + " verify " + service + o.everywhere() + o.again(o.shared)
 	}
-	if o.printer.Wide() || r.Summary.Paths == 0 {
+	if o.printer.Steps() || r.Summary.Paths == 0 {
 		return ""
 	}
 	return "the packet's way, rule by rule: the same command with -o wide"

@@ -157,6 +157,10 @@ func (p *Printer) Report(out io.Writer, r *diagnose.Report, v View) error {
 		reportNames(&b, r)
 	case "mermaid":
 		mermaid(&b, t.graph())
+	case "html":
+		if err := t.html(); err != nil {
+			return err
+		}
 	case "dot":
 		dot(&b, t.graph())
 	default:

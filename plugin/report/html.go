@@ -152,8 +152,11 @@ type htmlBlock struct {
 	MoreEvidence []string
 	Fixes        []remedy
 	MoreFixes    int
-	Links        []string
+	Links        []link
 }
+
+// link is a text that leads somewhere, where it is an address that a page may lead to.
+type link struct{ Address, Text string }
 
 // remedy is a command or advice, and what is said about it.
 type remedy struct {
@@ -216,7 +219,7 @@ func (p *page) service(s *diagnose.ServiceInfo) {
 			p.MorePorts = len(s.Ports) - i
 			break
 		}
-		p.Ports = append(p.Ports, clean(portText(&s.Ports[i])))
+		p.Ports = append(p.Ports, inline(portText(&s.Ports[i])))
 	}
 }
 
@@ -325,7 +328,7 @@ func (t *text) nodeCard(n *diagnose.NodeReport) nodeCard {
 		c.Error = clean(Sentence(n))
 		return c
 	}
-	c.Mode = clean(modeText(n.Mode, t.view.Now))
+	c.Mode = inline(modeText(n.Mode, t.view.Now))
 	if n.Mode != nil && n.Mode.ConfigSource != "" {
 		c.Config = clean(n.Mode.ConfigSource)
 	}
@@ -501,11 +504,18 @@ func badgeOf(v diagnose.Verdict) badge {
 
 // blockOf makes a finding ready for the page.
 func blockOf(id string, b *block, severalNodes bool) htmlBlock {
-	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: clean(b.code), Why: clean(b.why), Links: b.links}
+	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: clean(b.code), Why: clean(b.why)}
 	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
 	h.On, h.MoreOn = first(b.places(), htmlList)
 	if severalNodes {
 		h.Nodes, h.MoreNodes = first(b.nodes.list, htmlList)
+	}
+	for _, l := range b.links {
+		x := link{Text: clean(l)}
+		if strings.HasPrefix(l, "https://") {
+			x.Address = l
+		}
+		h.Links = append(h.Links, x)
 	}
 	if b.example && len(b.subjects.list) > 0 {
 		h.Example = clean(b.subjects.list[0])
@@ -534,6 +544,9 @@ func remedyOf(fix string) remedy {
 	}
 	return remedy{Text: fix}
 }
+
+// inline parts by a comma what a terminal shows parted by two spaces, which a browser does not.
+func inline(s string) string { return strings.ReplaceAll(clean(s), "  ", ", ") }
 
 // first returns at most limit names, and how many there are beyond it.
 func first(names []string, limit int) (list []string, more int) {

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
@@ -38,7 +39,8 @@ type stage struct {
 
 // chainLink is one chain.
 type chainLink struct {
-	name  string // "nat KUBE-SERVICES"
+	table string // "nat", "ip kube-proxy"
+	name  string // with its table: "nat KUBE-SERVICES"
 	rules []int  // numbers; empty for a policy alone
 	state state  // broken or unsure where a finding points at the chain
 }
@@ -150,7 +152,7 @@ func stagesOf(p *diagnose.Path) []stage {
 		c := slices.IndexFunc(st.chains, func(o chainLink) bool { return o.name == name })
 		if c < 0 {
 			c = len(st.chains)
-			st.chains = append(st.chains, chainLink{name: name, state: blame(places, name)})
+			st.chains = append(st.chains, chainLink{table: s.Table, name: name, state: blame(places, name)})
 		}
 		if s.Rule > 0 && !slices.Contains(st.chains[c].rules, s.Rule) {
 			st.chains[c].rules = append(st.chains[c].rules, s.Rule)
@@ -241,30 +243,42 @@ func (p *picture) title() string {
 }
 
 // text is a chain as it is labelled.
-func (c *chainLink) text() string {
-	s := c.name
-	switch {
-	case len(c.rules) == 1:
-		s += fmt.Sprintf(" rule %d", c.rules[0])
-	case len(c.rules) > 1:
-		s += " rules " + numbers(c.rules)
-	default:
-		s += " policy"
+func (c *chainLink) text() string { return c.name + c.which() }
+
+// which says which of a chain's rules did something.
+func (c *chainLink) which() string {
+	if len(c.rules) == 0 {
+		return " policy"
 	}
-	return s
+	return " #" + numbers(c.rules)
 }
 
-// numbers writes rule numbers, and only the first of many.
+// split parts a chain's name from its table's.
+func (c *chainLink) split() (table, chain string) {
+	return c.table, strings.TrimPrefix(strings.TrimPrefix(c.name, c.table), " ")
+}
+
+// numbers writes rule numbers, three and more in a row as a range, and only the first of many.
 func numbers(n []int) string {
 	const limit = 4
-	var s []string
-	for _, x := range n[:min(limit, len(n))] {
-		s = append(s, fmt.Sprint(x))
+	var parts []string
+	for i := 0; i < len(n); {
+		if len(parts) == limit {
+			return strings.Join(append(parts, "…"), ",")
+		}
+		to := i
+		for to+1 < len(n) && n[to+1] == n[to]+1 {
+			to++
+		}
+		if to-i < 2 {
+			to = i
+			parts = append(parts, strconv.Itoa(n[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", n[i], n[to]))
+		}
+		i = to + 1
 	}
-	if len(n) > limit {
-		return strings.Join(s, ",") + ",…"
-	}
-	return strings.Join(s, ",")
+	return strings.Join(parts, ",")
 }
 
 // mark says in a word what is wrong with a chain.

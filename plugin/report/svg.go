@@ -45,7 +45,7 @@ const (
 	columnGap  = 40
 	laneGap    = 28
 	endGap     = 10
-	cardLimit  = 33  // characters in a line of a stage
+	cardLimit  = 38  // characters in a line of a stage
 	endChars   = 47  // and of an end: an IPv6 address with its port
 	shareWidth = 165 // room for "100%, 33.3% expected"
 	tallWidth  = 330
@@ -71,7 +71,7 @@ func (c *card) width(limit int) int {
 	for _, l := range c.lines {
 		w = max(w, min(width(l.text), limit))
 	}
-	return w*charTenths/10 + 2*padding
+	return (w*charTenths+9)/10 + 2*padding // rounded up: at cuts what does not fit
 }
 
 func (c *card) at(x, y, w int) svgBox {
@@ -114,27 +114,41 @@ func (p *picture) cards() (lanes [][]card, ends []card) {
 
 func (c *card) add(class, text string) { c.lines = append(c.lines, cardLine{class, clean(text)}) }
 
+// card lists a hook's chains below their tables: a chain's name is long enough without its table's.
 func (s *stage) card() card {
 	c := card{}
-	c.add("head", s.hook)
 	worst := right
 	for i := range s.chains {
+		worst = max(worst, s.chains[i].state)
+	}
+	c.add("head", strings.TrimSpace(s.hook+"  "+symbolOf(worst)+worst.mark()))
+	table := ""
+	for i := range s.chains {
 		link := &s.chains[i]
-		worst = max(worst, link.state)
-		if mark := link.state.mark(); mark != "" {
-			c.add("mono mark", symbols[link.state]+" "+link.text())
-			continue
+		in, chain := link.split()
+		if in != table {
+			table = in
+			c.add("mono table", in)
 		}
-		c.add("mono", link.text())
+		class := "mono"
+		if link.state != right {
+			class = "mono mark"
+		}
+		c.add(class, "  "+symbolOf(link.state)+chain+link.which())
 	}
 	if s.more > 0 {
-		c.add("mono", "… and "+plural(s.more, "more chain"))
-	}
-	if worst != right {
-		c.lines[0] = cardLine{"head", s.hook + "  " + worst.mark() + " below"}
+		c.add("mono", "  … and "+plural(s.more, "more chain"))
 	}
 	c.class = worst.onTheWay()
 	return c
+}
+
+// symbolOf marks what a finding points at.
+func symbolOf(s state) string {
+	if s.mark() == "" {
+		return ""
+	}
+	return symbols[s] + " "
 }
 
 func (r *row) card() card {
@@ -265,7 +279,7 @@ func (p *picture) wideSVG(id string) *svg {
 func (p *picture) tallSVG(id string) *svg {
 	lanes, ends := p.cards()
 	s := p.drawing(id, "tall")
-	y, first := 1, 0
+	y, first, end := 1, 0, 0
 	w := tallWidth - tallLeft - 1
 	for _, lane := range lanes {
 		for k := range lane {
@@ -290,9 +304,11 @@ func (p *picture) tallSVG(id string) *svg {
 		}
 		at := y + e.height()/2
 		s.Boxes = append(s.Boxes, e.at(tallLeft, y, w))
-		s.arrow(fmt.Sprintf("M%d %dV%dH%d", tallRail, first, at, tallLeft), tallLeft, at, e.way)
+		s.arrow(fmt.Sprintf("M%d %dH%d", tallRail, at, tallLeft), tallLeft, at, e.way)
+		end = at
 		y += e.height() + laneGap - 4
 	}
+	s.Lines = append([]svgPath{{fmt.Sprintf("M%d %dV%d", tallRail, first, max(first, end)), "way plain"}}, s.Lines...)
 	s.W, s.H = tallWidth, y-laneGap+6
 	return s
 }

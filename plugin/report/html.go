@@ -27,6 +27,7 @@ const (
 	htmlBlocks   = 40  // findings, before they are folded to one for each code
 	htmlList     = 20  // names in a list
 	htmlEvidence = 8   // quoted rules
+	htmlPaper    = 40  // rows of a folded table that is unfolded on paper, where nobody can open it
 )
 
 // page is what the template fills in.
@@ -67,10 +68,10 @@ type pathCard struct {
 	Verdict    badge
 	Wide, Tall *svg
 	Sharing    string
-	Shown      endpointTable
+	Shown      *endpointTable
 	All        *endpointTable // where Shown leaves some out
 	Probes     []string
-	Steps      []stepTable
+	Steps      []*stepTable
 	Uncertain  []diagnose.Uncertain
 	Affinity   int32
 }
@@ -80,6 +81,9 @@ type endpointTable struct {
 	Pods, Observed bool // whether there are columns for these
 	Rows           []endpointRow
 }
+
+// Paper tells whether the table is short enough to be unfolded in print.
+func (t *endpointTable) Paper() bool { return len(t.Rows) <= htmlPaper }
 
 // Span is the number of columns.
 func (t *endpointTable) Span() int {
@@ -101,7 +105,7 @@ type endpointRow struct {
 	Counts                     bool
 }
 
-// bar is a share in words and, where there is one, as a length in percent.
+// bar is a share in words and, where there is one, as a length in percent of the path's largest.
 type bar struct {
 	Text   string
 	Length float64
@@ -113,6 +117,9 @@ type stepTable struct {
 	Title string
 	Steps []stepRow
 }
+
+// Paper tells whether the table is short enough to be unfolded in print.
+func (t *stepTable) Paper() bool { return len(t.Steps) <= htmlPaper }
 
 type stepRow struct {
 	Hook, Table, Chain, Rule, Share, Verdict, Text, Class string
@@ -352,13 +359,13 @@ func (t *text) pathCard(id string, pic *picture) pathCard {
 	c.From = clean(strings.Join(from, ", "))
 	rows := t.rowsOf(first)
 	shown := fold(rows, rowLimit, differLimit)
-	c.Shown.Rows = endpointRows(first, shown)
+	c.Shown = &endpointTable{Rows: endpointRows(first, shown)}
 	for i := range rows {
 		c.Shown.Pods = c.Shown.Pods || rows[i].pod != "" || rows[i].node != ""
 		c.Shown.Observed = c.Shown.Observed || rows[i].observed != ""
 	}
 	if len(shown) < len(rows) {
-		all := c.Shown
+		all := *c.Shown
 		all.Rows = endpointRows(first, rows)
 		c.All = &all
 	}
@@ -402,16 +409,28 @@ func endpointRows(p *diagnose.Path, rows []row) []endpointRow {
 		}
 		e.Actual.Class, e.Observed.Class = r.state.class(), r.state.class()
 		e.Status = badge{r.state.class(), symbols[r.state], clean(r.status)}
-		e.lengths(p)
+		e.measure(p)
+	}
+	// The largest share is as long as there is room: of 250 endpoints each has so little that it could not be seen otherwise.
+	longest := 0.0
+	for i := range out {
+		longest = max(longest, out[i].Expected.Length, out[i].Actual.Length, out[i].Observed.Length)
+	}
+	for i := range out {
+		for _, b := range []*bar{&out[i].Expected, &out[i].Actual, &out[i].Observed} {
+			if longest > 0 {
+				b.Length *= 100 / longest
+			}
+		}
 	}
 	return out
 }
 
-// lengths measures the bars. Where a share is not fixed, or not known, there is none.
-func (e *endpointRow) lengths(p *diagnose.Path) {
+// measure sets the bars' lengths to the shares. Where a share is not fixed, or not known, there is no bar.
+func (e *endpointRow) measure(p *diagnose.Path) {
 	measure := func(b *bar, share float64) {
 		if _, err := strconv.ParseFloat(strings.TrimSuffix(b.Text, "%"), 64); err == nil || b.Text == "-" {
-			b.Length, b.Drawn = 100*min(share, 1), true
+			b.Length, b.Drawn = share, true
 		}
 	}
 	is := func(address string, port int32) bool {
@@ -441,18 +460,18 @@ func (e *endpointRow) lengths(p *diagnose.Path) {
 	if o := p.Observed; o != nil && o.Probes > 0 {
 		for i := range o.Endpoints {
 			if x := &o.Endpoints[i]; is(x.Address, x.Port) {
-				e.Observed.Length, e.Observed.Drawn = 100*min(float64(x.Count)/float64(o.Probes), 1), true
+				e.Observed.Length, e.Observed.Drawn = float64(x.Count)/float64(o.Probes), true
 			}
 		}
 	}
 }
 
-func stepsTable(p *diagnose.Path) (stepTable, bool) {
+func stepsTable(p *diagnose.Path) (*stepTable, bool) {
 	from := strings.TrimSpace(p.Origin.Kind + " " + p.Origin.Address)
 	if p.Origin.Pod != "" {
 		from += " (" + p.Origin.Pod + ")"
 	}
-	s := stepTable{Title: clean(from)}
+	s := &stepTable{Title: clean(from)}
 	places := blamed(p)
 	for i := range p.Steps {
 		x := &p.Steps[i]
@@ -470,7 +489,7 @@ func stepsTable(p *diagnose.Path) (stepTable, bool) {
 func tableOf(caption string, tab *table, verdicts []diagnose.Verdict) htmlTable {
 	h := htmlTable{Caption: caption}
 	for _, c := range tab.columns {
-		h.Columns = append(h.Columns, htmlColumn{c.head, c.right})
+		h.Columns = append(h.Columns, htmlColumn{c.head[:1] + strings.ToLower(c.head[1:]), c.right})
 	}
 	for i, cells := range tab.rows {
 		b := badgeOf(verdicts[i])

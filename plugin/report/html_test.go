@@ -294,7 +294,7 @@ func TestHTMLBars(t *testing.T) {
 	for _, m := range regexp.MustCompile(`style="(width: [0-9.]+%)"`).FindAllStringSubmatch(out, -1) {
 		lengths[m[1]]++
 	}
-	for _, want := range []string{"width: 33.3%", "width: 30.0%", "width: 35.0%"} { // 1 of 3; 6 and 7 of 20 probes
+	for _, want := range []string{"width: 100.0%", "width: 95.2%", "width: 85.7%"} { // 7 of 20 probes; 1 of 3; 6 of 20
 		if lengths[want] == 0 {
 			t.Errorf("no bar has %s: there are %v", want, slices.Sorted(maps.Keys(lengths)))
 		}

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ type printOptions struct {
 
 func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.FormatsOf(o.kind), ", ")+". wide cuts nothing; name prints "+names)
+	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.FormatsOf(o.kind), ", ")+". wide cuts nothing; name prints "+names+o.drawn())
 	f.StringVar(&o.template, "template", "", "Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true, "Ignore fields that a template names and the report does not have")
 	var values []string
@@ -30,6 +31,18 @@ func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(values,
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// drawn explains the formats that not every command has.
+func (o *printOptions) drawn() string {
+	all := report.FormatsOf(o.kind)
+	switch {
+	case slices.Contains(all, "dot"):
+		return "; html is one page with pictures, which mermaid and dot print as text"
+	case slices.Contains(all, "html"):
+		return "; html is one page"
+	}
+	return ""
 }
 
 func (o *printOptions) complete() (err error) {

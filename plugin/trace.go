@@ -57,6 +57,9 @@ without it every port is traced.
   # From a snapshot, without a cluster
   kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
 
+  # A page for the post-mortem, with pictures
+  kubectl svcproxy trace web -n shop -o html > web.html
+
   # For a script: the exit code tells, the codes say why
   kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
 		DisableFlagsInUseLine: true,

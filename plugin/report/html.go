@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,6 +169,13 @@ type link struct{ Address, Text string }
 // remedy is a command or advice, and what is said about it.
 type remedy struct {
 	Command, Text, Comment string
+}
+
+// Steps tells whether there are rules to show.
+func (p *page) Steps() bool {
+	return slices.ContainsFunc(p.Nodes, func(n nodeCard) bool {
+		return slices.ContainsFunc(n.Paths, func(c pathCard) bool { return len(c.Steps) > 0 })
+	})
 }
 
 func (t *text) html() error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints reports: as tables for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
+// Package report prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
 // printed comes from the one object that the commands make; the printers decide nothing.
 package report
 

@@ -21,7 +21,7 @@ func TestDrawnFormats(t *testing.T) {
 		{"verify -A -o html", ExitMismatch, []string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"}, ""},
 		{"verify -A -o mermaid", ExitMismatch, []string{"flowchart LR\n", "shop/web", "PREROUTING"}, ""},
 		{"verify -A -o dot", ExitMismatch, []string{"digraph svcproxy {\n", "shop/web", "PREROUTING"}, ""},
-		{"mode -o html", ExitOK, []string{"<!doctype html>", "Which proxy each node runs", "worker-1"}, ""},
+		{"mode -o html", ExitRight, []string{"<!doctype html>", "Which proxy each node runs", "worker-1"}, ""},
 		{"mode -o dot", ExitUsage, nil, "-o dot is not for this command, which has nothing to draw in it: it may be table, wide, json, yaml, name, jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html"},
 		{"mode -o mermaid", ExitUsage, nil, "-o mermaid is not for this command"},
 		{"resolve web -n shop -o html", ExitUsage, nil, "-o html is not for this command"},
@@ -50,7 +50,7 @@ func TestOutputCompletion(t *testing.T) {
 		"mode":    "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file= html",
 		"resolve": "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file=",
 	} {
-		_, stdout, _ := run(t, "__complete", command, "-o", "")
+		_, stdout, _ := run(t, "__completeNoDesc", command, "-o", "")
 		values, _, _ := strings.Cut(stdout, "\n:")
 		if got := strings.Join(strings.Fields(values), " "); got != want {
 			t.Errorf("%s -o completes to %q, want %q", command, got, want)

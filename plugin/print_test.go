@@ -16,7 +16,7 @@ func TestDrawnFormats(t *testing.T) {
 		stderr string
 	}{
 		{"trace web -n shop -o html", ExitMismatch, []string{"<!doctype html>", "MissingEndpoint", "<svg", "Rule by rule", "KUBE-SEP-LPRYETXTYMQCMNCE"}, ""},
-		{"trace web -n shop -o mermaid", ExitMismatch, []string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"}, ""},
+		{"trace web -n shop -o mermaid", ExitMismatch, []string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #35;2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"}, ""},
 		{"trace web -n shop -o dot", ExitMismatch, []string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"}, ""},
 		{"verify -A -o html", ExitMismatch, []string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"}, ""},
 		{"verify -A -o mermaid", ExitMismatch, []string{"flowchart LR\n", "shop/web", "PREROUTING"}, ""},

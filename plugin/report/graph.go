@@ -97,7 +97,7 @@ func clusterOf(prefix string, p *picture) graphCluster {
 		id := fmt.Sprintf("%se%d", prefix, i+1)
 		c.vertices = append(c.vertices, vertex{id: id, shape: shapeEnd, lines: r.lines(), class: r.class()})
 		for _, from := range last {
-			c.edges = append(c.edges, edge{from: from, to: id, label: r.share(), dashed: r.actual == "-" || r.counts()})
+			c.edges = append(c.edges, edge{from: from, to: id, label: r.share(), dashed: r.missed()})
 		}
 	}
 	return c

@@ -305,11 +305,14 @@ func (r *row) share() string {
 	switch {
 	case r.expected == r.actual || r.expected == "" || r.expected == "-":
 		return r.actual
-	case r.actual == "-":
+	case r.missed():
 		return "none, " + r.expected + " expected"
 	}
 	return r.actual + ", " + r.expected + " expected"
 }
+
+// missed tells whether nothing arrives where something should.
+func (r *row) missed() bool { return r.actual == "-" && r.expected != "-" }
 
 // counts tells whether a row only counts others.
 func (r *row) counts() bool { return strings.HasPrefix(r.endpoint, "… and ") }

@@ -168,7 +168,7 @@ func (r *row) card() card {
 	if r.status == "ok" {
 		c.add("mono mark", symbols[r.state]+" ok")
 	}
-	if r.actual == "-" {
+	if r.missed() {
 		c.way += " none"
 	}
 	return c

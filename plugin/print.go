@@ -25,9 +25,9 @@ func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.FormatsOf(o.kind), ", ")+". wide cuts nothing; name prints "+names+o.drawn())
 	f.StringVar(&o.template, "template", "", "Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true, "Ignore fields that a template names and the report does not have")
-	var values []string
-	for _, format := range report.FormatsOf(o.kind) {
-		values = append(values, strings.TrimSuffix(format, "…"))
+	values := report.FormatsOf(o.kind)
+	for i, format := range values {
+		values[i] = strings.TrimSuffix(format, "…")
 	}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(values,
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))

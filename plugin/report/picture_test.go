@@ -39,17 +39,17 @@ func TestMermaid(t *testing.T) {
 	for name, r := range drawnReports() {
 		out := render(t, "mermaid", r, view(80))
 		vertices := map[string]bool{}
-		for _, line := range strings.Split(strings.TrimSuffix(out, "\n"), "\n") {
+		for line := range strings.SplitSeq(strings.TrimSuffix(out, "\n"), "\n") {
 			if !mermaidLine.MatchString(line) {
 				t.Errorf("%s: %q is no line of a flowchart", name, line)
 			}
-			if m := regexp.MustCompile(`^    (\w+)[\[({]`).FindStringSubmatch(line); m != nil {
+			if m := regexp.MustCompile(`^ {4}(\w+)[\[({]`).FindStringSubmatch(line); m != nil {
 				if vertices[m[1]] {
 					t.Errorf("%s: two vertices are called %s", name, m[1])
 				}
 				vertices[m[1]] = true
 			}
-			if m := regexp.MustCompile(`^    (\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); m != nil && (!vertices[m[1]] || !vertices[m[2]]) {
+			if m := regexp.MustCompile(`^ {4}(\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); m != nil && (!vertices[m[1]] || !vertices[m[2]]) {
 				t.Errorf("%s: %q leads from or to nothing", name, line)
 			}
 			for _, label := range regexp.MustCompile(`"[^"]*"`).FindAllString(line, -1) {

@@ -46,6 +46,12 @@ func FormatsOf(kind string) []string {
 	return out
 }
 
+// Printer prints in one format.
+type Printer struct {
+	format string
+	object printers.ResourcePrinter // for the formats that print the object as it is
+}
+
 // For says, as an error, that a kind of report cannot be printed in the printer's format.
 func (p *Printer) For(kind string) error {
 	for _, d := range drawn {
@@ -54,12 +60,6 @@ func (p *Printer) For(kind string) error {
 		}
 	}
 	return nil
-}
-
-// Printer prints in one format.
-type Printer struct {
-	format string
-	object printers.ResourcePrinter // for the formats that print the object as it is
 }
 
 // View is what the printing depends on besides the report.

@@ -77,9 +77,9 @@ func (c *card) width(limit int) int {
 func (c *card) at(x, y, w int) svgBox {
 	b := svgBox{X: x, Y: y, W: w, H: c.height(), Class: c.class}
 	chars := (w - 2*padding) * 10 / charTenths
-	var full []string
+	full := make([]string, len(c.lines))
 	for i, l := range c.lines {
-		full = append(full, l.text)
+		full[i] = l.text
 		b.Texts = append(b.Texts, svgText{x + padding, y + padding + 10 + i*lineHeight - 1, l.class, middle(l.text, chars)})
 	}
 	b.Full = strings.Join(full, "\n")
@@ -178,17 +178,18 @@ func (r *row) card() card {
 func (p *picture) describe() string {
 	var s []string
 	for _, l := range p.lanes {
-		way := "Packets from " + strings.Join(l.from, ", ")
+		way := []string{"Packets from " + strings.Join(l.from, ", ")}
 		for i := range l.stages {
 			st := &l.stages[i]
-			way += ", " + st.hook
+			hook := st.hook
 			for k := range st.chains {
 				if c := &st.chains[k]; c.state.mark() != "" {
-					way += " (" + strings.ToLower(c.state.mark()) + ": " + c.text() + ")"
+					hook += " (" + strings.ToLower(c.state.mark()) + ": " + c.text() + ")"
 				}
 			}
+			way = append(way, hook)
 		}
-		s = append(s, way+".")
+		s = append(s, strings.Join(way, ", ")+".")
 	}
 	for i := range p.ends {
 		r := &p.ends[i]

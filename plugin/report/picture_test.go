@@ -49,7 +49,7 @@ func TestMermaid(t *testing.T) {
 				}
 				vertices[m[1]] = true
 			}
-			if m := regexp.MustCompile(`^ {4}(\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); m != nil && (!vertices[m[1]] || !vertices[m[2]]) {
+			if m := regexp.MustCompile(`^ {4}(\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); len(m) == 3 && (!vertices[m[1]] || !vertices[m[2]]) {
 				t.Errorf("%s: %q leads from or to nothing", name, line)
 			}
 			for _, label := range regexp.MustCompile(`"[^"]*"`).FindAllString(line, -1) {

@@ -181,13 +181,13 @@ func (p *picture) describe() string {
 		way := []string{"Packets from " + strings.Join(l.from, ", ")}
 		for i := range l.stages {
 			st := &l.stages[i]
-			hook := st.hook
+			hook := []string{st.hook}
 			for k := range st.chains {
 				if c := &st.chains[k]; c.state.mark() != "" {
-					hook += " (" + strings.ToLower(c.state.mark()) + ": " + c.text() + ")"
+					hook = append(hook, "("+strings.ToLower(c.state.mark())+": "+c.text()+")")
 				}
 			}
-			way = append(way, hook)
+			way = append(way, strings.Join(hook, " "))
 		}
 		s = append(s, strings.Join(way, ", ")+".")
 	}

@@ -18,7 +18,15 @@ packages=(
 	netbase       # /etc/protocols, which iptables-save prints protocol names from
 	kmod          # modprobe
 	make
+	graphviz      # dot, which has to read what -o dot prints
 )
+
+# A browser for the pages of -o html, with a font. Where there is one already (GitHub's machines have Google's), or where chromium is a snap
+# (Ubuntu), it is not installed.
+# shellcheck disable=SC1091
+if ! command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null && [[ "$(. /etc/os-release && echo "$ID")" == debian ]]; then
+	packages+=(chromium fonts-dejavu-core)
+fi
 
 missing=()
 for p in "${packages[@]}"; do

@@ -55,6 +55,7 @@ handle its Services.`,
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
+	o.kind = diagnose.KindMode
 	o.printOptions.addFlags(cmd, "the nodes with which something is wrong")
 	return cmd
 }

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,21 +16,40 @@ type printOptions struct {
 	output      string
 	template    string
 	missingKeys bool
+	kind        string // of the report; set before addFlags
 	printer     *report.Printer
 }
 
 func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.Formats, ", ")+". wide cuts nothing; name prints "+names)
+	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.FormatsOf(o.kind), ", ")+". wide cuts nothing; name prints "+names+o.drawn())
 	f.StringVar(&o.template, "template", "", "Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true, "Ignore fields that a template names and the report does not have")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
-		[]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file="},
+	values := report.FormatsOf(o.kind)
+	for i, format := range values {
+		values[i] = strings.TrimSuffix(format, "…")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(values,
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// drawn explains the formats that not every command has.
+func (o *printOptions) drawn() string {
+	all := report.FormatsOf(o.kind)
+	switch {
+	case slices.Contains(all, "dot"):
+		return "; html is one page with pictures, which mermaid and dot print as text"
+	case slices.Contains(all, "html"):
+		return "; html is one page"
+	}
+	return ""
 }
 
 func (o *printOptions) complete() (err error) {
 	if o.printer, err = report.NewPrinter(o.output, o.template, o.missingKeys); err != nil {
+		return usagef("%w", err)
+	}
+	if err := o.printer.For(o.kind); err != nil {
 		return usagef("%w", err)
 	}
 	return nil

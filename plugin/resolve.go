@@ -54,6 +54,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 			return o.Run(cmd.Context())
 		},
 	}
+	o.kind = report.KindResolve
 	o.printOptions.addFlags(cmd, "the Service")
 	o.addSnapshotFlag(cmd)
 	f := cmd.Flags()

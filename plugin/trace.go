@@ -57,6 +57,9 @@ without it every port is traced.
   # From a snapshot, without a cluster
   kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
 
+  # A page for the post-mortem, with pictures
+  kubectl svcproxy trace web -n shop -o html > web.html
+
   # For a script: the exit code tells, the codes say why
   kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
 		DisableFlagsInUseLine: true,
@@ -72,6 +75,7 @@ without it every port is traced.
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
+	o.kind = diagnose.KindTrace
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
 	o.probeOptions.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
@@ -149,7 +153,7 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 		return diagnose.Request{
 			Services: []types.NamespacedName{target.Name()},
 			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.speaks(familyOf(f.Address)) },
-			From:     from.on(node), Steps: o.printer.Wide() || o.printer.Whole(), Matching: true,
+			From:     from.on(node), Steps: o.printer.Steps(), Matching: true,
 		}
 	})
 	if err != nil {
@@ -225,7 +229,7 @@ func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) stri
 	if all > len(r.Nodes) {
 		return "other nodes: " + name + " verify " + service + o.everywhere() + o.again(o.shared)
 	}
-	if o.printer.Wide() || r.Summary.Paths == 0 {
+	if o.printer.Steps() || r.Summary.Paths == 0 {
 		return ""
 	}
 	return "the packet's way, rule by rule: the same command with -o wide"

@@ -63,6 +63,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
+	o.kind = diagnose.KindVerify
 	o.printOptions.addFlags(cmd, "the Services that are not right")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", fromHelp)
@@ -198,7 +199,7 @@ func (o *verifyOptions) request(targets []cluster.Target, from *sender) func(nod
 				return o.allNamespaces || slices.ContainsFunc(byName[f.Service], func(t *cluster.Target) bool { return t.Selects(&f, node) })
 			},
 			From: from.on(node), Backwards: o.allNamespaces, PerPathService: true,
-			Matching: o.showAll, Steps: o.printer.Wide() && o.showAll,
+			Matching: o.showAll, Steps: o.printer.Wide() && o.showAll || o.printer.Draws(),
 		}
 	}
 }

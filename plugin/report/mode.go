@@ -14,7 +14,32 @@ import (
 
 // mode writes the table of the nodes' proxies, and what is wrong with them.
 func (t *text) mode() {
-	tab := &table{columns: []column{
+	tab, verdicts, lost := t.modeTable()
+	if len(tab.rows) > 0 {
+		if t.Width > 0 {
+			tab = tab.squeeze("NODE", 16, t.Width)
+			for _, leave := range []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED"} {
+				if tab.width() > t.Width {
+					tab = tab.without(leave)
+				}
+			}
+			tab = tab.squeeze("NODE", 8, t.Width)
+		}
+		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
+			t.WriteString(line + "\n")
+		}
+	}
+	for _, n := range lost {
+		t.nodeHeader(n)
+	}
+	t.blank()
+	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)
+	t.blank()
+}
+
+// modeTable is the nodes' proxies, with the nodes' verdicts, and the nodes of which nothing is known.
+func (t *text) modeTable() (tab *table, verdicts []diagnose.Verdict, lost []*diagnose.NodeReport) {
+	tab = &table{columns: []column{
 		{"NODE", false},
 		{"MODE", false},
 		{"CONFIGURED", false},
@@ -25,8 +50,6 @@ func (t *text) mode() {
 		{"FAILED", true},
 		{"STATUS", false},
 	}}
-	var colors []color
-	var lost []*diagnose.NodeReport
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
 		if n.Mode == nil {
@@ -35,29 +58,9 @@ func (t *text) mode() {
 		}
 		m := n.Mode
 		tab.add(n.Node, servedBy(m), m.Configured, m.KubeProxyVersion, m.Health, t.syncText(m.LastSync), number(m.PendingChanges), number(m.SyncFailures), t.nodeStatus(n))
-		colors = append(colors, colorOf(n.Verdict))
+		verdicts = append(verdicts, n.Verdict)
 	}
-	if len(tab.rows) > 0 {
-		tab = tab.dropEmpty("CONFIGURED", "KUBE-PROXY", "HEALTH", "LAST SYNC", "PENDING", "FAILED")
-		if t.Width > 0 {
-			tab = tab.squeeze("NODE", 16, t.Width)
-			for _, leave := range []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED"} {
-				if tab.width() > t.Width {
-					tab = tab.without(leave)
-				}
-			}
-			tab = tab.squeeze("NODE", 8, t.Width)
-		}
-		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
-			t.WriteString(line + "\n")
-		}
-	}
-	for _, n := range lost {
-		t.nodeHeader(n)
-	}
-	t.blank()
-	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)
-	t.blank()
+	return tab.dropEmpty("CONFIGURED", "KUBE-PROXY", "HEALTH", "LAST SYNC", "PENDING", "FAILED"), verdicts, lost
 }
 
 // syncText is when kube-proxy last wrote: of a snapshot the time of day is long, and its date the same for all.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints reports: as tables for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
+// Package report prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
 // printed comes from the one object that the commands make; the printers decide nothing.
 package report
 
@@ -23,10 +23,43 @@ import (
 // Formats are the values that -o takes.
 var Formats = []string{"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…"}
 
+// drawn are the formats that not every kind of report has, with those that have it.
+var drawn = []drawnFormat{
+	{"html", []string{diagnose.KindTrace, diagnose.KindVerify, diagnose.KindMode}},
+	{"mermaid", []string{diagnose.KindTrace, diagnose.KindVerify}},
+	{"dot", []string{diagnose.KindTrace, diagnose.KindVerify}},
+}
+
+type drawnFormat struct {
+	format string
+	kinds  []string
+}
+
+// FormatsOf are the values that -o takes for a kind of report.
+func FormatsOf(kind string) []string {
+	out := slices.Clone(Formats)
+	for _, d := range drawn {
+		if slices.Contains(d.kinds, kind) {
+			out = append(out, d.format)
+		}
+	}
+	return out
+}
+
 // Printer prints in one format.
 type Printer struct {
 	format string
 	object printers.ResourcePrinter // for the formats that print the object as it is
+}
+
+// For says, as an error, that a kind of report cannot be printed in the printer's format.
+func (p *Printer) For(kind string) error {
+	for _, d := range drawn {
+		if p.format == d.format && !slices.Contains(d.kinds, kind) {
+			return fmt.Errorf("-o %s is not for this command, which has nothing to draw in it: it may be %s", p.format, strings.Join(FormatsOf(kind), ", "))
+		}
+	}
+	return nil
 }
 
 // View is what the printing depends on besides the report.
@@ -53,7 +86,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 	switch kind {
 	case "", "table":
 		p.format = "table"
-	case "wide", "name":
+	case "wide", "name", "html", "mermaid", "dot":
 	case "json":
 		p.object = &printers.JSONPrinter{}
 	case "yaml":
@@ -71,7 +104,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		}
 		return p, nil
 	default:
-		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(Formats, ", "))
+		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(FormatsOf(diagnose.KindTrace), ", "))
 	}
 	if inline != "" || strings.HasSuffix(format, "=") {
 		return nil, fmt.Errorf("-o %s takes no template", kind)
@@ -101,6 +134,14 @@ func (p *Printer) ForPeople() bool { return p.format == "table" || p.format == "
 // Wide tells whether everything is shown, and nothing is cut.
 func (p *Printer) Wide() bool { return p.format == "wide" }
 
+// Steps tells whether the rules that the packets meet are printed.
+func (p *Printer) Steps() bool { return p.Wide() || p.Whole() || p.Draws() }
+
+// Draws tells whether paths are printed as pictures.
+func (p *Printer) Draws() bool {
+	return slices.ContainsFunc(drawn, func(d drawnFormat) bool { return d.format == p.format })
+}
+
 // Whole tells whether the report is printed as an object, with all its fields.
 func (p *Printer) Whole() bool { return p.object != nil }
 
@@ -110,10 +151,19 @@ func (p *Printer) Report(out io.Writer, r *diagnose.Report, v View) error {
 		return p.Object(out, &reportObject{Report: r})
 	}
 	var b bytes.Buffer
-	if p.format == "name" {
+	t := &text{Buffer: &b, Style: v.Style, wide: p.Wide(), view: v, report: r}
+	switch p.format {
+	case "name":
 		reportNames(&b, r)
-	} else {
-		t := &text{Buffer: &b, Style: v.Style, wide: p.Wide(), view: v, report: r}
+	case "mermaid":
+		mermaid(&b, t.graph())
+	case "html":
+		if err := t.html(); err != nil {
+			return err
+		}
+	case "dot":
+		dot(&b, t.graph())
+	default:
 		if t.wide {
 			t.Width = 0
 		}

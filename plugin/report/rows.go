@@ -42,6 +42,7 @@ type group struct {
 	frontend string
 	from     []string
 	rows     []row
+	paths    []*diagnose.Path
 }
 
 // groupsOf folds the paths of one node: origins with the same rows are one group.
@@ -52,12 +53,13 @@ func (t *text) groupsOf(paths []diagnose.Path) []group {
 		frontend, rows := frontendText(&p.Frontend), t.rowsOf(p)
 		from := originText(paths, p)
 		if k := slices.IndexFunc(groups, func(g group) bool { return g.frontend == frontend && slices.Equal(g.rows, rows) }); k >= 0 {
+			groups[k].paths = append(groups[k].paths, p)
 			if from != "" && !slices.Contains(groups[k].from, from) {
 				groups[k].from = append(groups[k].from, from)
 			}
 			continue
 		}
-		g := group{frontend: frontend, rows: rows}
+		g := group{frontend: frontend, rows: rows, paths: []*diagnose.Path{p}}
 		if from != "" {
 			g.from = []string{from}
 		}
@@ -366,26 +368,34 @@ const (
 	differLimit = 24
 )
 
-// cut keeps the rows of a long list that tell something, and counts the rest.
+// cut keeps the rows of a long list that tell something, and counts the rest; wide output never cuts.
 func (t *text) cut(rows []row) []row {
-	if t.wide || len(rows) <= rowLimit {
+	if t.wide {
 		return rows
 	}
-	var same, differ []row
+	return fold(rows, rowLimit, differLimit)
+}
+
+// fold keeps of more than limit rows those that are not as expected, at most differ of them, and counts the rest.
+func fold(rows []row, limit, differ int) []row {
+	if len(rows) <= limit {
+		return rows
+	}
+	var same, other []row
 	for _, r := range rows {
 		if r.state == right {
 			same = append(same, r)
 		} else {
-			differ = append(differ, r)
+			other = append(other, r)
 		}
 	}
-	slices.SortStableFunc(differ, func(a, b row) int { return int(b.state) - int(a.state) })
+	slices.SortStableFunc(other, func(a, b row) int { return int(b.state) - int(a.state) })
 	rest := func(n int, what string) row { return row{endpoint: fmt.Sprintf("… and %d more, %s", n, what)} }
-	if len(differ) == 0 {
-		return append(slices.Clone(rows[:rowLimit/2]), rest(len(rows)-rowLimit/2, "all ok"))
+	if len(other) == 0 {
+		return append(slices.Clone(rows[:limit/2]), rest(len(rows)-limit/2, "all ok"))
 	}
-	out := slices.Clone(differ[:min(len(differ), differLimit)])
-	if n := len(differ) - len(out); n > 0 {
+	out := slices.Clone(other[:min(len(other), differ)])
+	if n := len(other) - len(out); n > 0 {
 		out = append(out, rest(n, "not as expected"))
 	}
 	if len(same) > 0 {

@@ -33,9 +33,37 @@ func (t *text) verify() {
 	t.blank()
 }
 
-// verifyTable lists the paths that are not right, one line for each.
+// verifyTable writes the paths that are not right.
 func (t *text) verifyTable() {
-	tab := &table{columns: []column{
+	limit := verifyRows
+	if t.wide {
+		limit = 0
+	}
+	tab, verdicts, more := t.verifyPaths(limit)
+	if len(tab.rows) == 0 {
+		return
+	}
+	if t.Width > 0 {
+		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
+		for _, leave := range []string{"EXPECTED", "ACTUAL"} {
+			if tab.width() > t.Width {
+				tab = tab.without(leave)
+			}
+		}
+		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
+	}
+	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
+		t.WriteString(line + "\n")
+	}
+	if more > 0 {
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more path"))
+	}
+	t.blank()
+}
+
+// verifyPaths lists the paths that are not right, one row for each, with their verdicts; of more than limit the rest is counted (0: all).
+func (t *text) verifyPaths(limit int) (tab *table, verdicts []diagnose.Verdict, more int) {
+	tab = &table{columns: []column{
 		{"NODE", false},
 		{"SERVICE", false},
 		{"FRONTEND", false},
@@ -44,8 +72,6 @@ func (t *text) verifyTable() {
 		{"ACTUAL", false},
 		{"STATUS", false},
 	}}
-	var colors []color
-	more := 0
 	seen := map[string]int{}
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
@@ -65,37 +91,19 @@ func (t *text) verifyTable() {
 				}
 				continue
 			}
-			if len(tab.rows) >= verifyRows && !t.wide {
+			if limit > 0 && len(tab.rows) >= limit {
 				more++
 				continue
 			}
 			seen[key] = len(tab.rows)
 			tab.rows = append(tab.rows, cells)
-			colors = append(colors, colorOf(p.Verdict))
+			verdicts = append(verdicts, p.Verdict)
 		}
-	}
-	if len(tab.rows) == 0 {
-		return
 	}
 	if len(t.report.Nodes) == 1 {
 		tab = tab.without("NODE")
 	}
-	if t.Width > 0 {
-		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
-		for _, leave := range []string{"EXPECTED", "ACTUAL"} {
-			if tab.width() > t.Width {
-				tab = tab.without(leave)
-			}
-		}
-		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
-	}
-	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
-		t.WriteString(line + "\n")
-	}
-	if more > 0 {
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more path"))
-	}
-	t.blank()
+	return tab, verdicts, more
 }
 
 func expectedText(p *diagnose.Path) string {
@@ -132,41 +140,14 @@ func (t *text) codesText(p *diagnose.Path) string {
 	return fmt.Sprintf("%s +%d", codes[0], len(codes)-1)
 }
 
-// counts is the table of what was judged on each node.
+// counts writes the table of what was judged on each node.
 func (t *text) counts() {
-	tab := &table{columns: []column{
-		{"NODE", false},
-		{"PATHS", true},
-		{"MATCH", true},
-		{"BY DESIGN", true},
-		{"MISMATCH", true},
-		{"UNKNOWN", true},
-		{"WARNING", true},
-		{"VERDICT", false},
-	}}
-	var colors []color
-	var lost []*diagnose.NodeReport
-	quiet := 0
-	for i := range t.report.Nodes {
-		n := &t.report.Nodes[i]
-		s := &n.Summary
-		if n.Error != "" {
-			lost = append(lost, n)
-			continue
-		}
-		if len(tab.rows) >= verifyNodes && !wrong(n.Verdict) && !t.wide {
-			quiet++
-			continue
-		}
-		number := func(n int) string { return fmt.Sprint(n) }
-		tab.add(n.Node, number(s.Paths), number(s.Matched), number(s.ByDesign), number(s.Mismatched), number(s.Unknown), number(s.Warnings), verdictText(n.Verdict))
-		colors = append(colors, colorOf(n.Verdict))
-	}
+	tab, verdicts, lost, quiet := t.countTable()
 	if len(tab.rows) > 0 {
 		if t.Width > 0 {
 			tab = tab.squeeze("NODE", 12, t.Width)
 		}
-		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colors[row], cell) }) {
+		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
 			t.WriteString(line + "\n")
 		}
 	}
@@ -180,4 +161,35 @@ func (t *text) counts() {
 		}
 		t.nodeHeader(n)
 	}
+}
+
+// countTable is what was judged on each node, with the nodes' verdicts, the nodes that could not be inspected, and how many of a long list
+// are left out because nothing is wrong with them.
+func (t *text) countTable() (tab *table, verdicts []diagnose.Verdict, lost []*diagnose.NodeReport, quiet int) {
+	tab = &table{columns: []column{
+		{"NODE", false},
+		{"PATHS", true},
+		{"MATCH", true},
+		{"BY DESIGN", true},
+		{"MISMATCH", true},
+		{"UNKNOWN", true},
+		{"WARNING", true},
+		{"VERDICT", false},
+	}}
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		s := &n.Summary
+		if n.Error != "" {
+			lost = append(lost, n)
+			continue
+		}
+		if len(tab.rows) >= verifyNodes && !wrong(n.Verdict) && !t.wide {
+			quiet++
+			continue
+		}
+		number := func(n int) string { return fmt.Sprint(n) }
+		tab.add(n.Node, number(s.Paths), number(s.Matched), number(s.ByDesign), number(s.Mismatched), number(s.Unknown), number(s.Warnings), verdictText(n.Verdict))
+		verdicts = append(verdicts, n.Verdict)
+	}
+	return tab, verdicts, lost, quiet
 }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+)
+
+// browserNames are what Chromium is called by Debian, Ubuntu and Google.
+var browserNames = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
+
+// browser runs Chromium without a window, and returns what it prints.
+func browser(t *testing.T, args ...string) string {
+	t.Helper()
+	program := ""
+	for _, name := range browserNames {
+		if p, err := exec.LookPath(name); err == nil {
+			program = p
+			break
+		}
+	}
+	if program == "" {
+		t.Skipf("no browser is installed (one of %s; hack/install-test-deps.sh installs it)", strings.Join(browserNames, ", "))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	// Root may not have Chromium's sandbox; the pages are the test's own.
+	cmd := exec.CommandContext(ctx, program, append([]string{
+		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+		"--user-data-dir=" + t.TempDir(),
+	}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, stderr.String())
+	}
+	return string(out)
+}
+
+// phone and desktop are the widths in CSS pixels at which pages are looked at.
+const (
+	phone   = 390
+	desktop = 1280
+)
+
+// probePage measures pages in frames, one after the other: a headless browser's own window is never as narrow as a phone.
+const probePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><pre id="result"></pre><script>
+(async () => {
+  const out = [];
+  for (const [name, width] of %s) {
+    const f = document.createElement("iframe");
+    f.width = width; f.height = 900; f.style.border = 0;
+    await new Promise(done => { f.onload = done; f.src = name + ".html"; document.body.append(f); });
+    const d = f.contentDocument, e = d.documentElement;
+    const seen = [...d.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width > 0);
+    const dark = getComputedStyle(d.body).backgroundColor;
+    out.push({name, width, scroll: e.scrollWidth, client: e.clientWidth, ground: dark,
+      out: [...d.body.querySelectorAll("*")].filter(x => !x.closest(".scroll") && !x.closest("details:not([open])") && x.getBoundingClientRect().right > e.clientWidth + 1).map(x => x.tagName + "." + x.className).slice(0, 5),
+      pictures: seen.length, classes: [...new Set(seen.map(s => s.classList[0]))],
+      text: Math.min(99, ...seen.filter(s => s.classList.contains("tall")).map(s => 11 * s.getBoundingClientRect().width / s.viewBox.baseVal.width))});
+    f.remove();
+  }
+  document.getElementById("result").textContent = JSON.stringify(out);
+  document.title = "done";
+})();
+</script>`
+
+// A page fits a phone and a desktop, in light and dark, shows the picture that is meant for that width, and loads nothing.
+func TestBrowser(t *testing.T) {
+	dir := t.TempDir()
+	names := writePages(t, dir)
+	var list [][2]any
+	for _, name := range names {
+		list = append(list, [2]any{name, phone}, [2]any{name, desktop})
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "probe.html"), fmt.Appendf(nil, probePage, data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked := map[string]int{}
+	files := http.FileServer(http.Dir(dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked[r.URL.Path]++
+		mu.Unlock()
+		files.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+
+	for _, scheme := range []struct{ name, flag, ground string }{
+		{"light", "--blink-settings=preferredColorScheme=1", "rgb(255, 255, 255)"},
+		{"dark", "--blink-settings=preferredColorScheme=0", "rgb(18, 22, 27)"},
+	} {
+		out := browser(t, scheme.flag, "--virtual-time-budget=60000", "--dump-dom", server.URL+"/probe.html")
+		var got []struct {
+			Name                  string
+			Width, Scroll, Client int
+			Ground                string
+			Out, Classes          []string
+			Pictures              int
+			Text                  float64
+		}
+		if err := json.Unmarshal([]byte(textByID(t, out, "result")), &got); err != nil {
+			t.Fatalf("%v in %.2000s", err, out)
+		}
+		if len(got) != len(list) {
+			t.Fatalf("%d of %d pages were measured", len(got), len(list))
+		}
+		for _, p := range got {
+			if p.Scroll > p.Client || len(p.Out) > 0 {
+				t.Errorf("%s at %d px, %s: its content is %d px wide, of %d; what sticks out: %v", p.Name, p.Width, scheme.name, p.Scroll, p.Client, p.Out)
+			}
+			if p.Ground != scheme.ground {
+				t.Errorf("%s, %s: the ground is %s, want %s", p.Name, scheme.name, p.Ground, scheme.ground)
+			}
+			want := "wide"
+			if p.Width == phone {
+				want = "tall"
+			}
+			if p.Pictures > 0 && !slices.Equal(p.Classes, []string{want}) {
+				t.Errorf("%s at %d px: the pictures shown are %v, want %s alone", p.Name, p.Width, p.Classes, want)
+			}
+			if p.Text < 10 {
+				t.Errorf("%s at %d px: the picture's text is %.1f px high", p.Name, p.Width, p.Text)
+			}
+		}
+	}
+	for path := range asked {
+		if name, ok := strings.CutSuffix(strings.TrimPrefix(path, "/"), ".html"); !ok || name != "probe" && !slices.Contains(names, name) {
+			t.Errorf("a page asked for %s", path)
+		}
+	}
+}
+
+// frame shows a page at a phone's width.
+const frame = `<!doctype html><meta charset="utf-8"><body style="margin:0;background:#888"><iframe src="%s" width="%d" height="%d" style="border:0"></iframe>`
+
+// TestScreenshots takes pictures of the pages that show most, to be looked at by a person: into $SVCPROXY_ARTIFACTS where it is set.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("SVCPROXY_ARTIFACTS")
+	names := []string{"missing", "crowd-250", "long", "verify", "modes"}
+	if dir == "" {
+		dir, names = t.TempDir(), names[:1]
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pages := t.TempDir()
+	writePages(t, pages)
+	for _, name := range names {
+		for _, width := range []int{phone, desktop} {
+			for i, scheme := range []string{"dark", "light"} {
+				page, window := filepath.Join(pages, name+".html"), fmt.Sprintf("%d,%d", desktop, 1800)
+				if width == phone {
+					const height = 3000
+					inner := page
+					page, window = filepath.Join(pages, name+".frame.html"), fmt.Sprintf("%d,%d", 500, height)
+					if err := os.WriteFile(page, fmt.Appendf(nil, frame, filepath.Base(inner), phone, height), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				file := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
+				browser(t, fmt.Sprintf("--blink-settings=preferredColorScheme=%d", i), "--window-size="+window, "--screenshot="+file, "file://"+page)
+				info, err := os.Stat(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Size() < 20_000 {
+					t.Errorf("%s has %d bytes: there is nothing on it", file, info.Size())
+				}
+			}
+		}
+	}
+}
+
+// textByID is the text of an element of a page.
+func textByID(t *testing.T, page, id string) string {
+	t.Helper()
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range doc.Descendants() {
+		if slices.Contains(n.Attr, html.Attribute{Key: "id", Val: id}) && n.FirstChild != nil {
+			return n.FirstChild.Data
+		}
+	}
+	return ""
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// dotColors are line and ground of each class.
+var dotColors = map[string][2]string{
+	"plain":    {"#5c6670", "#f4f5f7"},
+	"right":    {"#1e7e34", "#e6f4ea"},
+	"intended": {"#0b6aa8", "#e3f2fd"},
+	"unsure":   {"#8a6100", "#fff4d6"},
+	"off":      {"#8a6100", "#fff4d6"},
+	"broken":   {"#b3261e", "#fde7e9"},
+}
+
+// dotText makes a text safe inside a quoted string (https://graphviz.org/doc/info/lang.html): a backslash begins an escape such as \N
+// or \l in labels, and an ampersand an HTML entity.
+var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `&`, `&amp;`)
+
+func dotLabel(lines ...string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i, l := range lines {
+		if i > 0 {
+			b.WriteString(`\n`)
+		}
+		b.WriteString(dotText.Replace(clean(l)))
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// dot writes pictures as a digraph for Graphviz, one cluster for each.
+func dot(b *bytes.Buffer, g *graph) {
+	b.WriteString("digraph svcproxy {\n  rankdir=LR\n  charset=\"UTF-8\"\n  node [shape=box style=\"rounded,filled\" fontname=\"sans-serif\" fontsize=11]\n  edge [fontname=\"sans-serif\" fontsize=10]\n")
+	for i := range g.clusters {
+		c := &g.clusters[i]
+		fmt.Fprintf(b, "  subgraph cluster_p%d {\n    label=%s\n", i+1, dotLabel(c.label))
+		for _, v := range c.vertices {
+			shape := ""
+			switch v.shape {
+			case shapeOrigin:
+				shape = " shape=ellipse"
+			case shapeFork:
+				shape = " shape=diamond"
+			case shapeStage, shapeEnd:
+			}
+			color := dotColors[v.class]
+			fmt.Fprintf(b, "    %s [label=%s color=%q fillcolor=%q%s]\n", v.id, dotLabel(v.lines...), color[0], color[1], shape)
+		}
+		for _, e := range c.edges {
+			style := ""
+			if e.dashed {
+				style = " style=dashed"
+			}
+			fmt.Fprintf(b, "    %s -> %s [label=%s%s]\n", e.from, e.to, dotLabel(e.label), style)
+		}
+		b.WriteString("  }\n")
+	}
+	if g.more != "" {
+		fmt.Fprintf(b, "  more [label=%s shape=plaintext style=\"\"]\n", dotLabel(g.more))
+	}
+	b.WriteString("}\n")
+}

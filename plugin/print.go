@@ -22,6 +22,7 @@ func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	f := cmd.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.Formats, ", ")+". wide cuts nothing; name prints "+names)
 	f.StringVar(&o.template, "template", "", "Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
+	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true, "Ignore fields that a template names and the report does not have")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
 		[]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file="},

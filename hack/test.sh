@@ -69,6 +69,7 @@ step_vet() {
 step_lint() {
 	hack/golangci-lint.sh config verify
 	hack/golangci-lint.sh run
+	"$(hack/tool.sh actionlint)" .github/workflows/*.yaml
 }
 
 # What is compiled into the programs has licences that we accept.

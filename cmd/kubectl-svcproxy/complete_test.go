@@ -25,9 +25,9 @@ import (
 // TestMain makes this program the plugin where it is run by the plugin's name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "kubectl-svcproxy" {
-		os.Exit(run())
+		main()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // shell is a machine with kubectl, the plugin and its completion on the PATH.

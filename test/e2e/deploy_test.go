@@ -23,8 +23,9 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Skip("kubectl is not installed:", err)
 	}
+	// Without the test's context: the cleanup runs it too, when that has ended.
 	run := func(stdin string, args ...string) (string, error) {
-		cmd := exec.Command(kubectl, args...) //nolint:noctx // the cleanup runs it too, when the test's context has ended
+		cmd := exec.Command(kubectl, args...)
 		cmd.Stdin = strings.NewReader(stdin)
 		out, err := cmd.CombinedOutput()
 		if err != nil {

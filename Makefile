@@ -27,6 +27,16 @@ build: ## Build bin/kubectl-svcproxy
 image: ## Build the helper's image for amd64 and arm64, as bin/nodehelper.tar
 	VERSION=$(VERSION) hack/image.sh bin/nodehelper.tar
 
+.PHONY: notices
+notices: ## Write the licences of what is compiled in to bin/THIRD_PARTY_LICENSES.txt, and check that they are acceptable
+	@mkdir -p bin
+	cd hack/licenses && go build -trimpath -o ../../bin/licenses .
+	bin/licenses -o bin/THIRD_PARTY_LICENSES.txt ./cmd/kubectl-svcproxy ./cmd/svcproxy-nodehelper
+
+.PHONY: release-test
+release-test: ## Build a release twice, compare, and install it through krew
+	hack/test.sh release
+
 .PHONY: cluster-up
 cluster-up: build ## Bring up a real Kubernetes with three nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
 	test/cluster/cluster up

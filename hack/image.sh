@@ -7,6 +7,9 @@
 #   ARCHS=amd64,arm64   architectures
 #   TAG=…               name of the image
 #   VERSION=…           version of the helper; by default that of the commit, as the plugin's
+#   PUSH=true           also push it
+#
+# It prints the image's name with its digest.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -32,6 +35,6 @@ keep=(
 )
 # go-containerregistry is no dependency of the product: the builder is a module of its own.
 (cd deploy/image && go build -o "$work/image" .)
-"$work/image" -o "$archive" -t "$tag" -arch "$archs" -packages iptables,nftables,ipset,conntrack,iproute2,netbase \
+"$work/image" "-push=${PUSH:-false}" -o "$archive" -t "$tag" -arch "$archs" -packages iptables,nftables,ipset,conntrack,iproute2,netbase \
 	-keep "$(IFS=,; echo "${keep[*]}")" -add "$work/{arch}:/svcproxy-nodehelper" -entrypoint /svcproxy-nodehelper \
 	-source https://github.com/svcproxy/kubectl-svcproxy

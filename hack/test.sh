@@ -4,7 +4,7 @@
 # Installs what the tests need, then runs every check of the project, in the order in which a mistake shows soonest.
 # With arguments it runs those steps alone and installs nothing:
 #
-#   hack/test.sh [tidy|cross|readme|vet|lint|test|oracle|fuzz|bench|ipvs|e2e ...]
+#   hack/test.sh [tidy|cross|readme|vet|lint|licenses|vulns|test|release|oracle|fuzz|bench|ipvs|e2e ...]
 #
 # The whole run needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test
 # that is skipped is a test that failed.
@@ -12,7 +12,10 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-all=(tidy cross readme vet lint test oracle fuzz bench ipvs e2e)
+all=(tidy cross readme vet lint licenses vulns test release oracle fuzz bench ipvs e2e)
+
+# Modules of their own: tools that import what the product has no need of.
+tools=(deploy/image hack/licenses)
 
 # Modules of their own, which may import k8s.io/kubernetes.
 oracle_modules() {
@@ -27,7 +30,7 @@ oracle_modules() {
 step_tidy() {
 	go mod tidy -diff
 	local dir
-	for dir in $(oracle_modules) deploy/image test/cluster/k8s test/cluster/containerd; do
+	for dir in $(oracle_modules) "${tools[@]}" test/cluster/k8s test/cluster/containerd; do
 		(cd "$dir" && go mod tidy -diff)
 	done
 }
@@ -51,7 +54,10 @@ step_readme() {
 
 step_vet() {
 	go vet -tags e2e,vm ./...
-	(cd deploy/image && go vet ./...)
+	local dir
+	for dir in "${tools[@]}"; do
+		(cd "$dir" && go vet ./...)
+	done
 	# What runs on a person's own machine has to be right there, too.
 	local system
 	local -A archs=([darwin]=arm64 [windows]=amd64)
@@ -63,11 +69,38 @@ step_vet() {
 step_lint() {
 	hack/golangci-lint.sh config verify
 	hack/golangci-lint.sh run
+	"$(hack/tool.sh actionlint)" .github/workflows/*.yaml
+}
+
+# What is compiled into the programs has licences that we accept.
+step_licenses() {
+	make --no-print-directory notices
+}
+
+step_vulns() {
+	hack/vulns.sh
+}
+
+# with_kubectl puts a kubectl on the PATH where there is none: that of the tests' cluster.
+with_kubectl() {
+	if ! command -v kubectl >/dev/null; then
+		test/cluster/cluster build
+		PATH="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kubectl)"):$PATH"
+	fi
 }
 
 step_test() {
+	local dir
+	with_kubectl
 	go run ./hack/gotest -race ./...
-	(cd deploy/image && go test ./...)
+	for dir in "${tools[@]}"; do
+		(cd "$dir" && go test ./...)
+	done
+}
+
+step_release() {
+	with_kubectl
+	hack/release-test.sh
 }
 
 step_oracle() {

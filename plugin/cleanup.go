@@ -43,6 +43,7 @@ Pods that are still in use, or that --keep left, stay, unless --running asks for
 		},
 	}
 	o.helper.addNamespaceFlag(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("helper-namespace", s.completeNamespaces)
 	cmd.Flags().BoolVar(&o.running, "running", false, "Remove also helper pods that are in use, by whomever, and those that --keep left")
 	return cmd
 }

@@ -36,10 +36,11 @@ var helperFlags = []string{
 	"image", "image-pull-policy", "image-pull-secret", "helper-namespace", "security-profile", "keep", "own-pod", "dry-run", "parallel",
 }
 
-func (o *helperOptions) addFlags(cmd *cobra.Command) {
+func (o *helperOptions) addFlags(cmd *cobra.Command, s *shared) {
 	f := cmd.Flags()
 	f.BoolVar(&o.local, "local", false, "Look at this machine, which is a node, without a helper pod; needs root")
 	o.addPodFlags(f)
+	_ = cmd.RegisterFlagCompletionFunc("helper-namespace", s.completeNamespaces)
 	f.IntVar(&o.parallel, "parallel", 8, "How many nodes to look at side by side")
 	f.StringVar(&o.dryRun, "dry-run", "none", "client prints the helper pods, and makes none")
 	f.BoolVar(&o.keep, "keep", false, "Leave the helper pods when done, to look into them")

@@ -43,7 +43,7 @@ handle its Services.`,
   # The modes alone, for a script
   kubectl svcproxy mode --all-nodes -o jsonpath='{range .nodes[*]}{.node} {.mode.actual}{"\n"}{end}'`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     o.completeNodes(s),
+		ValidArgsFunction:     s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(args); err != nil {
 				return err

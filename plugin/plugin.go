@@ -84,7 +84,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	addLogFlags(cmd.PersistentFlags())
 	cmd.AddCommand(newTraceCommand(s), newVerifyCommand(s), newModeCommand(s), newResolveCommand(s), newDumpCommand(s), newCleanupCommand(s),
 		newVersionCommand(s), newOptionsCommand(), newWatchdogCommand())
-	s.completeNamespaces(cmd)
+	s.addCompletions(cmd)
 	return cmd
 }
 

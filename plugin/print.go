@@ -24,6 +24,7 @@ func (o *printOptions) addFlags(cmd *cobra.Command, names string) {
 	f := cmd.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(report.FormatsOf(o.kind), ", ")+". wide cuts nothing; name prints "+names+o.drawn())
 	f.StringVar(&o.template, "template", "", "Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
+	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true, "Ignore fields that a template names and the report does not have")
 	values := report.FormatsOf(o.kind)
 	for i, format := range values {

@@ -43,7 +43,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
   # Which endpoints does worker-2 use, and why not the others?
   kubectl svcproxy resolve web -n shop --node worker-2`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     o.completeServices(s, 1),
+		ValidArgsFunction:     s.completeServices(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(args); err != nil {
 				return err
@@ -60,7 +60,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 	f := cmd.Flags()
 	f.StringSliceVar(&o.nodes, "node", nil, "Show which endpoints this node uses")
 	f.DurationVar(&o.helper.timeout, "timeout", launch.DefaultTimeout, "How long to wait for the API server")
-	_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes(s))
+	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
 	return cmd
 }
 

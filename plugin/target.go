@@ -34,14 +34,14 @@ func (o *targetOptions) addFlags(cmd *cobra.Command, s *shared) {
 	f.StringSliceVar(&o.nodes, "node", nil, "Look at this node (repeatable). Without it: all nodes of a snapshot; in a cluster those that matter, which are named")
 	f.BoolVar(&o.allNodes, "all-nodes", false, "Look at all nodes")
 	f.StringVarP(&o.selector, "selector", "l", "", "Look at the nodes with these labels, as in kubectl get nodes -l")
-	_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes(s))
-	o.helper.addFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
+	o.helper.addFlags(cmd, s)
 }
 
 func (o *targetOptions) addSnapshotFlag(cmd *cobra.Command) {
 	o.flags = cmd.Flags()
 	o.flags.StringVar(&o.snapshot, "snapshot", "", "Read this snapshot, a directory or .tar.gz; no cluster is contacted")
-	_ = cmd.MarkFlagFilename("snapshot")
+	_ = cmd.RegisterFlagCompletionFunc("snapshot", completeFiles)
 }
 
 func (o *targetOptions) validate() error {

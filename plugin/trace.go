@@ -63,7 +63,7 @@ without it every port is traced.
   # For a script: the exit code tells, the codes say why
   kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     o.completeServices(s, 1),
+		ValidArgsFunction:     s.completeServices(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(args); err != nil {
 				return err
@@ -79,7 +79,7 @@ without it every port is traced.
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
 	o.probeOptions.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "pod/", "node", "external"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc("from", s.completeFrom)
 	return cmd
 }
 

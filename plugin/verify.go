@@ -51,7 +51,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
   # The names of what is wrong, from a snapshot
   kubectl svcproxy verify -A --snapshot dump.tar.gz -o name`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     o.completeServices(s, 0),
+		ValidArgsFunction:     s.completeServices(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Complete(args); err != nil {
 				return err
@@ -69,7 +69,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 	f.StringVar(&o.from, "from", "", fromHelp)
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Verify the Services of all namespaces")
 	f.BoolVar(&o.showAll, "show-all", false, "List also what is right or refused by design")
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"pod", "node", "external"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("from", s.completeFrom)
 	return cmd
 }
 

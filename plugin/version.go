@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )
 
 // Set at release by -ldflags "-X github.com/svcproxy/kubectl-svcproxy/plugin.version=v1.2.3 -X ….commit=…".
@@ -22,6 +24,7 @@ type buildInfo struct {
 	Modified bool   `json:"modified,omitempty"` // built from a tree with changes that are not in Commit
 	Go       string `json:"goVersion"`
 	Platform string `json:"platform"`
+	Image    string `json:"helperImage"` // that is launched on nodes, unless --image says otherwise
 }
 
 func newVersionCommand(s *shared) *cobra.Command {
@@ -45,6 +48,7 @@ func newVersionCommand(s *shared) *cobra.Command {
 
 func printVersion(s *shared, output string) error {
 	b := readBuildInfo()
+	b.Image = launch.DefaultImage(b.Version)
 	var data []byte
 	var err error
 	switch output {

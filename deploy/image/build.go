@@ -17,15 +17,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// build makes the image of each architecture, and writes them as one.
+// build makes the image of each architecture, writes them as one, and pushes that if it is asked for. It prints the name with the
+// digest, which is that of the archive and of the registry.
 func build(o options) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range o.archs {
@@ -40,7 +44,29 @@ func build(o options) error {
 			MediaType: types.OCIManifestSchema1, Platform: &v1.Platform{OS: "linux", Architecture: arch},
 		}})
 	}
-	return write(o.output, o.tag, index)
+	if err := write(o.output, o.tag, index); err != nil {
+		return err
+	}
+	if o.push {
+		if err := push(o.tag, index); err != nil {
+			return fmt.Errorf("push: %w", err)
+		}
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("%s@%s\n", o.tag, digest)
+	return err
+}
+
+// push writes the image to its registry.
+func push(tag string, index v1.ImageIndex) error {
+	ref, err := name.NewTag(tag, name.StrictValidation)
+	if err != nil {
+		return err
+	}
+	return remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
 // imageOf has Debian's files in one layer, which changes rarely, and the binaries in another.
@@ -194,11 +220,6 @@ func write(output, tag string, index v1.ImageIndex) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	digest, err := index.Digest()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "%s: %s@%s\n", output, tag, digest)
 	return os.Rename(f.Name(), output)
 }
 

@@ -4,12 +4,19 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"log"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 func TestPrune(t *testing.T) {
@@ -101,5 +108,60 @@ func TestBadInput(t *testing.T) {
 		if err := run(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// What is pushed is, digest for digest, what the archive holds; the registry has the image of each architecture.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "program")
+	if err := os.WriteFile(file, []byte("binary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tag := strings.TrimPrefix(server.URL, "http://") + "/svcproxy/x:v1"
+	o := options{output: filepath.Join(dir, "x.tar"), tag: tag, archs: []string{"amd64", "arm64"}, add: []string{file + ":/bin/program"}, entrypoint: "/bin/program", push: true}
+	if err := build(o); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archs []string
+	for _, m := range manifest.Manifests {
+		archs = append(archs, m.Platform.Architecture)
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if layers, err := img.Layers(); err != nil || len(layers) != 1 {
+			t.Errorf("%s: %d layers, %v", m.Platform, len(layers), err)
+		}
+	}
+	if !slices.Equal(archs, o.archs) {
+		t.Errorf("the registry has it for %v", archs)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.ReadFile(o.output)
+	if err != nil || !bytes.Contains(archive, []byte(digest.String())) {
+		t.Errorf("the archive does not hold %s: %v", digest, err)
+	}
+
+	o.tag = "no registry/x:v1"
+	if err := build(o); err == nil || !strings.Contains(err.Error(), "push: ") {
+		t.Errorf("pushed to nowhere: %v", err)
 	}
 }

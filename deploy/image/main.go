@@ -22,6 +22,7 @@ type options struct {
 	add           []string // FILE:PATH, where FILE may hold {arch}
 	entrypoint    string
 	cache, source string
+	push          bool
 }
 
 func main() {
@@ -44,6 +45,7 @@ func run(args []string) error {
 	f.StringVar(&o.entrypoint, "entrypoint", "", "program to run")
 	f.StringVar(&o.cache, "cache", "", "folder for Debian's packages (default: a folder of the user's cache)")
 	f.StringVar(&o.source, "source", "", "page that says where the image comes from, for its label")
+	f.BoolVar(&o.push, "push", false, "also push the image to the registry that its name begins with; docker login's credentials are used")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -14,19 +14,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Repository is where the helper's image is, unless --image says otherwise. Set at release by
-// -ldflags "-X github.com/svcproxy/kubectl-svcproxy/plugin/launch.Repository=…".
-var Repository = "ghcr.io/svcproxy/nodehelper"
+// Where the helper's image is, unless --image says otherwise. Set at release by
+// -ldflags "-X github.com/svcproxy/kubectl-svcproxy/plugin/launch.Repository=… -X ….Digest=sha256:…".
+var (
+	Repository = "ghcr.io/svcproxy/nodehelper"
+	// Digest is that of the image of this release: whoever may write to the registry cannot put another one in its place. Empty:
+	// the tag decides.
+	Digest string
+)
 
 // A release has a version without anything behind it; any other build has no image of its own.
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.?\d+)?$`)
 
 // DefaultImage is the image of a build of the plugin: plugin and helper of one release belong together.
 func DefaultImage(build string) string {
-	if release.MatchString(build) {
-		return Repository + ":" + build
+	switch {
+	case !release.MatchString(build):
+		return Repository + ":dev"
+	case Digest != "":
+		return Repository + ":" + build + "@" + Digest
 	}
-	return Repository + ":dev"
+	return Repository + ":" + build
 }
 
 // The labels by which everybody finds the pods again.

@@ -59,6 +59,13 @@ func TestDefaultImage(t *testing.T) {
 			t.Errorf("%s: %s", build, got)
 		}
 	}
+	Digest = "sha256:0123"
+	defer func() { Digest = "" }()
+	for build, want := range map[string]string{"v1.2.3": ":v1.2.3@sha256:0123", "v1.2.3-4-gabcdef0": ":dev"} {
+		if got := DefaultImage(build); got != Repository+want {
+			t.Errorf("%s with a digest: %s", build, got)
+		}
+	}
 }
 
 func TestNewRefuses(t *testing.T) {

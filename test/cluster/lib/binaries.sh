@@ -87,9 +87,9 @@ build_images() {
 	(cd "$root/deploy/image" && go build -o "$work/image" .)
 	for l in pause echo; do
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/$l" "./test/cluster/$l")
-		"$work/image" -o "$images/$l.tar" -t "svcproxy.test/$l:dev" -arch "$arch" -add "$work/$l:/$l" -entrypoint "/$l" 2>>"$state/log/images.log"
+		"$work/image" -o "$images/$l.tar" -t "svcproxy.test/$l:dev" -arch "$arch" -add "$work/$l:/$l" -entrypoint "/$l" >>"$state/log/images.log" 2>&1
 	done
-	ARCHS="$arch" TAG="$helper_image" "$root/hack/image.sh" "$images/nodehelper.tar" 2>>"$state/log/images.log"
+	ARCHS="$arch" TAG="$helper_image" "$root/hack/image.sh" "$images/nodehelper.tar" >>"$state/log/images.log" 2>&1
 	keep='/usr/sbin/xtables-*-multi,{lib}/xtables/*.so,/usr/sbin/nft,/etc/protocols'
 	# These are large, and change with Kubernetes only: they stay in the cache.
 	for backend in nft legacy; do
@@ -103,7 +103,7 @@ build_images() {
 			links+=",link=xtables-$backend-multi:/usr/sbin/$l"
 		done
 		"$work/image" -o "$archive" -t "$proxy_image-$backend" -arch "$arch" -packages "$tools" -keep "$keep" \
-			-add "$bin/kube-proxy:/usr/bin/kube-proxy$links" -entrypoint /usr/bin/kube-proxy 2>>"$state/log/images.log"
+			-add "$bin/kube-proxy:/usr/bin/kube-proxy$links" -entrypoint /usr/bin/kube-proxy >>"$state/log/images.log" 2>&1
 		ln -sf "$archive" "$images/kube-proxy-$backend.tar"
 	done
 	rm -rf "$work"

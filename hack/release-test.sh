@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes a release as .github/workflows/release.yaml does, for this system alone and without publishing it: twice, in two folders, and
+# compares every byte; then looks at what came out, and installs it as a person does, through krew. Needs kubectl on the PATH.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+
+version=v9.9.9
+digest="sha256:$(printf 'the image of %s' "$version" | sha256sum | cut -d' ' -f1)"
+system="$(go env GOOS)_$(go env GOARCH)"
+archive="kubectl-svcproxy_${version}_$system.tar.gz"
+
+fail() {
+	echo "release-test: $*" >&2
+	exit 1
+}
+
+goreleaser="$(hack/tool.sh goreleaser)"
+krew="$(hack/tool.sh krew)"
+validate="$(hack/tool.sh validate-krew-manifest)"
+command -v kubectl >/dev/null || fail "there is no kubectl on the PATH"
+
+"$goreleaser" check --quiet || fail ".goreleaser.yaml is not valid"
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+# clone DIR copies the tree as it is, with what is not committed, into a repository with a release's tag. Its commit is the same in
+# every copy: goreleaser writes it, and its time, into what it makes.
+clone() {
+	mkdir -p "$1"
+	if git rev-parse --git-dir >/dev/null 2>&1; then
+		git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 -I{} sh -c 'test ! -e "$1" || printf "%s\0" "$1"' sh {}
+	else
+		find . \( -path ./bin -o -path ./dist -o -path ./.git \) -prune -o -type f -print0
+	fi | tar --null -T - -cf - | tar -xf - -C "$1"
+	(
+		cd "$1"
+		export GIT_AUTHOR_DATE='2026-01-02T03:04:05Z' GIT_COMMITTER_DATE='2026-01-02T03:04:05Z' GIT_CONFIG_GLOBAL=/dev/null
+		git init -q -b main
+		git add -A
+		git -c user.name=test -c user.email=test@svcproxy.test commit -q -m 'A release'
+		git tag "$version"
+		git remote add origin https://github.com/svcproxy/kubectl-svcproxy
+		# One system, to be quick. The folder's name is not the same either, as no path may show.
+		sed -i -e "s/^    goos: \[linux, darwin, windows\]$/    goos: [${system%_*}]/" -e "s/^    goarch: \[amd64, arm64\]$/    goarch: [${system#*_}]/" .goreleaser.yaml
+		(($(git diff --numstat | cut -f1) == 2)) || fail ".goreleaser.yaml does not list its systems as this test expects"
+		git update-index --assume-unchanged .goreleaser.yaml
+	)
+}
+
+release() {
+	(
+		cd "$1"
+		HELPER_DIGEST="$digest" "$goreleaser" release --skip=publish,sign,sbom --clean >"$1.log" 2>&1 || {
+			cat "$1.log" >&2
+			exit 1
+		}
+	) || fail "goreleaser failed"
+}
+
+for copy in "$work/one" "$work/elsewhere/two"; do
+	clone "$copy"
+	release "$copy"
+done
+one="$work/one/dist" two="$work/elsewhere/two/dist"
+for file in "$archive" checksums.txt; do
+	cmp "$one/$file" "$two/$file" || fail "$file differs between two builds of one commit"
+done
+(cd "$one" && sha256sum --quiet --check checksums.txt) || fail "checksums.txt is wrong"
+echo "the same bytes twice: $(cat "$one/checksums.txt")"
+
+# What is in the archive.
+mapfile -t got < <(tar -tf "$one/$archive" | sort)
+for want in kubectl-svcproxy kubectl_complete-svcproxy LICENSE THIRD_PARTY_LICENSES.txt README.md CHANGELOG.md docs/findings.md; do
+	[[ " ${got[*]} " == *" $want "* ]] || fail "$want is not in the archive: ${got[*]}"
+done
+mkdir "$work/unpacked"
+tar -xf "$one/$archive" -C "$work/unpacked"
+commit="$(git -C "$work/one" rev-parse HEAD)"
+says="$("$work/unpacked/kubectl-svcproxy" version -o json)"
+for want in "\"version\": \"$version\"" "\"commit\": \"$commit\"" "\"helperImage\": \"ghcr.io/svcproxy/nodehelper:$version@$digest\""; do
+	[[ "$says" == *"$want"* ]] || fail "the binary does not say $want: $says"
+done
+if grep -qaF -e "$work" -e "$(go env GOMODCACHE)" "$work/unpacked/kubectl-svcproxy"; then
+	fail "the binary holds a path of the machine that built it"
+fi
+
+# The manifest lists all systems; the others' archives are not built here, and have a checksum of nothing.
+cp "$one/checksums.txt" "$work/sums"
+for other in linux_amd64.tar.gz linux_arm64.tar.gz darwin_amd64.tar.gz darwin_arm64.tar.gz windows_amd64.zip windows_arm64.zip; do
+	if [[ "kubectl-svcproxy_${version}_$other" != "$archive" ]]; then
+		echo "$(sha256sum </dev/null | cut -d' ' -f1)  kubectl-svcproxy_${version}_$other" >>"$work/sums"
+	fi
+done
+hack/krew-manifest.sh "$version" "$work/sums" >"$work/svcproxy.yaml"
+"$validate" -manifest "$work/svcproxy.yaml" -skip-install >"$work/validate.log" 2>&1 || {
+	cat "$work/validate.log" >&2
+	fail "krew does not take the manifest"
+}
+
+# As a person installs and runs it.
+export KREW_ROOT="$work/krew" KREW_NO_UPGRADE_CHECK=1 HOME="$work/home"
+mkdir "$HOME" "$work/tools"
+ln -s "$krew" "$work/tools/kubectl-krew"
+export PATH="$KREW_ROOT/bin:$work/tools:$PATH" NO_COLOR=1 KUBECONFIG="$HOME/none"
+kubectl krew install --manifest="$work/svcproxy.yaml" --archive="$one/$archive" </dev/null >"$work/krew.log" 2>&1 || {
+	cat "$work/krew.log" >&2
+	fail "krew does not install it"
+}
+status=0
+kubectl svcproxy trace web -n shop --snapshot examples/broken-node >"$work/out" || status=$?
+if ((status != 1)) || ! grep -q '^MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong' "$work/out"; then
+	cat "$work/out" >&2
+	fail "the installed plugin ended with $status"
+fi
+# The manifest's own words on completion.
+eval "$(sed -n '/^      cp /,/[^\\]$/p' "$work/svcproxy.yaml")"
+offered="$(kubectl __complete svcproxy trace -n shop --snapshot examples/broken-node web: 2>/dev/null)"
+[[ "$offered" == *"web:80"*"web:http"*":4"* ]] || fail "the installed completion offers: $offered"
+hack/release-notes.sh "$version" >/dev/null 2>&1 && fail "there are notes of a version that there never was"
+hack/release-notes.sh Unreleased | grep -q '### Added' || fail "there are no notes of what is unreleased"
+echo "kubectl krew install, kubectl svcproxy trace and TAB work"

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workflows_test holds the workflows of GitHub against the project's own test command, so that neither runs less than the other.
+package workflows_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../../"
+
+// workflow is what is looked at of one.
+type workflow struct {
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]struct {
+		Uses     string `json:"uses"`
+		Timeout  int    `json:"timeout-minutes"`
+		Strategy struct {
+			Matrix struct {
+				Include []struct {
+					Steps string `json:"steps"`
+				} `json:"include"`
+				Step []string `json:"step"`
+			} `json:"matrix"`
+		} `json:"strategy"`
+	} `json:"jobs"`
+}
+
+func workflows(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(root + ".github/workflows/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are %d workflows, %v", len(files), err)
+	}
+	texts := map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(f)] = string(text)
+	}
+	return texts
+}
+
+// Every step of hack/test.sh is in test.yaml or e2e.yaml, once, and they have no other.
+func TestSteps(t *testing.T) {
+	script, err := os.ReadFile(root + "hack/test.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`(?m)^all=\(([a-z0-9 ]+)\)$`).FindSubmatch(script)
+	if all == nil {
+		t.Fatal("hack/test.sh lists no steps")
+	}
+	want := strings.Fields(string(all[1]))
+	var got []string
+	for name, text := range workflows(t) {
+		var w workflow
+		if err := yaml.Unmarshal([]byte(text), &w); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if w.Permissions == nil {
+			t.Errorf("%s does not say what it may do, and may do everything", name)
+		}
+		for job, j := range w.Jobs {
+			got = append(got, j.Strategy.Matrix.Step...)
+			for _, i := range j.Strategy.Matrix.Include {
+				got = append(got, strings.Fields(i.Steps)...)
+			}
+			if j.Uses == "" && (j.Timeout == 0 || j.Timeout > 40) {
+				t.Errorf("%s: job %s may take %d minutes", name, job, j.Timeout)
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the workflows run %v, hack/test.sh %v", got, want)
+	}
+}
+
+// Whoever may move a tag of an action must not run in a release: actions are named by their commit, with the full version beside it.
+func TestActionsArePinned(t *testing.T) {
+	uses := regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
+	pinned := regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	commits := map[string]string{}
+	for name, text := range workflows(t) {
+		for _, m := range uses.FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(m[1], "./.github/workflows/") {
+				continue
+			}
+			if !pinned.MatchString(m[1]) {
+				t.Errorf("%s: %s is not pinned", name, m[1])
+			}
+			action, commit, _ := strings.Cut(m[1], "@")
+			if other, ok := commits[action]; ok && other != commit {
+				t.Errorf("%s: %s is of %s here, and of %s elsewhere", name, action, commit, other)
+			}
+			commits[action] = commit
+		}
+	}
+	if len(commits) == 0 {
+		t.Error("no action was found")
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// deployed is the namespace of deploy/.
+const deployed = "svcproxy"
+
+// The API server takes what deploy/ has, and with it a person works whose rights are those alone: by a pod of their run, and by the
+// DaemonSet's.
+func TestDeploy(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("kubectl is not installed:", err)
+	}
+	// Without the test's context: the cleanup runs it too, when that has ended.
+	run := func(stdin string, args ...string) (string, error) {
+		cmd := exec.Command(kubectl, args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out), nil
+	}
+	must := func(stdin string, args ...string) string {
+		t.Helper()
+		out, err := run(stdin, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	t.Cleanup(func() {
+		// The namespace takes the DaemonSet with it.
+		if _, err := run("", "delete", "-k", "../../deploy", "--ignore-not-found", "--wait", "--timeout=90s"); err != nil {
+			t.Error(err)
+		}
+	})
+	must("", "apply", "-k", "../../deploy")
+	person := []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:readers"}
+
+	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, person...)...); r.code != 0 {
+		t.Errorf("with a pod of its own: %s", r)
+	}
+	noHelperPods(t)
+
+	daemon := must("", "kustomize", "../../deploy/daemonset")
+	const placeholder = "image: ghcr.io/svcproxy/nodehelper:dev\n"
+	if strings.Count(daemon, placeholder) != 1 {
+		t.Fatalf("there is no %q in\n%s", placeholder, daemon)
+	}
+	must(strings.Replace(daemon, placeholder, "image: "+image+"\n", 1), "apply", "-f", "-")
+	wait(t, "the DaemonSet's pods are ready", func() (bool, error) {
+		ds, err := client.AppsV1().DaemonSets(deployed).Get(t.Context(), "svcproxy-nodehelper", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		s := ds.Status
+		return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled >= int32(len(nodes)) && s.NumberReady == s.DesiredNumberScheduled,
+			fmt.Errorf("%d of %d are ready", s.NumberReady, s.DesiredNumberScheduled)
+	})
+	// A pod of its own could not start with this image.
+	r := svcproxy(t, append([]string{"trace", app, "--node", nodes[1], "--image", "svcproxy.test/none:none", "--image-pull-policy", "Never"}, person...)...)
+	if r.code != 0 {
+		t.Errorf("with the DaemonSet's pod: %s", r)
+	}
+	noHelperPods(t)
+}

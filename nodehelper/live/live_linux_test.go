@@ -10,8 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -164,7 +167,9 @@ func TestProbes(t *testing.T) {
 		})
 	}
 	// No thread stays in a pod, the first one least of all.
+	end := traffic(t, "10.96.0.1:80")
 	traces(t, client)
+	end()
 	if own, first := readlink(t, ownNamespace), readlink(t, "/proc/self/ns/net"); own != first {
 		t.Errorf("the process is in %s, and this thread in %s", first, own)
 	}
@@ -244,6 +249,47 @@ func TestCountersOfConnectionTracking(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// traffic opens connections of others, 1,000 a second as far as the machine gets that far, until end is called: none may fail.
+func traffic(t *testing.T, to string) (end func()) {
+	t.Helper()
+	const senders, each = 10, 10 * time.Millisecond
+	done := make(chan bool)
+	var opened, failed atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for range senders {
+		wg.Go(func() {
+			tick := time.NewTicker(each)
+			defer tick.Stop()
+			for {
+				select {
+				case <-done:
+					return
+				case <-tick.C:
+				}
+				c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", to)
+				opened.Add(1)
+				if err != nil {
+					failed.Add(1)
+					t.Errorf("a connection of others: %v", err)
+					continue
+				}
+				_ = c.(*net.TCPConn).SetLinger(0) // its port is free at once
+				_ = c.Close()
+			}
+		})
+	}
+	return func() {
+		close(done)
+		wg.Wait()
+		took := time.Since(begin)
+		t.Logf("%d connections of others in %s, %.0f a second, %d failed", opened.Load(), took.Round(time.Millisecond), float64(opened.Load())/took.Seconds(), failed.Load())
+		if opened.Load() < 100 {
+			t.Error("there was next to no traffic of others")
 		}
 	}
 }

@@ -191,10 +191,13 @@ func TestKubectlCompletes(t *testing.T) {
 		{"trace web --snapshot " + snapshot + " -n ", []string{"default", "kube-system", "shop"}, noFile},
 		{"trace --snapshot /nowhere ", nil, noFile},
 	} {
-		got, directive := s.tab(t, strings.Split(tt.line, " ")...)
-		if !slices.Equal(got, tt.want) || directive != tt.directive {
-			t.Errorf("%s: offered %q :%s, want %q :%s", tt.line, got, directive, tt.want, tt.directive)
-		}
+		t.Run(tt.line, func(t *testing.T) {
+			t.Parallel()
+			got, directive := s.tab(t, strings.Split(tt.line, " ")...)
+			if !slices.Equal(got, tt.want) || directive != tt.directive {
+				t.Errorf("offered %q :%s, want %q :%s", got, directive, tt.want, tt.directive)
+			}
+		})
 	}
 }
 

@@ -174,7 +174,7 @@ func TestKubectlCompletes(t *testing.T) {
 		{"cleanup --helper-namespace ", []string{"other", "shop"}, noFile},
 		{"trace web --context ", []string{"here"}, noFile},
 		{"trace web --cluster ", []string{"c"}, noFile},
-		{"trace web -o ", []string{"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file="}, noSpace},
+		{"trace web -o ", []string{"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file=", "html", "mermaid", "dot"}, noSpace},
 		{"trace web --security-profile ", []string{"privileged", "netadmin"}, noFile},
 		{"trace web --image-pull-policy ", []string{"Always", "IfNotPresent", "Never"}, noFile},
 		{"trace web --dry-run ", []string{"client", "none"}, noFile},

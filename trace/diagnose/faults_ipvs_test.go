@@ -222,23 +222,5 @@ func ipvsFaults() []fault {
 }
 
 func TestIPVSFaults(t *testing.T) {
-	before := facts(openWorld(t, "ipvs").run())
-	if n := len(ipvsFaults()); n < 45 {
-		t.Errorf("%d faults", n)
-	}
-	for _, f := range ipvsFaults() {
-		t.Run(f.name, func(t *testing.T) {
-			w := openWorld(t, "ipvs")
-			f.do(w)
-			r := w.run()
-			if r.Error != "" {
-				t.Fatal(r.Error)
-			}
-			want := slices.Clone(f.want)
-			if f.all != nil {
-				want = f.all(before)
-			}
-			compareChanges(t, want, changes(before, facts(r)))
-		})
-	}
+	putIn(t, "ipvs", ipvsFaults(), 45)
 }

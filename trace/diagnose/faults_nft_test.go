@@ -423,13 +423,19 @@ func nftFaults() []fault {
 }
 
 func TestNFTFaults(t *testing.T) {
-	before := facts(openWorld(t, "nftables").run())
-	if n := len(nftFaults()); n < 50 {
-		t.Errorf("%d faults", n)
+	putIn(t, "nftables", nftFaults(), 50)
+}
+
+// putIn puts faults into a captured node, each alone: it changes what it says, and nothing else. At least so many were asked for.
+func putIn(t *testing.T, base string, list []fault, least int) {
+	t.Helper()
+	before := facts(openWorld(t, base).run())
+	if len(list) < least {
+		t.Errorf("%d faults, at least %d were asked for", len(list), least)
 	}
-	for _, f := range nftFaults() {
+	for _, f := range list {
 		t.Run(f.name, func(t *testing.T) {
-			w := openWorld(t, "nftables")
+			w := openWorld(t, base)
 			f.do(w)
 			r := w.run()
 			if r.Error != "" {

@@ -73,10 +73,10 @@ func Check(w *World, r Rules) (Result, error) {
 	c := &checker{w: w, exp: expect.New(w.Inputs()), net: network}
 	var sets netfilter.SetLookup
 	if r.IPVS != nil {
-		if sets, err = ipset.Parse(r.IPVS.Sets); err != nil {
+		if sets, err = ipset.Parse(files["ipset-save.txt"]); err != nil {
 			return Result{}, err
 		}
-		if c.virtual, err = ipvs.Parse(r.IPVS.Servers); err != nil {
+		if c.virtual, err = ipvs.Parse(files["ipvsadm.txt"]); err != nil {
 			return Result{}, err
 		}
 		rules.Add(ipvs.Tables(c.virtual, op.Yes)...)

@@ -76,7 +76,7 @@ func (w *World) Files(r Rules) map[string][]byte {
 	}
 	links := w.links
 	if r.IPVS != nil {
-		files["ipvsadm.txt"], files["ipset-save.txt"] = r.IPVS.Servers, r.IPVS.Sets
+		files["ipvsadm.txt"], files["ipset-save.txt"] = r.IPVS.savedServers(), r.IPVS.savedSets()
 		files["sysctl.txt"] = append(files["sysctl.txt"], "net.ipv4.vs.conntrack=1\n"...)
 		links = append(slices.Clone(links), r.IPVS.device())
 	}

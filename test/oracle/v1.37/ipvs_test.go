@@ -5,7 +5,6 @@ package oracle
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	table "github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 )
 
 // TestIPVSOracle lets kube-proxy write into fakes of IPVS, ipset, iptables and the node's interfaces.
@@ -102,8 +102,8 @@ func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
 
-	out.Servers = append(out.Servers, savedServers(servers)...)
-	out.Sets = append(out.Sets, savedSets(sets, at == 1)...)
+	out.Servers = append(out.Servers, serversOf(servers)...)
+	out.Sets = append(out.Sets, setsOf(sets, at == 1)...)
 	bound, err := links.GetLocalAddresses(ipvsDevice)
 	if err != nil {
 		return nil, err
@@ -117,41 +117,28 @@ func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS
 	return buf.Bytes(), err
 }
 
-// savedServers writes what the fake IPVS has as ipvsadm-save -n does.
-func savedServers(f *fakeipvs.FakeIPVS) []byte {
-	option := map[string]string{"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
-	var out bytes.Buffer
-	for key, v := range f.Services {
-		at := option[v.Protocol] + " " + netip.AddrPortFrom(netip.MustParseAddr(v.Address.String()), v.Port).String()
-		fmt.Fprintf(&out, "-A %s -s %s", at, v.Scheduler)
-		if v.Flags&ipvsPersistent != 0 {
-			fmt.Fprintf(&out, " -p %d", v.Timeout)
-		}
-		out.WriteByte('\n')
-		for _, r := range f.Destinations[key] {
-			fmt.Fprintf(&out, "-a %s -r %s -m -w %d\n", at, netip.AddrPortFrom(netip.MustParseAddr(r.Address.String()), r.Port), r.Weight)
-		}
+// serversOf returns what the fake IPVS has.
+func serversOf(f *fakeipvs.FakeIPVS) (out []table.VirtualServer) {
+	at := func(ip net.IP, port uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr(ip.String()), port)
 	}
-	return out.Bytes()
+	for key, v := range f.Services {
+		s := table.VirtualServer{Protocol: v.Protocol, Address: at(v.Address, v.Port), Scheduler: v.Scheduler}
+		if v.Flags&ipvsPersistent != 0 {
+			s.Persistent = v.Timeout
+		}
+		for _, r := range f.Destinations[key] {
+			s.Reals = append(s.Reals, table.RealServer{Address: at(r.Address, r.Port), Weight: r.Weight})
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
-// savedSets writes what the fake ipset has as ipset save does.
-func savedSets(f *fakeipset.FakeIPSet, v6 bool) []byte {
-	family := "inet"
-	if v6 {
-		family = "inet6"
-	}
-	var out bytes.Buffer
+// setsOf returns what the fake ipset has.
+func setsOf(f *fakeipset.FakeIPSet, v6 bool) (out []gen.Set) {
 	for name, s := range f.Sets {
-		fmt.Fprintf(&out, "create %s %s", name, s.SetType)
-		if s.SetType == "bitmap:port" { // of which kube-proxy leaves the range to ipset
-			out.WriteString(" range 0-65535\n")
-		} else {
-			fmt.Fprintf(&out, " family %s hashsize 1024 maxelem 65536\n", family)
-		}
-		for e := range f.Entries[name] {
-			fmt.Fprintf(&out, "add %s %s\n", name, e)
-		}
+		out = append(out, gen.Set{Name: name, Type: string(s.SetType), IPv6: v6, Entries: f.Entries[name].List()})
 	}
-	return out.Bytes()
+	return out
 }

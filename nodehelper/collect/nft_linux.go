@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -66,8 +67,9 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 
 // netfilterSocket speaks to the kernel's nf_tables. It is for one caller at a time.
 type netfilterSocket struct {
-	fd  int
-	seq uint32
+	fd    int
+	seq   uint32
+	roomy bool // it has room for the answers to many requests
 	// changed tells that the rules have changed during the dump (NLM_F_DUMP_INTR).
 	changed bool
 }
@@ -108,13 +110,15 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	}
 	var questions []question
 	for _, t := range ask {
-		questions = append(questions, question{unix.NFT_MSG_GETRULE, t.Number, []attribute{{unix.NFTA_RULE_TABLE, t.Name}}})
+		questions = append(questions, question{kind: unix.NFT_MSG_GETRULE, family: t.Number, attrs: []attribute{{unix.NFTA_RULE_TABLE, t.Name}}})
 		for _, set := range t.Sets {
-			questions = append(questions, question{unix.NFT_MSG_GETSETELEM, t.Number, []attribute{
-				{unix.NFTA_SET_ELEM_LIST_TABLE, t.Name}, {unix.NFTA_SET_ELEM_LIST_SET, set},
+			questions = append(questions, question{kind: unix.NFT_MSG_GETSETELEM, family: t.Number, keys: set.Counted, attrs: []attribute{
+				{unix.NFTA_SET_ELEM_LIST_TABLE, t.Name}, {unix.NFTA_SET_ELEM_LIST_SET, set.Name},
 			}})
 		}
 	}
+	// Those of one kind together.
+	slices.SortStableFunc(questions, func(a, b question) int { return cmp.Compare(min(a.keys, 1), min(b.keys, 1)) })
 	more, err := answersTo(questions)
 	if err != nil {
 		return nil, err
@@ -139,17 +143,19 @@ type question struct {
 	kind   uint16
 	family uint8
 	attrs  []attribute
+	keys   int // of NFT_MSG_GETSETELEM: ask for the elements 0 to keys-1, see [nftables.OutlineSet]
 }
 
-// askers is how many sockets ask at once, at most. The kernel goes through all sets of a table for each request for the elements of one, which
-// takes most of the time: kube-proxy has a map without a name in the rule of each Service.
+// askers is how many sockets ask at once, at most. The kernel goes through all sets of a table for each request for the elements of one, three
+// times for all elements and once for some (nf_tables_dump_set, nf_tables_getsetelem), which takes most of the time: kube-proxy has a map without
+// a name in the rule of each Service.
 const askers = 8
 
 // answersTo asks questions side by side. Which answer is in which part does not matter.
 func answersTo(questions []question) (parts [][]byte, err error) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	parts = make([][]byte, min(askers, runtime.NumCPU(), len(questions)))
+	parts = make([][]byte, min(askers, runtime.NumCPU(), (len(questions)+together-1)/together))
 	errs := make([]error, len(parts))
 	for i := range parts {
 		wg.Go(func() {
@@ -160,12 +166,11 @@ func answersTo(questions []question) (parts [][]byte, err error) {
 			}
 			defer s.close()
 			for errs[i] == nil {
-				n := int(next.Add(1)) - 1
+				n := int(next.Add(together)) - together
 				if n >= len(questions) {
 					return
 				}
-				q := questions[n]
-				parts[i], errs[i] = s.dump(parts[i], q.kind, q.family, q.attrs...)
+				parts[i], errs[i] = s.answers(parts[i], questions[n:min(n+together, len(questions))])
 			}
 			next.Store(int64(len(questions))) // nobody needs the other answers
 		})
@@ -218,6 +223,14 @@ type attribute struct {
 	text string
 }
 
+func (a *attribute) append(out []byte) []byte {
+	size := unix.SizeofNlAttr + len(a.text) + 1
+	out = binary.NativeEndian.AppendUint16(out, uint16(size)) //nolint:gosec // names have at most 255 bytes
+	out = binary.NativeEndian.AppendUint16(out, a.kind)
+	out = append(out, a.text...)
+	return append(out, make([]byte, aligned(size)-size+1)...)
+}
+
 // nfgenSize is that of struct nfgenmsg.
 const nfgenSize = 4
 
@@ -239,11 +252,7 @@ func (s *netfilterSocket) ask(out []byte, kind, flags uint16, family uint8, attr
 	req := make([]byte, unix.SizeofNlMsghdr+nfgenSize, 128)
 	req[unix.SizeofNlMsghdr] = family
 	for _, a := range attrs {
-		size := unix.SizeofNlAttr + len(a.text) + 1
-		req = binary.NativeEndian.AppendUint16(req, uint16(size)) //nolint:gosec // names have at most 255 bytes
-		req = binary.NativeEndian.AppendUint16(req, a.kind)
-		req = append(req, a.text...)
-		req = append(req, make([]byte, aligned(size)-size+1)...)
+		req = a.append(req)
 	}
 	binary.NativeEndian.PutUint32(req, uint32(len(req))) //nolint:gosec // a few hundred bytes
 	binary.NativeEndian.PutUint16(req[4:], unix.NFNL_SUBSYS_NFTABLES<<8|kind)

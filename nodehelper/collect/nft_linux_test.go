@@ -3,10 +3,13 @@
 package collect
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -285,5 +288,66 @@ func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
 	// The socket is of use afterwards.
 	if n, err := s.generation(); err != nil || n == 0 {
 		t.Errorf("generation %d, %v", n, err)
+	}
+}
+
+// Maps that a drawn number is looked up in are asked for by their keys; a map that lacks one of them is read as any other.
+func TestElementsByTheirKeys(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(`table ip t {
+	chain a { }
+	chain b { }
+	chain c {
+		dnat to numgen random mod 3 map { 0 : 10.0.0.1, 1 : 10.0.0.2, 2 : 10.0.0.3 }
+		numgen random mod 2 vmap { 0 : jump a, 1 : goto b }
+		numgen inc mod 4 vmap { 0 : jump a, 2 : jump b }
+		meta mark { 0x0, 0x1 } accept
+	}
+}`)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s, err := openNetfilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	var answers []byte
+	for _, kind := range []uint16{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETSET} {
+		if answers, err = s.dump(answers, kind, unix.NFPROTO_UNSPEC); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
+	if err != nil || len(ask) != 1 {
+		t.Fatal(ask, err)
+	}
+	var byKey []question
+	var sizes []int
+	for _, set := range ask[0].Sets {
+		sizes = append(sizes, set.Counted)
+		if set.Counted > 0 {
+			byKey = append(byKey, question{unix.NFT_MSG_GETSETELEM, ask[0].Number, []attribute{{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, {unix.NFTA_SET_ELEM_LIST_SET, set.Name}}, set.Counted})
+		}
+	}
+	if !slices.Equal(sizes, []int{3, 2, 2, 0}) {
+		t.Errorf("%v elements are to be asked for", sizes)
+	}
+	got, others, err := s.counted(nil, byKey)
+	if err != nil || len(others) != 1 || others[0].attrs[1] != byKey[2].attrs[1] {
+		t.Errorf("not found by their keys: %v, %v", others, err)
+	}
+	if n := bytes.Count(got, []byte("__map")); n != 5 {
+		t.Errorf("%d elements were found, want 5", n)
+	}
+	listed, dumped := readBoth(t)
+	for _, tables := range [][]*netfilter.Table{listed, dumped} {
+		(&netfilter.Ruleset{Tables: tables}).Link()
+	}
+	if want, got := model(listed), model(dumped); !slices.Equal(want, got) {
+		t.Errorf("over netlink %q\nnft %q", got, want)
 	}
 }

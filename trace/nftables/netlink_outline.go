@@ -77,8 +77,34 @@ func cutHeader(data []byte) (h *DumpHeader, order binary.ByteOrder, rest []byte,
 type OutlineTable struct {
 	TableName
 
-	Number uint8    // that of the family in messages
-	Sets   []string // the names of its sets and maps, anonymous ones, too
+	Number uint8 // that of the family in messages
+	Sets   []OutlineSet
+}
+
+// OutlineSet is a set or a map, also one without a name of its own ("__map12").
+type OutlineSet struct {
+	Name string
+	// Counted is how many elements it has if their keys are 0, 1, 2, …, each a number of 32 bits in the machine's byte order: such is a map that a
+	// random or counted choice is looked up in. 0: they are others, or it cannot be told. Whoever finds the elements of all of these keys has
+	// the whole set: it has room for no more, and does not change.
+	Counted int
+}
+
+// typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in include/datatype.h of nft).
+const typeNumber = 4
+
+// outlineSet tells what there is to ask for.
+func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
+	const whole = setAnonymous | setConstant
+	s := OutlineSet{Name: a.text(setName)}
+	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber || a.num(setKeyLen) != 4 { //nolint:mnd // bytes of a number
+		return s
+	}
+	var desc attrs
+	if parseAttrs(a[setDesc], order, &desc) == nil {
+		s.Counted = int(desc.num(descSize)) //nolint:gosec // 32 bits
+	}
+	return s
 }
 
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements belong into the
@@ -116,7 +142,7 @@ func Outline(answers []byte, order binary.ByteOrder, managed func(family, table 
 				return err
 			}
 			if i, ok := at[TableName{family, a.text(setTable)}]; ok {
-				all[i].Sets = append(all[i].Sets, a.text(setName))
+				all[i].Sets = append(all[i].Sets, outlineSet(&a, order))
 			}
 		}
 		return nil

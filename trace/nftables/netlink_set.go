@@ -23,6 +23,8 @@ const (
 	setUserData = 13
 	setObjType  = 15
 
+	descSize = 1 // in setDesc
+
 	elementKey     = 1
 	elementData    = 2
 	elementFlags   = 3
@@ -34,6 +36,7 @@ const (
 // The flags of sets (enum nft_set_flags) and of elements (enum nft_set_elem_flags).
 const (
 	setAnonymous = 0x1
+	setConstant  = 0x2
 	setInterval  = 0x4
 	setMap       = 0x8
 	setObjects   = 0x40

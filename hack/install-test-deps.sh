@@ -18,6 +18,7 @@ packages=(
 	netbase       # /etc/protocols, which iptables-save prints protocol names from
 	kmod          # modprobe
 	make
+	jq            # the examples of the runbook
 	graphviz      # dot, which has to read what -o dot prints
 )
 

@@ -32,6 +32,10 @@ func list(name string) (map[string]opener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 	case info.IsDir():
+		// A walk follows no link, not even the one that it is given.
+		if name, err = filepath.EvalSymlinks(name); err != nil {
+			return nil, fmt.Errorf("cannot read the snapshot: %w", err)
+		}
 		return listDir(name)
 	}
 	return listArchive(name)

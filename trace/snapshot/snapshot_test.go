@@ -230,3 +230,22 @@ func checkSnapshot(t *testing.T, s *Snapshot) {
 		}
 	}
 }
+
+// A link to a snapshot was "not a snapshot".
+func TestLinkToASnapshot(t *testing.T) {
+	target, err := filepath.Abs("../../examples/broken-node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "snap")
+	if err := os.Symlink(target, link); err != nil {
+		t.Skip(err)
+	}
+	s, err := Open(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.Cluster(); err != nil || len(c.Services) == 0 {
+		t.Errorf("%v %v", c, err)
+	}
+}

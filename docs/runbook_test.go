@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"testing"
+)
+
+// Every example of the runbook is run as it stands there, by kubectl, and answers what stands below it.
+func TestRunbook(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the examples are for a POSIX shell")
+	}
+	for _, tool := range []string{"bash", "kubectl", "jq"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s: %v", tool, err)
+		}
+	}
+	dir := t.TempDir()
+	// With the flags of make build: with others everything would be compiled once more.
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "kubectl-svcproxy"), "../cmd/kubectl-svcproxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	snap, err := filepath.Abs(filepath.Join(root, "examples", "broken-node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(snap, filepath.Join(dir, "snap")); err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```sh\n(.*?)```\n\n```\n(.*?)```\n").FindAllStringSubmatch(read(t, "runbook.md"), -1)
+	if len(examples) < 8 {
+		t.Errorf("%d examples were found", len(examples))
+	}
+	for _, e := range examples {
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", e[1]) //nolint:gosec // the project's own words
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run() // what it answers counts; an exit code may be the example's point
+		if stdout.String() != e[2] || stderr.Len() > 0 {
+			t.Errorf("%s\nanswers\n%s%s\nwhere the runbook has\n%s", e[1], &stdout, &stderr, e[2])
+		}
+	}
+}

@@ -41,7 +41,7 @@ func TestRunbook(t *testing.T) {
 		t.Errorf("%d examples were found", len(examples))
 	}
 	for _, e := range examples {
-		cmd := exec.CommandContext(t.Context(), "bash", "-c", e[1]) //nolint:gosec // the project's own words
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", e[1])
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 		var stdout, stderr bytes.Buffer

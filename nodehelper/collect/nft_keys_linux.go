@@ -138,7 +138,7 @@ func (q *question) request(out []byte, seq uint32) []byte {
 		head(inMember, unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED)
 		head(inKey, unix.NFTA_SET_ELEM_KEY|unix.NLA_F_NESTED)
 		head(key, unix.NFTA_DATA_VALUE)
-		out = order.AppendUint32(out, uint32(k)) //nolint:gosec // as above
+		out = order.AppendUint32(out, uint32(k))
 	}
 	order.PutUint32(out[begin:], uint32(len(out)-begin)) //nolint:gosec // some hundred bytes
 	order.PutUint16(out[begin+4:], unix.NFNL_SUBSYS_NFTABLES<<8|q.kind)

@@ -143,12 +143,12 @@ func outcomes(p *diagnose.Path) string {
 // compare asks until every endpoint had its turn, and says what the walk has not foretold.
 func compare(at place, p *diagnose.Path, from netip.Addr) (asked int, problem string) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
-	wait := answerWait
+	wait, times := answerWait, max(1, len(p.Actual.Outcomes)*rounds)
 	if !slices.ContainsFunc(p.Actual.Outcomes, func(o diagnose.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == diagnose.ByDesign {
-		wait = refusalWait
+		wait, times = refusalWait, 1
 	}
 	seenAt := map[string]bool{}
-	for range max(1, len(p.Actual.Outcomes)*rounds) {
+	for range times {
 		asked++
 		s := at.ask(p.Frontend.Protocol, from, to, wait)
 		var was string
@@ -206,95 +206,76 @@ func foretold(p *diagnose.Path, was string) bool {
 	return false
 }
 
-// faults are made on the node as they happen, and undone.
-var faults = []struct {
+// fault is one that is made on the node as it happens, and undone.
+type fault struct {
 	name     string
 	do, undo []string
-	want     []string // "CODE SUBJECT", those that come to be
-}{
+	want     []string // "CODE SUBJECT", all that comes to be
+}
+
+// faults are made together, group by group, each of a Service of its own.
+var faults = [][]fault{
 	{
-		"weight 0",
-		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 0"},
-		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
-		[]string{"RealServerWeightZero 10.244.2.20:8080"},
+		{
+			"weight 0", []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 0"}, []string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
+			[]string{"RealServerWeightZero 10.244.2.20:8080"},
+		},
+		{
+			"a real server deleted", []string{"ipvsadm -d -t 10.96.163.119:80 -r 10.244.2.122:8080"}, []string{"ipvsadm -a -t 10.96.163.119:80 -r 10.244.2.122:8080 -m -w 1"},
+			[]string{"MissingEndpoint 10.244.2.122:8080"},
+		},
+		{
+			"a real server too many", []string{"ipvsadm -a -t 10.96.174.0:80 -r 10.244.2.99:8080 -m -w 1"}, []string{"ipvsadm -d -t 10.96.174.0:80 -r 10.244.2.99:8080"},
+			[]string{"StaleEndpoint 10.244.2.99:8080"},
+		},
+		{
+			// Of a Service whose ports are the same: ipvsadm takes no other for that.
+			"direct routing", []string{"ipvsadm -e -t 10.96.36.27:9100 -r 10.77.0.12:9100 -g -w 1"}, []string{"ipvsadm -e -t 10.96.36.27:9100 -r 10.77.0.12:9100 -m -w 1"},
+			[]string{"ForwardMethod 10.77.0.12:9100"},
+		},
+		{
+			"the scheduler changed", []string{"ipvsadm -E -t 10.96.199.130:80 -s lc"}, []string{"ipvsadm -E -t 10.96.199.130:80 -s rr"},
+			[]string{"SchedulerMismatch TCP 10.96.199.130:80"},
+		},
+		{
+			"persistence", []string{"ipvsadm -E -t 10.96.61.250:80 -s rr -p 60"}, []string{"ipvsadm -E -t 10.96.61.250:80 -s rr"},
+			[]string{"PersistenceMismatch TCP 10.96.61.250:80"},
+		},
+		{
+			"the virtual server deleted", []string{"ipvsadm -D -t 10.96.191.136:80"},
+			[]string{"ipvsadm -A -t 10.96.191.136:80 -s rr", "ipvsadm -a -t 10.96.191.136:80 -r 10.244.1.16:8080 -m -w 1"},
+			[]string{"VirtualServerMissing TCP 10.96.191.136:80"},
+		},
+		{
+			"a virtual server too many", []string{"ipvsadm -A -u 10.96.9.9:53 -s rr"}, []string{"ipvsadm -D -u 10.96.9.9:53"},
+			[]string{"VirtualServerStale UDP 10.96.9.9:53"},
+		},
+		{
+			"the address taken off", []string{"ip address del 10.96.186.109/32 dev kube-ipvs0"}, []string{"ip address add 10.96.186.109/32 dev kube-ipvs0"},
+			[]string{"VIPMissing 10.96.186.109"},
+		},
+		{
+			"an address too many", []string{"ip address add 198.51.100.200/32 dev kube-ipvs0"}, []string{"ip address del 198.51.100.200/32 dev kube-ipvs0"},
+			[]string{"VIPStale 198.51.100.200"},
+		},
+		{
+			"an entry deleted from KUBE-CLUSTER-IP", []string{"ipset del KUBE-CLUSTER-IP 10.96.118.125,tcp:80"}, []string{"ipset add KUBE-CLUSTER-IP 10.96.118.125,tcp:80"},
+			[]string{"IPSetMissing KUBE-CLUSTER-IP"},
+		},
+		{
+			"an entry deleted from KUBE-NODE-PORT-TCP", []string{"ipset del KUBE-NODE-PORT-TCP 30080"}, []string{"ipset add KUBE-NODE-PORT-TCP 30080"},
+			[]string{"IPSetMissing KUBE-NODE-PORT-TCP"},
+		},
+		{
+			"a rule of somebody else's", []string{"iptables -I OUTPUT -d 10.244.3.21 -j DROP"}, []string{"iptables -D OUTPUT -d 10.244.3.21 -j DROP"},
+			[]string{"Dropped 10.244.3.21:8080"},
+		},
 	},
 	{
-		"a real server deleted",
-		[]string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.20:8080"},
-		[]string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
-		[]string{"MissingEndpoint 10.244.2.20:8080"},
-	},
-	{
-		"a real server too many",
-		[]string{"ipvsadm -a -t 10.96.180.79:80 -r 10.244.2.99:8080 -m -w 1"},
-		[]string{"ipvsadm -d -t 10.96.180.79:80 -r 10.244.2.99:8080"},
-		[]string{"StaleEndpoint 10.244.2.99:8080"},
-	},
-	{
-		"direct routing",
-		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -g -w 1"},
-		[]string{"ipvsadm -e -t 10.96.180.79:80 -r 10.244.2.20:8080 -m -w 1"},
-		[]string{"ForwardMethod 10.244.2.20:8080"},
-	},
-	{
-		"the scheduler changed",
-		[]string{"ipvsadm -E -t 10.96.180.79:80 -s lc"},
-		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
-		[]string{"SchedulerMismatch TCP 10.96.180.79:80"},
-	},
-	{
-		"persistence",
-		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr -p 60"},
-		[]string{"ipvsadm -E -t 10.96.180.79:80 -s rr"},
-		[]string{"PersistenceMismatch TCP 10.96.180.79:80"},
-	},
-	{
-		"the virtual server deleted",
-		[]string{"ipvsadm -D -t 10.96.191.136:80"},
-		[]string{"ipvsadm -A -t 10.96.191.136:80 -s rr", "ipvsadm -a -t 10.96.191.136:80 -r 10.244.1.16:8080 -m -w 1"},
-		[]string{"VirtualServerMissing TCP 10.96.191.136:80"},
-	},
-	{
-		"a virtual server too many",
-		[]string{"ipvsadm -A -u 10.96.9.9:53 -s rr"},
-		[]string{"ipvsadm -D -u 10.96.9.9:53"},
-		[]string{"VirtualServerStale UDP 10.96.9.9:53"},
-	},
-	{
-		"the address taken off",
-		[]string{"ip address del 10.96.180.79/32 dev kube-ipvs0"},
-		[]string{"ip address add 10.96.180.79/32 dev kube-ipvs0"},
-		[]string{"VIPMissing 10.96.180.79"},
-	},
-	{
-		"an address too many",
-		[]string{"ip address add 198.51.100.200/32 dev kube-ipvs0"},
-		[]string{"ip address del 198.51.100.200/32 dev kube-ipvs0"},
-		[]string{"VIPStale 198.51.100.200"},
-	},
-	{
-		"an entry deleted from KUBE-CLUSTER-IP",
-		[]string{"ipset del KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
-		[]string{"ipset add KUBE-CLUSTER-IP 10.96.180.79,tcp:80"},
-		[]string{"IPSetMissing KUBE-CLUSTER-IP"},
-	},
-	{
-		"an entry deleted from KUBE-NODE-PORT-TCP",
-		[]string{"ipset del KUBE-NODE-PORT-TCP 30080"},
-		[]string{"ipset add KUBE-NODE-PORT-TCP 30080"},
-		[]string{"IPSetMissing KUBE-NODE-PORT-TCP"},
-	},
-	{
-		"no connection tracking",
-		[]string{"sysctl -qw net.ipv4.vs.conntrack=0"},
-		[]string{"sysctl -qw net.ipv4.vs.conntrack=1"},
-		[]string{"IPVSConntrackOff *"},
-	},
-	{
-		"a rule of somebody else's",
-		[]string{"iptables -I OUTPUT -d 10.244.2.20 -j DROP"},
-		[]string{"iptables -D OUTPUT -d 10.244.2.20 -j DROP"},
-		[]string{"Dropped 10.244.2.20:8080"},
+		{
+			"no connection tracking", []string{"sysctl -qw net.ipv4.vs.conntrack=0"}, []string{"sysctl -qw net.ipv4.vs.conntrack=1"},
+			[]string{"IPVSConntrackOff *"},
+		},
 	},
 }
 
@@ -306,22 +287,34 @@ func TestFaultsAreFound(t *testing.T) {
 			t.Logf("kube-proxy's log ends with\n%s", text[max(0, len(text)-6000):])
 		}
 	})
-	for _, f := range faults {
-		t.Run(f.name, func(t *testing.T) {
+	for _, group := range faults {
+		for _, f := range group {
 			for _, line := range f.do {
 				do(t, line)
 			}
-			got := codes(t)
+		}
+		found := codes(t)
+		for _, f := range group {
 			for _, line := range f.undo {
 				do(t, line)
 			}
-			for _, had := range before {
-				got = slices.DeleteFunc(got, func(g string) bool { return g == had })
+		}
+		for _, f := range group {
+			t.Run(f.name, func(t *testing.T) {
+				for _, want := range f.want {
+					at := slices.IndexFunc(found, func(got string) bool { return matches(got, want) })
+					if at < 0 {
+						t.Fatalf("not found: %s", want)
+					}
+					found = slices.Delete(found, at, at+1)
+				}
+			})
+		}
+		for _, got := range found {
+			if !slices.Contains(before, got) {
+				t.Errorf("found, and not made: %s", got)
 			}
-			if !slices.EqualFunc(got, f.want, matches) {
-				t.Errorf("found %q, want %q", got, f.want)
-			}
-		})
+		}
 	}
 	if after := codes(t); !slices.Equal(before, after) {
 		t.Errorf("after all: %q, before: %q", after, before)

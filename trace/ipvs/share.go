@@ -2,6 +2,8 @@
 
 package ipvs
 
+import "slices"
+
 // choice is one thing that a scheduler may do with a new connection: give it to a real server, or, with none, refuse it.
 type choice struct {
 	real  *RealServer
@@ -72,7 +74,7 @@ func (v *VirtualServer) choices() (out []choice, by string) {
 		r := &v.Reals[i]
 		switch {
 		case r.Weight == 0:
-			refused = refused || s.hashed && !contains(v.Flags, s.fallback)
+			refused = refused || s.hashed && (s.fallback == "" || !slices.Contains(v.Flags, s.fallback))
 		case s.highest && r.Weight < top:
 		case s.weighted:
 			out = append(out, choice{r, float64(r.Weight) / float64(sum)})
@@ -95,13 +97,4 @@ func (v *VirtualServer) choices() (out []choice, by string) {
 		}
 	}
 	return out, s.by
-}
-
-func contains(flags []string, flag string) bool {
-	for _, f := range flags {
-		if f == flag && flag != "" {
-			return true
-		}
-	}
-	return false
 }

@@ -60,12 +60,13 @@ func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*n
 	var out []*netfilter.Rule
 	for _, v := range slices.Concat(order[0], order[1], order[2]) {
 		match := v.condition()
+		choices, by := v.choices()
 		text := v.String()
 		if len(v.Reals) > 0 {
 			text += " -> " + v.reals()
 		}
 		add := func(untracked bool, ops ...netfilter.Op) {
-			ops = append(ops, &schedule{v: v, untracked: untracked})
+			ops = append(ops, &schedule{v, choices, by, untracked})
 			out = append(out, &netfilter.Rule{Num: len(out) + 1, Text: text, Ops: ops, Key: v.key()})
 		}
 		switch tracked {
@@ -147,26 +148,27 @@ func (r *RealServer) String() string { return fmt.Sprintf("%s %s %d", r.Address,
 // schedule gives a connection to one of a virtual server's real servers.
 type schedule struct {
 	v         *VirtualServer
+	choices   []choice
+	by        string // what decides among them, where their shares are not fixed
 	untracked bool
 }
 
 // Run implements [netfilter.Op]. Where no real server can be had, the kernel answers that the port is unreachable (ip_vs_leave).
 func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
-	choices, by := s.v.choices()
-	if len(choices) == 0 {
+	if len(s.choices) == 0 {
 		return netfilter.Effect{Kind: netfilter.Reject}
 	}
 	e := netfilter.Effect{Kind: netfilter.Split}
-	for _, x := range choices {
-		e.Alts = append(e.Alts, s.alternative(c.Packet, x, by))
+	for _, x := range s.choices {
+		e.Alts = append(e.Alts, s.alternative(c.Packet, x))
 	}
 	return e
 }
 
-func (s *schedule) alternative(p *netfilter.Packet, x choice, by string) netfilter.Alt {
+func (s *schedule) alternative(p *netfilter.Packet, x choice) netfilter.Alt {
 	alt := netfilter.Alt{P: x.share, Packet: *p}
 	q := &alt.Packet
-	q.Virtual, q.Scheduled = netip.AddrPortFrom(p.Dst, p.DstPort), by
+	q.Virtual, q.Scheduled = netip.AddrPortFrom(p.Dst, p.DstPort), s.by
 	switch {
 	case x.real == nil:
 		alt.Effect = netfilter.Effect{Kind: netfilter.Reject}

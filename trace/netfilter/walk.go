@@ -279,23 +279,16 @@ func (w *Walker) fromOutput(in branch) {
 func (w *Walker) resend() []branch {
 	again := w.resent
 	w.resent = nil
-	ins := map[string]bool{}
-	for i := range again {
-		ins[again[i].pkt.In] = true
+	if len(again) == 0 {
+		return nil
 	}
-	out := make([]branch, 0, len(again))
-	for in := range ins { // all from one interface, but for a walk that does not know
-		var same []branch
-		for _, b := range again {
-			if b.pkt.In == in {
-				b.pkt.In = ""
-				same = append(same, b)
-			}
-		}
-		for _, b := range w.hook(Output, w.egress(same), true) {
-			b.pkt.In = in
-			out = append(out, b)
-		}
+	in := again[0].pkt.In // of all: they are one packet
+	for i := range again {
+		again[i].pkt.In = ""
+	}
+	out := w.hook(Output, w.egress(again), true)
+	for i := range out {
+		out[i].pkt.In = in
 	}
 	return out
 }

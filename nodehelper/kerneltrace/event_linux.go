@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -19,10 +21,17 @@ type Event struct {
 	Table   string
 	Chain   string
 	Handle  uint64 // of the rule; 0 for the end of a chain
-	Verdict string // accept, drop, continue, jump, goto, return, queue, …
+	Kind    uint32 // NFT_TRACETYPE_…
+	Verdict string // accept, drop, continue, jump, goto, return, queue, …; a policy's
 	To      string // the chain of a jump or goto
-	Policy  bool   // the base chain's policy has decided
+	Mark    uint32
+	In, Out uint32 // numbers of interfaces
+	// Source and Destination are the packet's, zero where the message has no headers: the first of each base chain has them.
+	Source, Destination netip.AddrPort
 }
+
+// Policy tells whether the base chain's policy has decided.
+func (e *Event) Policy() bool { return e.Kind == unix.NFT_TRACETYPE_POLICY }
 
 // verdicts are those of nf_tables besides netfilter's own (include/uapi/linux/netfilter/nf_tables.h, enum nft_verdicts).
 var verdicts = map[int32]string{
@@ -35,11 +44,11 @@ type Listener struct {
 	buf []byte
 }
 
-// room is for the events of some packets, however many rules they meet.
-const room = 4 << 20
+// Room is for the events of some packets, however many rules they meet, in bytes.
+const Room = 4 << 20
 
-// Listen begins to receive. The caller closes it.
-func Listen() (*Listener, error) {
+// Listen begins to receive, with room for so many bytes. The caller closes it.
+func Listen(room int) (*Listener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
@@ -61,6 +70,24 @@ func (l *Listener) Close() error { return unix.Close(l.fd) }
 
 // Collect returns the events that come until none has come for so long. The error is one of the socket: ENOBUFS where events were lost.
 func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
+	return l.until(func(*Event) bool { return false }, quiet)
+}
+
+// ErrSilent is the end of patience.
+var ErrSilent = errors.New("the kernel reported nothing more")
+
+// Read returns the events up to the first for which last is true, with those that came together with it. The error is [ErrSilent] where none
+// has come for so long.
+func (l *Listener) Read(last func(*Event) bool, patience time.Duration) ([]Event, error) {
+	out, err := l.until(last, patience)
+	if err == nil && !slices.ContainsFunc(out, func(e Event) bool { return last(&e) }) {
+		err = ErrSilent
+	}
+	return out, err
+}
+
+// until receives until an event is the last, or none has come for so long.
+func (l *Listener) until(last func(*Event) bool, quiet time.Duration) ([]Event, error) {
 	var out []Event
 	for {
 		n, _, err := unix.Recvfrom(l.fd, l.buf, unix.MSG_DONTWAIT)
@@ -84,6 +111,9 @@ func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
 			return out, err
 		}
 		out = append(out, events...)
+		if slices.ContainsFunc(events, func(e Event) bool { return last(&e) }) {
+			return out, nil
+		}
 	}
 }
 
@@ -120,6 +150,7 @@ func event(b []byte) (e Event, err error) {
 	if err != nil {
 		return e, fmt.Errorf("a trace message: %w", err)
 	}
+	var network, transport []byte
 	for _, a := range attrs {
 		v := a.Value
 		switch a.Attr.Type &^ unix.NLA_F_NESTED {
@@ -135,9 +166,17 @@ func event(b []byte) (e Event, err error) {
 			}
 			e.Handle = binary.BigEndian.Uint64(v)
 		case unix.NFTA_TRACE_TYPE:
-			var kind uint32
-			kind, err = number(v)
-			e.Policy = kind == unix.NFT_TRACETYPE_POLICY
+			e.Kind, err = number(v)
+		case unix.NFTA_TRACE_MARK:
+			e.Mark, err = number(v)
+		case unix.NFTA_TRACE_IIF:
+			e.In, err = number(v)
+		case unix.NFTA_TRACE_OIF:
+			e.Out, err = number(v)
+		case unix.NFTA_TRACE_NETWORK_HEADER:
+			network = v
+		case unix.NFTA_TRACE_TRANSPORT_HEADER:
+			transport = v
 		case unix.NFTA_TRACE_VERDICT:
 			err = e.verdict(v)
 		case unix.NFTA_TRACE_POLICY:
@@ -149,7 +188,24 @@ func event(b []byte) (e Event, err error) {
 			return e, err
 		}
 	}
+	e.headers(network, transport)
 	return e, nil
+}
+
+// headers reads an IP header (RFC 791, RFC 8200) and the ports behind it, if they are there.
+func (e *Event) headers(network, transport []byte) {
+	if len(network) < 20 || len(transport) < 4 {
+		return
+	}
+	src, dst := binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])
+	switch {
+	case network[0]>>4 == 4:
+		e.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte(network[12:16])), src)
+		e.Destination = netip.AddrPortFrom(netip.AddrFrom4([4]byte(network[16:20])), dst)
+	case len(network) >= 40:
+		e.Source = netip.AddrPortFrom(netip.AddrFrom16([16]byte(network[8:24])), src)
+		e.Destination = netip.AddrPortFrom(netip.AddrFrom16([16]byte(network[24:40])), dst)
+	}
 }
 
 func number(v []byte) (uint32, error) {

@@ -31,7 +31,7 @@ type tracing struct {
 }
 
 func newTracing() (*tracing, error) {
-	listener, err := kerneltrace.Listen()
+	listener, err := kerneltrace.Listen(kerneltrace.Room)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error
 			begun[e.Chain] = begun[e.Chain] || e.Handle != 0
 			continue
 		}
-		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Verdict: e.Verdict, To: e.To, Policy: e.Policy}
+		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Verdict: e.Verdict, To: e.To, Policy: e.Policy()}
 		if e.Handle != 0 {
 			var err error
 			if s.Rule, err = t.numbers.Of(e); err != nil {

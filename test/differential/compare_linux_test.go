@@ -155,22 +155,21 @@ func (m met) String() string {
 
 // met lists the rules of nf_tables that decided, in their order, each once.
 func (w *world) met(a *answer) (out []met) {
-	verdicts := map[int32]string{nfDrop: "drop", nfAccept: "accept", nftReturn: "return"}
 	for i := range a.events {
 		e := &a.events[i]
-		m := met{at: at{e.family, e.table, e.chain, 0}, verdict: verdicts[e.verdict]}
+		m := met{at: at{e.Family, e.Table, e.Chain, 0}}
 		switch {
-		case e.kind == unix.NFT_TRACETYPE_POLICY && e.policy == nfDrop:
+		case e.Policy() && e.Verdict == "drop":
 			m.verdict = "drop"
-		case e.kind != unix.NFT_TRACETYPE_RULE || e.handle == 0 || e.verdict == nftContinue || e.verdict == nftBreak:
+		case e.Kind != unix.NFT_TRACETYPE_RULE || e.Handle == 0 || e.Verdict == "continue" || e.Verdict == "break":
 			continue
 		default:
-			m.at = w.where[place{e.family, e.table, e.chain, e.handle}]
-			if e.verdict == nftJump {
-				m.verdict = "jump " + e.to
-			}
-			if e.verdict == nftGoto {
-				m.verdict = "goto " + e.to
+			m.at = w.where[place{e.Family, e.Table, e.Chain, e.Handle}]
+			switch e.Verdict {
+			case "drop", "accept", "return":
+				m.verdict = e.Verdict
+			case "jump", "goto":
+				m.verdict = e.Verdict + " " + e.To
 			}
 		}
 		if !slices.Contains(out, m) {

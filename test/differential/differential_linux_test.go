@@ -234,7 +234,7 @@ func (w *world) report(t *testing.T, seed uint64, d *difference) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s=%d %s=1: %v: %s\n%s\nkernel: %v\n", seedVariable, seed, casesVariable, d.packet, d.judged.what, d.rules, &d.answer)
 	for _, e := range d.answer.events {
-		fmt.Fprintf(&b, "  %s %s %s handle %d type %d: %d %s\n", e.family, e.table, e.chain, e.handle, e.kind, e.verdict, e.to)
+		fmt.Fprintf(&b, "  %s %s %s handle %d type %d: %s %s\n", e.Family, e.Table, e.Chain, e.Handle, e.Kind, e.Verdict, e.To)
 	}
 	for i := range d.walk.Outcomes {
 		o := &d.walk.Outcomes[i]

@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
@@ -62,7 +63,7 @@ table inet ` + watcher + ` {
 
 // world is the node, which is this process's own network namespace, and the wires that lead to it from another one.
 type world struct {
-	tracer    *tracer
+	tracer    *kerneltrace.Listener
 	raw       map[bool]int // sockets that send as the node, for IPv4 (true) and IPv6
 	wires     map[string]wire
 	links     map[uint32]string // names by index
@@ -156,7 +157,7 @@ func newWorld() (*world, error) {
 		return nil, err
 	}
 	var err error
-	if w.tracer, err = newTracer(); err != nil {
+	if w.tracer, err = kerneltrace.Listen(traceRoom); err != nil {
 		return nil, err
 	}
 	for v4, family := range map[bool]int{true: unix.AF_INET, false: unix.AF_INET6} {
@@ -459,8 +460,8 @@ type answer struct {
 	in, out            string
 	mark, ctmark       uint32
 	untracked          bool
-	events             []event // of the rules that were loaded
-	err                error   // of the sending
+	events             []kerneltrace.Event // of the rules that were loaded
+	err                error               // of the sending
 	refusals, passages int
 }
 
@@ -481,44 +482,47 @@ func (a *answer) String() string {
 // flush is the packet that says that those before it are through.
 var flush = packet{proto: netfilter.UDP, src: netip.MustParseAddrPort("10.77.0.1:9"), dst: netip.MustParseAddrPort("10.77.0.11:9"), in: "eth0"}
 
+// traceRoom is for the messages of one packet, however many rules it meets.
+const traceRoom = 64 << 20
+
 // send sends a packet, and reports what the kernel did with it. The error is one of the test's own.
 func (w *world) send(p packet) (answer, error) {
-	if _, err := w.tracer.drain(); err != nil {
+	if _, err := w.tracer.Collect(0); err != nil {
 		return answer{}, err
 	}
 	a := answer{err: w.put(p)}
 	if err := w.put(flush); err != nil {
 		return a, err
 	}
-	events, err := w.tracer.read(func(e event) bool { return e.table == watcher && e.chain == "through" })
+	events, err := w.tracer.Read(func(e *kerneltrace.Event) bool { return e.Table == watcher && e.Chain == "through" }, 2*time.Second)
 	if err != nil {
 		return a, fmt.Errorf("after %d messages: %w", len(events), err)
 	}
 	ended := false
 	for i := range events {
 		e := &events[i]
-		if e.table != watcher {
+		if e.Table != watcher {
 			if !ended {
 				a.events = append(a.events, *e)
 			}
 			continue
 		}
 		switch {
-		case e.handle == 0: // the end of a chain
-		case e.chain == "refused":
+		case e.Handle == 0: // the end of a chain
+		case e.Chain == "refused":
 			a.refusals++
 			a.end = max(a.end, refused)
-		case e.chain == "sent" || e.chain == "delivered":
-			if e.headers == nil {
+		case e.Chain == "sent" || e.Chain == "delivered":
+			if !e.Source.IsValid() {
 				return a, errors.New("a trace message without the packet's headers")
 			}
 			ended = true
 			a.passages++
-			a.end = map[string]end{"sent": sent, "delivered": delivered}[e.chain]
-			a.src, a.dst = netip.AddrPortFrom(e.headers.src, e.headers.srcPort), netip.AddrPortFrom(e.headers.dst, e.headers.dstPort)
-			a.in, a.out, a.mark, a.untracked = w.links[e.in], w.links[e.out], e.mark, true
-		case e.chain == "ended" && e.verdict == nftContinue:
-			a.ctmark, a.untracked = e.mark, false
+			a.end = map[string]end{"sent": sent, "delivered": delivered}[e.Chain]
+			a.src, a.dst = e.Source, e.Destination
+			a.in, a.out, a.mark, a.untracked = w.links[e.In], w.links[e.Out], e.Mark, true
+		case e.Chain == "ended" && e.Verdict == "continue":
+			a.ctmark, a.untracked = e.Mark, false
 		}
 	}
 	if a.passages+a.refusals > 1 {
@@ -548,7 +552,7 @@ func (w *world) put(p packet) error {
 }
 
 func (w *world) close() {
-	w.tracer.close()
+	_ = w.tracer.Close()
 	for _, fd := range w.raw {
 		_ = unix.Close(fd)
 	}

@@ -123,7 +123,24 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s", r.code, r.out, r.errOut)
+	return fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s--- found\n%s\n", r.code, r.out, r.errOut, strings.Join(said(&r.report), "\n"))
+}
+
+// said is what a report found, short, as the end of a failed test's output is what is read of it.
+func said(r *diagnose.Report) []string {
+	var out []string
+	say := func(findings []diagnose.Finding) {
+		for _, f := range findings {
+			out = append(out, fmt.Sprintf("%s %s: %s; expected %s, is %s", f.Code, f.Subject, f.Message, f.Expected, f.Actual))
+		}
+	}
+	for i := range r.Nodes {
+		say(r.Nodes[i].Findings)
+		for k := range r.Nodes[i].Paths {
+			say(r.Nodes[i].Paths[k].Findings)
+		}
+	}
+	return out
 }
 
 // command is the plugin, ready to be started.

@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -71,7 +72,8 @@ func (l *localInspector) Probe(ctx context.Context, node string, targets []snaps
 	return data, err
 }
 
-// observe makes the connections that a node's report is about, reads the node once more, and judges both.
+// observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be rewritten and endpoints
+// go between connections and reading, so what only the connections show is wrong once it has shown twice.
 func (s *settler) observe(ctx context.Context, node string, request diagnose.Request, report diagnose.NodeReport) diagnose.NodeReport {
 	from, ok := s.nodes.(prober)
 	if !ok || report.Error != "" {
@@ -85,19 +87,44 @@ func (s *settler) observe(ctx context.Context, node string, request diagnose.Req
 		s.progress.note("%s: no path starts at the node or at a pod on it, so nothing is probed", node)
 		return report
 	}
+	earlier := &report
+	for read := 1; ; read++ {
+		if read > 1 {
+			s.progress.node(node, fmt.Sprintf("connecting again (%d of %d)", read, s.reads))
+		}
+		now, err := s.observeOnce(ctx, from, node, request, targets)
+		switch {
+		case err != nil:
+			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+		case now.Error != "" || diagnose.Confirmed(earlier, &now):
+			return now
+		case read == s.reads:
+			diagnose.Doubt(earlier, &now, fmt.Sprintf("it was different each of the %d times that connections were made", read))
+			return now
+		}
+		earlier = &now
+		select {
+		case <-time.After(s.pause / 4):
+		case <-ctx.Done():
+			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: ctx.Err().Error()}
+		}
+	}
+}
+
+func (s *settler) observeOnce(ctx context.Context, from prober, node string, request diagnose.Request, targets []snapshot.ProbeTarget) (diagnose.NodeReport, error) {
 	data, err := from.Probe(ctx, node, targets)
 	if err != nil {
-		return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+		return diagnose.NodeReport{}, err
 	}
 	files, err := s.nodes.Inspect(ctx, node)
 	if err != nil {
-		return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+		return diagnose.NodeReport{}, err
 	}
 	objects, err := s.lists.get(ctx, s.scene)
 	if err != nil {
-		return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+		return diagnose.NodeReport{}, err
 	}
 	s.judging.Lock()
 	defer s.judging.Unlock()
-	return diagnose.Node(objects, files.With(snapshot.ProbesFile, data), request)
+	return diagnose.Node(objects, files.With(snapshot.ProbesFile, data), request), nil
 }

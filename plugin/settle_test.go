@@ -5,7 +5,9 @@ package plugin
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -35,6 +37,22 @@ type state struct {
 	version string                   // of the Service, as the API has it afterwards
 	rules   func(save []byte) []byte // what happened to the node's rules
 	err     error
+}
+
+func newMoving(t *testing.T, states []state) *moving {
+	t.Helper()
+	s, err := snapshot.Open(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, svc := range base.Services {
+		svc.ResourceVersion = ""
+	}
+	return &moving{t: t, base: base, states: states}
 }
 
 func (m *moving) state() state { return m.states[min(int(m.reads.Load()), len(m.states))-1] }
@@ -131,19 +149,8 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := snapshot.Open(broken)
-				if err != nil {
-					t.Fatal(err)
-				}
-				base, err := s.Cluster()
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, svc := range base.Services {
-					svc.ResourceVersion = ""
-				}
-				m := &moving{t: t, base: base, states: tt.states}
-				sc := &scene{source: m, nodes: m, objects: base, live: true, parallel: 1, timeout: time.Minute, progress: newProgress(io.Discard, nil)}
+				m := newMoving(t, tt.states)
+				sc := &scene{source: m, nodes: m, objects: m.base, live: true, parallel: 1, timeout: time.Minute, progress: newProgress(io.Discard, nil)}
 				reports, err := sc.judge(t.Context(), []string{"worker-1"}, func(string) diagnose.Request {
 					return diagnose.Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "frontend"}}, Matching: true}
 				})
@@ -164,6 +171,57 @@ func TestSettle(t *testing.T) {
 				}
 				if !strings.Contains(codes, tt.codes) {
 					t.Errorf("findings %s, want %s", codes, tt.codes)
+				}
+			})
+		})
+	}
+}
+
+// probing is a moving cluster whose connections can be traced: of each round it is said whether the kernel met a rule that nobody knows.
+type probing struct {
+	*moving
+	strange []bool
+	rounds  int
+}
+
+func (p *probing) Probe(_ context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
+	strange := p.strange[min(p.rounds, len(p.strange)-1)]
+	p.rounds++
+	var out snapshot.Probing
+	for _, t := range targets {
+		probes := snapshot.Probes{ProbeTarget: t}
+		if t.Trace && strange {
+			probes.Traces = []snapshot.Trace{{Steps: []snapshot.TraceStep{{Family: "ip", Table: "nat", Chain: fmt.Sprint("ROUND-", p.rounds), Rule: 1, Verdict: "accept"}}}}
+		}
+		out.Targets = append(out.Targets, probes)
+	}
+	return json.Marshal(out)
+}
+
+// kube-proxy may write rules between the connections and the reading of the rules that they met: only what shows twice is told.
+func TestObservedTwice(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		strange []bool
+		rounds  int
+		want    diagnose.Verdict
+	}{
+		{"nothing strange", []bool{false}, 1, diagnose.Match},
+		{"a sync came between", []bool{true, false}, 2, diagnose.Match},
+		{"and again", []bool{true, true}, 2, diagnose.Warning},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &probing{moving: newMoving(t, []state{{}}), strange: tt.strange}
+				sc := &scene{source: p, nodes: p, objects: p.base, live: true, parallel: 1, timeout: time.Minute, progress: newProgress(io.Discard, nil), probes: 5}
+				reports, err := sc.judge(t.Context(), []string{"worker-1"}, func(string) diagnose.Request {
+					return diagnose.Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "frontend"}}, Matching: true, Steps: true}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.rounds != tt.rounds || reports[0].Verdict != tt.want {
+					t.Errorf("%s after %d rounds, want %s after %d: %+v", reports[0].Verdict, p.rounds, tt.want, tt.rounds, reports[0])
 				}
 			})
 		})

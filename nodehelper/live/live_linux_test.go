@@ -167,6 +167,7 @@ func TestProbes(t *testing.T) {
 		})
 	}
 	// No thread stays in a pod, the first one least of all.
+	reused(t)
 	end := traffic(t, "10.96.0.1:80")
 	traces(t, client)
 	end()
@@ -234,6 +235,43 @@ func traces(t *testing.T, client netip.Addr) {
 		if len(ends) != want.ends {
 			t.Errorf("%s from %s: the traces came to %v", p.To, p.From, ends)
 		}
+	}
+}
+
+// Where the kernel has few ports to give, each run gets those that the one before had: a packet of UDP from there met no rule, as its connection
+// was known.
+func reused(t *testing.T) {
+	t.Helper()
+	const setting = "/proc/sys/net/ipv4/ip_local_port_range"
+	before, err := os.ReadFile(setting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(s string) {
+		if err := os.WriteFile(setting, []byte(s), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer set(string(before))
+	set("40000 40019")
+	ask := func(to string) *snapshot.Probes {
+		done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: "UDP", To: netip.MustParseAddrPort(to), Probes: 4, Trace: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &done.Targets[0]
+	}
+	for round := range 3 {
+		p := ask("10.96.0.1:53")
+		if p.TraceError != "" || len(p.Traces) != 1 || !slices.ContainsFunc(p.Traces[0].Steps, func(s snapshot.TraceStep) bool { return s.Chain == "services" }) {
+			t.Errorf("round %d: %+v", round, p)
+		}
+	}
+	for range 3 { // until all are known
+		ask("10.96.0.1:53")
+	}
+	if p := ask("10.96.0.1:53"); !strings.Contains(p.List[0].Error, "connection tracking knows each of") {
+		t.Errorf("no port was left: %+v", p)
 	}
 }
 

@@ -82,12 +82,50 @@ func check(t snapshot.ProbeTarget) error {
 
 // probe makes one connection, and looks up where the kernel sent it while it is open.
 func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapshot.Probe) {
-	fd, err := s.socket(t)
+	var fd int
+	var err error
+	if t.Protocol == "UDP" {
+		fd, _, err = s.unused(t)
+	} else {
+		fd, err = s.socket(t) // a SYN begins a connection anew
+	}
 	if err != nil {
-		return failed(err)
+		p.Result, p.Error = resultOf(t.Protocol, err)
+		return p
 	}
 	defer unix.Close(fd)
 	return attempt(ctx, fd, t)
+}
+
+// ports is how many are tried to find one that connection tracking does not know.
+const ports = 50
+
+// unused makes a socket whose port no connection to the target has had lately. The kernel gives a closed socket's port away at once, while
+// connection tracking remembers a connection of UDP for half a minute or more: another packet from there meets no rule, and goes where the first one went.
+func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort, err error) {
+	from, err := s.source(t.To)
+	if err != nil {
+		return -1, local, err
+	}
+	for range ports {
+		if fd, err = s.socket(t); err != nil {
+			return -1, local, err
+		}
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
+		var name unix.Sockaddr
+		if err == nil {
+			name, err = unix.Getsockname(fd)
+		}
+		if err != nil {
+			unix.Close(fd)
+			return -1, local, err
+		}
+		if local = addrPort(name); find(t.Protocol, local, t.To) == nil {
+			return fd, local, nil
+		}
+		unix.Close(fd)
+	}
+	return -1, local, fmt.Errorf("connection tracking knows each of %d ports that the kernel gave to connect to %s", ports, t.To)
 }
 
 // attempt connects a socket.

@@ -101,23 +101,12 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 
 // connection makes one, from a port that is known before.
 func (t *tracing) connection(ctx context.Context, space *namespace, target snapshot.ProbeTarget) (out snapshot.Trace, err error) {
-	from, err := space.source(target.To)
+	fd, local, err := space.unused(target)
 	if err != nil {
 		return snapshot.Trace{Probe: failed(err)}, nil // there is no way to the target: the probes have said so
 	}
-	fd, err := space.socket(target)
-	if err != nil {
-		return snapshot.Trace{Probe: failed(err)}, nil
-	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
-		return out, err
-	}
-	local, err := unix.Getsockname(fd)
-	if err != nil {
-		return out, err
-	}
-	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: addrPort(local), To: target.To}
+	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: local, To: target.To}
 	if err := t.table.Trace(connection); err != nil {
 		return out, err
 	}

@@ -7,84 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
-	"time"
-)
 
-// Bounds of a program that is run.
-const (
-	programTime   = 2 * time.Minute
-	programOutput = 1 << 30
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
-
-// programDirs is where programs are looked for, below each root. The last one is k3s's.
-var programDirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin", "/var/lib/rancher/k3s/data/current/bin/aux"}
 
 // errMissing says that no root has a program.
 var errMissing = errors.New("is not installed, neither in the helper's image nor on the node")
-
-// find returns the path of a program below a root, as seen from within it; "" where it is not there.
-func find(root, program string) string {
-	for _, dir := range programDirs {
-		// Stat follows links outside of the root: what counts is that there is something by that name.
-		if info, err := os.Lstat(filepath.Join(root, dir, program)); err == nil && !info.IsDir() {
-			return filepath.Join(dir, program)
-		}
-	}
-	return ""
-}
-
-// run runs a program of a root, without a shell, and returns what it prints.
-func run(ctx context.Context, root, path string, args ...string) (stdout []byte, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, programTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the names are constants of this package
-	if root != "/" {
-		// exec would look the path up in this process's own file system.
-		cmd.Path = path
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
-		cmd.Dir = "/"
-		cmd.Err = nil
-	}
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.WaitDelay = time.Second
-	out, errOut := &bounded{limit: programOutput}, &bounded{limit: 64 << 10, drop: true}
-	cmd.Stdout, cmd.Stderr = out, errOut
-	err = cmd.Run()
-	stderr = strings.TrimSpace(errOut.buf.String())
-	switch {
-	case err == nil:
-		return out.buf.Bytes(), stderr, nil
-	case ctx.Err() != nil:
-		return nil, stderr, fmt.Errorf("%s did not end within %v", filepath.Base(path), programTime)
-	case stderr != "":
-		return nil, stderr, fmt.Errorf("%s: %w: %s", filepath.Base(path), err, stderr)
-	}
-	return nil, stderr, fmt.Errorf("%s: %w", filepath.Base(path), err)
-}
-
-// bounded is a buffer that takes no more than a limit. It does not embed the buffer: io.Copy would find its ReadFrom, and no limit.
-type bounded struct {
-	buf   bytes.Buffer
-	limit int
-	drop  bool // what is too much is dropped, not an error
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.limit - b.buf.Len(); len(p) > room {
-		if !b.drop {
-			return 0, fmt.Errorf("it prints more than %d bytes", b.limit)
-		}
-		b.buf.Write(p[:room])
-		return len(p), nil
-	}
-	return b.buf.Write(p)
-}
 
 // any runs the first program of the first root that has one, and goes on to the next root where the output is not what was asked for.
 // complete says what is wrong with an output that is not; nil takes any.
@@ -92,11 +22,11 @@ func (r *reader) any(ctx context.Context, programs, args []string, complete func
 	var errs []error
 	for _, root := range r.roots {
 		for _, p := range programs {
-			path := find(root, p)
+			path := tools.Find(root, p)
 			if path == "" {
 				continue
 			}
-			out, stderr, err := run(ctx, root, path, args...)
+			out, stderr, err := tools.Run(ctx, root, path, nil, args...)
 			if err == nil && complete != nil {
 				err = complete(out, stderr)
 			}
@@ -173,15 +103,15 @@ func save(program, backend string) func(context.Context, *reader) ([]byte, error
 // plain runs the program without the backend in its name, where that is the backend that it uses.
 func (r *reader) plain(ctx context.Context, program, want string, complete func([]byte, string) error) ([]byte, error) {
 	for _, root := range r.roots {
-		path := find(root, program)
+		path := tools.Find(root, program)
 		if path == "" {
 			continue
 		}
-		version, _, err := run(ctx, root, path, "--version")
+		version, _, err := tools.Run(ctx, root, path, nil, "--version")
 		if err != nil || !bytes.Contains(version, []byte(want)) {
 			continue
 		}
-		out, stderr, err := run(ctx, root, path, "-c")
+		out, stderr, err := tools.Run(ctx, root, path, nil, "-c")
 		if err == nil {
 			err = complete(out, stderr)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
 
 // readVersions says which kernel runs, and which programs read it.
@@ -20,7 +22,7 @@ func readVersions(ctx context.Context, r *reader) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "kernel: %s %s\n", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Version[:]))
 	for _, name := range []string{"iptables-nft", "iptables-legacy"} {
-		path := find("/", name)
+		path := tools.Find("/", name)
 		if path == "" {
 			continue
 		}
@@ -31,11 +33,11 @@ func readVersions(ctx context.Context, r *reader) ([]byte, error) {
 	}
 	for _, root := range r.roots {
 		for _, program := range []string{"iptables", "nft", "ipset", "conntrack"} {
-			path := find(root, program)
+			path := tools.Find(root, program)
 			if path == "" {
 				continue
 			}
-			if text, stderr, err := run(ctx, root, path, "--version"); err == nil {
+			if text, stderr, err := tools.Run(ctx, root, path, nil, "--version"); err == nil {
 				if len(text) == 0 {
 					text = []byte(stderr)
 				}

@@ -15,28 +15,33 @@ import (
 // (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
 func (n *Node) Path(f Frontend, o Origin) Path {
 	p := Path{Frontend: f, Origin: o}
-	s, fam, port := n.find(&f, &p)
+	n.fillPath(&p)
+	return p
+}
+
+func (n *Node) fillPath(p *Path) {
+	f := &p.Frontend
+	s, fam, port := n.find(f, p)
 	if p.Action == None {
-		return p
+		return
 	}
 	p.AffinitySeconds = s.affinity
 	p.Unsure = port.unsure
 	switch {
 	case n.mode.virtual:
-		n.byVirtualServer(&p, s, fam, port)
+		n.byVirtualServer(p, s, fam, port)
 	case f.Kind == ClusterIP:
-		n.internal(&p, s, port)
+		n.internal(p, s, port)
 	default:
-		n.external(&p, s, fam, port)
+		n.external(p, s, fam, port)
 	}
 	if !p.Action.Leads() {
 		p.AffinitySeconds = 0
 	}
-	if other, ok := n.rival(&f); ok {
+	if other, ok := n.rival(f); ok {
 		p.Unsure = "Service " + other.String() + " claims " + f.Address.String() + " port " + strconv.Itoa(int(f.Port)) +
 			" too; which of the two is served depends on chance"
 	}
-	return p
 }
 
 // Affinity returns for how many seconds a client of a frontend's Service stays with its endpoint, whether there is one or not; 0: not at all.
@@ -186,10 +191,7 @@ func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
 // outsideRanges makes a path end where loadBalancerSourceRanges keep the source out.
 func (n *Node) outsideRanges(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if f.Kind == NodePort || len(fam.ranges) == 0 {
-		return false
-	}
-	if n.mode.firewallFirst && !slices.Contains(fam.vips, f.Address) || !n.mode.firewallFirst && slices.Contains(fam.externalIPs, f.Address) {
+	if p.admitted || !n.heldToRanges(f, fam) {
 		return false
 	}
 	if !o.Address.IsValid() {
@@ -202,6 +204,17 @@ func (n *Node) outsideRanges(p *Path, fam *familyService) bool {
 	p.Action, p.Reason = Drop, ReasonSourceRange
 	p.Why = o.Address.String() + " is outside loadBalancerSourceRanges " + prefixes(fam.ranges)
 	return true
+}
+
+// heldToRanges tells whether senders to a frontend other than a cluster IP are held to loadBalancerSourceRanges.
+func (n *Node) heldToRanges(f *Frontend, fam *familyService) bool {
+	switch {
+	case f.Kind == NodePort || len(fam.ranges) == 0:
+		return false
+	case n.mode.virtual || n.mode.firewallFirst: // by address and port, so that an external IP that is a load-balancer IP, too, is held to them
+		return slices.Contains(fam.vips, f.Address)
+	}
+	return !slices.Contains(fam.externalIPs, f.Address)
 }
 
 // translate is the way of packets that are let in.

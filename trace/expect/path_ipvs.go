@@ -52,7 +52,7 @@ func (n *Node) byVirtualServer(p *Path, s *service, fam *familyService, port *se
 // load-balancer IP, too, is held to the ranges.
 func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if len(fam.ranges) == 0 || f.Kind == NodePort || f.Kind == ClusterIP || !slices.Contains(fam.vips, f.Address) {
+	if p.admitted || f.Kind == ClusterIP || !n.heldToRanges(f, fam) {
 		return false
 	}
 	if !o.Address.IsValid() {
@@ -71,7 +71,7 @@ func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
 // address for its source, so that rules about it ask for the node's IP in its place.
 func (n *Node) keptFromOwn(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode || o.Address != f.Address ||
+	if p.admitted || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode || o.Address != f.Address ||
 		f.Kind == NodePort || f.Kind == ClusterIP || !slices.Contains(fam.vips, f.Address) {
 		return false
 	}

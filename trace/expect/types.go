@@ -112,4 +112,6 @@ type Path struct {
 	// Unsure says, in one clause, why the answer is not certain: it rests on something that was not collected or that
 	// kube-proxy leaves to chance. Action and Endpoints are then the likelier answer, and a difference proves nothing.
 	Unsure string
+
+	admitted bool // the sender is within the source ranges, whatever its address
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfnl"
 )
 
 // Numbers tells rules by their place in a chain, counted from 1, as save files and listings do. It asks the kernel once for each chain.
@@ -41,8 +43,8 @@ func handles(k chainKey) (map[uint64]int, error) {
 	}
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	req.AddData(text(unix.NFTA_RULE_TABLE, k.table))
-	req.AddData(text(unix.NFTA_RULE_CHAIN, k.chain))
+	req.AddData(nfnl.Text(unix.NFTA_RULE_TABLE, k.table))
+	req.AddData(nfnl.Text(unix.NFTA_RULE_CHAIN, k.chain))
 	answers, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// difference returns the lines that only one of two texts has.
+func difference(before, now string) (added, removed []string) {
+	count := func(text string) map[string]int {
+		out := map[string]int{}
+		for line := range strings.Lines(text) {
+			out[line]++
+		}
+		return out
+	}
+	only := func(text string, other map[string]int) (out []string) {
+		for line := range strings.Lines(text) {
+			if other[line]--; other[line] < 0 {
+				out = append(out, strings.TrimSuffix(line, "\n"))
+			}
+		}
+		return out
+	}
+	return only(now, count(before)), only(before, count(now))
+}
+
+// diff returns the lines that an iptables-save shows afterwards and did not show before, and the other way round.
+func (in *iptInput) diff(r *Record, v6 bool) (added, removed []string) {
+	state := func(p *plan.Plan) string {
+		if p == nil || len(layoutOf(p, v6).entry) == 0 {
+			return ""
+		}
+		var out bytes.Buffer
+		for _, t := range iptRules(p, v6, func(*hook) bool { return false }).tables {
+			for _, c := range t.chains {
+				out.WriteString(t.name + " :" + c + " - [0:0]\n")
+			}
+			for line := range strings.Lines(t.rules.String()) {
+				out.WriteString(t.name + " " + line)
+			}
+		}
+		return out.String()
+	}
+	return difference(state(r.Earlier), state(&r.Plan))
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// chainPrefix begins the name of every chain that this program makes.
+const chainPrefix = "SVCPROXY-"
+
+// iptChain names a chain of a plan; the kernel takes 28 characters.
+func iptChain(plan, kind string, i int) string {
+	return chainPrefix + plan + "-" + kind + strconv.Itoa(i)
+}
+
+func (l *layout) iptEndChain(plan string, i int) string {
+	return chainPrefix + plan + "-E" + l.ends[i].name
+}
+
+// hook is a rule in a chain of the kernel's that leads into one of the plan's.
+type hook struct {
+	table, chain string
+	to           string // what the plan's chain is called, behind its name
+	last         bool   // at the end of the chain, not at its beginning
+	match        string
+}
+
+// iptHooks are all of them. Ahead of everybody else's translation goes ours, as kube-proxy's may be wrong; behind everybody's filter goes what accepts, as
+// network policies have the last word (kube-proxy puts KUBE-FORWARD at the beginning, and policies go ahead of it all the same).
+var iptHooks = []hook{
+	{table: "nat", chain: "PREROUTING", to: "NAT"},
+	{table: "nat", chain: "OUTPUT", to: "NAT"},
+	{table: "nat", chain: "POSTROUTING", to: "POST"},
+	{table: "filter", chain: "INPUT", to: "DROP"},
+	{table: "filter", chain: "FORWARD", to: "DROP"},
+	{table: "filter", chain: "OUTPUT", to: "DROP"},
+	{table: "filter", chain: "FORWARD", to: "FORWARD", last: true},
+}
+
+func (h *hook) rule(name string) string {
+	return `-m comment --comment "kubectl-svcproxy program" -j ` + chainPrefix + name + "-" + h.to
+}
+
+// iptInput is what iptables-restore --noflush is given, one transaction for each table.
+type iptInput struct {
+	tables []*iptTable
+}
+
+type iptTable struct {
+	name   string
+	chains []string // made, or emptied
+	gone   []string // emptied and removed
+	rules  bytes.Buffer
+	unhook []string // rules of the kernel's chains that are removed
+}
+
+func (t *iptTable) chain(name string) { t.chains = append(t.chains, name) }
+
+func (t *iptTable) add(chain, format string, args ...any) {
+	fmt.Fprintf(&t.rules, "-A "+chain+" "+format+"\n", args...)
+}
+
+// write writes the input.
+func (in *iptInput) write(w *bytes.Buffer) {
+	for _, t := range in.tables {
+		fmt.Fprintf(w, "*%s\n", t.name)
+		for _, c := range t.chains {
+			fmt.Fprintf(w, ":%s - [0:0]\n", c)
+		}
+		for _, c := range t.gone {
+			fmt.Fprintf(w, ":%s - [0:0]\n", c)
+		}
+		for _, r := range t.unhook {
+			fmt.Fprintln(w, r)
+		}
+		w.Write(t.rules.Bytes())
+		for _, c := range t.gone {
+			fmt.Fprintf(w, "-X %s\n", c)
+		}
+		w.WriteString("COMMIT\n")
+	}
+}
+
+// replace has the chains removed that another state of the same plan has and this one has not.
+func (in *iptInput) replace(old *iptInput) {
+	for i, t := range in.tables {
+		now := map[string]bool{}
+		for _, c := range t.chains {
+			now[c] = true
+		}
+		for _, c := range old.tables[i].chains {
+			if !now[c] {
+				t.gone = append(t.gone, c)
+			}
+		}
+	}
+}
+
+// iptRules writes a plan's chains of one family. hooked tells which hooks are in the kernel's chains already.
+func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
+	l := layoutOf(p, v6)
+	nat, filter := &iptTable{name: "nat"}, &iptTable{name: "filter"}
+	byName := map[string]*iptTable{"nat": nat, "filter": filter}
+	top := func(to string) string { return chainPrefix + p.Name + "-" + to }
+	for i := range iptHooks {
+		h := &iptHooks[i]
+		t := byName[h.table]
+		if c := top(h.to); len(t.chains) == 0 || t.chains[len(t.chains)-1] != c {
+			t.chain(c)
+		}
+		if hooked(h) {
+			continue
+		}
+		verb := "-I"
+		if h.last {
+			verb = "-A"
+		}
+		fmt.Fprintf(&t.rules, "%s %s %s\n", verb, h.chain, h.rule(p.Name))
+	}
+	mark := fmt.Sprintf("0x%x/0x%x", p.Mark, p.Mark)
+	for i := range l.entry {
+		e := &l.entry[i]
+		to := fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`, host(e.Address.Addr().String(), v6), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(), comment(e.Port), e.Kind)
+		nat.add(top("NAT"), "%s -j %s", to, iptChain(p.Name, "F", e.front))
+		if l.fronts[e.front].drops {
+			filter.add(top("DROP"), "%s -j DROP", to)
+		}
+	}
+	for i := range l.fronts {
+		l.iptFront(nat, p.Name, i, mark)
+	}
+	for i := range l.pools {
+		l.iptPool(nat, p.Name, i)
+	}
+	for i := range l.ends {
+		l.iptEnd(nat, p.Name, i, mark)
+	}
+	nat.add(top("POST"), "-m mark ! --mark %s -j RETURN", mark)
+	nat.add(top("POST"), "-j MARK --set-xmark 0x%x/0x0", p.Mark)
+	nat.add(top("POST"), "-j MASQUERADE --random-fully")
+	filter.add(top("FORWARD"), "-m mark --mark %s -j ACCEPT", mark)
+	filter.add(top("FORWARD"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	return &iptInput{tables: []*iptTable{nat, filter}}
+}
+
+// comment is a name as far as it fits into a comment, of which the kernel keeps 255 bytes.
+func comment(s string) string { return s[:min(len(s), 200)] }
+
+func host(a string, v6 bool) string {
+	if v6 {
+		return a + "/128"
+	}
+	return a + "/32"
+}
+
+// iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
+// in the filter table by the address that it still has.
+func (l *layout) iptFront(t *iptTable, plan string, i int, mark string) {
+	f := &l.fronts[i]
+	chain := iptChain(plan, "F", i)
+	t.chain(chain)
+	if len(f.ranges) > 0 {
+		in := iptChain(plan, "R", i)
+		for _, r := range f.ranges {
+			t.add(chain, "-s %s -j %s", r.Masked(), in)
+		}
+		t.add(chain, "-j ACCEPT")
+		t.chain(in)
+		chain = in
+	}
+	for _, s := range f.steps() {
+		match := ""
+		switch s.class {
+		case anyone:
+		case fromPod:
+			match = iptPods(f, "")
+		case notFromPod:
+			match = iptPods(f, "! ")
+		case fromNode:
+			match = "-m addrtype --src-type LOCAL "
+		}
+		target := "ACCEPT"
+		switch {
+		case s.mark:
+			target = "MARK --set-xmark " + mark
+		case s.pool >= 0:
+			target = iptChain(plan, "W", s.pool)
+		}
+		t.add(chain, "%s-j %s", match, target)
+	}
+}
+
+// iptPods matches packets of the node's pods; not is "! " or nothing. Without a way to tell them everybody is somebody else.
+func iptPods(f *front, not string) string {
+	switch {
+	case f.pods == nil:
+		return ""
+	case f.pods.CIDR.IsValid():
+		return not + "-s " + f.pods.CIDR.Masked().String() + " "
+	case f.pods.Prefix:
+		return not + "-i " + f.pods.Iface + "+ "
+	}
+	return not + "-i " + f.pods.Iface + " "
+}
+
+func (l *layout) iptPool(t *iptTable, plan string, i int) {
+	w := &l.pools[i]
+	chain := iptChain(plan, "W", i)
+	t.chain(chain)
+	if w.affinity > 0 {
+		for _, e := range w.ends {
+			name := l.iptEndChain(plan, e)
+			t.add(chain, "-m recent --name %s --rcheck --seconds %d --reap --rsource -j %s", name, w.affinity, name)
+		}
+	}
+	for k, e := range w.ends {
+		match := ""
+		if left := len(w.ends) - k; left > 1 {
+			match = fmt.Sprintf("-m statistic --mode random --probability %.10f ", 1/float64(left))
+		}
+		t.add(chain, "%s-j %s", match, l.iptEndChain(plan, e))
+	}
+}
+
+func (l *layout) iptEnd(t *iptTable, plan string, i int, mark string) {
+	e := &l.ends[i]
+	chain := l.iptEndChain(plan, i)
+	t.chain(chain)
+	t.add(chain, "-s %s -j MARK --set-xmark %s", host(e.address.Addr().String(), l.v6), mark)
+	recent := ""
+	if e.affinity > 0 {
+		recent = "-m recent --name " + chain + " --set --rsource "
+	}
+	t.add(chain, "-p %s -m %s %s-j DNAT --to-destination %s", strings.ToLower(e.protocol), strings.ToLower(e.protocol), recent, e.address)
+}

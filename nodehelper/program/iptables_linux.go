@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
+)
+
+// iptables writes rules of iptables, of the backend that the record names.
+type iptables struct{ roots []string }
+
+// waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
+const waitSeconds = "10"
+
+// families are the programs of each.
+var families = []struct {
+	v6      bool
+	program string
+	nft     string // what nf_tables calls the family
+}{{false, "iptables", "ip"}, {true, "ip6tables", "ip6"}}
+
+// tool is one program of a file system.
+type tool struct{ root, path string }
+
+func (t tool) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	out, _, err := tools.Run(ctx, t.root, t.path, bytes.NewReader(input), args...)
+	return out, err
+}
+
+// find finds a program of a backend: iptables-nft-restore, or iptables-restore where that is of the backend.
+func (b *iptables) find(ctx context.Context, program, backend, suffix string) (tool, error) {
+	for _, root := range b.roots {
+		if path := tools.Find(root, program+"-"+backend+suffix); path != "" {
+			return tool{root, path}, nil
+		}
+		path := tools.Find(root, program+suffix)
+		if path == "" {
+			continue
+		}
+		version, _, err := tools.Run(ctx, root, path, nil, "--version")
+		want := map[string]string{BackendNFT: "(nf_tables)", BackendLegacy: "(legacy)"}[backend]
+		if err == nil && bytes.Contains(version, []byte(want)) {
+			return tool{root, path}, nil
+		}
+	}
+	return tool{}, Refusal(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend, suffix))
+}
+
+func (b *iptables) check(ctx context.Context, r *Record) error {
+	for _, f := range families {
+		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+			continue
+		}
+		for _, suffix := range []string{"", "-save", "-restore"} {
+			if _, err := b.find(ctx, f.program, r.Backend, suffix); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *iptables) remember(ctx context.Context, r *Record) error {
+	if r.Backend != BackendNFT {
+		return nil
+	}
+	chains, err := baseChains(ctx)
+	for _, c := range chains {
+		if slices.Contains([]string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}, c.family+" "+c.table) {
+			r.Before.Chains = append(r.Before.Chains, c.String())
+		}
+	}
+	return err
+}
+
+// input is what the restore program of a family is given; nil where there is nothing to do.
+func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string) (*iptInput, error) {
+	now := len(layoutOf(&r.Plan, v6).entry) > 0
+	before := r.Earlier != nil && len(layoutOf(r.Earlier, v6).entry) > 0
+	switch {
+	case now:
+		hooked := func(*hook) bool { return false }
+		if before {
+			t, err := b.find(ctx, program, r.Backend, "")
+			if err != nil {
+				return nil, err
+			}
+			hooked = func(h *hook) bool {
+				// What is missing is put in again; whether it is there is asked of the one chain.
+				out, err := t.run(ctx, nil, "-w", waitSeconds, "-t", h.table, "-S", h.chain)
+				return err == nil && bytes.Contains(out, []byte("-j "+chainPrefix+r.Plan.Name+"-"+h.to+"\n"))
+			}
+		}
+		in := iptRules(&r.Plan, v6, hooked)
+		if before {
+			in.replace(iptRules(r.Earlier, v6, hooked))
+		}
+		return in, nil
+	case before:
+		return b.removal(ctx, r, program)
+	}
+	return nil, nil
+}
+
+// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing.
+func (b *iptables) removal(ctx context.Context, r *Record, program string) (*iptInput, error) {
+	t, err := b.find(ctx, program, r.Backend, "-save")
+	if err != nil {
+		return nil, err
+	}
+	save, err := t.run(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return iptRemoval(save, r.Plan.Name), nil
+}
+
+func (b *iptables) plan(ctx context.Context, r *Record) (*Result, error) {
+	out := &Result{}
+	for _, f := range families {
+		in, err := b.input(ctx, r, f.v6, f.program)
+		if err != nil {
+			return nil, err
+		}
+		if in == nil {
+			continue
+		}
+		var text bytes.Buffer
+		in.write(&text)
+		t, err := b.find(ctx, f.program, r.Backend, "-restore")
+		if err != nil {
+			return nil, err
+		}
+		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
+			return nil, fmt.Errorf("the node does not take the rules: %w", err)
+		}
+		out.Commands = append(out.Commands, Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
+		added, removed := in.diff(r, f.v6)
+		out.Added = append(out.Added, added...)
+		out.Removed = append(out.Removed, removed...)
+	}
+	return out, nil
+}
+
+func (b *iptables) apply(ctx context.Context, r *Record) error {
+	for _, f := range families {
+		in, err := b.input(ctx, r, f.v6, f.program)
+		if err == nil && in != nil {
+			err = b.restore(ctx, f.program, r.Backend, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *iptables) restore(ctx context.Context, program, backend string, in *iptInput) error {
+	t, err := b.find(ctx, program, backend, "-restore")
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	in.write(&text)
+	_, err = t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush")
+	return err
+}
+
+// undoTries is how often undoing looks again where somebody else changed the rules between the look and the change.
+const undoTries = 5
+
+func (b *iptables) undo(ctx context.Context, r *Record) error {
+	var errs []error
+	for _, f := range families {
+		var err error
+		for range undoTries {
+			var in *iptInput
+			in, err = b.removal(ctx, r, f.program)
+			var missing Refusal
+			if errors.As(err, &missing) && len(layoutOf(&r.Plan, f.v6).entry) == 0 && r.Earlier == nil {
+				err = nil // nothing was written with a program that is not there
+				break
+			}
+			if err != nil || in == nil {
+				break
+			}
+			if err = b.restore(ctx, f.program, r.Backend, in); err == nil {
+				break
+			}
+		}
+		errs = append(errs, err)
+	}
+	if r.Backend == BackendNFT {
+		errs = append(errs, removeEmpty(ctx, r.Before.Chains))
+	}
+	return errors.Join(errs...)
+}
+
+// iptRemoval finds in a save file what belongs to a plan, and returns what takes it away.
+func iptRemoval(save []byte, name string) *iptInput {
+	in := &iptInput{}
+	var t *iptTable
+	own := chainPrefix + name + "-"
+	for line := range strings.Lines(string(save)) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "*"):
+			t = &iptTable{name: line[1:]}
+		case t == nil:
+		case strings.HasPrefix(line, ":"+own):
+			chain, _, _ := strings.Cut(line[1:], " ")
+			t.gone = append(t.gone, chain)
+		case line == "COMMIT":
+			if len(t.gone)+len(t.unhook) > 0 {
+				in.tables = append(in.tables, t)
+			}
+			t = nil
+		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+own) && leadsTo(line, own):
+			t.unhook = append(t.unhook, "-D"+line[2:])
+		}
+	}
+	if len(in.tables) == 0 {
+		return nil
+	}
+	return in
+}
+
+// leadsTo tells whether a rule jumps to a chain with a prefix. The target comes last, and has no options of its own.
+func leadsTo(rule, prefix string) bool {
+	words := strings.Fields(rule)
+	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") && strings.HasPrefix(words[len(words)-1], prefix)
+}

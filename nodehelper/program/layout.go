@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// layout is a plan of one family as the chains that hold it, in any rule language: what several frontends have in common is there once.
+//
+//	front  what a frontend asks of the sender: source ranges, which class it belongs to
+//	pool   equal shares of endpoints
+//	end    one endpoint
+type layout struct {
+	v6     bool
+	entry  []entry
+	fronts []front
+	pools  []pool
+	ends   []end
+}
+
+// entry is an address and port, and the front that its packets go to.
+type entry struct {
+	*plan.Frontend
+	front int
+}
+
+type front struct {
+	port   string
+	ranges []netip.Prefix
+	pods   *plan.Pods
+	// byPod counts only with pods.
+	byPod, byNode, byOthers lead
+	drops                   bool // somebody is dropped
+}
+
+// lead is where a class is led: to a pool, or nowhere.
+type lead struct {
+	pool       int // -1: dropped
+	masquerade bool
+}
+
+type pool struct {
+	port, protocol string
+	affinity       int32
+	ends           []int
+}
+
+// end has a name that stays as long as the endpoint does: the clients that stay with it are remembered by it.
+type end struct {
+	name           string
+	port, protocol string
+	affinity       int32
+	address        netip.AddrPort
+}
+
+// nameEnds names the endpoints: nine letters and digits of a hash, which no two of them share.
+func (l *layout) nameEnds() {
+	taken := map[string]bool{}
+	for i := range l.ends {
+		e := &l.ends[i]
+		for n := 0; e.name == "" || taken[e.name]; n++ {
+			sum := sha256.Sum256(fmt.Appendln(nil, e.port, e.protocol, e.address, n))
+			e.name = strings.ToLower(base32.StdEncoding.EncodeToString(sum[:6])[:9])
+		}
+		taken[e.name] = true
+	}
+}
+
+// layoutOf lays out the frontends of a family.
+func layoutOf(p *plan.Plan, v6 bool) *layout {
+	l := &layout{v6: v6}
+	ends, pools, fronts := map[string]int{}, map[string]int{}, map[string]int{}
+	lead := func(f *plan.Frontend, w *plan.Way) lead {
+		if len(w.Endpoints) == 0 {
+			return lead{pool: -1}
+		}
+		list := make([]int, len(w.Endpoints))
+		for i, e := range w.Endpoints {
+			list[i] = once(ends, fmt.Sprint(f.Port, f.Protocol, f.Affinity, e), &l.ends, end{port: f.Port, protocol: f.Protocol, affinity: f.Affinity, address: e})
+		}
+		slices.Sort(list)
+		key := f.Port + f.Protocol + strconv.Itoa(int(f.Affinity)) + fmt.Sprint(list)
+		return lead{once(pools, key, &l.pools, pool{f.Port, f.Protocol, f.Affinity, list}), w.Masquerade}
+	}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.V6() != v6 {
+			continue
+		}
+		made := front{port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ByNode), byOthers: lead(f, &f.ByOthers), drops: len(f.Ranges) > 0}
+		if f.ByPod != nil {
+			made.byPod = lead(f, f.ByPod)
+			made.drops = made.drops || made.byPod.pool < 0
+		}
+		made.drops = made.drops || made.byNode.pool < 0 || made.byOthers.pool < 0
+		key := fmt.Sprint(made.port, made.ranges, made.pods == nil, made.byPod, made.byNode, made.byOthers)
+		l.entry = append(l.entry, entry{f, once(fronts, key, &l.fronts, made)})
+	}
+	l.nameEnds()
+	return l
+}
+
+// once returns the place of what has a key in a list, and puts it there the first time.
+func once[T any](at map[string]int, key string, list *[]T, v T) int {
+	i, ok := at[key]
+	if !ok {
+		i = len(*list)
+		*list, at[key] = append(*list, v), i
+	}
+	return i
+}
+
+// class is a class of senders; a step is what is done with it. Senders are tried class by class.
+type class int
+
+const (
+	anyone class = iota
+	fromPod
+	notFromPod
+	fromNode
+)
+
+// step marks packets of a class for masquerade, or leads them to a pool; to -1: nowhere.
+type step struct {
+	class class
+	mark  bool
+	pool  int
+}
+
+// steps are the decisions of a front, in order.
+func (f *front) steps() []step {
+	byPod := f.byPod
+	if f.pods == nil {
+		byPod = f.byOthers
+	}
+	onePool := byPod.pool == f.byNode.pool && f.byNode.pool == f.byOthers.pool
+	if onePool && f.byNode.pool >= 0 && f.byNode.masquerade == f.byOthers.masquerade {
+		var out []step
+		switch {
+		case byPod.masquerade && f.byOthers.masquerade:
+			out = []step{{class: anyone, mark: true}}
+		case f.byOthers.masquerade:
+			out = []step{{class: notFromPod, mark: true}}
+		case byPod.masquerade:
+			out = []step{{class: fromPod, mark: true}}
+		}
+		return append(out, step{class: anyone, pool: f.byOthers.pool})
+	}
+	var out []step
+	add := func(c class, l lead) {
+		if l.masquerade && l.pool >= 0 {
+			out = append(out, step{class: c, mark: true})
+		}
+		out = append(out, step{class: c, pool: l.pool})
+	}
+	if f.pods != nil {
+		add(fromPod, f.byPod)
+	}
+	if f.byNode != f.byOthers {
+		add(fromNode, f.byNode)
+	}
+	add(anyone, f.byOthers)
+	return out
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock locks the journal, or fails with EWOULDBLOCK, or with ErrNotExist where it was removed meanwhile: then it has to be tried again.
+func (j journal) lock() (*os.File, error) {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(j.lockFile(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = j.isLock(f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// isLock tells whether a file still is the lock: whoever held it before may have removed it.
+func (j journal) isLock(f *os.File) error {
+	now, err := os.Stat(j.lockFile())
+	if err != nil {
+		return err
+	}
+	mine, err := f.Stat()
+	if err == nil && !os.SameFile(now, mine) {
+		err = os.ErrNotExist
+	}
+	return err
+}
+
+func (j journal) lockFile() string { return filepath.Join(j.dir, "lock") }
+
+// sweep removes the journal where it has no record. The lock is held.
+func (j journal) sweep() {
+	entries, err := os.ReadDir(j.dir)
+	if err != nil || len(entries) != 1 {
+		return
+	}
+	// Somebody else may make the directory anew meanwhile; then it stays.
+	_ = os.Remove(j.lockFile())
+	_ = os.Remove(j.dir)
+	_ = os.Remove(filepath.Dir(j.dir))
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// nftTable names the tables of a plan, one of each family.
+func nftTable(plan string) string { return "svcproxy-" + plan }
+
+// nftBase are the base chains. Ahead of kube-proxy's own at dstnat-10 and dstnat goes ours, and its masquerade ahead of everybody's at srcnat; the
+// first translation of a connection is the one that counts (nf_nat_inet_fn in net/netfilter/nf_nat_core.c).
+var nftBase = []struct {
+	name     string
+	hook     knftables.BaseChainHook
+	priority string
+}{
+	{"prerouting", knftables.PreroutingHook, "-115"},
+	{"output", knftables.OutputHook, "-115"},
+	{"postrouting", knftables.PostroutingHook, "95"},
+}
+
+// frontends is the map of all addresses and ports.
+const frontends = "frontends"
+
+// nftWriter writes a plan's tables into a transaction.
+type nftWriter struct {
+	*layout
+	tx     *knftables.Transaction
+	family knftables.Family
+	table  string
+	ip     string // the word for the family's header, and the type of its addresses
+	kind   string
+	mark   uint32
+}
+
+// nftRules adds the tables of a plan to a transaction. old is the state of the same plan that is there; nil: there is none. What is remembered of
+// clients stays.
+func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
+	for _, v6 := range []bool{false, true} {
+		w, was := nftWriterOf(tx, p, v6), (*nftWriter)(nil)
+		if old != nil {
+			was = nftWriterOf(tx, old, v6)
+		}
+		t := &knftables.Table{Family: w.family, Name: w.table}
+		switch {
+		case len(w.entry) > 0 && was != nil && len(was.entry) > 0:
+			tx.Flush(t)
+			tx.Flush(&knftables.Map{Family: w.family, Table: w.table, Name: frontends})
+			w.write()
+			w.sweep(was)
+		case len(w.entry) > 0:
+			tx.Add(t)
+			w.write()
+		case was != nil && len(was.entry) > 0:
+			tx.Delete(t)
+		}
+	}
+}
+
+// nftRemoval removes the tables of a plan, where they are there.
+func nftRemoval(tx *knftables.Transaction, p *plan.Plan) {
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		t := &knftables.Table{Family: family, Name: nftTable(p.Name)}
+		tx.Add(t) // what is not there cannot be deleted
+		tx.Delete(t)
+	}
+}
+
+func nftWriterOf(tx *knftables.Transaction, p *plan.Plan, v6 bool) *nftWriter {
+	w := &nftWriter{layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr", mark: p.Mark}
+	if v6 {
+		w.family, w.ip, w.kind = knftables.IPv6Family, "ip6", "ipv6_addr"
+	}
+	return w
+}
+
+// sweep removes what an earlier state has and this one has not.
+func (w *nftWriter) sweep(was *nftWriter) {
+	for i := len(w.fronts); i < len(was.fronts); i++ {
+		w.drop("f" + strconv.Itoa(i))
+	}
+	for i := len(w.pools); i < len(was.pools); i++ {
+		w.drop("w" + strconv.Itoa(i))
+	}
+	sets := map[string]bool{}
+	chains := map[string]bool{}
+	for i := range w.ends {
+		chains[w.ends[i].name] = true
+		sets[w.ends[i].name] = w.ends[i].affinity > 0
+	}
+	for i := range was.ends {
+		e := &was.ends[i]
+		if !chains[e.name] {
+			w.drop("e-" + e.name)
+		}
+		if e.affinity > 0 && !sets[e.name] {
+			w.tx.Delete(&knftables.Set{Family: w.family, Table: w.table, Name: "a-" + e.name})
+		}
+	}
+}
+
+func (w *nftWriter) drop(chain string) {
+	w.tx.Delete(&knftables.Chain{Family: w.family, Table: w.table, Name: chain})
+}
+
+func (w *nftWriter) chain(name string) {
+	w.tx.Add(&knftables.Chain{Family: w.family, Table: w.table, Name: name})
+}
+
+func (w *nftWriter) rule(chain, format string, args ...any) {
+	w.tx.Add(&knftables.Rule{Family: w.family, Table: w.table, Chain: chain, Rule: fmt.Sprintf(format, args...)})
+}
+
+func (w *nftWriter) write() {
+	for _, b := range nftBase {
+		w.tx.Add(&knftables.Chain{
+			Family: w.family, Table: w.table, Name: b.name,
+			Type: new(knftables.NATType), Hook: new(b.hook), Priority: new(knftables.BaseChainPriority(b.priority)),
+		})
+	}
+	for i := range w.ends {
+		w.end(i)
+	}
+	for i := range w.pools {
+		w.pool(i)
+	}
+	for i := range w.fronts {
+		w.front(i)
+	}
+	w.tx.Add(&knftables.Map{
+		Family: w.family, Table: w.table, Name: frontends, Type: w.kind + " . inet_proto . inet_service : verdict",
+	})
+	for i := range w.entry {
+		e := &w.entry[i]
+		w.tx.Add(&knftables.Element{
+			Family: w.family, Table: w.table, Map: frontends, Comment: new(nftComment(e.Port + " " + string(e.Kind))),
+			Key:   []string{e.Address.Addr().String(), strings.ToLower(e.Protocol), strconv.Itoa(int(e.Address.Port()))},
+			Value: []string{"goto f" + strconv.Itoa(e.front)},
+		})
+	}
+	for _, chain := range []string{"prerouting", "output"} {
+		w.rule(chain, "%s daddr . meta l4proto . th dport vmap @%s", w.ip, frontends)
+	}
+	w.rule("postrouting", "meta mark & 0x%x == 0 return", w.mark)
+	w.rule("postrouting", "meta mark set meta mark ^ 0x%x", w.mark)
+	w.rule("postrouting", "masquerade fully-random")
+}
+
+// nftComment is a name as far as it fits into a comment, of which nft takes 128 bytes.
+func nftComment(s string) string { return s[:min(len(s), knftables.CommentLengthMax-1)] }
+
+func (w *nftWriter) setMark() string { return fmt.Sprintf("meta mark set meta mark | 0x%x", w.mark) }
+
+func (w *nftWriter) front(i int) {
+	f := &w.fronts[i]
+	chain := "f" + strconv.Itoa(i)
+	w.chain(chain)
+	if len(f.ranges) > 0 {
+		list := make([]string, len(f.ranges))
+		for k, r := range f.ranges {
+			list[k] = r.Masked().String()
+		}
+		w.rule(chain, "%s saddr != { %s } drop", w.ip, strings.Join(list, ", "))
+	}
+	for _, s := range f.steps() {
+		match := ""
+		switch s.class {
+		case anyone:
+		case fromPod:
+			match = w.pods(f, "")
+		case notFromPod:
+			match = w.pods(f, "!= ")
+		case fromNode:
+			match = "fib saddr type local "
+		}
+		verdict := "drop"
+		switch {
+		case s.mark:
+			verdict = w.setMark()
+		case s.pool >= 0:
+			verdict = "goto w" + strconv.Itoa(s.pool)
+		}
+		w.rule(chain, "%s%s", match, verdict)
+	}
+}
+
+// pods matches packets of the node's pods; not is "!= " or nothing.
+func (w *nftWriter) pods(f *front, not string) string {
+	switch {
+	case f.pods == nil:
+		return ""
+	case f.pods.CIDR.IsValid():
+		return w.ip + " saddr " + not + f.pods.CIDR.Masked().String() + " "
+	case f.pods.Prefix:
+		return "iifname " + not + strconv.Quote(f.pods.Iface+"*") + " "
+	}
+	return "iifname " + not + strconv.Quote(f.pods.Iface) + " "
+}
+
+func (w *nftWriter) pool(i int) {
+	p := &w.pools[i]
+	chain := "w" + strconv.Itoa(i)
+	w.chain(chain)
+	if p.affinity > 0 {
+		for _, e := range p.ends {
+			w.rule(chain, "%s saddr @a-%s goto e-%s", w.ip, w.ends[e].name, w.ends[e].name)
+		}
+	}
+	if len(p.ends) == 1 {
+		w.rule(chain, "goto e-%s", w.ends[p.ends[0]].name)
+		return
+	}
+	list := make([]string, len(p.ends))
+	for k, e := range p.ends {
+		list[k] = fmt.Sprintf("%d : goto e-%s", k, w.ends[e].name)
+	}
+	w.rule(chain, "numgen random mod %d vmap { %s }", len(p.ends), strings.Join(list, ", "))
+}
+
+func (w *nftWriter) end(i int) {
+	e := &w.ends[i]
+	chain := "e-" + e.name
+	w.chain(chain)
+	w.rule(chain, "%s saddr %s %s", w.ip, e.address.Addr(), w.setMark())
+	if e.affinity > 0 {
+		w.tx.Add(&knftables.Set{
+			Family: w.family, Table: w.table, Name: "a-" + e.name, Type: w.kind,
+			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: new(time.Duration(e.affinity) * time.Second),
+		})
+		w.rule(chain, "update @a-%s { %s saddr }", e.name, w.ip)
+	}
+	w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(e.protocol), e.address)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
+)
+
+// nftables writes tables of its own, with the nft of this process's file system: nobody else reads them.
+type nftables struct{}
+
+func (n *nftables) open() (knftables.Interface, error) {
+	nft, err := knftables.New("", "", knftables.NoObjectCommentEmulation)
+	if err != nil {
+		return nil, Refusal("nftables cannot be used here: " + err.Error())
+	}
+	return nft, nil
+}
+
+func (n *nftables) check(context.Context, *Record) error {
+	_, err := n.open()
+	return err
+}
+
+func (n *nftables) remember(context.Context, *Record) error { return nil }
+
+func (n *nftables) plan(ctx context.Context, r *Record) (*Result, error) {
+	nft, err := n.open()
+	if err != nil {
+		return nil, err
+	}
+	tx := nft.NewTransaction()
+	nftRules(tx, &r.Plan, r.Earlier)
+	if err := nft.Check(ctx, tx); err != nil {
+		return nil, fmt.Errorf("the node does not take the rules: %w", err)
+	}
+	now, before := nft.NewTransaction(), nft.NewTransaction()
+	nftRules(now, &r.Plan, nil)
+	if r.Earlier != nil {
+		nftRules(before, r.Earlier, nil)
+	}
+	out := &Result{Commands: []Command{{Line: "nft -f -", Input: tx.String()}}}
+	out.Added, out.Removed = difference(before.String(), now.String())
+	return out, nil
+}
+
+func (n *nftables) apply(ctx context.Context, r *Record) error {
+	nft, err := n.open()
+	if err != nil {
+		return err
+	}
+	tx := nft.NewTransaction()
+	nftRules(tx, &r.Plan, r.Earlier)
+	return nft.Run(ctx, tx)
+}
+
+func (n *nftables) undo(ctx context.Context, r *Record) error {
+	nft, err := n.open()
+	if err != nil {
+		return err
+	}
+	tx := nft.NewTransaction()
+	nftRemoval(tx, &r.Plan)
+	return nft.Run(ctx, tx)
+}
+
+// baseChain is one that a hook calls.
+type baseChain struct{ family, table, name string }
+
+func (c baseChain) String() string { return c.family + " " + c.table + " " + c.name }
+
+// baseChains lists those of nf_tables.
+func baseChains(ctx context.Context) ([]baseChain, error) {
+	path := tools.Find("/", "nft")
+	if path == "" {
+		return nil, Refusal("nft is not in the helper's image")
+	}
+	data, _, err := tools.Run(ctx, "/", path, nil, "-j", "list", "chains")
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		NFTables []struct {
+			Chain *struct{ Family, Table, Name, Hook string }
+		}
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("nft -j list chains: %w", err)
+	}
+	var out []baseChain
+	for _, o := range list.NFTables {
+		if c := o.Chain; c != nil && c.Hook != "" {
+			out = append(out, baseChain{c.Family, c.Table, c.Name})
+		}
+	}
+	return out, nil
+}
+
+// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their tables.
+func removeEmpty(ctx context.Context, before []string) error {
+	now, err := baseChains(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range now {
+		table := c.family + " " + c.table
+		if !slices.Contains([]string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}, table) || slices.Contains(before, c.String()) {
+			continue
+		}
+		errs = append(errs, deleteUnused(c, !slices.ContainsFunc(before, func(s string) bool { return strings.HasPrefix(s, table+" ") })))
+	}
+	return errors.Join(errs...)
+}

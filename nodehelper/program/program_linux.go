@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Programmer programs one network namespace: this process's. It may be used from several goroutines.
+type Programmer struct {
+	o       Options
+	journal journal
+	modes   map[string]backend
+
+	mu   sync.Mutex
+	held map[string]*Record // what this process holds, by the plan's name
+}
+
+// backend writes one mode.
+type backend interface {
+	// check says why the node cannot do what is asked for; a Refusal.
+	check(ctx context.Context, r *Record) error
+	// remember notes what undoing has to know.
+	remember(ctx context.Context, r *Record) error
+	// plan says what apply would do.
+	plan(ctx context.Context, r *Record) (*Result, error)
+	// apply makes the node as the record says. It changes all at once, or nothing, for each family.
+	apply(ctx context.Context, r *Record) error
+	// undo takes away what the record speaks of, whatever of it is there.
+	undo(ctx context.Context, r *Record) error
+}
+
+// New makes a Programmer. It touches nothing yet.
+func New(o Options) (*Programmer, error) {
+	if o.Root == "" {
+		o.Root = "/"
+	}
+	var s unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
+		return nil, fmt.Errorf("cannot tell the network namespace: %w", err)
+	}
+	p := &Programmer{o: o, held: map[string]*Record{}}
+	p.journal.dir = filepath.Join(o.Root, journalDir, strconv.FormatUint(s.Ino, 10))
+	if len(o.Roots) == 0 {
+		p.o.Roots = []string{"/"}
+	}
+	p.modes = map[string]backend{IPTables: &iptables{roots: p.o.Roots}, NFTables: &nftables{}}
+	return p, nil
+}
+
+// lock keeps every other Programmer of the namespace out until unlock is called, which removes what of the journal is empty.
+func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
+	for {
+		f, err := p.journal.lock()
+		switch {
+		case err == nil:
+			return func() {
+				p.journal.sweep()
+				f.Close()
+			}, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
+			return nil, fmt.Errorf("cannot lock the journal: %w", err)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another helper changes this node: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// Apply programs a plan, or replaces an earlier state of it by this run. Its error is a Refusal where that would not be safe; then, and on any
+// other error, the node is as before.
+func (p *Programmer) Apply(ctx context.Context, req *Request) (*Result, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	mode := p.modes[req.Mode]
+	if mode == nil {
+		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(Modes, ", "))
+	}
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now := time.Now()
+	self, err := processOf(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{
+		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, By: p.o.By, Run: p.o.Run,
+		Created: now, Expires: now.Add(req.TTL), Holder: self,
+	}
+	there, err := p.settle(ctx, r, req.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil && same(there, r) {
+		return &Result{What: Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By}, nil
+	}
+	if err := mode.check(ctx, r); err != nil {
+		return nil, err
+	}
+	what := Programmed
+	if there != nil {
+		what, r.Before, r.Created, r.Earlier = Updated, there.Before, there.Created, &there.Plan
+	} else if err := mode.remember(ctx, r); err != nil {
+		return nil, err
+	}
+	result, err := mode.plan(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	result.Plan, result.Mode, result.Expires = r.Plan.Name, r.Mode, r.Expires
+	if req.DryRun {
+		result.What, result.Expires = Planned, time.Time{}
+		return result, nil
+	}
+	result.What = what
+	if err := p.journal.write(r); err != nil {
+		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
+	}
+	if err := mode.apply(ctx, r); err != nil {
+		return nil, p.takeBack(r, err)
+	}
+	if r.Earlier != nil {
+		r.Earlier = nil
+		if err := p.journal.write(r); err != nil {
+			return nil, p.takeBack(r, err)
+		}
+	}
+	p.mu.Lock()
+	p.held[r.Plan.Name] = r
+	p.mu.Unlock()
+	return result, nil
+}
+
+// undoTime bounds undoing, which goes on when the context of what failed has ended.
+const undoTime = 2 * time.Minute
+
+// takeBack undoes what failed in the middle.
+func (p *Programmer) takeBack(r *Record, why error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+	defer cancel()
+	if err := p.undo(ctx, r); err != nil {
+		return errors.Join(why, fmt.Errorf("and it could not be taken back: %w", err))
+	}
+	return why
+}
+
+// settle looks at what is there already. It returns the same plan, where that is held; what a dead helper left of it, or in its way, it undoes.
+func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there *Record, err error) {
+	records, err := p.journal.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, old := range records {
+		mine := old.Plan.Name == r.Plan.Name
+		shared := overlap(&old.Plan, &r.Plan)
+		if !mine && shared == nil {
+			continue
+		}
+		alive := old.Holder.alive()
+		switch {
+		case mine && alive && old.Mode == r.Mode && old.Backend == r.Backend && (old.Run == r.Run || same(old, r)):
+			there = old
+		case alive:
+			what := r.Plan.Name
+			if shared != nil {
+				what = fmt.Sprintf("%s at %s", shared.Port, shared.Address)
+			}
+			return nil, Refusal(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, or end that with cleanup --running",
+				what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
+		case dryRun:
+			return nil, Refusal(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By, strings.Join(old.Plan.Services, ", ")))
+		default:
+			if err := p.undo(ctx, old); err != nil {
+				return nil, fmt.Errorf("what %s left programmed cannot be undone: %w", old.By, err)
+			}
+		}
+	}
+	return there, nil
+}
+
+// same tells whether two records ask for the same.
+func same(a, b *Record) bool {
+	x, errX := json.Marshal(&a.Plan)
+	y, errY := json.Marshal(&b.Plan)
+	return a.Mode == b.Mode && a.Backend == b.Backend && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// undo undoes a record, and forgets it. The lock is held.
+func (p *Programmer) undo(ctx context.Context, r *Record) error {
+	mode := p.modes[r.Mode]
+	if mode == nil {
+		return fmt.Errorf("%q is no mode that this program knows", r.Mode)
+	}
+	if err := mode.undo(ctx, r); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	delete(p.held, r.Plan.Name)
+	p.mu.Unlock()
+	return p.journal.remove(r.Plan.Name)
+}
+
+// Which says which records to undo.
+type Which int
+
+// What is undone.
+const (
+	Mine Which = iota // what this process holds
+	Dead              // what helpers left that are gone
+	All               // everything
+)
+
+// Undo undoes records, and returns those that are undone.
+func (p *Programmer) Undo(ctx context.Context, which Which) (undone []*Record, err error) {
+	if which == Mine && len(p.Held()) == 0 {
+		return nil, nil
+	}
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	records, err := p.journal.list()
+	errs := []error{err}
+	for _, r := range records {
+		if which == Mine && !p.holds(r) || which == Dead && r.Holder.alive() {
+			continue
+		}
+		if err := p.undo(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", strings.Join(r.Plan.Services, ", "), err))
+			continue
+		}
+		undone = append(undone, r)
+	}
+	return undone, errors.Join(errs...)
+}
+
+// Adopt takes over what a helper of the same run left that is gone: this process holds it from now on.
+func (p *Programmer) Adopt(ctx context.Context) error {
+	if _, err := os.Stat(p.journal.dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	records, err := p.journal.list()
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.Run != p.o.Run || r.Holder.alive() {
+			continue
+		}
+		// Half of an update, or a proxy that is gone, serves nobody.
+		if r.Earlier != nil || r.Mode == Userspace || time.Now().After(r.Expires) {
+			if err := p.undo(ctx, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if r.Holder, err = processOf(os.Getpid()); err != nil {
+			return err
+		}
+		if err := p.journal.write(r); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.held[r.Plan.Name] = r
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// Held returns what this process holds, the first to expire first.
+func (p *Programmer) Held() []*Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*Record, 0, len(p.held))
+	for _, r := range p.held {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *Record) int { return a.Expires.Compare(b.Expires) })
+	return out
+}
+
+func (p *Programmer) holds(r *Record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[r.Plan.Name] != nil
+}
+
+// Hold waits until what this process holds has expired, and undoes it; all of it where the context ends.
+func (p *Programmer) Hold(ctx context.Context) error {
+	for {
+		held := p.Held()
+		if len(held) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(time.Until(held[0].Expires)):
+		case <-ctx.Done():
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		err := p.expire(end, ctx.Err() != nil)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// expire undoes what is past its time, or all.
+func (p *Programmer) expire(ctx context.Context, all bool) error {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, r := range p.Held() {
+		if all || time.Now().After(r.Expires) {
+			if err := p.undo(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// processOf describes a process of the node that runs.
+func processOf(pid int) (Process, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Process{}, err
+	}
+	// The name in parentheses may hold anything (proc_pid_stat(5)).
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	const starttime = 22 - 3
+	if len(fields) <= starttime {
+		return Process{}, fmt.Errorf("/proc/%d/stat is cut short", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		return Process{}, os.ErrNotExist // it has ended, and nobody has taken note
+	}
+	started, err := strconv.ParseUint(fields[starttime], 10, 64)
+	return Process{PID: pid, Started: started}, err
+}
+
+// alive tells whether the process is still there. One that cannot be looked at counts as alive: its work is not for others to undo.
+func (p Process) alive() bool {
+	now, err := processOf(p.PID)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH)
+	}
+	return now == p
+}

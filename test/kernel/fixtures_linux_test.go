@@ -158,8 +158,17 @@ func run(t *testing.T, stdin []byte, name string, args ...string) string {
 	return string(out)
 }
 
-// newWorld gives the node the addresses and interfaces of the captured one, and the world beyond every other address.
+// newWorld is a world with the rules of the captured node.
 func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
+	t.Helper()
+	w := emptyWorld(t, sources)
+	w.load(node)
+	w.serve()
+	return w
+}
+
+// emptyWorld gives the node the addresses and interfaces of the captured one, and the world beyond every other address.
+func emptyWorld(t *testing.T, sources []netip.Addr) *world {
 	t.Helper()
 	w := &world{t: t, probes: map[string]*prober{}, port: firstPort - 1}
 	w.beyond = exec.Command("unshare", "-n", "sleep", "280")
@@ -206,7 +215,14 @@ func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
 		}
 		nsenter("ip", "addr", "add", a.String()+bits, "dev", "lo")
 	}
-	w.load(node)
+	return w
+}
+
+// serve starts a process on either side that sends packets.
+func (w *world) serve() {
+	t := w.t
+	t.Helper()
+	other := strconv.Itoa(w.beyond.Process.Pid)
 	for name, cmd := range map[string]*exec.Cmd{"node": exec.Command(os.Args[0]), "beyond": exec.Command("nsenter", "-t", other, "-n", os.Args[0])} {
 		cmd.Env = append(os.Environ(), inside+"=probe")
 		in, err := cmd.StdinPipe()
@@ -226,7 +242,6 @@ func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
 		})
 		w.probes[name] = &prober{in, out}
 	}
-	return w
 }
 
 // load loads the captured rules, without the nfacct matches, which count and do nothing else.
@@ -429,6 +444,13 @@ func runNode(t *testing.T, name string) {
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
+	w := newWorld(t, node, senders(&r))
+	w.listen(r.Paths)
+	w.compare(name, r.Paths)
+}
+
+// senders are the addresses beyond the node that packets come from.
+func senders(r *diagnose.NodeReport) []netip.Addr {
 	var sources []netip.Addr
 	for _, p := range r.Paths {
 		if p.Origin.Kind != "node" && p.Origin.Address != "" {
@@ -436,10 +458,15 @@ func runNode(t *testing.T, name string) {
 		}
 	}
 	slices.SortFunc(sources, netip.Addr.Compare)
-	w := newWorld(t, node, slices.Compact(sources))
-	w.listen(r.Paths)
+	return slices.Compact(sources)
+}
+
+// compare sends packets on every path, and holds what becomes of them against the walk.
+func (w *world) compare(name string, paths []diagnose.Path) {
+	t := w.t
+	t.Helper()
 	compared, packets, unsent := 0, 0, 0
-	for _, p := range r.Paths {
+	for _, p := range paths {
 		if p.Origin.Address == "" {
 			continue // nothing to send: kube-proxy leaves the Service alone
 		}

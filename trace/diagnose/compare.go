@@ -43,7 +43,7 @@ func compare(want *expect.Path, got *tally) []issue {
 func shadow(got *tally) *issue {
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
-		if !o.certain || !o.to.IsValid() || o.by.Chain == nil || byKube(o.by) {
+		if !o.certain || !o.to.IsValid() || o.by.Chain == nil || ofService(o.by) {
 			continue
 		}
 		return &issue{
@@ -302,7 +302,7 @@ func differentRefusal(want *expect.Path, got *tally) []issue {
 		}
 		is.message = fmt.Sprintf("%s: %s, where %s is due (%s)", o.where, is.actual, strings.ToLower(string(want.Action)), want.Why)
 		switch {
-		case byKube(o.where):
+		case ofService(o.where):
 			is.code = TrafficPolicyMismatch
 		case other == expect.Reject:
 			is.code = RejectedCode

@@ -59,7 +59,10 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		// An expectation that is not certain proves nothing, neither a match nor a mismatch.
 		issues = compare(&want, &got)
 		issues = append(issues, j.hairpin(&want, &got)...)
+		ours := byProgramming(&got)
 		switch {
+		case ours != nil:
+			issues = append(append(issues, j.affinity(&want, &got)...), *ours)
 		case j.isIPVS():
 			issues = j.virtual(&want, &got, issues)
 		default:

@@ -102,7 +102,7 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	}
 	if r.Packet.SNAT {
 		o.masq = true
-		if !byKube(r.Packet.SNATBy) {
+		if !ofService(r.Packet.SNATBy) {
 			o.masqBy = r.Packet.SNATBy
 		}
 	}

@@ -181,10 +181,10 @@ func stationsOf(rs *Ruleset, f Family) [hooks][]station {
 }
 
 // affinityLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables), and the sets
-// of its table in nftables mode (pkg/proxy/nftables).
-var affinityLists = [...]string{"KUBE-SEP-", "kube-proxy@affinity-"}
+// of its table in nftables mode (pkg/proxy/nftables); and of those that nodehelper/program keeps in its place.
+var affinityLists = [...]string{"KUBE-SEP-", "kube-proxy@affinity-", "SVCPROXY-", "svcproxy-"}
 
-// recent answers for the lists that kube-proxy keeps: a new client is in none of them, a returning one in
+// recent answers for these lists: a new client is in none of them, a returning one in
 // those of Options.Listed. Other people's lists hold what the snapshot does not.
 func (w *Walker) recent(list string) (listed, known bool) {
 	if inList(w.ctx.Packet.Recent, list) || inList(w.opt.Listed, list) {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Plan plans paths on a node that was read: what kube-proxy should program there. left names what is left out. The Mode is the node's, as far as it is
+// known. The error is a plan.Refusal where programming would not be right.
+func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Plan, left []string, mode Mode, err error) {
+	n, err := r.load(cluster)
+	if err != nil {
+		if r.node.mode.ReplacedBy != "" {
+			err = plan.Refusal(err.Error())
+		}
+		return nil, nil, r.node.mode, err
+	}
+	req.Mark = n.exp.MasqueradeMark()
+	on, ok := n.net.Sysctl("net/ipv4/conf/all/route_localnet")
+	req.Loopback = ok && on == "1"
+	p, left, err = plan.For(n.exp, req)
+	return p, left, n.mode, err
+}

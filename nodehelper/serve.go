@@ -14,6 +14,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -26,6 +27,8 @@ type Options struct {
 	Build string
 	// Hello is how long to wait for the plugin's first word, Deadline how long to stay in all; 0: for ever.
 	Hello, Deadline time.Duration
+	// Run is the plugin's run. What a helper of the same run has programmed and left, as it died, is taken over, and nobody is waited for.
+	Run string
 }
 
 // The ends that are nobody's fault on the node.
@@ -42,11 +45,25 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
 		defer cancel()
 	}
+	prog, err := program.New(program.Options{Root: o.Root, Roots: func() []string { return collect.WriterRoots(o.Root) }})
+	if err != nil {
+		return err
+	}
+	if o.Run != "" {
+		if err := prog.Adopt(ctx, o.Run); err != nil {
+			return err
+		}
+		if len(prog.Held()) > 0 {
+			return prog.Hold(ctx)
+		}
+	}
 	s, err := meet(ctx, in, out, o)
 	if err != nil {
 		return err
 	}
-	return s.Serve(ctx, o.handlers())
+	p := &programs{Programmer: prog}
+	err = s.Serve(ctx, o.handlers(p))
+	return errors.Join(err, p.end(ctx))
 }
 
 // meet waits for the plugin's hello.
@@ -74,10 +91,12 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 }
 
 // handlers is the table of requests.
-func (o Options) handlers() map[string]wire.Handler {
+func (o Options) handlers(p *programs) map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect: handler(o.collect),
 		wire.MethodProbe:   handler(o.probe),
+		wire.MethodProgram: handler(p.program),
+		wire.MethodUndo:    handler(p.undo),
 	}
 }
 

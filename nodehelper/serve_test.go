@@ -99,11 +99,11 @@ func TestServeNobodyThere(t *testing.T) {
 // The table of requests is complete.
 func TestHandlers(t *testing.T) {
 	var names []string
-	for name := range (Options{}).handlers() {
+	for name := range (Options{}).handlers(&programs{}) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if want := []string{wire.MethodCollect, wire.MethodProbe}; !slices.Equal(names, want) {
+	if want := []string{wire.MethodCollect, wire.MethodProbe, wire.MethodProgram, wire.MethodUndo}; !slices.Equal(names, want) {
 		t.Errorf("requests %v, want %v", names, want)
 	}
 }

@@ -29,6 +29,9 @@ type helperOptions struct {
 	image, pullPolicy, pullSecret, namespace, profile string
 	timeout                                           time.Duration
 	keep, ownPod                                      bool
+
+	dryRuns []string      // the values of --dry-run; nil: none and client
+	hold    time.Duration // how long a helper stays that programs
 }
 
 // helperFlags are the flags that mean nothing where no helper pod is made.
@@ -79,8 +82,12 @@ func (o *helperOptions) validate(offline bool, flags *pflag.FlagSet) error {
 			}
 		}
 	}
-	if !slices.Contains([]string{"none", "client", ""}, o.dryRun) {
-		return usagef("--dry-run %q is neither none nor client", o.dryRun)
+	values := o.dryRuns
+	if values == nil {
+		values = []string{"none", "client"}
+	}
+	if o.dryRun != "" && !slices.Contains(values, o.dryRun) {
+		return usagef("--dry-run %q: it may be %s", o.dryRun, strings.Join(values, ", "))
 	}
 	if o.parallel < 1 && flags.Lookup("parallel") != nil {
 		return usagef("--parallel %d: at least one node has to be looked at", o.parallel)
@@ -108,10 +115,11 @@ func (o *helperOptions) open(s *shared, p *progress, fallback string) (*scene, e
 	lo := launch.Options{
 		Config: config, Client: client, Run: launch.NewRun(), Namespace: o.namespace, Build: readBuildInfo().Version,
 		Image: o.image, PullPolicy: corev1.PullPolicy(o.pullPolicy), PullSecret: o.pullSecret, Profile: launch.Profile(o.profile),
-		Timeout: o.timeout, Keep: o.keep, OwnPod: o.ownPod, Watchdog: s.watchdog(),
+		Timeout: o.timeout, Hold: o.hold, Keep: o.keep, OwnPod: o.ownPod, Watchdog: s.watchdog(),
 		Say:  p.node,
 		Note: func(node, what string) { p.note("%s: %s", node, what) },
 	}
+	sc.run = lo.Run
 	if o.local {
 		sc.nodes = &localInspector{scene: sc, options: lo, serve: s.system.Serve}
 		return sc, nil

@@ -82,7 +82,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	})
 	s.kube.AddFlags(cmd.PersistentFlags())
 	addLogFlags(cmd.PersistentFlags())
-	cmd.AddCommand(newTraceCommand(s), newVerifyCommand(s), newModeCommand(s), newResolveCommand(s), newDumpCommand(s), newCleanupCommand(s),
+	cmd.AddCommand(newTraceCommand(s), newVerifyCommand(s), newModeCommand(s), newResolveCommand(s), newDumpCommand(s), newProgramCommand(s), newCleanupCommand(s),
 		newVersionCommand(s), newOptionsCommand(), newWatchdogCommand())
 	s.addCompletions(cmd)
 	return cmd

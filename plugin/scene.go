@@ -30,6 +30,7 @@ type scene struct {
 	timeout  time.Duration // of what the API server is asked
 	pod      func(node string) *corev1.Pod
 	ahead    <-chan reading
+	run      string   // of the helpers
 	files    []string // what is read of a node of a cluster; nil: all, for a snapshot
 }
 

@@ -99,6 +99,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
 	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
 	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")
+	flags.StringVar(&o.Run, "run", "", "take over what a helper of this run has programmed that is gone")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()

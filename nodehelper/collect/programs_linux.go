@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
@@ -154,4 +155,12 @@ func readConntrack(ctx context.Context, r *reader) ([]byte, error) {
 		all = append(all, out...)
 	}
 	return all, nil
+}
+
+// WriterRoots lists the file systems from which a program that changes the node's rules should be run, the best first: that of kube-proxy's
+// container, as it reads and writes the same rules, then the node's, then this process's own.
+func WriterRoots(root string) []string {
+	roots := (&reader{Options: Options{Root: root}, proxy: findKubeProxy()}).programRoots()
+	slices.Reverse(roots)
+	return roots
 }

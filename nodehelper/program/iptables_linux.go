@@ -11,10 +11,11 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 // iptables writes rules of iptables, of the backend that the record names.
-type iptables struct{ roots []string }
+type iptables struct{ roots func() []string }
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
 const waitSeconds = "10"
@@ -36,7 +37,7 @@ func (t tool) run(ctx context.Context, input []byte, args ...string) ([]byte, er
 
 // find finds a program of a backend: iptables-nft-restore, or iptables-restore where that is of the backend.
 func (b *iptables) find(ctx context.Context, program, backend, suffix string) (tool, error) {
-	for _, root := range b.roots {
+	for _, root := range b.roots() {
 		if path := tools.Find(root, program+"-"+backend+suffix); path != "" {
 			return tool{root, path}, nil
 		}
@@ -45,7 +46,7 @@ func (b *iptables) find(ctx context.Context, program, backend, suffix string) (t
 			continue
 		}
 		version, _, err := tools.Run(ctx, root, path, nil, "--version")
-		want := map[string]string{BackendNFT: "(nf_tables)", BackendLegacy: "(legacy)"}[backend]
+		want := map[string]string{wire.BackendNFT: "(nf_tables)", wire.BackendLegacy: "(legacy)"}[backend]
 		if err == nil && bytes.Contains(version, []byte(want)) {
 			return tool{root, path}, nil
 		}
@@ -68,7 +69,7 @@ func (b *iptables) check(ctx context.Context, r *Record) error {
 }
 
 func (b *iptables) remember(ctx context.Context, r *Record) error {
-	if r.Backend != BackendNFT {
+	if r.Backend != wire.BackendNFT {
 		return nil
 	}
 	chains, err := baseChains(ctx)
@@ -122,8 +123,8 @@ func (b *iptables) removal(ctx context.Context, r *Record, program string) (*ipt
 	return iptRemoval(save, r.Plan.Name), nil
 }
 
-func (b *iptables) plan(ctx context.Context, r *Record) (*Result, error) {
-	out := &Result{}
+func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
+	out := &wire.ProgramResult{}
 	for _, f := range families {
 		in, err := b.input(ctx, r, f.v6, f.program)
 		if err != nil {
@@ -141,7 +142,7 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*Result, error) {
 		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
-		out.Commands = append(out.Commands, Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
+		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
 		added, removed := in.diff(r, f.v6)
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
@@ -197,7 +198,7 @@ func (b *iptables) undo(ctx context.Context, r *Record) error {
 		}
 		errs = append(errs, err)
 	}
-	if r.Backend == BackendNFT {
+	if r.Backend == wire.BackendNFT {
 		errs = append(errs, removeEmpty(ctx, r.Before.Chains))
 	}
 	return errors.Join(errs...)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 // nftables writes tables of its own, with the nft of this process's file system: nobody else reads them.
@@ -33,7 +34,7 @@ func (n *nftables) check(context.Context, *Record) error {
 
 func (n *nftables) remember(context.Context, *Record) error { return nil }
 
-func (n *nftables) plan(ctx context.Context, r *Record) (*Result, error) {
+func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
 	nft, err := n.open()
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (n *nftables) plan(ctx context.Context, r *Record) (*Result, error) {
 	if r.Earlier != nil {
 		nftRules(before, r.Earlier, nil)
 	}
-	out := &Result{Commands: []Command{{Line: "nft -f -", Input: tx.String()}}}
+	out := &wire.ProgramResult{Commands: []wire.Command{{Line: "nft -f -", Input: tx.String()}}}
 	out.Added, out.Removed = difference(before.String(), now.String())
 	return out, nil
 }

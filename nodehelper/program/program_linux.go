@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 // Programmer programs one network namespace: this process's. It may be used from several goroutines.
@@ -36,7 +38,7 @@ type backend interface {
 	// remember notes what undoing has to know.
 	remember(ctx context.Context, r *Record) error
 	// plan says what apply would do.
-	plan(ctx context.Context, r *Record) (*Result, error)
+	plan(ctx context.Context, r *Record) (*wire.ProgramResult, error)
 	// apply makes the node as the record says. It changes all at once, or nothing, for each family.
 	apply(ctx context.Context, r *Record) error
 	// undo takes away what the record speaks of, whatever of it is there.
@@ -54,10 +56,10 @@ func New(o Options) (*Programmer, error) {
 	}
 	p := &Programmer{o: o, held: map[string]*Record{}}
 	p.journal.dir = filepath.Join(o.Root, journalDir, strconv.FormatUint(s.Ino, 10))
-	if len(o.Roots) == 0 {
-		p.o.Roots = []string{"/"}
+	if o.Roots == nil {
+		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	p.modes = map[string]backend{IPTables: &iptables{roots: p.o.Roots}, NFTables: &nftables{}}
+	p.modes = map[string]backend{wire.IPTables: &iptables{roots: sync.OnceValue(p.o.Roots)}, wire.NFTables: &nftables{}}
 	return p, nil
 }
 
@@ -84,13 +86,13 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 
 // Apply programs a plan, or replaces an earlier state of it by this run. Its error is a Refusal where that would not be safe; then, and on any
 // other error, the node is as before.
-func (p *Programmer) Apply(ctx context.Context, req *Request) (*Result, error) {
-	if err := req.check(); err != nil {
+func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.ProgramResult, error) {
+	if err := req.Check(); err != nil {
 		return nil, err
 	}
 	mode := p.modes[req.Mode]
 	if mode == nil {
-		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(Modes, ", "))
+		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(wire.Modes, ", "))
 	}
 	unlock, err := p.lock(ctx)
 	if err != nil {
@@ -103,7 +105,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*Result, error) {
 		return nil, err
 	}
 	r := &Record{
-		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, By: p.o.By, Run: p.o.Run,
+		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, By: req.By, Run: req.Run,
 		Created: now, Expires: now.Add(req.TTL), Holder: self,
 	}
 	there, err := p.settle(ctx, r, req.DryRun)
@@ -111,14 +113,14 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*Result, error) {
 		return nil, err
 	}
 	if there != nil && same(there, r) {
-		return &Result{What: Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By}, nil
+		return &wire.ProgramResult{What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By}, nil
 	}
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err
 	}
-	what := Programmed
+	what := wire.Programmed
 	if there != nil {
-		what, r.Before, r.Created, r.Earlier = Updated, there.Before, there.Created, &there.Plan
+		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
 	} else if err := mode.remember(ctx, r); err != nil {
 		return nil, err
 	}
@@ -128,7 +130,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*Result, error) {
 	}
 	result.Plan, result.Mode, result.Expires = r.Plan.Name, r.Mode, r.Expires
 	if req.DryRun {
-		result.What, result.Expires = Planned, time.Time{}
+		result.What, result.Expires = wire.Planned, time.Time{}
 		return result, nil
 	}
 	result.What = what
@@ -219,19 +221,9 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	return p.journal.remove(r.Plan.Name)
 }
 
-// Which says which records to undo.
-type Which int
-
-// What is undone.
-const (
-	Mine Which = iota // what this process holds
-	Dead              // what helpers left that are gone
-	All               // everything
-)
-
-// Undo undoes records, and returns those that are undone.
-func (p *Programmer) Undo(ctx context.Context, which Which) (undone []*Record, err error) {
-	if which == Mine && len(p.Held()) == 0 {
+// Undo undoes records, wire.UndoMine, wire.UndoDead or wire.UndoAll of them, and returns those that are undone.
+func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, err error) {
+	if which == wire.UndoMine && len(p.Held()) == 0 {
 		return nil, nil
 	}
 	unlock, err := p.lock(ctx)
@@ -241,8 +233,11 @@ func (p *Programmer) Undo(ctx context.Context, which Which) (undone []*Record, e
 	defer unlock()
 	records, err := p.journal.list()
 	errs := []error{err}
+	if !slices.Contains([]string{wire.UndoMine, wire.UndoDead, wire.UndoAll}, which) {
+		return nil, fmt.Errorf("%q says nothing of what to undo", which)
+	}
 	for _, r := range records {
-		if which == Mine && !p.holds(r) || which == Dead && r.Holder.alive() {
+		if which == wire.UndoMine && !p.holds(r) || which == wire.UndoDead && r.Holder.alive() {
 			continue
 		}
 		if err := p.undo(ctx, r); err != nil {
@@ -255,7 +250,7 @@ func (p *Programmer) Undo(ctx context.Context, which Which) (undone []*Record, e
 }
 
 // Adopt takes over what a helper of the same run left that is gone: this process holds it from now on.
-func (p *Programmer) Adopt(ctx context.Context) error {
+func (p *Programmer) Adopt(ctx context.Context, run string) error {
 	if _, err := os.Stat(p.journal.dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -269,11 +264,11 @@ func (p *Programmer) Adopt(ctx context.Context) error {
 		return err
 	}
 	for _, r := range records {
-		if r.Run != p.o.Run || r.Holder.alive() {
+		if r.Run != run || r.Holder.alive() {
 			continue
 		}
 		// Half of an update, or a proxy that is gone, serves nobody.
-		if r.Earlier != nil || r.Mode == Userspace || time.Now().After(r.Expires) {
+		if r.Earlier != nil || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				return err
 			}

@@ -35,6 +35,10 @@ const Protocol = 1
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.
 	MethodCollect = "collect"
+	// MethodProgram has it program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
+	MethodProgram = "program"
+	// MethodUndo has it take programmed paths away; its parameters are UndoParams, the answer is the file ProgramFile.
+	MethodUndo = "undo"
 	// MethodProbe has it make connections; its parameters are ProbeParams, the answer is the file snapshot.ProbesFile.
 	MethodProbe = "probe"
 )
@@ -61,7 +65,7 @@ type File struct {
 const (
 	maxHello   = 4 << 10  // bytes of a hello
 	maxNoise   = 64 << 10 // bytes before it
-	maxPayload = 1 << 20  // bytes of one frame
+	maxPayload = 16 << 20 // bytes of one frame: a plan is one
 	maxText    = 8 << 10  // bytes of a sentence that is shown to a person
 	chunk      = 64 << 10 // bytes of a file in one frame, of the sender's choice
 )

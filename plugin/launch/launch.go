@@ -52,6 +52,9 @@ type Options struct {
 	Timeout time.Duration
 	// Lifetime is how long a helper stays when nobody ends it.
 	Lifetime time.Duration
+	// Hold is for helpers that program paths: they may stay alone for so long besides, and are started again when they are killed, to take away
+	// what they have programmed.
+	Hold time.Duration
 	// Keep leaves the pods.
 	Keep bool
 	// OwnPod makes an own pod also where there is a DaemonSet's.

@@ -45,6 +45,8 @@ const (
 	labelRun       = "svcproxy.dev/run-id"
 	// labelKeep marks pods that were to stay: only a cleanup that is asked for removes them.
 	labelKeep = "svcproxy.dev/keep"
+	// labelProgram marks pods whose helpers program paths, so that people know them.
+	labelProgram = "svcproxy.dev/program"
 
 	nameHelper      = "svcproxy-nodehelper"
 	managedBy       = "kubectl-svcproxy"
@@ -135,7 +137,7 @@ func Pod(o Options, node string) *corev1.Pod {
 			HostPID:                       true,
 			DNSPolicy:                     corev1.DNSDefault,
 			RestartPolicy:                 corev1.RestartPolicyNever,
-			ActiveDeadlineSeconds:         new(seconds(o.Timeout + o.Lifetime + grace)),
+			ActiveDeadlineSeconds:         new(seconds(o.Timeout + o.Lifetime + o.Hold + grace)),
 			TerminationGracePeriodSeconds: new(seconds(grace)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
@@ -161,6 +163,10 @@ func Pod(o Options, node string) *corev1.Pod {
 			}},
 		},
 	}
+	if o.Hold > 0 {
+		pod.Labels[labelProgram] = "true"
+		pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	}
 	if o.PullSecret != "" {
 		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: o.PullSecret}}
 	}
@@ -169,7 +175,11 @@ func Pod(o Options, node string) *corev1.Pod {
 
 // serveCommand is what runs in the container, and in that of a DaemonSet. The helper waits for its plugin as long as that tries.
 func serveCommand(o Options) []string {
-	return []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + (o.Timeout + o.Lifetime).String()}
+	command := []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + (o.Timeout + o.Lifetime + o.Hold).String()}
+	if o.Hold > 0 {
+		command = append(command, "--run="+o.Run)
+	}
+	return command
 }
 
 func seconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }

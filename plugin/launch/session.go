@@ -4,6 +4,7 @@ package launch
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -54,6 +55,41 @@ func (s *Session) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (da
 		return nil, fmt.Errorf("cannot probe from node %s: %w", s.node, err)
 	}
 	return data, nil
+}
+
+// Program has the helper program paths.
+func (s *Session) Program(ctx context.Context, params *wire.ProgramParams) (*wire.ProgramResult, error) {
+	var out wire.ProgramResult
+	if err := s.change(ctx, "programming", wire.MethodProgram, params, &out); err != nil {
+		return nil, fmt.Errorf("cannot program node %s: %w", s.node, err)
+	}
+	return &out, nil
+}
+
+// Undo has the helper take programmed paths away: wire.UndoMine, wire.UndoDead or wire.UndoAll.
+func (s *Session) Undo(ctx context.Context, which string) (undone []wire.Undone, err error) {
+	if err := s.change(ctx, "undoing", wire.MethodUndo, wire.UndoParams{Which: which}, &undone); err != nil {
+		return nil, fmt.Errorf("cannot undo what is programmed on node %s: %w", s.node, err)
+	}
+	return undone, nil
+}
+
+func (s *Session) change(ctx context.Context, what, method string, params, out any) error {
+	var data []byte
+	if err := s.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }}); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
+}
+
+// Leave ends the connection, and leaves the helper to what it holds: it goes when that has had its time. It is in place of Close.
+func (s *Session) Leave() {
+	s.once.Do(func() {
+		s.conn.close()
+		if s.forget != nil {
+			s.forget(s)
+		}
+	})
 }
 
 // call asks the helper for one thing; what says so to people.

@@ -16,13 +16,14 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // modes are the ways to program that need no module that this kernel may lack.
-var modes = []struct{ mode, backend string }{{program.IPTables, program.BackendNFT}, {program.IPTables, program.BackendLegacy}, {program.NFTables, ""}}
+var modes = []struct{ mode, backend string }{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
 
 // The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through them, end as kube-proxy's own rules have
 // them end. Then it is taken away, and the node is as before.
@@ -124,14 +125,14 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 	sources := senders(&want)
 	w := emptyWorld(t, sources)
 	// In the legacy backend a table appears as it is first asked for, and stays.
-	if backend == program.BackendLegacy {
+	if backend == wire.BackendLegacy {
 		for _, words := range []string{"iptables-legacy", "ip6tables-legacy"} {
 			run(t, nil, words, "-t", "nat", "-S")
 			run(t, nil, words, "-t", "filter", "-S")
 		}
 	}
 	before := state(t)
-	prog, err := program.New(program.Options{Root: t.TempDir(), Run: "run", By: "the tests"})
+	prog, err := program.New(program.Options{Root: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 		backend = ""
 	}
 	begin := time.Now()
-	res, err := prog.Apply(t.Context(), &program.Request{Plan: p, Mode: mode, Backend: backend, TTL: time.Minute})
+	res, err := prog.Apply(t.Context(), &wire.ProgramParams{Plan: p, Mode: mode, Backend: backend, TTL: time.Minute, Run: "run", By: "the tests"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 	w.compare(name+" "+mode+" "+backend, paths)
 	t.Logf("%d paths compared with kube-proxy's by the walk", walked)
 
-	if _, err := prog.Undo(t.Context(), program.Mine); err != nil {
+	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
 		t.Fatal(err)
 	}
 	if after := state(t); after != before {
@@ -220,6 +221,7 @@ func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files[snapshot.UnreadFile] = snapshot.EncodeUnread(nil)
 	return snapshot.NewNode(node.Name, files)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"slices"
 
@@ -61,6 +62,13 @@ type Way struct {
 // Equal tells whether two ways lead to the same.
 func (w *Way) Equal(other *Way) bool {
 	return w.Masquerade == other.Masquerade && slices.Equal(w.Endpoints, other.Endpoints)
+}
+
+// Equal tells whether two plans lead to the same, whatever they are called.
+func (p *Plan) Equal(other *Plan) bool {
+	a, b := *p, *other
+	a.Name, b.Name = "", ""
+	return reflect.DeepEqual(a, b)
 }
 
 // V6 tells the family of a frontend.

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program puts the paths of a plan on a node, and takes them away again.
-//
-// What it does it first writes into a journal on the node (see [Record]), so that it can be undone however it ends: by whoever did it, at
-// its time or before, or by anybody else once that one is gone. Undoing looks at what is there, and not at how far doing got; it may be
-// repeated. One at a time may change a node: a lock on the journal sees to that.
-package program
+package wire
 
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -19,12 +16,12 @@ import (
 const (
 	IPTables  = "iptables"
 	NFTables  = "nftables"
-	IPVSMode  = "ipvs"
+	IPVS      = "ipvs"
 	Userspace = "userspace"
 )
 
 // Modes are all of them.
-var Modes = []string{IPTables, NFTables, IPVSMode, Userspace}
+var Modes = []string{IPTables, NFTables, IPVS, Userspace}
 
 // The backends of iptables.
 const (
@@ -32,19 +29,8 @@ const (
 	BackendLegacy = "legacy"
 )
 
-// Options say where.
-type Options struct {
-	// Root is where the node's file system is.
-	Root string
-	// Roots are the file systems whose iptables is run, the first that has it; nil: this process's own. Who wrote the rules that are there has to
-	// understand those that come to stand beside them: a newer iptables-nft writes what an older one cannot read.
-	Roots []string
-	// Run is the run of the plugin; By says who that is, for people.
-	Run, By string
-}
-
-// Request is what to program.
-type Request struct {
+// ProgramParams say what to program.
+type ProgramParams struct {
 	Plan      *plan.Plan    `json:"plan"`
 	Mode      string        `json:"mode"`
 	Backend   string        `json:"backend,omitempty"`   // of iptables
@@ -52,13 +38,41 @@ type Request struct {
 	TTL       time.Duration `json:"ttl"`
 	// DryRun only says what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Run is the run of the plugin, By who that is, for people.
+	Run string `json:"run"`
+	By  string `json:"by"`
+	// Follow has everything undone as the plugin goes; otherwise it stays for its time.
+	Follow bool `json:"follow,omitempty"`
+}
+
+// ProgramFile is what comes of programming and undoing: a ProgramResult, or a list of Undone, as JSON.
+const ProgramFile = "program.json"
+
+// UndoParams say what to take away.
+type UndoParams struct {
+	// Which is UndoMine, UndoDead or UndoAll.
+	Which string `json:"which"`
+}
+
+// What is taken away.
+const (
+	UndoMine = "mine" // what this helper holds
+	UndoDead = "dead" // what helpers left that are gone
+	UndoAll  = "all"  // everything
+)
+
+// Undone is what was taken away.
+type Undone struct {
+	Services []string `json:"services"`
+	Mode     string   `json:"mode"`
+	By       string   `json:"by"`
 }
 
 // MaxTTL is the longest that a path may stay: it is for an incident.
 const MaxTTL = 24 * time.Hour
 
-// check says what is wrong with a request.
-func (r *Request) check() error {
+// Check says what is wrong with a request.
+func (r *ProgramParams) Check() error {
 	if r.Plan == nil {
 		return errors.New("there is no plan")
 	}
@@ -66,6 +80,8 @@ func (r *Request) check() error {
 		return err
 	}
 	switch {
+	case !slices.Contains(Modes, r.Mode):
+		return fmt.Errorf("%q is no mode: %s are", r.Mode, strings.Join(Modes, ", "))
 	case r.Mode == IPTables && r.Backend != BackendNFT && r.Backend != BackendLegacy:
 		return fmt.Errorf("%q is no backend of iptables: %s and %s are", r.Backend, BackendNFT, BackendLegacy)
 	case r.TTL < time.Second || r.TTL > MaxTTL:
@@ -82,9 +98,11 @@ const (
 	Planned    = "planned"   // a dry run
 )
 
-// Result is what was done.
-type Result struct {
-	What    string    `json:"what"`
+// ProgramResult is what was done.
+type ProgramResult struct {
+	What string `json:"what"`
+	// Refused says, in one sentence, why nothing was done: it would not be safe.
+	Refused string    `json:"refused,omitempty"`
 	Plan    string    `json:"plan"` // its name
 	Mode    string    `json:"mode"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -101,8 +119,3 @@ type Command struct {
 	Line  string `json:"line"`
 	Input string `json:"input,omitempty"`
 }
-
-// Refusal is why a request is not done, in one sentence: it would not be safe.
-type Refusal string
-
-func (r Refusal) Error() string { return string(r) }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// programming is one run of the command program.
+type programming struct {
+	*programOptions
+	sc      *scene
+	session *launch.Session
+	target  cluster.Target
+	name    string         // of the node
+	files   *snapshot.Node // as it was before
+	params  wire.ProgramParams
+	planned map[string]bool // the frontends of the plan, by address, port and protocol
+}
+
+func (w *programming) run(ctx context.Context) error {
+	if err := w.sc.readObjects(ctx, "the cluster's Services"); err != nil {
+		return err
+	}
+	var err error
+	if w.target, err = cluster.Find(w.sc.objects, w.namespace, w.ref); err != nil {
+		return usagef("%w", err)
+	}
+	if err := w.findNode(); err != nil {
+		return err
+	}
+	if done, err := w.helper.dry(w.shared, w.sc, []string{w.name}); done || err != nil {
+		return err
+	}
+	if err := w.sc.readPods(ctx, cluster.Pods{Nodes: []string{w.name}}); err != nil {
+		return err
+	}
+	if w.session, err = w.sc.nodes.(programmer).Session(ctx, w.name); err != nil { //nolint:forcetypeassert // a cluster's are
+		return codeError{ExitNotInspected, err}
+	}
+	defer w.close()
+	if w.files, err = collect(ctx, w.session, w.sc.files); err != nil {
+		return codeError{ExitNotInspected, err}
+	}
+	if err := w.plan(); err != nil {
+		return err
+	}
+	if w.dry() {
+		return w.showPlan(ctx)
+	}
+	w.sc.progress.done()
+	if err := w.programOptions.ask(fmt.Sprintf("Program %s on node %s, in %s, for %v?", w.target.Name(), w.name, w.how(), w.ttl)); err != nil {
+		return err
+	}
+	return w.program(ctx)
+}
+
+// findNode settles the name of the node.
+func (w *programming) findNode() error {
+	known := w.sc.nodes.Known(w.sc.objects)
+	if w.helper.local && w.node == "" {
+		if len(known) != 1 {
+			return usagef("this machine is none of the cluster's nodes by its name and addresses: say which with --node")
+		}
+		w.name = known[0]
+		return nil
+	}
+	w.name = w.node
+	for _, n := range w.sc.objects.Nodes {
+		if n.Name == w.name {
+			return nil
+		}
+	}
+	if len(w.sc.objects.Nodes) > 0 {
+		return usagef("there is no node %q: the cluster has %s", w.name, shorten(nodeNames(w.sc.objects)))
+	}
+	return nil
+}
+
+// close ends the helper, and with it what was programmed, unless it was left to itself before.
+func (w *programming) close() {
+	if err := w.session.Close(); err != nil {
+		w.sc.progress.note("%v", err)
+	}
+}
+
+// plan makes of the Service and of the node's configuration what is to be programmed, and how.
+func (w *programming) plan() error {
+	p, left, mode, err := diagnose.Read(w.files).Plan(w.sc.objects, plan.Request{
+		Services: []*corev1.Service{w.target.Service},
+		Select:   func(f expect.Frontend) bool { return w.target.Selects(&f, w.name) },
+	})
+	var refusal plan.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return usagef("%s is not programmed on %s: %w", w.target.Name(), w.name, refusal)
+	case err != nil:
+		return codeError{ExitNotInspected, err}
+	}
+	for _, l := range left {
+		w.sc.progress.note("left out: %s", l)
+	}
+	w.params = wire.ProgramParams{
+		Plan: p, Mode: w.mode, Scheduler: w.scheduler, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
+	}
+	if w.params.Mode == "" {
+		w.params.Mode = modeOf(&mode)
+	}
+	if w.params.Mode == wire.IPTables {
+		w.params.Backend = w.backend(&mode)
+	}
+	w.planned = map[string]bool{}
+	for i := range p.Frontends {
+		w.planned[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
+	}
+	return nil
+}
+
+// modeOf is the mode that a node is in, by what is there, or else by what is configured.
+func modeOf(m *diagnose.Mode) string {
+	for _, s := range []string{m.Reported, m.Actual, m.Configured} {
+		switch s {
+		case wire.IPTables, wire.NFTables, wire.IPVS:
+			return s
+		}
+	}
+	return wire.IPTables
+}
+
+// backend is that of kube-proxy's rules; where it has none, that of the rules that there are.
+func (w *programming) backend(m *diagnose.Mode) string {
+	switch m.Backend {
+	case wire.BackendNFT, wire.BackendLegacy:
+		return m.Backend
+	}
+	if w.files.Has("iptables-legacy-save.txt") && !w.files.Has("iptables-nft-save.txt") {
+		return wire.BackendLegacy
+	}
+	return wire.BackendNFT
+}
+
+func (w *programming) how() string {
+	if w.params.Backend != "" {
+		return w.params.Mode + " mode (" + w.params.Backend + ")"
+	}
+	return w.params.Mode + " mode"
+}
+
+// ask sends the plan to the helper.
+func (w *programming) send(ctx context.Context) (*wire.ProgramResult, error) {
+	r, err := w.session.Program(ctx, &w.params)
+	if err != nil {
+		return nil, codeError{ExitNotInspected, err}
+	}
+	if r.Refused != "" {
+		return nil, usagef("%s is not programmed on %s: %s", w.target.Name(), w.name, wire.Printable(r.Refused, 1000))
+	}
+	return r, nil
+}
+
+// showPlan prints what would be done.
+func (w *programming) showPlan(ctx context.Context) error {
+	r, err := w.send(ctx)
+	if err != nil {
+		return err
+	}
+	w.sc.progress.done()
+	if r.What == wire.Unchanged {
+		fmt.Fprintf(w.Out, "%s is programmed on node %s just so, by %s, until %s: nothing would be done\n", w.target.Name(), w.name, wire.Printable(r.By, 100), when(r.Expires))
+		return nil
+	}
+	fmt.Fprintf(w.Out, "# node %s, %s: what would be run\n", w.name, w.how())
+	for _, c := range r.Commands {
+		fmt.Fprintf(w.Out, "%s <<'EOF'\n%sEOF\n", c.Line, c.Input)
+	}
+	fmt.Fprintf(w.Out, "\n# what would differ from now\n")
+	for _, l := range r.Removed {
+		fmt.Fprintln(w.Out, "-"+l)
+	}
+	for _, l := range r.Added {
+		fmt.Fprintln(w.Out, "+"+l)
+	}
+	return nil
+}
+
+func when(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
+
+// program programs, verifies, and leaves the path for its time.
+func (w *programming) program(ctx context.Context) error {
+	r, err := w.send(ctx)
+	if err != nil {
+		return err
+	}
+	if r.What == wire.Unchanged {
+		w.sc.progress.note("%s is programmed on node %s just so already, by %s, until %s: nothing was changed", w.target.Name(), w.name, wire.Printable(r.By, 100), when(r.Expires))
+	}
+	got, err := w.verify(ctx)
+	if err != nil {
+		return errors.Join(err, w.takeBack(ctx))
+	}
+	if verdict := got.Verdict; verdict != diagnose.Match && verdict != diagnose.ByDesign && verdict != diagnose.Warning {
+		if err := w.takeBack(ctx); err != nil {
+			return codeError{ExitNotInspected, err}
+		}
+		w.sc.progress.note("the path is not right with what was programmed, so that was taken back")
+		return w.show(got, "")
+	}
+	if r.What != wire.Unchanged {
+		w.sc.progress.note("%s is programmed on node %s, in %s: %s, until %s", w.target.Name(), w.name, w.how(), counted(len(w.params.Plan.Frontends), "frontend"), when(r.Expires))
+	}
+	if !w.staying() {
+		if r.What != wire.Unchanged {
+			w.session.Leave()
+		}
+		return w.show(got, fmt.Sprintf("to end it before its time: %s cleanup --running --node %s%s", name, w.name, w.again()))
+	}
+	if err := w.show(got, ""); err != nil {
+		return err
+	}
+	return w.stay(ctx, r.Expires)
+}
+
+// takeBack has the helper undo what it did for this run.
+func (w *programming) takeBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.helper.timeout)
+	defer cancel()
+	_, err := w.session.Undo(ctx, wire.UndoMine)
+	return err
+}
+
+// verify reads the node again, walks packets to what was planned, and connects where that is asked for.
+func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
+	request := diagnose.Request{
+		Services: []types.NamespacedName{w.target.Name()}, Matching: true, Steps: w.printer.Steps(),
+		Select: func(f expect.Frontend) bool {
+			return w.target.Selects(&f, w.name) && w.planned[netip.AddrPortFrom(f.Address, f.Port).String()+string(f.Protocol)]
+		},
+	}
+	sc := *w.sc
+	sc.nodes = sessionInspector{w.sc.nodes, w.session, w.sc.files}
+	if w.live {
+		sc.probes = w.probes
+	}
+	reports, err := sc.judge(ctx, []string{w.name}, func(string) diagnose.Request { return request })
+	if err != nil {
+		return nil, err
+	}
+	return diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, w.target.Service), reports), nil
+}
+
+func (w *programming) show(r *diagnose.Report, next string) error {
+	return conclude(w.shared, w.printer, r, report.View{Now: w.sc.now(), Namespace: w.target.Service.Namespace, Next: next})
+}
+
+// again are the flags that lead to the same cluster.
+func (w *programming) again() string {
+	var b strings.Builder
+	w.kubeFlags(func(name, value string) { fmt.Fprintf(&b, " --%s %s", name, value) })
+	if w.flags.Changed("helper-namespace") {
+		fmt.Fprintf(&b, " --helper-namespace %s", w.helper.namespace)
+	}
+	return b.String()
+}
+
+// sessionInspector inspects a node by a helper that is there and stays.
+type sessionInspector struct {
+	Inspector
+	session *launch.Session
+	files   []string
+}
+
+func (s sessionInspector) Inspect(ctx context.Context, _ string) (*snapshot.Node, error) {
+	return collect(ctx, s.session, s.files)
+}
+
+func (s sessionInspector) Release(string) {}
+
+func (s sessionInspector) Probe(ctx context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
+	return s.session.Probe(ctx, targets)
+}

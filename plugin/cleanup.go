@@ -66,17 +66,26 @@ func (o *cleanupOptions) validate() error {
 
 // Run removes pods and paths, and names them.
 func (o *cleanupOptions) Run(ctx context.Context) error {
-	var errs []error
-	if !o.helper.local {
-		errs = append(errs, o.removePods(ctx))
+	if !o.chosen() {
+		return o.removePods(ctx, nil)
 	}
-	if o.chosen() {
-		errs = append(errs, o.run(ctx, o.shared, "", o.undoAll))
-	}
-	return errors.Join(errs...)
+	return o.run(ctx, o.shared, "", func(ctx context.Context, sc *scene) error {
+		if err := sc.readObjects(ctx, o.what()); err != nil {
+			return err
+		}
+		nodes, err := o.choose(sc, nil)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		if !o.helper.local {
+			errs = append(errs, o.removePods(ctx, nodes))
+		}
+		return errors.Join(append(errs, o.undoAll(ctx, sc, nodes))...)
+	})
 }
 
-func (o *cleanupOptions) removePods(ctx context.Context) error {
+func (o *cleanupOptions) removePods(ctx context.Context, nodes []string) error {
 	client, config, err := o.client()
 	if err != nil {
 		return err
@@ -91,7 +100,7 @@ func (o *cleanupOptions) removePods(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.helper.timeout)
 	defer cancel()
-	removed, err := l.Sweep(ctx, which)
+	removed, err := l.Sweep(ctx, which, nodes)
 	for _, p := range removed {
 		fmt.Fprintf(o.Out, "pod/%s -n %s removed (node %s)\n", p.Name, p.Namespace, p.Spec.NodeName)
 	}
@@ -105,14 +114,7 @@ func (o *cleanupOptions) removePods(ctx context.Context) error {
 }
 
 // undoAll takes programmed paths away, on each of the nodes.
-func (o *cleanupOptions) undoAll(ctx context.Context, sc *scene) error {
-	if err := sc.readObjects(ctx, o.what()); err != nil {
-		return err
-	}
-	nodes, err := o.choose(sc, nil)
-	if err != nil {
-		return err
-	}
+func (o *cleanupOptions) undoAll(ctx context.Context, sc *scene, nodes []string) error {
 	which := wire.UndoDead
 	if o.running {
 		which = wire.UndoAll

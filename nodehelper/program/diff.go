@@ -41,7 +41,7 @@ func (in *iptInput) diff(r *Record, v6 bool) (added, removed []string) {
 				out.WriteString(t.name + " :" + c + " - [0:0]\n")
 			}
 			for line := range strings.Lines(t.rules.String()) {
-				out.WriteString(t.name + " " + line)
+				out.WriteString(t.name + " " + strings.Replace(line, "-I ", "-A ", 1))
 			}
 		}
 		return out.String()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,8 +26,8 @@ const (
 )
 
 // Sweep removes pods that runs have left behind in the helper namespace, and returns them. Pods that something else owns are
-// never touched, nor are those of this run.
-func (l *Launcher) Sweep(ctx context.Context, which Which) (removed []*corev1.Pod, err error) {
+// never touched, nor are those of this run. nodes are where to look; nil: everywhere.
+func (l *Launcher) Sweep(ctx context.Context, which Which, nodes []string) (removed []*corev1.Pod, err error) {
 	list, err := l.pods.List(ctx, metav1.ListOptions{LabelSelector: selector("")})
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for helper pods in namespace %s: %w", l.o.Namespace, Forbidden(err))
@@ -34,7 +35,7 @@ func (l *Launcher) Sweep(ctx context.Context, which Which) (removed []*corev1.Po
 	var errs []error
 	for i := range list.Items {
 		p := &list.Items[i]
-		if p.Labels[labelRun] == l.o.Run || len(p.OwnerReferences) > 0 || p.DeletionTimestamp != nil {
+		if p.Labels[labelRun] == l.o.Run || len(p.OwnerReferences) > 0 || p.DeletionTimestamp != nil || nodes != nil && !slices.Contains(nodes, p.Spec.NodeName) {
 			continue
 		}
 		if which == Leftovers && (p.Labels[labelKeep] != "" || !isLeftover(p, time.Now())) {
@@ -64,7 +65,7 @@ func (l *Launcher) sweepOnce() {
 		l.side.Go(func() {
 			ctx, cancel := context.WithTimeout(quiet(context.Background()), l.o.Timeout)
 			defer cancel()
-			removed, err := l.Sweep(ctx, Leftovers)
+			removed, err := l.Sweep(ctx, Leftovers, nil)
 			klog.V(2).InfoS("Removed helper pods of dead runs", "count", len(removed), "err", err)
 		})
 	})

@@ -29,6 +29,10 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wait(t, "all is right", func() (bool, error) {
+		r := svcproxy(t, "verify", "-A", "--all-nodes")
+		return r.code == 0, fmt.Errorf("%s", r)
+	})
 	names := strings.NewReplacer("worker-2", nodes[1], "-n shop", "-n "+namespace)
 	for _, file := range []string{"README.md", "docs/getting-started.md"} {
 		t.Run(file, func(t *testing.T) {

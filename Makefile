@@ -65,6 +65,11 @@ trace-example: build ## Print the output that the README shows
 readme: build ## Put that output into the README
 	hack/update-readme.sh
 
+.PHONY: docs
+docs: ## Write docs/commands from the commands themselves
+	@mkdir -p docs/commands
+	go run ./hack/reference docs/commands
+
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)
 	go run ./hack/gotest ./...

@@ -27,14 +27,17 @@ for arch in ${archs//,/ }; do
 		-ldflags "-s -w -X github.com/svcproxy/kubectl-svcproxy/nodehelper.version=$version" \
 		-o "$work/$arch" ./cmd/svcproxy-nodehelper
 done
+(cd hack/licenses && go build -o "$work/licenses" .)
+"$work/licenses" -o "$work/THIRD_PARTY_LICENSES.txt" ./cmd/svcproxy-nodehelper >&2
 
 keep=(
 	'/usr/sbin/xtables-*-multi' '/usr/sbin/iptables-*' '/usr/sbin/ip6tables-*' '{lib}/xtables/*.so' # both backends, every match and target
 	/usr/sbin/nft /usr/sbin/ipset /usr/sbin/conntrack /usr/bin/ip
 	/etc/protocols # ipset and iptables print protocols by name
 )
+doc=/usr/share/doc/svcproxy-nodehelper
 # go-containerregistry is no dependency of the product: the builder is a module of its own.
 (cd deploy/image && go build -o "$work/image" .)
 "$work/image" "-push=${PUSH:-false}" -o "$archive" -t "$tag" -arch "$archs" -packages iptables,nftables,ipset,conntrack,iproute2,netbase \
-	-keep "$(IFS=,; echo "${keep[*]}")" -add "$work/{arch}:/svcproxy-nodehelper" -entrypoint /svcproxy-nodehelper \
+	-keep "$(IFS=,; echo "${keep[*]}")" -add "$work/{arch}:/svcproxy-nodehelper,LICENSE:$doc/LICENSE,$work/THIRD_PARTY_LICENSES.txt:$doc/THIRD_PARTY_LICENSES.txt" -entrypoint /svcproxy-nodehelper \
 	-source https://github.com/svcproxy/kubectl-svcproxy

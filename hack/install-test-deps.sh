@@ -20,6 +20,10 @@ packages=(
 	make
 	jq            # the examples of the runbook
 	graphviz      # dot, which has to read what -o dot prints
+	# the shells in which TAB is tried
+	bash-completion
+	zsh
+	fish
 )
 
 # A browser for the pages of -o html, with a font. Where there is one already (GitHub's machines have Google's), or where chromium is a snap

@@ -74,7 +74,7 @@ echo "the same bytes twice: $(cat "$one/checksums.txt")"
 
 # What is in the archive.
 mapfile -t got < <(tar -tf "$one/$archive" | sort)
-for want in kubectl-svcproxy kubectl_complete-svcproxy LICENSE THIRD_PARTY_LICENSES.txt README.md CHANGELOG.md docs/findings.md; do
+for want in kubectl-svcproxy kubectl_complete-svcproxy LICENSE THIRD_PARTY_LICENSES.txt README.md CHANGELOG.md docs/findings.md docs/commands/kubectl_svcproxy.md; do
 	[[ " ${got[*]} " == *" $want "* ]] || fail "$want is not in the archive: ${got[*]}"
 done
 mkdir "$work/unpacked"
@@ -101,11 +101,22 @@ hack/krew-manifest.sh "$version" "$work/sums" >"$work/svcproxy.yaml"
 	fail "krew does not take the manifest"
 }
 
+# What is in the tree has the form of a manifest, and is not taken for one of a release.
+hack/krew-manifest.sh | diff -u krew/svcproxy.yaml - >&2 || fail "krew/svcproxy.yaml is not what .krew.yaml says: run hack/krew-manifest.sh >krew/svcproxy.yaml"
+"$validate" -manifest krew/svcproxy.yaml -skip-install >"$work/validate.log" 2>&1 || {
+	cat "$work/validate.log" >&2
+	fail "krew does not take krew/svcproxy.yaml"
+}
+
 # As a person installs and runs it.
 export KREW_ROOT="$work/krew" KREW_NO_UPGRADE_CHECK=1 HOME="$work/home"
 mkdir "$HOME" "$work/tools"
 ln -s "$krew" "$work/tools/kubectl-krew"
 export PATH="$KREW_ROOT/bin:$work/tools:$PATH" NO_COLOR=1 KUBECONFIG="$HOME/none"
+if kubectl krew install --manifest=krew/svcproxy.yaml --archive="$one/$archive" </dev/null >"$work/none.log" 2>&1 || ! grep -q 'checksum does not match' "$work/none.log"; then
+	cat "$work/none.log" >&2
+	fail "krew/svcproxy.yaml is taken for the manifest of a release"
+fi
 kubectl krew install --manifest="$work/svcproxy.yaml" --archive="$one/$archive" </dev/null >"$work/krew.log" 2>&1 || {
 	cat "$work/krew.log" >&2
 	fail "krew does not install it"
@@ -121,5 +132,5 @@ eval "$(sed -n '/^      cp /,/[^\\]$/p' "$work/svcproxy.yaml")"
 offered="$(kubectl __complete svcproxy trace -n shop --snapshot examples/broken-node web: 2>/dev/null)"
 [[ "$offered" == *"web:80"*"web:http"*":4"* ]] || fail "the installed completion offers: $offered"
 hack/release-notes.sh "$version" >/dev/null 2>&1 && fail "there are notes of a version that there never was"
-hack/release-notes.sh Unreleased | grep -q '### Added' || fail "there are no notes of what is unreleased"
+[[ "$(hack/release-notes.sh Unreleased)" == *'### Added'* ]] || fail "there are no notes of what is unreleased"
 echo "kubectl krew install, kubectl svcproxy trace and TAB work"

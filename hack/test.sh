@@ -163,10 +163,9 @@ step_ipvs() {
 # The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.
 step_e2e() {
 	local status=0
-	make --no-print-directory build
 	test/cluster/cluster down
 	trap 'test/cluster/cluster down' EXIT
-	test/cluster/cluster up >/dev/null
+	make --no-print-directory cluster-up >/dev/null
 	eval "$(test/cluster/cluster env)"
 	go run ./hack/gotest -tags e2e -count=1 -timeout 20m ./test/e2e || status=$?
 	test/cluster/cluster down

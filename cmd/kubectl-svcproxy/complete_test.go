@@ -61,7 +61,7 @@ func newShell(t *testing.T, server string) *shell {
 		"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"here","context":{"cluster":"c","namespace":"shop"}}]}`, server), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &shell{kubectl, filepath.Join(dir, "kubectl_complete-svcproxy"), append(os.Environ(), "PATH="+dir+":/usr/bin:/bin", "KUBECONFIG="+config, "HOME="+dir)}
+	return &shell{kubectl, filepath.Join(dir, "kubectl_complete-svcproxy"), append(os.Environ(), "PATH="+dir+":"+filepath.Dir(kubectl)+":/usr/bin:/bin", "KUBECONFIG="+config, "HOME="+dir)}
 }
 
 // tab presses TAB behind a line of words, of which the last is what is completed. It returns what is offered, and the directive.

@@ -89,7 +89,7 @@ func imageOf(o options, arch string) (v1.Image, error) {
 	}
 	var layers []tree
 	if len(o.packages) > 0 {
-		debs, err := fetch(o.cache, arch, o.packages)
+		debs, err := fetch(o.cache, arch, append(slices.Clone(o.packages), baseFiles))
 		if err != nil {
 			return nil, err
 		}
@@ -99,6 +99,9 @@ func imageOf(o options, arch string) (v1.Image, error) {
 		}
 		kept, err := prune(all, o.keep, arch)
 		if err != nil {
+			return nil, err
+		}
+		if err := addNotices(kept, all); err != nil {
 			return nil, err
 		}
 		for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
@@ -120,7 +123,11 @@ func imageOf(o options, arch string) (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		binaries[strings.TrimPrefix(path.Clean(to), "/")] = &entry{data: data, mode: 0o755}
+		name, mode := strings.TrimPrefix(path.Clean(to), "/"), int64(0o755)
+		if strings.HasPrefix(name, docs) {
+			mode = 0o644
+		}
+		binaries[name] = &entry{data: data, mode: mode}
 	}
 	layers = append(layers, binaries)
 	for _, t := range layers {

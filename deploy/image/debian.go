@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,9 +28,22 @@ type entry struct {
 	data []byte
 	link string // target of a symbolic link
 	mode int64
+	from *deb // nil: of no package
 }
 
-// fetch downloads packages and all that they depend on, verified by apt, and returns the files.
+// deb is a package.
+type deb struct {
+	file          string
+	name, version string
+	source        string // package of the sources, and its version, which is another one where Debian built the same sources once more
+	sourceVersion string
+}
+
+// baseFiles is the package that has the texts of the licences that others only name.
+const baseFiles = "base-files"
+
+// fetch downloads packages and all that they depend on, verified by apt, and returns the files. Of others that were downloaded some other
+// time, such as older versions, it returns none.
 func fetch(cache, arch string, packages []string) ([]string, error) {
 	dir := filepath.Join(cache, arch)
 	archives := filepath.Join(dir, "archives")
@@ -47,35 +61,74 @@ func fetch(cache, arch string, packages []string) ([]string, error) {
 		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"), "-o", "Dir::Cache=" + dir, "-o", "Dir::Cache::archives=" + archives,
 		"-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root", "-o", "APT::Install-Recommends=false",
 	}
-	apt := func(args ...string) error {
+	apt := func(args ...string) (string, error) {
 		out, err := exec.Command("apt-get", append(slices.Clone(options), args...)...).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("apt-get %s for %s: %w: %s", args[0], arch, err, bytes.TrimSpace(out))
+			return "", fmt.Errorf("apt-get %s for %s: %w: %s", args[0], arch, err, bytes.TrimSpace(out))
 		}
-		return nil
+		return string(out), nil
 	}
 	// What was downloaded before is used again as long as it is complete; new lists are only fetched when it is not.
 	install := append([]string{"install", "-y", "--download-only"}, packages...)
-	if apt(install...) != nil {
-		if err := apt("update"); err != nil {
+	if _, err := apt(install...); err != nil {
+		if _, err := apt("update"); err != nil {
 			return nil, err
 		}
-		if err := apt(install...); err != nil {
+		if _, err := apt(install...); err != nil {
 			return nil, err
 		}
 	}
-	debs, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	slices.Sort(debs)
-	return debs, err
+	plan, err := apt(append([]string{"install", "--simulate"}, packages...)...)
+	if err != nil {
+		return nil, err
+	}
+	names := planned(plan)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("apt-get for %s would install nothing: %s", arch, plan)
+	}
+	for i, name := range names {
+		names[i] = filepath.Join(archives, name)
+	}
+	return names, nil
+}
+
+// planned returns the files of the packages that apt-get --simulate says it would install, in the order of their names. A line is
+//
+//	Inst libcap2 (1:2.66-4+deb12u3 Debian:12.11/stable [amd64])
+func planned(plan string) []string {
+	var files []string
+	for _, m := range regexp.MustCompile(`(?m)^Inst (\S+) \((\S+) .*\[(\S+)\]\)`).FindAllStringSubmatch(plan, -1) {
+		name, _, _ := strings.Cut(m[1], ":") // of another architecture than this machine's: iptables:arm64
+		files = append(files, name+"_"+strings.ReplaceAll(m[2], ":", "%3a")+"_"+m[3]+".deb")
+	}
+	slices.Sort(files)
+	return files
+}
+
+// control reads what a package says of itself.
+func control(file string) (*deb, error) {
+	out, err := exec.Command("dpkg-deb", "--show", "--showformat", "${Package}\n${Version}\n${source:Package}\n${source:Version}\n", file).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	words := strings.Split(string(out), "\n")
+	if len(words) != 5 || slices.Contains(words[:4], "") {
+		return nil, fmt.Errorf("%s does not say what it is: %q", file, out)
+	}
+	return &deb{file, words[0], words[1], words[2], words[3]}, nil
 }
 
 // unpack reads the files of packages. Folders that are symbolic links since /usr was merged are followed.
 func unpack(debs []string) (tree, error) {
 	t := tree{}
-	for _, deb := range debs {
-		out, err := exec.Command("dpkg-deb", "--fsys-tarfile", deb).Output()
+	for _, file := range debs {
+		from, err := control(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", deb, err)
+			return nil, err
+		}
+		out, err := exec.Command("dpkg-deb", "--fsys-tarfile", file).Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		for r := tar.NewReader(bytes.NewReader(out)); ; {
 			h, err := r.Next()
@@ -83,7 +136,7 @@ func unpack(debs []string) (tree, error) {
 				break
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", deb, err)
+				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 			name := merged(path.Clean(strings.TrimPrefix(h.Name, "./")))
 			switch h.Typeflag {
@@ -92,9 +145,9 @@ func unpack(debs []string) (tree, error) {
 				if err != nil {
 					return nil, err
 				}
-				t[name] = &entry{data: data, mode: h.Mode & 0o755}
+				t[name] = &entry{data: data, mode: h.Mode & 0o755, from: from}
 			case tar.TypeSymlink:
-				t[name] = &entry{link: h.Linkname, mode: 0o777}
+				t[name] = &entry{link: h.Linkname, mode: 0o777, from: from}
 			case tar.TypeLink:
 				t[name] = t[merged(path.Clean(strings.TrimPrefix(h.Linkname, "./")))]
 			}

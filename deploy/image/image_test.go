@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,106 @@ func TestPrune(t *testing.T) {
 	}
 	if got, err := prune(all, []string{"/usr/bin/program"}, "amd64"); err != nil || len(got) != len(needed)+1 {
 		t.Errorf("kept %v: %v", slices.Sorted(maps.Keys(got)), err)
+	}
+}
+
+// pack makes a Debian package of files and links (target "-> …"), with a line of control of its own.
+func pack(t *testing.T, dir, name, version, control string, files map[string]string) string {
+	t.Helper()
+	root := filepath.Join(dir, name+".root")
+	files["DEBIAN/control"] = "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\nMaintainer: test <test@svcproxy.test>\nDescription: test\n" + control
+	for f, text := range files {
+		f = filepath.Join(root, f)
+		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if to, link := strings.CutPrefix(text, "-> "); link {
+			err = os.Symlink(to, f)
+		} else {
+			err = os.WriteFile(f, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	deb := filepath.Join(dir, name+".deb")
+	if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", root, deb).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return deb
+}
+
+// With a package's file goes its copyright file, with that the texts it names, and the list says where the sources are.
+func TestNotices(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("there are no packages without dpkg-deb:", err)
+	}
+	dir := t.TempDir()
+	debs := []string{
+		pack(t, dir, "base-files", "12", "", map[string]string{
+			"usr/share/common-licenses/GPL-2": "the GPL 2", "usr/share/common-licenses/GPL-3": "the GPL 3", "usr/share/common-licenses/GPL": "-> GPL-3",
+			"usr/share/common-licenses/LGPL": "the LGPL", "usr/share/doc/base-files/copyright": "none of ours",
+		}),
+		pack(t, dir, "tool", "1:2.0-3+b1", "Source: tools (1:2.0-3)\n", map[string]string{
+			"sbin/tool": "text", "usr/share/doc/tool/copyright": "See `/usr/share/common-licenses/GPL-2'. Or /usr/share/common-licenses/GPL.", "usr/share/doc/tool/changelog": "long",
+		}),
+		pack(t, dir, "libtool1", "2.0-3", "Source: tools\n", map[string]string{"usr/lib/data": "text", "usr/share/doc/libtool1": "-> tool"}),
+		pack(t, dir, "other", "1", "", map[string]string{"usr/lib/other": "text", "usr/share/doc/other/copyright": "/usr/share/common-licenses/LGPL"}),
+		pack(t, dir, "without", "1", "", map[string]string{"usr/lib/without": "text"}),
+		pack(t, dir, "unknown", "1", "", map[string]string{"usr/lib/unknown": "text", "usr/share/doc/unknown/copyright": "/usr/share/common-licenses/None-1."}),
+	}
+	all, err := unpack(debs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := prune(all, []string{"/usr/sbin/tool", "/usr/lib/data"}, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addNotices(kept, all); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"usr/lib/data", "usr/sbin/tool", "usr/share/common-licenses/GPL", "usr/share/common-licenses/GPL-2", "usr/share/common-licenses/GPL-3",
+		"usr/share/doc/SOURCES", "usr/share/doc/libtool1", "usr/share/doc/tool/copyright",
+	}
+	if got := slices.Sorted(maps.Keys(kept)); !slices.Equal(got, want) {
+		t.Errorf("kept %q, want %q", got, want)
+	}
+	const list = `The programs and libraries of Debian in this image, as Debian built them, and their sources.
+The licences are in /usr/share/doc/*/copyright and /usr/share/common-licenses/.
+
+libtool1 2.0-3
+    source: tools 2.0-3
+    https://snapshot.debian.org/package/tools/2.0-3/
+tool 1:2.0-3+b1
+    source: tools 1:2.0-3
+    https://snapshot.debian.org/package/tools/1:2.0-3/
+`
+	if got := string(kept[sources].data); got != list {
+		t.Errorf("the sources are\n%s\nwant\n%s", got, list)
+	}
+	for file, want := range map[string]string{
+		"usr/lib/without": "without has no copyright file",
+		"usr/lib/unknown": "the licence of unknown: usr/share/common-licenses/None-1 is in no package",
+	} {
+		if err := addNotices(tree{file: all[file]}, all); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", file, err, want)
+		}
+	}
+}
+
+// What is taken is what apt would install, of each package one version, whatever else was downloaded.
+func TestPlanned(t *testing.T) {
+	got := planned(`NOTE: This is only a simulation!
+Inst libcap2 (1:2.66-4+deb12u3+b1 Debian-Security:12/stable-security [amd64])
+Inst iptables:arm64 (1.8.9-2 Debian:12.11/stable [arm64])
+Inst debconf (1.5.82 Debian:12.11/stable [all]) []
+Conf libcap2 (1:2.66-4+deb12u3+b1 Debian-Security:12/stable-security [amd64])
+`)
+	if want := []string{"debconf_1.5.82_all.deb", "iptables_1.8.9-2_arm64.deb", "libcap2_1%3a2.66-4+deb12u3+b1_amd64.deb"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -19,7 +19,7 @@ type options struct {
 	archs         []string
 	packages      []string // of Debian
 	keep          []string // patterns of their files, beside which what these load is kept
-	add           []string // FILE:PATH, where FILE may hold {arch}
+	add           []string // FILE:PATH, where FILE may hold {arch}; a program, but below /usr/share/doc
 	entrypoint    string
 	cache, source string
 	push          bool
@@ -41,7 +41,7 @@ func run(args []string) error {
 	f.StringVar(&archs, "arch", "amd64,arm64", "architectures, as Go names them")
 	f.StringVar(&packages, "packages", "", "Debian packages to take files from")
 	f.StringVar(&keep, "keep", "", "files of the packages to keep; * stands for anything but /, {lib} for the architecture's library folder")
-	f.StringVar(&add, "add", "", "static binaries to add, as FILE:PATH; {arch} in FILE is the architecture")
+	f.StringVar(&add, "add", "", "static binaries to add, and below /usr/share/doc texts, as FILE:PATH; {arch} in FILE is the architecture")
 	f.StringVar(&o.entrypoint, "entrypoint", "", "program to run")
 	f.StringVar(&o.cache, "cache", "", "folder for Debian's packages (default: a folder of the user's cache)")
 	f.StringVar(&o.source, "source", "", "page that says where the image comes from, for its label")

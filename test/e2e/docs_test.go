@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/snippet"
+)
+
+// The commands that the documents show for a cluster do there what they say, as they stand, but for the names of the node and of the
+// namespace: those of these tests. The rest of the documents' commands docs/ runs.
+func TestDocumentedCommands(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("kubectl is not installed:", err)
+	}
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "all is right", func() (bool, error) {
+		r := svcproxy(t, "verify", "-A", "--all-nodes")
+		return r.code == 0, fmt.Errorf("%s", r)
+	})
+	names := strings.NewReplacer("worker-2", nodes[1], "-n shop", "-n "+namespace)
+	for _, file := range []string{"README.md", "docs/getting-started.md"} {
+		t.Run(file, func(t *testing.T) {
+			blocks, err := snippet.Blocks(filepath.Join(repository, filepath.FromSlash(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			// A release finds its image by itself; that of the tests has to be named.
+			program := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in\n*' --snapshot '*) exec '%[1]s' \"$@\" ;;\nesac\nexec '%[1]s' \"$@\" --image '%[2]s'\n", plugin, image)
+			if err := os.WriteFile(filepath.Join(dir, "kubectl-svcproxy"), []byte(program), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(repository, "deploy"), filepath.Join(dir, "deploy")); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				// Without the test's context, which has ended; a block that failed may have left it.
+				if out, err := exec.Command(kubectl, "delete", "-k", filepath.Join(repository, "deploy"), "--ignore-not-found", "--wait", "--timeout=90s").CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+			ran := 0
+			for _, b := range blocks {
+				if b.Run != "e2e" {
+					continue
+				}
+				ran++
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+				cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", names.Replace(b.Text))
+				var out bytes.Buffer
+				cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, &out, &out, time.Second
+				cmd.Env = append(os.Environ(), "NO_COLOR=1", "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+				err := cmd.Run()
+				cancel()
+				if code := cmd.ProcessState.ExitCode(); code != b.Exit {
+					t.Errorf("%v: %v, want exit code %d\n%s\n%s", b, err, b.Exit, b.Text, &out)
+				}
+			}
+			if ran == 0 {
+				t.Error("it has no command for a cluster")
+			}
+			noHelperPods(t)
+		})
+	}
+}

@@ -52,6 +52,9 @@ type Process struct {
 	Started uint64 `json:"started"` // in clock ticks since the system's start (/proc/PID/stat)
 }
 
+// newRecord begins the name of a record that is being written.
+const newRecord = ".new-"
+
 // journal keeps the records of one network namespace.
 type journal struct{ dir string }
 
@@ -64,7 +67,7 @@ func (j journal) write(r *Record) error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(j.dir, ".new-")
+	f, err := os.CreateTemp(j.dir, newRecord)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,10 +45,19 @@ func (j journal) isLock(f *os.File) error {
 
 func (j journal) lockFile() string { return filepath.Join(j.dir, "lock") }
 
-// sweep removes the journal where it has no record. The lock is held.
+// sweep removes the journal where it has no record, and what a helper left that was killed as it wrote one. The lock is held.
 func (j journal) sweep() {
 	entries, err := os.ReadDir(j.dir)
-	if err != nil || len(entries) != 1 {
+	if err != nil {
+		return
+	}
+	left := 0
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), newRecord) || os.Remove(filepath.Join(j.dir, e.Name())) != nil {
+			left++
+		}
+	}
+	if left != 1 {
 		return
 	}
 	// Somebody else may make the directory anew meanwhile; then it stays.

@@ -40,9 +40,7 @@ func (w *programming) stay(ctx context.Context, until time.Time) error {
 		select {
 		case <-changed:
 			time.Sleep(gather)
-			if err := w.keepUp(ctx); err != nil {
-				return err
-			}
+			w.keepUp(ctx)
 		case <-over.C:
 			if err := w.takeBack(ctx); err != nil {
 				return codeError{ExitNotInspected, err}
@@ -70,7 +68,9 @@ func (w *programming) watch(ctx context.Context, changed chan<- struct{}) (stop 
 	factory := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(svc.Namespace), informers.WithTweakListOptions(tweak))
 	}
-	services := factory(func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector("metadata.name", svc.Name).String() })
+	services := factory(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", svc.Name).String()
+	})
 	slices := factory(func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=" + svc.Name })
 	tell := func(any) {
 		select {
@@ -95,22 +95,22 @@ func (w *programming) watch(ctx context.Context, changed chan<- struct{}) (stop 
 }
 
 // keepUp programs the Service as it is now. What cannot be programmed any more leaves the path as it is, and says so.
-func (w *programming) keepUp(ctx context.Context) error {
+func (w *programming) keepUp(ctx context.Context) {
 	objects, err := w.sc.source.Proxied(ctx, w.sc.objects)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.sc.progress.note("cannot read the Service (%v): the path stays as it is", err)
 		}
-		return nil
+		return
 	}
 	w.sc.objects = objects
 	was := w.params.Plan
 	if err := w.retarget(); err != nil {
 		w.sc.progress.note("%v: the path stays as it is", err)
-		return nil
+		return
 	}
 	if w.params.Plan.Equal(was) {
-		return nil
+		return
 	}
 	r, err := w.send(ctx)
 	if err != nil {
@@ -118,20 +118,18 @@ func (w *programming) keepUp(ctx context.Context) error {
 			w.params.Plan = was
 			w.sc.progress.note("%v: the path stays as it was", err)
 		}
-		return nil
+		return
 	}
-	got, err := w.verify(ctx)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return err
-	case err != nil:
-	case got.Verdict == diagnose.Mismatch || got.Verdict == diagnose.Unknown:
-		w.sc.progress.note("%s %s, and is not right with it:", w.target.Name(), r.What)
-		return w.show(got, "")
-	default:
-		w.sc.progress.note("%s %s: %s", w.target.Name(), r.What, endpointsOf(w.params.Plan))
+	said := endpointsOf(w.params.Plan)
+	if got, err := w.verify(ctx); err != nil {
+		said += fmt.Sprintf("; whether it is right could not be seen: %v", err)
+	} else if got.Verdict != diagnose.Match && got.Verdict != diagnose.ByDesign {
+		// It may have changed once more meanwhile: then the next turn comes at once.
+		said += fmt.Sprintf("; read again, %d of %d paths are not right", got.Summary.Paths-got.Summary.Matched-got.Summary.ByDesign, got.Summary.Paths)
 	}
-	return nil
+	if ctx.Err() == nil {
+		w.sc.progress.note("%s %s: %s", w.target.Name(), r.What, said)
+	}
 }
 
 // retarget plans the Service as it is now.

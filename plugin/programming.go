@@ -248,7 +248,7 @@ func (w *programming) takeBack(ctx context.Context) error {
 // verify reads the node again, walks packets to what was planned, and connects where that is asked for.
 func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
 	request := diagnose.Request{
-		Services: []types.NamespacedName{w.target.Name()}, Matching: true, Steps: w.printer.Steps(),
+		Services: []types.NamespacedName{w.target.Name()}, Matching: true, Steps: w.printer.Steps(), PathsAlone: true, // kube-proxy may well be down
 		Select: func(f expect.Frontend) bool {
 			return w.target.Selects(&f, w.name) && w.planned[netip.AddrPortFrom(f.Address, f.Port).String()+string(f.Protocol)]
 		},

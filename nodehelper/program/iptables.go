@@ -31,6 +31,9 @@ type hook struct {
 	match        string
 }
 
+// iptTables are those that it has chains in.
+var iptTables = []string{"nat", "filter"}
+
 // iptHooks are all of them. Ahead of everybody else's translation goes ours, as kube-proxy's may be wrong; behind everybody's filter goes what accepts, as
 // network policies have the last word (kube-proxy puts KUBE-FORWARD at the beginning, and policies go ahead of it all the same).
 var iptHooks = []hook{

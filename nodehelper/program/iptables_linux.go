@@ -110,17 +110,26 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 	return nil, nil
 }
 
-// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing.
+// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table by its name: for all of them
+// the legacy backend reads /proc, which is another one in the file system that it may be run from, and prints nothing.
 func (b *iptables) removal(ctx context.Context, r *Record, program string) (*iptInput, error) {
 	t, err := b.find(ctx, program, r.Backend, "-save")
 	if err != nil {
 		return nil, err
 	}
-	save, err := t.run(ctx, nil)
-	if err != nil {
-		return nil, err
+	var all []byte
+	for _, table := range iptTables {
+		save, err := t.run(ctx, nil, "-t", table)
+		if err != nil {
+			return nil, err
+		}
+		// iptables-nft-save says nothing of a table that is not there.
+		if r.Backend == wire.BackendLegacy && !bytes.Contains(save, []byte("\nCOMMIT\n")) {
+			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", program, r.Backend, table, save[:min(len(save), 200)])
+		}
+		all = append(all, save...)
 	}
-	return iptRemoval(save, r.Plan.Name), nil
+	return iptRemoval(all, r.Plan.Name), nil
 }
 
 func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
@@ -180,28 +189,30 @@ const undoTries = 5
 func (b *iptables) undo(ctx context.Context, r *Record) error {
 	var errs []error
 	for _, f := range families {
-		var err error
-		for range undoTries {
-			var in *iptInput
-			in, err = b.removal(ctx, r, f.program)
-			var missing Refusal
-			if errors.As(err, &missing) && len(layoutOf(&r.Plan, f.v6).entry) == 0 && r.Earlier == nil {
-				err = nil // nothing was written with a program that is not there
-				break
-			}
-			if err != nil || in == nil {
-				break
-			}
-			if err = b.restore(ctx, f.program, r.Backend, in); err == nil {
-				break
-			}
+		if len(layoutOf(&r.Plan, f.v6).entry) > 0 || r.Earlier != nil && len(layoutOf(r.Earlier, f.v6).entry) > 0 {
+			errs = append(errs, b.undoFamily(ctx, r, f.program))
 		}
-		errs = append(errs, err)
 	}
 	if r.Backend == wire.BackendNFT {
 		errs = append(errs, removeEmpty(ctx, r.Before.Chains))
 	}
 	return errors.Join(errs...)
+}
+
+// undoFamily takes away what is there, and looks again: only when there is nothing any more it is done.
+func (b *iptables) undoFamily(ctx context.Context, r *Record, program string) error {
+	var last error
+	for range undoTries {
+		in, err := b.removal(ctx, r, program)
+		if err != nil || in == nil {
+			return err
+		}
+		last = b.restore(ctx, program, r.Backend, in)
+	}
+	if last == nil {
+		last = errors.New("its rules are there again each time that they are taken away")
+	}
+	return fmt.Errorf("%s: %w", program, last)
 }
 
 // iptRemoval finds in a save file what belongs to a plan, and returns what takes it away.

@@ -153,7 +153,7 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 // svcproxy runs the plugin in the tests' namespace.
 func svcproxy(t testing.TB, args ...string) result {
 	t.Helper()
-	if slices.Contains([]string{"trace", "verify", "dump"}, args[0]) && !slices.Contains(args, "--image") && !slices.Contains(args, "--snapshot") {
+	if slices.Contains([]string{"trace", "verify", "dump", "program"}, args[0]) && !slices.Contains(args, "--image") && !slices.Contains(args, "--snapshot") {
 		args = append(args, "--image", image)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -29,6 +29,9 @@ type Request struct {
 	From *From
 	// NodeAlone asks only which proxy the node runs and how it fares: no path is judged.
 	NodeAlone bool
+	// PathsAlone asks only about paths: how kube-proxy fares, and its rules at large, are not looked at, and what is found of the node counts as
+	// information.
+	PathsAlone bool
 	// Backwards also walks from the rules to the API: every chain and frontend in the rules must belong to a Service.
 	Backwards bool
 	// Steps records the rules that each packet meets.
@@ -60,7 +63,9 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 		return r.withheld(err)
 	}
 	out.Mode = &n.mode
-	out.Findings = n.nodeWide()
+	if !req.PathsAlone {
+		out.Findings = n.nodeWide()
+	}
 	if req.NodeAlone {
 		out.Findings = append(append(out.Findings, n.configMapDiffers()...), n.notCollected()...)
 		out.Verdict = withFindings(Match, out.Findings)
@@ -87,6 +92,11 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 		out.Verdict = together(out.Verdict, p.Verdict)
 		if p.Verdict != Match || req.Matching {
 			out.Paths = append(out.Paths, p.Path)
+		}
+	}
+	if req.PathsAlone {
+		for i := range out.Findings {
+			out.Findings[i].Severity = Info
 		}
 	}
 	out.Verdict = withFindings(out.Verdict, out.Findings)

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+)
+
+// withoutKubeProxy stops kube-proxy on a node, and takes its rules away: nothing works there any more, until it is started again.
+func withoutKubeProxy(t *testing.T, node string) {
+	t.Helper()
+	mode := modeOf(t, node)
+	stopKubeProxy(t, node)
+	if mode == "nftables" {
+		for _, family := range []string{"ip", "ip6"} {
+			onNode(t, node, nil, "/usr/sbin/nft", "delete", "table", family, "kube-proxy")
+		}
+		return
+	}
+	at := siteOf(t, node)
+	for _, chain := range []string{"KUBE-SERVICES", "KUBE-POSTROUTING"} {
+		at.run(at.program, "-t", "nat", "-F", chain)
+	}
+	at.run(at.program, "-t", "filter", "-F", "KUBE-FORWARD")
+}
+
+// On a node without kube-proxy nothing works, then it does, and after its time the node is as before.
+func TestProgram(t *testing.T) {
+	for _, node := range nodes {
+		t.Run(node, func(t *testing.T) {
+			defer startKubeProxy(t, node)
+			withoutKubeProxy(t, node)
+			before := lookAt(t, node)
+			if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 || r.report.Summary.Mismatched == 0 {
+				t.Fatalf("it works without kube-proxy: %s", r)
+			}
+			dry := svcproxy(t, "program", app+"-nodeport", "--node", node, "--dry-run")
+			if dry.code != 0 || !strings.Contains(dry.out, "# what would differ from now\n+") {
+				t.Error(dry)
+			}
+			lookAt(t, node).same(t, before)
+
+			r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "15s", "--live", "--probes", "30", "-o", "json")
+			if r.code != 0 || !slices.Equal(codes(&r.report), []string{diagnose.Programmed}) {
+				t.Fatal(r)
+			}
+			got := observed(&r.report, "node")
+			if got == nil || got.Connected != 30 {
+				t.Errorf("%+v", got)
+			}
+			if len(lookOnce(t, node).differs(before)) == 0 {
+				t.Error("nothing was programmed")
+			}
+			wait(t, "its time is over", func() (bool, error) {
+				d := lookOnce(t, node).differs(before)
+				return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
+			})
+		})
+	}
+	svcproxy(t, "cleanup", "--running")
+	wait(t, "the helpers are gone", func() (bool, error) {
+		pods, err := helperPods(t.Context())
+		return len(pods) == 0, fmt.Errorf("%v %w", pods, err)
+	})
+}
+
+// kube-proxy comes back while a path is programmed, which ends then: no connection is lost by either.
+func TestProgramAndKubeProxyComesBack(t *testing.T) {
+	node := nodes[0] // the client's
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), app, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer startKubeProxy(t, node)
+	withoutKubeProxy(t, node)
+	if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
+		t.Fatal(r)
+	}
+	done := make(chan string, 1)
+	go func() {
+		out, errOut, err := execIn(t.Context(), "client", nil, "/echo", "connect", "-for", "25s", svc.Spec.ClusterIP+":80")
+		done <- fmt.Sprintln(strings.TrimSpace(out), errOut, err)
+	}()
+	startKubeProxy(t, node)
+	wait(t, "kube-proxy has written its rules", func() (bool, error) {
+		at := siteOf(t, node)
+		return strings.Contains(at.run(at.program+"-save", "-t", "nat"), "-A KUBE-SERVICES -d "+svc.Spec.ClusterIP), nil
+	})
+	if r := svcproxy(t, "trace", app, "--node", node); r.code != 0 {
+		t.Error(r)
+	}
+	if r := svcproxy(t, "cleanup", "--running", "--node", node, "--image", image); r.code != 0 {
+		t.Error(r)
+	}
+	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 || len(codes(&r.report)) > 0 {
+		t.Error(r)
+	}
+	var ok, failed int
+	said := <-done
+	if _, err := fmt.Sscanf(said, "%d connected, %d failed", &ok, &failed); err != nil || ok < 100 || failed > 0 {
+		t.Errorf("%s (%v)", said, err)
+	}
+	t.Logf("%d connections, %d failed", ok, failed)
+}
+
+// programmedRight tells whether every path is right, as it was programmed; kube-proxy itself may be missed.
+func programmedRight(r *diagnose.Report) bool {
+	return r.Summary.Paths > 0 && r.Summary.Matched == r.Summary.Paths && slices.Contains(codes(r), diagnose.Programmed)
+}
+
+// With --follow the path goes with the Service's endpoints, and ends with the plugin.
+func TestProgramFollows(t *testing.T) {
+	node := nodes[0]
+	defer startKubeProxy(t, node)
+	withoutKubeProxy(t, node)
+	before := lookAt(t, node)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := command(ctx, "program", app, "-n", namespace, "--node", node, "--follow", "--image", image, "--yes")
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	right := func() (bool, error) {
+		r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
+		return programmedRight(&r.report), fmt.Errorf("%s", r)
+	}
+	wait(t, "the path is programmed", right)
+	moveEndpoints(t)
+	defer func() { t.Logf("it said %s%s", out.String(), errOut.String()) }()
+	wait(t, "the path leads to the new endpoints", right)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s%s", err, out.String(), errOut.String())
+	}
+	if !strings.Contains(errOut.String(), " updated: 3 endpoints") || !strings.Contains(errOut.String(), "taken away") {
+		t.Errorf("it said %s", errOut.String())
+	}
+	lookAt(t, node).same(t, before)
+	noHelperPods(t)
+}
+
+// A helper that is killed is started again, and takes over; one whose pod is gone, too, leaves what cleanup takes away.
+func TestProgramKilled(t *testing.T) {
+	if os.Getenv("E2E_CLUSTER") == "" {
+		t.Skip("E2E_CLUSTER is not set: only on test/cluster's nodes can a helper be killed")
+	}
+	node := nodes[1]
+	before := lookAt(t, node)
+	if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
+		t.Fatal(r)
+	}
+	harness(t, "in", node, "pkill", "-KILL", "-f", "^/svcproxy-nodehelper serve .*--run=")
+	var pod *corev1.Pod
+	wait(t, "the helper is started again", func() (bool, error) {
+		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: "svcproxy.dev/program=true"})
+		if err != nil || len(list.Items) != 1 {
+			return false, fmt.Errorf("%d pods: %w", len(list.Items), err)
+		}
+		pod = &list.Items[0]
+		s := pod.Status.ContainerStatuses
+		return len(s) == 1 && s[0].RestartCount == 1 && s[0].State.Running != nil, fmt.Errorf("%+v", s)
+	})
+	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 || !slices.Equal(codes(&r.report), []string{diagnose.Programmed}) {
+		t.Error(r)
+	}
+	// The pod goes before its helper can be started once more.
+	stop := syscall.SIGSTOP
+	harness(t, "in", node, "pkill", fmt.Sprintf("-%d", int(stop)), "-f", "^/svcproxy-nodehelper serve .*--run=")
+	if err := client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the pod is gone", func() (bool, error) {
+		pods, err := helperPods(t.Context())
+		return len(pods) == 0, fmt.Errorf("%v %w", pods, err)
+	})
+	if len(lookAt(t, node).differs(before)) == 0 {
+		t.Error("a stopped helper undid something")
+	}
+	r := svcproxy(t, "cleanup", "--node", node, "--image", image)
+	if r.code != 0 || !strings.Contains(r.out, "node/"+node+": "+namespace+"/"+app+", which ") {
+		t.Error(r)
+	}
+	lookAt(t, node).same(t, before)
+}
+
+// What cannot be programmed rightly is refused, and nothing is left.
+func TestProgramRefusals(t *testing.T) {
+	node := nodes[0]
+	before := lookAt(t, node)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{app, "--node", node}, "give --yes where there is no terminal"},
+		{[]string{app + "-headless", "--node", node, "--yes"}, "it is headless"},
+		{[]string{app, "--yes"}, "say which with --node NODE"},
+		{[]string{app, "--node", "nowhere", "--yes"}, `there is no node "nowhere"`},
+		{[]string{app, "--node", node, "--yes", "--ttl", "25h"}, "--ttl 25h0m0s: it may be 1s to 24h"},
+		{[]string{app, "--node", node, "--yes", "--mode", "ebpf"}, `--mode "ebpf": it may be iptables`},
+		{[]string{"nothing", "--node", node, "--yes"}, "nothing"},
+	} {
+		if r := svcproxy(t, append([]string{"program"}, tt.args...)...); r.code != 2 || !strings.Contains(r.errOut, tt.want) {
+			t.Errorf("%v, want %q: %s", tt.args, tt.want, r)
+		}
+	}
+	lookAt(t, node).same(t, before)
+	noHelperPods(t)
+}

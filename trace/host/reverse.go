@@ -19,7 +19,8 @@ type Reverse struct {
 // strict in either case. q is the packet as PREROUTING leaves it. IPv6 has no such filter (but ip6tables -m rpfilter and nftables' fib).
 //
 // known is false where the settings of the interface, the routes, the routing rules or its addresses were not collected, and where the answer
-// depends on what a Query does not hold. What comes out of IPsec is never dropped, which no file tells. known is false, too, for sources that no setting lets in: the node's own, and broadcasts.
+// depends on what a Query does not hold; it is false, too, for sources that no setting lets in: the node's own, and broadcasts. What comes out
+// of IPsec is never dropped, which no file tells.
 func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
 	if !q.Src.Is4() || q.In == "lo" {

@@ -96,9 +96,9 @@ func (j *judge) martian(o *expect.Origin, end *netfilter.Outcome) string {
 // answerFiltered asks [host.Network.ReversePath] of the endpoint's answer. It is certain to come in by the interface that the packet left by
 // where the endpoint is a pod of this node, and where it goes to an address of that interface. When the kernel routes it, the client's
 // own address is its destination again; its mark is not known.
-func (j *judge) answerFiltered(_ *expect.Origin, end *netfilter.Outcome) string {
+func (j *judge) answerFiltered(o *expect.Origin, end *netfilter.Outcome) string {
 	p := &end.Packet
-	if p.Out == netfilter.UnknownIface {
+	if p.Out == netfilter.UnknownIface || p.Out == o.Iface && !p.SNAT { // an answer to a neighbour may be bridged, and is not routed then
 		return ""
 	}
 	here := slices.ContainsFunc(j.pods, func(x pod) bool { return x.address(p.Dst.Is4()) == p.Dst })

@@ -149,7 +149,7 @@ step_bench() {
 	make --no-print-directory bench RUNS=3
 }
 
-# IPVS, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel and binaries are fetched
+# IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel and binaries are fetched
 # and built when they are not in the cache.
 step_ipvs() {
 	make --no-print-directory build
@@ -158,6 +158,7 @@ step_ipvs() {
 	local bin
 	bin="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")"
 	KUBERNETES_BIN="$bin" VM_TIMEOUT=1200 go run ./hack/gotest -tags vm -count=1 -timeout 15m -exec "$PWD/test/vm/vm run" ./test/ipvs
+	go run ./hack/gotest -count=1 -timeout 5m -run '^TestSCTP$' -exec "$PWD/test/vm/vm run" ./nodehelper/live
 }
 
 # The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.

@@ -41,10 +41,11 @@ func must(t *testing.T, words string, stdin ...string) {
 	}
 }
 
-// pod makes a network namespace with an address, held by a process that the test ends.
-func pod(t *testing.T) {
+// podNamespace makes a network namespace, held by a process that the test ends, with an interface eth0 whose other end is veth0 here. It
+// returns the namespace's file.
+func podNamespace(t *testing.T) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd := exec.CommandContext(t.Context(), "sleep", "120")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -56,10 +57,36 @@ func pod(t *testing.T) {
 	pid := strconv.Itoa(cmd.Process.Pid)
 	must(t, "ip link add veth0 type veth peer name eth0 netns "+pid)
 	must(t, "ip link set veth0 up")
+	return "/proc/" + pid + "/ns/net"
+}
+
+// pod makes a pod with an address.
+func pod(t *testing.T) {
+	t.Helper()
+	in := podNamespace(t)
 	must(t, "ip addr add 10.244.1.1/24 dev veth0")
 	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "route add default via 10.244.1.1"} {
-		must(t, "nsenter --net=/proc/"+pid+"/ns/net ip "+words)
+		must(t, "nsenter --net="+in+" ip "+words)
 	}
+}
+
+// answer has a UDP socket answer whatever comes.
+func answer(t *testing.T, at string) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		for b := make([]byte, 10); ; {
+			_, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo([]byte("yes"), from)
+		}
+	}()
 }
 
 // rules have a Service of two endpoints, ports of others, one address that is dropped, and one that is rejected.
@@ -108,20 +135,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	answering, err := net.ListenPacket("udp", "10.244.9.2:5353")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answering.Close()
-	go func() {
-		for b := make([]byte, 10); ; {
-			_, from, err := answering.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = answering.WriteTo([]byte("yes"), from)
-		}
-	}()
+	answer(t, "10.244.9.2:5353")
 
 	var node netip.Addr
 	client := netip.MustParseAddr("10.244.1.5")

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +50,7 @@ func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes
 			continue
 		}
 		out[i].List = make([]snapshot.Probe, t.Probes)
+		var own sync.WaitGroup // for the target's own ones
 		for k := range out[i].List {
 			select {
 			case free <- struct{}{}:
@@ -55,17 +58,31 @@ func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes
 				wg.Wait()
 				return nil, context.Cause(ctx)
 			}
+			own.Add(1)
 			wg.Go(func() {
+				defer own.Done()
 				defer func() { <-free }()
 				out[i].List[k] = space.probe(ctx, t)
 			})
 		}
+		wg.Go(func() {
+			own.Wait()
+			scheduled(t, pointers(out[i].List)...)
+		})
 	}
 	wg.Wait()
 	if err := traceAll(ctx, spaces, out); err != nil {
 		return nil, err
 	}
 	return out, context.Cause(ctx)
+}
+
+func pointers(list []snapshot.Probe) []*snapshot.Probe {
+	out := make([]*snapshot.Probe, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }
 
 func check(t snapshot.ProbeTarget) error {
@@ -76,18 +93,38 @@ func check(t snapshot.ProbeTarget) error {
 		return fmt.Errorf("%s is not an address and port to connect to", t.To)
 	case t.Probes < 1 || t.Probes > MaxProbes:
 		return fmt.Errorf("%d probes of one target: it may be 1 to %d", t.Probes, MaxProbes)
+	case t.Protocol == "SCTP":
+		return hasSCTP()
 	}
 	return nil
 }
+
+// hasSCTP tells whether the kernel has SCTP now. To ask for a socket would load the module for good (__sock_create in net/socket.c), where the
+// node has one that nobody has needed yet.
+func hasSCTP() error {
+	data, err := os.ReadFile("/proc/thread-self/net/protocols")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "SCTP ") {
+			return nil
+		}
+	}
+	return errNoSCTP
+}
+
+// errNoSCTP says what a person can do about it.
+var errNoSCTP = errors.New("the node's kernel has no SCTP, or has not loaded it (modprobe sctp)")
 
 // probe makes one connection, and looks up where the kernel sent it while it is open.
 func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapshot.Probe) {
 	var fd int
 	var err error
-	if t.Protocol == "UDP" {
-		fd, _, err = s.unused(t)
-	} else {
+	if t.Protocol == "TCP" {
 		fd, err = s.socket(t) // a SYN begins a connection anew
+	} else {
+		fd, _, err = s.unused(t)
 	}
 	if err != nil {
 		p.Result, p.Error = resultOf(t.Protocol, err)
@@ -102,6 +139,8 @@ const ports = 50
 
 // unused makes a socket whose port no connection to the target has had lately. The kernel gives a closed socket's port away at once, while
 // connection tracking remembers a connection of UDP for half a minute or more: another packet from there meets no rule, and goes where the first one went.
+// That it has one address matters to SCTP: otherwise the socket offers the far side all of the node's (sctp_bind_addr_copy in net/sctp/bind_addr.c), which
+// no NAT knows, and in IPVS mode there is one for each Service.
 func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort, err error) {
 	from, err := s.source(t.To)
 	if err != nil {

@@ -81,7 +81,7 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 	}
 	missing := map[netip.AddrPort]bool{}
 	for i := range p.List {
-		if e := p.List[i].Endpoint; e.IsValid() {
+		if e := p.List[i].SentTo(p.To); e.IsValid() {
 			missing[e] = true
 		}
 	}
@@ -90,8 +90,9 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 		if err != nil {
 			return err
 		}
+		scheduled(p.ProbeTarget, &trace.Probe)
 		p.Traces = append(p.Traces, trace)
-		delete(missing, trace.Endpoint)
+		delete(missing, trace.SentTo(p.To))
 		if len(missing) == 0 {
 			break
 		}
@@ -107,6 +108,10 @@ func (t *tracing) connection(ctx context.Context, space *namespace, target snaps
 	}
 	defer unix.Close(fd)
 	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: local, To: target.To}
+	// A packet of the connection before may have come late, between the end of its events and of its tracing: of SCTP many do.
+	if _, err := t.listener.Collect(0); err != nil {
+		return out, err
+	}
 	if err := t.table.Trace(connection); err != nil {
 		return out, err
 	}

@@ -37,7 +37,7 @@ type judged struct {
 func fits(o *netfilter.Outcome, a *answer) bool {
 	p := &o.Packet
 	switch o.End {
-	case netfilter.Dropped:
+	case netfilter.Dropped, netfilter.Filtered:
 		return a.end == vanished
 	case netfilter.Rejected:
 		return a.end == refused

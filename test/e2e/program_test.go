@@ -56,7 +56,8 @@ func TestProgram(t *testing.T) {
 			lookAt(t, node).same(t, before)
 
 			r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "15s", "--live", "--probes", "30", "-o", "json")
-			if r.code != 0 || !slices.Equal(codes(&r.report), []string{diagnose.Programmed}) {
+			// That connections of before are stuck may be told besides.
+			if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
 				t.Fatal(r)
 			}
 			got := observed(&r.report, "node")
@@ -128,7 +129,6 @@ func TestProgramFollows(t *testing.T) {
 	node := nodes[0]
 	defer startKubeProxy(t, node)
 	withoutKubeProxy(t, node)
-	before := lookAt(t, node)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := command(ctx, "program", app, "-n", namespace, "--node", node, "--follow", "--image", image, "--yes")
@@ -154,7 +154,11 @@ func TestProgramFollows(t *testing.T) {
 	if !strings.Contains(errOut.String(), " updated: 3 endpoints") || !strings.Contains(errOut.String(), "taken away") {
 		t.Errorf("it said %s", errOut.String())
 	}
-	lookAt(t, node).same(t, before)
+	for name, text := range lookAt(t, node) {
+		if strings.Contains(text, "SVCPROXY-") {
+			t.Errorf("something is left in %s: %s", name, text)
+		}
+	}
 	noHelperPods(t)
 }
 

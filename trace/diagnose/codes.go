@@ -48,6 +48,7 @@ const (
 	RouteLocalnetOff          = "RouteLocalnetOff"
 	BridgeNetfilterOff        = "BridgeNetfilterOff"
 	HairpinOff                = "HairpinOff"
+	ReversePathFilter         = "ReversePathFilter"
 	ConntrackFull             = "ConntrackFull"
 	EndpointRefused           = "EndpointRefused"
 	EndpointTimeout           = "EndpointTimeout"
@@ -118,6 +119,7 @@ var codes = map[string]codeInfo{
 	RouteLocalnetOff:          {Error, "sysctl -w net.ipv4.conf.all.route_localnet=1 on {node}: kube-proxy sets it when it starts, unless iptables.localhostNodePorts is off", []string{"kubernetes/kubernetes#57942"}},
 	BridgeNetfilterOff:        {Error, "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 on {node}, and make both last", []string{"kubernetes/kubernetes#87426", "cloudnativelabs/kube-router#151"}},
 	HairpinOff:                {Error, "set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT hairpin on", []string{"kubernetes/kubernetes#13375", "kubernetes/kubernetes#45790"}},
+	ReversePathFilter:         {Error, "make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)", []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"}},
 	EndpointRefused:           {Error, "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at 127.0.0.1 alone)?", nil},
 	EndpointTimeout:           {Error, "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, the cloud's firewall)", nil},
 	EndpointReachableDirectly: {Error, "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for answers that come back another way", nil},

@@ -125,13 +125,19 @@ func refusals(want *expect.Path, got *tally) []issue {
 			}
 		case string(expect.Drop):
 			is.code, is.actual, is.message = DroppedCode, "dropped", o.where.String()+" drops it"
-			if byKube(o.where) {
+			switch {
+			case o.reverse:
+				is.code, is.message = ReversePathFilter, "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"
+			case byKube(o.where):
 				is = kubeDrop(is, o)
 			}
 		default:
 			continue
 		}
 		is.evidence = []string{cite(o.where)}
+		if o.reverse {
+			is.evidence = strings.Split(o.why, netfilter.ReasonSep)
+		}
 		issues = foldRefusal(issues, is)
 	}
 	return issues
@@ -140,7 +146,7 @@ func refusals(want *expect.Path, got *tally) []issue {
 // foldRefusal keeps one issue for a place that drops the way to several endpoints.
 func foldRefusal(issues []issue, is issue) []issue {
 	for i := range issues {
-		if o := &issues[i]; o.code == is.code && o.where == is.where && is.where.Chain != nil {
+		if o := &issues[i]; o.code == is.code && o.where == is.where && (is.where.Chain != nil || is.code == ReversePathFilter) {
 			if is.subject != "" && !strings.Contains(o.subject, is.subject) {
 				o.subject = strings.TrimPrefix(o.subject+", "+is.subject, ", ")
 			}
@@ -296,6 +302,12 @@ func differentRefusal(want *expect.Path, got *tally) []issue {
 	}
 	if os := got.of(string(other)); len(os) > 0 {
 		o := os[0]
+		if o.reverse {
+			return []issue{{
+				code: ReversePathFilter, expected: describe(want), actual: "dropped", evidence: strings.Split(o.why, netfilter.ReasonSep),
+				message: fmt.Sprintf("the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain", want.Why),
+			}}
+		}
 		is := issue{code: DroppedCode, expected: describe(want), actual: strings.ToLower(string(other)) + "ed", where: o.where, evidence: []string{cite(o.where)}}
 		if other == expect.Drop {
 			is.actual = "dropped"

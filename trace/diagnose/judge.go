@@ -45,7 +45,8 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		return p
 	}
 
-	res := j.walker.Walk(start(f, o), netfilter.Options{Steps: j.req.Steps})
+	named := j.req.From != nil && j.req.From.Address.IsValid()
+	res := j.walker.Walk(start(f, o), netfilter.Options{Steps: j.req.Steps, Enters: j.enters(&f, &o, named)})
 	got := tallyOf(f, &res)
 	var issues []issue
 	if cache := nodeLocalDNS(&want, &res, &got); cache != nil {

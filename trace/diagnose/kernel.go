@@ -55,7 +55,8 @@ func ledTo(probes *snapshot.Probes, rule ruleKey, verdict string) int {
 	for i := range probes.Traces {
 		t := &probes.Traces[i]
 		meets := slices.ContainsFunc(t.Steps, func(s snapshot.TraceStep) bool { return ruleKey{s.Table, s.Chain, s.Rule} == rule })
-		if meets && verdict == fmt.Sprintf(translatedTo+"%s port %d", t.Endpoint.Addr(), t.Endpoint.Port()) {
+		to := t.SentTo(probes.To)
+		if meets && verdict == fmt.Sprintf(translatedTo+"%s port %d", to.Addr(), to.Port()) {
 			n++
 		}
 	}

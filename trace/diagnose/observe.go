@@ -139,25 +139,33 @@ func observedOf(probes *snapshot.Probes) *Observed {
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}
 	results := map[string]int{}
+	differ := 0
 	for i := range probes.List {
 		x := &probes.List[i]
 		results[x.Result]++
+		if x.RealServer.IsValid() {
+			o.Scheduled++
+			if x.SentTo(probes.To) != x.RealServer {
+				differ++
+			}
+		}
 		if x.Result == snapshot.ProbeConnected {
 			o.Connected++
 			times = append(times, x.Micros)
 		}
-		if !x.Endpoint.IsValid() {
+		to := x.SentTo(probes.To)
+		if !to.IsValid() {
 			continue
 		}
-		e := byEndpoint[x.Endpoint]
+		e := byEndpoint[to]
 		if e == nil {
-			e = &ObservedEndpoint{Address: x.Endpoint.Addr().String(), Port: int32(x.Endpoint.Port())}
-			byEndpoint[x.Endpoint] = e
+			e = &ObservedEndpoint{Address: to.Addr().String(), Port: int32(to.Port())}
+			byEndpoint[to] = e
 		}
 		e.Count++
 		if x.Result == snapshot.ProbeConnected {
 			e.Connected++
-			rtts[x.Endpoint] = append(rtts[x.Endpoint], x.Micros)
+			rtts[to] = append(rtts[to], x.Micros)
 		}
 	}
 	for at, e := range byEndpoint {
@@ -174,6 +182,9 @@ func observedOf(probes *snapshot.Probes) *Observed {
 		if n := results[result]; n > 0 {
 			o.Events = append(o.Events, fmt.Sprintf("%d %s", n, ends[result]))
 		}
+	}
+	if differ > 0 {
+		o.Events = append(o.Events, fmt.Sprintf("%d of which IPVS's connection table names another real server", differ))
 	}
 	o.RTT = median(times)
 	return o
@@ -262,12 +273,12 @@ func disagreement(want *expect.Path, got *tally, probes *snapshot.Probes) []issu
 	frontend := netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port)
 	var elsewhere []string
 	for i := range probes.List {
-		x := &probes.List[i]
-		if !x.Endpoint.IsValid() || x.Endpoint == frontend {
+		to := probes.List[i].SentTo(frontend)
+		if !to.IsValid() || to == frontend {
 			continue
 		}
-		if _, possible := got.share(x.Endpoint); !possible && !slices.Contains(elsewhere, x.Endpoint.String()) {
-			elsewhere = append(elsewhere, x.Endpoint.String())
+		if _, possible := got.share(to); !possible && !slices.Contains(elsewhere, to.String()) {
+			elsewhere = append(elsewhere, to.String())
 		}
 	}
 	if len(elsewhere) == 0 {
@@ -288,7 +299,7 @@ func skew(got *tally, probes *snapshot.Probes) []issue {
 	count := map[netip.AddrPort]int{}
 	n := 0
 	for i := range probes.List {
-		if e := probes.List[i].Endpoint; e.IsValid() {
+		if e := probes.List[i].SentTo(probes.To); e.IsValid() {
 			count[e]++
 			n++
 		}

@@ -4,8 +4,10 @@ package diagnose
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,5 +171,29 @@ func TestConnectionsLostWhileProbing(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.tracked, got, tt.want)
 		}
+	}
+}
+
+// TestWhatIPVSSentAConnectionTo: its own connection table counts where connection tracking knows of no translation, and stands beside it elsewhere.
+func TestWhatIPVSSentAConnectionTo(t *testing.T) {
+	at := netip.MustParseAddrPort
+	vip, a, b := at("10.96.0.1:80"), at("10.244.1.1:8080"), at("10.244.1.2:8080")
+	o := observedOf(&snapshot.Probes{ProbeTarget: snapshot.ProbeTarget{To: vip}, List: []snapshot.Probe{
+		{Result: snapshot.ProbeConnected, Endpoint: a, RealServer: a},
+		{Result: snapshot.ProbeConnected, RealServer: a},                // net.ipv4.vs.conntrack=0: no entry,
+		{Result: snapshot.ProbeConnected, Endpoint: vip, RealServer: b}, // or one without a translation
+		{Result: snapshot.ProbeConnected, Endpoint: b},                  // no virtual server
+		{Result: snapshot.ProbeConnected, Endpoint: a, RealServer: b},
+		{Result: snapshot.ProbeTimeout},
+	}})
+	got := map[string]int{}
+	for _, e := range o.Endpoints {
+		got[e.Address] = e.Count
+	}
+	if want := map[string]int{"10.244.1.1": 3, "10.244.1.2": 2}; !maps.Equal(got, want) || o.Scheduled != 4 {
+		t.Errorf("%v of %d, want %v of 4", got, o.Scheduled, want)
+	}
+	if want := []string{"1 timed out", "1 of which IPVS's connection table names another real server"}; !slices.Equal(o.Events, want) {
+		t.Errorf("%q, want %q", o.Events, want)
 	}
 }

@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func (n *node) originsOf(svc *corev1.Service, f expect.Frontend, asked *From) []
 		return append(n.fromOutside(svc, f), from{Origin: n.fromNode(f)})
 	case expect.NodePort, expect.ExternalIP:
 	}
-	return []from{{Origin: n.external(n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
+	return []from{{Origin: n.external(&f, n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
 }
 
 func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) expect.Origin {
@@ -62,7 +63,7 @@ func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) 
 				return out.Origin
 			}
 		}
-		o.Iface = n.uplink(f.Address.Is4())
+		o.Iface = n.entrance(&f, true)
 	}
 	return o
 }
@@ -103,8 +104,35 @@ func (n *node) fromPod(f expect.Frontend) expect.Origin {
 	return expect.Origin{Kind: expect.FromPod}
 }
 
-func (n *node) external(a netip.Addr) expect.Origin {
-	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.uplink(a.Is4())}
+func (n *node) external(f *expect.Frontend, a netip.Addr) expect.Origin {
+	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.entrance(f, false)}
+}
+
+// entrance returns the interface by which packets from outside to a frontend come in: the one whose subnet the frontend's address is of,
+// where others than its neighbours get there (some route leads out by it to a gateway, or somebody is named who does); the uplink for all else.
+func (n *node) entrance(f *expect.Frontend, named bool) string {
+	v4 := f.Address.Is4()
+	dev, subnet := n.net.SubnetOf(f.Address)
+	pods := slices.ContainsFunc(n.podCIDRs, subnet.Overlaps)
+	if dev == "" || dev == "lo" || pods || n.net.Bridge(dev) || !named && !n.net.HasGateway(dev, v4) {
+		return n.uplink(v4)
+	}
+	return dev
+}
+
+// enters tells whether packets of an origin are certain to come in by its interface: a pod's do, and an outsider's where the way back to it
+// is by that interface, as far as the main table tells, or where the frontend's address is of the interface's subnet. An address
+// that merely stands for outsiders says nothing where the node has a route of its own for it.
+func (n *node) enters(f *expect.Frontend, o *expect.Origin, named bool) bool {
+	if o.Kind != expect.FromExternal || o.Iface == netfilter.UnknownIface {
+		return o.Kind == expect.FromPod
+	}
+	back := n.net.Toward(o.Address)
+	if back == o.Iface {
+		return true
+	}
+	dev, _ := n.net.SubnetOf(f.Address)
+	return dev == o.Iface && (named || back == n.uplink(o.Address.Is4()))
 }
 
 // fromOutside returns the outside origins of a load-balancer IP: one stranger; with source ranges one inside and one outside
@@ -112,18 +140,18 @@ func (n *node) external(a netip.Addr) expect.Origin {
 func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	ranges := sourceRanges(svc, f.Address.Is4())
 	if f.Kind != expect.LoadBalancerIP || len(ranges) == 0 {
-		return []from{{Origin: n.external(n.stranger(f, nil))}}
+		return []from{{Origin: n.external(&f, n.stranger(f, nil))}}
 	}
 	var out []from
 	for i, r := range ranges {
-		out = append(out, from{n.external(r.Addr()), i > 0}, from{n.external(lastOf(r)), true})
+		out = append(out, from{n.external(&f, r.Addr()), i > 0}, from{n.external(&f, lastOf(r)), true})
 		for _, edge := range []netip.Addr{r.Addr().Prev(), lastOf(r).Next()} {
 			if local, known := n.net.Local(edge); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known && !local {
-				out = append(out, from{n.external(edge), true})
+				out = append(out, from{n.external(&f, edge), true})
 			}
 		}
 	}
-	return append(out, from{Origin: n.external(n.stranger(f, ranges))})
+	return append(out, from{Origin: n.external(&f, n.stranger(f, ranges))})
 }
 
 // strangers are addresses for documentation and benchmarks, which nobody has (RFC 5737, RFC 2544, RFC 3849, RFC 5180).

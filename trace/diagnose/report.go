@@ -183,6 +183,7 @@ type Observed struct {
 	Connected int                `json:"connected"`           // of UDP: answered
 	RTT       float64            `json:"rtt,omitempty"`       // median time to connect, in milliseconds
 	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
+	Scheduled int                `json:"scheduled,omitempty"` // of how many IPVS's own connection table has the real server
 	Events    []string           `json:"events,omitempty"`    // how the others ended: "2 refused"
 	Error     string             `json:"error,omitempty"`     // why it could not be tried
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.

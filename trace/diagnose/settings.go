@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -24,6 +25,7 @@ var settings = []setting{
 	{RouteLocalnetOff, (*judge).martian, "the kernel lets no packet with a loopback address as its source leave the node: the connection fails before its source is translated"},
 	{BridgeNetfilterOff, (*judge).pastTheRules, "client and endpoint are on the same bridge, and the kernel does not ask iptables about bridged packets: the answer comes straight from the endpoint, and the client does not know it"},
 	{HairpinOff, (*judge).notSentBack, "the pod reaches itself, and its bridge sends nothing back to the port where it came from"},
+	{ReversePathFilter, (*judge).answerFiltered, "the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: the way back to the endpoint is another one"},
 }
 
 // settings judges the kernel settings that this path needs, of packets that rules translate.
@@ -89,6 +91,25 @@ func (j *judge) martian(o *expect.Origin, end *netfilter.Outcome) string {
 		return ""
 	}
 	return "net/ipv4/conf/all/route_localnet=0, " + out + "=0"
+}
+
+// answerFiltered asks [host.Network.ReversePath] of the endpoint's answer. It is certain to come in by the interface that the packet left by
+// where the endpoint is a pod of this node, and where it goes to an address of that interface. When the kernel routes it, the client's
+// own address is its destination again; its mark is not known.
+func (j *judge) answerFiltered(o *expect.Origin, end *netfilter.Outcome) string {
+	p := &end.Packet
+	if p.Out == netfilter.UnknownIface || p.Out == o.Iface && !p.SNAT { // an answer to a neighbour may be bridged, and is not routed then
+		return ""
+	}
+	here := slices.ContainsFunc(j.pods, func(x pod) bool { return x.address(p.Dst.Is4()) == p.Dst })
+	if !here && (!p.SNAT || !slices.Contains(j.net.AddressesOn(p.Out), p.Src)) {
+		return ""
+	}
+	drop, _ := j.net.ReversePath(host.Query{Dst: p.OrigSrc, Src: p.Dst, In: p.Out, AnyMark: true})
+	if drop == (host.Reverse{}) {
+		return ""
+	}
+	return drop.Setting + netfilter.ReasonSep + drop.Route
 }
 
 // sameBridge tells whether a packet of a pod leaves by the bridge that it came in by.

@@ -27,6 +27,22 @@ func TestSettings(t *testing.T) {
 			w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), was, "", 1) + key + "=" + value + "\n")
 		}
 	}
+	// routing adds routes and a routing rule, and an interface eth1 with a strict filter on all of them.
+	routing := func(routes, rule string) func(*world) {
+		return func(w *world) {
+			const std = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
+			w.files["ip-rule.json"] = []byte(std + rule + "]")
+			w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[", "["+routes, 1))
+			w.files["ip-addr.json"] = []byte(strings.Replace(string(w.files["ip-addr.json"]), "[",
+				`[{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet","local":"10.88.0.11","prefixlen":24,"scope":"global"}]},`, 1))
+			w.files["ip-link.json"] = []byte(strings.Replace(string(w.files["ip-link.json"]), "[", `[{"ifname":"eth1"},`, 1))
+			for _, dev := range []string{"all", "eth0", "eth1", "cni0"} {
+				set("net/ipv4/conf/"+dev+"/rp_filter", "1")(w)
+				set("net/ipv4/conf/"+dev+"/src_valid_mark", "0")(w)
+			}
+		}
+	}
+	const byEth1 = `{"dst":"default","gateway":"10.88.0.1","dev":"eth1","table":"100","flags":[]},{"dst":"10.5.0.0/16","gateway":"10.88.0.1","dev":"eth1","flags":[]},`
 	itself := &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}
 	for _, tt := range []struct {
 		name   string
@@ -54,6 +70,23 @@ func TestSettings(t *testing.T) {
 			return slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return e.Address == "10.244.1.3" })
 		}},
 		{"hairpin mode is on", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
+		{"rp_filter, ways back as ways there", []func(*world){routing(byEth1, "")}, nil, "", nil},
+		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*world){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *Path) bool {
+			return p.Origin.Kind == "external" && strings.Contains(p.Frontend.Address, ".")
+		}},
+		{"rp_filter of that interface was not collected", []func(*world){
+			routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`), func(w *world) {
+				w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), "net/ipv4/conf/eth0/rp_filter=1\n", "", 1))
+			},
+		}, nil, "", nil},
+		{"rp_filter, the way back to this client is another one", []func(*world){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *Path) bool {
+			return strings.HasPrefix(p.Frontend.Address, "10.77.0.") // an address of eth0's subnet; of others it is not known by what they come in
+		}},
+		{"rp_filter, what is masqueraded leaves by another way, and its answers come in there", []func(*world){
+			routing(byEth1, `,{"priority":9,"src":"all","fwmark":"0x4000","fwmask":"0x4000","table":"100"}`),
+		}, nil, ReversePathFilter, func(p *Path) bool {
+			return p.Origin.Kind == "external" && p.Expected.Masquerade == "Always" && strings.Contains(p.Frontend.Address, ".")
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openWorld(t, "real-2node-iptables")

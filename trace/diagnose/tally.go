@@ -40,6 +40,7 @@ type outcome struct {
 	recent  string // the affinity lists that the client is in afterwards
 	sharing string // by what IPVS shares out the connections, where the share is not fixed
 	here    bool   // given to a socket of the node
+	reverse bool   // dropped by the reverse path filter: why has its setting and route
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
@@ -71,7 +72,7 @@ func (t *tally) add(o outcome) {
 	for i := range t.outcomes {
 		x := &t.outcomes[i]
 		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
-			x.where == o.where && x.by == o.by && x.recent == o.recent {
+			x.where == o.where && x.by == o.by && x.recent == o.recent && x.reverse == o.reverse {
 			if o.certain {
 				x.share += o.share
 			} else {
@@ -114,6 +115,8 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 		}
 	case netfilter.Dropped:
 		o.action = string(expect.Drop)
+	case netfilter.Filtered:
+		o.action, o.reverse = string(expect.Drop), true
 	case netfilter.Rejected:
 		o.action = string(expect.Reject)
 	case netfilter.NoRoute:

@@ -34,6 +34,7 @@ type family struct {
 	allTables   bool // and every other one with it: a table without a route is empty
 	tables      map[string]*table
 	rules       []rule // nil: the default rules
+	rulesKnown  bool   // they were collected
 }
 
 // localNet is a prefix whose every address is the node's own.
@@ -63,6 +64,13 @@ type Route struct {
 	Dev     string     // "" where several may be chosen (multipath, link-local without a zone)
 	Gateway netip.Addr // zero where the destination is on the link, or several may be chosen
 	PrefSrc netip.Addr // source address that the kernel would choose; zero where not known
+}
+
+// way is a Route, and of a multipath one the interfaces of all its hops, each followed by a space.
+type way struct {
+	Route
+
+	hops string
 }
 
 // famOf indexes Network.fam; a must be unmapped.
@@ -223,6 +231,21 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have, and where its subnet
+// is the address alone.
+func (n *Network) SubnetOf(a netip.Addr) (dev string, subnet netip.Prefix) {
+	for i := range n.addrs {
+		if n.addrs[i].ip != a {
+			continue
+		}
+		if dev != "" || n.addrs[i].prefix.IsSingleIP() {
+			return "", netip.Prefix{}
+		}
+		dev, subnet = n.addrs[i].dev, n.addrs[i].prefix
+	}
+	return dev, subnet
 }
 
 // HasLinks tells whether the interfaces were collected, so that one that is not listed does not exist.

@@ -60,7 +60,7 @@ func (v *ipVia) UnmarshalJSON(data []byte) error {
 
 // entry is what one route makes of a packet.
 type entry struct {
-	route  Route
+	route  way
 	typ    string // as the dump has it
 	metric uint32
 	scope  uint8
@@ -69,7 +69,7 @@ type entry struct {
 
 // answer is what a table has for one prefix.
 type answer struct {
-	route   Route
+	route   way
 	throw   bool   // go on with the next rule
 	why     string // not empty: the answer depends on what a lookup by destination does not know
 	unknown bool
@@ -218,6 +218,9 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	}
 	first := true
 	for _, h := range hops {
+		if len(hops) > 1 {
+			e.route.hops += h.Dev + " "
+		}
 		gw, err := h.gateway()
 		if err != nil {
 			return 0, netip.Prefix{}, nil, err
@@ -294,9 +297,9 @@ func choose(es []entry, v6 bool) answer {
 	case string(RouteUnicast), string(RouteMulticast), string(RouteBroadcast):
 		ans.route.Type = RouteType(best.typ)
 	case string(RouteLocal), "anycast":
-		ans.route = Route{Type: RouteLocal, Dev: "lo", PrefSrc: best.route.PrefSrc}
+		ans.route = way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: best.route.PrefSrc}}
 	case string(RouteBlackhole), string(RouteUnreachable), string(RouteProhibit):
-		ans.route = Route{Type: RouteType(best.typ)}
+		ans.route = way{Route: Route{Type: RouteType(best.typ)}}
 	default:
 		ans.unknown, ans.why = true, fmt.Sprintf("its route is of the type %q", best.typ)
 	}
@@ -310,25 +313,53 @@ var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.j
 // whether dst is the node's own, and where rules beyond the default ones may send the packet elsewhere: why says which.
 // A packet to the node itself takes lo. Where the kernel spreads over several interfaces the Route names none.
 func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) {
-	dst = dst.Unmap()
+	w, known, why := n.route(&Query{Dst: dst})
+	return w.Route, known, why
+}
+
+// Query is what the kernel goes by where it looks up a route for a packet (struct flowi_common in include/net/flow.h).
+type Query struct {
+	Dst  netip.Addr
+	Src  netip.Addr // the zero Addr where it is not known
+	In   string     // the interface that it came in by; "" where it is not known
+	Mark uint32     // its mark at that moment
+	// AnyMark says that its mark is not known.
+	AnyMark bool
+
+	marked bool // Mark is known
+	came   bool // it came in by an interface
+}
+
+// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and judges the conditions of routing rules
+// by its source, mark and interface, too.
+func (n *Network) RouteIn(q Query) (r Route, known bool, why string) {
+	q.marked, q.came = !q.AnyMark, true
+	w, known, why := n.route(&q)
+	return w.Route, known, why
+}
+
+func (n *Network) route(in *Query) (r way, known bool, why string) {
+	q := *in
+	dst := q.Dst.Unmap()
 	zone := dst.Zone()
 	dst = dst.WithZone("")
+	q.Dst, q.Src = dst, q.Src.Unmap().WithZone("")
 	if !dst.IsValid() {
-		return Route{}, false, "there is no address"
+		return way{}, false, "there is no address"
 	}
 	f := n.family(dst)
 	switch {
 	case dst.IsLoopback():
-		return Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}, true, ""
+		return way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, ""
 	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown:
-		return Route{Type: RouteMulticast}, true, "" // every interface has a route to ff00::/8
+		return way{Route: Route{Type: RouteMulticast}}, true, "" // every interface has a route to ff00::/8
 	}
-	r, known, why = n.byRules(f, dst)
+	r, known, why = n.byRules(f, &q)
 	if !known {
-		return Route{}, false, why
+		return way{}, false, why
 	}
 	if zone != "" && (dst.IsLinkLocalUnicast() || dst.IsMulticast()) && r.Type != RouteLocal {
-		r = Route{Type: RouteUnicast, Dev: zone, PrefSrc: n.source6(zone, dst)}
+		r = way{Route: Route{Type: RouteUnicast, Dev: zone, PrefSrc: n.source6(zone, dst)}}
 	}
 	switch {
 	case r.Type != RouteUnicast:
@@ -344,21 +375,21 @@ func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) {
 }
 
 // fromLocal looks into the local table.
-func (n *Network) fromLocal(f *family, dst netip.Addr) (r Route, found, known bool) {
+func (n *Network) fromLocal(f *family, dst netip.Addr) (r way, found, known bool) {
 	local, known := n.Local(dst)
 	switch {
 	case local:
-		return Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}, true, true
+		return way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, true
 	case !known:
-		return Route{}, false, false
+		return way{}, false, false
 	}
 	if dev, ok := f.broadcast[dst]; ok {
-		return Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)}, true, true
+		return way{Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)}}, true, true
 	}
 	if ans, ok := f.tables[tableLocal].lookup(dst); ok && !ans.throw && !ans.unknown {
 		return ans.route, true, true
 	}
-	return Route{}, false, true
+	return way{}, false, true
 }
 
 // Uplink returns the interface of the family's default route in the main table, "" where there is none, where it is not
@@ -375,6 +406,35 @@ func (n *Network) Uplink(v4 bool) string {
 		}
 	}
 	return ""
+}
+
+// Toward returns the interface by which the main table alone leads to an address; "" where it does not, or by several.
+func (n *Network) Toward(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	if !a.IsValid() {
+		return ""
+	}
+	ans, _ := n.family(a).tables[tableMain].lookup(a)
+	if ans.unknown || ans.route.Type != RouteUnicast {
+		return ""
+	}
+	return ans.route.Dev
+}
+
+// HasGateway tells whether some route leads out by an interface to a gateway: the world beyond is there, too.
+func (n *Network) HasGateway(dev string, v4 bool) bool {
+	f := &n.fam[1]
+	if v4 {
+		f = &n.fam[0]
+	}
+	for _, t := range f.tables {
+		for _, a := range t.at {
+			if a.route.Dev == dev && a.route.Gateway.IsValid() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // IfaceOf returns the interface by which a packet from src comes in, taken from the route back to it: lo for the node's own

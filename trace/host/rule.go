@@ -4,6 +4,7 @@ package host
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,14 +12,47 @@ import (
 	"strings"
 )
 
-// rule is one routing policy rule. Of its conditions only the destination can be judged here.
+// rule is one routing policy rule.
 type rule struct {
 	priority int
-	to       netip.Prefix // invalid: any destination
-	maybe    bool         // there are other conditions
-	table    string       // "" for a rule that does something else than to look into a table
+	from, to netip.Prefix // invalid: any
+	iif      string       // "": any
+	marked   bool         // it asks for the packet's mark
+	mark     uint32
+	mask     uint32
+	oif      bool   // it asks for the interface that a socket is bound to, or for a VRF
+	maybe    bool   // there are conditions beyond these
+	not      bool   // it applies where its conditions do not hold
+	table    string // "" for a rule that does something else than to look into a table
 	nop      bool
 	text     string
+}
+
+// free tells whether a rule has no condition.
+func (r *rule) free() bool {
+	return !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && !r.marked && !r.oif && !r.maybe && !r.not
+}
+
+// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in net/ipv4/fib_rules.c). known
+// is false where one of its conditions cannot be judged, and the others leave it open.
+func (r *rule) applies(q *Query) (yes, known bool) {
+	yes, known = true, !r.maybe
+	for _, c := range [...]struct{ asked, known, holds bool }{
+		{r.to.IsValid(), true, r.to.Contains(q.Dst)},
+		{r.from.IsValid(), q.Src.IsValid(), r.from.Contains(q.Src)},
+		{r.iif != "", q.In != "", r.iif == q.In},
+		{r.marked, q.marked, (r.mark^q.Mark)&r.mask == 0},
+		{r.oif, q.came, false}, // what came in by an interface is bound to none
+	} {
+		switch {
+		case !c.asked:
+		case !c.known:
+			known = false
+		case !c.holds:
+			return r.not, true
+		}
+	}
+	return yes != r.not, known
 }
 
 // readRules reads ip-rule.json, or the same for IPv6.
@@ -42,7 +76,7 @@ func (n *Network) readRules(data []byte, fam int) error {
 		return fmt.Errorf("it has no rule")
 	}
 	slices.SortStableFunc(rules, func(a, b rule) int { return a.priority - b.priority })
-	n.fam[fam].rules = rules
+	n.fam[fam].rules, n.fam[fam].rulesKnown = rules, true
 	if isDefault(rules) {
 		n.fam[fam].rules = nil
 	}
@@ -53,7 +87,7 @@ func (n *Network) readRules(data []byte, fam int) error {
 func isDefault(rules []rule) bool {
 	want := []string{tableLocal, tableMain, tableDefault}
 	for i, r := range rules {
-		if i >= len(want) || r.table != want[i] || r.maybe || r.to.IsValid() {
+		if i >= len(want) || r.table != want[i] || !r.free() {
 			return false
 		}
 	}
@@ -61,16 +95,19 @@ func isDefault(rules []rule) bool {
 }
 
 // plain are the keys of a rule that are no condition, or that parseRule reads.
-var plain = []string{"priority", "src", "srclen", "dst", "dstlen", "table", "protocol", "nop"}
+var plain = []string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop"}
 
 // elsewhere are the keys of a rule that does not simply look into a table.
 var elsewhere = []string{"goto", "action", "nat", "l3mdev", "suppress_prefixlen", "suppress_ifgroup", "unresolved"}
 
 func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 	var r rule
-	var src, dst, table string
-	var dstlen *int
-	for key, into := range map[string]any{"priority": &r.priority, "src": &src, "dst": &dst, "dstlen": &dstlen, "table": &table} {
+	var src, dst, table, mark, oif string
+	mask := "0xffffffff"
+	var srclen, dstlen *int
+	for key, into := range map[string]any{
+		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table, "iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
+	} {
 		if v, ok := m[key]; ok {
 			if err := json.Unmarshal(v, into); err != nil {
 				return rule{}, fmt.Errorf("its %q is %s", key, v)
@@ -80,29 +117,32 @@ func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 	if _, ok := m["priority"]; !ok {
 		return rule{}, fmt.Errorf("it has no priority")
 	}
-	r.maybe = src != "" && src != "all"
-	if dst != "" && dst != "all" {
-		p, err := parsePrefix(dst)
-		if err == nil && dstlen != nil {
-			p, err = p.Addr().Prefix(*dstlen)
+	r.oif = oif != ""
+	var err error
+	if r.from, err = rulePrefix(src, srclen, fam); err != nil {
+		return rule{}, fmt.Errorf("its source is %q", src)
+	}
+	if r.to, err = rulePrefix(dst, dstlen, fam); err != nil {
+		return rule{}, fmt.Errorf("its destination is %q", dst)
+	}
+	if mark != "" {
+		v, err := strconv.ParseUint(mark, 0, 32)
+		w, err2 := strconv.ParseUint(mask, 0, 32)
+		if err != nil || err2 != nil {
+			return rule{}, fmt.Errorf("its mark is %q", mark+"/"+mask)
 		}
-		if err != nil || famOf(p.Addr()) != fam {
-			return rule{}, fmt.Errorf("its destination is %q", dst)
-		}
-		r.to = p
+		r.marked, r.mark, r.mask = true, uint32(v), uint32(w)
 	}
 	if table != "" {
 		r.table = tableName(table)
 	}
 	_, r.nop = m["nop"]
+	_, r.not = m["not"]
 	for key := range m {
 		if slices.Contains(elsewhere, key) {
 			r.table = ""
 		} else if !slices.Contains(plain, key) {
 			r.maybe = true
-			if key == "not" {
-				r.to = netip.Prefix{} // the destination is inverted with all else
-			}
 		}
 	}
 	if r.table == "" && !r.nop && !slices.ContainsFunc(elsewhere, func(k string) bool { return m[k] != nil }) {
@@ -110,6 +150,21 @@ func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 	}
 	r.text = ruleText(m)
 	return r, nil
+}
+
+// rulePrefix reads a source or destination of a rule; an invalid one stands for any.
+func rulePrefix(s string, bits *int, fam int) (netip.Prefix, error) {
+	if s == "" || s == "all" {
+		return netip.Prefix{}, nil
+	}
+	p, err := parsePrefix(s)
+	if err == nil && bits != nil {
+		p, err = p.Addr().Prefix(*bits)
+	}
+	if err == nil && famOf(p.Addr()) != fam {
+		err = errors.New("it is of the other IP family")
+	}
+	return p, err
 }
 
 // ruleText writes a rule much as ip rule does.
@@ -189,63 +244,64 @@ var defaultRules = []rule{{table: tableLocal}, {table: tableMain}, {table: table
 
 // byRules asks the tables in the order of the rules. A rule whose conditions are not known here may apply or not: both ways
 // are taken, and the answer is known if they agree.
-func (n *Network) byRules(f *family, dst netip.Addr) (Route, bool, string) {
+func (n *Network) byRules(f *family, q *Query) (way, bool, string) {
 	rules := f.rules
 	if rules == nil {
 		rules = defaultRules
 	}
-	var got Route
+	var got way
 	var by string // the rule that got comes from, if it may not apply
 	have := false
-	agree := func(r Route) bool { return !have || got == r }
+	agree := func(r way) bool { return !have || got == r }
 	for i := range rules {
 		ru := &rules[i]
-		if ru.nop || ru.to.IsValid() && !ru.to.Contains(dst) {
+		applies, certain := ru.applies(q)
+		if ru.nop || certain && !applies {
 			continue
 		}
-		r, found, why := n.ask(f, ru, dst)
+		r, found, why := n.ask(f, ru, q.Dst)
 		if why != "" {
-			return Route{}, false, why
+			return way{}, false, why
 		}
 		if !found {
 			continue
 		}
 		if !agree(r) {
-			return Route{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+			return way{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
 		}
-		if !ru.maybe {
+		if certain {
 			return r, true, ""
 		}
 		got, by, have = r, ru.text, true
 	}
-	if r := (Route{Type: RouteNone}); agree(r) {
+	if r := (way{Route: Route{Type: RouteNone}}); agree(r) {
 		return r, true, ""
 	}
-	return Route{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+	return way{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
 }
 
 // ask looks into the table of one rule; why is not empty where that cannot be done.
-func (n *Network) ask(f *family, ru *rule, dst netip.Addr) (r Route, found bool, why string) {
+func (n *Network) ask(f *family, ru *rule, dst netip.Addr) (r way, found bool, why string) {
 	switch {
 	case ru.table == "":
-		return Route{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
+		return way{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
 	case ru.table == tableLocal:
 		r, found, known := n.fromLocal(f, dst)
 		if !known {
-			return Route{}, false, "whether it is the node's own address is not known (ip-addr.json)"
+			return way{}, false, "whether it is the node's own address is not known (ip-addr.json)"
 		}
 		return r, found, ""
 	case !f.routesKnown:
-		return Route{}, false, errNoRoutes[famOf(dst)].Error()
+		return way{}, false, errNoRoutes[famOf(dst)].Error()
 	case f.tables[ru.table] == nil && !f.allTables && ru.table != tableMain && ru.table != tableDefault:
-		return Route{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
+		return way{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
 	}
 	ans, ok := f.tables[ru.table].lookup(dst)
 	switch {
 	case !ok || ans.throw:
-		return Route{}, false, ""
+		return way{}, false, ""
 	case ans.unknown:
-		return Route{}, false, ans.why
+		return way{}, false, ans.why
 	}
 	return ans.route, true, ""
 }

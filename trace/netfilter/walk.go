@@ -27,11 +27,12 @@ const (
 	NoRoute              // no usable route to Packet.Dst
 	Taken                // handed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
 	Lost                 // the walk cannot follow it any further: an opaque target or chain at Outcome.Where
+	Filtered             // dropped for its source, by no rule: the reverse path filter's setting and route are in Outcome.Why
 )
 
 // String returns the end as a verb form for people.
 func (e End) String() string {
-	return [...]string{"sent", "delivered", "dropped", "rejected", "no route", "taken", "not known"}[e]
+	return [...]string{"sent", "delivered", "dropped", "rejected", "no route", "taken", "not known", "dropped for its source"}[e]
 }
 
 // Start is how a packet enters the node: at Prerouting with Packet.In set, or at Output as a local process sends it.
@@ -48,6 +49,9 @@ type Options struct {
 	// Only follows no way any further, once PREROUTING is behind it, that was translated to another destination. The Result
 	// then lacks these ways.
 	Only netip.AddrPort
+	// Enters says that the packet is certain to come in by Packet.In, so that the reverse path filter of that interface may be asked. What
+	// it would make of a packet is not asked where that is an assumption, and nothing is claimed where its inputs were not collected.
+	Enters bool
 	// Steps records the rules that applied.
 	Steps bool
 }
@@ -58,7 +62,7 @@ type Outcome struct {
 	Packet  Packet // as it was at the end
 	P       float64
 	Certain bool // false: only if some of Result.Uncertain turn out one way
-	Where   Ref  // what ended it; zero for Sent, Delivered and NoRoute
+	Where   Ref  // what ended it; zero for Sent, Delivered, NoRoute and Filtered
 	Why     string
 }
 
@@ -242,7 +246,7 @@ func (w *Walker) fromPrerouting(in branch) {
 			toInput = append(toInput, b)
 			continue
 		}
-		if w.martian(&b) {
+		if w.martian(&b) || w.filtered(b) {
 			continue
 		}
 		toInput, toForward = w.byAddress(b, toInput, toForward)
@@ -314,6 +318,26 @@ func (w *Walker) martian(b *branch) bool {
 	return true
 }
 
+// ReasonSep parts the setting from the route in the Why of a packet that was Filtered.
+const ReasonSep = "; "
+
+// filtered ends a branch that the kernel drops where it routes it, for the way back to its source.
+func (w *Walker) filtered(b branch) bool {
+	if !w.opt.Enters || b.pkt.In == UnknownIface {
+		return false
+	}
+	if r, known := w.route(&b.pkt); known && unusable(r.Type) {
+		return false // the way there is looked up first
+	}
+	drop, _ := w.host.ReversePath(host.Query{Dst: b.pkt.Dst, Src: b.pkt.Src, In: b.pkt.In, Mark: b.pkt.Mark})
+	if drop == (host.Reverse{}) {
+		return false
+	}
+	b.why = drop.Setting + ReasonSep + drop.Route
+	w.finish([]branch{b}, Filtered)
+	return true
+}
+
 // martianKey stands for what Walker.martian asks.
 type martianKey struct{}
 
@@ -337,7 +361,7 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 func (w *Walker) egress(bs []branch) []branch {
 	out := bs[:0]
 	for _, b := range bs {
-		r, known, _ := w.host.Route(b.pkt.Dst)
+		r, known := w.route(&b.pkt)
 		switch {
 		case !known:
 			b.pkt.Out = UnknownIface
@@ -352,6 +376,17 @@ func (w *Walker) egress(bs []branch) []branch {
 		out = append(out, b)
 	}
 	return out
+}
+
+// route looks up the way of a packet. Of one that came in by an interface the kernel's rules may ask for source, mark and interface as they
+// are (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in net/ipv6/route.c); a process's is looked up before it has a source.
+func (w *Walker) route(p *Packet) (r host.Route, known bool) {
+	if p.Local || p.In == "" || p.In == UnknownIface {
+		r, known, _ = w.host.Route(p.Dst)
+		return r, known
+	}
+	r, known, _ = w.host.RouteIn(host.Query{Dst: p.Dst, Src: p.Src, In: p.In, Mark: p.Mark})
+	return r, known
 }
 
 // unusable tells whether a route ends the packet.

@@ -84,10 +84,21 @@ type Probe struct {
 	Local netip.AddrPort `json:"local,omitzero"`
 	// Endpoint is where the kernel sent it, by its connection table; the zero AddrPort where there is no entry.
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// RealServer is where IPVS sent it, by its own connection table (/proc/net/ip_vs_conn); the zero AddrPort where that has no entry.
+	RealServer netip.AddrPort `json:"realServer,omitzero"`
 	// Unreplied: the connection table has seen no answer.
 	Unreplied bool `json:"unreplied,omitempty"`
 	// Micros is the time until it was connected or refused, in microseconds.
 	Micros int64 `json:"micros,omitempty"`
+}
+
+// SentTo is where the kernel sent a connection to an address: by connection tracking, and by IPVS where that knows of no translation, as
+// with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an entry.
+func (p *Probe) SentTo(to netip.AddrPort) netip.AddrPort {
+	if p.RealServer.IsValid() && (!p.Endpoint.IsValid() || p.Endpoint == to) {
+		return p.RealServer
+	}
+	return p.Endpoint
 }
 
 // Probed reads [ProbesFile]; nil where nothing was probed. The error is that of a damaged file.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// A packet of a connection that comes when its events have been collected already, as some of SCTP's do, is none of the next connection's.
+func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	must(t, "ip link set lo up")
+	must(t, "nft -f -", `table ip t {
+	chain out { type nat hook output priority -100; udp dport 53 dnat to 127.0.0.2:5353; }
+	chain filter { type filter hook output priority 0; udp dport 53 counter; udp dport 5353 counter; }
+}
+`)
+	answer(t, "127.0.0.2:5353")
+	to := netip.MustParseAddrPort("127.0.0.1:53")
+	tracer, err := newTracing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.close()
+	late, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	send := func() {
+		if _, err := late.Write(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send() // the next one meets no NAT any more
+	if err := tracer.table.Trace(kerneltrace.Connection{Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort(late.LocalAddr().String()), To: to}); err != nil {
+		t.Fatal(err)
+	}
+	send()
+	if err := tracer.table.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	trace, err := tracer.connection(t.Context(), &namespace{}, snapshot.ProbeTarget{Protocol: "UDP", To: to})
+	if err != nil || trace.Result != snapshot.ProbeConnected {
+		t.Fatalf("%+v %v", trace, err)
+	}
+	var met []string
+	for _, s := range trace.Steps {
+		met = append(met, s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict)
+	}
+	if got, want := strings.Join(met, ", "), "out 1 accept, filter 2 continue, filter 0 continue, filter 0 accept"; got != want {
+		t.Errorf("it met %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build vm
+
+package ipvs
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// sctpReals are the endpoints of the Service shop/sctp, and where they live.
+var sctpReals = map[string]string{"10.244.1.69:3868": "pods", "10.244.2.70:3868": "router"}
+
+// TestProbesSayWhereIPVSSentThem probes virtual servers of each protocol and family, with and without connection tracking by IPVS: its own
+// connection table names a real server for every connection, each in turn; connection tracking names the same one, or none.
+func TestProbesSayWhereIPVSSentThem(t *testing.T) {
+	listen(t)
+	for at, home := range sctpReals {
+		listenSCTP(t, home, netip.MustParseAddrPort(at))
+	}
+	client := inhabit(t, "client")
+	reals := map[string][]string{"10.96.106.106:3868": {"10.244.1.69:3868", "10.244.2.70:3868"}}
+	for _, v := range virtuals(t) {
+		for r, weighted := range v.reals {
+			if weighted {
+				reals[v.address.String()] = append(reals[v.address.String()], r.String())
+			}
+		}
+	}
+	const key = "net.ipv4.vs.conntrack"
+	defer do(t, "sysctl -qw "+key+"=1")
+	for _, value := range []string{"1", "0"} {
+		do(t, "sysctl -qw "+key+"="+value)
+		tracked, connected := 0, 0
+		for _, to := range []struct{ protocol, at string }{
+			{"TCP", "10.96.180.79:80"}, {"TCP", "[fd00:10:96::1cb4]:80"}, {"UDP", "10.96.15.103:53"}, {"SCTP", "10.96.106.106:3868"},
+		} {
+			for _, from := range []netip.Addr{{}, client[netip.MustParseAddrPort(to.at).Addr().Is4()]} {
+				due := reals[to.at]
+				if len(due) < 2 {
+					t.Fatalf("%s has the real servers %q: the test needs two", to.at, due)
+				}
+				done, err := live.Run(t.Context(), []snapshot.ProbeTarget{{Protocol: to.protocol, To: netip.MustParseAddrPort(to.at), From: from, Probes: rounds * len(due)}})
+				if err != nil || done.Targets[0].Error != "" {
+					t.Fatalf("%s %s: %v %s", to.protocol, to.at, err, done.Targets[0].Error)
+				}
+				got := map[string]int{}
+				for _, p := range done.Targets[0].List {
+					got[p.RealServer.String()]++
+					if value == "1" && (p.Endpoint != p.RealServer || p.Result != snapshot.ProbeConnected) ||
+						value == "0" && p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To || p.SentTo(done.Targets[0].To) != p.RealServer {
+						t.Errorf("%s=%s, %s %s from %s: %+v", key, value, to.protocol, to.at, from, p)
+					}
+					if p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To {
+						tracked++
+					}
+					if p.Result == snapshot.ProbeConnected {
+						connected++
+					}
+				}
+				for _, r := range due {
+					if got[r] != rounds {
+						t.Errorf("%s=%s, %s %s from %s: IPVS sent the connections to %v, in turn it is %d to each of %q", key, value, to.protocol, to.at, from, got, rounds, due)
+						break
+					}
+				}
+			}
+		}
+		t.Logf("%s=%s: %d connected, connection tracking knows of %d", key, value, connected, tracked)
+		if value == "0" && tracked > 0 {
+			t.Errorf("%s=0, and connection tracking knows of %d connections: it proves nothing", key, tracked)
+		}
+	}
+	do(t, "sysctl -qw "+key+"=1")
+	t.Run("trace --live of an SCTP Service, as a person runs it", traceSCTP)
+}
+
+// traceSCTP has the plugin probe an SCTP Service, whose endpoints listen.
+func traceSCTP(t *testing.T) {
+	out, err := command(t.Context(), "", plugin, "trace", "sctp", "-n", "shop", "--local", "--node", nodeName, "--kubeconfig", kubeconfig, "--from", "node", "--live", "--probes", "6", "-o", "json")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r diagnose.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	probed := 0
+	for i := range r.Nodes {
+		for k := range r.Nodes[i].Paths {
+			p := &r.Nodes[i].Paths[k]
+			o := p.Observed
+			if o == nil || o.Error != "" || o.Connected != 6 || o.Scheduled != 6 || len(o.Endpoints) != 2 || o.Endpoints[0].Count != 3 || len(o.Events) > 0 {
+				t.Errorf("%s %s: %+v", p.Frontend.Kind, p.Frontend.Address, o)
+			}
+			probed++
+		}
+	}
+	if probed == 0 {
+		t.Errorf("nothing was probed:\n%s", out)
+	}
+}
+
+// inhabit starts a process in a namespace, for probes find pods by the processes in them, and returns the pod's addresses of IPv4 (true) and IPv6.
+func inhabit(t *testing.T, namespace string) map[bool]netip.Addr {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", namespace, "sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for range 100 { // until it is there
+		if comm, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/comm"); strings.TrimSpace(string(comm)) == "sleep" {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return map[bool]netip.Addr{true: netip.MustParseAddr("10.244.1.254"), false: netip.MustParseAddr("fd00:10:244:1:ffff:ffff:ffff:fffe")}
+}
+
+// listenSCTP accepts associations at an address of a namespace, and holds them open.
+func listenSCTP(t *testing.T, namespace string, at netip.AddrPort) {
+	t.Helper()
+	bind(t, namespace, at.Addr())
+	var l net.Listener
+	var err error
+	placeAt(t, namespace).do(func() { l, err = socketSCTP(at) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	}()
+}
+
+// socketSCTP makes a socket of the one-to-one style (RFC 6458, section 4), which Go's net package knows how to accept from.
+func socketSCTP(at netip.AddrPort) (net.Listener, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "sctp")
+	defer f.Close()
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
+		return nil, err
+	}
+	if err := unix.Listen(fd, 100); err != nil {
+		return nil, err
+	}
+	return net.FileListener(f)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Reverse is why the reverse path filter drops a packet. The zero Reverse drops nothing.
+type Reverse struct {
+	Setting string // the sysctls that turn it on, with their values
+	Route   string // what is wrong with the way back
+}
+
+// ReversePath tells whether the kernel drops a packet that came in by q.In for its source, as far as net.ipv4.conf.*.rp_filter makes it do
+// so: __fib_validate_source in net/ipv4/fib_frontend.c looks up the route to the source. Strictly (1), that route must lead out by the interface
+// that the packet came in by; loosely (2), there must be one. A route that refuses is none. An interface without an address is
+// strict in either case. q is the packet as PREROUTING leaves it. IPv6 has no such filter (but ip6tables -m rpfilter and nftables' fib).
+//
+// known is false where the settings of the interface, the routes, the routing rules or its addresses were not collected, and where the answer
+// depends on what a Query does not hold; it is false, too, for sources that no setting lets in: the node's own, and broadcasts. What comes out
+// of IPsec is never dropped, which no file tells.
+func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
+	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
+	if !q.Src.Is4() || q.In == "lo" {
+		return Reverse{}, true // what comes in by lo has its route from when it was sent (skb_dst)
+	}
+	mode, setting, ok := n.rpFilter(q.In)
+	if !ok || mode == 0 {
+		return Reverse{}, ok
+	}
+	f := n.family(q.Src)
+	if !f.rulesKnown || !f.routesKnown || n.addrs == nil || n.master == nil || n.master[q.In] != "" {
+		return Reverse{}, false
+	}
+	back, ok := n.reverse(q)
+	if !ok {
+		return Reverse{}, false
+	}
+	r, known, _ := n.route(&back)
+	switch {
+	case !known:
+		return Reverse{}, false
+	case r.Type == RouteNone || r.Type == RouteBlackhole || r.Type == RouteUnreachable || r.Type == RouteProhibit:
+		why := "there is no route back to " + q.Src.String()
+		if r.Type != RouteNone {
+			why = "the route back to " + q.Src.String() + " is of the type " + string(r.Type)
+		}
+		return Reverse{setting, why}, true
+	case r.Type != RouteUnicast:
+		return Reverse{}, false
+	}
+	by := strings.Fields(r.hops)
+	if len(by) == 0 {
+		by = []string{r.Dev}
+	}
+	for _, dev := range by {
+		switch {
+		case dev == q.In:
+			return Reverse{}, true
+		case dev == "" || n.master[dev] != "": // the interface may be that of a VRF
+			return Reverse{}, false
+		}
+	}
+	why := "the route back to " + q.Src.String() + " is by " + strings.Join(by, ", ") + ", not by " + q.In
+	switch {
+	case mode == 1:
+		return Reverse{setting, why}, true
+	case !n.has4(q.In):
+		return Reverse{setting, why + ", which has no address"}, true
+	}
+	return Reverse{}, true
+}
+
+// reverse is the query for the way back: of a packet from the destination to the source that comes in where this one leaves, or from the
+// node itself. The mark counts only where src_valid_mark is set for the interface or for all.
+func (n *Network) reverse(q Query) (Query, bool) {
+	back := Query{Dst: q.Src, Src: q.Dst, came: true, marked: true}
+	all, ok := n.Sysctl("net/ipv4/conf/all/src_valid_mark")
+	own, ok2 := n.Sysctl("net/ipv4/conf/" + q.In + "/src_valid_mark")
+	switch {
+	case ok && all != "0" || ok2 && own != "0":
+		back.Mark, back.marked = q.Mark, !q.AnyMark
+	case !ok || !ok2:
+		back.marked = q.Mark == 0 && !q.AnyMark
+	}
+	local, known := n.Local(q.Dst)
+	if !known {
+		return Query{}, false
+	}
+	back.In = "lo"
+	if !local {
+		r, known, _ := n.RouteIn(q)
+		back.In = ""
+		if known {
+			back.In = r.Dev
+		}
+	}
+	return back, true
+}
+
+// rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all (IN_DEV_RPFILTER in
+// include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not collected.
+func (n *Network) rpFilter(dev string) (mode int, setting string, ok bool) {
+	for _, of := range []string{"all", dev} {
+		key := "net/ipv4/conf/" + of + "/rp_filter"
+		text, there := n.Sysctl(key)
+		v, err := strconv.Atoi(text)
+		if !there || err != nil {
+			return 0, "", false
+		}
+		mode, setting = max(mode, v), setting+", "+key+"="+text
+	}
+	return mode, strings.TrimPrefix(setting, ", "), true
+}
+
+// has4 tells whether an interface has an IPv4 address.
+func (n *Network) has4(dev string) bool {
+	for _, a := range n.AddressesOn(dev) {
+		if a.Is4() {
+			return true
+		}
+	}
+	return false
+}

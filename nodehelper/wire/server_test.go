@@ -129,7 +129,7 @@ func TestHostilePlugin(t *testing.T) {
 		"a request without JSON": {func(e *encoder) error { return e.write(kindRequest, []byte("[")) }, "a frame cannot be read: unexpected end of JSON input"},
 		"a frame that is longer than allowed": {
 			func(e *encoder) error { _, err := e.flate.Write([]byte("r\xff\xff\xff\xff")); return err },
-			"a frame announces 4294967295 bytes, and the protocol allows 1048576",
+			"a frame announces 4294967295 bytes, and the protocol allows 16777216",
 		},
 		"half a frame": {func(e *encoder) error { _, err := e.flate.Write([]byte("r\x00")); return err }, "unexpected EOF"},
 	} {

@@ -311,7 +311,7 @@ func TestHostileHelper(t *testing.T) {
 		"a frame that is longer than allowed": {func(e *encoder) error {
 			_, err := e.flate.Write([]byte{byte(kindChunk), 0xff, 0xff, 0xff, 0xff})
 			return err
-		}, "a frame announces 4294967295 bytes, and the protocol allows 1048576"},
+		}, "a frame announces 4294967295 bytes, and the protocol allows 16777216"},
 		"a body that is no JSON": {func(e *encoder) error { return e.write(kindFile, []byte("{")) }, "a frame cannot be read: unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,7 @@ type programs struct {
 // program programs paths. A refusal is an answer.
 func (p *programs) program(ctx context.Context, params wire.ProgramParams, a *wire.Answer) error {
 	result, err := p.Apply(ctx, &params)
-	var refusal program.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[program.RefusalError](err); ok {
 		result, err = &wire.ProgramResult{Refused: refusal.Error()}, nil
 	}
 	if err != nil {

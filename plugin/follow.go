@@ -148,8 +148,7 @@ func (w *programming) replan() error {
 	before := w.params
 	if err := w.plan(); err != nil {
 		w.params = before
-		var refusal plan.Refusal
-		if errors.As(err, &refusal) {
+		if refusal, ok := errors.AsType[plan.RefusalError](err); ok {
 			return refusal
 		}
 		return err

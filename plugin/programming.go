@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (w *programming) run(ctx context.Context) error {
 		return w.showPlan(ctx)
 	}
 	w.sc.progress.done()
-	if err := w.programOptions.ask(fmt.Sprintf("Program %s on node %s, in %s, for %v?", w.target.Name(), w.name, w.how(), w.ttl)); err != nil {
+	if err := w.ask(fmt.Sprintf("Program %s on node %s, in %s, for %v?", w.target.Name(), w.name, w.how(), w.ttl)); err != nil {
 		return err
 	}
 	return w.program(ctx)
@@ -107,7 +108,7 @@ func (w *programming) plan() error {
 		Services: []*corev1.Service{w.target.Service},
 		Select:   func(f expect.Frontend) bool { return w.target.Selects(&f, w.name) },
 	})
-	var refusal plan.Refusal
+	var refusal plan.RefusalError
 	switch {
 	case errors.As(err, &refusal):
 		return usagef("%s is not programmed on %s: %w", w.target.Name(), w.name, refusal)
@@ -118,7 +119,7 @@ func (w *programming) plan() error {
 		w.sc.progress.note("left out: %s", l)
 	}
 	w.params = wire.ProgramParams{
-		Plan: p, Mode: w.mode, Scheduler: w.scheduler, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
+		Plan: p, Mode: w.mode, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
 	}
 	if w.params.Mode == "" {
 		w.params.Mode = modeOf(&mode)
@@ -136,8 +137,7 @@ func (w *programming) plan() error {
 // modeOf is the mode that a node is in, by what is there, or else by what is configured.
 func modeOf(m *diagnose.Mode) string {
 	for _, s := range []string{m.Reported, m.Actual, m.Configured} {
-		switch s {
-		case wire.IPTables, wire.NFTables, wire.IPVS:
+		if slices.Contains(wire.Modes, s) {
 			return s
 		}
 	}

@@ -20,7 +20,8 @@ func difference(before, now string) (added, removed []string) {
 	}
 	only := func(text string, other map[string]int) (out []string) {
 		for line := range strings.Lines(text) {
-			if other[line]--; other[line] < 0 {
+			other[line]--
+			if other[line] < 0 {
 				out = append(out, strings.TrimSuffix(line, "\n"))
 			}
 		}

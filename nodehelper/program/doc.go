@@ -16,7 +16,7 @@ type Options struct {
 	Roots func() []string
 }
 
-// Refusal is why a request is not done, in one sentence: it would not be safe.
-type Refusal string
+// RefusalError is why a request is not done, in one sentence: it would not be safe.
+type RefusalError string
 
-func (r Refusal) Error() string { return string(r) }
+func (r RefusalError) Error() string { return string(r) }

@@ -15,12 +15,12 @@ import (
 const chainPrefix = "SVCPROXY-"
 
 // iptChain names a chain of a plan; the kernel takes 28 characters.
-func iptChain(plan, kind string, i int) string {
-	return chainPrefix + plan + "-" + kind + strconv.Itoa(i)
+func iptChain(name, kind string, i int) string {
+	return chainPrefix + name + "-" + kind + strconv.Itoa(i)
 }
 
-func (l *layout) iptEndChain(plan string, i int) string {
-	return chainPrefix + plan + "-E" + l.ends[i].name
+func (l *layout) iptEndChain(name string, i int) string {
+	return chainPrefix + name + "-E" + l.ends[i].name
 }
 
 // hook is a rule in a chain of the kernel's that leads into one of the plan's.
@@ -28,7 +28,6 @@ type hook struct {
 	table, chain string
 	to           string // what the plan's chain is called, behind its name
 	last         bool   // at the end of the chain, not at its beginning
-	match        string
 }
 
 // iptTables are those that it has chains in.
@@ -164,12 +163,12 @@ func host(a string, v6 bool) string {
 
 // iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
 // in the filter table by the address that it still has.
-func (l *layout) iptFront(t *iptTable, plan string, i int, mark string) {
+func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
 	f := &l.fronts[i]
-	chain := iptChain(plan, "F", i)
+	chain := iptChain(name, "F", i)
 	t.chain(chain)
 	if len(f.ranges) > 0 {
-		in := iptChain(plan, "R", i)
+		in := iptChain(name, "R", i)
 		for _, r := range f.ranges {
 			t.add(chain, "-s %s -j %s", r.Masked(), in)
 		}
@@ -193,7 +192,7 @@ func (l *layout) iptFront(t *iptTable, plan string, i int, mark string) {
 		case s.mark:
 			target = "MARK --set-xmark " + mark
 		case s.pool >= 0:
-			target = iptChain(plan, "W", s.pool)
+			target = iptChain(name, "W", s.pool)
 		}
 		t.add(chain, "%s-j %s", match, target)
 	}
@@ -212,14 +211,14 @@ func iptPods(f *front, not string) string {
 	return not + "-i " + f.pods.Iface + " "
 }
 
-func (l *layout) iptPool(t *iptTable, plan string, i int) {
+func (l *layout) iptPool(t *iptTable, name string, i int) {
 	w := &l.pools[i]
-	chain := iptChain(plan, "W", i)
+	chain := iptChain(name, "W", i)
 	t.chain(chain)
 	if w.affinity > 0 {
 		for _, e := range w.ends {
-			name := l.iptEndChain(plan, e)
-			t.add(chain, "-m recent --name %s --rcheck --seconds %d --reap --rsource -j %s", name, w.affinity, name)
+			to := l.iptEndChain(name, e)
+			t.add(chain, "-m recent --name %s --rcheck --seconds %d --reap --rsource -j %s", to, w.affinity, to)
 		}
 	}
 	for k, e := range w.ends {
@@ -227,13 +226,13 @@ func (l *layout) iptPool(t *iptTable, plan string, i int) {
 		if left := len(w.ends) - k; left > 1 {
 			match = fmt.Sprintf("-m statistic --mode random --probability %.10f ", 1/float64(left))
 		}
-		t.add(chain, "%s-j %s", match, l.iptEndChain(plan, e))
+		t.add(chain, "%s-j %s", match, l.iptEndChain(name, e))
 	}
 }
 
-func (l *layout) iptEnd(t *iptTable, plan string, i int, mark string) {
+func (l *layout) iptEnd(t *iptTable, name string, i int, mark string) {
 	e := &l.ends[i]
-	chain := l.iptEndChain(plan, i)
+	chain := l.iptEndChain(name, i)
 	t.chain(chain)
 	t.add(chain, "-s %s -j MARK --set-xmark %s", host(e.address.Addr().String(), l.v6), mark)
 	recent := ""

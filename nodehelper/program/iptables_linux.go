@@ -51,7 +51,7 @@ func (b *iptables) find(ctx context.Context, program, backend, suffix string) (t
 			return tool{root, path}, nil
 		}
 	}
-	return tool{}, Refusal(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend, suffix))
+	return tool{}, RefusalError(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend, suffix))
 }
 
 func (b *iptables) check(ctx context.Context, r *Record) error {

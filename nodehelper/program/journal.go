@@ -74,7 +74,7 @@ func (j journal) write(r *Record) error {
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), j.path(r.Plan.Name))
+		err = os.Rename(f.Name(), j.path(r.Plan.Name)) //nolint:gosec // plan.Check lets hexadecimal digits in
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
@@ -82,7 +82,7 @@ func (j journal) write(r *Record) error {
 	return j.sync()
 }
 
-func (j journal) path(plan string) string { return filepath.Join(j.dir, plan+".json") }
+func (j journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
 
 func (j journal) sync() error {
 	d, err := os.Open(j.dir)
@@ -93,8 +93,9 @@ func (j journal) sync() error {
 }
 
 // remove forgets a record. Where it was the last one, the directory goes, too.
-func (j journal) remove(plan string) error {
-	if err := os.Remove(j.path(plan)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (j journal) remove(name string) error {
+	err := os.Remove(j.path(name)) //nolint:gosec // plan.Check lets hexadecimal digits in
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return j.sync()

@@ -144,7 +144,7 @@ func (f *front) steps() []step {
 	}
 	onePool := byPod.pool == f.byNode.pool && f.byNode.pool == f.byOthers.pool
 	if onePool && f.byNode.pool >= 0 && f.byNode.masquerade == f.byOthers.masquerade {
-		var out []step
+		out := make([]step, 0, 2)
 		switch {
 		case byPod.masquerade && f.byOthers.masquerade:
 			out = []step{{class: anyone, mark: true}}
@@ -155,7 +155,7 @@ func (f *front) steps() []step {
 		}
 		return append(out, step{class: anyone, pool: f.byOthers.pool})
 	}
-	var out []step
+	out := make([]step, 0, 6)
 	add := func(c class, l lead) {
 		if l.masquerade && l.pool >= 0 {
 			out = append(out, step{class: c, mark: true})

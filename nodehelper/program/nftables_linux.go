@@ -22,7 +22,7 @@ type nftables struct{}
 func (n *nftables) open() (knftables.Interface, error) {
 	nft, err := knftables.New("", "", knftables.NoObjectCommentEmulation)
 	if err != nil {
-		return nil, Refusal("nftables cannot be used here: " + err.Error())
+		return nil, RefusalError("nftables cannot be used here: " + err.Error())
 	}
 	return nft, nil
 }
@@ -83,7 +83,7 @@ func (c baseChain) String() string { return c.family + " " + c.table + " " + c.n
 func baseChains(ctx context.Context) ([]baseChain, error) {
 	path := tools.Find("/", "nft")
 	if path == "" {
-		return nil, Refusal("nft is not in the helper's image")
+		return nil, RefusalError("nft is not in the helper's image")
 	}
 	data, _, err := tools.Run(ctx, "/", path, nil, "-j", "list", "chains")
 	if err != nil {

@@ -33,7 +33,7 @@ type Programmer struct {
 
 // backend writes one mode.
 type backend interface {
-	// check says why the node cannot do what is asked for; a Refusal.
+	// check says why the node cannot do what is asked for; a RefusalError.
 	check(ctx context.Context, r *Record) error
 	// remember notes what undoing has to know.
 	remember(ctx context.Context, r *Record) error
@@ -84,7 +84,7 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// Apply programs a plan, or replaces an earlier state of it by this run. Its error is a Refusal where that would not be safe; then, and on any
+// Apply programs a plan, or replaces an earlier state of it by this run. Its error is a RefusalError where that would not be safe; then, and on any
 // other error, the node is as before.
 func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.ProgramResult, error) {
 	if err := req.Check(); err != nil {
@@ -186,10 +186,10 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 			if shared != nil {
 				what = fmt.Sprintf("%s at %s", shared.Port, shared.Address)
 			}
-			return nil, Refusal(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, or end that with cleanup --running",
+			return nil, RefusalError(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, or end that with cleanup --running",
 				what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
 		case dryRun:
-			return nil, Refusal(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By, strings.Join(old.Plan.Services, ", ")))
+			return nil, RefusalError(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By, strings.Join(old.Plan.Services, ", ")))
 		default:
 			if err := p.undo(ctx, old); err != nil {
 				return nil, fmt.Errorf("what %s left programmed cannot be undone: %w", old.By, err)
@@ -267,8 +267,8 @@ func (p *Programmer) Adopt(ctx context.Context, run string) error {
 		if r.Run != run || r.Holder.alive() {
 			continue
 		}
-		// Half of an update, or a proxy that is gone, serves nobody.
-		if r.Earlier != nil || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
+		// Nobody can tell how far half of an update got.
+		if r.Earlier != nil || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				return err
 			}

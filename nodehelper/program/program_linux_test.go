@@ -52,7 +52,7 @@ func web(affinity int32, endpoints ...string) *plan.Plan {
 
 func output(t *testing.T, argv ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput() //nolint:gosec // of the tests
+	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, out)
 	}
@@ -174,7 +174,7 @@ func TestTwoPeople(t *testing.T) {
 	there := state(t)
 	refused := func(name string, req *wire.ProgramParams) {
 		t.Helper()
-		var refusal Refusal
+		var refusal RefusalError
 		if r, err := two.Apply(t.Context(), req); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
@@ -233,7 +233,7 @@ COMMIT
 	for _, backend := range []string{wire.BackendNFT, wire.BackendLegacy} {
 		t.Run(backend, func(t *testing.T) {
 			restore := func() {
-				cmd := exec.CommandContext(t.Context(), "iptables-"+backend+"-restore", "--noflush") //nolint:gosec // of the tests
+				cmd := exec.CommandContext(t.Context(), "iptables-"+backend+"-restore", "--noflush")
 				cmd.Stdin = strings.NewReader(kube)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
@@ -327,14 +327,14 @@ func TestKilled(t *testing.T) {
 	legacyTables(t)
 	before := state(t)
 	root := t.TempDir()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
+	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // moments in a test
+	random := rand.New(rand.NewPCG(seed, 0))
 	prog := newProgrammer(t, root)
 	half := 0
 	for i := range killings {
 		w := ways[random.IntN(len(ways))]
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$") //nolint:gosec,noctx // this test, which ends it
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), child+"="+root+" "+w.mode+" "+w.backend)
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -354,7 +354,7 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_, _ = in.Close(), cmd.Wait()
 		// A program that it ran goes on alone, and ends by itself.
-		settle(t, int(cmd.Process.Pid))
+		settle(t, cmd.Process.Pid)
 		if state(t) != before {
 			half++
 		}
@@ -393,7 +393,9 @@ func runChild(t *testing.T, spec string) {
 	prog := newProgrammer(t, words[0])
 	backend := strings.TrimSuffix(words[2], "-")
 	_ = unix.Setpgid(0, 0)
-	fmt.Print(".")
+	if _, err := os.Stdout.WriteString("."); err != nil {
+		t.Fatal(err)
+	}
 	for i := 0; ; i++ {
 		req := params(web(0, "10.244.1.1:8080", "10.244.2."+strconv.Itoa(i%200+1)+":8080"), words[1], backend, "a")
 		if _, err := prog.Apply(t.Context(), req); err != nil {
@@ -418,7 +420,7 @@ func TestHold(t *testing.T) {
 	short.TTL = time.Second
 	long.Name = "ffff0002"
 	for i := range long.Frontends {
-		long.Frontends[i].Address = netip.AddrPortFrom(long.Frontends[i].Address.Addr(), 99+uint16(i)) //nolint:gosec // two
+		long.Frontends[i].Address = netip.AddrPortFrom(long.Frontends[i].Address.Addr(), 99+uint16(i))
 	}
 	for _, req := range []*wire.ProgramParams{params(long, wire.NFTables, "", "a"), short} {
 		if _, err := prog.Apply(t.Context(), req); err != nil {

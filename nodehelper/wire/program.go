@@ -14,14 +14,13 @@ import (
 
 // The modes that a path can be programmed in.
 const (
-	IPTables  = "iptables"
-	NFTables  = "nftables"
-	IPVS      = "ipvs"
-	Userspace = "userspace"
+	IPTables = "iptables"
+	NFTables = "nftables"
+	IPVS     = "ipvs"
 )
 
 // Modes are all of them.
-var Modes = []string{IPTables, NFTables, IPVS, Userspace}
+var Modes = []string{IPTables, NFTables}
 
 // The backends of iptables.
 const (
@@ -31,11 +30,10 @@ const (
 
 // ProgramParams say what to program.
 type ProgramParams struct {
-	Plan      *plan.Plan    `json:"plan"`
-	Mode      string        `json:"mode"`
-	Backend   string        `json:"backend,omitempty"`   // of iptables
-	Scheduler string        `json:"scheduler,omitempty"` // of ipvs and userspace
-	TTL       time.Duration `json:"ttl"`
+	Plan    *plan.Plan    `json:"plan"`
+	Mode    string        `json:"mode"`
+	Backend string        `json:"backend,omitempty"` // of iptables
+	TTL     time.Duration `json:"ttl"`
 	// DryRun only says what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Run is the run of the plugin, By who that is, for people.

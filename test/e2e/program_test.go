@@ -41,42 +41,51 @@ func withoutKubeProxy(t *testing.T, node string) {
 
 // On a node without kube-proxy nothing works, then it does, and after its time the node is as before.
 func TestProgram(t *testing.T) {
-	for _, node := range nodes {
-		t.Run(node, func(t *testing.T) {
-			defer startKubeProxy(t, node)
-			withoutKubeProxy(t, node)
-			before := lookAt(t, node)
-			if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 || r.report.Summary.Mismatched == 0 {
-				t.Fatalf("it works without kube-proxy: %s", r)
-			}
-			dry := svcproxy(t, "program", app+"-nodeport", "--node", node, "--dry-run")
-			if dry.code != 0 || !strings.Contains(dry.out, "# what would differ from now\n+") {
-				t.Error(dry)
-			}
-			lookAt(t, node).same(t, before)
-
-			r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "15s", "--live", "--probes", "30", "-o", "json")
-			// That connections of before are stuck may be told besides.
-			if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
-				t.Fatal(r)
-			}
-			got := observed(&r.report, "node")
-			if got == nil || got.Connected != 30 {
-				t.Errorf("%+v", got)
-			}
-			if len(lookOnce(t, node).differs(before)) == 0 {
-				t.Error("nothing was programmed")
-			}
-			wait(t, "its time is over", func() (bool, error) {
-				d := lookOnce(t, node).differs(before)
-				return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
+	t.Run("on", func(t *testing.T) {
+		for _, node := range nodes {
+			t.Run(node, func(t *testing.T) {
+				t.Parallel()
+				programFor(t, node)
 			})
-		})
-	}
+		}
+	})
 	svcproxy(t, "cleanup", "--running")
 	wait(t, "the helpers are gone", func() (bool, error) {
 		pods, err := helperPods(t.Context())
 		return len(pods) == 0, fmt.Errorf("%v %w", pods, err)
+	})
+}
+
+// programFor programs a NodePort on a node, for a time.
+func programFor(t *testing.T, node string) {
+	t.Helper()
+	defer startKubeProxy(t, node)
+	withoutKubeProxy(t, node)
+	before := lookAt(t, node)
+	if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 || r.report.Summary.Mismatched == 0 {
+		t.Fatalf("it works without kube-proxy: %s", r)
+	}
+	dry := svcproxy(t, "program", app+"-nodeport", "--node", node, "--dry-run")
+	if dry.code != 0 || !strings.Contains(dry.out, "# what would differ from now\n+") {
+		t.Error(dry)
+	}
+	lookAt(t, node).same(t, before)
+
+	r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
+	// That connections of before are stuck may be told besides.
+	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
+		t.Fatal(r)
+	}
+	got := observed(&r.report, "node")
+	if got == nil || got.Connected != 30 {
+		t.Errorf("%+v", got)
+	}
+	if len(lookOnce(t, node).differs(before)) == 0 {
+		t.Error("nothing was programmed")
+	}
+	wait(t, "its time is over", func() (bool, error) {
+		d := lookOnce(t, node).differs(before)
+		return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
 	})
 }
 

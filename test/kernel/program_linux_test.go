@@ -70,8 +70,7 @@ func planAll(t *testing.T, c *snapshot.Cluster, node *snapshot.Node) *plan.Plan 
 	var all plan.Plan
 	for _, svc := range c.Services {
 		p, left, _, err := diagnose.Read(node).Plan(c, plan.Request{Services: []*corev1.Service{svc}})
-		var refused plan.Refusal
-		if errors.As(err, &refused) {
+		if _, refused := errors.AsType[plan.RefusalError](err); refused {
 			continue
 		}
 		if err != nil {

@@ -8,12 +8,12 @@ import (
 )
 
 // Plan plans paths on a node that was read: what kube-proxy should program there. left names what is left out. The Mode is the node's, as far as it is
-// known. The error is a plan.Refusal where programming would not be right.
+// known. The error is a plan.RefusalError where programming would not be right.
 func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Plan, left []string, mode Mode, err error) {
 	n, err := r.load(cluster)
 	if err != nil {
 		if r.node.mode.ReplacedBy != "" {
-			err = plan.Refusal(err.Error())
+			err = plan.RefusalError(err.Error())
 		}
 		return nil, nil, r.node.mode, err
 	}

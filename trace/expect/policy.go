@@ -104,4 +104,4 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 }
 
 // MasqueradeMark is the bit of the packet mark by which kube-proxy asks for masquerade (iptables.masqueradeBit).
-func (n *Node) MasqueradeMark() uint32 { return 1 << (uint(n.in.Config.MasqueradeBit) & 31) } //nolint:gosec // ParseConfig lets 0 to 31 in
+func (n *Node) MasqueradeMark() uint32 { return 1 << (uint(n.in.Config.MasqueradeBit) & 31) }

@@ -25,13 +25,13 @@ type Request struct {
 	Loopback bool
 }
 
-// Refusal is why nothing is programmed, in one sentence.
-type Refusal string
+// RefusalError is why nothing is programmed, in one sentence.
+type RefusalError string
 
-func (r Refusal) Error() string { return string(r) }
+func (r RefusalError) Error() string { return string(r) }
 
 // For plans the paths of Services on a node as kube-proxy would program them there. left names what is left out, and why, one line each. The
-// error is a Refusal where what was asked for cannot be programmed rightly.
+// error is a RefusalError where what was asked for cannot be programmed rightly.
 func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 	p = &Plan{Mark: req.Mark}
 	seen := map[socket]bool{}
@@ -40,7 +40,7 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 		name := svc.Namespace + "/" + svc.Name
 		p.Services = append(p.Services, name)
 		if reason, why := n.Ignored(svc); reason != "" {
-			return nil, nil, Refusal(fmt.Sprintf("kube-proxy programs nothing for %s: %s", name, why))
+			return nil, nil, RefusalError(fmt.Sprintf("kube-proxy programs nothing for %s: %s", name, why))
 		}
 		found := false
 		for _, f := range n.Frontends(svc) {
@@ -67,14 +67,15 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 			}
 		}
 		if !found {
-			return nil, nil, Refusal(fmt.Sprintf("%s has no frontend on this node that was asked for", name))
+			return nil, nil, RefusalError(fmt.Sprintf("%s has no frontend on this node that was asked for", name))
 		}
 	}
 	if len(p.Frontends) == 0 {
-		return nil, nil, Refusal("nothing can be programmed: " + strings.Join(refused, "; "))
+		return nil, nil, RefusalError("nothing can be programmed: " + strings.Join(refused, "; "))
 	}
 	p.Name = nameOf(p)
-	return p, refused, p.Check()
+	err = p.Check()
+	return p, refused, err
 }
 
 // nameOf makes the name of a plan: that of the same Services and frontends is the same, whatever their endpoints.
@@ -132,7 +133,7 @@ func of(n *expect.Node, f expect.Frontend, loopback bool) (out *Frontend, why st
 	}
 	switch {
 	case pol.Unsure != "":
-		return nil, "", Refusal(fmt.Sprintf("%s at %s is not certain: %s", port, at, pol.Unsure))
+		return nil, "", RefusalError(fmt.Sprintf("%s at %s is not certain: %s", port, at, pol.Unsure))
 	case pol.ByNode.Action == expect.Proxy || pol.ByOthers.Action == expect.Proxy:
 		return nil, "kube-proxy itself listens there, and no rule leads to it", nil
 	case !leads:

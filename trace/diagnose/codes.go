@@ -103,7 +103,7 @@ var codes = map[string]codeInfo{
 	OrphanChain:               {Info, "nothing to do: no rule leads there, and kube-proxy removes such chains late", []string{"kubernetes/kubernetes#122604"}},
 	NoRoute:                   {Error, "look at the CNI's routes on {node}: ip route get ADDRESS", nil},
 	NotCollected:              {Info, "", nil},
-	Programmed:                {Info, "nothing to do while it is meant to be so; to end it before its time: kubectl svcproxy cleanup --running", nil},
+	Programmed:                {Info, "nothing to do while it is meant to be so; to end it before its time: kubectl svcproxy cleanup --running --node {node}", nil},
 	NodeLocalDNS:              {Info, "nothing to do: the node-local DNS cache answers on this address", []string{"kubernetes/dns#318"}},
 	ModeLeftover:              {Warn, "run kube-proxy --cleanup on {node} with kube-proxy stopped, or reboot it; then: {restart}", []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"}},
 	Changing:                  {Info, "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync metrics", []string{"kubernetes/kubernetes#112604"}},

@@ -175,6 +175,7 @@ var kernelPaths = []kernelPath{
 
 // kernelScript makes a node between a client and a server that answers nothing, and sends packets one by one. Its argument
 // are lines of "namespace protocol address"; the rules come on standard input.
+// A SYN without an answer is sent again after a second, and that is another packet: each is given up well before.
 const kernelScript = `
 set -e
 cat >/dev/shm/rules.$$
@@ -197,7 +198,7 @@ ip -j addr; echo; echo ROUTE; ip -j route show table all; echo
 while read -r ns proto addr; do
 	iptables-$BACKEND-restore </dev/shm/rules.$$
 	pid=$$; [ $ns = node ] || pid=$client
-	at $pid timeout 1 bash -c "echo x >/dev/$proto/$addr/80" 2>/dev/null || true
+	at $pid timeout 0.6 bash -c "echo x >/dev/$proto/$addr/80" 2>/dev/null || true
 	echo SENT; iptables-$BACKEND-save -c
 done <<END
 $1

@@ -334,6 +334,9 @@ func TestKilled(t *testing.T) {
 	half := 0
 	for i := range killings {
 		w := ways[random.IntN(len(ways))]
+		if random.IntN(4) == 0 {
+			w.mode, w.backend = wire.Userspace, wire.BackendNFT
+		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), child+"="+root+" "+w.mode+" "+w.backend)
 		in, err := cmd.StdinPipe()

@@ -86,7 +86,7 @@ func tableOf(p *plan.Plan, old *table) *table {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		k := socketKey{f.Address, f.Protocol}
-		state := &choices{next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{}, seed: maphash.MakeSeed()}
+		state := &choices{next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{}, seed: maphash.MakeSeed()} //nolint:gosec // where to begin
 		if old != nil && old.fronts[k] != nil {
 			state = old.fronts[k].state
 		}
@@ -164,7 +164,7 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
 			continue
 		}
-		l, err := net.Listen(network, ":0")
+		l, err := net.Listen(network, ":0") //nolint:gosec // REDIRECT brings packets to any of the node's addresses; others are refused
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
 		}

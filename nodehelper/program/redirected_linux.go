@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -52,7 +51,7 @@ func brought(from, front netip.AddrPort) bool {
 
 // networkOrder reads a port as the kernel has it in a socket address.
 func networkOrder(port uint16) uint16 {
-	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&port))[:])
+	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, port))
 }
 
 // ownAddress tells whether an address is the node's.

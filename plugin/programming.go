@@ -119,12 +119,12 @@ func (w *programming) plan() error {
 		w.sc.progress.note("left out: %s", l)
 	}
 	w.params = wire.ProgramParams{
-		Plan: p, Mode: w.mode, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
+		Plan: p, Mode: w.mode, Scheduler: w.scheduler, Log: w.log, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
 	}
 	if w.params.Mode == "" {
 		w.params.Mode = modeOf(&mode)
 	}
-	if w.params.Mode == wire.IPTables {
+	if w.params.Mode != wire.NFTables {
 		w.params.Backend = w.backend(&mode)
 	}
 	w.planned = map[string]bool{}
@@ -215,7 +215,7 @@ func (w *programming) program(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, w.takeBack(ctx))
 	}
-	if verdict := got.Verdict; verdict != diagnose.Match && verdict != diagnose.ByDesign && verdict != diagnose.Warning {
+	if !w.right(got) {
 		if err := w.takeBack(ctx); err != nil {
 			return codeError{ExitNotInspected, err}
 		}
@@ -237,6 +237,40 @@ func (w *programming) program(ctx context.Context) error {
 	return w.stay(ctx, r.Expires)
 }
 
+// proxyProbes are the connections by which a proxy is seen to work: which endpoints it knows no rule shows.
+const proxyProbes = 5
+
+// right tells whether every path is right. With a proxy the rules show the way to it alone, and connections the rest.
+func (w *programming) right(r *diagnose.Report) bool {
+	switch r.Verdict {
+	case diagnose.Match, diagnose.ByDesign, diagnose.Warning:
+		return true
+	case diagnose.Mismatch:
+		return false
+	case diagnose.Unknown:
+	}
+	if w.params.Mode != wire.Userspace {
+		return false
+	}
+	connected := 0
+	for i := range r.Nodes {
+		for k := range r.Nodes[i].Paths {
+			p := &r.Nodes[i].Paths[k]
+			if !slices.ContainsFunc(p.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Programmed }) {
+				return false
+			}
+			if o := p.Observed; o != nil {
+				refused := slices.ContainsFunc(o.Events, func(e string) bool { return strings.Contains(e, snapshot.ProbeRefused) })
+				if o.Error != "" || refused || p.Frontend.Protocol == "TCP" && o.Connected < o.Probes {
+					return false
+				}
+				connected += o.Probes
+			}
+		}
+	}
+	return connected > 0
+}
+
 // takeBack has the helper undo what it did for this run.
 func (w *programming) takeBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.helper.timeout)
@@ -255,8 +289,11 @@ func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
 	}
 	sc := *w.sc
 	sc.nodes = sessionInspector{w.sc.nodes, w.session, w.sc.files}
-	if w.live {
+	switch {
+	case w.live:
 		sc.probes = w.probes
+	case w.params.Mode == wire.Userspace:
+		sc.probes = proxyProbes
 	}
 	reports, err := sc.judge(ctx, []string{w.name}, func(string) diagnose.Request { return request })
 	if err != nil {
@@ -265,8 +302,13 @@ func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
 	return diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, w.target.Service), reports), nil
 }
 
+// show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave open.
 func (w *programming) show(r *diagnose.Report, next string) error {
-	return conclude(w.shared, w.printer, r, report.View{Now: w.sc.now(), Namespace: w.target.Service.Namespace, Next: next})
+	err := conclude(w.shared, w.printer, r, report.View{Now: w.sc.now(), Namespace: w.target.Service.Namespace, Next: next})
+	if c, ok := errors.AsType[codeError](err); ok && c.error == nil && c.code == ExitNotInspected && w.right(r) {
+		return nil
+	}
+	return err
 }
 
 // again are the flags that lead to the same cluster.

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ctnetlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -159,7 +160,7 @@ func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort
 			unix.Close(fd)
 			return -1, local, err
 		}
-		if local = addrPort(name); find(t.Protocol, local, t.To) == nil {
+		if local = addrPort(name); ctnetlink.Find(kinds[t.Protocol].proto, local, t.To) == nil {
 			return fd, local, nil
 		}
 		unix.Close(fd)
@@ -185,8 +186,8 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget) (p snapshot.Pr
 	if p.Result == snapshot.ProbeConnected || p.Result == snapshot.ProbeRefused {
 		p.Micros = took.Microseconds()
 	}
-	if e := find(t.Protocol, p.Local, t.To); e != nil {
-		p.Endpoint, p.Unreplied = e.from, e.unreplied
+	if e := ctnetlink.Find(kinds[t.Protocol].proto, p.Local, t.To); e != nil {
+		p.Endpoint, p.Unreplied = e.From, e.Unreplied
 	}
 	return p
 }

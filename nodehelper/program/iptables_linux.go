@@ -89,15 +89,7 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 	case now:
 		hooked := func(*hook) bool { return false }
 		if before {
-			t, err := b.find(ctx, program, r.Backend, "")
-			if err != nil {
-				return nil, err
-			}
-			hooked = func(h *hook) bool {
-				// What is missing is put in again; whether it is there is asked of the one chain.
-				out, err := t.run(ctx, nil, "-w", waitSeconds, "-t", h.table, "-S", h.chain)
-				return err == nil && bytes.Contains(out, []byte("-j "+chainPrefix+r.Plan.Name+"-"+h.to+"\n"))
-			}
+			hooked = func(h *hook) bool { return b.hooked(ctx, r, program, h) }
 		}
 		in := iptRules(&r.Plan, v6, hooked)
 		if before {
@@ -108,6 +100,16 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 		return b.removal(ctx, r, program)
 	}
 	return nil, nil
+}
+
+// hooked tells whether a hook is in the kernel's chain; one that is missing is put in again. It is asked of the one chain.
+func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hook) bool {
+	t, err := b.find(ctx, program, r.Backend, "")
+	if err != nil {
+		return false
+	}
+	out, err := t.run(ctx, nil, "-w", waitSeconds, "-t", h.table, "-S", h.chain)
+	return err == nil && bytes.Contains(out, []byte("-j "+chainPrefix+r.Plan.Name+"-"+h.to+"\n"))
 }
 
 // removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table by its name: for all of them

@@ -20,9 +20,11 @@ const journalDir = "run/svcproxy"
 
 // Record is what was done on a node, written and synced before it is done. Whoever reads it can undo it, however far it got.
 type Record struct {
-	Version int    `json:"version"`
-	Mode    string `json:"mode"`
-	Backend string `json:"backend,omitempty"` // of iptables: nft or legacy
+	Version   int    `json:"version"`
+	Mode      string `json:"mode"`
+	Backend   string `json:"backend,omitempty"` // of iptables: nft or legacy
+	Scheduler string `json:"scheduler,omitempty"`
+	Log       bool   `json:"log,omitempty"` // of userspace: each connection
 	// By says who asked for it, for people; Run is the run of the plugin that did.
 	By      string    `json:"by"`
 	Run     string    `json:"run"`

@@ -24,10 +24,21 @@ func (j journal) lock() (*os.File, error) {
 	if err == nil {
 		err = j.isLock(f)
 	}
+	if err == nil {
+		// Programs that this process runs inherit it: where they outlive the process they still change the node, and nobody else may meanwhile.
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// unlock gives the lock back, also where a program that has inherited it still runs.
+func (j journal) unlock(f *os.File) {
+	j.sweep()
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	f.Close()
 }
 
 // isLock tells whether a file still is the lock: whoever held it before may have removed it.

@@ -59,7 +59,8 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	p.modes = map[string]backend{wire.IPTables: &iptables{roots: sync.OnceValue(p.o.Roots)}, wire.NFTables: &nftables{}}
+	rules := &iptables{roots: sync.OnceValue(p.o.Roots)}
+	p.modes = map[string]backend{wire.IPTables: rules, wire.NFTables: &nftables{}, wire.Userspace: &userspace{iptables: rules, proxies: map[string]*proxy{}}}
 	return p, nil
 }
 
@@ -69,10 +70,7 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 		f, err := p.journal.lock()
 		switch {
 		case err == nil:
-			return func() {
-				p.journal.sweep()
-				f.Close()
-			}, nil
+			return func() { p.journal.unlock(f) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("cannot lock the journal: %w", err)
 		}
@@ -105,7 +103,7 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 		return nil, err
 	}
 	r := &Record{
-		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, By: req.By, Run: req.Run,
+		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, Scheduler: req.Scheduler, Log: req.Log, By: req.By, Run: req.Run,
 		Created: now, Expires: now.Add(req.TTL), Holder: self,
 	}
 	there, err := p.settle(ctx, r, req.DryRun)
@@ -203,7 +201,7 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 func same(a, b *Record) bool {
 	x, errX := json.Marshal(&a.Plan)
 	y, errY := json.Marshal(&b.Plan)
-	return a.Mode == b.Mode && a.Backend == b.Backend && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
+	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // undo undoes a record, and forgets it. The lock is held.
@@ -267,8 +265,8 @@ func (p *Programmer) Adopt(ctx context.Context, run string) error {
 		if r.Run != run || r.Holder.alive() {
 			continue
 		}
-		// Nobody can tell how far half of an update got.
-		if r.Earlier != nil || time.Now().After(r.Expires) {
+		// Nobody can tell how far half of an update got, and a proxy ends with its process.
+		if r.Earlier != nil || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				return err
 			}

@@ -14,13 +14,17 @@ import (
 
 // The modes that a path can be programmed in.
 const (
-	IPTables = "iptables"
-	NFTables = "nftables"
-	IPVS     = "ipvs"
+	IPTables  = "iptables"
+	NFTables  = "nftables"
+	IPVS      = "ipvs"
+	Userspace = "userspace"
 )
 
 // Modes are all of them.
-var Modes = []string{IPTables, NFTables}
+var Modes = []string{IPTables, NFTables, Userspace}
+
+// Schedulers are what a mode can share connections out by, the default first; a mode that is not there knows equal shares alone.
+var Schedulers = map[string][]string{Userspace: {"rr", "lc", "sh"}}
 
 // The backends of iptables.
 const (
@@ -30,10 +34,14 @@ const (
 
 // ProgramParams say what to program.
 type ProgramParams struct {
-	Plan    *plan.Plan    `json:"plan"`
-	Mode    string        `json:"mode"`
-	Backend string        `json:"backend,omitempty"` // of iptables
-	TTL     time.Duration `json:"ttl"`
+	Plan    *plan.Plan `json:"plan"`
+	Mode    string     `json:"mode"`
+	Backend string     `json:"backend,omitempty"` // of iptables
+	// Scheduler is one of Schedulers of the mode; "": the default.
+	Scheduler string `json:"scheduler,omitempty"`
+	// Log has userspace mode write a line for each connection.
+	Log bool          `json:"log,omitempty"`
+	TTL time.Duration `json:"ttl"`
 	// DryRun only says what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Run is the run of the plugin, By who that is, for people.
@@ -80,7 +88,9 @@ func (r *ProgramParams) Check() error {
 	switch {
 	case !slices.Contains(Modes, r.Mode):
 		return fmt.Errorf("%q is no mode: %s are", r.Mode, strings.Join(Modes, ", "))
-	case r.Mode == IPTables && r.Backend != BackendNFT && r.Backend != BackendLegacy:
+	case r.Scheduler != "" && !slices.Contains(Schedulers[r.Mode], r.Scheduler):
+		return fmt.Errorf("%q is no scheduler of mode %s", r.Scheduler, r.Mode)
+	case r.Mode != NFTables && r.Backend != BackendNFT && r.Backend != BackendLegacy:
 		return fmt.Errorf("%q is no backend of iptables: %s and %s are", r.Backend, BackendNFT, BackendLegacy)
 	case r.TTL < time.Second || r.TTL > MaxTTL:
 		return fmt.Errorf("a time of %v: it may be 1s to %v", r.TTL, MaxTTL)

@@ -215,6 +215,35 @@ func TestProgramKilled(t *testing.T) {
 	lookAt(t, node).same(t, before)
 }
 
+// A proxy in the helper does what rules otherwise do.
+func TestProgramUserspace(t *testing.T) {
+	node := nodes[0]
+	defer startKubeProxy(t, node)
+	withoutKubeProxy(t, node)
+	before := lookAt(t, node)
+	r := svcproxy(t, "program", app, "--node", node, "--mode", "userspace", "--log", "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
+	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
+		t.Fatal(r)
+	}
+	if got := observed(&r.report, "node"); got == nil || got.Connected != 30 {
+		t.Errorf("%+v", got)
+	}
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), app, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errOut, err := execIn(t.Context(), "client", nil, "/echo", "connect", "-for", "2s", svc.Spec.ClusterIP+":80")
+	var ok, failed int
+	if _, e := fmt.Sscanf(out, "%d connected, %d failed", &ok, &failed); e != nil || err != nil || ok < 20 || failed > 0 {
+		t.Errorf("from a pod: %q %q %v", out, errOut, err)
+	}
+	wait(t, "its time is over", func() (bool, error) {
+		d := lookOnce(t, node).differs(before)
+		return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
+	})
+	svcproxy(t, "cleanup", "--running")
+}
+
 // What cannot be programmed rightly is refused, and nothing is left.
 func TestProgramRefusals(t *testing.T) {
 	node := nodes[0]

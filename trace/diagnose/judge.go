@@ -56,6 +56,9 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		if unsure != "" {
 			want.Unsure = unsure
 		}
+		if ours := byProgramming(&got); ours != nil {
+			issues = append(issues, *ours)
+		}
 	} else if want.Unsure == "" || j.sharing(&f) != nil {
 		// An expectation that is not certain proves nothing, neither a match nor a mismatch.
 		issues = compare(&want, &got)

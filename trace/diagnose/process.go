@@ -117,7 +117,11 @@ func (n *node) holdsUserspace() bool {
 // the rules it is not to be seen which ones it chooses from: unsure. ok is false where the packets take another way.
 func (j *judge) userspace(want *expect.Path, got *tally) (issues []issue, unsure string, ok bool) {
 	for _, o := range got.of(string(expect.DNAT)) {
-		if o.by.Chain == nil || !slices.Contains(userspaceChains, o.by.Chain.Name) {
+		who := "kube-proxy"
+		switch {
+		case byProgram(o.by) && o.here:
+			who = "the proxy of kubectl svcproxy program"
+		case o.by.Chain == nil || !slices.Contains(userspaceChains, o.by.Chain.Name):
 			continue
 		}
 		switch s := j.listener(&want.Frontend, o.to); {
@@ -125,13 +129,13 @@ func (j *judge) userspace(want *expect.Path, got *tally) (issues []issue, unsure
 			unsure = "who listens there (listen.txt) was not collected"
 		case s == nil:
 			return []issue{{
-				code: ProxyNotListening, subject: o.to.String(), where: o.by, expected: "kube-proxy listens", actual: "nobody does", evidence: []string{cite(o.by)},
-				message: "the packet is brought to " + o.to.String() + " on the node, where kube-proxy should listen, and nobody does: connections are refused",
+				code: ProxyNotListening, subject: o.to.String(), where: o.by, expected: who + " listens", actual: "nobody does", evidence: []string{cite(o.by)},
+				message: "the packet is brought to " + o.to.String() + " on the node, where " + who + " should listen, and nobody does: connections are refused",
 			}}, "", true
 		default:
 			unsure = owner(s) + " listens there"
 		}
-		return nil, "kube-proxy's userspace mode: " + o.by.String() + " brings the packet to " + o.to.String() + " on the node (" + unsure +
+		return nil, "userspace mode of " + who + ": " + o.by.String() + " brings the packet to " + o.to.String() + " on the node (" + unsure +
 			"); that process chooses the endpoint, and the rules do not show which ones it knows", true
 	}
 	return nil, "", false

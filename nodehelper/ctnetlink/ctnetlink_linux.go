@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package live
+// Package ctnetlink asks the kernel's connection table for single connections.
+package ctnetlink
 
 import (
 	"encoding/binary"
@@ -10,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// found is what the table knows of a connection: where its answers come from, and whether there was one.
-type found struct {
-	from      netip.AddrPort
-	unreplied bool
+// Entry is what the table knows of a connection: where its answers come from, and whether there was none yet.
+type Entry struct {
+	From      netip.AddrPort
+	Unreplied bool
 }
 
 // ipsSeenReply is the bit of a connection's status that an answer sets (IPS_SEEN_REPLY in uapi/linux/netfilter/nf_conntrack_common.h).
@@ -25,9 +26,9 @@ const ctaStatus = 3
 // subsystem is that of connection tracking (NFNL_SUBSYS_CTNETLINK in uapi/linux/netfilter/nfnetlink.h).
 const subsystem = 1
 
-// find asks the kernel's connection table for the entry of a connection, by its first packet; nil where there is none. It asks for this one
+// Find asks the kernel's connection table for the entry of a connection, by its first packet; nil where there is none. It asks for this one
 // alone (ctnetlink_get_conntrack in net/netfilter/nf_conntrack_netlink.c): to list the table takes long where it is large.
-func find(protocol string, from, to netip.AddrPort) *found {
+func Find(proto uint8, from, to netip.AddrPort) *Entry {
 	if !from.IsValid() {
 		return nil
 	}
@@ -42,10 +43,10 @@ func find(protocol string, from, to netip.AddrPort) *found {
 	ip := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil)
 	ip.AddRtAttr(src, from.Addr().AsSlice())
 	ip.AddRtAttr(dst, to.Addr().AsSlice())
-	proto := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
-	proto.AddRtAttr(nl.CTA_PROTO_NUM, []byte{kinds[protocol].proto})
-	proto.AddRtAttr(nl.CTA_PROTO_SRC_PORT, nl.BEUint16Attr(from.Port()))
-	proto.AddRtAttr(nl.CTA_PROTO_DST_PORT, nl.BEUint16Attr(to.Port()))
+	port := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
+	port.AddRtAttr(nl.CTA_PROTO_NUM, []byte{proto})
+	port.AddRtAttr(nl.CTA_PROTO_SRC_PORT, nl.BEUint16Attr(from.Port()))
+	port.AddRtAttr(nl.CTA_PROTO_DST_PORT, nl.BEUint16Attr(to.Port()))
 	req.AddData(tuple)
 	answers, err := req.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil || len(answers) == 0 {
@@ -55,19 +56,19 @@ func find(protocol string, from, to netip.AddrPort) *found {
 }
 
 // entryOf reads the attributes of an entry.
-func entryOf(data []byte) *found {
-	e := &found{unreplied: true}
+func entryOf(data []byte) *Entry {
+	e := &Entry{Unreplied: true}
 	for kind, value := range attributes(data) {
 		switch kind {
 		case ctaStatus:
 			if len(value) == 4 {
-				e.unreplied = binary.BigEndian.Uint32(value)&ipsSeenReply == 0
+				e.Unreplied = binary.BigEndian.Uint32(value)&ipsSeenReply == 0
 			}
 		case nl.CTA_TUPLE_REPLY:
-			e.from = source(value)
+			e.From = source(value)
 		}
 	}
-	if !e.from.IsValid() {
+	if !e.From.IsValid() {
 		return nil
 	}
 	return e

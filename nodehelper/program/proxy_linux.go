@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// The schedulers of the proxy besides round-robin, by the names that IPVS has for them.
+const (
+	leastConns = "lc"
+	sourceHash = "sh"
+)
+
+// Times of the proxy.
+const (
+	dialTime  = 5 * time.Second
+	drainTime = 5 * time.Second  // for connections that are open when a path ends; within the helper's grace
+	udpIdle   = 30 * time.Second // after which a client of UDP is forgotten, as connection tracking does with one that got no answer
+	udpMost   = 10_000           // clients of UDP at once, of one frontend
+)
+
+// proxy leads connections to endpoints itself. Rules of REDIRECT bring them; a connection that none has brought it refuses.
+type proxy struct {
+	table     atomic.Pointer[table]
+	log       *slog.Logger // nil: nothing is logged
+	scheduler string
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]bool
+	active sync.WaitGroup
+	end    context.CancelFunc
+
+	tcp [2]*net.TCPListener // by family
+	udp map[netip.AddrPort]*relay
+}
+
+// table is what the proxy leads to; it is replaced as a whole.
+type table struct {
+	fronts map[socketKey]*proxied
+}
+
+type socketKey struct {
+	at       netip.AddrPort
+	protocol string
+}
+
+// proxied is one frontend.
+type proxied struct {
+	*plan.Frontend
+	state *choices
+}
+
+// choices are what is remembered of a frontend's clients, over updates.
+type choices struct {
+	mu   sync.Mutex
+	next uint64
+	open map[netip.AddrPort]int // connections of each endpoint
+	seen map[netip.Addr]remembered
+	seed maphash.Seed
+}
+
+type remembered struct {
+	endpoint netip.AddrPort
+	until    time.Time
+}
+
+// tableOf makes the table of a plan. What is remembered in another one stays.
+func tableOf(p *plan.Plan, old *table) *table {
+	t := &table{fronts: map[socketKey]*proxied{}}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		k := socketKey{f.Address, f.Protocol}
+		state := &choices{next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{}, seed: maphash.MakeSeed()} //nolint:gosec // where to begin
+		if old != nil && old.fronts[k] != nil {
+			state = old.fronts[k].state
+		}
+		t.fronts[k] = &proxied{f, state}
+	}
+	return t
+}
+
+// errRefused is a client that is not let in.
+var errRefused = errors.New("the sender is not let in, or has no endpoint")
+
+// wayFor finds the way of a client. own tells whether an address is the node's.
+func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
+	within := func(r netip.Prefix) bool { return r.Contains(client) }
+	switch {
+	case len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within):
+		return nil
+	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
+		return f.ByPod
+	case own(client):
+		return &f.ByNode
+	}
+	return &f.ByOthers
+}
+
+// choose chooses the endpoint of a new connection, which release gives back.
+func (f *proxied) choose(scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort) (e netip.AddrPort, release func(), err error) {
+	way := f.wayFor(client, own)
+	if way == nil {
+		return e, nil, errRefused
+	}
+	left := make([]netip.AddrPort, 0, len(way.Endpoints))
+	for _, e := range way.Endpoints {
+		if !slices.Contains(not, e) {
+			left = append(left, e)
+		}
+	}
+	if len(left) == 0 {
+		return e, nil, errRefused
+	}
+	s := f.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	r, known := s.seen[client]
+	switch {
+	case f.Affinity > 0 && known && now.Before(r.until) && slices.Contains(left, r.endpoint):
+		e = r.endpoint
+	case scheduler == sourceHash:
+		e = left[maphash.Comparable(s.seed, client)%uint64(len(left))]
+	case scheduler == leastConns:
+		e = slices.MinFunc(left, func(a, b netip.AddrPort) int { return s.open[a] - s.open[b] })
+	default:
+		e = left[s.next%uint64(len(left))]
+		s.next++
+	}
+	if f.Affinity > 0 {
+		s.seen[client] = remembered{e, now.Add(time.Duration(f.Affinity) * time.Second)}
+	}
+	s.open[e]++
+	return e, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open[e]--
+	}, nil
+}
+
+// startProxy listens, on ports of the kernel's choice.
+func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error) {
+	x := &proxy{scheduler: scheduler, log: log, conns: map[net.Conn]bool{}}
+	x.table.Store(tableOf(p, nil))
+	var ctx context.Context
+	ctx, x.end = context.WithCancel(context.Background())
+	for i, network := range []string{"tcp4", "tcp6"} {
+		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, network, ":0") //nolint:gosec // REDIRECT brings packets to any of the node's addresses; others are refused
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
+		}
+		x.tcp[i] = l.(*net.TCPListener) //nolint:forcetypeassert // of that network
+		go x.accept(ctx, x.tcp[i])
+	}
+	if err := x.relay(p); err != nil {
+		return nil, errors.Join(err, x.stop(0))
+	}
+	return x, nil
+}
+
+// relay opens a socket for each frontend of UDP that has none yet: where its packets were meant to go, a socket of UDP is not told.
+func (x *proxy) relay(p *plan.Plan) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.udp == nil {
+		x.udp = map[netip.AddrPort]*relay{}
+	}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.Protocol != "UDP" || x.udp[f.Address] != nil {
+			continue
+		}
+		r, err := newRelay(x, f.Address)
+		if err != nil {
+			return err
+		}
+		x.udp[f.Address] = r
+	}
+	return nil
+}
+
+// port is where the proxy listens for a frontend; 0: nowhere.
+func (x *proxy) port(f *plan.Frontend) uint16 {
+	if f.Protocol == "UDP" {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if r := x.udp[f.Address]; r != nil {
+			return r.port()
+		}
+		return 0
+	}
+	l := x.tcp[0]
+	if f.V6() {
+		l = x.tcp[1]
+	}
+	if l == nil || f.Protocol != "TCP" {
+		return 0
+	}
+	return l.Addr().(*net.TCPAddr).AddrPort().Port() //nolint:forcetypeassert // of a TCPListener
+}
+
+func (x *proxy) accept(ctx context.Context, l *net.TCPListener) {
+	for {
+		c, err := l.AcceptTCP()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // no more files, for a moment
+			continue
+		}
+		if !x.admit(c) {
+			continue
+		}
+		go func() {
+			defer x.active.Done()
+			defer x.forget(c)
+			x.serve(ctx, c)
+		}()
+	}
+}
+
+// admit takes a connection in, unless the proxy has ended.
+func (x *proxy) admit(c net.Conn) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		c.Close()
+		return false
+	}
+	x.conns[c] = true
+	x.active.Add(1)
+	return true
+}
+
+func (x *proxy) forget(c net.Conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.conns, c)
+	c.Close()
+}
+
+// serve leads one connection to its endpoint. An endpoint that does not answer is passed over for the next.
+func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
+	begin := time.Now()
+	client := c.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of a TCPConn
+	at, err := originalDestination(c)
+	front := x.table.Load().fronts[socketKey{at, "TCP"}]
+	if err != nil || front == nil {
+		_ = c.SetLinger(0) // a reset: nobody was asked to come here
+		return
+	}
+	up, release, e, err := x.connect(ctx, front, client.Addr().Unmap())
+	if err != nil {
+		_ = c.SetLinger(0)
+		x.say("refused", "client", client, "frontend", at, "why", err)
+		return
+	}
+	defer release()
+	defer up.Close()
+	sent, received := both(c, up)
+	x.say("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took", time.Since(begin))
+}
+
+func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
+	var tried []netip.AddrPort
+	for {
+		next, free, chosenErr := front.choose(x.scheduler, client, ownAddress, tried)
+		if chosenErr != nil {
+			return nil, nil, e, errors.Join(chosenErr, err)
+		}
+		e = next
+		c, dialErr := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", e.String())
+		if dialErr == nil {
+			return c.(*net.TCPConn), free, e, nil //nolint:forcetypeassert // of that network
+		}
+		free()
+		tried, err = append(tried, e), dialErr
+		if ctx.Err() != nil {
+			return nil, nil, e, err
+		}
+	}
+}
+
+// both copies either way until both have ended; the end of one side is passed on to the other. The kernel copies (splice).
+func both(a, b *net.TCPConn) (sent, received int64) {
+	done := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(b, a)
+		_ = b.CloseWrite()
+		done <- n
+	}()
+	received, _ = io.Copy(a, b)
+	_ = a.CloseWrite()
+	return <-done, received
+}
+
+func (x *proxy) say(what string, args ...any) {
+	if x.log != nil {
+		x.log.Info(what, args...)
+	}
+}
+
+// update leads new connections as another plan says; those that are open stay.
+func (x *proxy) update(p *plan.Plan) error {
+	x.table.Store(tableOf(p, x.table.Load()))
+	return x.relay(p)
+}
+
+// stop takes no more connections, waits for those that are open, and ends them.
+func (x *proxy) stop(drain time.Duration) error {
+	var errs []error
+	for _, l := range x.tcp {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	x.mu.Lock()
+	x.closed = true
+	for _, r := range x.udp {
+		errs = append(errs, r.close())
+	}
+	x.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		x.active.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-time.After(drain):
+	}
+	x.end()
+	x.mu.Lock()
+	for c := range x.conns {
+		c.Close()
+	}
+	x.mu.Unlock()
+	<-idle
+	return errors.Join(errs...)
+}

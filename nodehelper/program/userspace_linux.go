@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// userspace leads connections to endpoints by a proxy in this process, and brings them to it by rules of iptables. It asks nothing of the kernel but
+// REDIRECT, and lives as long as the process.
+type userspace struct {
+	*iptables
+
+	mu      sync.Mutex
+	proxies map[string]*proxy // by the plan's name
+}
+
+func (u *userspace) check(ctx context.Context, r *Record) error {
+	for i := range r.Plan.Frontends {
+		f := &r.Plan.Frontends[i]
+		switch {
+		case f.Protocol == "SCTP":
+			return RefusalError(fmt.Sprintf("%s is of SCTP, and the proxy knows TCP and UDP", f.Port))
+		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ByPod.Equal(&f.ByOthers):
+			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port, f.Pods.Iface))
+		}
+	}
+	return u.iptables.check(ctx, r)
+}
+
+// rules bring packets to the ports of a proxy. Who is not let in the proxy refuses.
+func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) uint16, hooked func(*hook) bool) *iptInput {
+	l := layoutOf(p, v6)
+	nat := &iptTable{name: "nat"}
+	top := chainPrefix + p.Name + "-NAT"
+	nat.chain(top)
+	for i := range iptHooks {
+		if h := &iptHooks[i]; h.to == "NAT" && !hooked(h) {
+			fmt.Fprintf(&nat.rules, "-I %s %s\n", h.chain, h.rule(p.Name))
+		}
+	}
+	for i := range l.entry {
+		e := &l.entry[i]
+		protocol := strings.ToLower(e.Protocol)
+		nat.add(top, `-d %s -p %s -m %s --dport %d -m comment --comment "%s %s" -j REDIRECT --to-ports %d`,
+			host(e.Address.Addr().String(), v6), protocol, protocol, e.Address.Port(), comment(e.Port), e.Kind, port(e.Frontend))
+	}
+	return &iptInput{tables: []*iptTable{nat}}
+}
+
+func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
+	out := &wire.ProgramResult{}
+	for _, f := range families {
+		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+			continue
+		}
+		var text bytes.Buffer
+		in := u.rules(&r.Plan, f.v6, func(*plan.Frontend) uint16 { return 1 }, func(*hook) bool { return r.Earlier != nil })
+		in.write(&text)
+		t, err := u.find(ctx, f.program, r.Backend, "-restore")
+		if err != nil {
+			return nil, err
+		}
+		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
+			return nil, fmt.Errorf("the node does not take the rules: %w", err)
+		}
+		shown := strings.ReplaceAll(text.String(), "--to-ports 1\n", "--to-ports PORT\n") // of the kernel's choice
+		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown})
+		for line := range strings.Lines(shown) {
+			if strings.HasPrefix(line, ":") || strings.HasPrefix(line, "-") {
+				out.Added = append(out.Added, "nat "+strings.TrimSuffix(strings.Replace(line, "-I ", "-A ", 1), "\n"))
+			}
+		}
+	}
+	return out, nil
+}
+
+func (u *userspace) apply(ctx context.Context, r *Record) error {
+	u.mu.Lock()
+	x := u.proxies[r.Plan.Name]
+	u.mu.Unlock()
+	if x != nil {
+		if err := x.update(&r.Plan); err != nil {
+			return err
+		}
+	} else {
+		var log *slog.Logger
+		if r.Log {
+			log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		}
+		var err error
+		if x, err = startProxy(&r.Plan, r.Scheduler, log); err != nil {
+			return err
+		}
+		u.mu.Lock()
+		u.proxies[r.Plan.Name] = x
+		u.mu.Unlock()
+	}
+	for _, f := range families {
+		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+			continue
+		}
+		hooked := func(*hook) bool { return false }
+		if r.Earlier != nil {
+			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.program, h) }
+		}
+		if err := u.restore(ctx, f.program, r.Backend, u.rules(&r.Plan, f.v6, x.port, hooked)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undo takes the rules away first: what is open then is let end, for a moment.
+func (u *userspace) undo(ctx context.Context, r *Record) error {
+	err := u.iptables.undo(ctx, r)
+	u.mu.Lock()
+	x := u.proxies[r.Plan.Name]
+	delete(u.proxies, r.Plan.Name)
+	u.mu.Unlock()
+	if x != nil {
+		err = errors.Join(err, x.stop(drainTime))
+	}
+	return err
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// served is a node with endpoints that answer with their own addresses, and a pod beside it.
+func served(t *testing.T, endpoints ...string) (pod string) {
+	t.Helper()
+	for _, words := range []string{
+		"ip link set lo up", "ip link add uplink type veth peer name beyond", "ip link set uplink up", "ip link set beyond up", "ip addr add 192.0.2.10/24 dev uplink", "ip route add default via 192.0.2.1",
+		"ip addr add 2001:db8:1::10/64 dev uplink nodad", "ip -6 route add default via 2001:db8:1::1", "sysctl -qw net.ipv4.ip_forward=1",
+	} {
+		output(t, strings.Fields(words)...)
+	}
+	for _, e := range endpoints {
+		at := netip.MustParseAddrPort(e)
+		words := []string{"ip", "addr", "add", netip.PrefixFrom(at.Addr(), at.Addr().BitLen()).String(), "dev", "lo"}
+		if at.Addr().Is6() {
+			words = append(words, "nodad")
+		}
+		output(t, words...)
+		l, err := net.Listen("tcp", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					r := bufio.NewReader(c)
+					for {
+						line, err := r.ReadString('\n')
+						if err != nil {
+							return
+						}
+						fmt.Fprintf(c, "%s %s", e, line)
+					}
+				}()
+			}
+		}()
+		u, err := net.ListenPacket("udp", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { u.Close() })
+		go func() {
+			buf := make([]byte, 100)
+			for {
+				n, from, err := u.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = u.WriteTo([]byte(e+" "+string(buf[:n])), from)
+			}
+		}()
+	}
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	pod = strconv.Itoa(cmd.Process.Pid)
+	for _, words := range []string{"ip link add veth0 type veth peer name eth0 netns " + pod, "ip link set veth0 up", "ip addr add 10.244.0.1/24 dev veth0"} {
+		output(t, strings.Fields(words)...)
+	}
+	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.0.5/24 dev eth0", "route add default via 10.244.0.1"} {
+		output(t, append([]string{"nsenter", "--net=/proc/" + pod + "/ns/net", "ip"}, strings.Fields(words)...)...)
+	}
+	return pod
+}
+
+// ask opens a connection, and returns which endpoint answers.
+func ask(t *testing.T, network, to string) (endpoint string, err error) {
+	t.Helper()
+	c, err := net.DialTimeout(network, to, 2*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	endpoint, rest, _ := strings.Cut(line, " ")
+	if rest != "hello\n" {
+		t.Errorf("%s answers %q", to, line)
+	}
+	return endpoint, nil
+}
+
+func udp(p *plan.Plan) *plan.Plan {
+	for i := range p.Frontends {
+		f := p.Frontends[i]
+		f.Protocol = "UDP"
+		p.Frontends = append(p.Frontends, f)
+	}
+	return p
+}
+
+const (
+	one   = "10.244.1.1:8080"
+	two   = "10.244.2.2:8080"
+	three = "10.244.3.3:8080"
+)
+
+// A proxy of our own, brought its connections by one rule for each frontend: shared out, kept to their endpoints, updated, drained, and gone.
+func TestUserspace(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
+		return
+	}
+	pod := served(t, one, two, three, "[fd00:244::1]:8080")
+	// Where nobody else tracks connections, the kernel stops translating what is open as the last rule goes.
+	for _, chain := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
+		output(t, "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT")
+	}
+	prog := newProgrammer(t, t.TempDir())
+	before := state(t)
+	apply := func(p *plan.Plan, scheduler string) {
+		t.Helper()
+		req := params(p, wire.Userspace, wire.BackendNFT, "a")
+		req.Scheduler = scheduler
+		if _, err := prog.Apply(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	many := func(network, to string, n int) map[string]int {
+		t.Helper()
+		got := map[string]int{}
+		for range n {
+			e, err := ask(t, network, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[e]++
+		}
+		return got
+	}
+	apply(udp(web(0, one, two)), "")
+	for _, network := range []string{"tcp", "udp"} {
+		for _, to := range []string{"10.96.0.10:80", "192.0.2.10:30080"} {
+			if got := many(network, to, 10); got[one] != 5 || got[two] != 5 {
+				t.Errorf("round-robin of 10, %s to %s: %v", network, to, got)
+			}
+		}
+	}
+	// From a pod.
+	out := output(t, "nsenter", "--net=/proc/"+pod+"/ns/net", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.10/80; echo hello >&3; head -1 <&3")
+	if !strings.HasSuffix(out, ":8080 hello\n") {
+		t.Errorf("a pod gets %q", out)
+	}
+	// Whoever comes to the proxy's port by himself is not served.
+	x := prog.modes[wire.Userspace].(*userspace).proxies["0123abcd"] //nolint:forcetypeassert // it is
+	if e, err := ask(t, "tcp", fmt.Sprintf("192.0.2.10:%d", x.port(&plan.Frontend{Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"}))); err == nil {
+		t.Errorf("the proxy's own port leads to %s", e)
+	}
+	// A connection that is open stays through an update.
+	c, err := net.Dial("tcp", "10.96.0.10:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	say := func() (string, error) {
+		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := io.WriteString(c, "still\n"); err != nil {
+			return "", err
+		}
+		return r.ReadString('\n')
+	}
+	first, err := say()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(udp(web(600, three)), "")
+	if again, err := say(); err != nil || again != first {
+		t.Errorf("a connection that was open went from %q to %q: %v", first, again, err)
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		if got := many(network, "10.96.0.10:80", 3); got[three] != 3 {
+			t.Errorf("after an update, %s: %v", network, got)
+		}
+	}
+	// Taken away while it is open: it may go on for a moment, and is ended then.
+	begin, drained := time.Now(), make(chan struct{})
+	go func() {
+		defer close(drained)
+		time.Sleep(500 * time.Millisecond)
+		if _, err := say(); err != nil {
+			t.Errorf("a connection is not drained: %v", err)
+		}
+		c.Close()
+	}()
+	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+		t.Fatal(err)
+	}
+	<-drained
+	if took := time.Since(begin); took > drainTime {
+		t.Errorf("draining took %s, though the connection was closed", took)
+	}
+	if got := state(t); got != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, got)
+	}
+	if e, err := ask(t, "tcp", "192.0.2.10:30080"); err == nil {
+		t.Errorf("%s still answers", e)
+	}
+
+	// The other schedulers, affinity, source ranges, an endpoint that is not there, IPv6.
+	apply(web(600, one, two, three), "")
+	if got := many("tcp", "10.96.0.10:80", 9); len(got) != 1 {
+		t.Errorf("with affinity: %v", got)
+	}
+	undo(t, prog)
+	apply(web(0, one, two, three), "sh")
+	if got := many("tcp", "10.96.0.10:80", 9); len(got) != 1 {
+		t.Errorf("by source hash: %v", got)
+	}
+	undo(t, prog)
+	apply(web(0, one, two), "lc")
+	hold, err := net.Dial("tcp", "10.96.0.10:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(hold, "x\n"); err != nil {
+		t.Fatal(err)
+	}
+	held, err := bufio.NewReader(hold).ReadString(' ')
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if e, err := ask(t, "tcp", "10.96.0.10:80"); err != nil || e == strings.TrimSpace(held) {
+			t.Errorf("by least connections, with one open at %s: %s %v", held, e, err)
+		}
+		time.Sleep(100 * time.Millisecond) // until the proxy has taken note of its end
+	}
+	hold.Close()
+	undo(t, prog)
+	away := web(0, "10.244.1.1:9", one)
+	away.Frontends[0].Ranges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+	apply(away, "")
+	if e, err := ask(t, "tcp", "10.96.0.10:80"); err == nil {
+		t.Errorf("who is outside the source ranges is served by %s", e)
+	}
+	if got := many("tcp", "192.0.2.10:30080", 4); got[one] != 4 {
+		t.Errorf("an endpoint that refuses is not passed over: %v", got)
+	}
+	undo(t, prog)
+	v6 := web(0, "[fd00:244::1]:8080")
+	for i, at := range []string{"[fd00:96::10]:80", "[2001:db8:1::10]:30080"} {
+		v6.Frontends[i].Address, v6.Frontends[i].Pods.CIDR = netip.MustParseAddrPort(at), netip.MustParsePrefix("fd00:244::/32")
+	}
+	apply(udp(v6), "")
+	for _, network := range []string{"tcp", "udp"} {
+		for _, to := range []string{"[fd00:96::10]:80", "[2001:db8:1::10]:30080"} {
+			if got := many(network, to, 2); got["[fd00:244::1]:8080"] != 2 {
+				t.Errorf("IPv6, %s to %s: %v", network, to, got)
+			}
+		}
+	}
+	undo(t, prog)
+	if got := state(t); got != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, got)
+	}
+}
+
+func undo(t *testing.T, prog *Programmer) {
+	t.Helper()
+	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+		t.Fatal(err)
+	}
+}

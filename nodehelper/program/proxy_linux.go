@@ -164,7 +164,7 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
 			continue
 		}
-		l, err := (&net.ListenConfig{}).Listen(ctx, network, ":0") //nolint:gosec // REDIRECT brings packets to any of the node's addresses; others are refused
+		l, err := (&net.ListenConfig{}).Listen(ctx, network, ":0")
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
 		}

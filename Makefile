@@ -111,10 +111,11 @@ fuzz: ## Run every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz
 
 .PHONY: bench
-bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services, and netlink against nft (needs root)
+bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services, netlink against nft, and program against kube-proxy (needs root)
 	go run ./test/bench -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS) -old
+	cd test/oracle/v1.37 && BENCH=$(RUNS) go test -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
 
 .PHONY: ci
 ci: ## Install what the tests need and run all of them (asks for root)

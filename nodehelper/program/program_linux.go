@@ -122,16 +122,14 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 	} else if err := mode.remember(ctx, r); err != nil {
 		return nil, err
 	}
-	result, err := mode.plan(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	result.Plan, result.Mode, result.Expires = r.Plan.Name, r.Mode, r.Expires
 	if req.DryRun {
-		result.What, result.Expires = wire.Planned, time.Time{}
+		result, err := mode.plan(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		result.What, result.Plan, result.Mode = wire.Planned, r.Plan.Name, r.Mode
 		return result, nil
 	}
-	result.What = what
 	if err := p.journal.write(r); err != nil {
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
@@ -147,7 +145,7 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
 	p.mu.Unlock()
-	return result, nil
+	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires}, nil
 }
 
 // undoTime bounds undoing, which goes on when the context of what failed has ended.

@@ -137,7 +137,12 @@ func TestProgramAndUndo(t *testing.T) {
 			}
 			// Another state of it.
 			req.Plan = web(0, "10.244.2.2:8080", "10.244.3.3:8080", "10.244.3.4:8080")
-			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Updated || len(r.Removed) == 0 {
+			req.DryRun = true
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Planned || len(r.Added) == 0 || len(r.Removed) == 0 || state(t) != there {
+				t.Fatalf("%+v %v", r, err)
+			}
+			req.DryRun = false
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Updated {
 				t.Fatalf("%+v %v", r, err)
 			}
 			now := state(t)

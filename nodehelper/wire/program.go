@@ -115,9 +115,9 @@ type ProgramResult struct {
 	Mode    string    `json:"mode"`
 	Expires time.Time `json:"expires,omitzero"`
 	By      string    `json:"by,omitempty"` // whose it is, where it was there
-	// Commands are what was run, or would be.
+	// Of a dry run: Commands are what would be run.
 	Commands []Command `json:"commands,omitempty"`
-	// Added and Removed are lines of the save files, with an address in front: what a diff of before and after shows.
+	// Added and Removed are lines of the save files, with the table in front: what a diff of before and after shows.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeproxyconfig "k8s.io/kubernetes/pkg/proxy/apis/config"
+	"k8s.io/kubernetes/pkg/proxy/conntrack"
+	"k8s.io/kubernetes/pkg/proxy/healthcheck"
+	"k8s.io/kubernetes/pkg/proxy/iptables"
+	"k8s.io/kubernetes/pkg/proxy/nftables"
+	proxyutil "k8s.io/kubernetes/pkg/proxy/util"
+	proxyutiltest "k8s.io/kubernetes/pkg/proxy/util/testing"
+	utiliptables "k8s.io/kubernetes/pkg/util/iptables"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+const (
+	benchServices  = 1000
+	benchEndpoints = 4
+	benchRuns      = 5
+)
+
+// cluster is that many Services, with that many endpoints each.
+func cluster() (services []*corev1.Service, slices []*discoveryv1.EndpointSlice) {
+	for i := range benchServices {
+		name := fmt.Sprintf("web-%d", i)
+		ip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}).String() //nolint:gosec // below 65536
+		services = append(services, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+				Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+			},
+		})
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+		}
+		for k := range benchEndpoints {
+			n := i*benchEndpoints + k
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}).String()}, //nolint:gosec // below 65536
+				NodeName:   new("node"),
+				Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+			})
+		}
+		slices = append(slices, s)
+	}
+	return services, slices
+}
+
+// handler is what every proxier is told by.
+type handler interface {
+	OnServiceAdd(*corev1.Service)
+	OnEndpointSliceAdd(*discoveryv1.EndpointSlice)
+	OnServiceSynced()
+	OnEndpointSlicesSynced()
+}
+
+// TestProgramAgainstKubeProxy programs the same Services as kube-proxy's own sync writes, into the kernel, and prints both times: the shortest of some
+// runs each. It is a benchmark, and fails for nothing but errors: make bench.
+func TestProgramAgainstKubeProxy(t *testing.T) {
+	if os.Getenv("BENCH") == "" {
+		t.Skip("BENCH is not set: this only prints times (make bench)")
+	}
+	quiet(t)
+	if !isolate.Process(t, unshareNet, "iptables-nft", "nft") {
+		return
+	}
+	services, slices := cluster()
+	config := func() *kubeproxyconfig.KubeProxyConfiguration {
+		return &kubeproxyconfig.KubeProxyConfiguration{
+			SyncPeriod: metav1.Duration{Duration: time.Hour}, MinSyncPeriod: metav1.Duration{Duration: time.Hour},
+			IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{MasqueradeBit: new(int32(14)), LocalhostNodePorts: new(false)},
+			NFTables: kubeproxyconfig.KubeProxyNFTablesConfiguration{MasqueradeBit: new(int32(14))},
+		}
+	}
+	detector, address := proxyutil.NewDetectLocalByCIDR("10.244.0.0/16"), net.ParseIP("192.0.2.10")
+	kubeProxies := map[string]func(ctx context.Context) (handler, error){
+		wire.IPTables: func(ctx context.Context) (handler, error) {
+			return iptables.NewProxier(ctx, config(), corev1.IPv4Protocol, utiliptables.New(utiliptables.ProtocolIPv4), sysctls{}, detector, "node", address, nil, nil, false)
+		},
+		wire.NFTables: func(ctx context.Context) (handler, error) {
+			return nftables.NewProxier(ctx, config(), corev1.IPv4Protocol, detector, "node", address, nil, nil, false)
+		},
+	}
+	for _, mode := range []string{wire.IPTables, wire.NFTables} {
+		theirs, ours := time.Duration(1<<62), time.Duration(1<<62)
+		for range benchRuns {
+			flush(t)
+			p, err := kubeProxies[mode](t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			set(p, "networkInterfacer", proxyutiltest.NewFakeNetwork())
+			set(p, "conntrack", conntrack.NewFake())
+			set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
+			begin := time.Now()
+			for _, s := range services {
+				p.OnServiceAdd(s)
+			}
+			for _, s := range slices {
+				p.OnEndpointSliceAdd(s)
+			}
+			p.OnServiceSynced()
+			p.OnEndpointSlicesSynced() // syncs before it returns
+			theirs = min(theirs, time.Since(begin))
+
+			flush(t)
+			prog, err := program.New(program.Options{Root: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin = time.Now()
+			n := expect.New(expect.Inputs{
+				Services: services, Slices: slices, NodeName: "node", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+				Config: expect.Config{Source: "configz.json", Mode: mode, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, Version: "v1.37.1"},
+			})
+			what, _, err := plan.For(n, plan.Request{Services: services, Mark: n.MasqueradeMark()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			params := &wire.ProgramParams{Plan: what, Mode: mode, TTL: time.Minute, Run: "bench", By: "bench"}
+			if mode == wire.IPTables {
+				params.Backend = wire.BackendNFT
+			}
+			if _, err := prog.Apply(t.Context(), params); err != nil {
+				t.Fatal(err)
+			}
+			ours = min(ours, time.Since(begin))
+			if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%s, %d Services of %d endpoints: program %v, kube-proxy's own sync %v, ratio %.2f", mode, benchServices, benchEndpoints,
+			ours.Round(time.Millisecond), theirs.Round(time.Millisecond), ours.Seconds()/theirs.Seconds())
+	}
+}
+
+func flush(t *testing.T) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "nft", "flush", "ruleset").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// unshareNet is CLONE_NEWNET.
+const unshareNet = 0x40000000
+

@@ -162,4 +162,3 @@ func flush(t *testing.T) {
 
 // unshareNet is CLONE_NEWNET.
 const unshareNet = 0x40000000
-

@@ -39,6 +39,25 @@ func withoutKubeProxy(t *testing.T, node string) {
 	at.run(at.program, "-t", "filter", "-F", "KUBE-FORWARD")
 }
 
+// forget has a node forget connections to a Service that began when no rule was there: they stay so for two minutes, and verify tells of them.
+func forget(t *testing.T, node, service string) {
+	t.Helper()
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range svc.Spec.ClusterIPs {
+		family := "ipv4"
+		if strings.Contains(ip, ":") {
+			family = "ipv6"
+		}
+		out, errOut, err := execIn(t.Context(), operator(node), nil, "/usr/sbin/conntrack", "-D", "-f", family, "-p", "tcp", "--orig-dst", ip)
+		if err != nil && !strings.Contains(errOut, "0 flow entries have been deleted") {
+			t.Fatalf("%v: %s%s", err, out, errOut)
+		}
+	}
+}
+
 // On a node without kube-proxy nothing works, then it does, and after its time the node is as before.
 func TestProgram(t *testing.T) {
 	t.Run("on", func(t *testing.T) {
@@ -65,6 +84,7 @@ func programFor(t *testing.T, node string) {
 	if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 || r.report.Summary.Mismatched == 0 {
 		t.Fatalf("it works without kube-proxy: %s", r)
 	}
+	forget(t, node, app+"-nodeport")
 	dry := svcproxy(t, "program", app+"-nodeport", "--node", node, "--dry-run")
 	if dry.code != 0 || !strings.Contains(dry.out, "# what would differ from now\n+") {
 		t.Error(dry)

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
@@ -25,6 +24,7 @@ import (
 // programOptions are those of the command program.
 type programOptions struct {
 	*shared
+	subject
 	printOptions
 	probeOptions
 	helper helperOptions
@@ -37,9 +37,6 @@ type programOptions struct {
 	follow    bool
 	log       bool
 	yes       bool
-
-	namespace string
-	ref       cluster.Reference
 }
 
 // defaultTTL is how long a programmed path stays.
@@ -113,7 +110,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 }
 
 // Complete fills in what the flags leave open.
-func (o *programOptions) Complete(args []string) (err error) {
+func (o *programOptions) Complete(args []string) error {
 	switch len(args) {
 	case 0:
 		return usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)", name, name)
@@ -121,14 +118,7 @@ func (o *programOptions) Complete(args []string) (err error) {
 	default:
 		return usagef("program takes one Service, and %d were given (%s)", len(args), shorten(args))
 	}
-	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
-		return usagef("%w", err)
-	}
-	if err := o.complete(); err != nil {
-		return err
-	}
-	o.namespace, err = o.shared.namespace()
-	return err
+	return o.fill(o.shared, &o.printOptions, args[0])
 }
 
 // Validate checks what the flags say together.
@@ -167,7 +157,7 @@ func (o *programOptions) Run(ctx context.Context) error {
 	}
 	o.helper.ownPod = !o.helper.local // what is run in the DaemonSet's pod ends with this process
 	progress := newProgress(o.ErrOut, o.getenv)
-	sc, err := o.helper.open(o.shared, progress, o.namespace)
+	sc, err := o.helper.open(o.shared, progress, o.ns)
 	if err != nil {
 		return err
 	}

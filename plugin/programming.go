@@ -41,7 +41,7 @@ func (w *programming) run(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if w.target, err = cluster.Find(w.sc.objects, w.namespace, w.ref); err != nil {
+	if w.target, err = cluster.Find(w.sc.objects, w.ns, w.ref); err != nil {
 		return usagef("%w", err)
 	}
 	if err := w.findNode(); err != nil {
@@ -163,7 +163,7 @@ func (w *programming) how() string {
 	return w.params.Mode + " mode"
 }
 
-// ask sends the plan to the helper.
+// send sends the plan to the helper.
 func (w *programming) send(ctx context.Context) (*wire.ProgramResult, error) {
 	r, err := w.session.Program(ctx, &w.params)
 	if err != nil {

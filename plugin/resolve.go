@@ -19,11 +19,9 @@ import (
 // resolveOptions are those of the command resolve.
 type resolveOptions struct {
 	*shared
+	subject
 	printOptions
 	targetOptions
-
-	namespace string
-	ref       cluster.Reference
 }
 
 func newResolveCommand(s *shared) *cobra.Command {
@@ -65,18 +63,11 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 }
 
 // Complete fills in what the flags leave open.
-func (o *resolveOptions) Complete(args []string) (err error) {
+func (o *resolveOptions) Complete(args []string) error {
 	if len(args) != 1 {
 		return usagef("resolve needs one Service: %s resolve SERVICE (see %s resolve --help)", name, name)
 	}
-	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
-		return usagef("%w", err)
-	}
-	if err := o.complete(); err != nil {
-		return err
-	}
-	o.namespace, err = o.shared.namespace()
-	return err
+	return o.fill(o.shared, &o.printOptions, args[0])
 }
 
 // Validate checks what the flags say together.
@@ -89,14 +80,14 @@ func (o *resolveOptions) Validate() error {
 
 // Run resolves and prints.
 func (o *resolveOptions) Run(ctx context.Context) error {
-	return o.run(ctx, o.shared, o.namespace, o.resolve)
+	return o.run(ctx, o.shared, o.ns, o.resolve)
 }
 
 func (o *resolveOptions) resolve(ctx context.Context, sc *scene) error {
 	if err := sc.readObjects(ctx, o.what()); err != nil {
 		return err
 	}
-	target, err := cluster.Find(sc.objects, o.namespace, o.ref)
+	target, err := cluster.Find(sc.objects, o.ns, o.ref)
 	if err != nil {
 		return usagef("%w", err)
 	}

@@ -22,13 +22,11 @@ import (
 // traceOptions are those of the command trace.
 type traceOptions struct {
 	*shared
+	subject
 	targetOptions
 	printOptions
 	probeOptions
 	from string
-
-	namespace string
-	ref       cluster.Reference
 }
 
 func newTraceCommand(s *shared) *cobra.Command {
@@ -84,7 +82,7 @@ without it every port is traced.
 }
 
 // Complete fills in what the flags leave open.
-func (o *traceOptions) Complete(args []string) (err error) {
+func (o *traceOptions) Complete(args []string) error {
 	switch len(args) {
 	case 0:
 		return usagef("trace needs a Service: %s trace SERVICE[:PORT] (see %s trace --help)", name, name)
@@ -92,14 +90,7 @@ func (o *traceOptions) Complete(args []string) (err error) {
 	default:
 		return usagef("trace takes one Service, and %d were given (%s): for several use %s verify", len(args), shorten(args), name)
 	}
-	if o.ref, err = cluster.ParseReference(args[0]); err != nil {
-		return usagef("%w", err)
-	}
-	if err := o.complete(); err != nil {
-		return err
-	}
-	o.namespace, err = o.shared.namespace()
-	return err
+	return o.fill(o.shared, &o.printOptions, args[0])
 }
 
 // Validate checks what the flags say together.
@@ -112,7 +103,7 @@ func (o *traceOptions) Validate() error {
 
 // Run traces and prints.
 func (o *traceOptions) Run(ctx context.Context) error {
-	return o.run(ctx, o.shared, o.namespace, o.trace)
+	return o.run(ctx, o.shared, o.ns, o.trace)
 }
 
 func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
@@ -124,11 +115,11 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 	if err := sc.readObjects(ctx, o.what()); err != nil {
 		return err
 	}
-	target, err := cluster.Find(sc.objects, o.namespace, o.ref)
+	target, err := cluster.Find(sc.objects, o.ns, o.ref)
 	if err != nil {
 		return usagef("%w", err)
 	}
-	from, err := findSender(ctx, sc, o.from, o.namespace)
+	from, err := findSender(ctx, sc, o.from, o.ns)
 	if err != nil {
 		return err
 	}

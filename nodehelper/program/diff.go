@@ -33,7 +33,7 @@ func difference(before, now string) (added, removed []string) {
 // diff returns the lines that an iptables-save shows afterwards and did not show before, and the other way round.
 func (in *iptInput) diff(r *Record, v6 bool) (added, removed []string) {
 	state := func(p *plan.Plan) string {
-		if p == nil || len(layoutOf(p, v6).entry) == 0 {
+		if !p.Has(v6) {
 			return ""
 		}
 		var out bytes.Buffer

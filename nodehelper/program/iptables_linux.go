@@ -56,7 +56,7 @@ func (b *iptables) find(ctx context.Context, program, backend, suffix string) (t
 
 func (b *iptables) check(ctx context.Context, r *Record) error {
 	for _, f := range families {
-		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+		if !r.Plan.Has(f.v6) {
 			continue
 		}
 		for _, suffix := range []string{"", "-save", "-restore"} {
@@ -83,8 +83,7 @@ func (b *iptables) remember(ctx context.Context, r *Record) error {
 
 // input is what the restore program of a family is given; nil where there is nothing to do.
 func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string) (*iptInput, error) {
-	now := len(layoutOf(&r.Plan, v6).entry) > 0
-	before := r.Earlier != nil && len(layoutOf(r.Earlier, v6).entry) > 0
+	now, before := r.Plan.Has(v6), r.Earlier.Has(v6)
 	switch {
 	case now:
 		hooked := func(*hook) bool { return false }
@@ -191,7 +190,7 @@ const undoTries = 5
 func (b *iptables) undo(ctx context.Context, r *Record) error {
 	var errs []error
 	for _, f := range families {
-		if len(layoutOf(&r.Plan, f.v6).entry) > 0 || r.Earlier != nil && len(layoutOf(r.Earlier, f.v6).entry) > 0 {
+		if r.Plan.Has(f.v6) || r.Earlier.Has(f.v6) {
 			errs = append(errs, b.undoFamily(ctx, r, f.program))
 		}
 	}

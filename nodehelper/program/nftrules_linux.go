@@ -46,21 +46,19 @@ type nftWriter struct {
 // clients stays.
 func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
-		w, was := nftWriterOf(tx, p, v6), (*nftWriter)(nil)
-		if old != nil {
-			was = nftWriterOf(tx, old, v6)
-		}
+		now, before := p.Has(v6), old.Has(v6)
+		w := nftWriterOf(tx, p, v6)
 		t := &knftables.Table{Family: w.family, Name: w.table}
 		switch {
-		case len(w.entry) > 0 && was != nil && len(was.entry) > 0:
+		case now && before:
 			tx.Flush(t)
 			tx.Flush(&knftables.Map{Family: w.family, Table: w.table, Name: frontends})
 			w.write()
-			w.sweep(was)
-		case len(w.entry) > 0:
+			w.sweep(nftWriterOf(tx, old, v6))
+		case now:
 			tx.Add(t)
 			w.write()
-		case was != nil && len(was.entry) > 0:
+		case before:
 			tx.Delete(t)
 		}
 	}

@@ -61,7 +61,7 @@ func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) uint1
 func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
 	out := &wire.ProgramResult{}
 	for _, f := range families {
-		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+		if !r.Plan.Has(f.v6) {
 			continue
 		}
 		var text bytes.Buffer
@@ -107,7 +107,7 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		u.mu.Unlock()
 	}
 	for _, f := range families {
-		if len(layoutOf(&r.Plan, f.v6).entry) == 0 {
+		if !r.Plan.Has(f.v6) {
 			continue
 		}
 		hooked := func(*hook) bool { return false }

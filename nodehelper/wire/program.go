@@ -16,7 +16,6 @@ import (
 const (
 	IPTables  = "iptables"
 	NFTables  = "nftables"
-	IPVS      = "ipvs"
 	Userspace = "userspace"
 )
 

@@ -426,7 +426,8 @@ func outcomes(p diagnose.Path) []string {
 	return out
 }
 
-func runNode(t *testing.T, name string) {
+// captured opens a captured cluster, and its first node.
+func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
 	s, err := snapshot.Open("../../testdata/snapshots/" + name)
 	if err != nil {
@@ -440,6 +441,12 @@ func runNode(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, node
+}
+
+func runNode(t *testing.T, name string) {
+	t.Helper()
+	c, node := captured(t, name)
 	r := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)

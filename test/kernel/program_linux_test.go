@@ -107,18 +107,7 @@ func state(t *testing.T) string {
 
 func runProgrammed(t *testing.T, name, mode, backend string) {
 	t.Helper()
-	s, err := snapshot.Open("../../testdata/snapshots/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := s.Node("node1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, node := captured(t, name)
 	want := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
 	p := planAll(t, c, node)
 	sources := senders(&want)

@@ -71,6 +71,11 @@ func (p *Plan) Equal(other *Plan) bool {
 	return reflect.DeepEqual(a, b)
 }
 
+// Has tells whether there is a frontend of a family; a nil plan has none.
+func (p *Plan) Has(v6 bool) bool {
+	return p != nil && slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.V6() == v6 })
+}
+
 // V6 tells the family of a frontend.
 func (f *Frontend) V6() bool { return f.Address.Addr().Is6() }
 

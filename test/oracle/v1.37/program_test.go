@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ type handler interface {
 // runs each. It is a benchmark, and fails for nothing but errors: make bench.
 func TestProgramAgainstKubeProxy(t *testing.T) {
 	quiet(t)
-	if !isolate.Process(t, unshareNet, "iptables-nft", "nft") {
+	if !isolate.Process(t, syscall.CLONE_NEWNET, "iptables-nft", "nft") {
 		return
 	}
 	services, slices := cluster()
@@ -159,6 +160,3 @@ func flush(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
-
-// unshareNet is CLONE_NEWNET.
-const unshareNet = 0x40000000

@@ -44,9 +44,6 @@ type programOptions struct {
 // defaultTTL is how long a programmed path stays.
 const defaultTTL = 15 * time.Minute
 
-// schedulers are those of ipvs mode that can be asked for; userspace knows the first of them by what they mean.
-var schedulers = []string{"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq"}
-
 func newProgramCommand(s *shared) *cobra.Command {
 	o := &programOptions{shared: s}
 	cmd := &cobra.Command{
@@ -90,7 +87,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 	o.flags = f
 	f.StringVar(&o.node, "node", "", "The node to program")
 	f.StringVar(&o.mode, "mode", "", "How: "+strings.Join(wire.Modes, ", ")+" (default the node's own)")
-	f.StringVar(&o.scheduler, "scheduler", "", "How --mode ipvs and userspace share connections out: "+strings.Join(schedulers, ", ")+" (default rr)")
+	f.StringVar(&o.scheduler, "scheduler", "", "How --mode ipvs and userspace share connections out: "+strings.Join(wire.Schedulers, ", ")+" (default rr)")
 	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("For how long, up to %v", wire.MaxTTL))
 	f.BoolVar(&o.follow, "follow", false, "Stay, keep the path in step with the Service's endpoints, and take it away at ^C")
 	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
@@ -106,7 +103,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 		_ = f.MarkHidden(hidden)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
-	for name, values := range map[string][]string{"mode": wire.Modes, "scheduler": schedulers, "dry-run": o.helper.dryRuns} {
+	for name, values := range map[string][]string{"mode": wire.Modes, "scheduler": wire.Schedulers, "dry-run": o.helper.dryRuns} {
 		complete := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 		_ = cmd.RegisterFlagCompletionFunc(name, complete)
 	}
@@ -144,8 +141,8 @@ func (o *programOptions) Validate() error {
 		return usagef("program changes one node: say which with --node NODE, or be on it and give --local")
 	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
 		return usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
-	case o.scheduler != "" && !slices.Contains(schedulers, o.scheduler):
-		return usagef("--scheduler %q: it may be %s", o.scheduler, strings.Join(schedulers, ", "))
+	case o.scheduler != "" && !slices.Contains(wire.Schedulers, o.scheduler):
+		return usagef("--scheduler %q: it may be %s", o.scheduler, strings.Join(wire.Schedulers, ", "))
 	case o.scheduler != "" && o.mode != wire.IPVS && o.mode != wire.Userspace:
 		return usagef("--scheduler is about --mode ipvs and userspace: give one of them")
 	case o.ttl < time.Second || o.ttl > wire.MaxTTL:

@@ -23,6 +23,8 @@ type Record struct {
 	Version int    `json:"version"`
 	Mode    string `json:"mode"`
 	Backend string `json:"backend,omitempty"` // of iptables: nft or legacy
+	// Scheduler is that of ipvs and userspace; "": the default.
+	Scheduler string `json:"scheduler,omitempty"`
 	// By says who asked for it, for people; Run is the run of the plugin that did.
 	By      string    `json:"by"`
 	Run     string    `json:"run"`

@@ -59,7 +59,12 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	p.modes = map[string]backend{wire.IPTables: &iptables{roots: sync.OnceValue(p.o.Roots)}, wire.NFTables: &nftables{}}
+	roots := sync.OnceValue(p.o.Roots)
+	p.modes = map[string]backend{
+		wire.IPTables: &iptables{roots: roots, rules: iptRules},
+		wire.NFTables: &nftables{},
+		wire.IPVS:     &ipvsMode{around: iptables{roots: roots, rules: ipvsRules}, journal: p.journal, root: o.Root},
+	}
 	return p, nil
 }
 
@@ -105,7 +110,7 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 		return nil, err
 	}
 	r := &Record{
-		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, By: req.By, Run: req.Run,
+		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, Scheduler: req.Scheduler, By: req.By, Run: req.Run,
 		Created: now, Expires: now.Add(req.TTL), Holder: self,
 	}
 	there, err := p.settle(ctx, r, req.DryRun)
@@ -203,7 +208,7 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 func same(a, b *Record) bool {
 	x, errX := json.Marshal(&a.Plan)
 	y, errY := json.Marshal(&b.Plan)
-	return a.Mode == b.Mode && a.Backend == b.Backend && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
+	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // undo undoes a record, and forgets it. The lock is held.

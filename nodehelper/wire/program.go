@@ -29,12 +29,15 @@ const (
 	BackendLegacy = "legacy"
 )
 
+// Schedulers are those that connections can be shared out by in ipvs mode, the default first; userspace knows the first of them by what they mean.
+var Schedulers = []string{"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq"}
+
 // ProgramParams say what to program.
 type ProgramParams struct {
 	Plan      *plan.Plan    `json:"plan"`
 	Mode      string        `json:"mode"`
-	Backend   string        `json:"backend,omitempty"`   // of iptables
-	Scheduler string        `json:"scheduler,omitempty"` // of ipvs and userspace
+	Backend   string        `json:"backend,omitempty"`   // of iptables, and of the rules around virtual servers in ipvs mode
+	Scheduler string        `json:"scheduler,omitempty"` // of ipvs and userspace, one of Schedulers; "": the first
 	TTL       time.Duration `json:"ttl"`
 	// DryRun only says what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -71,6 +74,9 @@ type Undone struct {
 // MaxTTL is the longest that a path may stay: it is for an incident.
 const MaxTTL = 24 * time.Hour
 
+// NeedsBackend tells whether a mode writes rules of iptables.
+func NeedsBackend(mode string) bool { return mode == IPTables || mode == IPVS }
+
 // Check says what is wrong with a request.
 func (r *ProgramParams) Check() error {
 	if r.Plan == nil {
@@ -82,8 +88,10 @@ func (r *ProgramParams) Check() error {
 	switch {
 	case !slices.Contains(Modes, r.Mode):
 		return fmt.Errorf("%q is no mode: %s are", r.Mode, strings.Join(Modes, ", "))
-	case r.Mode == IPTables && r.Backend != BackendNFT && r.Backend != BackendLegacy:
+	case NeedsBackend(r.Mode) && r.Backend != BackendNFT && r.Backend != BackendLegacy:
 		return fmt.Errorf("%q is no backend of iptables: %s and %s are", r.Backend, BackendNFT, BackendLegacy)
+	case r.Scheduler != "" && !slices.Contains(Schedulers, r.Scheduler):
+		return fmt.Errorf("%q is no scheduler: %s are", r.Scheduler, strings.Join(Schedulers, ", "))
 	case r.TTL < time.Second || r.TTL > MaxTTL:
 		return fmt.Errorf("a time of %v: it may be 1s to %v", r.TTL, MaxTTL)
 	}

@@ -40,6 +40,7 @@ type outcome struct {
 	recent  string // the affinity lists that the client is in afterwards
 	sharing string // by what IPVS shares out the connections, where the share is not fixed
 	here    bool   // given to a socket of the node
+	virtual bool   // a virtual server of IPVS has chosen
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
@@ -96,6 +97,7 @@ func (t *tally) sharing() string {
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy, sharing: r.Packet.Scheduled}
 	o.here = r.End == netfilter.Delivered
+	o.virtual = r.Packet.Virtual.IsValid()
 	o.inside = r.End == netfilter.Delivered && !r.Packet.Local
 	if r.Packet.DNAT {
 		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -400,9 +401,9 @@ func saved(v *VirtualServer) string {
 		return ""
 	}
 	s := v.service()
-	text := ipvsadm.Virtual(s) + "\n"
+	lines := []string{ipvsadm.Virtual(s)}
 	for i := range v.Reals {
-		text += ipvsadm.Real(s, v.Reals[i].destination()) + "\n"
+		lines = append(lines, ipvsadm.Real(s, v.Reals[i].destination()))
 	}
-	return text
+	return strings.Join(lines, "\n") + "\n"
 }

@@ -50,8 +50,9 @@ func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 	own := "-s " + host(e.Address.Addr().String(), l.v6) + " "
 
 	nat.add(topChain(p, "NAT"), "%s -j %s", to, iptChain(p.Name, "F", e.front))
-	if !f.byNode.masquerade && e.Kind != expect.NodePort {
-		// Who on the node asks without an address of his own gets the frontend's, as that is the node's now; nobody else could answer to that.
+	if !f.byNode.masquerade && e.Kind == expect.ClusterIP {
+		// Who on the node asks without an address of his own gets the frontend's, as that is the node's now; no other node could answer to that. kube-proxy
+		// does the same, for cluster IPs alone (writeIptablesRules of pkg/proxy/ipvs).
 		nat.add(topChain(p, "NAT"), "%s%s -j MARK --set-xmark %s", own, to, iptMark(p))
 	}
 	// The translation of the address to itself passes every later one over, kube-proxy's, too, as the first one counts (nf_nat_inet_fn of

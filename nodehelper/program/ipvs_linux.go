@@ -306,6 +306,9 @@ func (m *ipvsMode) settle(r *Record) error {
 		s := &i.Servers[n]
 		s.Left = s.Gone || !s.ours(now[s.After.key()], true, nil) || s.Before == nil && adopted
 	}
+	if adopted {
+		i.Sysctls = nil // kube-proxy needs them from now on
+	}
 	i.Applied = false
 	return m.journal.write(r)
 }

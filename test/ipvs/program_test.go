@@ -334,8 +334,14 @@ func TestKubeProxySyncsMeanwhile(t *testing.T) {
 	prog := programmer(t)
 	apply(t, prog, asking(p, "lc"))
 	sync(t)
-	if n := strings.Count(do(t, "ipvsadm-save -n"), " -s lc"); n != 0 {
-		t.Errorf("kube-proxy has left %d virtual servers as they were: nothing is shown", n)
+	var left []string
+	for line := range strings.Lines(do(t, "ipvsadm-save -n")) {
+		if strings.Contains(line, " -s lc") {
+			left = append(left, line)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("kube-proxy has left virtual servers as they were, and with them nothing is shown: %q", left)
 	}
 	undo(t, prog, wire.UndoMine)
 	same(t, sorted(right), sorted(exactly(t)))

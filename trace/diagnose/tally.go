@@ -102,6 +102,9 @@ func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	if r.Packet.DNAT {
 		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
 	}
+	if o.to == netip.AddrPortFrom(f.Address, f.Port) && byProgram(o.by) {
+		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
+	}
 	if r.Packet.SNAT {
 		o.masq = true
 		if !ofService(r.Packet.SNATBy) {

@@ -347,25 +347,29 @@ func TestKubeProxySyncsMeanwhile(t *testing.T) {
 	same(t, sorted(right), sorted(exactly(t)))
 }
 
-// sync has kube-proxy write everything, by a Service that comes and goes.
+// sync has kube-proxy write everything, by a Service of both families that comes and goes: each family syncs for its own.
 func sync(t *testing.T) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(access())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const address = "10.96.250.250"
+	addresses := []string{"10.96.250.250", "fd00:10:96::fafa"}
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "trigger", Namespace: "shop"},
-		Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: addresses[0], ClusterIPs: addresses, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), Ports: []corev1.ServicePort{{Port: 80}},
+		},
 	}
 	if _, err := client.CoreV1().Services("shop").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await := func(there bool) {
 		err := kubeProxy.await(func() error {
-			if strings.Contains(do(t, "ipvsadm-save -n"), address) != there {
-				return fmt.Errorf("the virtual server %s: want %v", address, there)
+			for _, a := range addresses {
+				if strings.Contains(do(t, "ipvsadm-save -n"), a) != there {
+					return fmt.Errorf("the virtual server %s: want %v", a, there)
+				}
 			}
 			return programmed(t.Context())
 		})

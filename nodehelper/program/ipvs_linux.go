@@ -258,10 +258,8 @@ func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
 	if err := m.around.undo(ctx, r); err != nil {
 		return err
 	}
-	others, err := m.others(r)
-	if err != nil {
-		return err
-	}
+	// A record that cannot be read is no reason to leave this one's work there. Whoever lists the journal says so.
+	others, _ := m.others(r)
 	if !ipvsLoaded() || r.Before.IPVS == nil {
 		return m.unbind(r, others) // the module has been removed, and everything with it
 	}

@@ -532,11 +532,18 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if out, err := command(t.Context(), "", filepath.Join(bin, "kube-proxy"), "--cleanup", "--kubeconfig="+kubeconfig, "--hostname-override="+nodeName); err != nil {
-		t.Logf("%v: %s", err, out)
+	// kube-proxy --cleanup leaves chains that others of its own lead to.
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			do(t, tool+" -t "+table+" -F")
+			do(t, tool+" -t "+table+" -X")
+		}
 	}
-	if left := do(t, "ipvsadm-save -n"); left != "" {
-		t.Fatalf("kube-proxy has left %s", left)
+	for _, line := range []string{"ipvsadm -C", "ipset destroy", "ip link del kube-ipvs0"} {
+		do(t, line)
+	}
+	if left := exactly(t); strings.Contains(left, "KUBE-") || strings.Contains(left, "kube-ipvs0") || strings.Contains(left, "ipvsadm-save -n: ") {
+		t.Fatalf("kube-proxy's work is still there: %s", left)
 	}
 	do(t, "sysctl -qw net.ipv4.vs.conntrack=0")
 	before := exactly(t)

@@ -164,4 +164,3 @@ func flush(t *testing.T) {
 
 // unshareNet is CLONE_NEWNET.
 const unshareNet = 0x40000000
-

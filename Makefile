@@ -115,7 +115,7 @@ bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Service
 	go run ./test/bench -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS) -old
-	cd test/oracle/v1.37 && BENCH=$(RUNS) go test -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
+	cd test/oracle/v1.37 && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
 
 .PHONY: ci
 ci: ## Install what the tests need and run all of them (asks for root)

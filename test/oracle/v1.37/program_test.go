@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build bench
+
 package oracle
 
 import (
@@ -7,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -78,9 +79,6 @@ type handler interface {
 // TestProgramAgainstKubeProxy programs the same Services as kube-proxy's own sync writes, into the kernel, and prints both times: the shortest of some
 // runs each. It is a benchmark, and fails for nothing but errors: make bench.
 func TestProgramAgainstKubeProxy(t *testing.T) {
-	if os.Getenv("BENCH") == "" {
-		t.Skip("BENCH is not set: this only prints times (make bench)")
-	}
 	quiet(t)
 	if !isolate.Process(t, unshareNet, "iptables-nft", "nft") {
 		return

@@ -153,11 +153,16 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 			filter.add(top("DROP"), "%s -j DROP", to)
 		}
 	}
+	users := l.users()
 	for i := range l.fronts {
-		l.iptFront(nat, p.Name, i, mark)
+		l.iptFront(nat, p.Name, i, mark, users)
 	}
 	for i := range l.pools {
-		l.iptPool(nat, p.Name, i)
+		if users[i] != 1 {
+			chain := iptChain(p.Name, "W", i)
+			nat.chain(chain)
+			l.iptPool(nat, chain, p.Name, i)
+		}
 	}
 	for i := range l.ends {
 		l.iptEnd(nat, p.Name, i, mark)
@@ -194,7 +199,7 @@ func host(a string, v6 bool) string {
 
 // iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
 // in the filter table by the address that it still has.
-func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
+func (l *layout) iptFront(t *iptTable, name string, i int, mark string, users []int) {
 	f := &l.fronts[i]
 	chain := iptChain(name, "F", i)
 	t.chain(chain)
@@ -210,6 +215,9 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
 	for _, s := range f.steps() {
 		match, target := iptClass(f, s.class), "ACCEPT"
 		switch {
+		case s.alone(users):
+			l.iptPool(t, chain, name, s.pool)
+			continue
 		case s.mark:
 			target = "MARK --set-xmark " + mark
 		case s.pool >= 0:
@@ -246,10 +254,9 @@ func iptPods(f *front, not string) string {
 	return not + "-i " + f.pods.Iface + " "
 }
 
-func (l *layout) iptPool(t *iptTable, name string, i int) {
+// iptPool writes the draw among a pool's endpoints into a chain.
+func (l *layout) iptPool(t *iptTable, chain, name string, i int) {
 	w := &l.pools[i]
-	chain := iptChain(name, "W", i)
-	t.chain(chain)
 	if w.affinity > 0 {
 		for _, e := range w.ends {
 			to := l.iptEndChain(name, e)

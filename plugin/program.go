@@ -85,7 +85,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 	o.flags = f
 	f.StringVar(&o.node, "node", "", "The node to program")
 	f.StringVar(&o.mode, "mode", "", "How: "+strings.Join(wire.Modes, ", ")+" (default the node's own)")
-	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode userspace: "+strings.Join(wire.Schedulers[wire.Userspace], ", ")+" (round-robin, which is the default, least connections, source hash)")
+	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode ipvs ("+strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr)")
 	f.BoolVar(&o.log, "log", false, "Have the helper log each connection, with --mode userspace: kubectl logs shows them")
 	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("For how long, up to %v", wire.MaxTTL))
 	f.BoolVar(&o.follow, "follow", false, "Stay, keep the path in step with the Service's endpoints, and take it away at ^C")
@@ -102,7 +102,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 		_ = f.MarkHidden(hidden)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("node", s.completeNodes)
-	for name, values := range map[string][]string{"mode": wire.Modes, "scheduler": wire.Schedulers[wire.Userspace], "dry-run": o.helper.dryRuns} {
+	for name, values := range map[string][]string{"mode": wire.Modes, "scheduler": wire.Schedulers[wire.IPVS], "dry-run": o.helper.dryRuns} {
 		complete := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 		_ = cmd.RegisterFlagCompletionFunc(name, complete)
 	}
@@ -134,7 +134,8 @@ func (o *programOptions) Validate() error {
 	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
 		return usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
 	case o.scheduler != "" && !slices.Contains(wire.Schedulers[o.mode], o.scheduler):
-		return usagef("--scheduler %q: with --mode userspace it may be %s; other modes have none", o.scheduler, strings.Join(wire.Schedulers[wire.Userspace], ", "))
+		return usagef("--scheduler %q: with --mode ipvs it may be %s, with --mode userspace %s; other modes have none", o.scheduler,
+			strings.Join(wire.Schedulers[wire.IPVS], ", "), strings.Join(wire.Schedulers[wire.Userspace], ", "))
 	case o.log && o.mode != wire.Userspace:
 		return usagef("--log is about connections that --mode userspace passes on: give that, too")
 	case o.ttl < time.Second || o.ttl > wire.MaxTTL:

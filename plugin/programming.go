@@ -124,7 +124,7 @@ func (w *programming) plan() error {
 	if w.params.Mode == "" {
 		w.params.Mode = modeOf(&mode)
 	}
-	if w.params.Mode != wire.NFTables {
+	if wire.NeedsBackend(w.params.Mode) {
 		w.params.Backend = w.backend(&mode)
 	}
 	w.planned = map[string]bool{}

@@ -31,13 +31,13 @@ func difference(before, now string) (added, removed []string) {
 }
 
 // diff returns the lines that an iptables-save shows afterwards and did not show before, and the other way round.
-func (in *iptInput) diff(r *Record, v6 bool) (added, removed []string) {
+func (write iptWriter) diff(r *Record, v6 bool) (added, removed []string) {
 	state := func(p *plan.Plan) string {
 		if !p.Has(v6) {
 			return ""
 		}
 		var out bytes.Buffer
-		for _, t := range iptRules(p, v6, func(*hook) bool { return false }).tables {
+		for _, t := range write(p, v6, func(*hook) bool { return false }).tables {
 			for _, c := range t.chains {
 				out.WriteString(t.name + " :" + c + " - [0:0]\n")
 			}

@@ -104,16 +104,17 @@ func (in *iptInput) replace(old *iptInput) {
 	}
 }
 
-// iptRules writes a plan's chains of one family. hooked tells which hooks are in the kernel's chains already.
-func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
-	l := layoutOf(p, v6)
-	nat, filter := &iptTable{name: "nat"}, &iptTable{name: "filter"}
+// iptWriter writes a plan's chains of one family. hooked tells which hooks are in the kernel's chains already.
+type iptWriter func(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput
+
+// hookIn makes the chains that hooks lead to, and the hooks that are not there.
+func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *iptTable) {
+	nat, filter = &iptTable{name: "nat"}, &iptTable{name: "filter"}
 	byName := map[string]*iptTable{"nat": nat, "filter": filter}
-	top := func(to string) string { return chainPrefix + p.Name + "-" + to }
-	for i := range iptHooks {
-		h := &iptHooks[i]
+	for i := range hooks {
+		h := &hooks[i]
 		t := byName[h.table]
-		if c := top(h.to); len(t.chains) == 0 || t.chains[len(t.chains)-1] != c {
+		if c := topChain(p, h.to); len(t.chains) == 0 || t.chains[len(t.chains)-1] != c {
 			t.chain(c)
 		}
 		if hooked(h) {
@@ -125,30 +126,65 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 		}
 		fmt.Fprintf(&t.rules, "%s %s %s\n", verb, h.chain, h.rule(p.Name))
 	}
-	mark := fmt.Sprintf("0x%x/0x%x", p.Mark, p.Mark)
+	return nat, filter
+}
+
+// topChain names a chain that a hook leads to.
+func topChain(p *plan.Plan, to string) string { return chainPrefix + p.Name + "-" + to }
+
+// iptMark is the bit that asks for masquerade, as value and mask.
+func iptMark(p *plan.Plan) string { return fmt.Sprintf("0x%x/0x%x", p.Mark, p.Mark) }
+
+// iptTo matches packets to a frontend.
+func (e *entry) iptTo() string {
+	return fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`, host(e.Address.Addr().String(), e.V6()), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(), comment(e.Port), e.Kind)
+}
+
+// iptRules is the iptWriter of iptables mode.
+func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
+	l := layoutOf(p, v6)
+	nat, filter := hookIn(p, iptHooks, hooked)
+	top, mark := func(to string) string { return topChain(p, to) }, iptMark(p)
 	for i := range l.entry {
 		e := &l.entry[i]
-		to := fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`, host(e.Address.Addr().String(), v6), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(), comment(e.Port), e.Kind)
+		to := e.iptTo()
 		nat.add(top("NAT"), "%s -j %s", to, iptChain(p.Name, "F", e.front))
 		if l.fronts[e.front].drops {
 			filter.add(top("DROP"), "%s -j DROP", to)
 		}
 	}
+	users := l.users()
 	for i := range l.fronts {
-		l.iptFront(nat, p.Name, i, mark)
+		l.iptFront(nat, p.Name, i, mark, users)
 	}
 	for i := range l.pools {
-		l.iptPool(nat, p.Name, i)
+		if users[i] != 1 {
+			chain := iptChain(p.Name, "W", i)
+			nat.chain(chain)
+			l.iptPool(nat, chain, p.Name, i)
+		}
 	}
 	for i := range l.ends {
 		l.iptEnd(nat, p.Name, i, mark)
 	}
-	nat.add(top("POST"), "-m mark ! --mark %s -j RETURN", mark)
-	nat.add(top("POST"), "-j MARK --set-xmark 0x%x/0x0", p.Mark)
-	nat.add(top("POST"), "-j MASQUERADE --random-fully")
-	filter.add(top("FORWARD"), "-m mark --mark %s -j ACCEPT", mark)
-	filter.add(top("FORWARD"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	nat.masquerade(p)
+	filter.forward(p)
 	return &iptInput{tables: []*iptTable{nat, filter}}
+}
+
+// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables mode).
+func (t *iptTable) masquerade(p *plan.Plan) {
+	c := topChain(p, "POST")
+	t.add(c, "-m mark ! --mark %s -j RETURN", iptMark(p))
+	t.add(c, "-j MARK --set-xmark 0x%x/0x0", p.Mark)
+	t.add(c, "-j MASQUERADE --random-fully")
+}
+
+// forward writes the chain of FORWARD: it lets through what was marked, and answers.
+func (t *iptTable) forward(p *plan.Plan) {
+	c := topChain(p, "FORWARD")
+	t.add(c, "-m mark --mark %s -j ACCEPT", iptMark(p))
+	t.add(c, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 }
 
 // comment is a name as far as it fits into a comment, of which the kernel keeps 255 bytes.
@@ -163,7 +199,7 @@ func host(a string, v6 bool) string {
 
 // iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
 // in the filter table by the address that it still has.
-func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
+func (l *layout) iptFront(t *iptTable, name string, i int, mark string, users []int) {
 	f := &l.fronts[i]
 	chain := iptChain(name, "F", i)
 	t.chain(chain)
@@ -177,18 +213,11 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
 		chain = in
 	}
 	for _, s := range f.steps() {
-		match := ""
-		switch s.class {
-		case anyone:
-		case fromPod:
-			match = iptPods(f, "")
-		case notFromPod:
-			match = iptPods(f, "! ")
-		case fromNode:
-			match = "-m addrtype --src-type LOCAL "
-		}
-		target := "ACCEPT"
+		match, target := iptClass(f, s.class), "ACCEPT"
 		switch {
+		case s.alone(users):
+			l.iptPool(t, chain, name, s.pool)
+			continue
 		case s.mark:
 			target = "MARK --set-xmark " + mark
 		case s.pool >= 0:
@@ -196,6 +225,20 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string) {
 		}
 		t.add(chain, "%s-j %s", match, target)
 	}
+}
+
+// iptClass matches packets of a class of senders.
+func iptClass(f *front, c class) string {
+	switch c {
+	case anyone:
+	case fromPod:
+		return iptPods(f, "")
+	case notFromPod:
+		return iptPods(f, "! ")
+	case fromNode:
+		return "-m addrtype --src-type LOCAL "
+	}
+	return ""
 }
 
 // iptPods matches packets of the node's pods; not is "! " or nothing. Without a way to tell them everybody is somebody else.
@@ -211,10 +254,9 @@ func iptPods(f *front, not string) string {
 	return not + "-i " + f.pods.Iface + " "
 }
 
-func (l *layout) iptPool(t *iptTable, name string, i int) {
+// iptPool writes the draw among a pool's endpoints into a chain.
+func (l *layout) iptPool(t *iptTable, chain, name string, i int) {
 	w := &l.pools[i]
-	chain := iptChain(name, "W", i)
-	t.chain(chain)
 	if w.affinity > 0 {
 		for _, e := range w.ends {
 			to := l.iptEndChain(name, e)

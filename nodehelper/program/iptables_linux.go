@@ -15,7 +15,10 @@ import (
 )
 
 // iptables writes rules of iptables, of the backend that the record names.
-type iptables struct{ roots func() []string }
+type iptables struct {
+	roots func() []string
+	rules iptWriter
+}
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
 const waitSeconds = "10"
@@ -90,9 +93,9 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 		if before {
 			hooked = func(h *hook) bool { return b.hooked(ctx, r, program, h) }
 		}
-		in := iptRules(&r.Plan, v6, hooked)
+		in := b.rules(&r.Plan, v6, hooked)
 		if before {
-			in.replace(iptRules(r.Earlier, v6, hooked))
+			in.replace(b.rules(r.Earlier, v6, hooked))
 		}
 		return in, nil
 	case before:
@@ -153,7 +156,7 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
 		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
-		added, removed := in.diff(r, f.v6)
+		added, removed := b.rules.diff(r, f.v6)
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
 	}

@@ -45,6 +45,7 @@ const recordVersion = 1
 type Before struct {
 	// Chains are the base chains of nf_tables: "ip nat PREROUTING". What iptables-nft makes besides them for its own use goes with the rules.
 	Chains []string `json:"chains,omitempty"`
+	IPVS   *IPVS    `json:"ipvs,omitempty"`
 }
 
 // Process is a process of the node, told from a later one of the same number.

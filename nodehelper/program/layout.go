@@ -171,3 +171,25 @@ func (f *front) steps() []step {
 	add(anyone, f.byOthers)
 	return out
 }
+
+// users counts for each pool the steps that lead to it; one that only the last step of a front leads to needs no place of its own, and counts as 1.
+func (l *layout) users() []int {
+	out := make([]int, len(l.pools))
+	for i := range l.fronts {
+		for _, s := range l.fronts[i].steps() {
+			switch {
+			case s.mark || s.pool < 0:
+			case s.class == anyone:
+				out[s.pool]++
+			default:
+				out[s.pool] += 2
+			}
+		}
+	}
+	return out
+}
+
+// alone tells whether a step is the only one that leads to its pool.
+func (s step) alone(users []int) bool {
+	return !s.mark && s.pool >= 0 && s.class == anyone && users[s.pool] == 1
+}

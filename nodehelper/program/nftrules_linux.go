@@ -4,6 +4,7 @@ package program
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 		case now && before:
 			tx.Flush(t)
 			tx.Flush(&knftables.Map{Family: w.family, Table: w.table, Name: frontends})
+			tx.Flush(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins})
 			w.write()
 			w.sweep(nftWriterOf(tx, old, v6))
 		case now:
@@ -89,18 +91,13 @@ func (w *nftWriter) sweep(was *nftWriter) {
 	for i := len(w.pools); i < len(was.pools); i++ {
 		w.drop("w" + strconv.Itoa(i))
 	}
-	sets := map[string]bool{}
-	chains := map[string]bool{}
+	stays := map[string]bool{}
 	for i := range w.ends {
-		chains[w.ends[i].name] = true
-		sets[w.ends[i].name] = w.ends[i].affinity > 0
+		stays[w.ends[i].name] = w.ends[i].affinity > 0
 	}
 	for i := range was.ends {
-		e := &was.ends[i]
-		if !chains[e.name] {
+		if e := &was.ends[i]; e.affinity > 0 && !stays[e.name] {
 			w.drop("e-" + e.name)
-		}
-		if e.affinity > 0 && !sets[e.name] {
 			w.tx.Delete(&knftables.Set{Family: w.family, Table: w.table, Name: "a-" + e.name})
 		}
 	}
@@ -125,8 +122,11 @@ func (w *nftWriter) write() {
 			Type: new(knftables.NATType), Hook: new(b.hook), Priority: new(knftables.BaseChainPriority(b.priority)),
 		})
 	}
+	w.hairpin()
 	for i := range w.ends {
-		w.end(i)
+		if w.ends[i].affinity > 0 {
+			w.end(i)
+		}
 	}
 	for i := range w.pools {
 		w.pool(i)
@@ -148,9 +148,26 @@ func (w *nftWriter) write() {
 	for _, chain := range []string{"prerouting", "output"} {
 		w.rule(chain, "%s daddr . meta l4proto . th dport vmap @%s", w.ip, frontends)
 	}
-	w.rule("postrouting", "meta mark & 0x%x == 0 return", w.mark)
-	w.rule("postrouting", "meta mark set meta mark ^ 0x%x", w.mark)
-	w.rule("postrouting", "masquerade fully-random")
+	w.chain("marked")
+	w.rule("marked", "meta mark set meta mark ^ 0x%x", w.mark)
+	w.rule("marked", "masquerade fully-random")
+	w.rule("postrouting", "meta mark & 0x%x != 0 goto marked", w.mark)
+	w.rule("postrouting", "ct status dnat %s saddr . %s daddr @%s masquerade fully-random", w.ip, w.ip, hairpins)
+}
+
+// hairpins is the set of what comes back to its sender: pairs of one address.
+const hairpins = "hairpins"
+
+// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender.
+func (w *nftWriter) hairpin() {
+	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins, Type: w.kind + " . " + w.kind})
+	seen := map[netip.Addr]bool{}
+	for i := range w.ends {
+		if a := w.ends[i].address.Addr(); !seen[a] {
+			seen[a] = true
+			w.tx.Add(&knftables.Element{Family: w.family, Table: w.table, Set: hairpins, Key: []string{a.String(), a.String()}})
+		}
+	}
 }
 
 // nftComment is a name as far as it fits into a comment, of which nft takes 128 bytes.
@@ -204,14 +221,17 @@ func (w *nftWriter) pods(f *front, not string) string {
 	return "iifname " + not + strconv.Quote(f.pods.Iface) + " "
 }
 
+// pool chooses among endpoints: by one translation, or, where clients stay, by a chain for each endpoint that takes note of them.
 func (w *nftWriter) pool(i int) {
 	p := &w.pools[i]
 	chain := "w" + strconv.Itoa(i)
 	w.chain(chain)
-	if p.affinity > 0 {
-		for _, e := range p.ends {
-			w.rule(chain, "%s saddr @a-%s goto e-%s", w.ip, w.ends[e].name, w.ends[e].name)
-		}
+	if p.affinity == 0 {
+		w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(p.protocol), w.draw(p))
+		return
+	}
+	for _, e := range p.ends {
+		w.rule(chain, "%s saddr @a-%s goto e-%s", w.ip, w.ends[e].name, w.ends[e].name)
 	}
 	if len(p.ends) == 1 {
 		w.rule(chain, "goto e-%s", w.ends[p.ends[0]].name)
@@ -224,17 +244,27 @@ func (w *nftWriter) pool(i int) {
 	w.rule(chain, "numgen random mod %d vmap { %s }", len(p.ends), strings.Join(list, ", "))
 }
 
+// draw is one endpoint, or a draw among several.
+func (w *nftWriter) draw(p *pool) string {
+	if len(p.ends) == 1 {
+		return w.ends[p.ends[0]].address.String()
+	}
+	list := make([]string, len(p.ends))
+	for k, e := range p.ends {
+		a := w.ends[e].address
+		list[k] = fmt.Sprintf("%d : %s . %d", k, a.Addr(), a.Port())
+	}
+	return fmt.Sprintf("numgen random mod %d map { %s }", len(p.ends), strings.Join(list, ", "))
+}
+
 func (w *nftWriter) end(i int) {
 	e := &w.ends[i]
 	chain := "e-" + e.name
 	w.chain(chain)
-	w.rule(chain, "%s saddr %s %s", w.ip, e.address.Addr(), w.setMark())
-	if e.affinity > 0 {
-		w.tx.Add(&knftables.Set{
-			Family: w.family, Table: w.table, Name: "a-" + e.name, Type: w.kind,
-			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: new(time.Duration(e.affinity) * time.Second),
-		})
-		w.rule(chain, "update @a-%s { %s saddr }", e.name, w.ip)
-	}
+	w.tx.Add(&knftables.Set{
+		Family: w.family, Table: w.table, Name: "a-" + e.name, Type: w.kind,
+		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: new(time.Duration(e.affinity) * time.Second),
+	})
+	w.rule(chain, "update @a-%s { %s saddr }", e.name, w.ip)
 	w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(e.protocol), e.address)
 }

@@ -59,8 +59,13 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	rules := &iptables{roots: sync.OnceValue(p.o.Roots)}
-	p.modes = map[string]backend{wire.IPTables: rules, wire.NFTables: &nftables{}, wire.Userspace: &userspace{iptables: rules, proxies: map[string]*proxy{}}}
+	roots := sync.OnceValue(p.o.Roots)
+	p.modes = map[string]backend{
+		wire.IPTables:  &iptables{roots: roots, rules: iptRules},
+		wire.NFTables:  &nftables{},
+		wire.IPVS:      &ipvsMode{around: iptables{roots: roots, rules: ipvsRules}, journal: p.journal, root: o.Root},
+		wire.Userspace: &userspace{iptables: &iptables{roots: roots, rules: iptRules}, proxies: map[string]*proxy{}},
+	}
 	return p, nil
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// served is a node with endpoints that answer with their own addresses, and a pod beside it.
-func served(t *testing.T, endpoints ...string) (pod string) {
+// servedNode is a node with endpoints that answer with their own addresses, and a pod beside it.
+func servedNode(t *testing.T, endpoints ...string) (pod string) {
 	t.Helper()
 	for _, words := range []string{
 		"ip link set lo up", "ip link add uplink type veth peer name beyond", "ip link set uplink up", "ip link set beyond up", "ip addr add 192.0.2.10/24 dev uplink", "ip route add default via 192.0.2.1",
@@ -140,7 +140,7 @@ func TestUserspace(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
 		return
 	}
-	pod := served(t, one, two, three, "[fd00:244::1]:8080")
+	pod := servedNode(t, one, two, three, "[fd00:244::1]:8080")
 	// Where nobody else tracks connections, the kernel stops translating what is open as the last rule goes.
 	for _, chain := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
 		output(t, "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT")

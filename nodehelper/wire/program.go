@@ -16,14 +16,18 @@ import (
 const (
 	IPTables  = "iptables"
 	NFTables  = "nftables"
+	IPVS      = "ipvs"
 	Userspace = "userspace"
 )
 
 // Modes are all of them.
-var Modes = []string{IPTables, NFTables, Userspace}
+var Modes = []string{IPTables, NFTables, IPVS, Userspace}
 
 // Schedulers are what a mode can share connections out by, the default first; a mode that is not there knows equal shares alone.
-var Schedulers = map[string][]string{Userspace: {"rr", "lc", "sh"}}
+var Schedulers = map[string][]string{
+	IPVS:      {"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq"},
+	Userspace: {"rr", "lc", "sh"},
+}
 
 // The backends of iptables.
 const (
@@ -76,6 +80,9 @@ type Undone struct {
 // MaxTTL is the longest that a path may stay: it is for an incident.
 const MaxTTL = 24 * time.Hour
 
+// NeedsBackend tells whether a mode writes rules of iptables.
+func NeedsBackend(mode string) bool { return mode != NFTables }
+
 // Check says what is wrong with a request.
 func (r *ProgramParams) Check() error {
 	if r.Plan == nil {
@@ -89,7 +96,7 @@ func (r *ProgramParams) Check() error {
 		return fmt.Errorf("%q is no mode: %s are", r.Mode, strings.Join(Modes, ", "))
 	case r.Scheduler != "" && !slices.Contains(Schedulers[r.Mode], r.Scheduler):
 		return fmt.Errorf("%q is no scheduler of mode %s", r.Scheduler, r.Mode)
-	case r.Mode != NFTables && r.Backend != BackendNFT && r.Backend != BackendLegacy:
+	case NeedsBackend(r.Mode) && r.Backend != BackendNFT && r.Backend != BackendLegacy:
 		return fmt.Errorf("%q is no backend of iptables: %s and %s are", r.Backend, BackendNFT, BackendLegacy)
 	case r.TTL < time.Second || r.TTL > MaxTTL:
 		return fmt.Errorf("a time of %v: it may be 1s to %v", r.TTL, MaxTTL)

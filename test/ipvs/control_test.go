@@ -183,6 +183,9 @@ func createServices(ctx context.Context, client kubernetes.Interface, all []core
 	return nil
 }
 
+// kubeProxy is the one that runs.
+var kubeProxy *program
+
 // startKubeProxy runs it as the captured one was configured, but that it never looks at the node of its own accord: what a test breaks
 // stays broken.
 func startKubeProxy(ctx context.Context) error {
@@ -203,6 +206,7 @@ ipvs: {scheduler: rr, strictARP: true, syncPeriod: 24h}
 	if err != nil {
 		return err
 	}
+	kubeProxy = proxy
 	var before string
 	return proxy.await(func() error {
 		if err := programmed(ctx); err != nil {

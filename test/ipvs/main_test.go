@@ -41,6 +41,9 @@ func run(m *testing.M) (int, error) {
 	if _, err := os.Stat("/run/vm/inside"); err != nil {
 		return 1, errors.New(`this is no machine of test/vm: run go test with -exec "$PWD/test/vm/vm run"`)
 	}
+	if os.Getenv(child) != "" {
+		return m.Run(), nil // all is there
+	}
 	var err error
 	if plugin, err = find("IPVS_PLUGIN", "../../bin/kubectl-svcproxy"); err != nil {
 		return 1, err
@@ -89,6 +92,7 @@ func find(variable, usual string) (string, error) {
 type program struct {
 	name, log string
 	ended     chan error
+	process   *os.Process
 }
 
 // start runs a server of Kubernetes; its output goes to a file of the working folder.
@@ -104,6 +108,7 @@ func start(ctx context.Context, name string, args ...string) (*program, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	p.process = cmd.Process
 	go func() { p.ended <- cmd.Wait() }()
 	return p, nil
 }

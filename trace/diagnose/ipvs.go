@@ -101,10 +101,11 @@ func (n *node) iptablesLeft() bool {
 	return false
 }
 
-// virtualLeft tells whether virtual servers serve frontends of Services.
+// virtualLeft tells whether virtual servers serve frontends of Services that the command program has not given to them.
 func (n *node) virtualLeft() bool {
+	ours := n.programServers()
 	for k := range n.servers {
-		if n.isFrontend(k) {
+		if n.isFrontend(k) && !ours[k] {
 			return true
 		}
 	}
@@ -257,7 +258,13 @@ func (j *judge) serverSettings(want *expect.Path, v *ipvs.VirtualServer) []issue
 			message: "the virtual server shares out connections by another scheduler than kube-proxy's configuration names",
 		})
 	}
+	return append(out, j.persistence(want, v)...)
+}
+
+// persistence holds a virtual server's persistence against the Service's session affinity.
+func (j *judge) persistence(want *expect.Path, v *ipvs.VirtualServer) []issue {
 	due := j.exp.Affinity(want.Frontend)
+	var out []issue
 	if uint32(due) != v.Persistent { //nolint:gosec // seconds, at most a day
 		seconds := func(s uint32) string {
 			if s == 0 {

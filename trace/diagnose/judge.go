@@ -66,7 +66,7 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 		ours := byProgramming(&got)
 		switch {
 		case ours != nil:
-			issues = append(append(issues, j.affinity(&want, &got)...), *ours)
+			issues = append(append(issues, j.programAffinity(&want, &got)...), *ours)
 		case j.isIPVS():
 			issues = j.virtual(&want, &got, issues)
 		default:

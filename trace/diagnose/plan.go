@@ -20,6 +20,7 @@ func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Pla
 	req.Mark = n.exp.MasqueradeMark()
 	on, ok := n.net.Sysctl("net/ipv4/conf/all/route_localnet")
 	req.Loopback = ok && on == "1"
+	req.Bound = append(n.net.AddressesOn(ipvsDevice), n.net.AddressesOn(programDevice)...)
 	p, left, err = plan.For(n.exp, req)
 	return p, left, n.mode, err
 }

@@ -41,6 +41,7 @@ type outcome struct {
 	sharing string // by what IPVS shares out the connections, where the share is not fixed
 	here    bool   // given to a socket of the node
 	reverse bool   // dropped by the reverse path filter: why has its setting and route
+	virtual bool   // a virtual server of IPVS has chosen
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
@@ -97,9 +98,13 @@ func (t *tally) sharing() string {
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy, sharing: r.Packet.Scheduled}
 	o.here = r.End == netfilter.Delivered
+	o.virtual = r.Packet.Virtual.IsValid()
 	o.inside = r.End == netfilter.Delivered && !r.Packet.Local
 	if r.Packet.DNAT {
 		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
+	}
+	if o.to == netip.AddrPortFrom(f.Address, f.Port) && byProgram(o.by) {
+		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
 	}
 	if r.Packet.SNAT {
 		o.masq = true

@@ -16,6 +16,8 @@ type Policy struct {
 	Pods *PodMatch
 	// Ranges are the sources that are let in (loadBalancerSourceRanges); what others send is dropped. Empty: all are.
 	Ranges []netip.Prefix
+	// NodeFree: what the node itself sends is not held to Ranges, unless it comes from the frontend's own address (KUBE-PROXY-FIREWALL of ipvs mode).
+	NodeFree bool
 	// ByPod, ByNode and ByOthers are the ways of the classes, for senders within Ranges. ByPod is nil where Pods is.
 	ByPod            *Way
 	ByNode, ByOthers Way
@@ -48,6 +50,7 @@ func (n *Node) Policy(f Frontend) Policy {
 	p := Policy{Frontend: f}
 	if s := n.service(f.Service); s != nil && s.families[family] != nil {
 		p.Ranges = n.rangesOf(&f, s.families[family])
+		p.NodeFree = n.mode.virtual && len(p.Ranges) > 0
 	}
 	way := func(o Origin) Way {
 		path := Path{Frontend: f, Origin: o, admitted: true}

@@ -239,7 +239,9 @@ func (w *Walker) fromPrerouting(in branch) {
 	var toInput []branch
 	toForward := make([]branch, 0, len(alive))
 	for _, b := range alive {
-		if w.opt.Only.IsValid() && b.pkt.DNAT && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
+		// One that is translated to itself may still be IPVS's.
+		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
+		if w.opt.Only.IsValid() && b.pkt.DNAT && !same && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
 			continue
 		}
 		if b.pkt.TProxy != 0 {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ type Request struct {
 	Services []*corev1.Service
 	// Select picks frontends; nil takes all.
 	Select func(expect.Frontend) bool
+	// Bound are addresses that the node has for its own so that IPVS sees what is sent to them: NodePorts are not programmed there.
+	Bound []netip.Addr
 	// Mark is the packet mark that asks for masquerade, one bit.
 	Mark uint32
 	// Loopback tells whether the kernel lets packets with a loopback source out to an endpoint, for NodePorts at 127.0.0.1 (route_localnet).
@@ -48,7 +51,7 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 				continue
 			}
 			found = true
-			for _, f := range everywhere(n, f) {
+			for _, f := range everywhere(n, f, req.Bound) {
 				// A NodePort comes once for each address, and an address may be external IP and load-balancer IP.
 				at := socket{netip.AddrPortFrom(f.Address, f.Port), f.Protocol}
 				if seen[at] {
@@ -100,15 +103,17 @@ type socket struct {
 	protocol corev1.Protocol
 }
 
-// everywhere returns a NodePort at each address of the node that it is served at; any other frontend alone.
-func everywhere(n *expect.Node, f expect.Frontend) []expect.Frontend {
+// everywhere returns a NodePort at each address of the node that it is served at, but for those that are bound for IPVS; any other frontend alone.
+func everywhere(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.Frontend {
 	if f.Kind != expect.NodePort {
 		return []expect.Frontend{f}
 	}
 	var out []expect.Frontend
 	for _, a := range n.ServedAt(f.Address.Is6()) {
-		f.Address = a
-		out = append(out, f)
+		if !slices.Contains(bound, a) {
+			f.Address = a
+			out = append(out, f)
+		}
 	}
 	return out
 }
@@ -121,7 +126,7 @@ func of(n *expect.Node, f expect.Frontend, loopback bool) (out *Frontend, why st
 		port += ":" + f.PortName
 	}
 	at := netip.AddrPortFrom(f.Address, f.Port)
-	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges}
+	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges, NodeFree: pol.NodeFree}
 	ways := []*expect.Way{&pol.ByNode, &pol.ByOthers}
 	if pol.Pods != nil {
 		out.Pods = &Pods{CIDR: pol.Pods.CIDR, Iface: pol.Pods.Iface, Prefix: pol.Pods.Prefix}

@@ -37,6 +37,8 @@ type Frontend struct {
 	Affinity int32 `json:"affinity,omitempty"`
 	// Ranges are the sources that are let in; packets of others are dropped. Empty: all.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
+	// NodeFree: what the node itself sends is not held to Ranges, unless it comes from the frontend's own address (expect.Policy). Of ipvs mode alone.
+	NodeFree bool `json:"nodeFree,omitempty"`
 	// Pods tells packets of the node's pods; nil: there is no ByPod.
 	Pods     *Pods `json:"pods,omitempty"`
 	ByPod    *Way  `json:"byPod,omitempty"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package collect
+package ipvsadm
 
 import (
 	"slices"
@@ -17,7 +17,7 @@ func TestSchedulerFlagsAreThoseOfIPVSAdm(t *testing.T) {
 		want      []string
 	}{
 		{"rr", 0x2, nil},
-		{"rr", svcPersistent | svcOnePacket | 0x2, nil},
+		{"rr", Persistent | onePacket | 0x2, nil},
 		{"sh", 0x8, []string{"sh-fallback"}},
 		{"sh", 0x18, []string{"sh-fallback", "sh-port"}},
 		{"mh", 0x10, []string{"mh-port"}},

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/ipvs"
+	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// kubeDevice is what kube-proxy binds the addresses of Services to (pkg/proxy/ipvs/proxier.go, defaultDummyDevice).
+const kubeDevice = "kube-ipvs0"
+
+// ipvsLoaded tells whether the kernel has IPVS.
+func ipvsLoaded() bool {
+	_, err := os.Stat("/proc/thread-self/net/ip_vs")
+	return err == nil
+}
+
+// hasIPVS says what the kernel lacks for virtual servers of a record; a Refusal.
+func hasIPVS(root string, r *Record) error {
+	if !ipvsLoaded() {
+		return RefusalError("the node's kernel has no IPVS: run `modprobe ip_vs` on it, where it has the module")
+	}
+	scheduler := serve(&r.Plan.Frontends[0], r.Scheduler, nil).Scheduler
+	if !hasModule(root, "ip_vs_"+scheduler) {
+		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor to be found", scheduler, scheduler))
+	}
+	at := slices.IndexFunc(r.Plan.Frontends, func(f plan.Frontend) bool { return f.V6() })
+	if at < 0 {
+		return nil
+	}
+	h, err := openIPVS()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	// What a kernel without it answers to any question (ip_vs_genl_parse_service).
+	if _, err := h.get(serverKey{r.Plan.Frontends[at].Protocol, r.Plan.Frontends[at].Address}); errors.Is(err, unix.EAFNOSUPPORT) {
+		return RefusalError("the node's kernel has IPVS for IPv4 alone (CONFIG_IP_VS_IPV6)")
+	}
+	return nil
+}
+
+// hasModule tells whether a module is loaded, built in, or there to be loaded, which the kernel does of itself (request_module in ip_vs_scheduler_get).
+// Where the node's modules cannot be looked for, the kernel is to say.
+func hasModule(root, name string) bool {
+	if _, err := os.Stat("/sys/module/" + name); err == nil {
+		return true
+	}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return true
+	}
+	dir := filepath.Join(root, "lib", "modules", unix.ByteSliceToString(u.Release[:]))
+	read := 0
+	for _, list := range []string{"modules.builtin", "modules.dep"} {
+		data, err := os.ReadFile(filepath.Join(dir, list))
+		if err != nil {
+			continue
+		}
+		read++
+		for line := range strings.Lines(string(data)) {
+			path, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if file, _, _ := strings.Cut(filepath.Base(path), ".ko"); file == name {
+				return true
+			}
+		}
+	}
+	return read == 0
+}
+
+// ipvsHandle speaks with the kernel's IPVS, in this thread's network namespace.
+type ipvsHandle struct{ *ipvs.Handle }
+
+func openIPVS() (*ipvsHandle, error) {
+	logrus.SetOutput(io.Discard) // moby/ipvs says there that the image has no modprobe
+	h, err := ipvs.New("")
+	if err != nil {
+		return nil, fmt.Errorf("IPVS: %w", err)
+	}
+	return &ipvsHandle{h}, nil
+}
+
+// protocolNumbers are those of a plan's protocols.
+var protocolNumbers = map[string]uint16{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP, "SCTP": unix.IPPROTO_SCTP}
+
+func familyOf(a netip.Addr) uint16 {
+	if a.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (v *VirtualServer) service() *ipvs.Service {
+	return &ipvs.Service{
+		AddressFamily: familyOf(v.Address.Addr()), Protocol: protocolNumbers[v.Protocol], Address: v.Address.Addr().AsSlice(), Port: v.Address.Port(),
+		SchedName: v.Scheduler, Flags: v.Flags, Timeout: v.Timeout, Netmask: v.Netmask,
+	}
+}
+
+func (r *RealServer) destination() *ipvs.Destination {
+	return &ipvs.Destination{
+		AddressFamily: familyOf(r.Address.Addr()), Address: r.Address.Addr().AsSlice(), Port: r.Address.Port(),
+		Weight: r.Weight, ConnectionFlags: r.Method, UpperThreshold: r.Upper, LowerThreshold: r.Lower,
+	}
+}
+
+// get returns a virtual server; nil: there is none.
+func (h *ipvsHandle) get(k serverKey) (*VirtualServer, error) {
+	s, err := h.GetService((&VirtualServer{Protocol: k.protocol, Address: k.address}).service())
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil, nil //nolint:nilnil // as said
+	case err != nil:
+		return nil, fmt.Errorf("the virtual server %s/%s: %w", k.address, k.protocol, err)
+	}
+	v := &VirtualServer{
+		Protocol: k.protocol, Address: k.address,
+		Scheduler: s.SchedName, Flags: s.Flags &^ ipvsadm.Hashed, Timeout: s.Timeout, Netmask: s.Netmask,
+	}
+	list, err := h.GetDestinations(s)
+	if err != nil {
+		return nil, fmt.Errorf("the real servers of %s/%s: %w", k.address, k.protocol, err)
+	}
+	for _, d := range list {
+		a, ok := netip.AddrFromSlice(d.Address)
+		if !ok {
+			return nil, fmt.Errorf("%s/%s has a real server at %v", k.address, k.protocol, d.Address)
+		}
+		v.Reals = append(v.Reals, RealServer{
+			Address: netip.AddrPortFrom(a, d.Port), Weight: d.Weight, Method: d.ConnectionFlags & ipvs.ConnFwdMask, Upper: d.UpperThreshold, Lower: d.LowerThreshold,
+		})
+	}
+	return v, nil
+}
+
+// at returns the virtual servers at the frontends of a plan, those that there are.
+func (h *ipvsHandle) at(p *plan.Plan) (map[serverKey]*VirtualServer, error) {
+	out := map[serverKey]*VirtualServer{}
+	for i := range p.Frontends {
+		k := serverKey{p.Frontends[i].Protocol, p.Frontends[i].Address}
+		v, err := h.get(k)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
+// make makes one virtual server of another; nil stands for none.
+func (h *ipvsHandle) make(now, due *VirtualServer) error {
+	for _, c := range changes(now, due) {
+		if err := c.do(h); err != nil {
+			return fmt.Errorf("ipvsadm %s: %w", c.text, err)
+		}
+	}
+	return nil
+}
+
+func sysctlFile(name string) string { return "/proc/sys/net/ipv4/vs/" + name }
+
+func readSysctl(name string) (string, error) {
+	data, err := os.ReadFile(sysctlFile(name))
+	return strings.TrimSpace(string(data)), err
+}
+
+func writeSysctl(name, value string) error {
+	now, err := readSysctl(name)
+	if err != nil || now == value {
+		return err
+	}
+	return os.WriteFile(sysctlFile(name), []byte(value), 0o644) //nolint:gosec // it is there
+}
+
+// hasDevice tells whether the device is there.
+func hasDevice() bool {
+	_, err := netlink.LinkByName(ipvsDevice)
+	return err == nil
+}
+
+// addressesOf lists the addresses of an interface that there may be, or of all of them.
+func addressesOf(device string) ([]netip.Addr, error) {
+	var link netlink.Link
+	if device != "" {
+		l, err := netlink.LinkByName(device)
+		var absent netlink.LinkNotFoundError
+		switch {
+		case errors.As(err, &absent):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", device, err)
+		}
+		link = l
+	}
+	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ { // somebody else changes them at the same time
+		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the node's addresses: %w", err)
+	}
+	out := make([]netip.Addr, 0, len(list))
+	for i := range list {
+		if a, ok := netip.AddrFromSlice(list[i].IP); ok {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// bindable refuses an address that others on the node's network have to be able to find elsewhere: once the node has it on any interface, it answers
+// for it on all, unless it is told not to (arp_ignore, in kube-proxy strictARP; arp_process of net/ipv4/arp.c). IPv6 asks on the interface alone.
+func bindable(a netip.Addr) error {
+	if a.Is6() {
+		return nil
+	}
+	routes, err := netlink.RouteGet(a.AsSlice())
+	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST || routes[0].Gw != nil || routes[0].Via != nil || len(routes[0].MultiPath) > 0 {
+		return nil //nolint:nilerr // without a route nobody asks; one with a router asks elsewhere
+	}
+	link, err := net.InterfaceByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return fmt.Errorf("the interface on the way to %s: %w", a, err)
+	}
+	if link.Flags&net.FlagBroadcast == 0 {
+		return nil
+	}
+	for _, at := range []string{"all", link.Name} {
+		if v, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + at + "/arp_ignore"); err == nil && strings.TrimSpace(string(v)) != "0" {
+			return nil
+		}
+	}
+	return RefusalError(fmt.Sprintf("%s is in the network of %s: once it is bound for IPVS, the node would answer for it there (net.ipv4.conf.all.arp_ignore is 0)", a, link.Name))
+}
+
+// ipvsAddress is an address as it is bound: alone, and at once.
+func ipvsAddress(a netip.Addr) *netlink.Addr {
+	out := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+	if a.Is6() {
+		out.Flags = unix.IFA_F_NODAD
+	}
+	return out
+}
+
+// bind binds addresses to the device, which is made where it is not there.
+func bind(addresses []netip.Addr) error {
+	if len(addresses) == 0 {
+		return nil
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = ipvsDevice
+	if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+	}
+	link, err := netlink.LinkByName(ipvsDevice)
+	if err != nil {
+		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+	}
+	for _, a := range addresses {
+		if err := netlink.AddrAdd(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("%s on %s: %w", a, ipvsDevice, err)
+		}
+	}
+	return nil
+}
+
+// unbind takes addresses off the device, and the device away where it has none left.
+func unbind(addresses []netip.Addr) error {
+	link, err := netlink.LinkByName(ipvsDevice)
+	var absent netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &absent):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+	}
+	for _, a := range addresses {
+		if err := netlink.AddrDel(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("%s on %s: %w", a, ipvsDevice, err)
+		}
+	}
+	left, err := addressesOf(ipvsDevice)
+	if err != nil || slices.ContainsFunc(left, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() }) {
+		return err
+	}
+	if err := netlink.LinkDel(link); err != nil {
+		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+	}
+	return nil
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
+
+// ipvsMode makes a virtual server of each frontend. What is there of one already, kube-proxy's, is changed and put back: two cannot have the same address
+// and port.
+type ipvsMode struct {
+	around  iptables
+	journal journal
+	root    string // where the node's file system is
+}
+
+func (m *ipvsMode) check(ctx context.Context, r *Record) error {
+	if err := hasIPVS(m.root, r); err != nil {
+		return err
+	}
+	for _, f := range families {
+		l := layoutOf(&r.Plan, f.v6)
+		for i := range l.entry {
+			if why := l.oneServer(&l.entry[i]); why != "" {
+				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address, l.entry[i].Protocol, why))
+			}
+		}
+	}
+	h, err := openIPVS()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	now, err := h.at(&r.Plan)
+	if err != nil {
+		return err
+	}
+	for _, v := range now {
+		if slices.ContainsFunc(v.Reals, func(s RealServer) bool { return s.Method != 0 }) {
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's", v.Address, v.Protocol))
+		}
+	}
+	if err := m.checkIdle(r, now); err != nil {
+		return err
+	}
+	for _, a := range vips(&r.Plan) {
+		if err := bindable(a); err != nil {
+			return err
+		}
+	}
+	return m.around.check(ctx, r)
+}
+
+// checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no weight (ip_vs_dh_schedule).
+func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error {
+	if r.Scheduler != "dh" {
+		return nil
+	}
+	for _, s := range (&IPVS{}).next(&r.Plan, r.Scheduler, now).Servers {
+		if s.After.idle() {
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
+		}
+	}
+	return nil
+}
+
+func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
+	if err := m.around.remember(ctx, r); err != nil {
+		return err
+	}
+	now, err := read(&r.Plan)
+	if err != nil {
+		return err
+	}
+	r.Before.IPVS = (&IPVS{}).next(&r.Plan, r.Scheduler, now)
+	if r.Before.IPVS.Sysctls, err = m.sysctlsBefore(r); err != nil {
+		return err
+	}
+	taken, err := addressesOf(kubeDevice)
+	r.Before.IPVS.Taken = slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return !slices.Contains(taken, a) })
+	return err
+}
+
+// others are the other records of the mode.
+func (m *ipvsMode) others(r *Record) ([]*Record, error) {
+	all, err := m.journal.list()
+	return slices.DeleteFunc(all, func(o *Record) bool { return o.Mode != r.Mode || o.Plan.Name == r.Plan.Name }), err
+}
+
+// sysctlsBefore returns the settings that have to be changed, and their values before anybody of us changed them.
+func (m *ipvsMode) sysctlsBefore(r *Record) (map[string]string, error) {
+	others, err := m.others(r)
+	if err != nil {
+		return nil, err
+	}
+	before := map[string]string{}
+	for name, due := range ipvsSysctls {
+		was, err := readSysctl(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range others {
+			if o.Before.IPVS == nil {
+				continue
+			}
+			if v, ok := o.Before.IPVS.Sysctls[name]; ok {
+				was = v
+			}
+		}
+		if was != due {
+			before[name] = was
+		}
+	}
+	return before, nil
+}
+
+// step brings what is remembered up to the plan that replaces an earlier one.
+func (m *ipvsMode) step(r *Record) error {
+	if r.Earlier == nil || r.Before.IPVS == nil {
+		return nil
+	}
+	now, err := read(&r.Plan)
+	if err == nil {
+		r.Before.IPVS = r.Before.IPVS.next(&r.Plan, r.Scheduler, now)
+	}
+	return err
+}
+
+func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
+	if err := m.step(r); err != nil {
+		return nil, err
+	}
+	h, err := openIPVS()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	out := &wire.ProgramResult{}
+	run := func(format string, args ...any) {
+		out.Commands = append(out.Commands, wire.Command{Line: fmt.Sprintf(format, args...)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Before.IPVS.Sysctls)) {
+		now, err := readSysctl(name)
+		if err != nil {
+			return nil, err
+		}
+		if due := ipvsSysctls[name]; now != due {
+			run("sysctl -w net.ipv4.vs.%s=%s", name, due)
+			out.Added, out.Removed = append(out.Added, "net.ipv4.vs."+name+" = "+due), append(out.Removed, "net.ipv4.vs."+name+" = "+now)
+		}
+	}
+	for i := range r.Before.IPVS.Servers {
+		s := &r.Before.IPVS.Servers[i]
+		now, err := h.get(s.After.key())
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range changes(now, s.target(now, r)) {
+			run("ipvsadm %s", c.text)
+		}
+		added, removed := difference(saved(now), saved(s.target(now, r)))
+		out.Added, out.Removed = append(out.Added, added...), append(out.Removed, removed...)
+	}
+	unbound, err := m.unbound(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(unbound) > 0 && !hasDevice() {
+		run("ip link add %s type dummy", ipvsDevice)
+	}
+	for _, a := range unbound {
+		at := netip.PrefixFrom(a, a.BitLen()).String()
+		run("ip address add %s dev %s%s", at, ipvsDevice, map[bool]string{true: " nodad"}[a.Is6()])
+		out.Added = append(out.Added, at+" dev "+ipvsDevice)
+	}
+	rules, err := m.around.plan(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	out.Commands = append(out.Commands, rules.Commands...)
+	out.Added, out.Removed = append(out.Added, rules.Added...), append(out.Removed, rules.Removed...)
+	return out, nil
+}
+
+// target is what applying makes of a virtual server that is now as it is now; nil: there is none.
+func (s *Served) target(now *VirtualServer, r *Record) *VirtualServer {
+	switch {
+	case !s.Gone:
+		return &s.After
+	case s.ours(now, false, r.Earlier):
+		return s.Before
+	}
+	return now
+}
+
+// unbound are the addresses of a plan that the node does not have.
+func (m *ipvsMode) unbound(r *Record) ([]netip.Addr, error) {
+	has, err := addressesOf("")
+	return slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(has, a) }), err
+}
+
+// apply makes the virtual servers before packets are led to them. Ahead of that, on a node without ipvs mode, nobody notices.
+func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
+	for _, name := range slices.Sorted(maps.Keys(r.Before.IPVS.Sysctls)) {
+		if err := writeSysctl(name, ipvsSysctls[name]); err != nil {
+			return err
+		}
+	}
+	if err := m.serve(r); err != nil {
+		return err
+	}
+	unbound, err := m.unbound(r)
+	if err == nil {
+		err = bind(unbound)
+	}
+	if err == nil {
+		err = m.around.apply(ctx, r)
+	}
+	if err != nil {
+		return err
+	}
+	r.Before.IPVS.Applied = true
+	return m.journal.write(r)
+}
+
+// serve makes the virtual servers.
+func (m *ipvsMode) serve(r *Record) error {
+	h, err := openIPVS()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for i := range r.Before.IPVS.Servers {
+		s := &r.Before.IPVS.Servers[i]
+		now, err := h.get(s.After.key())
+		if err == nil {
+			err = h.make(now, s.target(now, r))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undo takes away in the opposite order. As long as packets are led there the virtual servers stay.
+func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
+	if err := m.around.undo(ctx, r); err != nil {
+		return err
+	}
+	// A record that cannot be read is no reason to leave this one's work there. Whoever lists the journal says so.
+	others, _ := m.others(r)
+	if !ipvsLoaded() || r.Before.IPVS == nil {
+		return m.unbind(r, others) // the module has been removed, and everything with it
+	}
+	errs := []error{m.settle(r), m.unbind(r, others), m.unserve(r)}
+	for name, before := range r.Before.IPVS.Sysctls {
+		if slices.ContainsFunc(others, func(o *Record) bool { return o.Before.IPVS != nil && needs(o, name) }) {
+			continue
+		}
+		now, err := readSysctl(name)
+		if err == nil && now == ipvsSysctls[name] {
+			err = writeSysctl(name, before)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// needs tells whether a record has changed a setting, or would have.
+func needs(r *Record, name string) bool {
+	_, ok := r.Before.IPVS.Sysctls[name]
+	return ok
+}
+
+// settle finds out which virtual servers are still as they were left, and writes that down before the first one is changed: once undoing has
+// begun, one that it left in the middle looks like somebody else's.
+func (m *ipvsMode) settle(r *Record) error {
+	i := r.Before.IPVS
+	if !i.Applied || r.Earlier != nil {
+		return nil
+	}
+	// Who has bound an address since has taken the virtual servers over, even where they are as they were left.
+	bound, err := addressesOf(kubeDevice)
+	if err != nil {
+		return err
+	}
+	adopted := slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
+	now, err := read(&r.Plan)
+	if err != nil {
+		return err
+	}
+	for n := range i.Servers {
+		s := &i.Servers[n]
+		s.Left = s.Gone || !s.ours(now[s.After.key()], true, nil) || s.Before == nil && adopted
+	}
+	if adopted {
+		i.Sysctls = nil // kube-proxy needs them from now on
+	}
+	i.Applied = false
+	return m.journal.write(r)
+}
+
+// unserve puts the virtual servers back.
+func (m *ipvsMode) unserve(r *Record) error {
+	h, err := openIPVS()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for n := range r.Before.IPVS.Servers {
+		s := &r.Before.IPVS.Servers[n]
+		now, err := h.get(s.After.key())
+		if err == nil && s.ours(now, false, r.Earlier) {
+			err = h.make(now, s.Before)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unbind takes the addresses of a record off the device, unless another one has them, too, and the device away with the last one.
+func (m *ipvsMode) unbind(r *Record, others []*Record) error {
+	kept := make([]*plan.Plan, 0, 2*len(others))
+	for _, o := range others {
+		kept = append(kept, &o.Plan, o.Earlier)
+	}
+	keep := vips(kept...)
+	return unbind(slices.DeleteFunc(vips(&r.Plan, r.Earlier), func(a netip.Addr) bool { return slices.Contains(keep, a) }))
+}
+
+// read returns the virtual servers at the frontends of a plan.
+func read(p *plan.Plan) (map[serverKey]*VirtualServer, error) {
+	h, err := openIPVS()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	return h.at(p)
+}
+
+// change is one of a virtual server, as ipvsadm would be asked for it, and how it is made.
+type change struct {
+	text string
+	do   func(*ipvsHandle) error
+}
+
+// changes make one virtual server of another; nil stands for none. New real servers come first, so that there is always one.
+func changes(now, due *VirtualServer) []change {
+	var out []change
+	add := func(verb, line string, do func(*ipvsHandle) error) { out = append(out, change{verb + line[2:], do}) }
+	if due == nil {
+		if now != nil {
+			s := now.service()
+			out = append(out, change{"-D " + ipvsadm.Name(s), func(h *ipvsHandle) error { return h.DelService(s) }})
+		}
+		return out
+	}
+	s := due.service()
+	was := VirtualServer{}
+	if now == nil {
+		add("-A", ipvsadm.Virtual(s), func(h *ipvsHandle) error { return h.NewService(s) })
+	} else {
+		was = *now
+		if bare, is := due.settings(), was.settings(); !bare.equal(&is) {
+			add("-E", ipvsadm.Virtual(s), func(h *ipvsHandle) error { return h.UpdateService(s) })
+		}
+	}
+	for i := range due.Reals {
+		d := due.Reals[i].destination()
+		switch r := was.real(due.Reals[i].Address); {
+		case r == nil:
+			add("-a", ipvsadm.Real(s, d), func(h *ipvsHandle) error { return h.NewDestination(s, d) })
+		case *r != due.Reals[i]:
+			add("-e", ipvsadm.Real(s, d), func(h *ipvsHandle) error { return h.UpdateDestination(s, d) })
+		}
+	}
+	for i := range was.Reals {
+		if due.real(was.Reals[i].Address) == nil {
+			d := was.Reals[i].destination()
+			out = append(out, change{fmt.Sprintf("-d %s -r %s", ipvsadm.Name(s), was.Reals[i].Address), func(h *ipvsHandle) error { return h.DelDestination(s, d) }})
+		}
+	}
+	return out
+}
+
+// saved is a virtual server as ipvsadm-save -n shows it; "" for none.
+func saved(v *VirtualServer) string {
+	if v == nil {
+		return ""
+	}
+	s := v.service()
+	lines := []string{ipvsadm.Virtual(s)}
+	for i := range v.Reals {
+		lines = append(lines, ipvsadm.Real(s, v.Reals[i].destination()))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}

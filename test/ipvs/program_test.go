@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build vm
+
+package ipvs
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	helper "github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// captures is the node as the helper's code collects it now, beside the captured objects.
+func captures(t *testing.T) (*snapshot.Cluster, map[string][]byte) {
+	t.Helper()
+	s, err := snapshot.Open(captured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for name, data := range collected(t) {
+		files[name] = []byte(data)
+	}
+	return cluster, files
+}
+
+func judge(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte) *diagnose.NodeReport {
+	t.Helper()
+	r := diagnose.Node(cluster, snapshot.NewNode(nodeName, files), diagnose.Request{Matching: true, PerPathService: true})
+	if r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	return &r
+}
+
+// planned are all Services, or the named ones, as one plan.
+func planned(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte, only ...string) *plan.Plan {
+	t.Helper()
+	all := &plan.Plan{}
+	for _, svc := range cluster.Services {
+		name := svc.Namespace + "/" + svc.Name
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
+		p, _, _, err := diagnose.Read(snapshot.NewNode(nodeName, files)).Plan(cluster, plan.Request{Services: []*corev1.Service{svc}})
+		if _, no := errors.AsType[plan.RefusalError](err); no {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Name, all.Mark = p.Name, p.Mark
+		all.Services = append(all.Services, p.Services...)
+		all.Frontends = append(all.Frontends, p.Frontends...)
+	}
+	if err := all.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func programmer(t *testing.T) *helper.Programmer {
+	t.Helper()
+	p, err := helper.New(helper.Options{Root: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func asking(p *plan.Plan, scheduler string) *wire.ProgramParams {
+	return &wire.ProgramParams{Plan: p, Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests"}
+}
+
+func apply(t *testing.T, p *helper.Programmer, req *wire.ProgramParams) *wire.ProgramResult {
+	t.Helper()
+	begin := time.Now()
+	r, err := p.Apply(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %d frontends in %v", r.What, len(req.Plan.Frontends), time.Since(begin).Round(time.Millisecond))
+	return r
+}
+
+func undo(t *testing.T, p *helper.Programmer, which string) {
+	t.Helper()
+	begin := time.Now()
+	undone, err := p.Undo(t.Context(), which)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d undone in %v", len(undone), time.Since(begin).Round(time.Millisecond))
+	if left, err := filepath.Glob("/run/svcproxy/*"); len(left) > 0 || err != nil {
+		t.Errorf("%v is left of the journal (%v)", left, err)
+	}
+}
+
+// exactly is the node as undoing has to leave it: in the order in which the tools print it, without counters.
+func exactly(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	for _, tool := range []string{"ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn"} {
+		for line := range strings.Lines(do(t, tool)) {
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+			if strings.HasPrefix(line, ":") {
+				line, _, _ = strings.Cut(line, " [")
+				line += "\n"
+			}
+			out.WriteString(tool + ": " + line)
+		}
+	}
+	return out.String()
+}
+
+func unchanged(t *testing.T, before string) {
+	t.Helper()
+	after := exactly(t)
+	if after == before {
+		return
+	}
+	same(t, sorted(before), sorted(after))
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Fatalf("line %d was %q, and is %q", i, a[i], b[i])
+		}
+	}
+	t.Errorf("%d lines, and %d", len(a), len(b))
+}
+
+// origin names a path but for the address that the node asks from: with a frontend's address for its own it is that one.
+func origin(p *diagnose.Path) string {
+	q := *p
+	if q.Origin.Kind == "node" && q.Frontend.Kind != "NodePort" {
+		q.Origin.Address = ""
+	}
+	return pathName(&q)
+}
+
+// comparePaths holds every planned path against what it was in kube-proxy's hands, and says how many there are.
+func comparePaths(t *testing.T, p *plan.Plan, before, after *diagnose.NodeReport) []*diagnose.Path {
+	t.Helper()
+	has := map[string]bool{}
+	for i := range p.Frontends {
+		has[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
+	}
+	was := map[string]*diagnose.Path{}
+	for i := range before.Paths {
+		was[origin(&before.Paths[i])] = &before.Paths[i]
+	}
+	var out []*diagnose.Path
+	for i := range after.Paths {
+		path := &after.Paths[i]
+		a, err := netip.ParseAddr(path.Frontend.Address)
+		if err != nil || !has[netip.AddrPortFrom(a, uint16(path.Frontend.Port)).String()+path.Frontend.Protocol] {
+			continue
+		}
+		out = append(out, path)
+		switch old := was[origin(path)]; {
+		case old == nil:
+			t.Errorf("%s was no path before", origin(path))
+		case outcomes(path) != outcomes(old):
+			t.Errorf("%s: %s; kube-proxy's: %s", origin(path), outcomes(path), outcomes(old))
+		}
+		if path.Verdict != diagnose.Match && path.Verdict != diagnose.ByDesign {
+			t.Errorf("%s is judged %s: %+v", origin(path), path.Verdict, path.Findings)
+		}
+		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Programmed }) {
+			t.Errorf("%s: nothing says that it was programmed: %s %+v", origin(path), path.Verdict, path.Findings)
+		}
+	}
+	return out
+}
+
+// ask opens connections on paths, and says how many there were.
+func askPaths(t *testing.T, paths []*diagnose.Path) (asked, packets int) {
+	t.Helper()
+	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
+	arrived := map[string]bool{}
+	for _, p := range paths {
+		if p.Origin.Address == "" || p.Frontend.Protocol == "SCTP" {
+			continue
+		}
+		from := netip.MustParseAddr(p.Origin.Address)
+		if p.Origin.Kind == "external" && !arrived[p.Origin.Address] {
+			arrived[p.Origin.Address] = true
+			fromOutside(t, from)
+		}
+		asked++
+		n, problem := compare(places[p.Origin.Kind], p, from)
+		packets += n
+		if problem != "" {
+			t.Errorf("%s: %s; the walk says %s", pathName(p), problem, outcomes(p))
+		}
+	}
+	return asked, packets
+}
+
+// Beside a kube-proxy that works, all of its virtual servers are changed, and put back.
+func TestProgramBesideKubeProxy(t *testing.T) {
+	cluster, files := captures(t)
+	was := judge(t, cluster, files)
+	p := planned(t, cluster, files)
+	before := exactly(t)
+	prog := programmer(t)
+	req := asking(p, "wlc")
+	req.DryRun = true
+	if r := apply(t, prog, req); r.What != wire.Planned || len(r.Commands) < len(p.Frontends) || len(r.Added) < len(p.Frontends) || len(r.Removed) < len(p.Frontends) {
+		t.Errorf("%s: %d commands, %d lines added, %d removed", r.What, len(r.Commands), len(r.Added), len(r.Removed))
+	}
+	unchanged(t, before)
+	req.DryRun = false
+	apply(t, prog, req)
+	_, files = captures(t)
+	paths := comparePaths(t, p, was, judge(t, cluster, files))
+	t.Logf("%d paths", len(paths))
+	if len(paths) < 150 {
+		t.Errorf("only %d paths were planned", len(paths))
+	}
+	if n := strings.Count(do(t, "ipvsadm-save -n"), " -s wlc"); n != len(p.Frontends) {
+		t.Errorf("%d virtual servers have the scheduler, and %d frontends are planned", n, len(p.Frontends))
+	}
+	if r := apply(t, prog, req); r.What != wire.Unchanged {
+		t.Errorf("a second time: %s", r.What)
+	}
+	undo(t, prog, wire.UndoMine)
+	unchanged(t, before)
+}
+
+// ep3 is a Service of three endpoints, with a cluster IP; ep3Server is its virtual server.
+const (
+	ep3       = "shop/ep3"
+	ep3Server = "10.96.180.79:80"
+)
+
+// broken makes what a kube-proxy that no longer syncs leaves behind: an endpoint that is missing, one that gets nothing, and one that is gone.
+func broken(t *testing.T) (mend func()) {
+	t.Helper()
+	do(t, "ipvsadm -e -t "+ep3Server+" -r 10.244.2.20:8080 -m -w 0")
+	do(t, "ipvsadm -d -t "+ep3Server+" -r 10.244.1.19:8080")
+	do(t, "ipvsadm -a -t "+ep3Server+" -r 10.244.2.99:8080 -m -w 1")
+	return func() {
+		do(t, "ipvsadm -D -t "+ep3Server)
+		do(t, "ipvsadm -A -t "+ep3Server+" -s rr")
+		for _, r := range []string{"10.244.2.20", "10.244.1.19", "10.244.3.21"} {
+			do(t, "ipvsadm -a -t "+ep3Server+" -r "+r+":8080 -m -w 1")
+		}
+	}
+}
+
+// A virtual server that is not right is while it is programmed, in each of its states, and then as wrong as before.
+func TestProgramMendsAVirtualServer(t *testing.T) {
+	listen(t)
+	cluster, files := captures(t)
+	was := judge(t, cluster, files)
+	p := planned(t, cluster, files, ep3)
+	defer broken(t)()
+	before := exactly(t)
+	prog := programmer(t)
+	for _, scheduler := range []string{"", "sh", "wrr", "nq"} {
+		apply(t, prog, asking(p, scheduler))
+		_, files = captures(t)
+		paths := comparePaths(t, p, was, judge(t, cluster, files))
+		if asked, n := askPaths(t, paths); asked < 2 {
+			t.Errorf("%d paths asked, %d connections", asked, n)
+		}
+	}
+	// An update: of three endpoints one, and back. The real server that stays was never away.
+	all := p.Frontends[0].ByOthers.Endpoints
+	if len(all) != 3 {
+		t.Fatalf("%v", all)
+	}
+	one := *p
+	one.Frontends = slices.Clone(p.Frontends)
+	for i := range one.Frontends {
+		f := &one.Frontends[i]
+		for _, w := range []*plan.Way{&f.ByNode, &f.ByOthers} {
+			w.Endpoints = w.Endpoints[:1]
+		}
+		if f.ByPod != nil {
+			f.ByPod = &plan.Way{Endpoints: f.ByPod.Endpoints[:1], Masquerade: f.ByPod.Masquerade}
+		}
+	}
+	if r := apply(t, prog, asking(&one, "")); r.What != wire.Updated {
+		t.Errorf("%s", r.What)
+	}
+	for line := range strings.Lines(do(t, "ipvsadm-save -n")) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "-a -t "+ep3Server) && strings.HasSuffix(line, "-w 1") != strings.Contains(line, all[0].String()) {
+			t.Errorf("%s is %v", line, all)
+		}
+	}
+	if _, err := prog.Apply(t.Context(), asking(p, "dh")); err == nil || !strings.Contains(err.Error(), "dh") {
+		t.Errorf("the scheduler dh with real servers that are to get nothing: %v", err)
+	}
+	undo(t, prog, wire.UndoMine)
+	unchanged(t, before)
+}
+
+// kube-proxy writes a virtual server anew while it is programmed: from then on it is kube-proxy's again.
+func TestKubeProxySyncsMeanwhile(t *testing.T) {
+	cluster, files := captures(t)
+	p := planned(t, cluster, files)
+	right := exactly(t)
+	broken(t)
+	prog := programmer(t)
+	apply(t, prog, asking(p, "lc"))
+	sync(t)
+	var left []string
+	for line := range strings.Lines(do(t, "ipvsadm-save -n")) {
+		if strings.Contains(line, " -s lc") {
+			left = append(left, line)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("kube-proxy has left virtual servers as they were, and with them nothing is shown: %q", left)
+	}
+	undo(t, prog, wire.UndoMine)
+	same(t, sorted(right), sorted(exactly(t)))
+}
+
+// sync has kube-proxy write everything, by a Service of both families that comes and goes: each family syncs for its own.
+func sync(t *testing.T) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(access())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{"10.96.250.250", "fd00:10:96::fafa"}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "trigger", Namespace: "shop"},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: addresses[0], ClusterIPs: addresses, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), Ports: []corev1.ServicePort{{Port: 80}},
+		},
+	}
+	if _, err := client.CoreV1().Services("shop").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await := func(there bool) {
+		err := kubeProxy.await(func() error {
+			for _, a := range addresses {
+				if strings.Contains(do(t, "ipvsadm-save -n"), a) != there {
+					return fmt.Errorf("the virtual server %s: want %v", a, there)
+				}
+			}
+			return programmed(t.Context())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(true)
+	if err := client.CoreV1().Services("shop").Delete(t.Context(), "trigger", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(false)
+}
+
+// child is the test's own process, started again to be killed; its value is the file of what it programs.
+const child = "SVCPROXY_TEST_PROGRAM"
+
+// TestProgramAndUndoForever is what is killed.
+func TestProgramAndUndoForever(t *testing.T) {
+	file := os.Getenv(child)
+	if file == "" {
+		return
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p plan.Plan
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	prog := programmer(t)
+	fmt.Println("ready")
+	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	other := p
+	other.Frontends = slices.Clone(p.Frontends)
+	for i := range other.Frontends {
+		f := &other.Frontends[i]
+		f.ByNode.Endpoints, f.ByOthers.Endpoints = f.ByNode.Endpoints[1:], f.ByOthers.Endpoints[1:]
+		if f.ByPod != nil {
+			f.ByPod = &plan.Way{Endpoints: f.ByPod.Endpoints[1:], Masquerade: f.ByPod.Masquerade}
+		}
+	}
+	for {
+		for _, state := range []*plan.Plan{&p, &other} {
+			if _, err := prog.Apply(t.Context(), asking(state, "wrr")); err != nil {
+				fmt.Println("failed:", err)
+				os.Exit(1)
+			}
+		}
+		if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// kills is how often the helper is killed.
+const kills = 30
+
+// Whenever a helper is killed as it programs, updates or undoes, the journal leads back.
+func TestKilledAtAnyMoment(t *testing.T) {
+	cluster, files := captures(t)
+	p := planned(t, cluster, files, ep3)
+	// One that kube-proxy has no virtual server of, and whose address the node does not have.
+	own := p.Frontends[0]
+	own.Address = netip.MustParseAddrPort("10.96.251.251:80")
+	p.Frontends = append(p.Frontends, own)
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer broken(t)()
+	do(t, "sysctl -qw net.ipv4.vs.conntrack=0")
+	defer do(t, "sysctl -qw net.ipv4.vs.conntrack=1")
+	before := exactly(t)
+	prog := programmer(t)
+	// How long a round takes.
+	begin := time.Now()
+	apply(t, prog, asking(p, "wrr"))
+	undo(t, prog, wire.UndoMine)
+	unchanged(t, before)
+	round := time.Since(begin) * 3 / 2
+	dirty := 0
+	for n := range kills {
+		killed(t, file, time.Duration(rand.Int64N(int64(round))))
+		undone, err := prog.Undo(t.Context(), wire.UndoDead)
+		if err != nil {
+			t.Fatalf("kill %d: %v", n, err)
+		}
+		dirty += len(undone)
+		unchanged(t, before)
+		if t.Failed() {
+			t.Fatalf("after kill %d", n)
+		}
+	}
+	t.Logf("%d kills within %v each; %d found something to undo", kills, round.Round(time.Millisecond), dirty)
+	if dirty < kills/3 {
+		t.Errorf("only %d of %d kills came while something was programmed", dirty, kills)
+	}
+}
+
+// killed runs a helper for a time.
+func killed(t *testing.T, file string, after time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestProgramAndUndoForever$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"="+file)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if lines.Text() == "ready" {
+			break
+		}
+	}
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	rest, err := io.ReadAll(out)
+	if strings.Contains(string(rest), "failed") || err != nil {
+		t.Errorf("the helper: %s %v", rest, err)
+	}
+	_ = cmd.Wait() // it was killed
+}
+
+// Without kube-proxy, and with nothing of it on the node, what is programmed brings every packet where kube-proxy has brought it.
+func TestProgramWithoutKubeProxy(t *testing.T) {
+	listen(t)
+	cluster, files := captures(t)
+	was := judge(t, cluster, files)
+	p := planned(t, cluster, files)
+	if err := kubeProxy.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-kubeProxy.ended; err == nil {
+		t.Error("kube-proxy has ended by itself")
+	}
+	defer func() {
+		if err := startKubeProxy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	// kube-proxy --cleanup leaves chains that others of its own lead to.
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			do(t, tool+" -t "+table+" -F")
+			do(t, tool+" -t "+table+" -X")
+		}
+	}
+	for _, line := range []string{"ipvsadm -C", "ipset destroy", "ip link del kube-ipvs0"} {
+		do(t, line)
+	}
+	if left := exactly(t); strings.Contains(left, "KUBE-") || strings.Contains(left, "kube-ipvs0") || strings.Contains(left, "ipvsadm-save -n: ") {
+		t.Fatalf("kube-proxy's work is still there: %s", left)
+	}
+	do(t, "sysctl -qw net.ipv4.vs.conntrack=0")
+	before := exactly(t)
+	prog := programmer(t)
+	apply(t, prog, asking(p, ""))
+	now := map[string]string{}
+	for _, f := range []string{
+		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt", "nft-ruleset.json", "ipset-save.txt", "ipvsadm.txt",
+		"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "sysctl.txt",
+	} {
+		delete(files, f)
+		maps.Copy(now, collected(t, f))
+	}
+	delete(files, "nft-ruleset.nl") // which would be read in its place
+	for name, data := range now {
+		files[name] = []byte(data)
+	}
+	paths := comparePaths(t, p, was, judge(t, cluster, files))
+	asked, packets := askPaths(t, paths)
+	t.Logf("%d paths compared with kube-proxy's by the walk, %d with %d connections", len(paths), asked, packets)
+	if len(paths) < 150 || asked < 150 {
+		t.Errorf("only %d paths, %d of them asked", len(paths), asked)
+	}
+	undo(t, prog, wire.UndoMine)
+	unchanged(t, before)
+}

@@ -16,8 +16,9 @@ import (
 
 // iptables writes rules of iptables, of the backend that the record names.
 type iptables struct {
-	roots func() []string
-	rules iptWriter
+	roots   func() []string
+	rules   iptWriter
+	journal journal
 }
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
@@ -72,16 +73,32 @@ func (b *iptables) check(ctx context.Context, r *Record) error {
 }
 
 func (b *iptables) remember(ctx context.Context, r *Record) error {
-	if r.Backend != wire.BackendNFT {
+	if r.Backend != wire.BackendNFT || r.Earlier != nil {
 		return nil
 	}
-	chains, err := baseChains(ctx)
+	others, err := b.journal.others(r, func(o *Record) bool { return o.Backend == r.Backend })
+	if err != nil {
+		return err
+	}
+	tables, chains, err := madeByIPTables(ctx)
+	if err != nil {
+		return err
+	}
+	// What others of us have made goes with the last one.
+	here := func(name string, before func(*Record) []string) bool {
+		return !slices.ContainsFunc(others, func(o *Record) bool { return !slices.Contains(before(o), name) })
+	}
+	for _, t := range tables {
+		if here(t, func(o *Record) []string { return o.Before.Tables }) {
+			r.Before.Tables = append(r.Before.Tables, t)
+		}
+	}
 	for _, c := range chains {
-		if slices.Contains([]string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}, c.family+" "+c.table) {
+		if here(c.String(), func(o *Record) []string { return o.Before.Chains }) {
 			r.Before.Chains = append(r.Before.Chains, c.String())
 		}
 	}
-	return err
+	return nil
 }
 
 // input is what the restore program of a family is given; nil where there is nothing to do.
@@ -198,7 +215,7 @@ func (b *iptables) undo(ctx context.Context, r *Record) error {
 		}
 	}
 	if r.Backend == wire.BackendNFT {
-		errs = append(errs, removeEmpty(ctx, r.Before.Chains))
+		errs = append(errs, removeEmpty(ctx, &r.Before))
 	}
 	return errors.Join(errs...)
 }

@@ -82,6 +82,10 @@ func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 	if err != nil {
 		return err
 	}
+	if r.Earlier != nil && r.Before.IPVS != nil {
+		r.Before.IPVS = r.Before.IPVS.next(&r.Plan, r.Scheduler, now)
+		return nil
+	}
 	r.Before.IPVS = (&IPVS{}).next(&r.Plan, r.Scheduler, now)
 	if r.Before.IPVS.Sysctls, err = m.sysctlsBefore(r); err != nil {
 		return err
@@ -93,8 +97,7 @@ func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 
 // others are the other records of the mode.
 func (m *ipvsMode) others(r *Record) ([]*Record, error) {
-	all, err := m.journal.list()
-	return slices.DeleteFunc(all, func(o *Record) bool { return o.Mode != r.Mode || o.Plan.Name == r.Plan.Name }), err
+	return m.journal.others(r, func(o *Record) bool { return o.Mode == r.Mode && o.Before.IPVS != nil })
 }
 
 // sysctlsBefore returns the settings that have to be changed, and their values before anybody of us changed them.
@@ -110,9 +113,6 @@ func (m *ipvsMode) sysctlsBefore(r *Record) (map[string]string, error) {
 			return nil, err
 		}
 		for _, o := range others {
-			if o.Before.IPVS == nil {
-				continue
-			}
 			if v, ok := o.Before.IPVS.Sysctls[name]; ok {
 				was = v
 			}
@@ -124,22 +124,7 @@ func (m *ipvsMode) sysctlsBefore(r *Record) (map[string]string, error) {
 	return before, nil
 }
 
-// step brings what is remembered up to the plan that replaces an earlier one.
-func (m *ipvsMode) step(r *Record) error {
-	if r.Earlier == nil || r.Before.IPVS == nil {
-		return nil
-	}
-	now, err := read(&r.Plan)
-	if err == nil {
-		r.Before.IPVS = r.Before.IPVS.next(&r.Plan, r.Scheduler, now)
-	}
-	return err
-}
-
 func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
-	if err := m.step(r); err != nil {
-		return nil, err
-	}
 	h, err := openIPVS()
 	if err != nil {
 		return nil, err
@@ -265,7 +250,7 @@ func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
 	}
 	errs := []error{m.settle(r), m.unbind(r, others), m.unserve(r)}
 	for name, before := range r.Before.IPVS.Sysctls {
-		if slices.ContainsFunc(others, func(o *Record) bool { return o.Before.IPVS != nil && needs(o, name) }) {
+		if slices.ContainsFunc(others, func(o *Record) bool { return needs(o, name) }) {
 			continue
 		}
 		now, err := readSysctl(name)

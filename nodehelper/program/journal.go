@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,9 @@ const recordVersion = 1
 
 // Before is what was there before, as far as undoing has to know it.
 type Before struct {
-	// Chains are the base chains of nf_tables: "ip nat PREROUTING". What iptables-nft makes besides them for its own use goes with the rules.
+	// Tables and Chains are those of nf_tables and their base chains: "ip nat", "ip nat PREROUTING". What iptables-nft makes besides them for its own
+	// use goes with the rules.
+	Tables []string `json:"tables,omitempty"`
 	Chains []string `json:"chains,omitempty"`
 	IPVS   *IPVS    `json:"ipvs,omitempty"`
 }
@@ -125,6 +128,12 @@ func (j journal) list() (records []*Record, err error) {
 		records = append(records, r)
 	}
 	return records, errors.Join(errs...)
+}
+
+// others returns the records of other plans in the modes for which is true.
+func (j journal) others(r *Record, is func(*Record) bool) ([]*Record, error) {
+	all, err := j.list()
+	return slices.DeleteFunc(all, func(o *Record) bool { return o.Plan.Name == r.Plan.Name || !is(o) }), err
 }
 
 func (j journal) read(path string) (*Record, error) {

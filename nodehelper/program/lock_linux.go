@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/flock"
 )
 
 // lock locks the journal, or fails with EWOULDBLOCK, or with ErrNotExist where it was removed meanwhile: then it has to be tried again.
@@ -16,19 +18,12 @@ func (j journal) lock() (*os.File, error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(j.lockFile(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := flock.Take(j.lockFile())
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		err = j.isLock(f)
-	}
-	if err == nil {
-		// Programs that this process runs inherit it: where they outlive the process they still change the node, and nobody else may meanwhile.
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
-	}
-	if err != nil {
+	// Programs that this process runs inherit it: where they outlive the process they still change the node, and nobody else may meanwhile.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -39,19 +34,6 @@ func (j journal) unlock(f *os.File) {
 	j.sweep()
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	f.Close()
-}
-
-// isLock tells whether a file still is the lock: whoever held it before may have removed it.
-func (j journal) isLock(f *os.File) error {
-	now, err := os.Stat(j.lockFile())
-	if err != nil {
-		return err
-	}
-	mine, err := f.Stat()
-	if err == nil && !os.SameFile(now, mine) {
-		err = os.ErrNotExist
-	}
-	return err
 }
 
 func (j journal) lockFile() string { return filepath.Join(j.dir, "lock") }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 
@@ -79,46 +78,52 @@ type baseChain struct{ family, table, name string }
 
 func (c baseChain) String() string { return c.family + " " + c.table + " " + c.name }
 
-// baseChains lists those of nf_tables.
-func baseChains(ctx context.Context) ([]baseChain, error) {
+// iptablesTables are those that iptables-nft makes as it is asked to write rules of ours.
+var iptablesTables = []string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}
+
+// madeByIPTables lists these tables, and their base chains, as far as they are there.
+func madeByIPTables(ctx context.Context) (tables []string, chains []baseChain, err error) {
 	path := tools.Find("/", "nft")
 	if path == "" {
-		return nil, RefusalError("nft is not in the helper's image")
+		return nil, nil, RefusalError("nft is not in the helper's image")
 	}
-	data, _, err := tools.Run(ctx, "/", path, nil, "-j", "list", "chains")
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		NFTables []struct {
-			Chain *struct{ Family, Table, Name, Hook string }
+	for _, kind := range []string{"tables", "chains"} {
+		data, _, err := tools.Run(ctx, "/", path, nil, "-j", "list", kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		var list struct {
+			NFTables []struct {
+				Table *struct{ Family, Name string }
+				Chain *struct{ Family, Table, Name, Hook string }
+			}
+		}
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, nil, fmt.Errorf("nft -j list %s: %w", kind, err)
+		}
+		for _, o := range list.NFTables {
+			if t := o.Table; t != nil && slices.Contains(iptablesTables, t.Family+" "+t.Name) {
+				tables = append(tables, t.Family+" "+t.Name)
+			}
+			if c := o.Chain; c != nil && c.Hook != "" && slices.Contains(iptablesTables, c.Family+" "+c.Table) {
+				chains = append(chains, baseChain{c.Family, c.Table, c.Name})
+			}
 		}
 	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("nft -j list chains: %w", err)
-	}
-	var out []baseChain
-	for _, o := range list.NFTables {
-		if c := o.Chain; c != nil && c.Hook != "" {
-			out = append(out, baseChain{c.Family, c.Table, c.Name})
-		}
-	}
-	return out, nil
+	return tables, chains, nil
 }
 
 // removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their tables.
-func removeEmpty(ctx context.Context, before []string) error {
-	now, err := baseChains(ctx)
+func removeEmpty(ctx context.Context, before *Before) error {
+	_, now, err := madeByIPTables(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, c := range now {
-		table := c.family + " " + c.table
-		if !slices.Contains([]string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}, table) || slices.Contains(before, c.String()) {
-			continue
+		if !slices.Contains(before.Chains, c.String()) {
+			errs = append(errs, deleteUnused(c, !slices.Contains(before.Tables, c.family+" "+c.table)))
 		}
-		errs = append(errs, deleteUnused(c, !slices.ContainsFunc(before, func(s string) bool { return strings.HasPrefix(s, table+" ") })))
 	}
 	return errors.Join(errs...)
 }

@@ -35,7 +35,7 @@ type Programmer struct {
 type backend interface {
 	// check says why the node cannot do what is asked for; a RefusalError.
 	check(ctx context.Context, r *Record) error
-	// remember notes what undoing has to know.
+	// remember notes what undoing has to know. Of an update it has the Before of what that replaces, and brings it up to the new plan.
 	remember(ctx context.Context, r *Record) error
 	// plan says what apply would do.
 	plan(ctx context.Context, r *Record) (*wire.ProgramResult, error)
@@ -59,12 +59,14 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	roots := sync.OnceValue(p.o.Roots)
+	rules := iptables{roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal}
+	around := rules
+	around.rules = ipvsRules
 	p.modes = map[string]backend{
-		wire.IPTables:  &iptables{roots: roots, rules: iptRules},
+		wire.IPTables:  &rules,
 		wire.NFTables:  &nftables{},
-		wire.IPVS:      &ipvsMode{around: iptables{roots: roots, rules: ipvsRules}, journal: p.journal, root: o.Root},
-		wire.Userspace: &userspace{iptables: &iptables{roots: roots, rules: iptRules}, proxies: map[string]*proxy{}},
+		wire.IPVS:      &ipvsMode{around: around, journal: p.journal, root: o.Root},
+		wire.Userspace: &userspace{iptables: &rules, proxies: map[string]*proxy{}},
 	}
 	return p, nil
 }
@@ -124,7 +126,8 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
-	} else if err := mode.remember(ctx, r); err != nil {
+	}
+	if err := mode.remember(ctx, r); err != nil {
 		return nil, err
 	}
 	if req.DryRun {

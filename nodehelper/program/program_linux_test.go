@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,6 +96,42 @@ var programs = []string{"nft", "iptables-nft-restore", "iptables-legacy-restore"
 
 func params(p *plan.Plan, mode, backend, run string) *wire.ProgramParams {
 	return &wire.ProgramParams{Plan: p, Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody"}
+}
+
+// What iptables-nft leaves of tables that somebody has emptied stays as it is.
+func TestEmptyTablesStay(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+		return
+	}
+	for _, tool := range []string{"iptables-nft", "ip6tables-nft"} {
+		for _, table := range []string{"nat", "filter"} {
+			output(t, tool, "-t", table, "-N", "THEIRS")
+			output(t, tool, "-t", table, "-A", "OUTPUT", "-j", "THEIRS")
+			output(t, tool, "-t", table, "-F")
+			output(t, tool, "-t", table, "-X")
+		}
+	}
+	for _, w := range ways {
+		t.Run(w.mode+" "+w.backend, func(t *testing.T) {
+			if w.backend == wire.BackendLegacy {
+				legacyTables(t)
+			}
+			prog := newProgrammer(t, t.TempDir())
+			before := state(t)
+			if !strings.Contains(before, "table ip nat") {
+				t.Fatalf("there are no tables: %s", before)
+			}
+			if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), w.mode, w.backend, "a")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+				t.Fatal(err)
+			}
+			if after := state(t); after != before {
+				t.Errorf("before:\n%s\nafter:\n%s", before, after)
+			}
+		})
+	}
 }
 
 // Beside rules that are there already, what is programmed comes and goes, and leaves nothing; a dry run leaves nothing from the start.
@@ -217,6 +254,43 @@ func TestTwoPeople(t *testing.T) {
 	}
 	if got := state(t); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
+	}
+}
+
+// The tables that iptables-nft made for two go with the last of them, whichever that is.
+func TestNothingStaysOfTwo(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+		return
+	}
+	for _, firstEnds := range []bool{true, false} {
+		root := t.TempDir()
+		before := state(t)
+		a, b := web(0, "10.244.1.1:8080"), web(0, "10.244.2.2:8080")
+		b.Name = "ffff0001"
+		for i := range b.Frontends {
+			b.Frontends[i].Address = netip.AddrPortFrom(b.Frontends[i].Address.Addr(), 8)
+		}
+		one, two := newProgrammer(t, root), newProgrammer(t, root)
+		for _, x := range []struct {
+			*Programmer
+			*plan.Plan
+		}{{one, a}, {two, b}} {
+			if _, err := x.Apply(t.Context(), params(x.Plan, wire.IPTables, wire.BackendNFT, x.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		order := []*Programmer{one, two}
+		if !firstEnds {
+			slices.Reverse(order)
+		}
+		for _, p := range order {
+			if _, err := p.Undo(t.Context(), wire.UndoMine); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after := state(t); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
 	}
 }
 

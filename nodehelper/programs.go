@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
@@ -15,7 +16,8 @@ import (
 type programs struct {
 	*program.Programmer
 
-	follow bool // they end with the plugin
+	root   string // the node's file system
+	follow bool   // they end with the plugin
 }
 
 // program programs paths. A refusal is an answer.
@@ -31,8 +33,12 @@ func (p *programs) program(ctx context.Context, params wire.ProgramParams, a *wi
 	return send(a, result)
 }
 
+// undo takes away what was programmed. What tracing left goes along with what others left.
 func (p *programs) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer) error {
 	records, err := p.Undo(ctx, params.Which)
+	if params.Which != wire.UndoMine {
+		err = errors.Join(err, live.Restore(p.root))
+	}
 	if err != nil {
 		return err
 	}

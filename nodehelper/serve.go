@@ -61,7 +61,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if err != nil {
 		return err
 	}
-	p := &programs{Programmer: prog}
+	p := &programs{Programmer: prog, root: o.Root}
 	err = s.Serve(ctx, o.handlers(p))
 	return errors.Join(err, p.end(ctx))
 }
@@ -112,8 +112,8 @@ func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler
 }
 
 // probe makes connections.
-func (Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
-	done, err := live.Run(ctx, p.Targets)
+func (o Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
+	done, err := live.Run(ctx, o.Root, p.Targets)
 	if err != nil {
 		return err
 	}

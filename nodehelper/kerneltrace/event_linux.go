@@ -16,11 +16,14 @@ import (
 
 // Event is one message of the kernel's: a rule that applied, or the end of a chain.
 type Event struct {
-	ID      uint32 // of the packet, at one hook
-	Family  string // of the table: "ip", "ip6", "inet"
-	Table   string
-	Chain   string
-	Handle  uint64 // of the rule; 0 for the end of a chain
+	ID     uint32 // of the packet, at one hook
+	Family string // of the table: "ip", "ip6", "inet"
+	Table  string
+	Chain  string
+	Handle uint64 // of the rule; 0 for the end of a chain
+	// Legacy: of iptables-legacy, which tells the number of the rule, as save files count, and no verdict. Rule is 0 for the end of a chain.
+	Legacy  bool
+	Rule    int
 	Kind    uint32 // NFT_TRACETYPE_…
 	Verdict string // accept, drop, continue, jump, goto, return, queue, …; a policy's
 	To      string // the chain of a jump or goto
@@ -124,11 +127,19 @@ func parse(b []byte) (out []Event, err error) {
 		if size < unix.SizeofNlMsghdr || at+size > len(b) {
 			return out, fmt.Errorf("a netlink message of %d bytes in %d", size, len(b)-at)
 		}
-		if typ := binary.NativeEndian.Uint16(b[at+4:]); typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
-			e, err := event(b[at+unix.SizeofNlMsghdr : at+size])
-			if err != nil {
-				return out, err
-			}
+		var e Event
+		ok := false
+		switch body := b[at+unix.SizeofNlMsghdr : at+size]; binary.NativeEndian.Uint16(b[at+4:]) {
+		case unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE:
+			ok = true
+			e, err = event(body)
+		case messagePacket:
+			e, ok, err = logged(body)
+		}
+		if err != nil {
+			return out, err
+		}
+		if ok {
 			out = append(out, e)
 		}
 		at += (size + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)

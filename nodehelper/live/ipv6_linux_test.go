@@ -106,7 +106,7 @@ func TestIPv6(t *testing.T) {
 				{"TCP", "[fd00:9::3]:80", snapshot.ProbeTimeout},
 				{"TCP", "[2001:db8::1]:80", snapshot.ProbeNoRoute},
 			} {
-				done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), Probes: 1}})
+				done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), Probes: 1}})
 				if err != nil || done.Targets[0].Error != "" || done.Targets[0].List[0].Result != tt.result {
 					t.Errorf("%s %s: %+v %v, want %s", tt.protocol, tt.to, done.Targets, err, tt.result)
 				}
@@ -120,7 +120,7 @@ func connections6(t *testing.T, from netip.Addr, steps map[string][]string) {
 	t.Helper()
 	for protocol, to := range map[string]string{"TCP": "[fd00::1]:80", "UDP": "[fd00::1]:53"} {
 		const n = 40 // of two endpoints, one is missed less than once in 10^11 times
-		done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: protocol, To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: protocol, To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

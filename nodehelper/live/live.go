@@ -20,10 +20,10 @@ const (
 )
 
 // Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed has an
-// Error of its own. The error is that of the context.
-func Run(ctx context.Context, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
+// Error of its own. root is the node's file system, where tracing keeps its journal. The error is that of the context.
+func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
 	before, begun := tracked(), time.Now()
-	list, err := run(ctx, targets)
+	list, err := run(ctx, root, targets)
 	p := snapshot.Probing{Targets: list}
 	if after := tracked(); before != nil && after != nil {
 		p.Tracked = &snapshot.Tracked{
@@ -32,3 +32,6 @@ func Run(ctx context.Context, targets []snapshot.ProbeTarget) (snapshot.Probing,
 	}
 	return p, err
 }
+
+// Restore puts back what probing changed on a node, and a helper that was killed left. root is as for Run.
+func Restore(root string) error { return restore(root) }

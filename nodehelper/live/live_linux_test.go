@@ -160,7 +160,7 @@ func TestProbes(t *testing.T) {
 		{"UDP with an answer", "UDP", "10.96.0.1:55", client, 2, snapshot.ProbeConnected, []string{"10.244.9.2:5353"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
+			done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
 			got := done.Targets
 			if err != nil || len(got) != 1 || got[0].Error != "" || len(got[0].List) != tt.n {
 				t.Fatalf("%+v %v", got, err)
@@ -194,7 +194,7 @@ func TestProbes(t *testing.T) {
 		"0 probes":               {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80")},
 		"no process on the node": {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), From: netip.MustParseAddr("10.244.1.99"), Probes: 1},
 	} {
-		done, err := Run(t.Context(), []snapshot.ProbeTarget{bad})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{bad})
 		got := done.Targets
 		if err != nil || !strings.Contains(got[0].Error, want) || got[0].List != nil {
 			t.Errorf("%s: %+v %v", want, got, err)
@@ -208,7 +208,7 @@ func traces(t *testing.T, client netip.Addr) {
 	target := func(to string, from netip.Addr, n int) snapshot.ProbeTarget {
 		return snapshot.ProbeTarget{Protocol: "TCP", To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}
 	}
-	done, err := Run(t.Context(), []snapshot.ProbeTarget{
+	done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
 		target("10.96.0.1:80", netip.Addr{}, 30), target("10.96.0.1:80", client, 30), target("10.244.9.3:80", netip.Addr{}, 1), target("192.0.2.1:80", netip.Addr{}, 1),
 		target("[fd00::1]:80", netip.Addr{}, 2),
 	})
@@ -269,7 +269,7 @@ func reused(t *testing.T) {
 	defer set(string(before))
 	set("40000 40019")
 	ask := func(to string) *snapshot.Probes {
-		done, err := Run(t.Context(), []snapshot.ProbeTarget{{Protocol: "UDP", To: netip.MustParseAddrPort(to), Probes: 4, Trace: true}})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: "UDP", To: netip.MustParseAddrPort(to), Probes: 4, Trace: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

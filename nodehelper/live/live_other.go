@@ -11,8 +11,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-func run(context.Context, []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+func run(context.Context, string, []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
 	return nil, errors.New("nodes run Linux, and this system does not")
 }
+
+func restore(string) error { return nil }
 
 func tracked() *snapshot.Tracked { return nil }

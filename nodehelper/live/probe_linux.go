@@ -29,7 +29,7 @@ var kinds = map[string]struct {
 	"SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP},
 }
 
-func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
 	if len(targets) > MaxTargets {
 		return nil, fmt.Errorf("%d targets are too many to probe: at most %d", len(targets), MaxTargets)
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, targets []snapshot.ProbeTarget) ([]snapshot.Probes
 		})
 	}
 	wg.Wait()
-	if err := traceAll(ctx, spaces, out); err != nil {
+	if err := traceAll(ctx, root, spaces, out); err != nil {
 		return nil, err
 	}
 	return out, context.Cause(ctx)

@@ -43,7 +43,7 @@ func TestSCTP(t *testing.T) {
 	}
 	if hasSCTP() != nil {
 		before := modules(t)
-		done, err := Run(t.Context(), []snapshot.ProbeTarget{target("10.96.0.1:3868", netip.Addr{}, 2)})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{target("10.96.0.1:3868", netip.Addr{}, 2)})
 		if err != nil || !strings.Contains(done.Targets[0].Error, "the node's kernel has no SCTP") || done.Targets[0].List != nil || done.Targets[0].Traces != nil {
 			t.Errorf("%+v %v", done.Targets, err)
 		}
@@ -79,7 +79,7 @@ func TestSCTP(t *testing.T) {
 		{"dropped", target("10.244.9.3:3868", netip.Addr{}, 1), snapshot.ProbeTimeout, nil, nil},
 		{"no route", target("192.0.2.1:3868", netip.Addr{}, 1), snapshot.ProbeNoRoute, nil, nil},
 	} {
-		done, err := Run(t.Context(), []snapshot.ProbeTarget{tt.target})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{tt.target})
 		if err != nil || done.Targets[0].Error != "" || done.Targets[0].TraceError != "" || len(done.Targets[0].List) != tt.target.Probes {
 			t.Fatalf("%s: %+v %v", tt.name, done.Targets, err)
 		}

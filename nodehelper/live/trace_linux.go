@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +29,13 @@ type tracing struct {
 	listener *kerneltrace.Listener
 	table    *kerneltrace.Table
 	numbers  kerneltrace.Numbers
+	// legacy has rules of iptables-legacy told; nil where there are none, or where legacyError says why not.
+	legacy      *kerneltrace.Logger
+	legacyError string
 }
 
-func newTracing() (*tracing, error) {
+// newTracing begins. root is the node's file system.
+func newTracing(root string) (*tracing, error) {
 	listener, err := kerneltrace.Listen(kerneltrace.Room)
 	if err != nil {
 		return nil, err
@@ -39,13 +44,29 @@ func newTracing() (*tracing, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return &tracing{listener: listener, table: table}, nil
+	t := &tracing{listener: listener, table: table}
+	has, err := kerneltrace.HasLegacy()
+	if err == nil && has {
+		t.legacy, err = kerneltrace.Log(listener, root)
+	}
+	if err != nil {
+		t.legacyError = err.Error()
+	}
+	return t, nil
 }
 
-func (t *tracing) close() error { return errors.Join(t.table.Close(), t.listener.Close()) }
+func (t *tracing) close() error {
+	var err error
+	if t.legacy != nil {
+		err = t.legacy.Close()
+	}
+	return errors.Join(err, t.table.Close(), t.listener.Close())
+}
+
+func restore(root string) error { return kerneltrace.Restore(root) }
 
 // traceAll makes one more connection to each endpoint of the targets that ask for it, one after the other, and notes the rules that it met.
-func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) error {
+func traceAll(ctx context.Context, root string, spaces *namespaces, all []snapshot.Probes) error {
 	var asked []*snapshot.Probes
 	for i := range all {
 		if p := &all[i]; p.Trace && p.Error == "" {
@@ -55,7 +76,7 @@ func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) er
 	if len(asked) == 0 {
 		return nil
 	}
-	t, err := newTracing()
+	t, err := newTracing(root)
 	if err != nil {
 		for _, p := range asked {
 			p.TraceError = err.Error()
@@ -66,6 +87,7 @@ func traceAll(ctx context.Context, spaces *namespaces, all []snapshot.Probes) er
 		if ctx.Err() != nil {
 			break
 		}
+		p.Legacy, p.LegacyError = t.legacy != nil, t.legacyError
 		if e := t.target(ctx, spaces, p); e != nil {
 			p.TraceError = e.Error()
 		}
@@ -123,6 +145,8 @@ func (t *tracing) connection(ctx context.Context, space *namespace, target snaps
 	if err != nil {
 		return out, err
 	}
+	// Others may have rules that trace their packets.
+	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool { return e.Legacy && e.Source != local })
 	out.Steps, err = t.steps(events)
 	return out, err
 }
@@ -141,7 +165,7 @@ func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error
 			begun[e.Chain] = begun[e.Chain] || e.Handle != 0
 			continue
 		}
-		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Verdict: e.Verdict, To: e.To, Policy: e.Policy()}
+		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Rule: e.Rule, Legacy: e.Legacy, Verdict: e.Verdict, To: e.To, Policy: e.Policy()}
 		if e.Handle != 0 {
 			var err error
 			if s.Rule, err = t.numbers.Of(e); err != nil {

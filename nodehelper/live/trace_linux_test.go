@@ -29,7 +29,7 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 `)
 	answer(t, "127.0.0.2:5353")
 	to := netip.MustParseAddrPort("127.0.0.1:53")
-	tracer, err := newTracing()
+	tracer, err := newTracing(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,5 +204,8 @@ func (t *text) steps(paths []diagnose.Path) {
 		if o := p.Observed; o != nil && o.TraceError != "" {
 			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", clean(o.TraceError))
 		}
+		if o := p.Observed; o != nil && o.LegacyError != "" {
+			fmt.Fprintf(t, "The kernel's own trace is without rules of iptables-legacy: %s\n", clean(o.LegacyError))
+		}
 	}
 }

@@ -54,7 +54,7 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 				if len(due) < 2 {
 					t.Fatalf("%s has the real servers %q: the test needs two", to.at, due)
 				}
-				done, err := live.Run(t.Context(), []snapshot.ProbeTarget{{Protocol: to.protocol, To: netip.MustParseAddrPort(to.at), From: from, Probes: rounds * len(due)}})
+				done, err := live.Run(t.Context(), "/", []snapshot.ProbeTarget{{Protocol: to.protocol, To: netip.MustParseAddrPort(to.at), From: from, Probes: rounds * len(due)}})
 				if err != nil || done.Targets[0].Error != "" {
 					t.Fatalf("%s %s: %v %s", to.protocol, to.at, err, done.Targets[0].Error)
 				}

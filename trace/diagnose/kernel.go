@@ -15,8 +15,15 @@ import (
 
 // ruleKey is a rule as the kernel's trace names it.
 type ruleKey struct {
+	legacy       bool
 	table, chain string
 	rule         int
+}
+
+func keyOfStep(s *snapshot.TraceStep) ruleKey { return ruleKey{s.Legacy, s.Table, s.Chain, s.Rule} }
+
+func keyOfRule(r netfilter.Ref) ruleKey {
+	return ruleKey{r.Chain.Table.Backend == netfilter.BackendLegacy, r.Chain.Table.Name, r.Chain.Name, r.Rule.Num}
 }
 
 // traced are the kernel's own traces of a path's connections; nil where there are none.
@@ -34,16 +41,16 @@ func met(probes *snapshot.Probes) map[ruleKey]int {
 	for i := range probes.Traces {
 		for _, s := range slices.CompactFunc(slices.Clone(probes.Traces[i].Steps), func(a, b snapshot.TraceStep) bool { return a == b }) {
 			if s.Rule > 0 {
-				out[ruleKey{s.Table, s.Chain, s.Rule}]++
+				out[keyOfStep(&s)]++
 			}
 		}
 	}
 	return out
 }
 
-// tellsOf tells whether the kernel's trace has the rules of a backend: not those of iptables-legacy, and not the virtual servers of IPVS.
-func tellsOf(b netfilter.Backend) bool {
-	return b == netfilter.BackendNFT || b == netfilter.BackendNative
+// tellsOf tells whether the kernel's trace has the rules of a backend: not the virtual servers of IPVS, and those of iptables-legacy not always.
+func tellsOf(probes *snapshot.Probes, b netfilter.Backend) bool {
+	return b == netfilter.BackendNFT || b == netfilter.BackendNative || b == netfilter.BackendLegacy && probes.Legacy
 }
 
 // translatedTo begins the verdict of a step that translates the destination.
@@ -54,13 +61,25 @@ func ledTo(probes *snapshot.Probes, rule ruleKey, verdict string) int {
 	n := 0
 	for i := range probes.Traces {
 		t := &probes.Traces[i]
-		meets := slices.ContainsFunc(t.Steps, func(s snapshot.TraceStep) bool { return ruleKey{s.Table, s.Chain, s.Rule} == rule })
+		meets := slices.ContainsFunc(t.Steps, func(s snapshot.TraceStep) bool { return keyOfStep(&s) == rule })
 		to := t.SentTo(probes.To)
 		if meets && verdict == fmt.Sprintf(translatedTo+"%s port %d", to.Addr(), to.Port()) {
 			n++
 		}
 	}
 	return n
+}
+
+// baseChains are those of iptables-legacy that a hook calls.
+var baseChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// acted tells whether a rule did something for certain that the walk does not know of. Of iptables-legacy the kernel tells no verdicts: there it is
+// a rule of a chain that the walk does not come to.
+func acted(s *snapshot.TraceStep, ledTo bool) bool {
+	if s.Legacy {
+		return !ledTo && !slices.Contains(baseChains, s.Chain)
+	}
+	return s.Verdict != "continue"
 }
 
 // rulesDisagree holds the rules that the kernel had connections meet against those of the walk. A rule that matched and did nothing is none
@@ -72,9 +91,17 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 	}
 	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Steps: true})
 	walked := map[ruleKey]netfilter.Step{}
+	leads := map[ruleKey]bool{} // chains that a rule of the walk leads to
 	for _, s := range res.Steps {
-		if s.Ref.Rule != nil && tellsOf(s.Ref.Chain.Table.Backend) {
-			walked[keyOfRule(s.Ref)] = s
+		if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) {
+			continue
+		}
+		k := keyOfRule(s.Ref)
+		walked[k] = s
+		for _, op := range s.Ref.Rule.Ops {
+			if jump, ok := op.(netfilter.Jumper); ok {
+				leads[ruleKey{legacy: k.legacy, table: k.table, chain: jump.JumpsTo()}] = true
+			}
 		}
 	}
 	var evidence []string
@@ -90,14 +117,15 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 		}
 		has := map[ruleKey]bool{}
 		for _, s := range t.Steps {
-			k := ruleKey{s.Table, s.Chain, s.Rule}
+			k := keyOfStep(&s)
 			has[k] = true
-			if _, foretold := walked[k]; !foretold && s.Rule > 0 && s.Verdict != "continue" {
-				note(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict))
+			_, foretold := walked[k]
+			if k.rule = 0; !foretold && s.Rule > 0 && acted(&s, leads[k]) {
+				note(strings.TrimSuffix(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict), ": "))
 			}
 		}
 		for _, s := range res.Steps {
-			if s.Ref.Rule == nil || !tellsOf(s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
+			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
 				continue
 			}
 			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s.Verdict))
@@ -112,8 +140,6 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 	}}
 }
 
-func keyOfRule(r netfilter.Ref) ruleKey { return ruleKey{r.Chain.Table.Name, r.Chain.Name, r.Rule.Num} }
-
 // confirm notes beside each step of a path how many of the traced connections met it.
 func (j *judge) confirm(p *Path, want *expect.Path, res *netfilter.Result) {
 	probes := j.traced(want)
@@ -122,7 +148,7 @@ func (j *judge) confirm(p *Path, want *expect.Path, res *netfilter.Result) {
 	}
 	counts := met(probes)
 	for i, s := range res.Steps {
-		if s.Ref.Rule != nil && tellsOf(s.Ref.Chain.Table.Backend) {
+		if s.Ref.Rule != nil && tellsOf(probes, s.Ref.Chain.Table.Backend) {
 			n := counts[keyOfRule(s.Ref)]
 			if strings.HasPrefix(s.Verdict, translatedTo) {
 				n = ledTo(probes, keyOfRule(s.Ref), s.Verdict)

@@ -134,7 +134,7 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 }
 
 func observedOf(probes *snapshot.Probes) *Observed {
-	o := &Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError}
+	o := &Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError, LegacyError: probes.LegacyError}
 	byEndpoint := map[netip.AddrPort]*ObservedEndpoint{}
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}

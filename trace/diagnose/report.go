@@ -189,6 +189,8 @@ type Observed struct {
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.
 	Traced     int    `json:"traced,omitempty"`
 	TraceError string `json:"traceError,omitempty"` // why it tells nothing of them, or no more
+	// LegacyError is why it tells nothing of rules of iptables-legacy, on a node that has some.
+	LegacyError string `json:"legacyError,omitempty"`
 }
 
 // ObservedEndpoint is where some of the connections went.
@@ -210,7 +212,7 @@ type Step struct {
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
 	// Kernel is how many of the connections that the kernel traced (Observed.Traced) met the rule; absent where it cannot tell: nothing was
-	// traced, or it is a rule of iptables-legacy or of IPVS.
+	// traced, it is a virtual server of IPVS, or a rule of iptables-legacy and Observed.LegacyError says why.
 	Kernel *int `json:"kernel,omitempty"`
 }
 

@@ -46,6 +46,9 @@ type Probes struct {
 
 	Traces     []Trace `json:"traces,omitempty"`
 	TraceError string  `json:"traceError,omitempty"` // why the kernel tells nothing of them, or no more
+	// Legacy: the traces have the rules of iptables-legacy, too. LegacyError says why they have not, on a node that has such rules.
+	Legacy      bool   `json:"legacy,omitempty"`
+	LegacyError string `json:"legacyError,omitempty"`
 }
 
 // Trace is one more connection, and what its first packet met.
@@ -55,13 +58,14 @@ type Trace struct {
 	Steps []TraceStep `json:"steps,omitempty"`
 }
 
-// TraceStep is a rule of nf_tables, or of iptables-nft, that applied to the packet, as the kernel tells it; or a base chain's policy.
+// TraceStep is a rule that applied to the packet, as the kernel tells it; or a base chain's policy.
 type TraceStep struct {
 	Family  string `json:"family"` // of the table: ip, ip6, inet
 	Table   string `json:"table"`
 	Chain   string `json:"chain"`
 	Rule    int    `json:"rule,omitempty"`    // its place in the chain, from 1; 0: the end of the chain, or a rule that is gone
-	Verdict string `json:"verdict,omitempty"` // accept, drop, continue, jump, goto, return, queue
+	Legacy  bool   `json:"legacy,omitempty"`  // of iptables-legacy; otherwise of nf_tables, as iptables-nft's are
+	Verdict string `json:"verdict,omitempty"` // accept, drop, continue, jump, goto, return, queue; of iptables-legacy the kernel tells none
 	To      string `json:"to,omitempty"`      // the chain of a jump or goto
 	Policy  bool   `json:"policy,omitempty"`
 }

@@ -20,6 +20,7 @@ packages=(
 	make
 	jq            # the examples of the runbook
 	graphviz      # dot, which has to read what -o dot prints
+	haproxy       # the benchmark of userspace mode; Debian's own configuration of it listens nowhere
 	# the shells in which TAB is tried
 	bash-completion
 	zsh

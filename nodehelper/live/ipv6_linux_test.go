@@ -16,30 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// rulesets6 are one Service of two endpoints for TCP and one for UDP, ports that are dropped or lead to nobody, by either kind of rules.
-var rulesets6 = []struct {
-	name, load, rules, undo string
-	// steps are "chain rule verdict" of the connections' first packets, from the node and from a pod: of TCP and of UDP.
-	node, pod map[string][]string
-}{
-	{
-		"nft", "nft -f -", `table ip6 t {
-	chain pre { type nat hook prerouting priority dstnat; jump services; }
-	chain out { type nat hook output priority -100; jump services; }
-	chain services {
-		ip6 daddr fd00::1 tcp dport 80 dnat to numgen random mod 2 map { 0 : fd00:9::1 . 8080, 1 : fd00:9::2 . 8080 }
-		ip6 daddr fd00::1 udp dport 53 dnat to numgen random mod 2 map { 0 : fd00:9::1 . 5353, 1 : fd00:9::2 . 5353 }
-		ip6 daddr fd00::1 tcp dport 81 dnat to [fd00:9::1]:9999
-		ip6 daddr fd00::1 udp dport 54 dnat to [fd00:9::1]:9999
-	}
-	chain filter { type filter hook output priority 0; ip6 daddr fd00:9::3 drop; }
-}
-`, "nft delete table ip6 t",
-		map[string][]string{"TCP": {"out 1 jump", "services 1 accept"}, "UDP": {"out 1 jump", "services 2 accept"}},
-		map[string][]string{"TCP": {"pre 1 jump", "services 1 accept"}, "UDP": {"pre 1 jump", "services 2 accept"}},
-	},
-	{
-		"ip6tables-nft", "ip6tables-nft-restore", `*nat
+// save6 is what iptables-save would show of rulesets6.
+const save6 = `*nat
 :PREROUTING ACCEPT [0:0]
 :INPUT ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
@@ -64,15 +42,45 @@ COMMIT
 :OUTPUT ACCEPT [0:0]
 -A OUTPUT -d fd00:9::3/128 -j DROP
 COMMIT
-`, "nft flush ruleset",
+`
+
+// rulesets6 are one Service of two endpoints for TCP and one for UDP, ports that are dropped or lead to nobody, by either kind of rules.
+var rulesets6 = []struct {
+	name, load, rules, undo string
+	// steps are "chain rule verdict" of the connections' first packets, from the node and from a pod: of TCP and of UDP.
+	node, pod map[string][]string
+}{
+	{
+		"nft", "nft -f -", `table ip6 t {
+	chain pre { type nat hook prerouting priority dstnat; jump services; }
+	chain out { type nat hook output priority -100; jump services; }
+	chain services {
+		ip6 daddr fd00::1 tcp dport 80 dnat to numgen random mod 2 map { 0 : fd00:9::1 . 8080, 1 : fd00:9::2 . 8080 }
+		ip6 daddr fd00::1 udp dport 53 dnat to numgen random mod 2 map { 0 : fd00:9::1 . 5353, 1 : fd00:9::2 . 5353 }
+		ip6 daddr fd00::1 tcp dport 81 dnat to [fd00:9::1]:9999
+		ip6 daddr fd00::1 udp dport 54 dnat to [fd00:9::1]:9999
+	}
+	chain filter { type filter hook output priority 0; ip6 daddr fd00:9::3 drop; }
+}
+`, "nft delete table ip6 t",
+		map[string][]string{"TCP": {"out 1 jump", "services 1 accept"}, "UDP": {"out 1 jump", "services 2 accept"}},
+		map[string][]string{"TCP": {"pre 1 jump", "services 1 accept"}, "UDP": {"pre 1 jump", "services 2 accept"}},
+	},
+	{
+		"ip6tables-nft", "ip6tables-nft-restore", save6, "nft flush ruleset",
 		map[string][]string{"TCP": {"OUTPUT 1 jump", "SVC 1 jump"}, "UDP": {"OUTPUT 1 jump", "SVC 2 jump"}},
 		map[string][]string{"TCP": {"PREROUTING 1 jump", "SVC 1 jump"}, "UDP": {"PREROUTING 1 jump", "SVC 2 jump"}},
+	},
+	{ // of which the kernel tells no verdicts
+		"ip6tables-legacy", "ip6tables-legacy-restore", save6, "true",
+		map[string][]string{"TCP": {"OUTPUT 1", "SVC 1"}, "UDP": {"OUTPUT 1", "SVC 2"}},
+		map[string][]string{"TCP": {"PREROUTING 1", "SVC 1"}, "UDP": {"PREROUTING 1", "SVC 2"}},
 	},
 }
 
 // TestIPv6 connects by IPv6, where either kind of rules translates: what became of it, to which endpoint, by which rules of the kernel's own trace.
 func TestIPv6(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore") {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore", "ip6tables-legacy-restore") {
 		return
 	}
 	for _, words := range []string{"link set lo up", "-6 addr add fd00:9::1/128 dev lo nodad", "-6 addr add fd00:9::2/128 dev lo nodad", "-6 route add fd00::/64 dev lo", "-6 route add fd00:9::3/128 dev lo"} {
@@ -146,7 +154,7 @@ func connections6(t *testing.T, from netip.Addr, steps map[string][]string) {
 				if s.Family != "ip6" {
 					t.Errorf("a rule of the family %s", s.Family)
 				}
-				met = append(met, s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict)
+				met = append(met, strings.TrimSpace(s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict))
 			}
 			for _, s := range steps[protocol] {
 				if n := strings.Count(strings.Join(met, "\n")+"\n", s+"\n"); n != 1 {

@@ -13,50 +13,41 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
-// observed returns what connections from an origin to the cluster IP showed on a node.
-func observed(r *diagnose.Report, origin string) *diagnose.Observed {
+// observed returns what connections from an origin to the cluster IPs showed on a node, of each path.
+func observed(r *diagnose.Report, origin string) (out []*diagnose.Path) {
 	for i := range r.Nodes {
 		for k := range r.Nodes[i].Paths {
 			if p := &r.Nodes[i].Paths[k]; p.Frontend.Kind == "ClusterIP" && p.Origin.Kind == origin {
-				return p.Observed
+				out = append(out, p)
 			}
 		}
 	}
-	return nil
+	return out
 }
 
-// confirmed says what the kernel's own trace does not confirm of the walk: it meets each rule that every packet has to meet. Rules of
-// iptables-legacy it does not trace.
-func confirmed(r *diagnose.Report, o *diagnose.Observed) string {
-	if o.Traced < replicas || o.TraceError != "" {
-		return fmt.Sprintf("%d connections were traced: %s", o.Traced, o.TraceError)
+// confirmed says what the kernel's own trace does not confirm of a path's walk: it meets each rule that every packet has to meet.
+func confirmed(p *diagnose.Path) string {
+	o := p.Observed
+	if o.Traced < replicas || o.TraceError+o.LegacyError != "" {
+		return fmt.Sprintf("%d connections were traced: %s", o.Traced, o.TraceError+o.LegacyError)
 	}
 	certain, ends := 0, 0
-	for i := range r.Nodes {
-		legacy := r.Nodes[i].Mode.Backend == "legacy"
-		for k := range r.Nodes[i].Paths {
-			p := &r.Nodes[i].Paths[k]
-			if p.Observed != o {
-				continue
+	for _, s := range p.Steps {
+		switch {
+		case s.Kernel == nil:
+			if s.Rule > 0 {
+				return fmt.Sprintf("nothing is said of %s %s rule %d", s.Table, s.Chain, s.Rule)
 			}
-			for _, s := range p.Steps {
-				switch {
-				case s.Kernel == nil:
-					if s.Rule > 0 && !legacy {
-						return fmt.Sprintf("nothing is said of %s %s rule %d", s.Table, s.Chain, s.Rule)
-					}
-				case s.Share == 1 && *s.Kernel != o.Traced:
-					return fmt.Sprintf("%d of %d met %s %s rule %d: %s", *s.Kernel, o.Traced, s.Table, s.Chain, s.Rule, s.Text)
-				case s.Share == 1:
-					certain++
-				case strings.HasPrefix(s.Verdict, "DNAT to "):
-					ends += *s.Kernel
-				}
-			}
-			if !legacy && (certain < 3 || ends != o.Traced) {
-				return fmt.Sprintf("%d rules are confirmed, and %d of %d ends", certain, ends, o.Traced)
-			}
+		case s.Share == 1 && *s.Kernel != o.Traced:
+			return fmt.Sprintf("%d of %d met %s %s rule %d: %s", *s.Kernel, o.Traced, s.Table, s.Chain, s.Rule, s.Text)
+		case s.Share == 1:
+			certain++
+		case strings.HasPrefix(s.Verdict, "DNAT to "):
+			ends += *s.Kernel
 		}
+	}
+	if certain < 3 || ends != o.Traced {
+		return fmt.Sprintf("%d rules are confirmed, and %d of %d ends", certain, ends, o.Traced)
 	}
 	return ""
 }
@@ -66,11 +57,14 @@ func TestLive(t *testing.T) {
 	const probes = 30
 	type origin struct {
 		service, kind string
+		paths         int // TCP and UDP, IPv4 and IPv6
 		args          []string
 	}
-	origins := []origin{{app, "pod", []string{"--from", "pod/client"}}, {app + "-udp", "pod", []string{"--from", "pod/client"}}}
+	fromPod := []string{"--from", "pod/client"}
+	origins := []origin{{app, "pod", 1, fromPod}, {app + "-udp", "pod", 1, fromPod}, {app + "-dual", "pod", 4, fromPod}}
 	for _, n := range nodes {
-		origins = append(origins, origin{app, "node", []string{"--node", n, "--from", "node"}}, origin{app + "-udp", "node", []string{"--node", n, "--from", "node"}})
+		fromNode := []string{"--node", n, "--from", "node"}
+		origins = append(origins, origin{app, "node", 1, fromNode}, origin{app + "-udp", "node", 1, fromNode}, origin{app + "-dual", "node", 4, fromNode})
 	}
 	for _, o := range origins {
 		wait(t, "all is right", func() (bool, error) {
@@ -78,19 +72,25 @@ func TestLive(t *testing.T) {
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
 		r := svcproxy(t, append([]string{"trace", o.service, "--live", "--probes", fmt.Sprint(probes), "-o", "json"}, o.args...)...)
-		got := observed(&r.report, o.kind)
-		if r.code != 0 || got == nil || got.Probes != probes || got.Connected != probes || got.RTT <= 0 || got.Error != "" {
-			t.Fatalf("%s %v: %+v\n%s", o.service, o.args, got, r)
+		paths := observed(&r.report, o.kind)
+		if r.code != 0 || len(paths) != o.paths {
+			t.Fatalf("%s %v: %d paths\n%s", o.service, o.args, len(paths), r)
 		}
-		sum := 0
-		for _, e := range got.Endpoints {
-			sum += e.Count
-		}
-		if sum != probes || len(got.Endpoints) != replicas {
-			t.Errorf("%s %v: %+v", o.service, o.args, got.Endpoints)
-		}
-		if problem := confirmed(&r.report, got); problem != "" {
-			t.Errorf("%s %v: %s", o.service, o.args, problem)
+		for _, p := range paths {
+			got, name := p.Observed, fmt.Sprintf("%s %v: %s/%s", o.service, o.args, p.Frontend.Address, p.Frontend.Protocol)
+			if got == nil || got.Probes != probes || got.Connected != probes || got.RTT <= 0 || got.Error != "" {
+				t.Fatalf("%s: %+v", name, got)
+			}
+			sum := 0
+			for _, e := range got.Endpoints {
+				sum += e.Count
+			}
+			if sum != probes || len(got.Endpoints) != replicas {
+				t.Errorf("%s: %+v", name, got.Endpoints)
+			}
+			if problem := confirmed(p); problem != "" {
+				t.Errorf("%s: %s", name, problem)
+			}
 		}
 	}
 	noHelperPods(t)

@@ -145,11 +145,13 @@ func services() []*corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	}
 	udp := of(app+"-udp", corev1.ServiceSpec{})
-	udp.Spec.Ports[0].Protocol, udp.Spec.Ports[0].TargetPort = corev1.ProtocolUDP, intstr.FromInt32(8080)
+	udp.Spec.Ports[0].Protocol, udp.Spec.Ports[0].TargetPort = corev1.ProtocolUDP, intstr.FromInt32(port)
 	deaf := of(app+"-deaf", corev1.ServiceSpec{})
 	deaf.Spec.Ports[0].TargetPort = intstr.FromInt32(9)
+	dual := of(app+"-dual", corev1.ServiceSpec{IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)})
+	dual.Spec.Ports = append(dual.Spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(port)})
 	return []*corev1.Service{
-		udp, deaf,
+		udp, deaf, dual,
 		of(app, corev1.ServiceSpec{}),
 		of(app+"-nodeport", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}),
 		of(app+"-local", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}),

@@ -96,8 +96,7 @@ func programFor(t *testing.T, node string) {
 	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
 		t.Fatal(r)
 	}
-	got := observed(&r.report, "node")
-	if got == nil || got.Connected != 30 {
+	if got := observed(&r.report, "node"); len(got) != 1 || got[0].Observed == nil || got[0].Observed.Connected != 30 {
 		t.Errorf("%+v", got)
 	}
 	if len(lookOnce(t, node).differs(before)) == 0 {
@@ -245,7 +244,7 @@ func TestProgramUserspace(t *testing.T) {
 	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
 		t.Fatal(r)
 	}
-	if got := observed(&r.report, "node"); got == nil || got.Connected != 30 {
+	if got := observed(&r.report, "node"); len(got) != 1 || got[0].Observed == nil || got[0].Observed.Connected != 30 {
 		t.Errorf("%+v", got)
 	}
 	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), app, metav1.GetOptions{})

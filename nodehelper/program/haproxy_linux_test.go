@@ -177,10 +177,10 @@ var benchMeasures = []struct {
 	}},
 }
 
-// TestUserspaceAgainstHAProxy times userspace mode, its redirecting rule included, beside a direct connection and HAProxy in TCP mode, which is
-// asked without any rule. The proxies are processes of their own.
+// TestUserspaceAgainstHAProxy times userspace mode beside a direct connection and HAProxy in TCP mode, each behind a rule that redirects the Service's
+// address to it. The proxies are processes of their own.
 func TestUserspaceAgainstHAProxy(t *testing.T) {
-	const service = "10.96.0.10:80"
+	const service, other = "10.96.0.10:80", "10.96.0.11:80"
 	if root := os.Getenv(benchChild); root != "" {
 		prog := newProgrammer(t, root)
 		if _, err := prog.Apply(t.Context(), params(web(0, benchEndpoint), wire.Userspace, wire.BackendNFT, "a")); err != nil {
@@ -202,6 +202,7 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 	} {
 		output(t, strings.Split(words, " ")...)
 	}
+	output(t, "iptables-nft", "-t", "nat", "-A", "OUTPUT", "-d", "10.96.0.11/32", "-p", "tcp", "--dport", "80", "-j", "REDIRECT", "--to-ports", "8081")
 	benchServe(t)
 	config := filepath.Join(t.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(config, []byte(benchConfig), 0o600); err != nil {
@@ -248,7 +249,7 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 			t.Fatal(errors.Join(errors.New("HAProxy does not listen"), err))
 		}
 	}
-	ways := []string{benchEndpoint, service, benchHAProxy}
+	ways := []string{benchEndpoint, service, other}
 	fmt.Printf("userspace mode beside a direct connection and HAProxy, medians of %d runs\n", benchRuns)
 	for _, m := range benchMeasures {
 		times := make([][]float64, len(ways))

@@ -64,6 +64,7 @@ type socketKey struct {
 type proxied struct {
 	*plan.Frontend
 	state *choices
+	alike bool // the node is led where others are
 }
 
 // choices are what is remembered of a frontend's clients, over updates.
@@ -90,7 +91,7 @@ func tableOf(p *plan.Plan, old *table) *table {
 		if old != nil && old.fronts[k] != nil {
 			state = old.fronts[k].state
 		}
-		t.fronts[k] = &proxied{f, state}
+		t.fronts[k] = &proxied{f, state, slices.Equal(f.ByNode.Endpoints, f.ByOthers.Endpoints)}
 	}
 	return t
 }
@@ -106,7 +107,7 @@ func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way
 		return nil
 	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
 		return f.ByPod
-	case own(client):
+	case !f.alike && own(client):
 		return &f.ByNode
 	}
 	return &f.ByOthers
@@ -164,7 +165,7 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
 			continue
 		}
-		l, err := (&net.ListenConfig{}).Listen(ctx, network, ":0")
+		l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, ":0") // either side asks for it where it wants to
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
 		}
@@ -289,7 +290,8 @@ func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) 
 			return nil, nil, e, errors.Join(chosenErr, err)
 		}
 		e = next
-		c, dialErr := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", e.String())
+		// Not DialTCP, which binds to a port of the kernel's choice before it connects: that leaves fewer of them.
+		c, dialErr := (&net.Dialer{Timeout: dialTime, KeepAlive: -1}).DialContext(ctx, "tcp", e.String())
 		if dialErr == nil {
 			return c.(*net.TCPConn), free, e, nil //nolint:forcetypeassert // of that network
 		}

@@ -118,6 +118,11 @@ bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Service
 	go test -tags bench -count=1 -v -run '^TestUserspaceAgainstHAProxy$$' ./nodehelper/program
 	cd test/oracle/v1.37 && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
 
+.PHONY: bench-ipvs
+bench-ipvs: ## Time program in ipvs mode against kube-proxy, in a virtual machine (Debian, root)
+	test/vm/vm setup
+	cd test/oracle/v1.37 && BENCH_RUNS=$(RUNS) VM_TIMEOUT=1200 go test -tags bench -count=1 -timeout 15m -v -run '^TestProgramAgainstKubeProxy$$' -exec "$(CURDIR)/test/vm/vm run" .
+
 .PHONY: ci
 ci: ## Install what the tests need and run all of them (asks for root)
 	hack/test.sh

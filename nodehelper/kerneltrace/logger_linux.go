@@ -120,7 +120,7 @@ func (g *Logger) Close() error {
 		return errors.Join(err, g.journal.Close()) // the journal stays, for Restore
 	}
 	err := os.Remove(g.journal.Name())
-	_ = os.Remove(filepath.Dir(g.journal.Name())) // not where somebody has come meanwhile
+	_ = os.Remove(filepath.Dir(g.journal.Name())) //nolint:gosec // below the node's /run; not where somebody has come meanwhile
 	return errors.Join(err, g.journal.Close())
 }
 
@@ -147,7 +147,7 @@ func takeJournal(root string) (*Logger, error) {
 	}
 	dir := filepath.Join(root, journalDir)
 	for {
-		err := os.MkdirAll(dir, 0o700)
+		err := os.MkdirAll(dir, 0o700) //nolint:gosec // below the node's /run
 		var f *os.File
 		if err == nil {
 			f, err = flock.Take(filepath.Join(dir, strconv.FormatUint(s.Ino, 10)))

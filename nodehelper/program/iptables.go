@@ -153,12 +153,12 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 			filter.add(top("DROP"), "%s -j DROP", to)
 		}
 	}
-	users := l.users()
+	shared := l.shared()
 	for i := range l.fronts {
-		l.iptFront(nat, p.Name, i, mark, users)
+		l.iptFront(nat, p.Name, i, mark, shared)
 	}
 	for i := range l.pools {
-		if users[i] != 1 {
+		if shared[i] {
 			chain := iptChain(p.Name, "W", i)
 			nat.chain(chain)
 			l.iptPool(nat, chain, p.Name, i)
@@ -199,7 +199,7 @@ func host(a string, v6 bool) string {
 
 // iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
 // in the filter table by the address that it still has.
-func (l *layout) iptFront(t *iptTable, name string, i int, mark string, users []int) {
+func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared []bool) {
 	f := &l.fronts[i]
 	chain := iptChain(name, "F", i)
 	t.chain(chain)
@@ -215,11 +215,11 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string, users []
 	for _, s := range f.steps() {
 		match, target := iptClass(f, s.class), "ACCEPT"
 		switch {
-		case s.alone(users):
-			l.iptPool(t, chain, name, s.pool)
-			continue
 		case s.mark:
 			target = "MARK --set-xmark " + mark
+		case s.pool >= 0 && !shared[s.pool]:
+			l.iptPool(t, chain, name, s.pool)
+			continue
 		case s.pool >= 0:
 			target = iptChain(name, "W", s.pool)
 		}

@@ -78,18 +78,22 @@ func (l *layout) nameEnds() {
 // layoutOf lays out the frontends of a family.
 func layoutOf(p *plan.Plan, v6 bool) *layout {
 	l := &layout{v6: v6}
-	ends, pools, fronts := map[string]int{}, map[string]int{}, map[string]int{}
+	ends, pools, fronts := map[end]int{}, map[string]int{}, map[string]int{}
 	lead := func(f *plan.Frontend, w *plan.Way) lead {
 		if len(w.Endpoints) == 0 {
 			return lead{pool: -1}
 		}
 		list := make([]int, len(w.Endpoints))
 		for i, e := range w.Endpoints {
-			list[i] = once(ends, fmt.Sprint(f.Port, f.Protocol, f.Affinity, e), &l.ends, end{port: f.Port, protocol: f.Protocol, affinity: f.Affinity, address: e})
+			x := end{port: f.Port, protocol: f.Protocol, affinity: f.Affinity, address: e}
+			list[i] = once(ends, x, &l.ends, x)
 		}
 		slices.Sort(list)
-		key := f.Port + f.Protocol + strconv.Itoa(int(f.Affinity)) + fmt.Sprint(list)
-		return lead{once(pools, key, &l.pools, pool{f.Port, f.Protocol, f.Affinity, list}), w.Masquerade}
+		key := []byte(f.Port + f.Protocol + strconv.Itoa(int(f.Affinity)))
+		for _, n := range list {
+			key = strconv.AppendInt(append(key, ' '), int64(n), 10)
+		}
+		return lead{once(pools, string(key), &l.pools, pool{f.Port, f.Protocol, f.Affinity, list}), w.Masquerade}
 	}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
@@ -110,7 +114,7 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 }
 
 // once returns the place of what has a key in a list, and puts it there the first time.
-func once[T any](at map[string]int, key string, list *[]T, v T) int {
+func once[K comparable, T any](at map[K]int, key K, list *[]T, v T) int {
 	i, ok := at[key]
 	if !ok {
 		i = len(*list)
@@ -172,24 +176,23 @@ func (f *front) steps() []step {
 	return out
 }
 
-// users counts for each pool the steps that lead to it; one that only the last step of a front leads to needs no place of its own, and counts as 1.
-func (l *layout) users() []int {
-	out := make([]int, len(l.pools))
+// shared tells of each pool whether it needs a place of its own: one that only the last step of one front leads to does not, and stands there.
+func (l *layout) shared() []bool {
+	users := make([]int, len(l.pools))
 	for i := range l.fronts {
 		for _, s := range l.fronts[i].steps() {
 			switch {
 			case s.mark || s.pool < 0:
 			case s.class == anyone:
-				out[s.pool]++
+				users[s.pool]++
 			default:
-				out[s.pool] += 2
+				users[s.pool] += 2
 			}
 		}
 	}
+	out := make([]bool, len(users))
+	for i, n := range users {
+		out[i] = n > 1
+	}
 	return out
-}
-
-// alone tells whether a step is the only one that leads to its pool.
-func (s step) alone(users []int) bool {
-	return !s.mark && s.pool >= 0 && s.class == anyone && users[s.pool] == 1
 }

@@ -16,9 +16,12 @@ import (
 )
 
 // nftables writes tables of its own, with the nft of this process's file system: nobody else reads them.
-type nftables struct{}
+type nftables struct {
+	open func() (knftables.Interface, error)
+}
 
-func (n *nftables) open() (knftables.Interface, error) {
+// openNFT finds out what nft can do, by running it twice.
+func openNFT() (knftables.Interface, error) {
 	nft, err := knftables.New("", "", knftables.NoObjectCommentEmulation)
 	if err != nil {
 		return nil, RefusalError("nftables cannot be used here: " + err.Error())

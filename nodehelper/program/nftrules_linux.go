@@ -48,6 +48,9 @@ type nftWriter struct {
 func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
 		now, before := p.Has(v6), old.Has(v6)
+		if !now && !before {
+			continue
+		}
 		w := nftWriterOf(tx, p, v6)
 		t := &knftables.Table{Family: w.family, Name: w.table}
 		switch {
@@ -88,8 +91,11 @@ func (w *nftWriter) sweep(was *nftWriter) {
 	for i := len(w.fronts); i < len(was.fronts); i++ {
 		w.drop("f" + strconv.Itoa(i))
 	}
-	for i := len(w.pools); i < len(was.pools); i++ {
-		w.drop("w" + strconv.Itoa(i))
+	shared := w.shared()
+	for i, was := range was.shared() {
+		if was && (i >= len(shared) || !shared[i]) {
+			w.drop("w" + strconv.Itoa(i))
+		}
 	}
 	stays := map[string]bool{}
 	for i := range w.ends {
@@ -128,11 +134,16 @@ func (w *nftWriter) write() {
 			w.end(i)
 		}
 	}
+	shared := w.shared()
 	for i := range w.pools {
-		w.pool(i)
+		if shared[i] {
+			chain := "w" + strconv.Itoa(i)
+			w.chain(chain)
+			w.pool(chain, i)
+		}
 	}
 	for i := range w.fronts {
-		w.front(i)
+		w.front(i, shared)
 	}
 	w.tx.Add(&knftables.Map{
 		Family: w.family, Table: w.table, Name: frontends, Type: w.kind + " . inet_proto . inet_service : verdict",
@@ -158,14 +169,17 @@ func (w *nftWriter) write() {
 // hairpins is the set of what comes back to its sender: pairs of one address.
 const hairpins = "hairpins"
 
-// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender.
+// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender. An endpoint of another node sends by that
+// one (kube-proxy's set is of local endpoints, too: syncProxyRules of pkg/proxy/nftables).
 func (w *nftWriter) hairpin() {
 	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins, Type: w.kind + " . " + w.kind})
 	seen := map[netip.Addr]bool{}
-	for i := range w.ends {
-		if a := w.ends[i].address.Addr(); !seen[a] {
-			seen[a] = true
-			w.tx.Add(&knftables.Element{Family: w.family, Table: w.table, Set: hairpins, Key: []string{a.String(), a.String()}})
+	for i := range w.entry {
+		for _, a := range w.entry[i].Local {
+			if !seen[a] {
+				seen[a] = true
+				w.tx.Add(&knftables.Element{Family: w.family, Table: w.table, Set: hairpins, Key: []string{a.String(), a.String()}})
+			}
 		}
 	}
 }
@@ -175,7 +189,7 @@ func nftComment(s string) string { return s[:min(len(s), knftables.CommentLength
 
 func (w *nftWriter) setMark() string { return fmt.Sprintf("meta mark set meta mark | 0x%x", w.mark) }
 
-func (w *nftWriter) front(i int) {
+func (w *nftWriter) front(i int, shared []bool) {
 	f := &w.fronts[i]
 	chain := "f" + strconv.Itoa(i)
 	w.chain(chain)
@@ -201,6 +215,9 @@ func (w *nftWriter) front(i int) {
 		switch {
 		case s.mark:
 			verdict = w.setMark()
+		case s.pool >= 0 && !shared[s.pool]:
+			w.pool(chain, s.pool)
+			continue
 		case s.pool >= 0:
 			verdict = "goto w" + strconv.Itoa(s.pool)
 		}
@@ -221,11 +238,9 @@ func (w *nftWriter) pods(f *front, not string) string {
 	return "iifname " + not + strconv.Quote(f.pods.Iface) + " "
 }
 
-// pool chooses among endpoints: by one translation, or, where clients stay, by a chain for each endpoint that takes note of them.
-func (w *nftWriter) pool(i int) {
+// pool writes into a chain what chooses among endpoints: one translation, or, where clients stay, a chain for each endpoint that takes note of them.
+func (w *nftWriter) pool(chain string, i int) {
 	p := &w.pools[i]
-	chain := "w" + strconv.Itoa(i)
-	w.chain(chain)
 	if p.affinity == 0 {
 		w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(p.protocol), w.draw(p))
 		return

@@ -64,7 +64,7 @@ func New(o Options) (*Programmer, error) {
 	around.rules = ipvsRules
 	p.modes = map[string]backend{
 		wire.IPTables:  &rules,
-		wire.NFTables:  &nftables{},
+		wire.NFTables:  &nftables{open: sync.OnceValues(openNFT)},
 		wire.IPVS:      &ipvsMode{around: around, journal: p.journal, root: o.Root},
 		wire.Userspace: &userspace{iptables: &rules, proxies: map[string]*proxy{}},
 	}

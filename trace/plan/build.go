@@ -135,6 +135,11 @@ func of(n *expect.Node, f expect.Frontend, loopback bool) (out *Frontend, why st
 	leads := false
 	for _, w := range ways {
 		leads = leads || w.Action == expect.DNAT
+		for i := range w.Endpoints {
+			if e := &w.Endpoints[i]; e.Local && !slices.Contains(out.Local, e.Address.Addr()) {
+				out.Local = append(out.Local, e.Address.Addr())
+			}
+		}
 	}
 	switch {
 	case pol.Unsure != "":

@@ -44,6 +44,8 @@ type Frontend struct {
 	ByPod    *Way  `json:"byPod,omitempty"`
 	ByNode   Way   `json:"byNode"`   // of what the node itself sends, from any of its addresses
 	ByOthers Way   `json:"byOthers"` // of everything else
+	// Local are the addresses of the endpoints that are on the node itself: what these send, it may lead back to them.
+	Local []netip.Addr `json:"local,omitempty"`
 }
 
 // Pods tells packets of the node's pods by source address or by incoming interface.
@@ -179,6 +181,13 @@ func (f *Frontend) check() error {
 			if !plain(e) || e.Addr().Is6() != f.V6() {
 				return fmt.Errorf("the endpoint %s is of another family, or none", e)
 			}
+		}
+	}
+	for _, a := range f.Local {
+		if !slices.ContainsFunc(f.Ways(), func(w *Way) bool {
+			return slices.ContainsFunc(w.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a })
+		}) {
+			return fmt.Errorf("%s is the address of no endpoint", a)
 		}
 	}
 	return nil

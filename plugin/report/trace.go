@@ -169,6 +169,14 @@ func kernelText(s *diagnose.Step, traced int) string {
 	return fmt.Sprintf("%d of %d", *s.Kernel, traced)
 }
 
+// tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has tables of the same names.
+func tableText(s *diagnose.Step, path []diagnose.Step) string {
+	if s.Backend == "" || !slices.ContainsFunc(path, func(o diagnose.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
+		return s.Table
+	}
+	return s.Table + " (" + s.Backend + ")"
+}
+
 // steps shows the way of each packet, rule by rule.
 func (t *text) steps(paths []diagnose.Path) {
 	for i := range paths {
@@ -192,7 +200,7 @@ func (t *text) steps(paths []diagnose.Path) {
 			if s.Rule > 0 {
 				number = fmt.Sprint(s.Rule)
 			}
-			cells := []string{s.Hook, s.Table, s.Chain, number, share(s.Share)}
+			cells := []string{s.Hook, tableText(s, p.Steps), s.Chain, number, share(s.Share)}
 			if o := p.Observed; o != nil && o.Traced > 0 {
 				cells = append(cells, kernelText(s, o.Traced))
 			}

@@ -322,8 +322,12 @@ func stepsOf(res *netfilter.Result) []Step {
 	out := make([]Step, len(res.Steps))
 	for i, s := range res.Steps {
 		out[i] = Step{Hook: s.Ref.Hook.String(), Table: s.Ref.Chain.Table.Name, Chain: s.Ref.Chain.Name, Verdict: s.Verdict, Share: s.P, Text: "policy"}
-		if b := s.Ref.Chain.Table.Backend; b == netfilter.BackendIPVS {
+		switch b := s.Ref.Chain.Table.Backend; b {
+		case netfilter.BackendIPVS:
 			out[i].Table = string(b)
+		case netfilter.BackendNFT, netfilter.BackendLegacy:
+			out[i].Backend = string(b)
+		case netfilter.BackendNative:
 		}
 		if s.Ref.Rule != nil {
 			out[i].Rule, out[i].Text = s.Ref.Rule.Num, s.Ref.Rule.Text

@@ -206,6 +206,7 @@ type ObservedEndpoint struct {
 type Step struct {
 	Hook    string  `json:"hook"`
 	Table   string  `json:"table"`
+	Backend string  `json:"backend,omitempty"` // of a table of iptables: nft or legacy
 	Chain   string  `json:"chain"`
 	Rule    int     `json:"rule,omitempty"` // 0 for a policy
 	Text    string  `json:"text"`

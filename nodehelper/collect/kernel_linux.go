@@ -61,13 +61,21 @@ func newKernel(root string) *kernel {
 	}
 }
 
+// asked are modules that answer when they are asked. A kernel that cannot load any may be: that is faster than to read its symbols.
+var asked = map[string]func() (bool, error){"nf_tables": nftAnswers}
+
 // has tells whether a module is there. The error says why that cannot be told.
 func (k *kernel) has(name string) (bool, error) {
 	if _, err := os.Stat("/sys/module/" + name); err == nil {
 		return true, nil
 	}
 	loaded, err := k.modules()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without loadable modules has no such file
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // so it is for a kernel without loadable modules
+		if ask := asked[name]; ask != nil {
+			return ask()
+		}
+	case err != nil:
 		return false, err
 	}
 	if loaded[name] {
@@ -85,6 +93,20 @@ func (k *kernel) has(name string) (bool, error) {
 		return false, fmt.Errorf("whether the kernel has %s cannot be told: %w", name, errors.Join(err, symbolsErr))
 	}
 	return symbols[symbolOf[name]], nil
+}
+
+// nftAnswers asks nf_tables for its generation (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c: EINVAL where there is no such subsystem).
+func nftAnswers() (bool, error) {
+	s, err := openNetfilter()
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	_, err = s.generation()
+	if errors.Is(err, unix.EINVAL) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // names reads a file by lines.

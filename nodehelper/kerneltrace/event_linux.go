@@ -21,7 +21,8 @@ type Event struct {
 	Table  string
 	Chain  string
 	Handle uint64 // of the rule; 0 for the end of a chain
-	// Legacy: of iptables-legacy, which tells the number of the rule, as save files count, and no verdict. Rule is 0 for the end of a chain.
+	// Legacy: of iptables-legacy, which tells the number of the rule, as save files count, and no verdict. Rule is that number; at the end of a chain it
+	// is one more than there are rules.
 	Legacy  bool
 	Rule    int
 	Kind    uint32 // NFT_TRACETYPE_…

@@ -37,7 +37,6 @@ const (
 	packetPayload  = 9                            // NFULA_PAYLOAD
 	packetPrefix   = 10                           // NFULA_PREFIX
 	tracePrefix    = "TRACE: "                    // trace_packet in net/ipv4/netfilter/ip_tables.c
-	rulePosition   = "rule"
 	policyPosition = "policy"
 )
 
@@ -121,7 +120,8 @@ func headerSize(packet []byte) int {
 	return 40 //nolint:mnd // RFC 8200
 }
 
-// position reads "TRACE: TABLE:CHAIN:rule:NUMBER ", where a chain's name may hold anything.
+// position reads "TRACE: TABLE:CHAIN:rule:NUMBER ", where a chain's name may hold anything. In place of "rule" stands "return" or "policy" for the end
+// of a chain, and for a rule that is nothing but a verdict: ip_tables does not tell the two apart (get_chainname_rulenum), their number does.
 func (e *Event) position(prefix string) bool {
 	at, isTrace := strings.CutPrefix(strings.TrimSpace(prefix), tracePrefix)
 	parts := strings.Split(at, ":")
@@ -130,13 +130,10 @@ func (e *Event) position(prefix string) bool {
 	}
 	n := len(parts)
 	e.Table, e.Chain = parts[0], strings.Join(parts[1:n-2], ":")
-	switch parts[n-2] {
-	case rulePosition:
-		no, err := strconv.Atoi(parts[n-1])
-		e.Rule = no
-		return err == nil && no > 0
-	case policyPosition:
+	if parts[n-2] == policyPosition {
 		e.Kind = unix.NFT_TRACETYPE_POLICY
 	}
-	return true
+	var err error
+	e.Rule, err = strconv.Atoi(parts[n-1])
+	return err == nil && e.Rule > 0
 }

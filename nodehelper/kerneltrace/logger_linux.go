@@ -27,8 +27,8 @@ const (
 	netlink = "nfnetlink_log"
 )
 
-// legacyTables list the tables of iptables-legacy that there are, for each family.
-var legacyTables = map[byte]string{unix.NFPROTO_IPV4: "ip_tables_names", unix.NFPROTO_IPV6: "ip6_tables_names"}
+// withLog are the families whose log is led here.
+var withLog = []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
 // Logger has the kernel say which rules of iptables-legacy a traced packet meets: as ip_tables itself tells only the log, the log comes over
 // netlink meanwhile. It belongs to this process's network namespace.
@@ -39,31 +39,22 @@ type Logger struct {
 
 // HasLegacy tells whether the network namespace has tables of iptables-legacy.
 func HasLegacy() (bool, error) {
-	families, err := legacyFamilies()
-	return len(families) > 0, err
-}
-
-func legacyFamilies() (out []byte, err error) {
-	for family, name := range legacyTables {
+	for _, name := range []string{"ip_tables_names", "ip6_tables_names"} {
 		data, err := os.ReadFile("/proc/thread-self/net/" + name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return false, err
 		}
 		if len(data) > 0 {
-			out = append(out, family)
+			return true, nil
 		}
 	}
-	return out, nil
+	return false, nil
 }
 
 // Log has a Listener told of the rules of iptables-legacy, too. root is the node's file system: what is changed is written below its /run, and
 // synced, before it is. The caller closes the Logger before the Listener; what a process left that was killed, [Restore] puts back. It is an error
 // where another program of the network namespace listens to nfnetlink_log's group 0, where traces go.
 func Log(l *Listener, root string) (*Logger, error) {
-	families, err := legacyFamilies()
-	if err != nil {
-		return nil, err
-	}
 	g, err := takeJournal(root)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, errors.New("another helper traces rules of iptables-legacy on this node")
@@ -75,20 +66,20 @@ func Log(l *Listener, root string) (*Logger, error) {
 	if err := errors.Join(g.recall(), g.restore()); err != nil {
 		return nil, errors.Join(err, g.journal.Close())
 	}
-	if err := g.change(l, families); err != nil {
+	if err := g.change(l); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
-func (g *Logger) change(l *Listener, families []byte) error {
+func (g *Logger) change(l *Listener) error {
 	if err := l.listenToLog(); errors.Is(err, unix.EPERM) {
 		return errors.New("another program listens to nfnetlink_log's group 0, where the kernel reports rules of iptables-legacy")
 	} else if err != nil {
 		return fmt.Errorf("nfnetlink_log: %w", err)
 	}
 	now := map[byte]string{}
-	for _, family := range families {
+	for _, family := range withLog {
 		name, err := os.ReadFile(loggerOf(family))
 		if err != nil {
 			return err
@@ -119,7 +110,7 @@ func (g *Logger) Close() error {
 	if err := g.restore(); err != nil {
 		return errors.Join(err, g.journal.Close()) // the journal stays, for Restore
 	}
-	err := os.Remove(g.journal.Name())
+	err := os.Remove(g.journal.Name()) //nolint:gosec // below the node's /run
 	_ = os.Remove(filepath.Dir(g.journal.Name())) //nolint:gosec // below the node's /run; not where somebody has come meanwhile
 	return errors.Join(err, g.journal.Close())
 }

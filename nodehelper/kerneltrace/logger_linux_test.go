@@ -22,7 +22,7 @@ import (
 func set(t *testing.T) string {
 	t.Helper()
 	var out []string
-	for _, family := range []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6} {
+	for _, family := range withLog {
 		data, err := os.ReadFile(loggerOf(family))
 		if err != nil {
 			t.Fatal(err)
@@ -109,8 +109,8 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		}
 	}
 	want := []string{
-		"ip nat OUTPUT 2 false", "ip nat MINE 2 false", "ip filter OUTPUT 1 false", "ip filter OUTPUT 0 true", "ip nat POSTROUTING 0 true",
-		"ip filter INPUT 0 true", "inet own c 0 false",
+		"ip nat OUTPUT 2 false", "ip nat MINE 2 false", "ip filter OUTPUT 1 false", "ip filter OUTPUT 2 true", "ip nat POSTROUTING 1 true",
+		"ip filter INPUT 1 true", "inet own c 0 false",
 	}
 	if !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -150,15 +150,19 @@ type met struct {
 }
 
 func (m met) String() string {
-	return fmt.Sprintf("%s %s %s %d: %s;", m.family, m.table, m.chain, m.num, m.verdict)
+	return fmt.Sprintf("%s%s %s %s %d: %s;", map[bool]string{true: "legacy "}[m.legacy], m.family, m.table, m.chain, m.num, m.verdict)
 }
 
-// met lists the rules of nf_tables that decided, in their order, each once.
+// met lists the rules that decided, in their order, each once. What a rule of iptables-legacy decides its target says, and the log nothing.
 func (w *world) met(a *answer) (out []met) {
 	for i := range a.events {
 		e := &a.events[i]
-		m := met{at: at{e.Family, e.Table, e.Chain, 0}}
+		m := met{at: at{family: e.Family, table: e.Table, chain: e.Chain, num: e.Rule, legacy: e.Legacy}}
 		switch {
+		case e.Legacy:
+			if m.verdict = verdictOf(w.texts[m.at]); m.verdict == "" {
+				continue
+			}
 		case e.Policy() && e.Verdict == "drop":
 			m.verdict = "drop"
 		case e.Kind != unix.NFT_TRACETYPE_RULE || e.Handle == 0 || e.Verdict == "continue" || e.Verdict == "break":
@@ -185,12 +189,12 @@ func foretold(r *netfilter.Result) (out []met) {
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		t := s.Ref.Chain.Table
-		if t.Backend == netfilter.BackendLegacy {
-			continue
-		}
-		m := met{at: at{families[t.Family], t.Name, s.Ref.Chain.Name, 0}}
-		if s.Ref.Rule != nil {
+		m := met{at: at{family: families[t.Family], table: t.Name, chain: s.Ref.Chain.Name, legacy: t.Backend == netfilter.BackendLegacy}}
+		switch {
+		case s.Ref.Rule != nil:
 			m.num = s.Ref.Rule.Num
+		case m.legacy:
+			continue // the kernel tells of the policy that a chain came to, and not which that is
 		}
 		word, to, _ := strings.Cut(s.Verdict, " ")
 		switch word {

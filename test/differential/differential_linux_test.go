@@ -62,7 +62,7 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 	if !isolate.Process(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}
-	w, err := newWorld()
+	w, err := newWorld(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func (w *world) report(t *testing.T, seed uint64, d *difference) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s=%d %s=1: %v: %s\n%s\nkernel: %v\n", seedVariable, seed, casesVariable, d.packet, d.judged.what, d.rules, &d.answer)
 	for _, e := range d.answer.events {
-		fmt.Fprintf(&b, "  %s %s %s handle %d type %d: %s %s\n", e.Family, e.Table, e.Chain, e.Handle, e.Kind, e.Verdict, e.To)
+		fmt.Fprintf(&b, "  %s %s %s handle %d number %d type %d: %s %s\n", e.Family, e.Table, e.Chain, e.Handle, e.Rule, e.Kind, e.Verdict, e.To)
 	}
 	for i := range d.walk.Outcomes {
 		o := &d.walk.Outcomes[i]

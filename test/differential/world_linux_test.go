@@ -64,6 +64,7 @@ table inet ` + watcher + ` {
 // world is the node, which is this process's own network namespace, and the wires that lead to it from another one.
 type world struct {
 	tracer    *kerneltrace.Listener
+	log       *kerneltrace.Logger
 	raw       map[bool]int // sockets that send as the node, for IPv4 (true) and IPv6
 	wires     map[string]wire
 	links     map[uint32]string // names by index
@@ -73,6 +74,7 @@ type world struct {
 
 	rules *netfilter.Ruleset // what is loaded, as the product's parsers read it from what tools print
 	where map[place]at       // of each rule of nf_tables by its handle
+	texts map[at]string      // of each rule of iptables-legacy
 	walk  *netfilter.Walker
 	views []view
 }
@@ -99,6 +101,7 @@ type (
 	at struct {
 		family, table, chain string
 		num                  int
+		legacy               bool
 	}
 )
 
@@ -128,8 +131,8 @@ route add unreachable fd00:66::/64
 route add blackhole fd00:67::/64
 `
 
-// newWorld makes the node. It binds the calling goroutine to one CPU: of one CPU's packets none overtakes another.
-func newWorld() (*world, error) {
+// newWorld makes the node; dir is a folder to write to. It binds the calling goroutine to one CPU: of one CPU's packets none overtakes another.
+func newWorld(dir string) (*world, error) {
 	runtime.LockOSThread()
 	var cpu, allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -158,6 +161,9 @@ func newWorld() (*world, error) {
 	}
 	var err error
 	if w.tracer, err = kerneltrace.Listen(traceRoom); err != nil {
+		return nil, err
+	}
+	if w.log, err = kerneltrace.Log(w.tracer, dir); err != nil {
 		return nil, err
 	}
 	for v4, family := range map[bool]int{true: unix.AF_INET, false: unix.AF_INET6} {
@@ -386,7 +392,7 @@ func lineOf(err error, text string) string {
 
 // read reads back what is loaded, by the product's parsers.
 func (w *world) read(rs *ruleSet) error {
-	w.rules, w.where = &netfilter.Ruleset{}, map[place]at{}
+	w.rules, w.where, w.texts = &netfilter.Ruleset{}, map[place]at{}, map[at]string{}
 	shown := map[string]bool{}
 	for _, s := range saves {
 		if rs.save(s.backend, s.family) == "" {
@@ -401,6 +407,9 @@ func (w *world) read(rs *ruleSet) error {
 			return fmt.Errorf("%s-save: %w\n%s", s.tool, err, text)
 		}
 		shown[s.family] = shown[s.family] || s.backend == netfilter.BackendNFT
+		if s.backend == netfilter.BackendLegacy {
+			w.readTexts(s.family, text)
+		}
 		w.rules.Tables = append(w.rules.Tables, tables...)
 	}
 	listing, err := run("", "nft", "-j", "list", "ruleset")
@@ -552,6 +561,7 @@ func (w *world) put(p packet) error {
 }
 
 func (w *world) close() {
+	_ = w.log.Close()
 	_ = w.tracer.Close()
 	for _, fd := range w.raw {
 		_ = unix.Close(fd)

@@ -63,7 +63,7 @@ type TraceStep struct {
 	Family  string `json:"family"` // of the table: ip, ip6, inet
 	Table   string `json:"table"`
 	Chain   string `json:"chain"`
-	Rule    int    `json:"rule,omitempty"`    // its place in the chain, from 1; 0: the end of the chain, or a rule that is gone
+	Rule    int    `json:"rule,omitempty"`    // its place in the chain, from 1; 0, and of iptables-legacy one more than there are rules: the chain's end
 	Legacy  bool   `json:"legacy,omitempty"`  // of iptables-legacy; otherwise of nf_tables, as iptables-nft's are
 	Verdict string `json:"verdict,omitempty"` // accept, drop, continue, jump, goto, return, queue; of iptables-legacy the kernel tells none
 	To      string `json:"to,omitempty"`      // the chain of a jump or goto

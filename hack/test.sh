@@ -157,7 +157,7 @@ step_ipvs() {
 	test/vm/vm setup
 	local bin
 	bin="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")"
-	KUBERNETES_BIN="$bin" VM_TIMEOUT=1200 go run ./hack/gotest -tags vm -count=1 -timeout 15m -exec "$PWD/test/vm/vm run" ./test/ipvs
+	KUBERNETES_BIN="$bin" VM_TIMEOUT=1500 go run ./hack/gotest -tags vm -count=1 -timeout 20m -exec "$PWD/test/vm/vm run" ./test/ipvs
 	go run ./hack/gotest -count=1 -timeout 5m -run '^TestSCTP$' -exec "$PWD/test/vm/vm run" ./nodehelper/live
 }
 

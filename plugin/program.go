@@ -85,7 +85,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 	o.flags = f
 	f.StringVar(&o.node, "node", "", "The node to program")
 	f.StringVar(&o.mode, "mode", "", "How: "+strings.Join(wire.Modes, ", ")+" (default the node's own)")
-	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode ipvs ("+strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr)")
+	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode ipvs ("+strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr; in ipvs mode what kube-proxy is set to)")
 	f.BoolVar(&o.log, "log", false, "Have the helper log each connection, with --mode userspace: kubectl logs shows them")
 	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("For how long, up to %v", wire.MaxTTL))
 	f.BoolVar(&o.follow, "follow", false, "Stay, keep the path in step with the Service's endpoints, and take it away at ^C")

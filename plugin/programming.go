@@ -188,6 +188,10 @@ func (w *programming) showPlan(ctx context.Context) error {
 	}
 	fmt.Fprintf(w.Out, "# node %s, %s: what would be run\n", w.name, w.how())
 	for _, c := range r.Commands {
+		if c.Input == "" {
+			fmt.Fprintln(w.Out, c.Line)
+			continue
+		}
 		fmt.Fprintf(w.Out, "%s <<'EOF'\n%sEOF\n", c.Line, c.Input)
 	}
 	fmt.Fprintf(w.Out, "\n# what would differ from now\n")

@@ -98,6 +98,9 @@ func (k *kernel) has(name string) (bool, error) {
 // nftAnswers asks nf_tables for its generation (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c: EINVAL where there is no such subsystem).
 func nftAnswers() (bool, error) {
 	s, err := openNetfilter()
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return false, nil // no netfilter at all
+	}
 	if err != nil {
 		return false, err
 	}

@@ -145,8 +145,9 @@ func (t *tracing) connection(ctx context.Context, space *namespace, target snaps
 	if err != nil {
 		return out, err
 	}
-	// Others may have rules that trace their packets.
-	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool { return e.Legacy && e.Source != local })
+	// Others may have rules that trace their packets. What is masqueraded and comes in by lo again has another source then.
+	end := out.SentTo(target.To)
+	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool { return e.Legacy && e.Source != local && e.Destination != end })
 	out.Steps, err = t.steps(events)
 	return out, err
 }

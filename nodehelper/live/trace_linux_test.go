@@ -64,3 +64,51 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 		t.Errorf("it met %q, want %q", got, want)
 	}
 }
+
+// A connection that is masqueraded and comes in by lo again has another source there: what it meets then in iptables-legacy is its own all the same.
+func TestLegacyRulesBehindMasquerade(t *testing.T) {
+	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "iptables-legacy-restore") {
+		return
+	}
+	must(t, "ip link set lo up")
+	must(t, "ip addr add 192.0.2.10/32 dev lo")
+	must(t, "ip route add 10.96.0.0/16 dev lo")
+	must(t, "iptables-legacy-restore", `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+-A OUTPUT -d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j DNAT --to-destination 192.0.2.10:6443
+-A POSTROUTING -j MASQUERADE --random-fully
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:MINE - [0:0]
+-A INPUT -j MINE
+COMMIT
+`)
+	l, err := net.Listen("tcp", "192.0.2.10:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:443"), Probes: 1, Trace: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &done.Targets[0]
+	if p.TraceError+p.LegacyError != "" || len(p.Traces) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	var met []string
+	for _, s := range p.Traces[0].Steps {
+		if !s.Policy {
+			met = append(met, s.Table+" "+s.Chain+" "+strconv.Itoa(s.Rule))
+		}
+	}
+	if got, want := strings.Join(met, ", "), "nat OUTPUT 1, nat POSTROUTING 1, filter INPUT 1, filter MINE 1"; got != want {
+		t.Errorf("it met %q, want %q", got, want)
+	}
+}

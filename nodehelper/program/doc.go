@@ -3,8 +3,9 @@
 // Package program puts the paths of a plan on a node, and takes them away again.
 //
 // What it does it first writes into a journal on the node (see [Record]), so that it can be undone however it ends: by whoever did it, at
-// its time or before, or by anybody else once that one is gone. Undoing looks at what is there, and not at how far doing got; it may be
-// repeated. One at a time may change a node: a lock on the journal sees to that.
+// its time or before, or by anybody else once that one is gone. Undoing looks at what is there, and may be repeated; how far doing got it asks of
+// virtual servers alone, to tell its own from those that somebody else has changed since. One at a time may change a node: a lock on the journal
+// sees to that.
 package program
 
 // Options say where.

@@ -25,8 +25,9 @@ type IPVS struct {
 	Servers []Served `json:"servers"`
 	// Sysctls are settings of net/ipv4/vs that were not as they have to be, and their values before.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Taken are addresses of the plan that kube-proxy had bound before.
-	Taken []netip.Addr `json:"taken,omitempty"`
+	// KubeDevice: kube-proxy's interface was there before. Taken are addresses of the plan that it had.
+	KubeDevice bool         `json:"kubeDevice,omitempty"`
+	Taken      []netip.Addr `json:"taken,omitempty"`
 	// Applied says that all virtual servers were made as After says: one that is otherwise now was changed by somebody else. Until then, and once
 	// undoing has begun, one may be on its way from the one state to the other.
 	Applied bool `json:"applied,omitempty"`
@@ -157,7 +158,7 @@ func (i *IPVS) served(k serverKey) *Served {
 // next is what a plan is to leave behind. now are the virtual servers at its frontends; was is what an earlier state of the plan left, or nil. What
 // somebody else has changed since counts as having been there before.
 func (i *IPVS) next(p *plan.Plan, scheduler string, now map[serverKey]*VirtualServer) *IPVS {
-	out := &IPVS{Sysctls: i.Sysctls, Taken: i.Taken, Applied: i.Applied}
+	out := &IPVS{Sysctls: i.Sysctls, KubeDevice: i.KubeDevice, Taken: i.Taken, Applied: i.Applied}
 	has := map[serverKey]bool{}
 	for n := range p.Frontends {
 		f := &p.Frontends[n]

@@ -36,7 +36,7 @@ func hasIPVS(root string, r *Record) error {
 	if !ipvsLoaded() {
 		return RefusalError("the node's kernel has no IPVS: run `modprobe ip_vs` on it, where it has the module")
 	}
-	scheduler := serve(&r.Plan.Frontends[0], r.Scheduler, nil).Scheduler
+	scheduler := serve(&r.Plan.Frontends[0], schedulerOf(r), nil).Scheduler
 	if !hasModule(root, "ip_vs_"+scheduler) {
 		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor to be found", scheduler, scheduler))
 	}
@@ -190,9 +190,9 @@ func writeSysctl(name, value string) error {
 	return os.WriteFile(sysctlFile(name), []byte(value), 0o644) //nolint:gosec // it is there
 }
 
-// hasDevice tells whether the device is there.
-func hasDevice() bool {
-	_, err := netlink.LinkByName(ipvsDevice)
+// hasDevice tells whether an interface is there.
+func hasDevice(name string) bool {
+	_, err := netlink.LinkByName(name)
 	return err == nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -34,6 +36,11 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 			if why := l.oneServer(&l.entry[i]); why != "" {
 				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address, l.entry[i].Protocol, why))
 			}
+		}
+	}
+	for name, due := range ipvsSysctls {
+		if now, err := readSysctl(name); err == nil && now != due && unix.Access(sysctlFile(name), unix.W_OK) != nil {
+			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one (--security-profile)", name, due))
 		}
 	}
 	h, err := openIPVS()
@@ -63,11 +70,11 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 
 // checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no weight (ip_vs_dh_schedule).
 func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error {
-	if r.Scheduler != "dh" {
+	if schedulerOf(r) != "dh" {
 		return nil
 	}
-	for _, s := range (&IPVS{}).next(&r.Plan, r.Scheduler, now).Servers {
-		if s.After.idle() {
+	for _, s := range nextOf(r, now).Servers {
+		if !s.Gone && s.After.idle() {
 			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
 		}
 	}
@@ -82,17 +89,35 @@ func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 	if err != nil {
 		return err
 	}
-	if r.Earlier != nil && r.Before.IPVS != nil {
-		r.Before.IPVS = r.Before.IPVS.next(&r.Plan, r.Scheduler, now)
+	update := r.Before.IPVS != nil
+	r.Before.IPVS = nextOf(r, now)
+	if update {
 		return nil
 	}
-	r.Before.IPVS = (&IPVS{}).next(&r.Plan, r.Scheduler, now)
 	if r.Before.IPVS.Sysctls, err = m.sysctlsBefore(r); err != nil {
 		return err
 	}
+	r.Before.IPVS.KubeDevice = hasDevice(kubeDevice)
 	taken, err := addressesOf(kubeDevice)
 	r.Before.IPVS.Taken = slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return !slices.Contains(taken, a) })
 	return err
+}
+
+// nextOf is what a record's plan is to leave behind.
+func nextOf(r *Record, now map[serverKey]*VirtualServer) *IPVS {
+	was := r.Before.IPVS
+	if was == nil {
+		was = &IPVS{}
+	}
+	return was.next(&r.Plan, schedulerOf(r), now)
+}
+
+// schedulerOf is the one that was asked for, or kube-proxy's own.
+func schedulerOf(r *Record) string {
+	if known := wire.Schedulers[wire.IPVS]; r.Scheduler == "" && slices.Contains(known, r.Plan.Scheduler) {
+		return r.Plan.Scheduler
+	}
+	return r.Scheduler
 }
 
 // others are the other records of the mode.
@@ -160,7 +185,7 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	if err != nil {
 		return nil, err
 	}
-	if len(unbound) > 0 && !hasDevice() {
+	if len(unbound) > 0 && !hasDevice(ipvsDevice) {
 		run("ip link add %s type dummy", ipvsDevice)
 	}
 	for _, a := range unbound {
@@ -211,11 +236,22 @@ func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
 	if err == nil {
 		err = m.around.apply(ctx, r)
 	}
+	if err == nil && r.Earlier != nil {
+		err = m.drop(r)
+	}
+	if err == nil {
+		r.Before.IPVS.Applied = true // Programmer writes it down
+	}
+	return err
+}
+
+// drop takes addresses off the device that an update has no frontend of any more.
+func (m *ipvsMode) drop(r *Record) error {
+	others, err := m.others(r)
 	if err != nil {
 		return err
 	}
-	r.Before.IPVS.Applied = true
-	return m.journal.write(r)
+	return m.unbind(vips(r.Earlier), append(others, &Record{Plan: r.Plan}))
 }
 
 // serve makes the virtual servers.
@@ -245,10 +281,14 @@ func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
 	}
 	// A record that cannot be read is no reason to leave this one's work there. Whoever lists the journal says so.
 	others, _ := m.others(r)
+	bound := vips(&r.Plan, r.Earlier)
 	if !ipvsLoaded() || r.Before.IPVS == nil {
-		return m.unbind(r, others) // the module has been removed, and everything with it
+		return m.unbind(bound, others) // the module has been removed, and everything with it
 	}
-	errs := []error{m.settle(r), m.unbind(r, others), m.unserve(r)}
+	if err := m.settle(r); err != nil {
+		return err // what somebody else has changed since could not be told from what is to go
+	}
+	errs := []error{m.unbind(bound, others), m.unserve(r)}
 	for name, before := range r.Before.IPVS.Sysctls {
 		if slices.ContainsFunc(others, func(o *Record) bool { return needs(o, name) }) {
 			continue
@@ -280,7 +320,7 @@ func (m *ipvsMode) settle(r *Record) error {
 	if err != nil {
 		return err
 	}
-	adopted := slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
+	adopted := hasDevice(kubeDevice) && !i.KubeDevice || slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
 	now, err := read(&r.Plan)
 	if err != nil {
 		return err
@@ -316,14 +356,14 @@ func (m *ipvsMode) unserve(r *Record) error {
 	return nil
 }
 
-// unbind takes the addresses of a record off the device, unless another one has them, too, and the device away with the last one.
-func (m *ipvsMode) unbind(r *Record, others []*Record) error {
+// unbind takes addresses off the device, unless another record has them, too, and the device away with the last one.
+func (m *ipvsMode) unbind(addresses []netip.Addr, others []*Record) error {
 	kept := make([]*plan.Plan, 0, 2*len(others))
 	for _, o := range others {
 		kept = append(kept, &o.Plan, o.Earlier)
 	}
 	keep := vips(kept...)
-	return unbind(slices.DeleteFunc(vips(&r.Plan, r.Earlier), func(a netip.Addr) bool { return slices.Contains(keep, a) }))
+	return unbind(slices.DeleteFunc(addresses, func(a netip.Addr) bool { return slices.Contains(keep, a) }))
 }
 
 // read returns the virtual servers at the frontends of a plan.

@@ -66,3 +66,35 @@ func TestHasModule(t *testing.T) {
 		}
 	}
 }
+
+// Scheduler dh may choose a real server that is to get nothing: of somebody else's that stays there, not of what an update takes away, which goes.
+func TestIdleRealServersOfDH(t *testing.T) {
+	before, after := web(0, "10.244.1.1:8080", "10.244.2.2:8080"), web(0, "10.244.1.1:8080")
+	first := (&IPVS{}).next(before, "dh", nil)
+	now := map[serverKey]*VirtualServer{}
+	for i := range first.Servers {
+		now[first.Servers[i].After.key()] = &first.Servers[i].After
+	}
+	m := &ipvsMode{}
+	update := &Record{Plan: *after, Scheduler: "dh", Earlier: before, Before: Before{IPVS: first}}
+	if err := m.checkIdle(update, now); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+	if err := m.checkIdle(&Record{Plan: *after, Scheduler: "dh"}, now); err == nil {
+		t.Error("real servers of somebody else's are left to dh")
+	}
+	if err := m.checkIdle(&Record{Plan: *after, Scheduler: "rr"}, now); err != nil {
+		t.Errorf("rr: %v", err)
+	}
+}
+
+// Without --scheduler it is what kube-proxy is set to, as far as the mode knows it.
+func TestSchedulerIsKubeProxysOwn(t *testing.T) {
+	for _, tt := range []struct{ asked, own, want string }{{"", "lc", "lc"}, {"sh", "lc", "sh"}, {"", "", ""}, {"", "mh", ""}} {
+		r := &Record{Scheduler: tt.asked}
+		r.Plan.Scheduler = tt.own
+		if got := schedulerOf(r); got != tt.want {
+			t.Errorf("asked for %q, kube-proxy has %q: %q, want %q", tt.asked, tt.own, got, tt.want)
+		}
+	}
+}

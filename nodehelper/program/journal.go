@@ -37,6 +37,8 @@ type Record struct {
 	Plan plan.Plan `json:"plan"`
 	// Earlier is the state of the plan that an update replaces, while it does.
 	Earlier *plan.Plan `json:"earlier,omitempty"`
+	// Complete says that the node was made as the record says. Until then nobody can tell how far that got.
+	Complete bool `json:"complete,omitempty"`
 }
 
 // recordVersion is what this code writes. A record of a later one it leaves alone, and says so.

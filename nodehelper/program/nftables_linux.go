@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/knftables"
 
@@ -63,7 +64,19 @@ func (n *nftables) apply(ctx context.Context, r *Record) error {
 	}
 	tx := nft.NewTransaction()
 	nftRules(tx, &r.Plan, r.Earlier)
-	return nft.Run(ctx, tx)
+	if err := nft.Run(ctx, tx); err != nil {
+		return err
+	}
+	if tx = nft.NewTransaction(); r.Earlier != nil {
+		nftSweep(tx, &r.Plan, r.Earlier)
+	}
+	if tx.NumOperations() > 0 {
+		// A kernel that has not let go of it yet leaves it to the table's removal; no rule leads there.
+		if err := nft.Run(ctx, tx); err != nil && !strings.Contains(err.Error(), "busy") {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *nftables) undo(ctx context.Context, r *Record) error {

@@ -59,12 +59,21 @@ func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 			tx.Flush(&knftables.Map{Family: w.family, Table: w.table, Name: frontends})
 			tx.Flush(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins})
 			w.write()
-			w.sweep(nftWriterOf(tx, old, v6))
 		case now:
 			tx.Add(t)
 			w.write()
 		case before:
 			tx.Delete(t)
+		}
+	}
+}
+
+// nftSweep removes what an update has left without use. It is a transaction of its own: before Linux 6.4 a chain that a rule's map leads to counts as
+// used until the transaction that removes the rule is over.
+func nftSweep(tx *knftables.Transaction, p, old *plan.Plan) {
+	for _, v6 := range []bool{false, true} {
+		if p.Has(v6) && old.Has(v6) {
+			nftWriterOf(tx, p, v6).sweep(nftWriterOf(tx, old, v6))
 		}
 	}
 }

@@ -120,12 +120,12 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 	if there != nil && same(there, r) {
 		return &wire.ProgramResult{What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By}, nil
 	}
-	if err := mode.check(ctx, r); err != nil {
-		return nil, err
-	}
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
+	}
+	if err := mode.check(ctx, r); err != nil {
+		return nil, err
 	}
 	if err := mode.remember(ctx, r); err != nil {
 		return nil, err
@@ -144,11 +144,11 @@ func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.
 	if err := mode.apply(ctx, r); err != nil {
 		return nil, p.takeBack(r, err)
 	}
-	if r.Earlier != nil {
-		r.Earlier = nil
-		if err := p.journal.write(r); err != nil {
-			return nil, p.takeBack(r, err)
-		}
+	earlier := r.Earlier
+	r.Earlier, r.Complete = nil, true
+	if err := p.journal.write(r); err != nil {
+		r.Earlier = earlier
+		return nil, p.takeBack(r, err)
 	}
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
@@ -207,7 +207,7 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 func same(a, b *Record) bool {
 	x, errX := json.Marshal(&a.Plan)
 	y, errY := json.Marshal(&b.Plan)
-	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Earlier == nil && errX == nil && errY == nil && bytes.Equal(x, y)
+	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Complete && errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // undo undoes a record, and forgets it. The lock is held.
@@ -215,6 +215,11 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	mode := p.modes[r.Mode]
 	if mode == nil {
 		return fmt.Errorf("%q is no mode that this program knows", r.Mode)
+	}
+	if r.Complete {
+		r.Complete = false
+		// Where that cannot be written, whoever has to go on with this takes it for whole, and undoes it at its time.
+		_ = p.journal.write(r)
 	}
 	if err := mode.undo(ctx, r); err != nil {
 		return err
@@ -271,8 +276,8 @@ func (p *Programmer) Adopt(ctx context.Context, run string) error {
 		if r.Run != run || r.Holder.alive() {
 			continue
 		}
-		// Nobody can tell how far half of an update got, and a proxy ends with its process.
-		if r.Earlier != nil || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
+		// A proxy ends with its process.
+		if !r.Complete || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				return err
 			}

@@ -512,7 +512,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A helper that was killed is started again, and takes over what it held; half of an update it undoes.
+// A helper that was killed is started again, and takes over what it held; what it had not completed it undoes.
 func TestAdopt(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
 		return
@@ -539,9 +539,9 @@ func TestAdopt(t *testing.T) {
 	if err := next.Adopt(t.Context(), "a"); err != nil || len(next.Held()) != 1 || state(t) != there {
 		t.Errorf("not taken over: %v", err)
 	}
-	last := dies(func(r *Record) { r.Earlier = &r.Plan })
+	last := dies(func(r *Record) { r.Complete = false })
 	if err := last.Adopt(t.Context(), "a"); err != nil || len(last.Held()) != 0 || state(t) != before {
-		t.Errorf("half of an update: %v, %s", err, state(t))
+		t.Errorf("half of a change: %v, %s", err, state(t))
 	}
 }
 

@@ -5,6 +5,7 @@ package differential
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -32,6 +33,11 @@ type judged struct {
 	traced  bool // rules of nf_tables were met, and compared
 }
 
+// nowhere are the networks that nodeRoutes refuse, or swallow.
+var nowhere = []netip.Prefix{
+	netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.67.0.0/24"), netip.MustParsePrefix("fd00:66::/64"), netip.MustParsePrefix("fd00:67::/64"),
+}
+
 // fits tells whether the kernel's answer is what the walk says of an outcome. What the walk leaves open fits whatever it is: the source's
 // port of a translated connection, the address where it is one of several.
 func fits(o *netfilter.Outcome, a *answer) bool {
@@ -39,8 +45,8 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 	switch o.End {
 	case netfilter.Dropped, netfilter.Filtered:
 		return a.end == vanished
-	case netfilter.Rejected:
-		return a.end == refused
+	case netfilter.Rejected: // a translated sender that no route leads to does not hear of it (seed 81073)
+		return a.end == refused || a.end == vanished && slices.ContainsFunc(nowhere, func(n netip.Prefix) bool { return n.Contains(p.Src) })
 	case netfilter.NoRoute: // whether the sender hears of it, no rule decides
 		return a.end == vanished || a.end == refused
 	case netfilter.Sent:

@@ -233,7 +233,9 @@ var nftMatches = []term{
 	{text: "{ip} daddr != @{fam}counted"},
 	{text: "tcp flags syn / fin,syn,rst,ack", proto: true},
 	{text: "tcp flags {!=}0x2", proto: true},
-	{text: "ct original protocol {proto}", proto: true},
+	// Not in a table of both families: after "meta protocol ip6" nft 1.0.6 lists the rule without that (seed 77668).
+	{text: "ct original protocol {proto}", proto: true, only: "ip"},
+	{text: "ct original protocol {proto}", proto: true, only: "ip6"},
 	{text: "meta l4proto {natproto} ct reply proto-src {!=}{port}", proto: true},
 	{text: "meta protocol {ethertype}", only: "inet"},
 	{text: "meta mark & {value} vmap { {value1} : {verdict}, 0x0 : {verdict} }"},

@@ -106,5 +106,13 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 	return inOrder(out)
 }
 
+// Scheduler is the one of kube-proxy's ipvs mode; "" in other modes.
+func (n *Node) Scheduler() string {
+	if n.in.Config.Mode != IPVS {
+		return ""
+	}
+	return n.in.Config.Scheduler
+}
+
 // MasqueradeMark is the bit of the packet mark by which kube-proxy asks for masquerade (iptables.masqueradeBit).
 func (n *Node) MasqueradeMark() uint32 { return 1 << (uint(n.in.Config.MasqueradeBit) & 31) }

@@ -36,7 +36,7 @@ func (r RefusalError) Error() string { return string(r) }
 // For plans the paths of Services on a node as kube-proxy would program them there. left names what is left out, and why, one line each. The
 // error is a RefusalError where what was asked for cannot be programmed rightly.
 func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
-	p = &Plan{Mark: req.Mark}
+	p = &Plan{Mark: req.Mark, Scheduler: n.Scheduler()}
 	seen := map[socket]bool{}
 	var refused []string
 	for _, svc := range req.Services {

@@ -22,7 +22,9 @@ type Plan struct {
 	// Services are those of the plan, namespace/name, for people.
 	Services []string `json:"services"`
 	// Mark is the packet mark that asks for masquerade: kube-proxy's own, so that either's rules understand the other's.
-	Mark      uint32     `json:"mark"`
+	Mark uint32 `json:"mark"`
+	// Scheduler is the one that kube-proxy's ipvs mode is set to, for ipvs mode where no other is asked for.
+	Scheduler string     `json:"scheduler,omitempty"`
 	Frontends []Frontend `json:"frontends"`
 }
 
@@ -99,11 +101,12 @@ const (
 )
 
 var (
-	names     = regexp.MustCompile(`^[0-9a-f]{8}$`)
-	ports     = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}(:[a-z0-9-]{1,63})?$`)
-	services  = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
-	ifaces    = regexp.MustCompile(`^[A-Za-z0-9_.:@-]{1,15}$`)
-	protocols = []string{"TCP", "UDP", "SCTP"}
+	names      = regexp.MustCompile(`^[0-9a-f]{8}$`)
+	ports      = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}(:[a-z0-9-]{1,63})?$`)
+	services   = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
+	schedulers = regexp.MustCompile(`^[a-z]{0,16}$`)
+	ifaces     = regexp.MustCompile(`^[A-Za-z0-9_.:@-]{1,15}$`)
+	protocols  = []string{"TCP", "UDP", "SCTP"}
 )
 
 // Check says what is wrong with a plan, so that no word of it can become something else in a rule than what it is meant to be.
@@ -115,6 +118,8 @@ func (p *Plan) Check() error {
 		return errors.New("there is nothing to program")
 	case len(p.Frontends) > maxFrontends:
 		return fmt.Errorf("%d frontends are too many: at most %d", len(p.Frontends), maxFrontends)
+	case !schedulers.MatchString(p.Scheduler):
+		return fmt.Errorf("%q is no name of a scheduler", p.Scheduler)
 	case p.Mark == 0 || p.Mark&(p.Mark-1) != 0:
 		return fmt.Errorf("the mark 0x%x is not one bit", p.Mark)
 	}

@@ -110,8 +110,9 @@ func (g *Logger) Close() error {
 	if err := g.restore(); err != nil {
 		return errors.Join(err, g.journal.Close()) // the journal stays, for Restore
 	}
-	err := os.Remove(g.journal.Name())            //nolint:gosec // below the node's /run
-	_ = os.Remove(filepath.Dir(g.journal.Name())) //nolint:gosec // below the node's /run; not where somebody has come meanwhile
+	name := g.journal.Name()
+	err := os.Remove(name)            //nolint:gosec // below the node's /run
+	_ = os.Remove(filepath.Dir(name)) //nolint:gosec // as above; not where somebody has come meanwhile
 	return errors.Join(err, g.journal.Close())
 }
 

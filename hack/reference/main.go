@@ -45,7 +45,7 @@ func run(args []string) error {
 	}
 	for _, name := range old {
 		if all[filepath.Base(name)] == "" {
-			if err := os.Remove(name); err != nil { //nolint:gosec // it was found in the folder that was named
+			if err := os.Remove(name); err != nil {
 				return err
 			}
 		}

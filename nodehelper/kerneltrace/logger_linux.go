@@ -111,8 +111,8 @@ func (g *Logger) Close() error {
 		return errors.Join(err, g.journal.Close()) // the journal stays, for Restore
 	}
 	name := g.journal.Name()
-	err := os.Remove(name)            //nolint:gosec // below the node's /run
-	_ = os.Remove(filepath.Dir(name)) //nolint:gosec // as above; not where somebody has come meanwhile
+	err := os.Remove(name)
+	_ = os.Remove(filepath.Dir(name)) // not where somebody has come meanwhile
 	return errors.Join(err, g.journal.Close())
 }
 
@@ -139,7 +139,7 @@ func takeJournal(root string) (*Logger, error) {
 	}
 	dir := filepath.Join(root, journalDir)
 	for {
-		err := os.MkdirAll(dir, 0o700) //nolint:gosec // below the node's /run
+		err := os.MkdirAll(dir, 0o700)
 		var f *os.File
 		if err == nil {
 			f, err = flock.Take(filepath.Join(dir, strconv.FormatUint(s.Ino, 10)))

@@ -81,7 +81,7 @@ func (j journal) write(r *Record) error {
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), j.path(r.Plan.Name)) //nolint:gosec // plan.Check lets hexadecimal digits in
+		err = os.Rename(f.Name(), j.path(r.Plan.Name))
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
@@ -101,7 +101,7 @@ func (j journal) sync() error {
 
 // remove forgets a record. Where it was the last one, the directory goes, too.
 func (j journal) remove(name string) error {
-	err := os.Remove(j.path(name)) //nolint:gosec // plan.Check lets hexadecimal digits in
+	err := os.Remove(j.path(name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -54,7 +54,7 @@ func (j journal) sweep() {
 		return
 	}
 	// Somebody else may make the directory anew meanwhile; then it stays.
-	_ = os.Remove(j.lockFile()) //nolint:gosec // below the journal
+	_ = os.Remove(j.lockFile())
 	_ = os.Remove(j.dir)
 	_ = os.Remove(filepath.Dir(j.dir))
 }

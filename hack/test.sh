@@ -122,7 +122,7 @@ step_fuzz() {
 		echo "$dir $name"
 		targets=$((targets + 1))
 		status=0
-		go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-10s}" "./$dir" >"$out" 2>&1 || status=$?
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-6s}" "./$dir" >"$out" 2>&1 || status=$?
 		tail -n 1 "$out"
 		if ((status == 0)); then
 			continue

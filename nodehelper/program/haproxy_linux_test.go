@@ -29,7 +29,7 @@ const (
 	benchRuns        = 3
 	benchConnections = 4000
 	benchClients     = 4 // at once, of connections
-	benchTrips       = 20_000
+	benchTrips       = 10_000
 	benchBytes       = 1 << 30
 )
 

@@ -446,12 +446,12 @@ func TestProgramAndUndoForever(t *testing.T) {
 	}
 }
 
-// killsVariable says how often the helper is killed, by default 15 times: each takes some seconds here.
+// killsVariable says how often the helper is killed, by default 8 times: each takes some ten seconds here.
 const killsVariable = "SVCPROXY_KILLS"
 
 func kills(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(cmp.Or(os.Getenv(killsVariable), "15"))
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(killsVariable), "8"))
 	if err != nil || n < 1 {
 		t.Fatalf("%s is %q: it may be a number from 1 on", killsVariable, os.Getenv(killsVariable))
 	}

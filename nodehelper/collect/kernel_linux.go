@@ -4,7 +4,6 @@ package collect
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -97,19 +96,20 @@ func (k *kernel) has(name string) (bool, error) {
 
 // nftAnswers asks nf_tables for its generation (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c: EINVAL where there is no such subsystem).
 func nftAnswers() (bool, error) {
-	s, err := openNetfilter()
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return false, nil // no netfilter at all
-	}
-	if err != nil {
-		return false, err
-	}
-	defer s.close()
-	_, err = s.generation()
-	if errors.Is(err, unix.EINVAL) {
+	_, err := nftGeneration()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) { // the latter where there is no netfilter at all
 		return false, nil
 	}
 	return err == nil, err
+}
+
+func nftGeneration() (uint32, error) {
+	s, err := openNetfilter()
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	return s.generation()
 }
 
 // names reads a file by lines.
@@ -135,27 +135,9 @@ func (r *reader) generation() uint32 {
 	if there, err := r.kernel.has("nf_tables"); err != nil || !there {
 		return 0
 	}
-	s, err := openNetfilter()
-	if err != nil {
-		return 0
-	}
-	defer s.close()
-	n, err := s.generation()
+	n, err := nftGeneration()
 	if err != nil {
 		return 0
 	}
 	return n
-}
-
-// legacyTables tells whether somebody has made a table of iptables-legacy in this network namespace: to ask for one makes it.
-func legacyTables(program string) (bool, error) {
-	file := "/proc/self/net/ip_tables_names"
-	if program == "ip6tables" {
-		file = "/proc/self/net/ip6_tables_names"
-	}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return len(bytes.TrimSpace(data)) > 0, err
 }

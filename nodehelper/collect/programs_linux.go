@@ -76,7 +76,7 @@ func save(program, backend string) func(context.Context, *reader) ([]byte, error
 			} else if !there {
 				return nil, errAbsent
 			}
-		} else if there, err := legacyTables(program); err != nil {
+		} else if there, err := tools.HasLegacyTables(program == "ip6tables"); err != nil {
 			return nil, err
 		} else if !there {
 			return nil, errAbsent

@@ -30,7 +30,6 @@ const (
 	configBatch    = 5                            // NFULA_CFG_QTHRESH
 	commandBind    = 1                            // NFULNL_CFG_CMD_BIND
 	copyPacket     = 2                            // NFULNL_COPY_PACKET
-	packetHeader   = 1                            // NFULA_PACKET_HDR
 	packetMark     = 2                            // NFULA_MARK
 	packetIn       = 4                            // NFULA_IFINDEX_INDEV
 	packetOut      = 5                            // NFULA_IFINDEX_OUTDEV

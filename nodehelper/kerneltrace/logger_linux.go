@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/flock"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
 
 // journalDir is below the node's /run, whose contents end with the kernel's own state.
@@ -39,16 +40,9 @@ type Logger struct {
 
 // HasLegacy tells whether the network namespace has tables of iptables-legacy.
 func HasLegacy() (bool, error) {
-	for _, name := range []string{"ip_tables_names", "ip6_tables_names"} {
-		data, err := os.ReadFile("/proc/thread-self/net/" + name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, err
-		}
-		if len(data) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	v4, err4 := tools.HasLegacyTables(false)
+	v6, err6 := tools.HasLegacyTables(true)
+	return v4 || v6, errors.Join(err4, err6)
 }
 
 // Log has a Listener told of the rules of iptables-legacy, too. root is the node's file system: what is changed is written below its /run, and

@@ -3,7 +3,6 @@
 package live
 
 import (
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -127,26 +127,10 @@ func modules(t *testing.T) string {
 	return strings.Join(names, " ")
 }
 
-// listenSCTP accepts associations at an address (a socket of the one-to-one style, RFC 6458 section 4).
+// listenSCTP accepts associations at an address, and holds them open.
 func listenSCTP(t *testing.T, at netip.AddrPort) {
 	t.Helper()
-	family := unix.AF_INET
-	if at.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_SCTP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "sctp")
-	defer file.Close()
-	if err := unix.Bind(fd, sockaddr(at)); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 100); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.FileListener(file)
+	l, err := sctp.Listen(at)
 	if err != nil {
 		t.Fatal(err)
 	}

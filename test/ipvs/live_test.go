@@ -15,9 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
+	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -141,7 +140,7 @@ func listenSCTP(t *testing.T, namespace string, at netip.AddrPort) {
 	bind(t, namespace, at.Addr())
 	var l net.Listener
 	var err error
-	placeAt(t, namespace).do(func() { l, err = socketSCTP(at) })
+	placeAt(t, namespace).do(func() { l, err = sctp.Listen(at) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,21 +154,4 @@ func listenSCTP(t *testing.T, namespace string, at netip.AddrPort) {
 			t.Cleanup(func() { c.Close() })
 		}
 	}()
-}
-
-// socketSCTP makes a socket of the one-to-one style (RFC 6458, section 4), which Go's net package knows how to accept from.
-func socketSCTP(at netip.AddrPort) (net.Listener, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "sctp")
-	defer f.Close()
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
-		return nil, err
-	}
-	if err := unix.Listen(fd, 100); err != nil {
-		return nil, err
-	}
-	return net.FileListener(f)
 }

@@ -14,11 +14,14 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
 )
 
 func main() {
@@ -56,8 +59,8 @@ func serve(ctx context.Context, address string) error {
 		return err
 	}
 	listeners := []net.Listener{tcp}
-	if sctp, err := listenSCTP(tcp.Addr().(*net.TCPAddr).Port); err == nil {
-		listeners = append(listeners, sctp)
+	if l, err := sctp.Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())); err == nil {
+		listeners = append(listeners, l)
 	} else {
 		log.Printf("no SCTP: %v", err)
 	}
@@ -103,21 +106,6 @@ func accept(l net.Listener, name string) {
 			_, _ = io.WriteString(c, name+"\n")
 		}()
 	}
-}
-
-// listenSCTP opens a one-to-one style socket (RFC 6458, 4), which Go's net package knows how to accept from.
-func listenSCTP(port int) (net.Listener, error) {
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet6{Port: port}), unix.Listen(fd, 128)); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "sctp")
-	defer f.Close()
-	return net.FileListener(f)
 }
 
 // connect makes one connection after the other, and counts.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfnl"
 )
 
 // Event is one message of the kernel's: a rule that applied, or the end of a chain.
@@ -158,7 +160,7 @@ func event(b []byte) (e Event, err error) {
 		return e, errShort
 	}
 	e.Family = families[b[0]]
-	attrs, err := nl.ParseRouteAttr(b[nl.SizeofNfgenmsg:])
+	attrs, err := nfnl.Attributes(b[nl.SizeofNfgenmsg:])
 	if err != nil {
 		return e, fmt.Errorf("a trace message: %w", err)
 	}
@@ -228,7 +230,7 @@ func number(v []byte) (uint32, error) {
 }
 
 func (e *Event) verdict(b []byte) error {
-	attrs, err := nl.ParseRouteAttr(b)
+	attrs, err := nfnl.Attributes(b)
 	if err != nil {
 		return fmt.Errorf("a trace message's verdict: %w", err)
 	}

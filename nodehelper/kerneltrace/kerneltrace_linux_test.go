@@ -212,10 +212,3 @@ func errorsOf(list ...error) error {
 	}
 	return nil
 }
-
-// FuzzEvents: whatever comes is read, or refused.
-func FuzzEvents(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(make([]byte, 40))
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = parse(data) })
-}

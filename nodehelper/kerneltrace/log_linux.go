@@ -84,7 +84,7 @@ func logged(b []byte) (e Event, ok bool, err error) {
 	if len(b) < nl.SizeofNfgenmsg {
 		return e, false, errShort
 	}
-	attrs, err := nl.ParseRouteAttr(b[nl.SizeofNfgenmsg:])
+	attrs, err := nfnl.Attributes(b[nl.SizeofNfgenmsg:])
 	if err != nil {
 		return e, false, fmt.Errorf("a message of nfnetlink_log: %w", err)
 	}

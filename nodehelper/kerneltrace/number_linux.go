@@ -54,7 +54,7 @@ func handles(k chainKey) (map[uint64]int, error) {
 		if len(a) < nl.SizeofNfgenmsg {
 			return nil, errShort
 		}
-		attrs, err := nl.ParseRouteAttr(a[nl.SizeofNfgenmsg:])
+		attrs, err := nfnl.Attributes(a[nl.SizeofNfgenmsg:])
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -49,6 +51,15 @@ func Nested(kind int, children ...*nl.RtAttr) *nl.RtAttr {
 		a.AddChild(c)
 	}
 	return a
+}
+
+// Attributes are those of a message from the kernel, behind its header, or of a nested attribute. nl.ParseRouteAttr panics where the last attribute
+// comes without its padding, which the kernel never leaves out (__nla_reserve), and so it is added. The error is of a length that cannot be.
+func Attributes(b []byte) ([]syscall.NetlinkRouteAttr, error) {
+	if missing := -len(b) & (unix.NLA_ALIGNTO - 1); missing > 0 {
+		b = append(slices.Clip(b), make([]byte, missing)...)
+	}
+	return nl.ParseRouteAttr(b)
 }
 
 // Message is one change.

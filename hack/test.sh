@@ -159,6 +159,7 @@ step_ipvs() {
 	bin="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")"
 	KUBERNETES_BIN="$bin" VM_TIMEOUT=1500 go run ./hack/gotest -tags vm -count=1 -timeout 20m -exec "$PWD/test/vm/vm run" ./test/ipvs
 	go run ./hack/gotest -count=1 -timeout 5m -run '^TestSCTP$' -exec "$PWD/test/vm/vm run" ./nodehelper/live
+	go run ./hack/gotest -tags vm -count=1 -timeout 14m -run '^TestProgramFixtures$' -exec "$PWD/test/vm/vm run" ./test/kernel
 }
 
 # The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.

@@ -104,10 +104,14 @@ func (w *programming) close() {
 
 // plan makes of the Service and of the node's configuration what is to be programmed, and how.
 func (w *programming) plan() error {
-	p, left, mode, err := diagnose.Read(w.files).Plan(w.sc.objects, plan.Request{
+	req := plan.Request{
 		Services: []*corev1.Service{w.target.Service},
 		Select:   func(f expect.Frontend) bool { return w.target.Selects(&f, w.name) },
-	})
+	}
+	if w.mode == wire.IPVS { // kube-proxy's own ipvs mode serves no NodePort there
+		req.NoLoopback = plan.NoLoopbackInIPVS
+	}
+	p, left, mode, err := diagnose.Read(w.files).Plan(w.sc.objects, req)
 	var refusal plan.RefusalError
 	switch {
 	case errors.As(err, &refusal):

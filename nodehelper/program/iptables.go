@@ -208,6 +208,9 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared [
 		for _, r := range f.ranges {
 			t.add(chain, "-s %s -j %s", r.Masked(), in)
 		}
+		if f.own.IsValid() {
+			t.add(chain, "! -s %s -m addrtype --src-type LOCAL -j %s", host(f.own.String(), l.v6), in)
+		}
 		t.add(chain, "-j ACCEPT")
 		t.chain(in)
 		chain = in

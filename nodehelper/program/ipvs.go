@@ -222,6 +222,8 @@ func (l *layout) oneServer(e *entry) string {
 	}
 	const why = ", and a virtual server sends everybody to the same endpoints: another --mode can tell them apart"
 	switch {
+	case e.Address.Addr().IsLoopback():
+		return plan.NoLoopbackInIPVS
 	case f.byOthers.pool < 0 && f.byNode.pool < 0 && byPod.pool < 0:
 		return "nobody is to be let through"
 	case f.byOthers.pool < 0 || f.byNode.pool < 0 || byPod.pool < 0:

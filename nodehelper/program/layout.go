@@ -36,7 +36,9 @@ type entry struct {
 type front struct {
 	port   string
 	ranges []netip.Prefix
-	pods   *plan.Pods
+	// own: what the node sends from another address than this is not held to ranges; not valid: it is (plan.Frontend.NodeFree).
+	own  netip.Addr
+	pods *plan.Pods
 	// byPod counts only with pods.
 	byPod, byNode, byOthers lead
 	drops                   bool // somebody is dropped
@@ -106,7 +108,10 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 			made.drops = made.drops || made.byPod.pool < 0
 		}
 		made.drops = made.drops || made.byNode.pool < 0 || made.byOthers.pool < 0
-		key := fmt.Sprint(made.port, made.ranges, made.pods == nil, made.byPod, made.byNode, made.byOthers)
+		if f.NodeFree {
+			made.own = f.Address.Addr()
+		}
+		key := fmt.Sprint(made.port, made.ranges, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)
 		l.entry = append(l.entry, entry{f, once(fronts, key, &l.fronts, made)})
 	}
 	l.nameEnds()

@@ -207,7 +207,12 @@ func (w *nftWriter) front(i int, shared []bool) {
 		for k, r := range f.ranges {
 			list[k] = r.Masked().String()
 		}
-		w.rule(chain, "%s saddr != { %s } drop", w.ip, strings.Join(list, ", "))
+		outside := fmt.Sprintf("%s saddr != { %s }", w.ip, strings.Join(list, ", "))
+		if f.own.IsValid() {
+			w.rule(chain, "%s %s saddr %s drop", outside, w.ip, f.own)
+			outside += " fib saddr type != local"
+		}
+		w.rule(chain, "%s drop", outside)
 	}
 	for _, s := range f.steps() {
 		match := ""

@@ -273,6 +273,13 @@ func TestUserspace(t *testing.T) {
 	if e, err := ask(t, "tcp", "10.96.0.10:80"); err == nil {
 		t.Errorf("who is outside the source ranges is served by %s", e)
 	}
+	undo(t, prog)
+	away.Frontends[0].NodeFree = true
+	away.Frontends[0].ByOthers.Endpoints, away.Frontends[0].ByNode.Endpoints = away.Frontends[1].ByOthers.Endpoints, away.Frontends[1].ByNode.Endpoints
+	apply(away, "")
+	if e, err := ask(t, "tcp", "10.96.0.10:80"); err != nil {
+		t.Errorf("the node, which is not held to the ranges: %s %v", e, err)
+	}
 	if got := many("tcp", "192.0.2.10:30080", 4); got[one] != 4 {
 		t.Errorf("an endpoint that refuses is not passed over: %v", got)
 	}

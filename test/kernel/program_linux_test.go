@@ -3,7 +3,9 @@
 package kernel
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,15 +24,31 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// modes are the ways to program that need no module that this kernel may lack.
-var modes = []struct{ mode, backend string }{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
+// way is a mode to program in, and iptables' backend.
+type way struct{ Mode, Backend string }
+
+// programmed is what is programmed in one network namespace.
+type programmed struct {
+	Fixture string
+	Only    []string // names of Services; none: all
+	// Unbound: the node does not have the addresses that kube-proxy has bound in ipvs mode.
+	Unbound bool
+	Way     way
+}
+
+func (c *programmed) String() string {
+	return strings.TrimSpace(strings.Join(append(append([]string{c.Fixture}, c.Only...), c.Way.Mode, c.Way.Backend), " "))
+}
 
 // The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through them, end as kube-proxy's own rules have
 // them end. Then it is taken away, and the node is as before.
 func TestProgramFixtures(t *testing.T) {
 	if v := os.Getenv(inside); v != "" {
-		words := strings.Fields(v)
-		runProgrammed(t, words[1], words[2], words[3])
+		var c programmed
+		if err := json.Unmarshal([]byte(v), &c); err != nil {
+			t.Fatal(err)
+		}
+		c.run(t)
 		return
 	}
 	if os.Getuid() != 0 {
@@ -41,15 +59,19 @@ func TestProgramFixtures(t *testing.T) {
 			t.Skipf("needs %s: %v", tool, err)
 		}
 	}
-	for _, name := range []string{"iptables", "real-2node-iptables", "nftables"} {
-		for _, m := range modes {
-			backend := m.backend
-			if backend == "" {
-				backend = "-"
-			}
-			t.Run(name+" "+m.mode+" "+backend, func(t *testing.T) {
+	prepare(t)
+	for _, p := range programmings {
+		for _, w := range ways {
+			c := p
+			c.Way = w
+			t.Run(c.String(), func(t *testing.T) {
+				t.Parallel() // each has a network namespace of its own
+				data, err := json.Marshal(c)
+				if err != nil {
+					t.Fatal(err)
+				}
 				cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestProgramFixtures$", "-test.v", "-test.timeout=5m")
-				cmd.Env = append(os.Environ(), inside+"=node "+name+" "+m.mode+" "+backend)
+				cmd.Env = append(os.Environ(), inside+"="+string(data))
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
@@ -64,12 +86,30 @@ func TestProgramFixtures(t *testing.T) {
 	}
 }
 
-// planAll plans every Service that can be programmed.
-func planAll(t *testing.T, c *snapshot.Cluster, node *snapshot.Node) *plan.Plan {
+// programmings are all of them, but for the ways.
+var programmings = []programmed{
+	{Fixture: "iptables"},
+	{Fixture: "real-2node-iptables"},
+	{Fixture: "nftables"},
+	{Fixture: "real-2node-nftables"},
+	{Fixture: "ipvs"},
+	// What the node sends to a load-balancer IP that is not its own is not held to source ranges on a node of ipvs mode, whatever it is programmed in.
+	{Fixture: "ipvs", Only: []string{"dual-lb", "lb-ranges"}, Unbound: true},
+}
+
+// plan plans every Service that can be programmed, or of the named ones.
+func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snapshot.Cluster, node *snapshot.Node) *plan.Plan {
 	t.Helper()
 	var all plan.Plan
-	for _, svc := range c.Services {
-		p, left, _, err := diagnose.Read(node).Plan(c, plan.Request{Services: []*corev1.Service{svc}})
+	for _, svc := range cluster.Services {
+		if len(c.Only) > 0 && !slices.Contains(c.Only, svc.Name) {
+			continue
+		}
+		req := plan.Request{Services: []*corev1.Service{svc}}
+		if c.Way.Mode == wire.IPVS {
+			req.NoLoopback = plan.NoLoopbackInIPVS
+		}
+		p, left, _, err := diagnose.Read(node).Plan(cluster, req)
 		if _, refused := errors.AsType[plan.RefusalError](err); refused {
 			continue
 		}
@@ -86,14 +126,76 @@ func planAll(t *testing.T, c *snapshot.Cluster, node *snapshot.Node) *plan.Plan 
 	if err := all.Check(); err != nil {
 		t.Fatal(err)
 	}
+	if c.Way.Mode == wire.IPVS {
+		leaveOut(t, &all, func() error {
+			dry := c.params(&all)
+			dry.DryRun = true
+			_, err := prog.Apply(t.Context(), dry)
+			return err
+		})
+	}
 	return &all
+}
+
+// leaveOut takes a Service out of the plan for each refusal, as one virtual server cannot send senders different ways.
+func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
+	t.Helper()
+	var out []string
+	for err := try(); err != nil; err = try() {
+		if _, refused := errors.AsType[program.RefusalError](err); !refused || !strings.Contains(err.Error(), "cannot be served by IPVS") {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool {
+			return strings.HasPrefix(err.Error(), fmt.Sprintf("%s %s/%s ", f.Kind, f.Address, f.Protocol))
+		})
+		if at < 0 {
+			t.Fatal("of no frontend: ", err)
+		}
+		service := func(f plan.Frontend) string { s, _, _ := strings.Cut(f.Port, ":"); return s }
+		name := service(p.Frontends[at])
+		out = append(out, name)
+		p.Frontends = slices.DeleteFunc(p.Frontends, func(f plan.Frontend) bool { return service(f) == name })
+	}
+	if len(out) > 0 {
+		t.Logf("compared are all but %d Services, which IPVS cannot serve: %s", len(out), strings.Join(out, ", "))
+	}
+}
+
+func (c *programmed) params(p *plan.Plan) *wire.ProgramParams {
+	return &wire.ProgramParams{Plan: p, Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests"}
+}
+
+// states are what shows what a programming may change.
+var states = []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset", "ip -o address"}
+
+// bindAsIPVS gives the node the addresses that kube-proxy has bound in ipvs mode, on lo as not every kernel has other interfaces for them.
+func bindAsIPVS(t *testing.T, node *snapshot.Node) {
+	t.Helper()
+	data, _, err := node.File("ip-addr.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var links []struct {
+		Name      string                       `json:"ifname"`
+		Addresses []struct{ Local netip.Addr } `json:"addr_info"`
+	}
+	if err := json.Unmarshal(data, &links); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		for _, a := range l.Addresses {
+			if l.Name == "kube-ipvs0" && !a.Local.IsLinkLocalUnicast() {
+				run(t, nil, "ip", "address", "add", netip.PrefixFrom(a.Local, a.Local.BitLen()).String(), "dev", "lo")
+			}
+		}
+	}
 }
 
 // state is what the save programs show, without counters and comments.
 func state(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	for _, words := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset"} {
+	for _, words := range states {
 		argv := strings.Fields(words)
 		for line := range strings.Lines(run(t, nil, argv[0], argv[1:]...)) {
 			if !strings.HasPrefix(line, "#") {
@@ -105,15 +207,17 @@ func state(t *testing.T) string {
 	return out.String()
 }
 
-func runProgrammed(t *testing.T, name, mode, backend string) {
+func (c *programmed) run(t *testing.T) {
 	t.Helper()
-	c, node := captured(t, name)
-	want := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
-	p := planAll(t, c, node)
+	cluster, node := captured(t, c.Fixture)
+	want := diagnose.Node(cluster, node, diagnose.Request{Matching: true, PerPathService: true})
 	sources := senders(&want)
 	w := emptyWorld(t, sources)
+	if !c.Unbound && c.Way.Mode != wire.IPVS {
+		bindAsIPVS(t, node)
+	}
 	// In the legacy backend a table appears as it is first asked for, and stays.
-	if backend == wire.BackendLegacy {
+	if c.Way.Backend == wire.BackendLegacy {
 		for _, words := range []string{"iptables-legacy", "ip6tables-legacy"} {
 			run(t, nil, words, "-t", "nat", "-S")
 			run(t, nil, words, "-t", "filter", "-S")
@@ -124,11 +228,9 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if backend == "-" {
-		backend = ""
-	}
+	p := c.plan(t, prog, cluster, node)
 	begin := time.Now()
-	res, err := prog.Apply(t.Context(), &wire.ProgramParams{Plan: p, Mode: mode, Backend: backend, TTL: time.Minute, Run: "run", By: "the tests"})
+	res, err := prog.Apply(t.Context(), c.params(p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +246,7 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 		a, err := netip.ParseAddr(path.Frontend.Address)
 		return err == nil && has[netip.AddrPortFrom(a, uint16(path.Frontend.Port)).String()+path.Frontend.Protocol]
 	}
-	got := diagnose.Node(c, withRules(t, node), diagnose.Request{Matching: true, PerPathService: true})
+	got := diagnose.Node(cluster, withRules(t, node), diagnose.Request{Matching: true, PerPathService: true})
 	if got.Error != "" {
 		t.Fatal(got.Error)
 	}
@@ -160,22 +262,22 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 			continue
 		}
 		walked++
-		paths = append(paths, *k)
 		mine := byKey[pathKey(k)]
 		if mine == nil {
 			t.Errorf("%s is not judged", pathKey(k))
 			continue
 		}
-		if a, b := shares(k), shares(mine); !slices.Equal(a, b) {
+		paths = append(paths, *mine)
+		if a, b := shares(k), shares(mine); !slices.Equal(a, b) && !c.Unbound {
 			t.Errorf("%s: kube-proxy's rules %q, ours %q", pathKey(k), a, b)
 		}
 		if mine.Verdict != diagnose.Match && mine.Verdict != diagnose.ByDesign {
-			t.Errorf("%s is judged %s: %+v", pathKey(k), mine.Verdict, mine.Findings)
+			t.Errorf("%s from %s is judged %s: %+v", pathKey(k), mine.Origin.Address, mine.Verdict, mine.Findings)
 		}
 	}
 	// Packets through them.
 	w.listen(paths)
-	w.compare(name+" "+mode+" "+backend, paths)
+	w.compare(c.String(), paths)
 	t.Logf("%d paths compared with kube-proxy's by the walk", walked)
 
 	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
@@ -186,37 +288,50 @@ func runProgrammed(t *testing.T, name, mode, backend string) {
 	}
 }
 
-// withRules is the captured node with the rules that are here.
+// withRules is the captured node with the rules, virtual servers and addresses that are here.
 func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 	t.Helper()
-	files := map[string][]byte{}
+	files := ruleFiles
+	if slices.Contains(ways, way{wire.IPVS, wire.BackendNFT}) {
+		files = slices.Concat(files, ipvsFiles, []string{"sysctl.txt"})
+	}
+	out := map[string][]byte{}
 	for _, f := range snapshot.NodeFiles {
 		data, ok, err := node.File(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok && !slices.Contains(ruleFiles, f) && !strings.HasSuffix(f, "tables-save.txt") {
-			files[f] = data
+		if ok && !slices.Contains(files, f) && !slices.Contains(ipvsFiles, f) && f != "nft-ruleset.nl" && !strings.HasSuffix(f, "tables-save.txt") {
+			out[f] = data
 		}
 	}
-	err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: ruleFiles}, func(f collect.File) error {
+	err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: files}, func(f collect.File) error {
 		if f.Unread != "" {
 			return errors.New(f.Name + ": " + f.Unread)
 		}
-		files[f.Name] = f.Data
+		out[f.Name] = f.Data
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	files[snapshot.UnreadFile] = snapshot.EncodeUnread(nil)
-	return snapshot.NewNode(node.Name, files)
+	out[snapshot.UnreadFile] = snapshot.EncodeUnread(nil)
+	return snapshot.NewNode(node.Name, out)
 }
 
-var ruleFiles = []string{"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt", "nft-ruleset.json"}
+// ruleFiles are collected here, and ipvsFiles where there is IPVS; what the captured kube-proxy made is in all of them.
+var (
+	ruleFiles = []string{"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt", "nft-ruleset.json", "ip-addr.json"}
+	ipvsFiles = []string{"ipvsadm.txt", "ipset-save.txt"}
+)
 
+// pathKey names a path. The node asks from the frontend's address where that is its own, as IPVS needs it.
 func pathKey(p *diagnose.Path) string {
-	return strings.Join([]string{p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.PortName, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address}, " ")
+	from := p.Origin.Address
+	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
+		from = "-"
+	}
+	return strings.Join([]string{p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.PortName, p.Frontend.Protocol, p.Origin.Kind, from}, " ")
 }
 
 // shares are the outcomes of a path; what is refused is dropped where we refuse it.
@@ -228,5 +343,5 @@ func shares(p *diagnose.Path) []string {
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out) // what is dropped behind IPVS is dropped once for each endpoint
 }

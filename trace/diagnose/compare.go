@@ -125,6 +125,9 @@ func refusals(want *expect.Path, got *tally) []issue {
 			}
 		case string(expect.Drop):
 			is.code, is.actual, is.message = DroppedCode, "dropped", o.where.String()+" drops it"
+			if o.why != "" {
+				is.message += ": " + o.why
+			}
 			switch {
 			case o.reverse:
 				is.code, is.message = ReversePathFilter, "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"

@@ -18,8 +18,9 @@ func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Pla
 		return nil, nil, r.node.mode, err
 	}
 	req.Mark = n.exp.MasqueradeMark()
-	on, ok := n.net.Sysctl("net/ipv4/conf/all/route_localnet")
-	req.Loopback = ok && on == "1"
+	if on, _ := n.net.Sysctl("net/ipv4/conf/all/route_localnet"); on != "1" && req.NoLoopback == "" {
+		req.NoLoopback = plan.NoLoopbackRoute
+	}
 	req.Bound = append(n.net.AddressesOn(ipvsDevice), n.net.AddressesOn(programDevice)...)
 	p, left, err = plan.For(n.exp, req)
 	return p, left, n.mode, err

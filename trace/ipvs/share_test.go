@@ -107,10 +107,12 @@ func TestWayThroughIPVS(t *testing.T) {
 		"-A -t 10.96.0.1:82 -s rr\n-a -t 10.96.0.1:82 -r 10.244.1.8:82 -g -w 1\n" +
 		"-A -t 10.96.0.1:83 -s rr\n" +
 		"-A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.244.1.8:8080 -m -w 1\n" +
+		"-A -t 127.0.0.1:80 -s rr\n-a -t 127.0.0.1:80 -r 10.244.1.8:8080 -m -w 1\n" +
+		"-A -t 127.0.0.1:81 -s rr\n-a -t 127.0.0.1:81 -r 192.168.0.1:9100 -m -w 1\n" +
 		"-A -f 7 -s rr\n-a -f 7 -r 10.244.1.7:7 -m -w 1\n"
 	for _, tt := range []struct {
 		name    string
-		in      string // the interface that the packet comes in by; "" for one of the node's own
+		in      string // the interface that the packet comes in by; "" for one of the node's own, lo for one that it sends from 127.0.0.1
 		dst     string
 		mark    uint32
 		tracked op.Truth
@@ -127,6 +129,8 @@ func TestWayThroughIPVS(t *testing.T) {
 		{"no virtual server", "eth0", "10.96.0.1:84", 0, op.Yes, []string{"delivered 10.96.0.1:84 1 snat=false"}},
 		{"an address that is not bound, from outside", "eth0", "10.96.0.2:80", 0, op.Yes, []string{"dropped 10.96.0.2:80 1 snat=false"}},
 		{"an address that is not bound, from the node", "", "10.96.0.2:80", 0, op.Yes, []string{"sent 10.244.1.8:8080 1 snat=true"}},
+		{"from 127.0.0.1 to another host", "lo", "127.0.0.1:80", 0, op.Yes, []string{"dropped 10.244.1.8:8080 1 snat=false"}},
+		{"from 127.0.0.1 to the node itself", "lo", "127.0.0.1:81", 0, op.Yes, []string{"delivered 192.168.0.1:9100 1 snat=true"}},
 		{"a firewall mark comes first", "eth0", "10.96.0.1:80", 7, op.Yes, []string{"sent 10.244.1.7:7 1 snat=true"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,8 +149,11 @@ func TestWayThroughIPVS(t *testing.T) {
 			start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
 				Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("192.168.0.77"), Dst: dst.Addr(), DstPort: dst.Port(), In: tt.in, Mark: tt.mark,
 			}}
-			if tt.in == "" {
+			switch tt.in {
+			case "":
 				start.Hook, start.Packet.Src = netfilter.Output, netip.MustParseAddr("192.168.0.1")
+			case "lo":
+				start.Hook, start.Packet.Src, start.Packet.In = netfilter.Output, netip.MustParseAddr("127.0.0.1"), ""
 			}
 			var got []string
 			for _, o := range netfilter.NewWalker(rs, network, nil).Walk(start, netfilter.Options{}).Outcomes {

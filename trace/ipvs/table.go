@@ -160,15 +160,15 @@ func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
 	}
 	e := netfilter.Effect{Kind: netfilter.Split}
 	for _, x := range s.choices {
-		e.Alts = append(e.Alts, s.alternative(c.Packet, x))
+		e.Alts = append(e.Alts, s.alternative(c, x))
 	}
 	return e
 }
 
-func (s *schedule) alternative(p *netfilter.Packet, x choice) netfilter.Alt {
-	alt := netfilter.Alt{P: x.share, Packet: *p}
+func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
+	alt := netfilter.Alt{P: x.share, Packet: *c.Packet}
 	q := &alt.Packet
-	q.Virtual, q.Scheduled = netip.AddrPortFrom(p.Dst, p.DstPort), s.by
+	q.Virtual, q.Scheduled = netip.AddrPortFrom(q.Dst, q.DstPort), s.by
 	switch {
 	case x.real == nil:
 		alt.Effect = netfilter.Effect{Kind: netfilter.Reject}
@@ -177,11 +177,29 @@ func (s *schedule) alternative(p *netfilter.Packet, x choice) netfilter.Alt {
 		if port := x.real.Address.Port(); port != 0 {
 			q.DstPort = port
 		}
-		alt.Effect = netfilter.Effect{Kind: netfilter.Accept}
+		alt.Effect = leaves(c, q)
 	default:
 		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() + " with its destination unchanged (" + x.real.Method + ")"}
 	}
 	return alt
+}
+
+// leaves is what becomes of a packet on its way to a real server: one from a loopback address must not leave the node
+// (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
+func leaves(c *netfilter.Context, q *netfilter.Packet) netfilter.Effect {
+	const why = "IPVS sends nothing from a loopback address to another host"
+	stays := op.Yes
+	if q.Src.IsLoopback() {
+		stays = op.LocalOn(c, q.Dst, "")
+	}
+	switch stays {
+	case op.No:
+		return netfilter.Effect{Kind: netfilter.Drop, Why: why}
+	case op.Maybe:
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: why + ", and the node's addresses were not collected (ip-addr.json)"}
+	case op.Yes:
+	}
+	return netfilter.Effect{Kind: netfilter.Accept}
 }
 
 // Destinations implements [netfilter.Translator].

@@ -128,7 +128,7 @@ const (
 type Effect struct {
 	Kind  Kind
 	P     float64 // for Chance
-	Why   string  // for Unknown, Opaque, Queue, Stolen
+	Why   string  // for Unknown, Opaque, Queue, Stolen, and for Drop where it is not the rule that says so
 	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
 	Alts  []Alt   // for Split
 }

@@ -24,9 +24,17 @@ type Request struct {
 	Bound []netip.Addr
 	// Mark is the packet mark that asks for masquerade, one bit.
 	Mark uint32
-	// Loopback tells whether the kernel lets packets with a loopback source out to an endpoint, for NodePorts at 127.0.0.1 (route_localnet).
-	Loopback bool
+	// NoLoopback is why no packet with a loopback source gets out to an endpoint, for NodePorts at 127.0.0.1; "": it does.
+	NoLoopback string
 }
+
+// What Request.NoLoopback may be.
+const (
+	// NoLoopbackInIPVS: of a virtual server (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c). kube-proxy has none at 127.0.0.1.
+	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host"
+	// NoLoopbackRoute: by the kernel's setting.
+	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl net.ipv4.conf.all.route_localnet is not 1)"
+)
 
 // RefusalError is why nothing is programmed, in one sentence.
 type RefusalError string
@@ -58,7 +66,7 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 					continue
 				}
 				seen[at] = true
-				front, why, err := of(n, f, req.Loopback)
+				front, why, err := of(n, f, req.NoLoopback)
 				switch {
 				case err != nil:
 					return nil, nil, err
@@ -119,7 +127,7 @@ func everywhere(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.
 }
 
 // of plans a frontend; why says why it is left out.
-func of(n *expect.Node, f expect.Frontend, loopback bool) (out *Frontend, why string, err error) {
+func of(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, why string, err error) {
 	pol := n.Policy(f)
 	port := f.Service.String()
 	if f.PortName != "" {
@@ -148,8 +156,8 @@ func of(n *expect.Node, f expect.Frontend, loopback bool) (out *Frontend, why st
 		return nil, "kube-proxy itself listens there, and no rule leads to it", nil
 	case !leads:
 		return nil, reasonOf(ways), nil
-	case f.Address.IsLoopback() && !loopback:
-		return nil, "the kernel lets no packet out that has a loopback source (sysctl net.ipv4.conf.all.route_localnet is 0)", nil
+	case f.Address.IsLoopback() && noLoopback != "":
+		return nil, noLoopback, nil
 	}
 	out.ByNode, out.ByOthers = wayOf(&pol.ByNode), wayOf(&pol.ByOthers)
 	if pol.ByPod != nil {

@@ -65,7 +65,7 @@ func TestFor(t *testing.T) {
 	n, svc := world(func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) {
 		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	p, left, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark()})
+	p, left, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark(), NoLoopback: NoLoopbackRoute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestFor(t *testing.T) {
 	if p.Mark != 0x4000 || len(left) != 1 || !strings.Contains(left[0], "NodePort 127.0.0.1:30080/TCP: the kernel lets no packet out that has a loopback source") {
 		t.Errorf("mark 0x%x, left out %q", p.Mark, left)
 	}
-	again, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark(), Loopback: true})
+	again, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark()})
 	if err != nil || again.Name == p.Name || len(again.Frontends) != 4 {
 		t.Errorf("with route_localnet: %+v %v", again, err)
 	}

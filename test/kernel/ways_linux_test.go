@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !vm
+
+package kernel
+
+import (
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+)
+
+// ways are those that need no module that a kernel may lack.
+var ways = []way{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
+
+// sends is how many connections are opened to one frontend from one origin: enough to come to each of a few endpoints.
+const sends = 4
+
+func prepare(*testing.T) {}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/heap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 )
 
@@ -46,7 +47,11 @@ func main() {
 	os.Exit(run())
 }
 
+// memory is well below what the pod may have (1Gi).
+const memory = 768 << 20
+
 func run() int {
+	heap.Burst(memory)
 	// Only frames may go to stdout: what else prints, by mistake, prints to stderr.
 	stdout := os.Stdout
 	os.Stdout = os.Stderr

@@ -68,15 +68,22 @@ func (s *netfilterSocket) counted(out []byte, sets []question) (all []byte, othe
 	}
 	first := s.seq + 1
 	var requests []byte
-	for _, q := range sets {
+	for i := range sets {
 		s.seq++
-		requests = q.request(requests, s.seq)
+		requests = sets[i].request(requests, s.seq, i == len(sets)-1)
 	}
 	if err := unix.Sendto(s.fd, requests, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return out, nil, os.NewSyscallError("a request to nf_tables", err)
 	}
-	kept := len(out) // where the answers about the set that is next begin
-	for next := 0; next < len(sets); {
+	// next is the set that is being answered, kept where its answers begin, and have how many there are.
+	next, kept, have := 0, len(out), 0
+	finish := func() {
+		if have != sets[next].keys {
+			others, out = append(others, sets[next]), out[:kept]
+		}
+		next, kept, have = next+1, len(out), 0
+	}
+	for next < len(sets) {
 		if cap(out)-len(out) < receive {
 			out = append(make([]byte, 0, 2*cap(out)+2*receive), out...)
 		}
@@ -100,14 +107,15 @@ func (s *netfilterSocket) counted(out []byte, sets []question) (all []byte, othe
 				return out, nil, errors.New("nf_tables answers with half a message")
 			}
 			about := int(binary.NativeEndian.Uint32(got[8:]) - first)
+			for next < about && about < len(sets) {
+				finish()
+			}
 			switch {
 			case about != next:
 			case binary.NativeEndian.Uint16(got[4:]) != unix.NLMSG_ERROR:
-				out = append(out, got[:aligned(size)]...) // which is where it stands already
-			case size >= unix.SizeofNlMsghdr+4 && binary.NativeEndian.Uint32(got[unix.SizeofNlMsghdr:]) == 0:
-				kept, next = len(out), next+1
-			default:
-				others, out, next = append(others, sets[next]), out[:kept], next+1
+				out, have = append(out, got[:aligned(size)]...), have+1 // which is where it stands already
+			default: // an element that is not there, or the end
+				finish()
 			}
 			got = got[min(aligned(size), len(got)):]
 		}
@@ -115,8 +123,9 @@ func (s *netfilterSocket) counted(out []byte, sets []question) (all []byte, othe
 	return out, others, nil
 }
 
-// request appends the message that asks for a set's elements (nf_tables_getsetelem in net/netfilter/nf_tables_api.c).
-func (q *question) request(out []byte, seq uint32) []byte {
+// request appends the message that asks for a set's elements (nf_tables_getsetelem in net/netfilter/nf_tables_api.c): there is an answer for each,
+// or one that an element is not there. Of the last set's the end is told.
+func (q *question) request(out []byte, seq uint32, last bool) []byte {
 	begin := len(out)
 	order := binary.NativeEndian
 	out = append(out, make([]byte, unix.SizeofNlMsghdr+nfgenSize)...)
@@ -142,7 +151,11 @@ func (q *question) request(out []byte, seq uint32) []byte {
 	}
 	order.PutUint32(out[begin:], uint32(len(out)-begin)) //nolint:gosec // some hundred bytes
 	order.PutUint16(out[begin+4:], unix.NFNL_SUBSYS_NFTABLES<<8|q.kind)
-	order.PutUint16(out[begin+6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	flags := uint16(unix.NLM_F_REQUEST)
+	if last {
+		flags |= unix.NLM_F_ACK
+	}
+	order.PutUint16(out[begin+6:], flags)
 	order.PutUint32(out[begin+8:], seq)
 	return out
 }

@@ -98,13 +98,18 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	if err != nil {
 		return nil, err
 	}
+	header := nftables.DumpHeader{Order: byteOrder(), Generation: before}
+	if header.Interfaces, err = interfaceNames(); err != nil {
+		return nil, err
+	}
 	var answers []byte
 	for _, kind := range []uint16{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETSET} {
 		if answers, err = s.dump(answers, kind, unix.NFPROTO_UNSPEC); err != nil {
 			return nil, err
 		}
 	}
-	ask, left, err := nftables.Outline(answers, binary.NativeEndian, managed)
+	var ask []nftables.OutlineTable
+	ask, header.Left, err = nftables.Outline(answers, binary.NativeEndian, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +124,11 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	}
 	// Those of one kind together.
 	slices.SortStableFunc(questions, func(a, b question) int { return cmp.Compare(min(a.keys, 1), min(b.keys, 1)) })
-	more, err := answersTo(questions)
+	line, err := header.Encode()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := answersTo(append(line, answers...), questions)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +139,11 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	if before != after {
 		return nil, errChanged
 	}
-	header := nftables.DumpHeader{Order: byteOrder(), Generation: after, Left: left}
-	if header.Interfaces, err = interfaceNames(); err != nil {
-		return nil, err
+	out := parts[0]
+	for _, p := range parts[1:] {
+		out = append(out, p...)
 	}
-	line, err := header.Encode()
-	return slices.Concat(append([][]byte{line, answers}, more...)...), err
+	return out, nil
 }
 
 // question is a request for a dump.
@@ -151,11 +159,23 @@ type question struct {
 // a name in the rule of each Service.
 const askers = 8
 
-// answersTo asks questions side by side. Which answer is in which part does not matter.
-func answersTo(questions []question) (parts [][]byte, err error) {
+// elementRoom is about what the kernel answers for one element, in bytes.
+const elementRoom = 192
+
+// answersTo asks questions side by side, and appends to what there is. Which answer is in which part does not matter; there is one at least.
+func answersTo(first []byte, questions []question) (parts [][]byte, err error) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	parts = make([][]byte, min(askers, runtime.NumCPU(), (len(questions)+together-1)/together))
+	elements := 0
+	for i := range questions {
+		elements += min(questions[i].keys, maxKeys)
+	}
+	parts = make([][]byte, max(1, min(askers, runtime.NumCPU(), (len(questions)+together-1)/together)))
+	// Room that is not used costs nothing: the system gives it when it is.
+	parts[0] = append(make([]byte, 0, len(first)+elements*elementRoom+4*receive), first...)
+	for i := range parts[1:] {
+		parts[i+1] = make([]byte, 0, elements*elementRoom/len(parts)+4*receive)
+	}
 	errs := make([]error, len(parts))
 	for i := range parts {
 		wg.Go(func() {

@@ -43,6 +43,12 @@ type dump struct {
 	order  binary.ByteOrder
 	sets   map[TableName]map[string]*dumpSet
 	decls  map[*dumpSet]*setObject
+	// here is the set that the last elements were of, filled are all that have elements.
+	here struct {
+		table TableName
+		set   *dumpSet
+	}
+	filled []*dumpSet
 
 	machine machine // of the rule that is being read
 	// leading are jumps and gotos by chain: many rules lead to the same one.
@@ -141,12 +147,32 @@ func (d *dump) visit(data []byte, visit func(*object) error) error {
 	if err != nil {
 		return err
 	}
-	for s, o := range d.decls {
-		if o.Elem, err = s.list(d, s.keys); err != nil {
-			return fmt.Errorf("the set %s %s %s: %w", o.Family, o.Table, o.Name, err)
+	return sideBySide(d.filled, func() func(*dumpSet) error {
+		own := newDump(d.header, d.order)
+		return func(s *dumpSet) error {
+			if err := own.fill(s, d.decls[s]); err != nil {
+				return fmt.Errorf("the set %s %s %s: %w", s.table.Family, s.table.Name, s.name, err)
+			}
+			return nil
+		}
+	})
+}
+
+// fill reads the elements of a set; o is nil for one without a name, whose elements are read where the rule is.
+func (d *dump) fill(s *dumpSet, o *setObject) error {
+	s.elements = make([]dumpElement, 0, len(s.lists))
+	for _, l := range s.lists {
+		if err := d.readElements(s, l); err != nil {
+			return err
 		}
 	}
-	return nil
+	s.lists = nil
+	if o == nil {
+		return nil
+	}
+	var err error
+	o.Elem, err = s.list(d, s.keys)
+	return err
 }
 
 // isText tells whether an attribute is a string, without making one.
@@ -160,6 +186,7 @@ func (d *dump) newSet(family string, data []byte, visit func(*object) error) err
 		return err
 	}
 	table := TableName{family, o.Table}
+	s.table = table
 	if d.sets[table] == nil {
 		d.sets[table] = map[string]*dumpSet{}
 	}
@@ -179,11 +206,19 @@ func (d *dump) newElements(family string, data []byte) error {
 	if err := parseAttrs(data, d.order, &a); err != nil {
 		return err
 	}
-	s := d.sets[TableName{family, a.text(listTable)}][a.text(listSet)]
-	if s == nil {
-		return fmt.Errorf("it has elements of a set %s that is not there", a.text(listSet))
+	// The messages of a set come together.
+	if d.here.set == nil || d.here.table.Family != family || !isText(a[listTable], d.here.table.Name) || !isText(a[listSet], d.here.set.name) {
+		d.here.table = TableName{family, a.text(listTable)}
+		if d.here.set = d.sets[d.here.table][a.text(listSet)]; d.here.set == nil {
+			return fmt.Errorf("it has elements of a set %s that is not there", a.text(listSet))
+		}
 	}
-	return d.readElements(s, a[listElements])
+	s := d.here.set
+	if s.lists == nil {
+		d.filled = append(d.filled, s)
+	}
+	s.lists = append(s.lists, a[listElements])
+	return nil
 }
 
 func readTable(family string, data []byte, order binary.ByteOrder) (*tableObject, error) {

@@ -47,12 +47,14 @@ const (
 
 // dumpSet is a set of a dump.
 type dumpSet struct {
+	table                TableName
 	name                 string
 	flags                uint64
 	keys, data           []*wireType // nil: not known
 	lengths, dataLengths []int       // of the parts of keys and data, in bytes
 	dataLength           int
-	object               uint64 // of a map of objects, their kind
+	object               uint64   // of a map of objects, their kind
+	lists                [][]byte // its elements as they came, until they are read
 	elements             []dumpElement
 }
 
@@ -75,12 +77,15 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 		return nil, nil, errAttrs
 	}
 	var keyHost, dataHost, interval bool
-	for kind, host := range map[uint8]*bool{userKeyOrder: &keyHost, userDataOrder: &dataHost, userDataInterval: &interval} {
-		v, err := userData(a[setUserData], kind)
+	for _, u := range [...]struct {
+		kind uint8
+		to   *bool
+	}{{userKeyOrder, &keyHost}, {userDataOrder, &dataHost}, {userDataInterval, &interval}} {
+		v, err := userData(a[setUserData], u.kind)
 		if err != nil {
 			return nil, nil, err
 		}
-		*host = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
+		*u.to = d.hostNumber(v) == 1 // BYTEORDER_HOST_ENDIAN, or true
 	}
 	keyLen := a.size(setKeyLen)
 	s.keys, s.lengths = typedLengths(a.num(setKeyType), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
@@ -180,7 +185,7 @@ func typeNames(list []*wireType) any {
 // readElements reads elements of a set from one message.
 func (d *dump) readElements(s *dumpSet, list []byte) error {
 	for _, e := range eachAttr(list, d.order) {
-		var a, key attrs
+		var a attrs
 		if e == nil {
 			return errAttrs
 		}
@@ -188,12 +193,18 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 			return err
 		}
 		out := dumpElement{flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser]}
-		for from, to := range map[int]*[]byte{elementKey: &out.key, elementKeyEnd: &out.end} {
-			key = attrs{}
-			if err := parseAttrs(a[from], d.order, &key); err != nil {
-				return err
+		for _, part := range [...]struct {
+			from int
+			to   *[]byte
+		}{{elementKey, &out.key}, {elementKeyEnd, &out.end}} {
+			for kind, v := range eachAttr(a[part.from], d.order) {
+				if v == nil {
+					return errAttrs
+				}
+				if kind == dataValue {
+					*part.to = v
+				}
 			}
-			*to = key[dataValue]
 		}
 		if out.key == nil && out.flags&elementCatchall == 0 {
 			return fmt.Errorf("an element of the set %s has no key", s.name)
@@ -214,13 +225,13 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 	}
 	intervals := s.flags&setInterval != 0
 	var rest *dumpElement
-	elements := make([]dumpElement, 0, len(s.elements))
+	elements := make([]*dumpElement, 0, len(s.elements))
 	for i := range s.elements {
 		if e := &s.elements[i]; e.flags&elementCatchall != 0 {
 			rest = e
 			continue
 		}
-		elements = append(elements, s.elements[i])
+		elements = append(elements, &s.elements[i])
 	}
 	if intervals && len(s.lengths) == 1 {
 		elements = joinIntervals(elements, s.lengths[0])
@@ -228,8 +239,7 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 		s.sort(d, elements, types)
 	}
 	out := make([]any, 0, len(elements)+1)
-	for i := range elements {
-		e := &elements[i]
+	for _, e := range elements {
 		v, err := s.one(d, e, s.keyOf(d, e, types, intervals))
 		if err != nil {
 			return nil, err
@@ -247,12 +257,12 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 }
 
 // sort puts keys into the order of their values, as nft takes them: numbers and names as numbers of the machine.
-func (s *dumpSet) sort(d *dump, elements []dumpElement, types []*wireType) {
+func (s *dumpSet) sort(d *dump, elements []*dumpElement, types []*wireType) {
 	if len(types) > 1 || !types[0].host && types[0] != wireIfname || d.order != binary.LittleEndian {
-		slices.SortStableFunc(elements, func(a, b dumpElement) int { return bytes.Compare(a.key, b.key) })
+		slices.SortFunc(elements, func(a, b *dumpElement) int { return bytes.Compare(a.key, b.key) })
 		return
 	}
-	slices.SortStableFunc(elements, func(a, b dumpElement) int {
+	slices.SortFunc(elements, func(a, b *dumpElement) int {
 		for i := min(len(a.key), len(b.key)) - 1; i >= 0; i-- {
 			if a.key[i] != b.key[i] {
 				return int(a.key[i]) - int(b.key[i])
@@ -264,26 +274,27 @@ func (s *dumpSet) sort(d *dump, elements []dumpElement, types []*wireType) {
 
 // joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the first one behind it
 // (nft_set_rbtree.c). A range without an end reaches to the last value.
-func joinIntervals(elements []dumpElement, length int) []dumpElement {
-	slices.SortStableFunc(elements, func(a, b dumpElement) int {
+func joinIntervals(elements []*dumpElement, length int) []*dumpElement {
+	slices.SortFunc(elements, func(a, b *dumpElement) int {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
 			return c
 		}
 		return int(b.flags&elementEnd) - int(a.flags&elementEnd)
 	})
-	var out []dumpElement
+	var out []*dumpElement
 	for i, e := range elements {
 		if e.flags&elementEnd != 0 {
 			continue
 		}
+		whole := *e
 		if e.end == nil {
 			if i+1 < len(elements) {
-				e.end = before(elements[i+1].key)
+				whole.end = before(elements[i+1].key)
 			} else {
-				e.end = bytes.Repeat([]byte{0xff}, length)
+				whole.end = bytes.Repeat([]byte{0xff}, length)
 			}
 		}
-		out = append(out, e)
+		out = append(out, &whole)
 	}
 	return out
 }

@@ -190,21 +190,30 @@ func (in *scope) build() (*netfilter.Table, error) {
 	return t, nil
 }
 
-// someChains is how many chains a goroutine takes at once.
-const someChains = 64
+// atOnce is how many of a list a goroutine takes at once.
+const atOnce = 64
 
-// fillAll reads the rules of chains, side by side where there are many. The error is that of the first chain that has one.
+// fillAll reads the rules of chains.
 func (in *scope) fillAll(chains []*netfilter.Chain) error {
-	parts := slices.Collect(slices.Chunk(chains, someChains))
+	return sideBySide(chains, func() func(*netfilter.Chain) error {
+		rule := in.source.rules()
+		return func(c *netfilter.Chain) error { return in.fill(c, rule) }
+	})
+}
+
+// sideBySide does something with each of a list, in as many goroutines as there are processors; worker is asked for once by each. The error is that
+// of the first in the list that has one.
+func sideBySide[T any](list []T, worker func() func(T) error) error {
+	parts := slices.Collect(slices.Chunk(list, atOnce))
 	errs := make([]error, len(parts))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(len(parts), runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			rule := in.source.rules()
+			do := worker()
 			for n := int(next.Add(1)) - 1; n < len(parts); n = int(next.Add(1)) - 1 {
-				for _, c := range parts[n] {
-					if errs[n] = in.fill(c, rule); errs[n] != nil {
+				for _, x := range parts[n] {
+					if errs[n] = do(x); errs[n] != nil {
 						break
 					}
 				}

@@ -38,23 +38,29 @@ type set struct {
 	unread   string      // why its elements are not known
 	elements []element
 
-	exact    map[tuple]int32
-	ranges   []int32 // elements that are ranges; in ascending order where there is one field, for nft keeps them apart then
-	wildcard int32   // the element that stands for all other keys, or -1
+	exact    map[tuple]int32 // by key; nil for a few elements, such as a Service's, which are gone through
+	ranges   []int32         // elements that are ranges; in ascending order where there is one field, for nft keeps them apart then
+	wildcard int32           // the element that stands for all other keys, or -1
 }
 
 func (s *set) isVerdictMap() bool { return len(s.data) == 1 && s.data[0] == typeVerdict }
 
+// few is how many elements are found as fast without an index.
+const few = 8
+
 // index prepares the look-ups.
 func (s *set) index() {
-	s.exact, s.ranges = make(map[tuple]int32, len(s.elements)), nil
+	s.exact, s.ranges = nil, nil
+	if len(s.elements) > few {
+		s.exact = make(map[tuple]int32, len(s.elements))
+	}
 	for i := range s.elements {
 		e, n := &s.elements[i], int32(i)
 		switch {
 		case n == s.wildcard:
 		case e.first != e.last:
 			s.ranges = append(s.ranges, n)
-		default:
+		case s.exact != nil:
 			if _, has := s.exact[e.first]; !has {
 				s.exact[e.first] = n
 			}
@@ -77,7 +83,7 @@ func (s *set) find(key []value) (e *element, t op.Truth) {
 	for i := range key {
 		k[i] = key[i].word
 	}
-	if n, ok := s.exact[k]; ok {
+	if n, ok := s.isElement(&k); ok {
 		return &s.elements[n], op.Yes
 	}
 	if n, ok := s.inRange(&k); ok {
@@ -87,6 +93,20 @@ func (s *set) find(key []value) (e *element, t op.Truth) {
 		return &s.elements[s.wildcard], op.Yes
 	}
 	return nil, op.No
+}
+
+// isElement finds the element that is a key and no range.
+func (s *set) isElement(k *tuple) (n int32, ok bool) {
+	if s.exact != nil {
+		n, ok = s.exact[*k]
+		return n, ok
+	}
+	for i := range s.elements {
+		if e := &s.elements[i]; e.first == *k && e.last == *k && int32(i) != s.wildcard {
+			return int32(i), true
+		}
+	}
+	return 0, false
 }
 
 // inRange finds the range that a key is in.

@@ -118,6 +118,9 @@ func textIn(v any, hex bool) string {
 		if hex {
 			return fmt.Sprintf("0x%08x", uint64(v))
 		}
+		if n := int64(v); float64(n) == v {
+			return strconv.FormatInt(n, 10)
+		}
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case bool:
 		if v {
@@ -332,8 +335,10 @@ func printMap(word string) printer {
 // mapText writes a look-up in a map; hex is for what the map gives.
 func mapText(word string, arg any, hex bool) string {
 	key, data := member(arg, "key"), member(arg, "data")
-	text := exprText(data)
-	if list, ok := member(data, "set").([]any); ok {
+	var text string
+	if list, ok := member(data, "set").([]any); !ok {
+		text = exprText(data)
+	} else {
 		parts := make([]string, len(list))
 		for i, x := range list {
 			k, v, _ := two(x)

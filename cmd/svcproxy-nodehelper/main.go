@@ -47,8 +47,8 @@ func main() {
 	os.Exit(run())
 }
 
-// memory is well below what the pod may have (1Gi).
-const memory = 768 << 20
+// memory is half of what the pod may have: the programs that are run have the other half.
+const memory = 512 << 20
 
 func run() int {
 	heap.Burst(memory)

@@ -171,7 +171,7 @@ func answersTo(first []byte, questions []question) (parts [][]byte, err error) {
 		elements += min(questions[i].keys, maxKeys)
 	}
 	parts = make([][]byte, max(1, min(askers, runtime.NumCPU(), (len(questions)+together-1)/together)))
-	// Room that is not used costs nothing: the system gives it when it is.
+	// Room for about all of it, as growing copies.
 	parts[0] = append(make([]byte, 0, len(first)+elements*elementRoom+4*receive), first...)
 	for i := range parts[1:] {
 		parts[i+1] = make([]byte, 0, elements*elementRoom/len(parts)+4*receive)

@@ -205,11 +205,14 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared [
 	t.chain(chain)
 	if len(f.ranges) > 0 {
 		in := iptChain(name, "R", i)
+		if f.own.IsValid() {
+			t.add(chain, "-s %s -j ACCEPT", host(f.own.String(), l.v6))
+		}
 		for _, r := range f.ranges {
 			t.add(chain, "-s %s -j %s", r.Masked(), in)
 		}
-		if f.own.IsValid() {
-			t.add(chain, "! -s %s -m addrtype --src-type LOCAL -j %s", host(f.own.String(), l.v6), in)
+		if f.free {
+			t.add(chain, "-m addrtype --src-type LOCAL -j %s", in)
 		}
 		t.add(chain, "-j ACCEPT")
 		t.chain(in)

@@ -63,10 +63,12 @@ func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 	if len(f.ranges) > 0 {
 		ranges := iptChain(p.Name, "R", e.front)
 		filter.add(topChain(p, "INPUT"), "%s -j %s", to, ranges)
-		if e.NodeFree {
-			sent = own + sent
+		switch {
+		case e.OwnKept:
+			filter.add(topChain(p, "OUTPUT"), "%s%s -j DROP", own, sent)
+		case !e.NodeFree:
+			filter.add(topChain(p, "OUTPUT"), "%s -j %s", sent, ranges)
 		}
-		filter.add(topChain(p, "OUTPUT"), "%s -j %s", sent, ranges)
 	}
 	// In no other mode does the filter of INPUT see packets to Services: what it holds is about the node's own.
 	filter.add(topChain(p, "INPUT"), "%s -j ACCEPT", to)

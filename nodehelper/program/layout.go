@@ -36,9 +36,9 @@ type entry struct {
 type front struct {
 	port   string
 	ranges []netip.Prefix
-	// own: what the node sends from another address than this is not held to ranges; not valid: it is (plan.Frontend.NodeFree).
-	own  netip.Addr
-	pods *plan.Pods
+	free   bool       // what the node sends is not held to ranges
+	own    netip.Addr // what comes from here is dropped; not valid: from nowhere
+	pods   *plan.Pods
 	// byPod counts only with pods.
 	byPod, byNode, byOthers lead
 	drops                   bool // somebody is dropped
@@ -108,10 +108,10 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 			made.drops = made.drops || made.byPod.pool < 0
 		}
 		made.drops = made.drops || made.byNode.pool < 0 || made.byOthers.pool < 0
-		if f.NodeFree {
+		if made.free = f.NodeFree; f.OwnKept {
 			made.own = f.Address.Addr()
 		}
-		key := fmt.Sprint(made.port, made.ranges, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)
+		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)
 		l.entry = append(l.entry, entry{f, once(fronts, key, &l.fronts, made)})
 	}
 	l.nameEnds()

@@ -207,9 +207,11 @@ func (w *nftWriter) front(i int, shared []bool) {
 		for k, r := range f.ranges {
 			list[k] = r.Masked().String()
 		}
-		outside := fmt.Sprintf("%s saddr != { %s }", w.ip, strings.Join(list, ", "))
 		if f.own.IsValid() {
-			w.rule(chain, "%s %s saddr %s drop", outside, w.ip, f.own)
+			w.rule(chain, "%s saddr %s drop", w.ip, f.own)
+		}
+		outside := fmt.Sprintf("%s saddr != { %s }", w.ip, strings.Join(list, ", "))
+		if f.free {
 			outside += " fib saddr type != local"
 		}
 		w.rule(chain, "%s drop", outside)

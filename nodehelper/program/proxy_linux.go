@@ -103,7 +103,7 @@ var errRefused = errors.New("the sender is not let in, or has no endpoint")
 func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
 	within := func(r netip.Prefix) bool { return r.Contains(client) }
 	switch {
-	case len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeFree && client != f.Address.Addr() && own(client)):
+	case f.OwnKept && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeFree && own(client)):
 		return nil
 	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
 		return f.ByPod

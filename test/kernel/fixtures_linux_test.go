@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	inside = "SVCPROXY_TEST_INSIDE" // "node SNAPSHOT" or "probe", in the processes that the test starts in namespaces
+	inside = "SVCPROXY_TEST_INSIDE" // "node SNAPSHOT", "probe", or a programmed as JSON, in the processes that the test starts in namespaces
 	// firstPort is above the node ports. Each packet is sent from a port of its own: where two connections come from one port to one
 	// endpoint, the kernel gives the second another port, which looks like a masquerade.
 	firstPort = 33000

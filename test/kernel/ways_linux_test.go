@@ -13,6 +13,9 @@ import (
 // ways are those that need no module that a kernel may lack.
 var ways = []way{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
 
+// ipvsStates are for state; the kernel may have none of it.
+var ipvsStates []string
+
 // sends is how many connections are opened to one frontend from one origin: enough to come to each of a few endpoints.
 const sends = 4
 

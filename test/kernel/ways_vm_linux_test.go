@@ -13,6 +13,9 @@ import (
 // ways is the one for which there is a virtual machine.
 var ways = []way{{wire.IPVS, wire.BackendNFT}}
 
+// ipvsStates are for state.
+var ipvsStates = []string{"ipvsadm-save -n", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn"}
+
 // sends is how many connections are opened to one frontend from one origin: the endpoints have their turns.
 const sends = 2
 
@@ -22,5 +25,4 @@ func prepare(t *testing.T) {
 	for _, module := range []string{"dummy", "ip_vs", "nf_conntrack", "sctp"} {
 		run(t, nil, "modprobe", module)
 	}
-	states = append(states, "ipvsadm-save -n", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn")
 }

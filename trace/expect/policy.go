@@ -16,8 +16,9 @@ type Policy struct {
 	Pods *PodMatch
 	// Ranges are the sources that are let in (loadBalancerSourceRanges); what others send is dropped. Empty: all are.
 	Ranges []netip.Prefix
-	// NodeFree: what the node itself sends is not held to Ranges, unless it comes from the frontend's own address (KUBE-PROXY-FIREWALL of ipvs mode).
-	NodeFree bool
+	// NodeFree: what the node itself sends is not held to Ranges (KUBE-PROXY-FIREWALL of ipvs mode). OwnKept: what it sends from the frontend's own
+	// address is dropped, in Ranges or not (KUBE-IPVS-OUT-FILTER).
+	NodeFree, OwnKept bool
 	// ByPod, ByNode and ByOthers are the ways of the classes, for senders within Ranges. ByPod is nil where Pods is.
 	ByPod            *Way
 	ByNode, ByOthers Way
@@ -50,7 +51,10 @@ func (n *Node) Policy(f Frontend) Policy {
 	p := Policy{Frontend: f}
 	if s := n.service(f.Service); s != nil && s.families[family] != nil {
 		p.Ranges = n.rangesOf(&f, s.families[family])
-		p.NodeFree = n.mode.virtual && len(p.Ranges) > 0
+		if n.mode.virtual && len(p.Ranges) > 0 {
+			p.NodeFree = true
+			p.OwnKept = n.keptFromOwn(&Path{Frontend: f, Origin: Origin{Kind: FromNode, Address: f.Address}}, s.families[family])
+		}
 	}
 	way := func(o Origin) Way {
 		path := Path{Frontend: f, Origin: o, admitted: true}

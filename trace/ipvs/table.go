@@ -177,8 +177,11 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 		if port := x.real.Address.Port(); port != 0 {
 			q.DstPort = port
 		}
-		alt.Effect = leaves(c, q)
+		alt.Effect = leaves(c, q.Src, q.Dst)
 	default:
+		if alt.Effect = leaves(c, q.Src, x.real.Address.Addr()); alt.Effect.Kind != netfilter.Accept {
+			break
+		}
 		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() + " with its destination unchanged (" + x.real.Method + ")"}
 	}
 	return alt
@@ -186,11 +189,11 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 
 // leaves is what becomes of a packet on its way to a real server: one from a loopback address must not leave the node
 // (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
-func leaves(c *netfilter.Context, q *netfilter.Packet) netfilter.Effect {
+func leaves(c *netfilter.Context, src, server netip.Addr) netfilter.Effect {
 	const why = "IPVS sends nothing from a loopback address to another host"
 	stays := op.Yes
-	if q.Src.IsLoopback() {
-		stays = op.LocalOn(c, q.Dst, "")
+	if src.IsLoopback() {
+		stays = op.LocalOn(c, server, "")
 	}
 	switch stays {
 	case op.No:

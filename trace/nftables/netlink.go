@@ -187,6 +187,7 @@ func (d *dump) newSet(family string, data []byte, visit func(*object) error) err
 	}
 	table := TableName{family, o.Table}
 	s.table = table
+	d.here.set = nil
 	if d.sets[table] == nil {
 		d.sets[table] = map[string]*dumpSet{}
 	}

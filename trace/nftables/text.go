@@ -5,6 +5,7 @@ package nftables
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,7 +119,7 @@ func textIn(v any, hex bool) string {
 		if hex {
 			return fmt.Sprintf("0x%08x", uint64(v))
 		}
-		if n := int64(v); float64(n) == v {
+		if n := int64(v); float64(n) == v && math.Abs(v) < 1<<53 {
 			return strconv.FormatInt(n, 10)
 		}
 		return strconv.FormatFloat(v, 'f', -1, 64)

@@ -31,7 +31,7 @@ type Request struct {
 // What Request.NoLoopback may be.
 const (
 	// NoLoopbackInIPVS: of a virtual server (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c). kube-proxy has none at 127.0.0.1.
-	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host"
+	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host, and kube-proxy serves no NodePort there in ipvs mode"
 	// NoLoopbackRoute: by the kernel's setting.
 	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl net.ipv4.conf.all.route_localnet is not 1)"
 )
@@ -134,7 +134,7 @@ func of(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, wh
 		port += ":" + f.PortName
 	}
 	at := netip.AddrPortFrom(f.Address, f.Port)
-	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges, NodeFree: pol.NodeFree}
+	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges, NodeFree: pol.NodeFree, OwnKept: pol.OwnKept}
 	ways := []*expect.Way{&pol.ByNode, &pol.ByOthers}
 	if pol.Pods != nil {
 		out.Pods = &Pods{CIDR: pol.Pods.CIDR, Iface: pol.Pods.Iface, Prefix: pol.Pods.Prefix}

@@ -39,8 +39,10 @@ type Frontend struct {
 	Affinity int32 `json:"affinity,omitempty"`
 	// Ranges are the sources that are let in; packets of others are dropped. Empty: all.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
-	// NodeFree: what the node itself sends is not held to Ranges, unless it comes from the frontend's own address (expect.Policy). Of ipvs mode alone.
+	// NodeFree: what the node itself sends is not held to Ranges. OwnKept: what it sends from the frontend's own address is dropped. Of ipvs mode alone
+	// (expect.Policy).
 	NodeFree bool `json:"nodeFree,omitempty"`
+	OwnKept  bool `json:"ownKept,omitempty"`
 	// Pods tells packets of the node's pods; nil: there is no ByPod.
 	Pods     *Pods `json:"pods,omitempty"`
 	ByPod    *Way  `json:"byPod,omitempty"`

@@ -12,6 +12,9 @@ import (
 // 100 half of its time goes to looking for garbage.
 const percent = 400
 
+// Helper is the limit of the node helper: half of what its pod may have, as the programs that it runs have the other half.
+const Helper = 512 << 20
+
 // Burst is called once, by main: garbage is collected seldom, and often only where limit, in bytes, is near. The settings of Go's runtime, GOGC and GOMEMLIMIT,
 // go before.
 func Burst(limit int64) {

@@ -80,7 +80,7 @@ func byCIDR(cidrs []netip.Prefix, family int) detector {
 	return detector{}
 }
 
-// local tells whether the detector takes a packet for one of a local pod. A detector that is not implemented takes none.
+// local tells whether the detector takes a packet for one of a local pod. A mode that kube-proxy has no detector for takes none.
 func (d *detector) local(o *Origin) truth {
 	switch {
 	case d.implemented != yes:

@@ -187,9 +187,9 @@ while read -r ns proto addr; do
 	pid=$$; [ $ns = node ] || pid=$client
 	at $pid timeout 0.3 bash -c "echo x >/dev/$proto/$addr/80" 2>/dev/null || true
 	echo PART; nft -j list table inet t
-done <<TODO
+done <<PROBES
 $1
-TODO
+PROBES
 `
 
 // A kernelPath is the way of one packet: the chains that it passes, and its interfaces there.

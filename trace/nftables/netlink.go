@@ -44,10 +44,7 @@ type dump struct {
 	sets   map[TableName]map[string]*dumpSet
 	decls  map[*dumpSet]*setObject
 	// here is the set that the last elements were of, filled are all that have elements.
-	here struct {
-		table TableName
-		set   *dumpSet
-	}
+	here   *dumpSet
 	filled []*dumpSet
 
 	machine machine // of the rule that is being read
@@ -187,7 +184,7 @@ func (d *dump) newSet(family string, data []byte, visit func(*object) error) err
 	}
 	table := TableName{family, o.Table}
 	s.table = table
-	d.here.set = nil
+	d.here = nil
 	if d.sets[table] == nil {
 		d.sets[table] = map[string]*dumpSet{}
 	}
@@ -208,13 +205,13 @@ func (d *dump) newElements(family string, data []byte) error {
 		return err
 	}
 	// The messages of a set come together.
-	if d.here.set == nil || d.here.table.Family != family || !isText(a[listTable], d.here.table.Name) || !isText(a[listSet], d.here.set.name) {
-		d.here.table = TableName{family, a.text(listTable)}
-		if d.here.set = d.sets[d.here.table][a.text(listSet)]; d.here.set == nil {
+	s := d.here
+	if s == nil || s.table.Family != family || !isText(a[listTable], s.table.Name) || !isText(a[listSet], s.name) {
+		if s = d.sets[TableName{family, a.text(listTable)}][a.text(listSet)]; s == nil {
 			return fmt.Errorf("it has elements of a set %s that is not there", a.text(listSet))
 		}
+		d.here = s
 	}
-	s := d.here.set
 	if s.lists == nil {
 		d.filled = append(d.filled, s)
 	}

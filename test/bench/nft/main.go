@@ -56,7 +56,7 @@ func main() {
 
 func run(ctx context.Context, o options, out io.Writer) error {
 	if o.read {
-		heap.Burst(512 << 20) // as the helper does
+		heap.Burst(heap.Helper)
 		tables, times, err := overNetlink(ctx)
 		if err != nil {
 			return err

@@ -3,14 +3,15 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 )
 
 // The exit codes, the same for every command.
@@ -59,24 +60,24 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 
 // conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr too, as in json or a
 // pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
-func conclude(s *shared, p *report.Printer, r *diagnose.Report, v report.View) error {
+func conclude(s *shared, p *print.Printer, r *report.Report, v print.View) error {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {
-			fmt.Fprintf(s.ErrOut, "error: node %s was not inspected: %s\n", n.Node, report.Sentence(n))
+			fmt.Fprintf(s.ErrOut, "error: node %s was not inspected: %s\n", n.Node, print.Sentence(n))
 		}
 	}
-	v.Style = report.StyleOf(s.Out, s.getenv)
+	v.Style = print.StyleOf(s.Out, s.getenv)
 	if err := p.Report(s.Out, r, v); err != nil {
 		return usagef("%w", err)
 	}
 	switch r.Verdict {
-	case diagnose.Mismatch:
+	case report.Mismatch:
 		return codeError{code: ExitMismatch}
-	case diagnose.Unknown:
+	case report.Unknown:
 		return codeError{code: ExitNotInspected}
-	case diagnose.Warning:
+	case report.Warning:
 		return codeError{code: ExitWarning}
-	case diagnose.Match, diagnose.ByDesign:
+	case report.Match, report.ByDesign:
 		return nil
 	}
 	return codeError{code: ExitNotInspected}

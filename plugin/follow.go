@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -123,7 +124,7 @@ func (w *programming) keepUp(ctx context.Context) {
 	said := endpointsOf(w.params.Plan)
 	if got, err := w.verify(ctx); err != nil {
 		said += fmt.Sprintf("; whether it is right could not be seen: %v", err)
-	} else if got.Verdict != diagnose.Match && got.Verdict != diagnose.ByDesign {
+	} else if got.Verdict != report.Match && got.Verdict != report.ByDesign {
 		// It may have changed once more meanwhile: then the next turn comes at once.
 		said += fmt.Sprintf("; read again, %d of %d paths are not right", got.Summary.Paths-got.Summary.Matched-got.Summary.ByDesign, got.Summary.Paths)
 	}

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 
@@ -10,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -55,7 +57,7 @@ handle its Services.`,
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
-	o.kind = diagnose.KindMode
+	o.kind = report.KindMode
 	o.printOptions.addFlags(cmd, "the nodes with which something is wrong")
 	return cmd
 }
@@ -95,13 +97,13 @@ func (o *modeOptions) mode(ctx context.Context, sc *scene) error {
 	if err != nil {
 		return err
 	}
-	return conclude(o.shared, o.printer, diagnose.Combine(diagnose.KindMode, nil, reports), report.View{Now: sc.now(), Next: o.next(reports)})
+	return conclude(o.shared, o.printer, report.Combine(report.KindMode, nil, reports), print.View{Now: sc.now(), Next: o.next(reports)})
 }
 
 // next leads on from what is wrong.
-func (o *modeOptions) next(reports []diagnose.NodeReport) string {
+func (o *modeOptions) next(reports []report.NodeReport) string {
 	for i := range reports {
-		if r := &reports[i]; r.Error == "" && r.Verdict != diagnose.Match {
+		if r := &reports[i]; r.Error == "" && r.Verdict != report.Match {
 			return fmt.Sprintf("whether Services suffer from it: %s verify -A --node %s%s", name, r.Node, o.again(o.shared))
 		}
 	}

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
@@ -225,16 +226,16 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestConclude(t *testing.T) {
-	for verdict, want := range map[diagnose.Verdict]int{
-		diagnose.Match: ExitRight, diagnose.ByDesign: ExitRight, diagnose.Mismatch: ExitMismatch,
-		diagnose.Unknown: ExitNotInspected, diagnose.Warning: ExitWarning, "Nonsense": ExitNotInspected,
+	for verdict, want := range map[report.Verdict]int{
+		report.Match: ExitRight, report.ByDesign: ExitRight, report.Mismatch: ExitMismatch,
+		report.Unknown: ExitNotInspected, report.Warning: ExitWarning, "Nonsense": ExitNotInspected,
 	} {
 		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-		p, err := report.NewPrinter("name", "", true)
+		p, err := print.NewPrinter("name", "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = conclude(&shared{IOStreams: streams, getenv: os.Getenv}, p, &diagnose.Report{Verdict: verdict}, report.View{})
+		err = conclude(&shared{IOStreams: streams, getenv: os.Getenv}, p, &report.Report{Verdict: verdict}, print.View{})
 		if code := exit(t.Context(), err, streams.ErrOut); code != want || errOut.Len() > 0 {
 			t.Errorf("%s: got %d and %q, want %d", verdict, code, errOut, want)
 		}
@@ -249,10 +250,10 @@ func TestExitIsOneLine(t *testing.T) {
 }
 
 // report runs a command with -o json.
-func reportOf(t *testing.T, args string) *diagnose.Report {
+func reportOf(t *testing.T, args string) *report.Report {
 	t.Helper()
 	code, stdout, stderr := run(t, append(strings.Fields(args), "-o", "json")...)
-	var r diagnose.Report
+	var r report.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatalf("%s: exit code %d, %v; stderr: %s", args, code, err, stderr)
 	}
@@ -260,7 +261,7 @@ func reportOf(t *testing.T, args string) *diagnose.Report {
 }
 
 // frontends lists the paths of a report: frontend and origin.
-func frontends(r *diagnose.Report) string {
+func frontends(r *report.Report) string {
 	var out []string
 	for _, n := range r.Nodes {
 		for _, p := range n.Paths {
@@ -327,7 +328,7 @@ func TestTraceSteps(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	r := reportOf(t, "verify -A --snapshot "+broken)
-	if r.Kind != diagnose.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 || r.Nodes[0].Paths[0].Service == nil {
+	if r.Kind != report.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 || r.Nodes[0].Paths[0].Service == nil {
 		t.Errorf("got kind %s with %d paths", r.Kind, len(r.Nodes[0].Paths))
 	}
 	if r := reportOf(t, "verify -A --show-all --snapshot "+broken); len(r.Nodes[0].Paths) != r.Summary.Paths {
@@ -348,13 +349,13 @@ func TestNotServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := diagnose.NodeReport{Node: "worker-1", Verdict: diagnose.ByDesign}
+	n := report.NodeReport{Node: "worker-1", Verdict: report.ByDesign}
 	notServed(&n, &target)
 	if len(n.Paths) != 1 || n.Summary.ByDesign != 1 || n.Paths[0].Findings[0].Code != expect.ReasonNotForKubeProxy ||
 		!strings.Contains(n.Paths[0].Findings[0].Message, "does not serve NodePort 10.77.0.11:30080") {
 		t.Errorf("got %+v", n)
 	}
-	lost := diagnose.NodeReport{Node: "worker-1", Error: "lost"}
+	lost := report.NodeReport{Node: "worker-1", Error: "lost"}
 	notServed(&lost, &target)
 	if len(lost.Paths) > 0 {
 		t.Error("a node that was not inspected got a path")

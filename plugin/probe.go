@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 	"time"
@@ -74,20 +76,20 @@ func (l *localInspector) Probe(ctx context.Context, node string, targets []snaps
 
 // observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be rewritten and endpoints
 // go between connections and reading, so what only the connections show is wrong once it has shown twice.
-func (s *settler) observe(ctx context.Context, node string, request diagnose.Request, report diagnose.NodeReport) diagnose.NodeReport {
+func (s *settler) observe(ctx context.Context, node string, request diagnose.Request, got report.NodeReport) report.NodeReport {
 	from, ok := s.nodes.(prober)
-	if !ok || report.Error != "" {
-		return report
+	if !ok || got.Error != "" {
+		return got
 	}
-	targets, left := diagnose.ProbeTargets(&report, s.probes, maxTargets)
+	targets, left := diagnose.ProbeTargets(&got, s.probes, maxTargets)
 	if left > 0 {
 		s.progress.note("%s: %d of %d targets are not probed, as %d is the most at once", node, left, left+len(targets), maxTargets)
 	}
 	if len(targets) == 0 {
 		s.progress.note("%s: no path starts at the node or at a pod on it, so nothing is probed", node)
-		return report
+		return got
 	}
-	earlier := &report
+	earlier := &got
 	for read := 1; ; read++ {
 		if read > 1 {
 			s.progress.node(node, fmt.Sprintf("connecting again (%d of %d)", read, s.reads))
@@ -95,7 +97,7 @@ func (s *settler) observe(ctx context.Context, node string, request diagnose.Req
 		now, err := s.observeOnce(ctx, from, node, request, targets)
 		switch {
 		case err != nil:
-			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+			return report.NodeReport{Node: node, Verdict: report.Unknown, Error: err.Error()}
 		case now.Error != "" || diagnose.Confirmed(earlier, &now):
 			return now
 		case read == s.reads:
@@ -106,23 +108,23 @@ func (s *settler) observe(ctx context.Context, node string, request diagnose.Req
 		select {
 		case <-time.After(s.pause / 4):
 		case <-ctx.Done():
-			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: ctx.Err().Error()}
+			return report.NodeReport{Node: node, Verdict: report.Unknown, Error: ctx.Err().Error()}
 		}
 	}
 }
 
-func (s *settler) observeOnce(ctx context.Context, from prober, node string, request diagnose.Request, targets []snapshot.ProbeTarget) (diagnose.NodeReport, error) {
+func (s *settler) observeOnce(ctx context.Context, from prober, node string, request diagnose.Request, targets []snapshot.ProbeTarget) (report.NodeReport, error) {
 	data, err := from.Probe(ctx, node, targets)
 	if err != nil {
-		return diagnose.NodeReport{}, err
+		return report.NodeReport{}, err
 	}
 	files, err := s.nodes.Inspect(ctx, node)
 	if err != nil {
-		return diagnose.NodeReport{}, err
+		return report.NodeReport{}, err
 	}
 	objects, err := s.lists.get(ctx, s.scene)
 	if err != nil {
-		return diagnose.NodeReport{}, err
+		return report.NodeReport{}, err
 	}
 	s.judging.Lock()
 	defer s.judging.Unlock()

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bufio"
 	"context"
 	"fmt"
@@ -18,7 +20,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // programOptions are those of the command program.
@@ -95,7 +96,7 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 	dry.Usage = "server asks the node and prints what would be done, client prints the helper pod; nothing is changed"
 	dry.NoOptDefVal = "server"
 	o.helper.dryRuns = []string{"none", "client", "server"}
-	o.kind = diagnose.KindTrace
+	o.kind = report.KindTrace
 	o.printOptions.addFlags(cmd, "the node, if it is not right")
 	o.probeOptions.addFlags(f)
 	for _, hidden := range []string{"parallel", "own-pod"} {

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +19,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -139,7 +141,7 @@ func (w *programming) plan() error {
 }
 
 // modeOf is the mode that a node is in, by what is there, or else by what is configured.
-func modeOf(m *diagnose.Mode) string {
+func modeOf(m *report.Mode) string {
 	for _, s := range []string{m.Reported, m.Actual, m.Configured} {
 		if slices.Contains(wire.Modes, s) {
 			return s
@@ -149,7 +151,7 @@ func modeOf(m *diagnose.Mode) string {
 }
 
 // backend is that of kube-proxy's rules; where it has none, that of the rules that there are.
-func (w *programming) backend(m *diagnose.Mode) string {
+func (w *programming) backend(m *report.Mode) string {
 	switch m.Backend {
 	case wire.BackendNFT, wire.BackendLegacy:
 		return m.Backend
@@ -249,13 +251,13 @@ func (w *programming) program(ctx context.Context) error {
 const proxyProbes = 5
 
 // right tells whether every path is right. With a proxy the rules show the way to it alone, and connections the rest.
-func (w *programming) right(r *diagnose.Report) bool {
+func (w *programming) right(r *report.Report) bool {
 	switch r.Verdict {
-	case diagnose.Match, diagnose.ByDesign, diagnose.Warning:
+	case report.Match, report.ByDesign, report.Warning:
 		return true
-	case diagnose.Mismatch:
+	case report.Mismatch:
 		return false
-	case diagnose.Unknown:
+	case report.Unknown:
 	}
 	if w.params.Mode != wire.Userspace {
 		return false
@@ -264,7 +266,7 @@ func (w *programming) right(r *diagnose.Report) bool {
 	for i := range r.Nodes {
 		for k := range r.Nodes[i].Paths {
 			p := &r.Nodes[i].Paths[k]
-			if !slices.ContainsFunc(p.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Programmed }) {
+			if !slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == diagnose.Programmed }) {
 				return false
 			}
 			if o := p.Observed; o != nil {
@@ -288,7 +290,7 @@ func (w *programming) takeBack(ctx context.Context) error {
 }
 
 // verify reads the node again, walks packets to what was planned, and connects where that is asked for.
-func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
+func (w *programming) verify(ctx context.Context) (*report.Report, error) {
 	request := diagnose.Request{
 		Services: []types.NamespacedName{w.target.Name()}, Matching: true, Steps: w.printer.Steps(), PathsAlone: true, // kube-proxy may well be down
 		Select: func(f expect.Frontend) bool {
@@ -307,12 +309,12 @@ func (w *programming) verify(ctx context.Context) (*diagnose.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, w.target.Service), reports), nil
+	return report.Combine(report.KindTrace, cluster.Info(sc.objects, w.target.Service), reports), nil
 }
 
 // show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave open.
-func (w *programming) show(r *diagnose.Report, next string) error {
-	err := conclude(w.shared, w.printer, r, report.View{Now: w.sc.now(), Namespace: w.target.Service.Namespace, Next: next})
+func (w *programming) show(r *report.Report, next string) error {
+	err := conclude(w.shared, w.printer, r, print.View{Now: w.sc.now(), Namespace: w.target.Service.Namespace, Next: next})
 	if c, ok := errors.AsType[codeError](err); ok && c.error == nil && c.code == ExitNotInspected && w.right(r) {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 )
 
 // progress says on a terminal what is going on: a line for the whole, and one for each node at work. The lines go away with the
@@ -32,7 +32,7 @@ const manyLines = 8
 
 func newProgress(errOut io.Writer, getenv func(string) string) *progress {
 	// Moving the cursor asks as much of a terminal as colour does; only NO_COLOR does not mean it.
-	style := report.StyleOf(errOut, func(key string) string {
+	style := print.StyleOf(errOut, func(key string) string {
 		if key == "NO_COLOR" {
 			return ""
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -52,7 +52,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 			return o.Run(cmd.Context())
 		},
 	}
-	o.kind = report.KindResolve
+	o.kind = print.KindResolve
 	o.printOptions.addFlags(cmd, "the Service")
 	o.addSnapshotFlag(cmd)
 	f := cmd.Flags()
@@ -98,7 +98,7 @@ func (o *resolveOptions) resolve(ctx context.Context, sc *scene) error {
 		}
 	}
 	r := cluster.Resolve(sc.objects, &target, in)
-	view := report.View{Style: report.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace}
+	view := print.View{Style: print.StyleOf(o.Out, o.getenv), Namespace: target.Service.Namespace}
 	sc.progress.done()
 	if err := o.printer.Resolve(o.Out, r, view); err != nil {
 		return usagef("%w", err)

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 	"strconv"
@@ -65,9 +67,9 @@ type reading struct {
 	err error
 }
 
-func (r *reading) judge(objects *snapshot.Cluster, request diagnose.Request) diagnose.NodeReport {
+func (r *reading) judge(objects *snapshot.Cluster, request diagnose.Request) report.NodeReport {
 	if r.err != nil {
-		return diagnose.NodeReport{Node: r.node, Verdict: diagnose.Unknown, Error: r.err.Error()}
+		return report.NodeReport{Node: r.node, Verdict: report.Unknown, Error: r.err.Error()}
 	}
 	return r.Judge(objects, request)
 }
@@ -98,9 +100,9 @@ func (s *scene) readAhead(ctx context.Context, nodes []string) {
 }
 
 // judge judges the nodes. An interrupt does not wait for those under judgement.
-func (s *scene) judge(ctx context.Context, nodes []string, request func(node string) diagnose.Request) ([]diagnose.NodeReport, error) {
+func (s *scene) judge(ctx context.Context, nodes []string, request func(node string) diagnose.Request) ([]report.NodeReport, error) {
 	defer s.progress.done()
-	reports := make([]diagnose.NodeReport, len(nodes))
+	reports := make([]report.NodeReport, len(nodes))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -128,7 +130,7 @@ func (s *scene) judge(ctx context.Context, nodes []string, request func(node str
 }
 
 // judgeLive reads and judges nodes of a cluster side by side.
-func (s *scene) judgeLive(ctx context.Context, nodes []string, request func(node string) diagnose.Request, reports []diagnose.NodeReport) {
+func (s *scene) judgeLive(ctx context.Context, nodes []string, request func(node string) diagnose.Request, reports []report.NodeReport) {
 	settler := &settler{scene: s, pause: settlePause, reads: settleReads}
 	s.each(nodes, func(i int, name string) {
 		reports[i] = settler.judge(ctx, name, request(name))

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 	"slices"
@@ -35,9 +37,9 @@ type settler struct {
 }
 
 // judge reads and judges a node until two readings agree on what is wrong, or nothing is.
-func (s *settler) judge(ctx context.Context, node string, request diagnose.Request) diagnose.NodeReport {
+func (s *settler) judge(ctx context.Context, node string, request diagnose.Request) report.NodeReport {
 	before := s.objects
-	var earlier *diagnose.NodeReport
+	var earlier *report.NodeReport
 	for read := 1; ; read++ {
 		if read > 1 {
 			s.progress.node(node, fmt.Sprintf("reading again (%d of %d)", read, s.reads))
@@ -48,37 +50,37 @@ func (s *settler) judge(ctx context.Context, node string, request diagnose.Reque
 		}
 		after, err := s.lists.get(ctx, s.scene)
 		if err != nil {
-			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: err.Error()}
+			return report.NodeReport{Node: node, Verdict: report.Unknown, Error: err.Error()}
 		}
 		s.progress.node(node, "analysing")
 		s.judging.Lock()
-		report := r.judge(after, request)
+		got := r.judge(after, request)
 		s.judging.Unlock()
 		changed := changes(before, after, request.Services)
 		before = after
 
 		pause := s.pause
-		switch right := diagnose.Right(&report); {
+		switch right := diagnose.Right(&got); {
 		case right && (len(changed) == 0 || request.Services == nil):
 			// Of many Services some change all the time. What is right by now is right.
-			return report
+			return got
 		case right:
 			pause /= 4
-		case earlier != nil && len(changed) == 0 && diagnose.Confirmed(earlier, &report):
-			return report
+		case earlier != nil && len(changed) == 0 && diagnose.Confirmed(earlier, &got):
+			return got
 		}
 		if read == s.reads {
-			if earlier == nil || diagnose.Right(&report) {
-				return report
+			if earlier == nil || diagnose.Right(&got) {
+				return got
 			}
-			diagnose.Doubt(earlier, &report, fmt.Sprintf("it was different each of the %d times that it was read", read))
-			return report
+			diagnose.Doubt(earlier, &got, fmt.Sprintf("it was different each of the %d times that it was read", read))
+			return got
 		}
-		earlier = &report
+		earlier = &got
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return diagnose.NodeReport{Node: node, Verdict: diagnose.Unknown, Error: ctx.Err().Error()}
+			return report.NodeReport{Node: node, Verdict: report.Unknown, Error: ctx.Err().Error()}
 		}
 	}
 }

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"context"
 	"encoding/json"
@@ -128,24 +130,24 @@ func TestSettle(t *testing.T) {
 		name   string
 		states []state
 		reads  int
-		want   diagnose.Verdict
+		want   report.Verdict
 		codes  string // of the findings of the first path that is wrong
 	}{
-		{name: "right at once", states: []state{{}}, reads: 1, want: diagnose.Match},
-		{name: "wrong, and so again", states: []state{{rules: lost}}, reads: 2, want: diagnose.Mismatch, codes: "ServiceNotProgrammed"},
-		{name: "wrong at first: a sync was under way", states: []state{{rules: lost}, {}}, reads: 2, want: diagnose.Match},
-		{name: "the API changed meanwhile", states: []state{{version: "2"}, {version: "2"}}, reads: 2, want: diagnose.Match},
-		{name: "the API changed, and the node then", states: []state{{version: "2", rules: lost}, {version: "2", rules: lost}, {version: "2", rules: lost}}, reads: 2, want: diagnose.Mismatch, codes: "ServiceNotProgrammed"},
+		{name: "right at once", states: []state{{}}, reads: 1, want: report.Match},
+		{name: "wrong, and so again", states: []state{{rules: lost}}, reads: 2, want: report.Mismatch, codes: "ServiceNotProgrammed"},
+		{name: "wrong at first: a sync was under way", states: []state{{rules: lost}, {}}, reads: 2, want: report.Match},
+		{name: "the API changed meanwhile", states: []state{{version: "2"}, {version: "2"}}, reads: 2, want: report.Match},
+		{name: "the API changed, and the node then", states: []state{{version: "2", rules: lost}, {version: "2", rules: lost}, {version: "2", rules: lost}}, reads: 2, want: report.Mismatch, codes: "ServiceNotProgrammed"},
 		{
 			name: "wrong in another way each time", states: []state{{rules: lost}, {rules: other}, {rules: lost}, {rules: other}}, reads: 4,
-			want: diagnose.Unknown, codes: "Changing",
+			want: report.Unknown, codes: "Changing",
 		},
 		{
 			name: "the API changes each time", states: []state{{version: "2"}, {version: "3"}, {version: "4"}, {version: "5"}}, reads: 4,
-			want: diagnose.Match,
+			want: report.Match,
 		},
-		{name: "the node cannot be read", states: []state{{err: errors.New("no route")}}, reads: 1, want: diagnose.Unknown},
-		{name: "the node is lost between two readings", states: []state{{rules: lost}, {err: errors.New("no route")}}, reads: 2, want: diagnose.Unknown},
+		{name: "the node cannot be read", states: []state{{err: errors.New("no route")}}, reads: 1, want: report.Unknown},
+		{name: "the node is lost between two readings", states: []state{{rules: lost}, {err: errors.New("no route")}}, reads: 2, want: report.Unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,11 +206,11 @@ func TestObservedTwice(t *testing.T) {
 		name    string
 		strange []bool
 		rounds  int
-		want    diagnose.Verdict
+		want    report.Verdict
 	}{
-		{"nothing strange", []bool{false}, 1, diagnose.Match},
-		{"a sync came between", []bool{true, false}, 2, diagnose.Match},
-		{"and again", []bool{true, true}, 2, diagnose.Warning},
+		{"nothing strange", []bool{false}, 1, report.Match},
+		{"a sync came between", []bool{true, false}, 2, report.Match},
+		{"and again", []bool{true, true}, 2, report.Warning},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

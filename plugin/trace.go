@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 	"net"
@@ -14,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
@@ -73,7 +75,7 @@ without it every port is traced.
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
-	o.kind = diagnose.KindTrace
+	o.kind = report.KindTrace
 	o.printOptions.addFlags(cmd, "the nodes that are not right")
 	o.probeOptions.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.from, "from", "", fromHelp)
@@ -153,8 +155,8 @@ func (o *traceOptions) trace(ctx context.Context, sc *scene) error {
 	for i := range reports {
 		notServed(&reports[i], &target)
 	}
-	r := diagnose.Combine(diagnose.KindTrace, cluster.Info(sc.objects, target.Service), reports)
-	return conclude(o.shared, o.printer, r, report.View{Now: sc.now(), Namespace: target.Service.Namespace, Next: o.next(r, &target, len(sc.nodes.Known(sc.objects)))})
+	r := report.Combine(report.KindTrace, cluster.Info(sc.objects, target.Service), reports)
+	return conclude(o.shared, o.printer, r, print.View{Now: sc.now(), Namespace: target.Service.Namespace, Next: o.next(r, &target, len(sc.nodes.Known(sc.objects)))})
 }
 
 // pin settles the nodes to look at: the address of a NodePort and a named pod are each on one node.
@@ -186,36 +188,36 @@ func (o *traceOptions) notes(sc *scene, from *sender, nodes []string) {
 }
 
 // notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a node.
-func notServed(n *diagnose.NodeReport, t *cluster.Target) {
+func notServed(n *report.NodeReport, t *cluster.Target) {
 	if n.Error != "" || len(n.Paths) > 0 {
 		return
 	}
 	message := fmt.Sprintf("kube-proxy on %s serves no frontend of %s", n.Node, t.Name())
-	f := diagnose.Frontend{Kind: string(t.Service.Spec.Type)}
+	f := report.Frontend{Kind: string(t.Service.Spec.Type)}
 	if t.Address.IsValid() {
-		f = diagnose.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
+		f = report.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
 		message = fmt.Sprintf("kube-proxy on %s does nothing for packets to %s (a load balancer with ipMode Proxy, or an address that nodePortAddresses leaves out)", n.Node, t.Address)
 		if t.NodePort != 0 {
 			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)", n.Node, net.JoinHostPort(t.Address.String(), strconv.Itoa(int(t.NodePort))))
 		}
 	}
-	n.Paths = []diagnose.Path{{
-		Frontend: f, Verdict: diagnose.ByDesign, Expected: diagnose.Expected{Action: string(expect.None)},
-		Findings: []diagnose.Finding{{Code: expect.ReasonNotForKubeProxy, Severity: diagnose.Info, Message: message}},
+	n.Paths = []report.Path{{
+		Frontend: f, Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
+		Findings: []report.Finding{{Code: expect.ReasonNotForKubeProxy, Severity: report.Info, Message: message}},
 	}}
 	n.Summary.Paths++
 	n.Summary.ByDesign++
 }
 
 // next says what to do with the result.
-func (o *traceOptions) next(r *diagnose.Report, t *cluster.Target, all int) string {
+func (o *traceOptions) next(r *report.Report, t *cluster.Target, all int) string {
 	service := t.Service.Name + " -n " + t.Service.Namespace
 	switch r.Verdict {
-	case diagnose.Match:
+	case report.Match:
 		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
-	case diagnose.ByDesign:
+	case report.ByDesign:
 		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + o.again(o.shared)
-	case diagnose.Mismatch, diagnose.Warning, diagnose.Unknown:
+	case report.Mismatch, report.Warning, report.Unknown:
 	}
 	if all > len(r.Nodes) {
 		return "other nodes: " + name + " verify " + service + o.everywhere() + o.again(o.shared)

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"context"
 	"fmt"
 	"slices"
@@ -11,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -63,7 +65,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 		},
 	}
 	o.targetOptions.addFlags(cmd, s)
-	o.kind = diagnose.KindVerify
+	o.kind = report.KindVerify
 	o.printOptions.addFlags(cmd, "the Services that are not right")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", fromHelp)
@@ -141,8 +143,8 @@ func (o *verifyOptions) verify(ctx context.Context, sc *scene) error {
 	if err != nil {
 		return err
 	}
-	r := diagnose.Combine(diagnose.KindVerify, nil, reports)
-	return conclude(o.shared, o.printer, r, report.View{
+	r := report.Combine(report.KindVerify, nil, reports)
+	return conclude(o.shared, o.printer, r, print.View{
 		Now: sc.now(), All: o.showAll, Namespace: o.namespace, Services: o.count(sc.objects, targets), Scope: o.scope(), Next: o.next(r),
 	})
 }
@@ -223,8 +225,8 @@ func (o *verifyOptions) scope() string {
 }
 
 // next leads from the first thing that is wrong to its trace.
-func (o *verifyOptions) next(r *diagnose.Report) string {
-	for _, v := range []diagnose.Verdict{diagnose.Mismatch, diagnose.Unknown, diagnose.Warning} {
+func (o *verifyOptions) next(r *report.Report) string {
+	for _, v := range []report.Verdict{report.Mismatch, report.Unknown, report.Warning} {
 		for i := range r.Nodes {
 			n := &r.Nodes[i]
 			for k := range n.Paths {

@@ -3,6 +3,8 @@
 package program
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -51,7 +53,7 @@ func openCaptured(t *testing.T, name string) *opened {
 	return o
 }
 
-func (o *opened) judge(t *testing.T) *diagnose.NodeReport {
+func (o *opened) judge(t *testing.T) *report.NodeReport {
 	t.Helper()
 	r := diagnose.Node(o.cluster, snapshot.NewNode("node1", o.files), diagnose.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
@@ -197,7 +199,7 @@ func ipvsadmOf(v *VirtualServer) string {
 }
 
 // ends are where a path's packets go.
-func ends(p *diagnose.Path) []string {
+func ends(p *report.Path) []string {
 	var out []string
 	for i := range p.Actual.Outcomes {
 		o := &p.Actual.Outcomes[i]
@@ -218,7 +220,7 @@ func ends(p *diagnose.Path) []string {
 }
 
 // nameOf names a path. With the frontend's address for its own the node asks from that.
-func nameOf(p *diagnose.Path) string {
+func nameOf(p *report.Path) string {
 	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
 		return fmt.Sprintf("%s/%s %s %s:%d/%s from node", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol)
 	}
@@ -251,7 +253,7 @@ func TestVirtualServersByTheWalk(t *testing.T) {
 			}
 			o.program(t, p, tt.scheduler)
 			after := o.judge(t)
-			was := map[string]*diagnose.Path{}
+			was := map[string]*report.Path{}
 			for i := range before.Paths {
 				was[nameOf(&before.Paths[i])] = &before.Paths[i]
 			}
@@ -271,17 +273,17 @@ func TestVirtualServersByTheWalk(t *testing.T) {
 				if got, want := ends(path), ends(old); !slices.Equal(got, want) {
 					t.Errorf("%s: %q, and kube-proxy's %q", nameOf(path), got, want)
 				}
-				if path.Verdict != diagnose.Match && path.Verdict != diagnose.ByDesign {
+				if path.Verdict != report.Match && path.Verdict != report.ByDesign {
 					t.Errorf("%s is judged %s: %+v", nameOf(path), path.Verdict, path.Findings)
 				}
 				dropped := slices.Contains(ends(path), "Drop")
-				if !dropped && !slices.ContainsFunc(path.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Programmed }) {
+				if !dropped && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == diagnose.Programmed }) {
 					t.Errorf("%s: that it was programmed is not said: %+v", nameOf(path), path.Findings)
 				}
 			}
 			t.Logf("%d paths", compared)
 			for _, f := range after.Findings {
-				if !slices.ContainsFunc(before.Findings, func(b diagnose.Finding) bool { return b.Code == f.Code && b.Subject == f.Subject }) {
+				if !slices.ContainsFunc(before.Findings, func(b report.Finding) bool { return b.Code == f.Code && b.Subject == f.Subject }) {
 					t.Errorf("the node: %s %s: %s", f.Code, f.Subject, f.Message)
 				}
 			}

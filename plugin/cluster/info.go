@@ -3,22 +3,23 @@
 package cluster
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Info describes a Service as a report does: what the API says of it, whatever a node makes of it.
-func Info(objects *snapshot.Cluster, svc *corev1.Service) *diagnose.ServiceInfo {
+func Info(objects *snapshot.Cluster, svc *corev1.Service) *report.ServiceInfo {
 	exp := expect.New(expect.Inputs{Services: []*corev1.Service{svc}, Slices: objects.EndpointSlices, Config: expect.Defaults()})
-	info := &diagnose.ServiceInfo{Namespace: svc.Namespace, Name: svc.Name, Type: typeOf(svc), ClusterIPs: addressesOf(svc)}
+	info := &report.ServiceInfo{Namespace: svc.Namespace, Name: svc.Name, Type: typeOf(svc), ClusterIPs: addressesOf(svc)}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		port := diagnose.ServicePort{Name: p.Name, Protocol: string(protocolOf(p)), Port: p.Port, TargetPort: p.TargetPort.String(), NodePort: p.NodePort}
+		port := report.ServicePort{Name: p.Name, Protocol: string(protocolOf(p)), Port: p.Port, TargetPort: p.TargetPort.String(), NodePort: p.NodePort}
 		if p.TargetPort.IntValue() == 0 && p.TargetPort.StrVal == "" {
 			port.TargetPort = ""
 		}

@@ -3,23 +3,24 @@
 package cluster
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Resolve says what the API holds of a Service. With a node in the inputs it is that node's view, else the whole cluster's.
-func Resolve(objects *snapshot.Cluster, t *Target, in expect.Inputs) *report.Resolve {
+func Resolve(objects *snapshot.Cluster, t *Target, in expect.Inputs) *print.Resolve {
 	svc := t.Service
 	exp := expect.New(in)
-	r := &report.Resolve{
-		APIVersion: diagnose.APIVersion, Kind: report.KindResolve,
+	r := &print.Resolve{
+		APIVersion: report.APIVersion, Kind: print.KindResolve,
 		Service: *Info(objects, svc), Policy: policyOf(svc), Node: in.NodeName,
 	}
 	if in.Node != nil {
@@ -27,7 +28,7 @@ func Resolve(objects *snapshot.Cluster, t *Target, in expect.Inputs) *report.Res
 	}
 	reason, why := exp.Ignored(svc)
 	if reason != "" {
-		r.NotProxied = &report.Reason{Code: reason, Message: why}
+		r.NotProxied = &print.Reason{Code: reason, Message: why}
 	}
 	r.Frontends = frontends(exp, t, in.NodeName)
 	r.Endpoints = endpoints(exp, t, in.NodeName != "", reason != "")
@@ -44,8 +45,8 @@ func Resolve(objects *snapshot.Cluster, t *Target, in expect.Inputs) *report.Res
 	return r
 }
 
-func policyOf(svc *corev1.Service) report.Policy {
-	p := report.Policy{
+func policyOf(svc *corev1.Service) print.Policy {
+	p := print.Policy{
 		External:                 string(svc.Spec.ExternalTrafficPolicy),
 		LoadBalancerSourceRanges: svc.Spec.LoadBalancerSourceRanges,
 		PublishNotReadyAddresses: svc.Spec.PublishNotReadyAddresses,
@@ -66,13 +67,13 @@ func policyOf(svc *corev1.Service) report.Policy {
 }
 
 // frontends lists the addresses of a Service. In the cluster's view a NodePort stands without address: it is every node's.
-func frontends(exp *expect.Node, t *Target, node string) []diagnose.Frontend {
-	var out []diagnose.Frontend
+func frontends(exp *expect.Node, t *Target, node string) []report.Frontend {
+	var out []report.Frontend
 	for _, f := range exp.Frontends(t.Service) {
 		if node == "" && f.Kind == expect.NodePort || !t.Selects(&f, node) {
 			continue
 		}
-		out = append(out, diagnose.Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName})
+		out = append(out, report.Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName})
 	}
 	if node != "" {
 		return out
@@ -80,15 +81,15 @@ func frontends(exp *expect.Node, t *Target, node string) []diagnose.Frontend {
 	for i := range t.Service.Spec.Ports {
 		p := &t.Service.Spec.Ports[i]
 		if p.NodePort != 0 && t.hasPort(p.Name, protocolOf(p)) && (!t.Address.IsValid() || t.NodePort != 0) {
-			out = append(out, diagnose.Frontend{Kind: string(expect.NodePort), Port: p.NodePort, Protocol: string(protocolOf(p)), PortName: p.Name})
+			out = append(out, report.Frontend{Kind: string(expect.NodePort), Port: p.NodePort, Protocol: string(protocolOf(p)), PortName: p.Name})
 		}
 	}
 	return out
 }
 
 // endpoints lists every endpoint of the ports asked for, port by port.
-func endpoints(exp *expect.Node, t *Target, nodeView, ignored bool) []report.ResolvedEndpoint {
-	var out []report.ResolvedEndpoint
+func endpoints(exp *expect.Node, t *Target, nodeView, ignored bool) []print.ResolvedEndpoint {
+	var out []print.ResolvedEndpoint
 	ports := t.Ports
 	if ports == nil {
 		ports = t.Service.Spec.Ports
@@ -111,8 +112,8 @@ func endpoints(exp *expect.Node, t *Target, nodeView, ignored bool) []report.Res
 	return out
 }
 
-func endpoint(p *corev1.ServicePort, u *expect.Usage, nodeView, ignored bool) report.ResolvedEndpoint {
-	e := report.ResolvedEndpoint{
+func endpoint(p *corev1.ServicePort, u *expect.Usage, nodeView, ignored bool) print.ResolvedEndpoint {
+	e := print.ResolvedEndpoint{
 		PortName: p.Name, Protocol: string(protocolOf(p)),
 		Address: u.Address.Addr().String(), Port: int32(u.Address.Port()), Pod: u.Pod, Node: u.Node, Zone: u.Zone,
 		Slices: u.Slices, Ready: u.Ready, Serving: u.Serving, Terminating: u.Terminating, HintZones: u.HintZones, HintNodes: u.HintNodes,
@@ -126,7 +127,7 @@ func endpoint(p *corev1.ServicePort, u *expect.Usage, nodeView, ignored bool) re
 			e.Why = "ready, so DNS gives it out"
 		}
 	case nodeView:
-		e.Cluster, e.Local = &report.Use{Used: u.Cluster.Used, Why: u.Cluster.Why}, &report.Use{Used: u.Local.Used, Why: u.Local.Why}
+		e.Cluster, e.Local = &print.Use{Used: u.Cluster.Used, Why: u.Cluster.Why}, &print.Use{Used: u.Local.Used, Why: u.Local.Why}
 		e.Used = u.Cluster.Used || u.Local.Used
 		e.Why = bothWhys(u, unused)
 	case u.Cluster.Used || len(u.Cluster.Why) < len(unused) || u.Cluster.Why[:len(unused)] != unused:
@@ -153,8 +154,8 @@ func bothWhys(u *expect.Usage, unused string) string {
 }
 
 // dnsOf says what the cluster's DNS answers (github.com/kubernetes/dns, docs/specification.md).
-func dnsOf(svc *corev1.Service, endpoints []report.ResolvedEndpoint) report.DNS {
-	d := report.DNS{Name: svc.Name + "." + svc.Namespace + ".svc.cluster.local"}
+func dnsOf(svc *corev1.Service, endpoints []print.ResolvedEndpoint) print.DNS {
+	d := print.DNS{Name: svc.Name + "." + svc.Namespace + ".svc.cluster.local"}
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		d.Records = []string{"CNAME " + svc.Spec.ExternalName}

@@ -10,7 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/report"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
@@ -29,7 +29,7 @@ func TestInfo(t *testing.T) {
 }
 
 // resolve resolves a Service of the cluster after a change to it, and sums the result up.
-func resolve(t *testing.T, node string, change func(*corev1.Service)) *report.Resolve {
+func resolve(t *testing.T, node string, change func(*corev1.Service)) *print.Resolve {
 	t.Helper()
 	objects := shop()
 	svc := objects.Services[0]
@@ -45,7 +45,7 @@ func resolve(t *testing.T, node string, change func(*corev1.Service)) *report.Re
 	return Resolve(objects, &Target{Service: svc}, in)
 }
 
-func uses(r *report.Resolve) string {
+func uses(r *print.Resolve) string {
 	var out []string
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]

@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"regexp"
 	"slices"
@@ -27,30 +29,30 @@ func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		make    func(at site) (repair func())
-		verdict diagnose.Verdict
+		verdict report.Verdict
 		code    string
 	}{
 		{"a rule to an endpoint is gone", func(at site) func() {
 			chain, rules := at.endpointRules()
 			at.run(at.program, "-t", "nat", "-D", chain, strconv.Itoa(len(rules)))
 			return func() { restartKubeProxy(at.T, at.node) }
-		}, diagnose.Mismatch, "MissingEndpoint"},
+		}, report.Mismatch, "MissingEndpoint"},
 		{"a firewall drops what goes to an endpoint", func(at site) func() {
 			rule := []string{"FORWARD", "-p", "tcp", "-d", endpointOf(at.T) + "/32", "-j", "DROP"}
 			at.run(append([]string{at.program, "-t", "filter", "-I"}, rule...)...)
 			return func() { at.run(append([]string{at.program, "-t", "filter", "-D"}, rule...)...) }
-		}, diagnose.Mismatch, "Dropped"},
+		}, report.Mismatch, "Dropped"},
 		{"kube-proxy is gone, and the endpoints have moved", func(at site) func() {
 			stopKubeProxy(at.T, at.node)
 			moveEndpoints(at.T)
 			return func() { startKubeProxy(at.T, at.node) }
-		}, diagnose.Mismatch, "StaleEndpoint"},
+		}, report.Mismatch, "StaleEndpoint"},
 		{"all rules were flushed", func(at site) func() {
 			stopKubeProxy(at.T, at.node)
 			at.run(at.program, "-t", "nat", "-F", "PREROUTING")
 			at.run(at.program, "-t", "nat", "-F", "OUTPUT")
 			return func() { startKubeProxy(at.T, at.node) }
-		}, diagnose.Mismatch, "NotProgrammed"},
+		}, report.Mismatch, "NotProgrammed"},
 		{"the rules are in the other backend, too", func(at site) func() {
 			saved := at.run(at.program+"-save", "-t", "nat")
 			onNode(at.T, at.node, strings.NewReader(saved), at.other+"-restore")
@@ -58,7 +60,7 @@ func TestFaults(t *testing.T) {
 				at.run(at.other, "-t", "nat", "-F")
 				at.run(at.other, "-t", "nat", "-X")
 			}
-		}, diagnose.Warning, "SplitBackend"},
+		}, report.Warning, "SplitBackend"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			repair := sync.OnceFunc(tt.make(siteOf(t, node)))
@@ -70,7 +72,7 @@ func TestFaults(t *testing.T) {
 			repair()
 			wait(t, "all is right again", func() (bool, error) {
 				r = svcproxy(t, "trace", app, "--node", node, "-o", "json")
-				return r.code == 0 && r.report.Verdict == diagnose.Match, fmt.Errorf("%s", r)
+				return r.code == 0 && r.report.Verdict == report.Match, fmt.Errorf("%s", r)
 			})
 		})
 	}
@@ -104,7 +106,7 @@ func TestModeSwitch(t *testing.T) {
 }
 
 // codes lists the codes of all findings of a report.
-func codes(r *diagnose.Report) []string {
+func codes(r *report.Report) []string {
 	var out []string
 	for i := range r.Nodes {
 		for _, f := range r.Nodes[i].Findings {

@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +16,7 @@ import (
 )
 
 // observed returns what connections from an origin to the cluster IPs showed on a node, of each path.
-func observed(r *diagnose.Report, origin string) (out []*diagnose.Path) {
+func observed(r *report.Report, origin string) (out []*report.Path) {
 	for i := range r.Nodes {
 		for k := range r.Nodes[i].Paths {
 			if p := &r.Nodes[i].Paths[k]; p.Frontend.Kind == "ClusterIP" && p.Origin.Kind == origin {
@@ -26,7 +28,7 @@ func observed(r *diagnose.Report, origin string) (out []*diagnose.Path) {
 }
 
 // confirmed says what the kernel's own trace does not confirm of a path's walk: it meets each rule that every packet has to meet.
-func confirmed(p *diagnose.Path) string {
+func confirmed(p *report.Path) string {
 	o := p.Observed
 	if o.Traced < replicas || o.TraceError+o.LegacyError != "" {
 		return fmt.Sprintf("%d connections were traced: %s", o.Traced, o.TraceError+o.LegacyError)

@@ -16,6 +16,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"context"
 	"encoding/json"
@@ -38,8 +40,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 const (
@@ -119,7 +119,7 @@ func ready(conditions []corev1.NodeCondition) bool {
 type result struct {
 	code        int
 	out, errOut string
-	report      diagnose.Report // with -o json
+	report      report.Report // with -o json
 }
 
 func (r result) String() string {
@@ -127,9 +127,9 @@ func (r result) String() string {
 }
 
 // said is what a report found, short, as the end of a failed test's output is what is read of it.
-func said(r *diagnose.Report) []string {
+func said(r *report.Report) []string {
 	var out []string
-	say := func(findings []diagnose.Finding) {
+	say := func(findings []report.Finding) {
 		for _, f := range findings {
 			out = append(out, fmt.Sprintf("%s %s: %s; expected %s, is %s", f.Code, f.Subject, f.Message, f.Expected, f.Actual))
 		}

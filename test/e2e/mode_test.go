@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -66,7 +68,7 @@ func TestReplaced(t *testing.T) {
 	for _, args := range [][]string{{"trace", app, "--node", node}, {"verify", "-A", "--node", node}, {"mode", node}} {
 		r := svcproxy(t, append(args, "-o", "json")...)
 		n := &r.report.Nodes[0]
-		if r.code != 3 || n.Verdict != diagnose.Unknown || len(n.Paths) > 0 || !slices.Equal(codes(&r.report), []string{diagnose.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
+		if r.code != 3 || n.Verdict != report.Unknown || len(n.Paths) > 0 || !slices.Equal(codes(&r.report), []string{diagnose.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
 			t.Errorf("%v: %v\n%s", args, codes(&r.report), r)
 		}
 	}

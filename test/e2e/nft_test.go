@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -61,13 +63,13 @@ func TestNFTFaults(t *testing.T) {
 			repair := sync.OnceFunc(tt.make(nftSite{t, node}))
 			defer repair()
 			r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
-			if r.report.Verdict != diagnose.Mismatch || !slices.Contains(codes(&r.report), tt.code) {
+			if r.report.Verdict != report.Mismatch || !slices.Contains(codes(&r.report), tt.code) {
 				t.Errorf("%s with %v, want Mismatch with %s\n%s", r.report.Verdict, codes(&r.report), tt.code, r)
 			}
 			repair()
 			wait(t, "all is right again", func() (bool, error) {
 				r = svcproxy(t, "trace", app, "--node", node, "-o", "json")
-				return r.code == 0 && r.report.Verdict == diagnose.Match, fmt.Errorf("%s", r)
+				return r.code == 0 && r.report.Verdict == report.Match, fmt.Errorf("%s", r)
 			})
 		})
 	}

@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +14,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // What is right is said to be right: every kind of Service, from every origin, seen from every node.
@@ -29,19 +29,19 @@ func TestRightPaths(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		args    []string
-		verdict diagnose.Verdict
+		verdict report.Verdict
 		nodes   []string
 	}{
-		{"a cluster IP", append([]string{"trace", app}, all...), diagnose.Match, nodes},
-		{"a NodePort", append([]string{"trace", "svc/" + app + "-nodeport:http"}, all...), diagnose.Match, nodes},
-		{"traffic policy Local", append([]string{"trace", app + "-local"}, all...), diagnose.Match, nodes},
-		{"a headless Service", append([]string{"trace", app + "-headless"}, all...), diagnose.ByDesign, nodes},
-		{"from the node", []string{"trace", app, "--node", nodes[1], "--from", "node"}, diagnose.Match, nodes[1:2]},
-		{"from a pod, on its node", []string{"trace", app, "--from", "pod/client"}, diagnose.Match, nodes[:1]},
-		{"from an address, on its node", []string{"trace", app, "--from", pod.Status.PodIP}, diagnose.Match, nodes[:1]},
-		{"by labels", []string{"trace", app, "-l", "kubernetes.io/hostname=" + hostname(t, nodes[1])}, diagnose.Match, nodes[1:2]},
-		{"all Services of the namespace", append([]string{"verify"}, all...), diagnose.Match, nodes},
-		{"with few rights", []string{"trace", app, "--node", nodes[0], "--security-profile", "netadmin"}, diagnose.Match, nodes[:1]},
+		{"a cluster IP", append([]string{"trace", app}, all...), report.Match, nodes},
+		{"a NodePort", append([]string{"trace", "svc/" + app + "-nodeport:http"}, all...), report.Match, nodes},
+		{"traffic policy Local", append([]string{"trace", app + "-local"}, all...), report.Match, nodes},
+		{"a headless Service", append([]string{"trace", app + "-headless"}, all...), report.ByDesign, nodes},
+		{"from the node", []string{"trace", app, "--node", nodes[1], "--from", "node"}, report.Match, nodes[1:2]},
+		{"from a pod, on its node", []string{"trace", app, "--from", "pod/client"}, report.Match, nodes[:1]},
+		{"from an address, on its node", []string{"trace", app, "--from", pod.Status.PodIP}, report.Match, nodes[:1]},
+		{"by labels", []string{"trace", app, "-l", "kubernetes.io/hostname=" + hostname(t, nodes[1])}, report.Match, nodes[1:2]},
+		{"all Services of the namespace", append([]string{"verify"}, all...), report.Match, nodes},
+		{"with few rights", []string{"trace", app, "--node", nodes[0], "--security-profile", "netadmin"}, report.Match, nodes[:1]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := svcproxy(t, append(tt.args, "-o", "json")...)
@@ -82,7 +82,7 @@ func TestDump(t *testing.T) {
 		t.Fatal(r)
 	}
 	r := svcproxy(t, "verify", "-o", "json", "--snapshot", file)
-	if r.code != 0 || r.report.Verdict != diagnose.Match || len(r.report.Nodes) != 2 {
+	if r.code != 0 || r.report.Verdict != report.Match || len(r.report.Nodes) != 2 {
 		t.Errorf("the dump says\n%s", r)
 	}
 	live := svcproxy(t, "verify", "-o", "json", "--node", nodes[0], "--node", nodes[1])

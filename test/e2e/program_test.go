@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"context"
 	"fmt"
@@ -148,7 +150,7 @@ func TestProgramAndKubeProxyComesBack(t *testing.T) {
 }
 
 // programmedRight tells whether every path is right, as it was programmed; kube-proxy itself may be missed.
-func programmedRight(r *diagnose.Report) bool {
+func programmedRight(r *report.Report) bool {
 	return r.Summary.Paths > 0 && r.Summary.Matched == r.Summary.Paths && slices.Contains(codes(r), diagnose.Programmed)
 }
 

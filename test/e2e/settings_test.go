@@ -5,6 +5,8 @@
 package e2e
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"os"
 	"slices"
 	"testing"
@@ -26,7 +28,7 @@ func TestForwardingOff(t *testing.T) {
 	}
 	for i := range r.report.Nodes[0].Paths {
 		p := &r.report.Nodes[0].Paths[i]
-		if right := p.Verdict == diagnose.Match; right != (p.Origin.Kind == "node") {
+		if right := p.Verdict == report.Match; right != (p.Origin.Kind == "node") {
 			t.Errorf("from %s: %s", p.Origin.Kind, p.Verdict)
 		}
 	}

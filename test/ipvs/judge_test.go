@@ -5,6 +5,8 @@
 package ipvs
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +24,7 @@ import (
 )
 
 // judged is the node as the helper's code collects it now, held against the objects.
-func judged(t *testing.T) diagnose.NodeReport {
+func judged(t *testing.T) report.NodeReport {
 	t.Helper()
 	s, err := snapshot.Open(captured)
 	if err != nil {
@@ -50,12 +52,12 @@ func TestEveryServiceIsRight(t *testing.T) {
 		t.Errorf("mode: %+v", r.Mode)
 	}
 	for _, f := range r.Findings {
-		if f.Severity != diagnose.Info {
+		if f.Severity != report.Info {
 			t.Errorf("node: %s %s: %s %v", f.Code, f.Subject, f.Message, f.Evidence)
 		}
 	}
 	for _, p := range r.Paths {
-		if p.Verdict != diagnose.Match && p.Verdict != diagnose.ByDesign {
+		if p.Verdict != report.Match && p.Verdict != report.ByDesign {
 			t.Errorf("%s: %s %+v", pathName(&p), p.Verdict, p.Findings)
 		}
 	}
@@ -76,7 +78,7 @@ func TestEveryServiceIsRight(t *testing.T) {
 	}
 }
 
-func pathName(p *diagnose.Path) string {
+func pathName(p *report.Path) string {
 	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
 }
 
@@ -125,7 +127,7 @@ func fromOutside(t *testing.T, a netip.Addr) {
 	do(t, fmt.Sprintf("ip -netns router route replace %s via %s", a, via))
 }
 
-func outcomes(p *diagnose.Path) string {
+func outcomes(p *report.Path) string {
 	var out []string
 	for _, o := range p.Actual.Outcomes {
 		s := o.Action
@@ -141,10 +143,10 @@ func outcomes(p *diagnose.Path) string {
 }
 
 // compare asks until every endpoint had its turn, and says what the walk has not foretold.
-func compare(at place, p *diagnose.Path, from netip.Addr) (asked int, problem string) {
+func compare(at place, p *report.Path, from netip.Addr) (asked int, problem string) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
 	wait, times := answerWait, max(1, len(p.Actual.Outcomes)*rounds)
-	if !slices.ContainsFunc(p.Actual.Outcomes, func(o diagnose.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == diagnose.ByDesign {
+	if !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == report.ByDesign {
 		wait, times = refusalWait, 1
 	}
 	seenAt := map[string]bool{}
@@ -181,7 +183,7 @@ func isTimeout(err error) bool {
 
 // foretold tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does not come back, by
 // design, it is a drop; a packet that is let through untranslated finds nobody at the node, who says so.
-func foretold(p *diagnose.Path, was string) bool {
+func foretold(p *report.Path, was string) bool {
 	// What the node sends from its own address keeps it when it is masqueraded.
 	own := p.Origin.Kind == "node" && slices.Contains(nodeAddresses, p.Origin.Address)
 	for _, o := range p.Actual.Outcomes {
@@ -197,7 +199,7 @@ func foretold(p *diagnose.Path, was string) bool {
 			return true
 		case own && text == was+" masqueraded":
 			return true
-		case o.Action == "DNAT" && p.Verdict == diagnose.ByDesign && was == "Drop":
+		case o.Action == "DNAT" && p.Verdict == report.ByDesign && was == "Drop":
 			return true
 		case o.Action == "Accept" && was == "Reject":
 			return true
@@ -359,9 +361,9 @@ func codes(t *testing.T) []string {
 	t.Helper()
 	r := judged(t)
 	found := map[string]bool{}
-	add := func(list []diagnose.Finding) {
+	add := func(list []report.Finding) {
 		for _, f := range list {
-			if f.Severity == diagnose.Error {
+			if f.Severity == report.Error {
 				subject := f.Subject
 				if f.Code == diagnose.IPVSConntrackOff {
 					subject = "*"

@@ -5,6 +5,8 @@
 package ipvs
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"net"
 	"net/netip"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -94,7 +95,7 @@ func traceSCTP(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var r diagnose.Report
+	var r report.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@
 package ipvs
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bufio"
 	"cmp"
 	"context"
@@ -53,7 +55,7 @@ func captures(t *testing.T) (*snapshot.Cluster, map[string][]byte) {
 	return cluster, files
 }
 
-func judge(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte) *diagnose.NodeReport {
+func judge(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte) *report.NodeReport {
 	t.Helper()
 	r := diagnose.Node(cluster, snapshot.NewNode(nodeName, files), diagnose.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
@@ -161,7 +163,7 @@ func unchanged(t *testing.T, before string) {
 }
 
 // origin names a path but for the address that the node asks from: with a frontend's address for its own it is that one.
-func origin(p *diagnose.Path) string {
+func origin(p *report.Path) string {
 	q := *p
 	if q.Origin.Kind == "node" && q.Frontend.Kind != "NodePort" {
 		q.Origin.Address = ""
@@ -170,17 +172,17 @@ func origin(p *diagnose.Path) string {
 }
 
 // comparePaths holds every planned path against what it was in kube-proxy's hands, and says how many there are.
-func comparePaths(t *testing.T, p *plan.Plan, before, after *diagnose.NodeReport) []*diagnose.Path {
+func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) []*report.Path {
 	t.Helper()
 	has := map[string]bool{}
 	for i := range p.Frontends {
 		has[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
 	}
-	was := map[string]*diagnose.Path{}
+	was := map[string]*report.Path{}
 	for i := range before.Paths {
 		was[origin(&before.Paths[i])] = &before.Paths[i]
 	}
-	var out []*diagnose.Path
+	var out []*report.Path
 	for i := range after.Paths {
 		path := &after.Paths[i]
 		a, err := netip.ParseAddr(path.Frontend.Address)
@@ -194,10 +196,10 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *diagnose.NodeReport
 		case outcomes(path) != outcomes(old):
 			t.Errorf("%s: %s; kube-proxy's: %s", origin(path), outcomes(path), outcomes(old))
 		}
-		if path.Verdict != diagnose.Match && path.Verdict != diagnose.ByDesign {
+		if path.Verdict != report.Match && path.Verdict != report.ByDesign {
 			t.Errorf("%s is judged %s: %+v", origin(path), path.Verdict, path.Findings)
 		}
-		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Programmed }) {
+		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == diagnose.Programmed }) {
 			t.Errorf("%s: nothing says that it was programmed: %s %+v", origin(path), path.Verdict, path.Findings)
 		}
 	}
@@ -205,7 +207,7 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *diagnose.NodeReport
 }
 
 // ask opens connections on paths, and says how many there were.
-func askPaths(t *testing.T, paths []*diagnose.Path) (asked, packets int) {
+func askPaths(t *testing.T, paths []*report.Path) (asked, packets int) {
 	t.Helper()
 	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
 	arrived := map[string]bool{}

@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -391,7 +393,7 @@ func (w *world) entry(p probe) string {
 }
 
 // listen answers for endpoints that are the node itself: a reset would take the connection out of the table at once.
-func (w *world) listen(paths []diagnose.Path) {
+func (w *world) listen(paths []report.Path) {
 	w.t.Helper()
 	open := map[string]bool{}
 	for _, p := range paths {
@@ -410,7 +412,7 @@ func (w *world) listen(paths []diagnose.Path) {
 	}
 }
 
-func outcomes(p diagnose.Path) []string {
+func outcomes(p report.Path) []string {
 	var out []string
 	for _, o := range p.Actual.Outcomes {
 		s := o.Action
@@ -456,7 +458,7 @@ func runNode(t *testing.T, name string) {
 }
 
 // senders are the addresses beyond the node that packets come from.
-func senders(r *diagnose.NodeReport) []netip.Addr {
+func senders(r *report.NodeReport) []netip.Addr {
 	var sources []netip.Addr
 	for _, p := range r.Paths {
 		if p.Origin.Kind != "node" && p.Origin.Address != "" {
@@ -468,7 +470,7 @@ func senders(r *diagnose.NodeReport) []netip.Addr {
 }
 
 // compare sends packets on every path, and holds what becomes of them against the walk.
-func (w *world) compare(name string, paths []diagnose.Path) {
+func (w *world) compare(name string, paths []report.Path) {
 	t := w.t
 	t.Helper()
 	compared, packets, unsent := 0, 0, 0

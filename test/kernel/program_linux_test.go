@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -256,7 +258,7 @@ func (c *programmed) run(t *testing.T) {
 	for i := range p.Frontends {
 		has[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
 	}
-	ours := func(path *diagnose.Path) bool {
+	ours := func(path *report.Path) bool {
 		a, err := netip.ParseAddr(path.Frontend.Address)
 		return err == nil && has[netip.AddrPortFrom(a, uint16(path.Frontend.Port)).String()+path.Frontend.Protocol]
 	}
@@ -264,12 +266,12 @@ func (c *programmed) run(t *testing.T) {
 	if got.Error != "" {
 		t.Fatal(got.Error)
 	}
-	byKey := map[string]*diagnose.Path{}
+	byKey := map[string]*report.Path{}
 	for i := range got.Paths {
 		byKey[pathKey(&got.Paths[i])] = &got.Paths[i]
 	}
 	walked := 0
-	var paths []diagnose.Path
+	var paths []report.Path
 	for i := range want.Paths {
 		k := &want.Paths[i]
 		if !ours(k) {
@@ -285,7 +287,7 @@ func (c *programmed) run(t *testing.T) {
 		if a, b := shares(k), shares(mine); !slices.Equal(a, b) && c.Ranges == nil && !(c.Unbound && k.Origin.Kind == "node") {
 			t.Errorf("%s: kube-proxy's rules %q, ours %q", pathKey(k), a, b)
 		}
-		if mine.Verdict != diagnose.Match && mine.Verdict != diagnose.ByDesign {
+		if mine.Verdict != report.Match && mine.Verdict != report.ByDesign {
 			t.Errorf("%s from %s is judged %s: %+v", pathKey(k), mine.Origin.Address, mine.Verdict, mine.Findings)
 		}
 	}
@@ -342,7 +344,7 @@ var (
 )
 
 // pathKey names a path. The node asks from the frontend's address where that is its own, as IPVS needs it.
-func pathKey(p *diagnose.Path) string {
+func pathKey(p *report.Path) string {
 	from := p.Origin.Address
 	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
 		from = "-"
@@ -351,7 +353,7 @@ func pathKey(p *diagnose.Path) string {
 }
 
 // shares are the outcomes of a path; what is refused is dropped where we refuse it.
-func shares(p *diagnose.Path) []string {
+func shares(p *report.Path) []string {
 	out := outcomes(*p)
 	for i, o := range out {
 		if o == "Reject" {

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"maps"
 	"net/netip"
@@ -38,7 +40,7 @@ var frontendChains = map[string][]string{
 
 // backwards walks from the rules to the API: every frontend that a rule names, and every chain made for a Service, must belong
 // to a Service that there is.
-func (n *node) backwards() []Finding {
+func (n *node) backwards() []report.Finding {
 	if n.isNFT() {
 		return append(n.staleElements(), n.orphans()...)
 	}
@@ -72,7 +74,7 @@ func (n *node) backwards() []Finding {
 		}
 	}
 	slices.Sort(names)
-	var out []Finding
+	var out []report.Finding
 	for _, name := range names {
 		is := stale[name]
 		is.actual = fmt.Sprintf("%d rules", len(is.evidence))
@@ -95,7 +97,7 @@ func ownerInComment(r *netfilter.Rule) string {
 
 // orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy removes
 // them late (largeClusterMode), and they harm nobody.
-func (n *node) orphans() []Finding {
+func (n *node) orphans() []report.Finding {
 	gone := map[string]bool{}
 	prefixes := []string{n.dialect.cluster, n.dialect.local, n.dialect.external, n.dialect.firewall, n.dialect.endpoint}
 	for _, t := range n.rules.Tables {
@@ -121,7 +123,7 @@ func (n *node) orphans() []Finding {
 	if len(orphans) == 0 {
 		return nil
 	}
-	return []Finding{n.finding(OrphanChain, cut(orphans, 3), issue{
+	return []report.Finding{n.finding(OrphanChain, cut(orphans, 3), issue{
 		actual:   fmt.Sprintf("%d chains", len(orphans)),
 		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
 		evidence: orphans[:min(len(orphans), maxEvidence)],

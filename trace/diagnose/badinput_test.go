@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"strings"
 	"testing"
@@ -45,7 +47,7 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 			if !strings.Contains(r.Error, tt.want) || strings.Contains(r.Error, "\n") {
 				t.Errorf("got %q, want one line with %q", r.Error, tt.want)
 			}
-			if r.Verdict != Unknown || len(r.Paths) > 0 || len(r.Findings) > 0 || r.Summary.Paths > 0 {
+			if r.Verdict != report.Unknown || len(r.Paths) > 0 || len(r.Findings) > 0 || r.Summary.Paths > 0 {
 				t.Errorf("something is claimed: %+v", r)
 			}
 		})
@@ -81,7 +83,7 @@ func TestWhatWasNotCollectedIsUnknown(t *testing.T) {
 				t.Errorf("%s: %q, want %q", tt.path, got, tt.want)
 			}
 			for path, f := range facts(r) {
-				if strings.HasPrefix(f, string(Mismatch)) {
+				if strings.HasPrefix(f, string(report.Mismatch)) {
 					t.Errorf("a mismatch for want of a file: %s: %s", path, f)
 				}
 			}
@@ -104,11 +106,11 @@ func TestIptablesNFTRulesWithoutTheirSaveFileAreOpaque(t *testing.T) {
 func TestScaleFixture(t *testing.T) {
 	c, n := openSnapshot(t, "testdata/snapshots/scale-iptables", "node1")
 	r := Node(c, n, Request{Backwards: true, PerPathService: true})
-	if r.Error != "" || r.Verdict != Match || r.Summary.Matched != r.Summary.Paths || r.Summary.Paths < 11000 {
+	if r.Error != "" || r.Verdict != report.Match || r.Summary.Matched != r.Summary.Paths || r.Summary.Paths < 11000 {
 		t.Errorf("%s %s %+v", r.Error, r.Verdict, r.Summary)
 	}
 	for _, f := range r.Findings {
-		if f.Severity != Info {
+		if f.Severity != report.Info {
 			t.Errorf("%+v", f)
 		}
 	}

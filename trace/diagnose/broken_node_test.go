@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"testing"
 )
@@ -13,7 +15,7 @@ func TestShippedExample(t *testing.T) {
 	r := Node(c, n, Request{Backwards: true, PerPathService: true, Matching: true})
 	var got []string
 	for path, f := range facts(r) {
-		if f != string(Match) && f != "" {
+		if f != string(report.Match) && f != "" {
 			got = append(got, path+" → "+f)
 		}
 	}

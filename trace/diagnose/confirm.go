@@ -3,13 +3,15 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"strconv"
 )
 
 // Confirmed tells whether what is wrong in a node's report was wrong in the same way in an earlier one. kube-proxy needs a moment
 // to follow the API, so that a difference seen once may be nothing but its normal work (a sync under way).
-func Confirmed(earlier, later *NodeReport) bool {
+func Confirmed(earlier, later *report.NodeReport) bool {
 	before := wrongIn(earlier)
 	for subject, findings := range wrongIn(later) {
 		if !overlap(before[subject], findings) {
@@ -20,43 +22,43 @@ func Confirmed(earlier, later *NodeReport) bool {
 }
 
 // Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
-func Right(r *NodeReport) bool { return len(wrongIn(r)) == 0 }
+func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 
 // Doubt takes back what is wrong in a node's report and was not so in the earlier one: such paths become Unknown, with the
 // finding Changing, and node-wide findings information. why says what keeps changing.
-func Doubt(earlier, later *NodeReport, why string) {
+func Doubt(earlier, later *report.NodeReport, why string) {
 	before := wrongIn(earlier)
-	later.Summary = Summary{
+	later.Summary = report.Summary{
 		Paths: later.Summary.Paths, Matched: later.Summary.Matched, ByDesign: later.Summary.ByDesign,
 	}
-	worstPath := ByDesign
+	worstPath := report.ByDesign
 	if later.Summary.Matched > 0 {
-		worstPath = Match
+		worstPath = report.Match
 	}
 	for i := range later.Paths {
 		p := &later.Paths[i]
-		if now := severe(p.Findings); p.Verdict != Unknown && len(now) > 0 && !overlap(before[pathKey(p)], now) {
-			p.Verdict = Unknown
-			p.Findings = append(p.Findings, Finding{Code: Changing, Severity: codes[Changing].severity, Message: why, Remedy: codes[Changing].remedy})
+		if now := severe(p.Findings); p.Verdict != report.Unknown && len(now) > 0 && !overlap(before[pathKey(p)], now) {
+			p.Verdict = report.Unknown
+			p.Findings = append(p.Findings, report.Finding{Code: Changing, Severity: codes[Changing].severity, Message: why, Remedy: codes[Changing].remedy})
 		}
-		if p.Verdict != Match && p.Verdict != ByDesign {
-			later.Summary.count(p.Verdict)
+		if p.Verdict != report.Match && p.Verdict != report.ByDesign {
+			later.Summary.Count(p.Verdict)
 			later.Summary.Paths--
 		}
-		worstPath = together(worstPath, p.Verdict)
+		worstPath = report.Together(worstPath, p.Verdict)
 	}
 	for i := range later.Findings {
 		f := &later.Findings[i]
-		if f.Severity != Info && !overlap(before[nodeKey(f)], []string{f.Code}) {
-			f.Severity = Info
+		if f.Severity != report.Info && !overlap(before[nodeKey(f)], []string{f.Code}) {
+			f.Severity = report.Info
 			f.Message += " (seen once: " + why + ")"
 		}
 	}
-	later.Verdict = withFindings(worstPath, later.Findings)
+	later.Verdict = report.WithFindings(worstPath, later.Findings)
 }
 
 // wrongIn lists what is wrong, by what it is wrong with.
-func wrongIn(r *NodeReport) map[string][]string {
+func wrongIn(r *report.NodeReport) map[string][]string {
 	out := map[string][]string{}
 	for i := range r.Paths {
 		if found := severe(r.Paths[i].Findings); len(found) > 0 {
@@ -64,7 +66,7 @@ func wrongIn(r *NodeReport) map[string][]string {
 		}
 	}
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Severity != Info {
+		if f := &r.Findings[i]; f.Severity != report.Info {
 			out[nodeKey(f)] = []string{f.Code}
 		}
 	}
@@ -72,17 +74,17 @@ func wrongIn(r *NodeReport) map[string][]string {
 }
 
 // severe returns the findings that make a verdict worse, by code and subject.
-func severe(fs []Finding) []string {
+func severe(fs []report.Finding) []string {
 	var out []string
 	for i := range fs {
-		if fs[i].Severity != Info {
+		if fs[i].Severity != report.Info {
 			out = append(out, fs[i].Code+" "+fs[i].Subject)
 		}
 	}
 	return out
 }
 
-func pathKey(p *Path) string {
+func pathKey(p *report.Path) string {
 	key := p.Frontend.Kind + " " + p.Frontend.Address + " " + p.Frontend.Protocol + " " + strconv.Itoa(int(p.Frontend.Port)) + " " + p.Origin.Kind + " " + p.Origin.Address
 	if p.Service != nil {
 		key = p.Service.Namespace + "/" + p.Service.Name + " " + key
@@ -90,7 +92,7 @@ func pathKey(p *Path) string {
 	return key
 }
 
-func nodeKey(f *Finding) string { return "node " + f.Code + " " + f.Subject }
+func nodeKey(f *report.Finding) string { return "node " + f.Code + " " + f.Subject }
 
 func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,11 +34,11 @@ func (n *node) readConnections() error {
 // stale finds connections to the frontends asked for that rules of an earlier moment decided over, and that no rule can mend: their
 // packets follow the entry. kube-proxy removes those of UDP that lead to no serving endpoint (pkg/proxy/conntrack/cleanup.go), and none
 // of other protocols; TCP ends by itself when its endpoint does.
-func (n *node) stale(req *Request) []Finding {
+func (n *node) stale(req *Request) []report.Finding {
 	if n.connections == nil {
 		return nil
 	}
-	var out []Finding
+	var out []report.Finding
 	seen := map[frontendKey]bool{}
 	n.eachFrontend(req, func(svc *corev1.Service, f *expect.Frontend) {
 		if k := keyOf(*f); !seen[k] && !f.Address.IsLoopback() {
@@ -69,7 +71,7 @@ type wrongWay struct {
 }
 
 // staleTo finds the stale connections to one frontend.
-func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []Finding {
+func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []report.Finding {
 	serving := n.serving(svc, f)
 	var ways []*wrongWay
 	n.connections.To(protocolNumber(f.Protocol), netip.AddrPortFrom(f.Address, f.Port), func(e *conntrack.Entry) {
@@ -85,7 +87,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []Finding {
 		ways[i].clients = append(ways[i].clients, netip.AddrPortFrom(e.Original.Src, e.Original.SrcPort).String())
 	})
 	slices.SortFunc(ways, func(a, b *wrongWay) int { return a.to.Compare(b.to) })
-	out := make([]Finding, 0, len(ways))
+	out := make([]report.Finding, 0, len(ways))
 	for _, w := range ways {
 		at := netip.AddrPortFrom(f.Address, f.Port)
 		is := issue{
@@ -171,7 +173,7 @@ func are(n int) string {
 const crowded = 0.95
 
 // tableFull finds a connection table that has no room for new ones (nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
-func (n *node) tableFull() []Finding {
+func (n *node) tableFull() []report.Finding {
 	number := func(key string) (float64, bool) {
 		text, ok := n.net.Sysctl("net/netfilter/" + key)
 		v, err := strconv.ParseFloat(text, 64)
@@ -192,14 +194,14 @@ func (n *node) tableFull() []Finding {
 	}
 	f := n.finding(ConntrackFull, "connection table", is)
 	if used < room {
-		f.Severity = Warn
+		f.Severity = report.Warn
 	}
-	return []Finding{f}
+	return []report.Finding{f}
 }
 
 // lostConnections finds connections that connection tracking lost while the node was probed: their first packet was dropped, for want of
 // room or for another that came at the same moment. Packets that are invalid are told, and are no fault by themselves: those that come late are.
-func (n *node) lostConnections() []Finding {
+func (n *node) lostConnections() []report.Finding {
 	t := n.tracked
 	if t == nil || t.InsertFailed+t.Drop+t.Invalid == 0 {
 		return nil
@@ -209,10 +211,10 @@ func (n *node) lostConnections() []Finding {
 		message: "while the node was probed, its connection tracking dropped first packets of connections, whosever they are: their senders wait, and send again",
 	})
 	if t.InsertFailed+t.Drop == 0 {
-		f.Severity = Info
+		f.Severity = report.Info
 		f.Message = "while the node was probed, packets came that belong to no connection; kube-proxy drops those that it can: a few are what is left of old connections, many tell of answers that come another way"
 	}
-	return []Finding{f}
+	return []report.Finding{f}
 }
 
 // asked returns the Services that a request is about.

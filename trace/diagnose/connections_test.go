@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -67,20 +69,20 @@ func TestStaleConnections(t *testing.T) {
 			default:
 				w.files["conntrack.txt"] = []byte(tt.entries)
 			}
-			var found []Finding
+			var found []report.Finding
 			r := w.run()
 			for _, f := range r.Findings {
-				if f.Severity != Info {
+				if f.Severity != report.Info {
 					found = append(found, f)
 				}
 			}
 			if tt.says == "" {
-				if len(found) > 0 || r.Verdict != Match {
+				if len(found) > 0 || r.Verdict != report.Match {
 					t.Errorf("%s %+v", r.Verdict, found)
 				}
 				return
 			}
-			if len(found) != 1 || !strings.Contains(found[0].Message, tt.says) || !strings.Contains(found[0].Remedy, tt.remedy) || r.Verdict == Match {
+			if len(found) != 1 || !strings.Contains(found[0].Message, tt.says) || !strings.Contains(found[0].Remedy, tt.remedy) || r.Verdict == report.Match {
 				t.Errorf("%s %+v", r.Verdict, found)
 			}
 		})
@@ -96,7 +98,7 @@ func TestStaleConnections(t *testing.T) {
 			}
 		}
 		r := Node(w.cluster, snapshot.NewNode("node1", w.files), Request{Services: []types.NamespacedName{svc}})
-		if got := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == ConntrackStale }); got != want {
+		if got := slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == ConntrackStale }); got != want {
 			t.Errorf("asked for %s: %+v", name, r.Findings)
 		}
 	}

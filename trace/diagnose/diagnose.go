@@ -5,6 +5,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"maps"
 	"net/netip"
 	"runtime"
@@ -51,13 +53,13 @@ type From struct {
 
 // Node judges one node: it reads the node's files, computes what kube-proxy must have programmed, walks a packet for
 // each frontend and origin, and reports. What cannot be read becomes NodeReport.Error or an Unknown path, never a match.
-func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) NodeReport {
+func Node(cluster *snapshot.Cluster, files *snapshot.Node, req Request) report.NodeReport {
 	return Read(files).Judge(cluster, req)
 }
 
 // Judge is Node for rules that have been read before. A Reading can be judged once.
-func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
-	out := NodeReport{Node: r.node.name, Verdict: Unknown}
+func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) report.NodeReport {
+	out := report.NodeReport{Node: r.node.name, Verdict: report.Unknown}
 	n, err := r.load(cluster)
 	if err != nil {
 		return r.withheld(err)
@@ -68,13 +70,13 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 	}
 	if req.NodeAlone {
 		out.Findings = append(append(out.Findings, n.configMapDiffers()...), n.notCollected()...)
-		out.Verdict = withFindings(Match, out.Findings)
+		out.Verdict = report.WithFindings(report.Match, out.Findings)
 		if n.mode.Actual == "" && n.mode.Reported == "" {
-			out.Verdict = worse(out.Verdict, Unknown) // nothing says which mode it is
+			out.Verdict = report.Worse(out.Verdict, report.Unknown) // nothing says which mode it is
 		}
 		return out
 	}
-	var backwards []Finding
+	var backwards []report.Finding
 	var wg sync.WaitGroup
 	if req.Backwards {
 		wg.Go(func() { backwards = n.backwards() })
@@ -86,26 +88,26 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) NodeReport {
 	if f := n.unheard(paths, &req); f != nil {
 		out.Findings = append(out.Findings, *f)
 	}
-	out.Verdict = ByDesign
+	out.Verdict = report.ByDesign
 	for _, p := range paths {
-		out.Summary.count(p.Verdict)
-		out.Verdict = together(out.Verdict, p.Verdict)
-		if p.Verdict != Match || req.Matching {
+		out.Summary.Count(p.Verdict)
+		out.Verdict = report.Together(out.Verdict, p.Verdict)
+		if p.Verdict != report.Match || req.Matching {
 			out.Paths = append(out.Paths, p.Path)
 		}
 	}
 	if req.PathsAlone {
 		for i := range out.Findings {
-			out.Findings[i].Severity = Info
+			out.Findings[i].Severity = report.Info
 		}
 	}
-	out.Verdict = withFindings(out.Verdict, out.Findings)
+	out.Verdict = report.WithFindings(out.Verdict, out.Findings)
 	return out
 }
 
 // withheld is the report of a node of which nothing is claimed, with what is known all the same.
-func (r *Reading) withheld(err error) NodeReport {
-	out := NodeReport{Node: r.node.name, Verdict: Unknown, Error: err.Error(), Findings: r.node.answer}
+func (r *Reading) withheld(err error) report.NodeReport {
+	out := report.NodeReport{Node: r.node.name, Verdict: report.Unknown, Error: err.Error(), Findings: r.node.answer}
 	if r.node.mode.ConfigSource != "" {
 		out.Mode = &r.node.mode
 	}
@@ -121,14 +123,14 @@ type pathJob struct {
 
 // judged is a path with its verdict. quiet paths are left out unless something is wrong with them.
 type judged struct {
-	Path
+	report.Path
 	quiet bool
 }
 
 // withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend shows.
 func withoutQuiet(paths []judged) []judged {
 	type fact struct {
-		frontend Frontend
+		frontend report.Frontend
 		code     string
 	}
 	shown := map[fact]bool{}
@@ -146,9 +148,9 @@ func withoutQuiet(paths []judged) []judged {
 		if !p.quiet {
 			return false
 		}
-		news := slices.ContainsFunc(p.Findings, func(f Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
+		news := slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
 		show(&p)
-		return p.Verdict != Mismatch || !news
+		return p.Verdict != report.Mismatch || !news
 	})
 }
 
@@ -198,22 +200,22 @@ func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
 
 // leftAlone answers for a Service that kube-proxy programs nothing for.
 func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
-	p := Path{
-		Verdict: ByDesign, Expected: Expected{Action: string(expect.None)},
-		Frontend: Frontend{Kind: string(svc.Spec.Type)}, Findings: []Finding{{Code: reason, Severity: Info, Message: why}},
+	p := report.Path{
+		Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
+		Frontend: report.Frontend{Kind: string(svc.Spec.Type)}, Findings: []report.Finding{{Code: reason, Severity: report.Info, Message: why}},
 	}
 	if svc.Spec.ClusterIP != "" {
 		p.Frontend.Address = svc.Spec.ClusterIP
 	}
 	if req.PerPathService {
-		p.Service = &ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
 	}
 	return judged{Path: p}
 }
 
 // notCollected says what the judgement does not cover because the snapshot does not hold it.
-func (n *node) notCollected() []Finding {
-	var out []Finding
+func (n *node) notCollected() []report.Finding {
+	var out []report.Finding
 	note := func(subject, message string) {
 		out = append(out, n.finding(NotCollected, subject, issue{message: message}))
 	}

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"slices"
 	"strings"
@@ -55,7 +57,7 @@ func keepsSource(path string) bool {
 // unmasqueraded: every path on which the source is translated, and every one on which a pod of the node may reach itself.
 func unmasqueraded(code string, both bool) func(before map[string]string) []string {
 	return every(func(path, was string) string {
-		if was != string(Match) || isV6(path) && !both || keepsSource(path) {
+		if was != string(report.Match) || isV6(path) && !both || keepsSource(path) {
 			return ""
 		}
 		if strings.HasSuffix(path, "pod") {
@@ -171,7 +173,7 @@ func ipvsFaults() []fault {
 			"shop/ep3 ClusterIP 10.96.180.79:80/TCP from pod → Mismatch: IPSetMissing KUBE-LOOP-BACK",
 		}},
 		{name: "OUTPUT does not lead to KUBE-SERVICES", do: func(w *world) { w.drop(v4, "-A OUTPUT", "KUBE-SERVICES") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && strings.HasSuffix(path, "from node") && !isV6(path) && !keepsSource(path), NotProgrammed+" *")
+			return when(was == string(report.Match) && strings.HasSuffix(path, "from node") && !isV6(path) && !keepsSource(path), NotProgrammed+" *")
 		})},
 		{name: "POSTROUTING does not lead to KUBE-POSTROUTING", do: func(w *world) { w.drop(v4, "-A POSTROUTING", "KUBE-POSTROUTING") }, all: unmasqueraded(WrongMasquerade, false)},
 		{name: "IPVS without connection tracking", do: func(w *world) { w.sysctl("net/ipv4/vs/conntrack", "0") }, all: unmasqueraded(IPVSConntrackOff, true)},

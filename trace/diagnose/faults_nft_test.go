@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"slices"
 	"strings"
@@ -173,7 +175,7 @@ func programmed(was string) bool {
 
 // nodeToClusterIP: what the node itself sends to cluster IPs is not masqueraded.
 var nodeToClusterIP = every(func(path, was string) string {
-	return when(was == string(Match) && strings.Contains(path, " ClusterIP ") && strings.HasSuffix(path, "from node"), WrongMasquerade+" *")
+	return when(was == string(report.Match) && strings.Contains(path, " ClusterIP ") && strings.HasSuffix(path, "from node"), WrongMasquerade+" *")
 })
 
 // nftFaults are put into the captured node in nftables mode.
@@ -213,33 +215,33 @@ func nftFaults() []fault {
 		{name: "the Service's chain is empty", do: func(w *world) { w.dropRules(nftEp3) }, want: both(ep3, "Mismatch: ServiceNotProgrammed")},
 		{name: "the Service's chain is for another protocol", do: func(w *world) { w.change("rule", `"right": "tcp"`, `"right": "udp"`, `"chain": "`+nftEp3) }, want: both(ep3, "Mismatch: ServiceNotProgrammed")},
 		{name: "nat-prerouting does not lead to services", do: func(w *world) { w.dropRules("nat-prerouting") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && !strings.HasSuffix(path, "from node"), NotProgrammed)
+			return when(was == string(report.Match) && !strings.HasSuffix(path, "from node"), NotProgrammed)
 		})},
 		{name: "nat-output does not lead to services", do: func(w *world) { w.dropRules("nat-output") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && strings.HasSuffix(path, "from node"), NotProgrammed)
+			return when(was == string(report.Match) && strings.HasSuffix(path, "from node"), NotProgrammed)
 		})},
 		{name: "services does not ask service-ips", do: func(w *world) { w.dropRules("services", "@service-ips") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && !strings.Contains(path, " NodePort "), ServiceNotProgrammed)
+			return when(was == string(report.Match) && !strings.Contains(path, " NodePort "), ServiceNotProgrammed)
 		})},
 		{name: "services does not ask service-nodeports", do: func(w *world) { w.dropRules("services", "@service-nodeports") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && strings.Contains(path, " NodePort "), ServiceNotProgrammed)
+			return when(was == string(report.Match) && strings.Contains(path, " NodePort "), ServiceNotProgrammed)
 		})},
 		{name: "the mark for off-cluster traffic is missing", do: func(w *world) { w.dropRules("services", "mangle") }, all: nodeToClusterIP},
 		{name: "the mark for off-cluster traffic has another bit", do: func(w *world) { w.change("rule", "16384", "32768", `"chain": "services"`) }, all: nodeToClusterIP},
 		{name: "the pod network is another", do: func(w *world) { w.change("rule", "10.244.0.0", "10.99.0.0", `"chain": "services"`) }, all: every(func(path, was string) string {
-			return when(was == string(Match) && !isV6(path) && strings.Contains(path, " ClusterIP ") && strings.HasSuffix(path, "from pod"), WrongMasquerade+" *")
+			return when(was == string(report.Match) && !isV6(path) && strings.Contains(path, " ClusterIP ") && strings.HasSuffix(path, "from pod"), WrongMasquerade+" *")
 		})},
 		{name: "masquerading does not ask for the mark", do: func(w *world) { w.dropRules("masquerading", "mangle") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && !notMasqueraded(path) && !strings.HasSuffix(path, "from pod"), WrongMasquerade+" *")
+			return when(was == string(report.Match) && !notMasqueraded(path) && !strings.HasSuffix(path, "from pod"), WrongMasquerade+" *")
 		})},
 		{name: "nat-postrouting does not lead to masquerading", do: func(w *world) { w.dropRules("nat-postrouting") }, all: every(func(path, was string) string {
 			if strings.HasSuffix(path, "from pod") {
-				return when(was == string(Match), WrongMasquerade+" ?") // where an endpoint is on the node
+				return when(was == string(report.Match), WrongMasquerade+" ?") // where an endpoint is on the node
 			}
-			return when(was == string(Match) && !notMasqueraded(path), WrongMasquerade+" *")
+			return when(was == string(report.Match) && !notMasqueraded(path), WrongMasquerade+" *")
 		})},
 		{name: "hairpin-connections are not masqueraded", do: func(w *world) { w.dropRules("masquerading", "hairpin") }, all: every(func(path, was string) string {
-			return when(was == string(Match) && strings.HasSuffix(path, "from pod"), WrongMasquerade+" ?") // where an endpoint is on the node
+			return when(was == string(report.Match) && strings.HasSuffix(path, "from pod"), WrongMasquerade+" ?") // where an endpoint is on the node
 		})},
 		{name: "an element of hairpin-connections is missing", do: func(w *world) { w.dropElement("hairpin-connections", "10.244.1.19") }, want: []string{
 			"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: WrongMasquerade 10.244.1.19:8080",
@@ -260,7 +262,7 @@ func nftFaults() []fault {
 			switch {
 			case isV6(path) || !strings.Contains(path, " NodePort "):
 				return ""
-			case was == string(Match):
+			case was == string(report.Match):
 				return "Mismatch: " + ServiceNotProgrammed
 			}
 			return "Mismatch: " + AcceptedWithoutEndpoints

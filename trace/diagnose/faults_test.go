@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"fmt"
 	"maps"
@@ -65,7 +67,7 @@ func openWorld(t *testing.T, name string) *world {
 	return w
 }
 
-func (w *world) run() NodeReport {
+func (w *world) run() report.NodeReport {
 	return Node(w.cluster, snapshot.NewNode("node1", w.files), Request{Backwards: true, Matching: true, PerPathService: true})
 }
 
@@ -189,9 +191,9 @@ func (w *world) sep(port, ep string) string {
 }
 
 // facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes.
-func facts(r NodeReport) map[string]string {
+func facts(r report.NodeReport) map[string]string {
 	out := map[string]string{}
-	add := func(key string, fs []Finding) {
+	add := func(key string, fs []report.Finding) {
 		var codes []string
 		for _, f := range fs {
 			if f.Code != NotCollected {
@@ -237,12 +239,12 @@ func TestFixturesHaveNoMismatch(t *testing.T) {
 				t.Fatal(r.Error)
 			}
 			for _, p := range r.Paths {
-				if p.Verdict != Match && p.Verdict != ByDesign {
+				if p.Verdict != report.Match && p.Verdict != report.ByDesign {
 					t.Errorf("%s/%s %+v from %+v: %s %+v\nexpected %+v\nactual %+v", p.Service.Namespace, p.Service.Name, p.Frontend, p.Origin, p.Verdict, p.Findings, p.Expected, p.Actual)
 				}
 			}
 			for _, f := range r.Findings {
-				if f.Severity != Info {
+				if f.Severity != report.Info {
 					t.Errorf("node: %+v", f)
 				}
 			}
@@ -393,7 +395,7 @@ func faults(w *world) []fault {
 		{
 			name: "FORWARD policy DROP", do: func(w *world) { w.policy(v4, "filter", "FORWARD") },
 			all: every(func(path, was string) string {
-				if was != string(Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !notMasqueraded(path) {
+				if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !notMasqueraded(path) {
 					return ""
 				}
 				return "Mismatch: Dropped *"
@@ -425,7 +427,7 @@ func faults(w *world) []fault {
 					// before it is refused.
 					return "Mismatch: TrafficPolicyMismatch"
 				}
-				if was != string(Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !notMasqueraded(path) {
+				if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !notMasqueraded(path) {
 					return ""
 				}
 				return "Mismatch: WrongMasquerade *"
@@ -535,7 +537,7 @@ func faults(w *world) []fault {
 		{
 			name: "PREROUTING does not lead to kube-proxy", do: func(w *world) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
 			all: every(func(path, was string) string {
-				if was != string(Match) || isV6(path) || strings.HasSuffix(path, "node") {
+				if was != string(report.Match) || isV6(path) || strings.HasSuffix(path, "node") {
 					return ""
 				}
 				return "Mismatch: NotProgrammed"
@@ -544,7 +546,7 @@ func faults(w *world) []fault {
 		{
 			name: "the jump to the NodePorts removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
 			all: every(func(path, was string) string {
-				if was != string(Match) || isV6(path) || !strings.Contains(path, " NodePort ") {
+				if was != string(report.Match) || isV6(path) || !strings.Contains(path, " NodePort ") {
 					return ""
 				}
 				return "Mismatch: ServiceNotProgrammed"
@@ -592,7 +594,7 @@ func faults(w *world) []fault {
 		{name: "another pod network in the configuration", do: func(w *world) {
 			w.files["configz.json"] = bytes.Replace(w.files["configz.json"], []byte("10.244.0.0/16"), []byte("10.99.0.0/16"), 1)
 		}, all: every(func(path, was string) string {
-			if was != string(Match) || isV6(path) || !strings.HasSuffix(path, "pod") {
+			if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") {
 				return ""
 			}
 			return "Mismatch: WrongMasquerade *"
@@ -633,7 +635,7 @@ func faults(w *world) []fault {
 			w.last(v4, "filter", "-A FORWARD -s 10.244.0.0/16 -j ACCEPT")
 			w.last(v4, "filter", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT")
 		}, all: every(func(path, was string) string {
-			if strings.HasPrefix(path, "shop/lb-ranges LoadBalancerIP") || was != string(Match) {
+			if strings.HasPrefix(path, "shop/lb-ranges LoadBalancerIP") || was != string(report.Match) {
 				return ""
 			}
 			return ""
@@ -655,7 +657,7 @@ func notMasqueraded(path string) bool {
 // masqueradeGone: every path that kube-proxy masquerades, and every one where a pod of the node may reach itself.
 func masqueradeGone(before map[string]string) []string {
 	return every(func(path, was string) string {
-		if was != string(Match) || isV6(path) || notMasqueraded(path) {
+		if was != string(report.Match) || isV6(path) || notMasqueraded(path) {
 			return ""
 		}
 		if strings.HasSuffix(path, "pod") {

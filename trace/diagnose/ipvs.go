@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -426,8 +428,8 @@ func (j *judge) entriesMissing(want *expect.Path) []string {
 
 // staleVirtual finds virtual servers that belong to no Service. What kube-proxy is told to leave alone, and what is by firewall mark, is
 // others'.
-func (n *node) staleVirtual() []Finding {
-	var out []Finding
+func (n *node) staleVirtual() []report.Finding {
+	var out []report.Finding
 	for i := range n.virtual {
 		v := &n.virtual[i]
 		if !v.Address.IsValid() || n.isFrontend(frontendKey{v.Address.Addr(), protocolByName(v.Protocol), v.Address.Port()}) ||
@@ -443,12 +445,12 @@ func (n *node) staleVirtual() []Finding {
 }
 
 // staleAddresses finds addresses on kube-ipvs0 that no Service has, among them those that it must never have: the node's own.
-func (n *node) staleAddresses() []Finding {
+func (n *node) staleAddresses() []report.Finding {
 	due := map[netip.Addr]bool{}
 	for k := range n.frontends {
 		due[k.addr] = true
 	}
-	var out []Finding
+	var out []report.Finding
 	for _, a := range n.net.AddressesOn(ipvsDevice) {
 		if due[a] || a.IsLinkLocalUnicast() {
 			continue

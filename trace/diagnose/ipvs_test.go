@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"slices"
 	"testing"
@@ -86,7 +88,7 @@ func TestIPVSRulesUnderIPTablesMode(t *testing.T) {
 	if r.Mode.Actual != "ipvs" || r.Mode.Reported != "iptables" || len(r.Mode.Leftovers) == 0 {
 		t.Errorf("%+v", r.Mode)
 	}
-	if r.Verdict != Mismatch {
+	if r.Verdict != report.Mismatch {
 		t.Errorf("%s", r.Verdict)
 	}
 }

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,12 +37,12 @@ func start(f expect.Frontend, o expect.Origin) netfilter.Start {
 }
 
 // path judges one frontend from one origin.
-func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Path {
+func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
 	want := j.exp.Path(f, o)
-	var p Path
+	var p report.Path
 	if why := j.blind(f, o); why != "" {
-		p.Verdict = Unknown
-		p.Findings = []Finding{j.finding(NotCollected, "", issue{message: why})}
+		p.Verdict = report.Unknown
+		p.Findings = []report.Finding{j.finding(NotCollected, "", issue{message: why})}
 		j.describe(&p, svc, &want)
 		return p
 	}
@@ -82,7 +84,7 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 	}
 	j.conclude(&p, &want, &got, &res)
 	j.observe(&p, &want, &got)
-	if p.Verdict != Match || j.req.Matching {
+	if p.Verdict != report.Match || j.req.Matching {
 		j.describe(&p, svc, &want)
 		p.Actual = j.actualOf(&want, &got, &res)
 		if j.req.Steps {
@@ -94,44 +96,44 @@ func (j *judge) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) Pa
 }
 
 // describe fills in what the path is and what it should be.
-func (j *judge) describe(p *Path, svc *corev1.Service, want *expect.Path) {
+func (j *judge) describe(p *report.Path, svc *corev1.Service, want *expect.Path) {
 	f, o := &want.Frontend, &want.Origin
-	p.Frontend = Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName}
-	p.Origin = Origin{Kind: string(o.Kind), Pod: o.Pod}
+	p.Frontend = report.Frontend{Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName}
+	p.Origin = report.Origin{Kind: string(o.Kind), Pod: o.Pod}
 	if o.Address.IsValid() {
 		p.Origin.Address = o.Address.String()
 	}
 	p.Expected = expectedOf(want)
 	if j.req.PerPathService {
-		p.Service = &ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
 	}
 }
 
 // conclude gives the path its verdict, and its by-design answer.
-func (j *judge) conclude(p *Path, want *expect.Path, got *tally, res *netfilter.Result) {
-	p.Verdict = withFindings(Match, p.Findings)
-	if got.uncertain && p.Verdict != Mismatch {
-		p.Verdict = Unknown
+func (j *judge) conclude(p *report.Path, want *expect.Path, got *tally, res *netfilter.Result) {
+	p.Verdict = report.WithFindings(report.Match, p.Findings)
+	if got.uncertain && p.Verdict != report.Mismatch {
+		p.Verdict = report.Unknown
 		if broken := brokenRule(res); broken != nil {
 			p.Findings = append(p.Findings, j.finding(BrokenRule, broken.subject, *broken))
 		}
 	}
-	if shared := j.sharing(&want.Frontend); shared != nil && p.Verdict == Match {
-		p.Verdict = Warning
+	if shared := j.sharing(&want.Frontend); shared != nil && p.Verdict == report.Match {
+		p.Verdict = report.Warning
 		p.Findings = append(p.Findings, j.finding(SharedFrontend, shared.Service.String(), issue{
 			expected: describe(want),
 			message:  fmt.Sprintf("Service %s has the same address and port; this one takes the packets", shared.Service),
 		}))
-	} else if want.Unsure != "" && shared == nil && p.Verdict != Mismatch {
-		p.Verdict = Unknown
+	} else if want.Unsure != "" && shared == nil && p.Verdict != report.Mismatch {
+		p.Verdict = report.Unknown
 		p.Findings = append(p.Findings, j.finding(NotCollected, "", issue{message: want.Unsure}))
 	}
-	if p.Verdict == Match && want.Reason != "" {
-		p.Verdict = ByDesign
-		p.Findings = append(p.Findings, Finding{Code: want.Reason, Severity: Info, Message: want.Why, Expected: describe(want)})
+	if p.Verdict == report.Match && want.Reason != "" {
+		p.Verdict = report.ByDesign
+		p.Findings = append(p.Findings, report.Finding{Code: want.Reason, Severity: report.Info, Message: want.Why, Expected: describe(want)})
 	}
-	if p.Verdict == Match && slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.Code == NodeLocalDNS }) {
-		p.Verdict = ByDesign
+	if p.Verdict == report.Match && slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == NodeLocalDNS }) {
+		p.Verdict = report.ByDesign
 	}
 }
 
@@ -281,11 +283,11 @@ func brokenRule(res *netfilter.Result) *issue {
 	return nil
 }
 
-func expectedOf(want *expect.Path) Expected {
-	e := Expected{Action: string(want.Action), Masquerade: string(want.Masquerade), AffinitySeconds: want.AffinitySeconds}
+func expectedOf(want *expect.Path) report.Expected {
+	e := report.Expected{Action: string(want.Action), Masquerade: string(want.Masquerade), AffinitySeconds: want.AffinitySeconds}
 	for i := range want.Endpoints {
 		x := &want.Endpoints[i]
-		e.Endpoints = append(e.Endpoints, Endpoint{
+		e.Endpoints = append(e.Endpoints, report.Endpoint{
 			Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
 			Share: 1 / float64(len(want.Endpoints)), Pod: x.Pod, Node: x.Node,
 		})
@@ -293,11 +295,11 @@ func expectedOf(want *expect.Path) Expected {
 	return e
 }
 
-func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) Actual {
-	a := Actual{Sharing: got.sharing()}
+func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) report.Actual {
+	a := report.Actual{Sharing: got.sharing()}
 	for i := range got.outcomes {
 		o := &got.outcomes[i]
-		out := Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String()}
+		out := report.Outcome{Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String()}
 		if o.here && j.socketsRead {
 			at := o.to
 			if !at.IsValid() {
@@ -308,20 +310,20 @@ func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) A
 			}
 		}
 		if o.to.IsValid() {
-			out.Endpoint = &Endpoint{Address: o.to.Addr().String(), Port: int32(o.to.Port()), Share: o.share}
+			out.Endpoint = &report.Endpoint{Address: o.to.Addr().String(), Port: int32(o.to.Port()), Share: o.share}
 		}
 		a.Outcomes = append(a.Outcomes, out)
 	}
 	for _, u := range res.Uncertain {
-		a.Uncertain = append(a.Uncertain, Uncertain{Where: u.Where.String(), Match: u.What, Why: u.Why})
+		a.Uncertain = append(a.Uncertain, report.Uncertain{Where: u.Where.String(), Match: u.What, Why: u.Why})
 	}
 	return a
 }
 
-func stepsOf(res *netfilter.Result) []Step {
-	out := make([]Step, len(res.Steps))
+func stepsOf(res *netfilter.Result) []report.Step {
+	out := make([]report.Step, len(res.Steps))
 	for i, s := range res.Steps {
-		out[i] = Step{Hook: s.Ref.Hook.String(), Table: s.Ref.Chain.Table.Name, Chain: s.Ref.Chain.Name, Verdict: s.Verdict, Share: s.P, Text: "policy"}
+		out[i] = report.Step{Hook: s.Ref.Hook.String(), Table: s.Ref.Chain.Table.Name, Chain: s.Ref.Chain.Name, Verdict: s.Verdict, Share: s.P, Text: "policy"}
 		switch b := s.Ref.Chain.Table.Backend; b {
 		case netfilter.BackendIPVS:
 			out[i].Table = string(b)

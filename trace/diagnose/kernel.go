@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -141,7 +143,7 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 }
 
 // confirm notes beside each step of a path how many of the traced connections met it.
-func (j *judge) confirm(p *Path, want *expect.Path, res *netfilter.Result) {
+func (j *judge) confirm(p *report.Path, want *expect.Path, res *netfilter.Result) {
 	probes := j.traced(want)
 	if probes == nil {
 		return

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"slices"
 	"strings"
@@ -14,7 +16,7 @@ import (
 )
 
 // withTraces judges shop/ep3 from the node, with traces that meet what the walk meets on its way to one endpoint, as change makes them.
-func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) Path {
+func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) report.Path {
 	t.Helper()
 	w := openWorld(t, base)
 	req := Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "ep3"}}, Matching: true, PerPathService: true, Steps: true, From: &From{Kind: "node"}}
@@ -26,7 +28,7 @@ func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceSte
 	if !targets[0].Trace || targets[1].Trace {
 		t.Errorf("traced should be the frontend alone: %+v", targets)
 	}
-	endpoint, _ := first.Paths[0].Expected.Endpoints[0].addrPort()
+	endpoint, _ := first.Paths[0].Expected.Endpoints[0].AddrPort()
 	probes := snapshot.Probes{ProbeTarget: targets[0], Legacy: base == "iptables-legacy"}
 	for range 3 {
 		probes.List = append(probes.List, snapshot.Probe{Result: snapshot.ProbeConnected, Endpoint: endpoint, Micros: 100})
@@ -51,7 +53,7 @@ func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceSte
 	return r.Paths[0]
 }
 
-func disagreements(p *Path) []string {
+func disagreements(p *report.Path) []string {
 	var out []string
 	for _, f := range p.Findings {
 		if f.Code == WalkDisagrees {

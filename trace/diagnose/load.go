@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -43,7 +45,7 @@ type node struct {
 	scheduler string                              // that kube-proxy is to use in ipvs mode
 	excluded  []netip.Prefix                      // virtual servers that kube-proxy leaves alone
 	exp       *expect.Node
-	mode      Mode
+	mode      report.Mode
 	proxy     proxy
 
 	services  map[types.NamespacedName]*corev1.Service
@@ -61,7 +63,7 @@ type node struct {
 	sockets     []host.Socket     // that listen on the node
 	socketsRead bool
 
-	answer []Finding // in place of a judgement: why there is none
+	answer []report.Finding // in place of a judgement: why there is none
 
 	reasons      map[string]string           // why files were not read; nil: the snapshot does not tell
 	unread       map[netfilter.Family]string // why a family cannot be judged
@@ -144,10 +146,10 @@ func (r *Reading) load(cluster *snapshot.Cluster) (*node, error) {
 		return nil, err
 	}
 	n.proxy.configMap = n.modeOfConfigMap(cfg.Source)
-	n.mode = Mode{Configured: cfg.Mode, ConfigSource: cfg.Source, KubeProxyVersion: cfg.Version}
+	n.mode = report.Mode{Configured: cfg.Mode, ConfigSource: cfg.Source, KubeProxyVersion: cfg.Version}
 	n.describe()
 	if r := n.replacedBy(); r != nil {
-		n.answer = []Finding{n.replaced(r)}
+		n.answer = []report.Finding{n.replaced(r)}
 		return nil, fmt.Errorf("node %s: %s", n.name, n.answer[0].Message)
 	}
 	if err := n.rightMode(&cfg); err != nil {

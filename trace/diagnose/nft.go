@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -152,7 +154,7 @@ func missingNFT(w *way, c *netfilter.Chain, is *issue) {
 }
 
 // staleElements finds elements of kube-proxy's maps and sets that belong to no Service: what belongs to one port is one finding.
-func (n *node) staleElements() []Finding {
+func (n *node) staleElements() []report.Finding {
 	stale := map[string]*issue{}
 	var names []string
 	note := func(subject, evidence string) {
@@ -183,7 +185,7 @@ func (n *node) staleElements() []Finding {
 		}
 	}
 	slices.Sort(names)
-	out := make([]Finding, 0, len(names))
+	out := make([]report.Finding, 0, len(names))
 	for _, name := range names {
 		is := stale[name]
 		is.actual = fmt.Sprintf("%d elements", len(is.evidence))

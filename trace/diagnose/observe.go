@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,7 +52,7 @@ const maxTraced = 100
 
 // ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so many times, and
 // each endpoint once directly, at most limit targets in all. left counts those that do not fit.
-func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
+func ProbeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
 	seen := map[snapshot.ProbeTarget]bool{}
 	var direct []snapshot.ProbeTarget
 	add := func(list *[]snapshot.ProbeTarget, t snapshot.ProbeTarget, n int) {
@@ -62,7 +64,7 @@ func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTar
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
-		f, o, ok := p.asked()
+		f, o, ok := asked(p)
 		if !ok {
 			continue
 		}
@@ -75,7 +77,7 @@ func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTar
 			targets[k].Trace = true
 		}
 		for k := range p.Expected.Endpoints {
-			if e, ok := p.Expected.Endpoints[k].addrPort(); ok {
+			if e, ok := p.Expected.Endpoints[k].AddrPort(); ok {
 				t.To = e
 				add(&direct, t, 1)
 			}
@@ -87,7 +89,7 @@ func ProbeTargets(r *NodeReport, probes, limit int) (targets []snapshot.ProbeTar
 }
 
 // asked returns a path's frontend and origin as they were asked for.
-func (p *Path) asked() (f expect.Frontend, o expect.Origin, ok bool) {
+func asked(p *report.Path) (f expect.Frontend, o expect.Origin, ok bool) {
 	a, err := netip.ParseAddr(p.Frontend.Address)
 	if err != nil || p.Frontend.Port <= 0 || p.Frontend.Port > 65535 {
 		return f, o, false
@@ -103,7 +105,7 @@ func (p *Path) asked() (f expect.Frontend, o expect.Origin, ok bool) {
 }
 
 // observe adds to a path what connections showed, and what is wrong with that. The rules' own verdict has been given.
-func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
+func (j *judge) observe(p *report.Path, want *expect.Path, got *tally) {
 	t, ok := target(&want.Frontend, &want.Origin, netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port))
 	if !ok || j.probed == nil {
 		return
@@ -119,7 +121,7 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 	}
 	var issues []issue
 	if want.Action == expect.DNAT {
-		issues = append(issues, j.unanswered(want, probes, p.Verdict == Match)...)
+		issues = append(issues, j.unanswered(want, probes, p.Verdict == report.Match)...)
 	}
 	issues = append(issues, disagreement(want, got, probes)...)
 	issues = append(issues, j.rulesDisagree(want)...)
@@ -130,12 +132,12 @@ func (j *judge) observe(p *Path, want *expect.Path, got *tally) {
 	for _, is := range issues {
 		p.Findings = append(p.Findings, j.finding(is.code, is.subject, is))
 	}
-	p.Verdict = withFindings(p.Verdict, p.Findings)
+	p.Verdict = report.WithFindings(p.Verdict, p.Findings)
 }
 
-func observedOf(probes *snapshot.Probes) *Observed {
-	o := &Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError, LegacyError: probes.LegacyError}
-	byEndpoint := map[netip.AddrPort]*ObservedEndpoint{}
+func observedOf(probes *snapshot.Probes) *report.Observed {
+	o := &report.Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError, LegacyError: probes.LegacyError}
+	byEndpoint := map[netip.AddrPort]*report.ObservedEndpoint{}
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}
 	results := map[string]int{}
@@ -159,7 +161,7 @@ func observedOf(probes *snapshot.Probes) *Observed {
 		}
 		e := byEndpoint[to]
 		if e == nil {
-			e = &ObservedEndpoint{Address: to.Addr().String(), Port: int32(to.Port())}
+			e = &report.ObservedEndpoint{Address: to.Addr().String(), Port: int32(to.Port())}
 			byEndpoint[to] = e
 		}
 		e.Count++
@@ -172,7 +174,7 @@ func observedOf(probes *snapshot.Probes) *Observed {
 		e.RTT = median(rtts[at])
 		o.Endpoints = append(o.Endpoints, *e)
 	}
-	slices.SortFunc(o.Endpoints, func(a, b ObservedEndpoint) int {
+	slices.SortFunc(o.Endpoints, func(a, b report.ObservedEndpoint) int {
 		if c := strings.Compare(a.Address, b.Address); c != 0 {
 			return c
 		}

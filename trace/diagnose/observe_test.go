@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"maps"
 	"math"
@@ -57,7 +59,7 @@ func TestObserved(t *testing.T) {
 	req := Request{Services: []types.NamespacedName{svc}, Matching: true}
 	plain := Node(w.cluster, snapshot.NewNode("node1", w.files), req)
 	targets, left := ProbeTargets(&plain, 20, 500)
-	if left != 0 || plain.Verdict != Match {
+	if left != 0 || plain.Verdict != report.Match {
 		t.Fatalf("%s %+v", plain.Verdict, targets)
 	}
 	var frontend netip.AddrPort
@@ -131,10 +133,10 @@ func TestObserved(t *testing.T) {
 				if p.Observed == nil || p.Observed.Probes != 20 {
 					t.Fatalf("%+v", p.Observed)
 				}
-				if tt.code == "" && (p.Verdict != Match || len(p.Findings) > 0) {
+				if tt.code == "" && (p.Verdict != report.Match || len(p.Findings) > 0) {
 					t.Errorf("%s %+v", p.Verdict, p.Findings)
 				}
-				if tt.code != "" && (p.Verdict == Match || len(p.Findings) != 1 || p.Findings[0].Code != tt.code || !strings.Contains(p.Findings[0].Subject+p.Findings[0].Actual+p.Findings[0].Message, tt.says)) {
+				if tt.code != "" && (p.Verdict == report.Match || len(p.Findings) != 1 || p.Findings[0].Code != tt.code || !strings.Contains(p.Findings[0].Subject+p.Findings[0].Actual+p.Findings[0].Message, tt.says)) {
 					t.Errorf("%s %+v", p.Verdict, p.Findings)
 				}
 			}
@@ -149,12 +151,12 @@ func TestObserved(t *testing.T) {
 func TestConnectionsLostWhileProbing(t *testing.T) {
 	for _, tt := range []struct {
 		tracked snapshot.Tracked
-		want    Severity
+		want    report.Severity
 	}{
 		{snapshot.Tracked{Seconds: 2}, ""},
-		{snapshot.Tracked{Seconds: 2, Invalid: 3}, Info},
-		{snapshot.Tracked{Seconds: 2, InsertFailed: 1}, Warn},
-		{snapshot.Tracked{Seconds: 2, Drop: 5, Invalid: 1}, Warn},
+		{snapshot.Tracked{Seconds: 2, Invalid: 3}, report.Info},
+		{snapshot.Tracked{Seconds: 2, InsertFailed: 1}, report.Warn},
+		{snapshot.Tracked{Seconds: 2, Drop: 5, Invalid: 1}, report.Warn},
 	} {
 		w := openWorld(t, "iptables")
 		data, err := json.Marshal(snapshot.Probing{Tracked: &tt.tracked})
@@ -162,7 +164,7 @@ func TestConnectionsLostWhileProbing(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := Node(w.cluster, snapshot.NewNode("node1", w.files).With(snapshot.ProbesFile, data), Request{NodeAlone: true})
-		got := Severity("")
+		got := report.Severity("")
 		for _, f := range r.Findings {
 			if f.Code == ConntrackInvalid {
 				got = f.Severity

@@ -3,13 +3,15 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Plan plans paths on a node that was read: what kube-proxy should program there. left names what is left out. The Mode is the node's, as far as it is
 // known. The error is a plan.RefusalError where programming would not be right.
-func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Plan, left []string, mode Mode, err error) {
+func (r *Reading) Plan(cluster *snapshot.Cluster, req plan.Request) (p *plan.Plan, left []string, mode report.Mode, err error) {
 	n, err := r.load(cluster)
 	if err != nil {
 		if r.node.mode.ReplacedBy != "" {

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"strings"
 	"testing"
@@ -20,14 +22,14 @@ func TestLocalhostNodePorts(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		listen  string
-		verdict Verdict
+		verdict report.Verdict
 		code    string
 	}{
-		{"it listens", listening, Match, ""},
-		{"nobody does", "tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n", Mismatch, ProxyNotListening},
-		{"somebody else does", strings.Replace(listening, "kube-proxy", "nginx", 1), Mismatch, Shadowed},
-		{"nobody looked", "", Unknown, NotCollected},
-		{"nobody knows who", "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:*\n", Unknown, NotCollected},
+		{"it listens", listening, report.Match, ""},
+		{"nobody does", "tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, ProxyNotListening},
+		{"somebody else does", strings.Replace(listening, "kube-proxy", "nginx", 1), report.Mismatch, Shadowed},
+		{"nobody looked", "", report.Unknown, NotCollected},
+		{"nobody knows who", "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:*\n", report.Unknown, NotCollected},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openWorld(t, "nftables")
@@ -55,7 +57,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 			if tt.code != "" && (len(p.Findings) != 1 || p.Findings[0].Code != tt.code) {
 				t.Errorf("%+v", p.Findings)
 			}
-			if tt.verdict == Match && p.Actual.Outcomes[0].Listener != "process kube-proxy (812)" {
+			if tt.verdict == report.Match && p.Actual.Outcomes[0].Listener != "process kube-proxy (812)" {
 				t.Errorf("%+v", p.Actual.Outcomes)
 			}
 		})
@@ -79,12 +81,12 @@ func (w *world) nodePort(port int32) types.NamespacedName {
 func TestUserspaceMode(t *testing.T) {
 	for _, tt := range []struct {
 		name, listen string
-		verdict      Verdict
+		verdict      report.Verdict
 		says         string
 	}{
-		{"it listens", "tcp LISTEN 0 4096 *:43321 *:* users:((\"kube-proxy\",pid=812,fd=12))\n", Unknown, "process kube-proxy (812) listens there"},
-		{"nobody does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", Mismatch, "nobody does"},
-		{"nobody looked", "", Unknown, "not collected"},
+		{"it listens", "tcp LISTEN 0 4096 *:43321 *:* users:((\"kube-proxy\",pid=812,fd=12))\n", report.Unknown, "process kube-proxy (812) listens there"},
+		{"nobody does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, "nobody does"},
+		{"nobody looked", "", report.Unknown, "not collected"},
 	} {
 		w := openWorld(t, "iptables")
 		svc := w.cluster.Services[slices.IndexFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" })]
@@ -102,7 +104,7 @@ func TestUserspaceMode(t *testing.T) {
 			delete(w.files, "listen.txt")
 		}
 		r := Node(w.cluster, snapshot.NewNode("node1", w.files), Request{Services: []types.NamespacedName{expect.NameOf(svc)}, Matching: true})
-		if r.Error != "" || r.Mode.Actual != "userspace" || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != Info }) {
+		if r.Error != "" || r.Mode.Actual != "userspace" || slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity != report.Info }) {
 			t.Fatalf("%s: %s %+v %+v", tt.name, r.Error, r.Mode, r.Findings)
 		}
 		judged := 0

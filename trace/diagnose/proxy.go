@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -219,9 +221,9 @@ func (n *node) describe() {
 }
 
 // ownWord finds what is wrong with kube-proxy itself, whatever the rules are.
-func (n *node) ownWord() []Finding {
+func (n *node) ownWord() []report.Finding {
 	p := &n.proxy
-	var out []Finding
+	var out []report.Finding
 	add := func(code, subject string, i issue) { out = append(out, n.finding(code, subject, i)) }
 	if p.down() {
 		add(KubeProxyDown, proxyProcess, issue{
@@ -275,7 +277,7 @@ func (n *node) ownWord() []Finding {
 }
 
 // modeMismatch compares the modes that the configuration and kube-proxy itself name.
-func (n *node) modeMismatch() []Finding {
+func (n *node) modeMismatch() []report.Finding {
 	p := &n.proxy
 	configured := p.configured
 	if configured == "" {
@@ -284,14 +286,14 @@ func (n *node) modeMismatch() []Finding {
 	if p.reported == "" || n.mode.ConfigSource == "defaults" || configured == p.reported {
 		return nil
 	}
-	return []Finding{n.finding(ModeMismatch, proxyProcess, issue{
+	return []report.Finding{n.finding(ModeMismatch, proxyProcess, issue{
 		expected: configured + " (" + n.mode.ConfigSource + ")", actual: p.reported + " (/proxyMode)",
 		message: "kube-proxy runs in another mode than it is configured for: it was not restarted since, or fell back because the kernel lacks something (its log says what)",
 	})}
 }
 
 // configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was started with.
-func (n *node) configMapDiffers() []Finding {
+func (n *node) configMapDiffers() []report.Finding {
 	p := &n.proxy
 	if p.reported == "" || p.configMap == "" || p.configMap == p.reported {
 		return nil
@@ -300,9 +302,9 @@ func (n *node) configMapDiffers() []Finding {
 		expected: p.configMap + " (" + configMapName + ")", actual: p.reported + " (/proxyMode)",
 		message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, or this kube-proxy is not started with it",
 	})
-	f.Severity, f.Links = Info, nil
+	f.Severity, f.Links = report.Info, nil
 	f.Remedy = "nothing to do where kube-proxy on " + n.name + " is started with another configuration on purpose; else: " + n.restart
-	return []Finding{f}
+	return []report.Finding{f}
 }
 
 // configMapName is the source of kube-proxy's configuration where neither the process nor its file was read.

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,7 @@ import (
 )
 
 // modeOf looks at the node alone.
-func (w *world) modeOf() NodeReport {
+func (w *world) modeOf() report.NodeReport {
 	return Node(w.cluster, snapshot.NewNode("node1", w.files), Request{NodeAlone: true})
 }
 
@@ -72,40 +74,40 @@ func TestKubeProxysOwnWord(t *testing.T) {
 		codes   []string // of warnings and errors, and of what replaces a judgement
 		says    string   // in a message, an expectation, a piece of evidence
 		health  string
-		verdict Verdict
+		verdict report.Verdict
 	}{
-		{"as captured", func(*world) {}, nil, "", HealthHealthy, Match},
-		{"processes known", func(w *world) { w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy}) }, nil, "", HealthHealthy, Match},
-		{"a change that is only just seen", func(w *world) { w.queue(); w.health(2*time.Second, false) }, nil, "", HealthHealthy, Match},
-		{"a change that waits", func(w *world) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", HealthHealthy, Warning},
-		{"nobody knows what time it is", func(w *world) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", Match},
-		{"it says that it is not healthy", func(w *world) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", HealthUnhealthy, Warning},
+		{"as captured", func(*world) {}, nil, "", HealthHealthy, report.Match},
+		{"processes known", func(w *world) { w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy}) }, nil, "", HealthHealthy, report.Match},
+		{"a change that is only just seen", func(w *world) { w.queue(); w.health(2*time.Second, false) }, nil, "", HealthHealthy, report.Match},
+		{"a change that waits", func(w *world) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", HealthHealthy, report.Warning},
+		{"nobody knows what time it is", func(w *world) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", report.Match},
+		{"it says that it is not healthy", func(w *world) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", HealthUnhealthy, report.Warning},
 		{"a restore that fails", func(w *world) {
 			w.queue()
 			w.health(5*time.Minute, true)
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
-		}, []string{KubeProxyUnhealthy, RestoreFailing}, "17 failed", HealthUnhealthy, Warning},
+		}, []string{KubeProxyUnhealthy, RestoreFailing}, "17 failed", HealthUnhealthy, report.Warning},
 		{"restores that failed, and no longer do", func(w *world) {
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
-		}, nil, "", HealthHealthy, Match},
+		}, nil, "", HealthHealthy, report.Match},
 		{"unhealthy before 1.29", func(w *world) {
 			w.files["healthz.json"] = []byte(`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`)
-		}, []string{KubeProxyUnhealthy}, "19:31:04", HealthUnhealthy, Warning},
-		{"stopped", func(w *world) { w.stop() }, []string{KubeProxyDown}, "connection refused", HealthDown, Warning},
-		{"it hangs", func(w *world) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", HealthUnhealthy, Warning},
-		{"stopped, and nobody looked for processes", func(w *world) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", Match},
-		{"it is a part of k3s", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", Match},
-		{"it fell back", func(w *world) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", HealthHealthy, Warning},
-		{"stopped beside Cilium, rules left", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", HealthDown, Warning},
+		}, []string{KubeProxyUnhealthy}, "19:31:04", HealthUnhealthy, report.Warning},
+		{"stopped", func(w *world) { w.stop() }, []string{KubeProxyDown}, "connection refused", HealthDown, report.Warning},
+		{"it hangs", func(w *world) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", HealthUnhealthy, report.Warning},
+		{"stopped, and nobody looked for processes", func(w *world) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", report.Match},
+		{"it is a part of k3s", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", report.Match},
+		{"it fell back", func(w *world) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", HealthHealthy, report.Warning},
+		{"stopped beside Cilium, rules left", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", HealthDown, report.Warning},
 		{"Cilium in its place", func(w *world) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.link("cilium_host")
-		}, []string{Replaced}, "interface cilium_host", HealthDown, Unknown},
+		}, []string{Replaced}, "interface cilium_host", HealthDown, report.Unknown},
 		{"Cilium beside a kube-proxy whose rules were flushed", func(w *world) {
 			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{{PID: 9, Name: "cilium-agent"}, proxy})
 			w.flush()
-		}, []string{NotProgrammed, NotProgrammed}, "", HealthHealthy, Mismatch},
+		}, []string{NotProgrammed, NotProgrammed}, "", HealthHealthy, report.Mismatch},
 		{"Cilium beside a kube-proxy that should run", func(w *world) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
@@ -113,13 +115,13 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy-x", Labels: map[string]string{"k8s-app": "kube-proxy"}},
 				Spec:       corev1.PodSpec{NodeName: "node1"},
 			})
-		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, Mismatch},
-		{"Calico's eBPF", func(w *world) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", HealthDown, Unknown},
+		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, report.Mismatch},
+		{"Calico's eBPF", func(w *world) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", HealthDown, report.Unknown},
 		{"chains that Antrea left long ago", func(w *world) {
 			w.stop()
 			w.flush()
 			w.files[v4] = []byte(strings.Replace(string(w.files[v4]), "COMMIT", ":ANTREA-POSTROUTING - [0:0]\nCOMMIT", 1))
-		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, Mismatch},
+		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, report.Mismatch},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openWorld(t, "iptables")
@@ -128,7 +130,7 @@ func TestKubeProxysOwnWord(t *testing.T) {
 			var codes []string
 			said := tt.says == ""
 			for _, f := range r.Findings {
-				if f.Severity != Info || r.Error != "" {
+				if f.Severity != report.Info || r.Error != "" {
 					codes = append(codes, f.Code)
 				}
 				said = said || strings.Contains(f.Message+f.Expected+f.Actual+strings.Join(f.Evidence, "\n"), tt.says)
@@ -155,8 +157,8 @@ func TestConfigMapOfAnotherMode(t *testing.T) {
 		Data:       map[string]string{"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"},
 	})
 	r := w.modeOf()
-	i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Code == ModeMismatch })
-	if i < 0 || r.Findings[i].Severity != Info || !strings.Contains(r.Findings[i].Expected, "nftables (ConfigMap") || r.Verdict != Match {
+	i := slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.Code == ModeMismatch })
+	if i < 0 || r.Findings[i].Severity != report.Info || !strings.Contains(r.Findings[i].Expected, "nftables (ConfigMap") || r.Verdict != report.Match {
 		t.Errorf("%s %+v", r.Verdict, r.Findings)
 	}
 }
@@ -176,7 +178,7 @@ func TestDamagedAnswers(t *testing.T) {
 	for file, data := range map[string]string{"healthz.json": "{", snapshot.ProcessesFile: "kube-proxy\n"} {
 		w := openWorld(t, "iptables")
 		w.files[file] = []byte(data)
-		if r := w.modeOf(); r.Verdict != Unknown || !strings.Contains(r.Error, file) {
+		if r := w.modeOf(); r.Verdict != report.Unknown || !strings.Contains(r.Error, file) {
 			t.Errorf("%s: %s %q", file, r.Verdict, r.Error)
 		}
 	}

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -79,7 +81,7 @@ func (n *node) chainOf(r *replacement) string {
 }
 
 // replaced is the answer for a node whose Services another program serves.
-func (n *node) replaced(r *replacement) Finding {
+func (n *node) replaced(r *replacement) report.Finding {
 	n.mode.ReplacedBy = r.name
 	evidence := n.running(r)
 	if c := n.chainOf(r); c != "" {

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,29 +51,29 @@ func TestSettings(t *testing.T) {
 		damage []func(*world)
 		from   *From
 		code   string // "" for nothing
-		hits   func(p *Path) bool
+		hits   func(p *report.Path) bool
 	}{
 		{"as captured", nil, nil, "", nil},
-		{"ip_forward", []func(*world){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *Path) bool {
+		{"ip_forward", []func(*world){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *report.Path) bool {
 			return p.Origin.Kind != "node" && strings.Contains(p.Frontend.Address, ".")
 		}},
 		{"forwarding of the interface is on", []func(*world){set("net/ipv4/ip_forward", "0"), set("net/ipv4/conf/cni0/forwarding", "1"), set("net/ipv4/conf/eth0/forwarding", "1")}, nil, "", nil},
-		{"forwarding of the bridge alone", []func(*world){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *Path) bool {
+		{"forwarding of the bridge alone", []func(*world){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *report.Path) bool {
 			return p.Origin.Kind == "pod" && strings.Contains(p.Frontend.Address, ".")
 		}},
 		{"route_localnet", []func(*world){
 			set("net/ipv4/conf/all/route_localnet", "0"), set("net/ipv4/conf/cni0/route_localnet", "0"), set("net/ipv4/conf/eth0/route_localnet", "0"),
-		}, nil, RouteLocalnetOff, func(p *Path) bool { return p.Frontend.Address == "127.0.0.1" }},
+		}, nil, RouteLocalnetOff, func(p *report.Path) bool { return p.Frontend.Address == "127.0.0.1" }},
 		{"route_localnet, of interfaces not collected", []func(*world){set("net/ipv4/conf/all/route_localnet", "0")}, nil, "", nil},
-		{"bridge-nf-call-iptables", []func(*world){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *Path) bool {
-			return p.Origin.Kind == "pod" && slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") })
+		{"bridge-nf-call-iptables", []func(*world){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *report.Path) bool {
+			return p.Origin.Kind == "pod" && slices.ContainsFunc(p.Expected.Endpoints, func(e report.Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") })
 		}},
-		{"hairpin mode", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *Path) bool {
-			return slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return e.Address == "10.244.1.3" })
+		{"hairpin mode", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *report.Path) bool {
+			return slices.ContainsFunc(p.Expected.Endpoints, func(e report.Endpoint) bool { return e.Address == "10.244.1.3" })
 		}},
 		{"hairpin mode is on", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
 		{"rp_filter, ways back as ways there", []func(*world){routing(byEth1, "")}, nil, "", nil},
-		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*world){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *Path) bool {
+		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*world){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *report.Path) bool {
 			return p.Origin.Kind == "external" && strings.Contains(p.Frontend.Address, ".")
 		}},
 		{"rp_filter of that interface was not collected", []func(*world){
@@ -79,12 +81,12 @@ func TestSettings(t *testing.T) {
 				w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), "net/ipv4/conf/eth0/rp_filter=1\n", "", 1))
 			},
 		}, nil, "", nil},
-		{"rp_filter, the way back to this client is another one", []func(*world){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *Path) bool {
+		{"rp_filter, the way back to this client is another one", []func(*world){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *report.Path) bool {
 			return strings.HasPrefix(p.Frontend.Address, "10.77.0.") // an address of eth0's subnet; of others it is not known by what they come in
 		}},
 		{"rp_filter, what is masqueraded leaves by another way, and its answers come in there", []func(*world){
 			routing(byEth1, `,{"priority":9,"src":"all","fwmark":"0x4000","fwmask":"0x4000","table":"100"}`),
-		}, nil, ReversePathFilter, func(p *Path) bool {
+		}, nil, ReversePathFilter, func(p *report.Path) bool {
 			return p.Origin.Kind == "external" && p.Expected.Masquerade == "Always" && strings.Contains(p.Frontend.Address, ".")
 		}},
 	} {
@@ -104,7 +106,7 @@ func TestSettings(t *testing.T) {
 				due := tt.code != "" && p.Expected.Action == "DNAT" && tt.hits(p)
 				var codes []string
 				for _, f := range p.Findings {
-					if f.Severity == Error {
+					if f.Severity == report.Error {
 						codes = append(codes, f.Code)
 					}
 				}

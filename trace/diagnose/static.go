@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,8 +17,8 @@ import (
 )
 
 // nodeWide finds what is wrong with the node's rules as a whole, whatever Service they are for.
-func (n *node) nodeWide() []Finding {
-	var out []Finding
+func (n *node) nodeWide() []report.Finding {
+	var out []report.Finding
 	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		if n.unread[f] != "" {
 			continue
@@ -73,7 +75,7 @@ func (n *node) leftovers() []issue {
 }
 
 // duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
-func (n *node) duplicates() []Finding {
+func (n *node) duplicates() []report.Finding {
 	var evidence, chains []string
 	count := 0
 	for _, t := range n.rules.Tables {
@@ -95,7 +97,7 @@ func (n *node) duplicates() []Finding {
 	if count == 0 {
 		return nil
 	}
-	return []Finding{n.finding(DuplicateRules, cut(chains, 3), issue{
+	return []report.Finding{n.finding(DuplicateRules, cut(chains, 3), issue{
 		actual:  fmt.Sprintf("%d rules too many", count),
 		message: "the same rule stands in a chain more than once: kube-proxy appends where it should find its own", evidence: evidence[:min(len(evidence), maxEvidence)],
 	})}

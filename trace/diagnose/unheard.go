@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 
 // unheard finds a kube-proxy whose watch of the API hangs: endpoints of a Service that is wrong here changed, and after that kube-proxy
 // has seen no change of anything.
-func (n *node) unheard(paths []judged, req *Request) *Finding {
+func (n *node) unheard(paths []judged, req *Request) *report.Finding {
 	h := n.proxy.health
 	if h == nil || len(n.proxy.syncs) == 0 {
 		return nil
@@ -24,7 +26,7 @@ func (n *node) unheard(paths []judged, req *Request) *Finding {
 	for i := range paths {
 		p := &paths[i]
 		switch {
-		case p.Verdict != Mismatch:
+		case p.Verdict != report.Mismatch:
 		case p.Service != nil:
 			wrong[types.NamespacedName(*p.Service)] = true
 		case len(req.Services) == 1:

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"slices"
 	"strings"
 	"testing"
@@ -38,8 +40,8 @@ func TestHungWatch(t *testing.T) {
 			w.cluster.EndpointSlices[i] = s
 		}
 		r := w.run()
-		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Code == NotSyncing })
-		if r.Verdict != Mismatch {
+		i := slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.Code == NotSyncing })
+		if r.Verdict != report.Mismatch {
 			t.Fatalf("%s: %s", tt.name, r.Verdict)
 		}
 		if i >= 0 != tt.hung {

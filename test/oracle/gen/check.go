@@ -3,6 +3,8 @@
 package gen
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"math"
 	"net/netip"
@@ -379,26 +381,26 @@ func outcomes(os []netfilter.Outcome) string {
 // diagnose requires that the whole judgement of the node finds nothing.
 func (c *checker) diagnose(r Rules) {
 	cluster, node := c.w.Snapshot(r)
-	report := diagnose.Node(cluster, node, diagnose.Request{Backwards: true, Matching: true, PerPathService: true})
-	if report.Error != "" {
-		c.differ("diagnose: %s", report.Error)
+	got := diagnose.Node(cluster, node, diagnose.Request{Backwards: true, Matching: true, PerPathService: true})
+	if got.Error != "" {
+		c.differ("diagnose: %s", got.Error)
 	}
-	for _, f := range report.Findings {
-		if f.Severity != diagnose.Info {
+	for _, f := range got.Findings {
+		if f.Severity != report.Info {
 			c.differ("diagnose, node: %s %s: %s; expected %s, actual %s; %v", f.Code, f.Subject, f.Message, f.Expected, f.Actual, f.Evidence)
 		}
 	}
-	for i := range report.Paths {
-		p := &report.Paths[i]
+	for i := range got.Paths {
+		p := &got.Paths[i]
 		c.res.Diagnosed++
 		switch p.Verdict {
-		case diagnose.Match, diagnose.ByDesign:
+		case report.Match, report.ByDesign:
 			continue
-		case diagnose.Unknown:
+		case report.Unknown:
 			if c.unsure(p) {
 				continue
 			}
-		case diagnose.Mismatch, diagnose.Warning:
+		case report.Mismatch, report.Warning:
 			if c.unsure(p) {
 				continue
 			}
@@ -413,7 +415,7 @@ func (c *checker) diagnose(r Rules) {
 }
 
 // unsure tells whether the expectation for a path of a report depends on chance.
-func (c *checker) unsure(p *diagnose.Path) bool {
+func (c *checker) unsure(p *report.Path) bool {
 	f := expect.Frontend{PortName: p.Frontend.PortName, Kind: expect.FrontendKind(p.Frontend.Kind), Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)} //nolint:gosec // a port
 	if p.Service != nil {
 		f.Service.Namespace, f.Service.Name = p.Service.Namespace, p.Service.Name

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // block is a finding as a person reads it, with all the paths and nodes that it is true of.
 type block struct {
-	verdict  diagnose.Verdict // "" for what is only worth knowing
+	verdict  report.Verdict // "" for what is only worth knowing
 	code     string
 	subjects set
 	why      string
@@ -53,11 +53,11 @@ func (s *set) add(x string) (at int, isNew bool) {
 }
 
 // order is that of the blocks: the worst first.
-var order = []diagnose.Verdict{diagnose.Mismatch, diagnose.Unknown, diagnose.Warning, diagnose.ByDesign, ""}
+var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, report.ByDesign, ""}
 
 // blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode folds
 // further, to one block for each code with its first finding as an example.
-func blocksOf(r *diagnose.Report, byCode bool) []*block {
+func blocksOf(r *report.Report, byCode bool) []*block {
 	f := folder{byKey: map[string]*block{}, byCode: byCode}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -69,9 +69,9 @@ func blocksOf(r *diagnose.Report, byCode bool) []*block {
 			for j := range p.Findings {
 				f.finding(n, p, &p.Findings[j])
 			}
-			if p.Verdict == diagnose.Unknown {
+			if p.Verdict == report.Unknown {
 				for _, u := range p.Actual.Uncertain {
-					f.add(n, p, &block{verdict: diagnose.Unknown, code: u.Where, why: u.Why, evidence: []string{u.Match}})
+					f.add(n, p, &block{verdict: report.Unknown, code: u.Where, why: u.Why, evidence: []string{u.Match}})
 				}
 			}
 		}
@@ -86,15 +86,15 @@ type folder struct {
 	byCode bool
 }
 
-func (f *folder) finding(n *diagnose.NodeReport, p *diagnose.Path, x *diagnose.Finding) {
+func (f *folder) finding(n *report.NodeReport, p *report.Path, x *report.Finding) {
 	b := &block{code: x.Code, subjects: setOf(x.Subject), why: x.Message, evidence: x.Evidence, fixes: setOf(x.Remedy), links: x.Links}
 	switch x.Severity {
-	case diagnose.Error:
-		b.verdict = diagnose.Mismatch
-	case diagnose.Warn:
-		b.verdict = diagnose.Warning
-	case diagnose.Info:
-		if p != nil && (p.Verdict == diagnose.ByDesign || p.Verdict == diagnose.Unknown) {
+	case report.Error:
+		b.verdict = report.Mismatch
+	case report.Warn:
+		b.verdict = report.Warning
+	case report.Info:
+		if p != nil && (p.Verdict == report.ByDesign || p.Verdict == report.Unknown) {
 			b.verdict = p.Verdict
 		}
 	}
@@ -104,7 +104,7 @@ func (f *folder) finding(n *diagnose.NodeReport, p *diagnose.Path, x *diagnose.F
 	f.add(n, p, b)
 }
 
-func (f *folder) add(n *diagnose.NodeReport, p *diagnose.Path, b *block) {
+func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	// A message that differs by its subject alone is the same message.
 	common := b.why
 	for _, subject := range b.subjects.list {
@@ -210,7 +210,7 @@ func (t *text) block(b *block, severalNodes bool) {
 	}
 	t.WriteString(t.paint(colorOf(b.verdict), label) + "  " + code + "\n")
 	t.line("of", of, true)
-	if t.report.Kind == diagnose.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
+	if t.report.Kind == report.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
 		t.line("on", t.list(b.places(), onLimit, "; "), true)
 	}
 	if severalNodes {

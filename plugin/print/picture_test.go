@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // drawnGolden are the reports of which mermaid and dot are kept.
@@ -133,16 +133,16 @@ func TestNumbers(t *testing.T) {
 
 // A chain is to blame if a finding points at one of its rules or its policy, and not if its name only begins with the same letters.
 func TestBlame(t *testing.T) {
-	p := &diagnose.Path{
-		Verdict: diagnose.Mismatch, Expected: diagnose.Expected{Action: "DNAT"},
-		Actual: diagnose.Actual{
-			Outcomes:  []diagnose.Outcome{{Action: "Drop", Share: 1, Where: "filter FORWARD policy"}},
-			Uncertain: []diagnose.Uncertain{{Where: "filter CNI-X rule 2"}},
+	p := &report.Path{
+		Verdict: report.Mismatch, Expected: report.Expected{Action: "DNAT"},
+		Actual: report.Actual{
+			Outcomes:  []report.Outcome{{Action: "Drop", Share: 1, Where: "filter FORWARD policy"}},
+			Uncertain: []report.Uncertain{{Where: "filter CNI-X rule 2"}},
 		},
-		Findings: []diagnose.Finding{
-			{Severity: diagnose.Error, Evidence: []string{"nft ip kube-proxy services rule 3: x: y"}},
-			{Severity: diagnose.Warn, Evidence: []string{"nat KUBE-SVC-A"}},
-			{Severity: diagnose.Info, Evidence: []string{"nat KUBE-SVC-B rule 1: x"}},
+		Findings: []report.Finding{
+			{Severity: report.Error, Evidence: []string{"nft ip kube-proxy services rule 3: x: y"}},
+			{Severity: report.Warn, Evidence: []string{"nat KUBE-SVC-A"}},
+			{Severity: report.Info, Evidence: []string{"nat KUBE-SVC-B rule 1: x"}},
 		},
 	}
 	places := blamed(p)
@@ -163,7 +163,7 @@ func TestFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, kind := range []string{diagnose.KindTrace, diagnose.KindVerify, diagnose.KindMode, KindResolve, ""} {
+		for _, kind := range []string{report.KindTrace, report.KindVerify, report.KindMode, KindResolve, ""} {
 			err := p.For(kind)
 			if listed := slices.Contains(FormatsOf(kind), format); listed != (err == nil) {
 				t.Errorf("-o %s for %q: listed %t, error %v", format, kind, listed, err)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"math"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // sameShare is how far shares may differ and still be shown as equal (docs/report.md).
@@ -42,11 +42,11 @@ type group struct {
 	frontend string
 	from     []string
 	rows     []row
-	paths    []*diagnose.Path
+	paths    []*report.Path
 }
 
 // groupsOf folds the paths of one node: origins with the same rows are one group.
-func (t *text) groupsOf(paths []diagnose.Path) []group {
+func (t *text) groupsOf(paths []report.Path) []group {
 	var groups []group
 	for i := range paths {
 		p := &paths[i]
@@ -59,7 +59,7 @@ func (t *text) groupsOf(paths []diagnose.Path) []group {
 			}
 			continue
 		}
-		g := group{frontend: frontend, rows: rows, paths: []*diagnose.Path{p}}
+		g := group{frontend: frontend, rows: rows, paths: []*report.Path{p}}
 		if from != "" {
 			g.from = []string{from}
 		}
@@ -69,7 +69,7 @@ func (t *text) groupsOf(paths []diagnose.Path) []group {
 }
 
 // originText names an origin; with its address where the frontend is looked at from several of the kind.
-func originText(paths []diagnose.Path, p *diagnose.Path) string {
+func originText(paths []report.Path, p *report.Path) string {
 	for i := range paths {
 		q := &paths[i]
 		if q.Frontend == p.Frontend && q.Origin.Kind == p.Origin.Kind && q.Origin.Address != p.Origin.Address {
@@ -80,16 +80,16 @@ func originText(paths []diagnose.Path, p *diagnose.Path) string {
 }
 
 // rowsOf holds what should happen on a path against what does, destination by destination.
-func (t *text) rowsOf(p *diagnose.Path) []row {
+func (t *text) rowsOf(p *report.Path) []row {
 	var rows []row
 	switch {
-	case p.Verdict == diagnose.ByDesign && leads(p): // to endpoints from which no answer comes back
+	case p.Verdict == report.ByDesign && leads(p): // to endpoints from which no answer comes back
 		rows = t.endpointRows(p)
 		for i := range rows {
 			rows[i].state, rows[i].status = intended, "by design"
 		}
 		return rows
-	case p.Verdict == diagnose.ByDesign:
+	case p.Verdict == report.ByDesign:
 		rows = []row{{
 			endpoint: "(" + reasonOf(p) + ")", expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design",
 		}}
@@ -101,7 +101,7 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 	default:
 		rows = []row{{expected: refusal(p.Expected.Action), actual: endsOf(p), state: right, status: "ok"}}
 	}
-	if p.Verdict == diagnose.Unknown {
+	if p.Verdict == report.Unknown {
 		for i := range rows {
 			if rows[i].state == right || rows[i].state == off || rows[i].actual == "?" {
 				rows[i].state, rows[i].status = unsure, "unknown"
@@ -114,12 +114,12 @@ func (t *text) rowsOf(p *diagnose.Path) []row {
 }
 
 // leads tells whether packets should come to endpoints, and do.
-func leads(p *diagnose.Path) bool {
-	return p.Expected.Action == "DNAT" && len(p.Actual.Outcomes) > 0 && !slices.ContainsFunc(p.Actual.Outcomes, func(o diagnose.Outcome) bool { return o.Endpoint == nil })
+func leads(p *report.Path) bool {
+	return p.Expected.Action == "DNAT" && len(p.Actual.Outcomes) > 0 && !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Endpoint == nil })
 }
 
 // markObserved shows beside each endpoint how many connections it got, and how the others ended beside the first that got none.
-func (t *text) markObserved(p *diagnose.Path, rows []row) {
+func (t *text) markObserved(p *report.Path, rows []row) {
 	o := p.Observed
 	if o == nil || len(rows) == 0 {
 		return
@@ -144,14 +144,14 @@ func (t *text) markObserved(p *diagnose.Path, rows []row) {
 }
 
 // markCode puts a finding's code where the comparison of shares shows nothing: in the rows that it names, else in the first.
-func markCode(p *diagnose.Path, rows []row) {
+func markCode(p *report.Path, rows []row) {
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == diagnose.Info {
+		if f.Severity == report.Info {
 			continue
 		}
 		s, marked := off, false
-		if f.Severity == diagnose.Error {
+		if f.Severity == report.Error {
 			s = broken
 		}
 		for k := range rows {
@@ -167,7 +167,7 @@ func markCode(p *diagnose.Path, rows []row) {
 	}
 }
 
-func (t *text) endpointRows(p *diagnose.Path) []row {
+func (t *text) endpointRows(p *report.Path) []row {
 	var rows []row
 	seen := map[string]bool{}
 	for i := range p.Expected.Endpoints {
@@ -186,7 +186,7 @@ func (t *text) endpointRows(p *diagnose.Path) []row {
 			status = "STALE"
 		}
 		r := row{endpoint: addressText(o.Endpoint), expected: "-", actual: certainShare(p, o.Endpoint), status: status, state: broken}
-		if p.Verdict == diagnose.Unknown {
+		if p.Verdict == report.Unknown {
 			r.status, r.state = "unknown", unsure
 		}
 		rows = append(rows, r)
@@ -194,7 +194,7 @@ func (t *text) endpointRows(p *diagnose.Path) []row {
 	return append(rows, otherRows(p)...)
 }
 
-func (t *text) endpointRow(p *diagnose.Path, e *diagnose.Endpoint) row {
+func (t *text) endpointRow(p *report.Path, e *report.Endpoint) row {
 	r := row{endpoint: addressText(e), pod: t.podText(e.Pod), node: e.Node, expected: shareOf(p, e.Share), actual: certainShare(p, e), status: "ok"}
 	if t.wide {
 		r.masquerade = p.Expected.Masquerade
@@ -219,7 +219,7 @@ func (t *text) endpointRow(p *diagnose.Path, e *diagnose.Endpoint) row {
 }
 
 // sumOf adds up what arrives at an endpoint, and says what becomes of the rest that was meant for it.
-func sumOf(p *diagnose.Path, e *diagnose.Endpoint) (arrives float64, ended string) {
+func sumOf(p *report.Path, e *report.Endpoint) (arrives float64, ended string) {
 	for i := range p.Actual.Outcomes {
 		o := &p.Actual.Outcomes[i]
 		if o.Endpoint == nil || o.Endpoint.Address != e.Address || o.Endpoint.Port != e.Port {
@@ -236,7 +236,7 @@ func sumOf(p *diagnose.Path, e *diagnose.Endpoint) (arrives float64, ended strin
 
 // certainShare is the share to show. Where a rule could not be judged, both of its ways are in the outcomes, and their sum is not
 // a share.
-func certainShare(p *diagnose.Path, e *diagnose.Endpoint) string {
+func certainShare(p *report.Path, e *report.Endpoint) string {
 	if len(p.Actual.Uncertain) > 0 {
 		return "?"
 	}
@@ -248,7 +248,7 @@ func certainShare(p *diagnose.Path, e *diagnose.Endpoint) string {
 }
 
 // shareOf writes a share, or, where there is no fixed one, by what it is decided ("by load").
-func shareOf(p *diagnose.Path, s float64) string {
+func shareOf(p *report.Path, s float64) string {
 	by, _, _ := strings.Cut(p.Actual.Sharing, " ")
 	if by != "" {
 		return "by " + by
@@ -257,7 +257,7 @@ func shareOf(p *diagnose.Path, s float64) string {
 }
 
 // otherRows are the shares that go to no endpoint at all.
-func otherRows(p *diagnose.Path) []row {
+func otherRows(p *report.Path) []row {
 	var rows []row
 	sums := map[string]float64{}
 	for i := range p.Actual.Outcomes {
@@ -273,7 +273,7 @@ func otherRows(p *diagnose.Path) []row {
 	}
 	for i := range rows {
 		rows[i].actual = shareOf(p, sums[strings.Trim(rows[i].endpoint, "()")])
-		if len(p.Actual.Uncertain) > 0 || p.Verdict == diagnose.Unknown {
+		if len(p.Actual.Uncertain) > 0 || p.Verdict == report.Unknown {
 			rows[i].actual, rows[i].status, rows[i].state = "?", "unknown", unsure
 		}
 	}
@@ -281,7 +281,7 @@ func otherRows(p *diagnose.Path) []row {
 }
 
 // listenerOf names the process that a packet comes to on the node itself.
-func listenerOf(p *diagnose.Path) string {
+func listenerOf(p *report.Path) string {
 	for i := range p.Actual.Outcomes {
 		if o := &p.Actual.Outcomes[i]; o.Listener != "" {
 			return o.Listener
@@ -315,8 +315,8 @@ func refusal(action string) string {
 }
 
 // endsOf sums up, in a word or two, what becomes of the packets of a path.
-func endsOf(p *diagnose.Path) string {
-	if len(p.Actual.Uncertain) > 0 || len(p.Actual.Outcomes) == 0 && p.Verdict == diagnose.Unknown {
+func endsOf(p *report.Path) string {
+	if len(p.Actual.Uncertain) > 0 || len(p.Actual.Outcomes) == 0 && p.Verdict == report.Unknown {
 		return "?"
 	}
 	endpoints := map[string]bool{}
@@ -347,7 +347,7 @@ func endsOf(p *diagnose.Path) string {
 }
 
 // reasonOf is the code of a by-design answer.
-func reasonOf(p *diagnose.Path) string {
+func reasonOf(p *report.Path) string {
 	if len(p.Findings) == 0 {
 		return p.Expected.Action
 	}

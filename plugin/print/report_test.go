@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -16,8 +18,6 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -41,7 +41,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func render(t *testing.T, format string, r *diagnose.Report, v View) string {
+func render(t *testing.T, format string, r *report.Report, v View) string {
 	t.Helper()
 	p, err := NewPrinter(format, "", true)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestWidth(t *testing.T) {
 // The report printed as an object is the report, number for number.
 func TestObject(t *testing.T) {
 	for name, r := range reports() {
-		var fromJSON, fromYAML diagnose.Report
+		var fromJSON, fromYAML report.Report
 		out := render(t, "json", r, View{})
 		if err := json.Unmarshal([]byte(out), &fromJSON); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -137,7 +137,7 @@ func TestObject(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(render(t, "yaml", r, View{})), &fromYAML); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, got := range []*diagnose.Report{&fromJSON, &fromYAML} {
+		for _, got := range []*report.Report{&fromJSON, &fromYAML} {
 			if !reflect.DeepEqual(got, r) {
 				t.Errorf("%s: the report read again is another one", name)
 			}
@@ -294,11 +294,11 @@ func TestStyleOf(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	r := &Resolve{
-		APIVersion: diagnose.APIVersion, Kind: KindResolve, Service: *web,
+		APIVersion: report.APIVersion, Kind: KindResolve, Service: *web,
 		DNS:    DNS{Name: "web.shop.svc.cluster.local", Records: []string{"A 10.96.21.191"}},
 		Policy: Policy{Internal: "Cluster", External: "Local", AffinitySeconds: 10800, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}},
 		Node:   "worker-2", Zone: "zone-b",
-		Frontends: []diagnose.Frontend{clusterIP, {Kind: "NodePort", Port: 30080, Protocol: "UDP"}},
+		Frontends: []report.Frontend{clusterIP, {Kind: "NodePort", Port: 30080, Protocol: "UDP"}},
 	}
 	for i, e := range pods(4) {
 		r.Endpoints = append(r.Endpoints, ResolvedEndpoint{

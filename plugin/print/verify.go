@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // How much verify shows before the rest is counted.
@@ -23,7 +23,7 @@ func (t *text) verify() {
 	var blocks []*block
 	for _, b := range blocksOf(t.report, !t.wide) {
 		// What is by design is counted; whoever wants to know why asks trace, or wide.
-		if b.verdict != diagnose.ByDesign || t.wide || t.view.All {
+		if b.verdict != report.ByDesign || t.wide || t.view.All {
 			blocks = append(blocks, b)
 		}
 	}
@@ -62,7 +62,7 @@ func (t *text) verifyTable() {
 }
 
 // verifyPaths lists the paths that are not right, one row for each, with their verdicts; of more than limit the rest is counted (0: all).
-func (t *text) verifyPaths(limit int) (tab *table, verdicts []diagnose.Verdict, more int) {
+func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, more int) {
 	tab = &table{columns: []column{
 		{"NODE", false},
 		{"SERVICE", false},
@@ -106,7 +106,7 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []diagnose.Verdict, 
 	return tab, verdicts, more
 }
 
-func expectedText(p *diagnose.Path) string {
+func expectedText(p *report.Path) string {
 	if p.Expected.Action == "DNAT" {
 		return plural(len(p.Expected.Endpoints), "endpoint")
 	}
@@ -117,11 +117,11 @@ func expectedText(p *diagnose.Path) string {
 }
 
 // codesText names what is wrong with a path.
-func (t *text) codesText(p *diagnose.Path) string {
+func (t *text) codesText(p *report.Path) string {
 	var codes []string
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == diagnose.Info && wrong(p.Verdict) && p.Verdict != diagnose.Unknown {
+		if f.Severity == report.Info && wrong(p.Verdict) && p.Verdict != report.Unknown {
 			continue
 		}
 		if !slices.Contains(codes, f.Code) {
@@ -165,7 +165,7 @@ func (t *text) counts() {
 
 // countTable is what was judged on each node, with the nodes' verdicts, the nodes that could not be inspected, and how many of a long list
 // are left out because nothing is wrong with them.
-func (t *text) countTable() (tab *table, verdicts []diagnose.Verdict, lost []*diagnose.NodeReport, quiet int) {
+func (t *text) countTable() (tab *table, verdicts []report.Verdict, lost []*report.NodeReport, quiet int) {
 	tab = &table{columns: []column{
 		{"NODE", false},
 		{"PATHS", true},

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"io"
 	"os"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // Style is what the place printed to can show.
@@ -56,15 +56,15 @@ func (s Style) paint(c color, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-func colorOf(v diagnose.Verdict) color {
+func colorOf(v report.Verdict) color {
 	switch v {
-	case diagnose.Mismatch:
+	case report.Mismatch:
 		return red
-	case diagnose.Unknown, diagnose.Warning:
+	case report.Unknown, report.Warning:
 		return yellow
-	case diagnose.ByDesign:
+	case report.ByDesign:
 		return cyan
-	case diagnose.Match:
+	case report.Match:
 		return green
 	}
 	return plain

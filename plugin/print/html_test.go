@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"errors"
 	"fmt"
 	"io"
@@ -15,62 +17,60 @@ import (
 	"time"
 
 	"golang.org/x/net/html"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // drawnReports are those of the golden files, and what pictures find hard besides.
-func drawnReports() map[string]*diagnose.Report {
+func drawnReports() map[string]*report.Report {
 	out := reports()
 	crowd := pods(250)
-	gone := paths(clusterIP, diagnose.Mismatch, dnat(crowd), diagnose.Actual{Outcomes: sent(crowd[:249])}, missing(addressText(&crowd[249]), "worker-1"))
+	gone := paths(clusterIP, report.Mismatch, dnat(crowd), report.Actual{Outcomes: sent(crowd[:249])}, missing(addressText(&crowd[249]), "worker-1"))
 	for i := range gone {
 		gone[i].Steps = stepsTo(crowd[:249])
 	}
-	out["crowd-250"] = trace(web, node("worker-1", diagnose.Mismatch, gone...))
+	out["crowd-250"] = trace(web, node("worker-1", report.Mismatch, gone...))
 
-	hostile := trace(&diagnose.ServiceInfo{
+	hostile := trace(&report.ServiceInfo{
 		Namespace: `<script>alert(1)</script>`, Name: `"><img src=http://192.0.2.1/x onerror=alert(1)>`, Type: "ClusterIP", ClusterIPs: []string{"10.96.21.191"},
-	}, node(`</title><svg onload=alert(2)>`, diagnose.Mismatch, nasty()...))
+	}, node(`</title><svg onload=alert(2)>`, report.Mismatch, nasty()...))
 	out["hostile"] = hostile
 
-	six := make([]diagnose.Endpoint, 3)
+	six := make([]report.Endpoint, 3)
 	for i := range six {
-		six[i] = diagnose.Endpoint{
+		six[i] = report.Endpoint{
 			Address: fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i), Port: 65535, Share: 1.0 / 3,
 			Pod: "shop/" + strings.Repeat("a-long-name-", 5) + fmt.Sprint(i), Node: "ip-10-20-30-40.eu-central-1.compute.internal.example.org",
 		}
 	}
-	long := diagnose.Frontend{Kind: "LoadBalancerIP", Address: "2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa", Port: 65535, Protocol: "SCTP"}
-	wide := paths(long, diagnose.Mismatch, dnat(six), diagnose.Actual{Outcomes: sent(six[:2])}, missing(addressText(&six[2]), "worker-2"))
-	wide[0].Steps = []diagnose.Step{{Hook: "PREROUTING", Table: "ip6 kube-proxy", Chain: "service-ULMVA6XW-" + strings.Repeat("n", 63) + "/svc1/tcp/p80", Rule: 1, Text: strings.Repeat("long ", 90) + strings.Repeat("x", 300), Verdict: "goto", Share: 1}}
-	out["long"] = trace(web, node("worker-2", diagnose.Mismatch, wide...))
+	long := report.Frontend{Kind: "LoadBalancerIP", Address: "2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa", Port: 65535, Protocol: "SCTP"}
+	wide := paths(long, report.Mismatch, dnat(six), report.Actual{Outcomes: sent(six[:2])}, missing(addressText(&six[2]), "worker-2"))
+	wide[0].Steps = []report.Step{{Hook: "PREROUTING", Table: "ip6 kube-proxy", Chain: "service-ULMVA6XW-" + strings.Repeat("n", 63) + "/svc1/tcp/p80", Rule: 1, Text: strings.Repeat("long ", 90) + strings.Repeat("x", 300), Verdict: "goto", Share: 1}}
+	out["long"] = trace(web, node("worker-2", report.Mismatch, wide...))
 	return out
 }
 
 // stepsTo are those of a packet that rules of a Service's chain send to endpoints.
-func stepsTo(e []diagnose.Endpoint) []diagnose.Step {
-	out := []diagnose.Step{{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1}}
+func stepsTo(e []report.Endpoint) []report.Step {
+	out := []report.Step{{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1}}
 	for i := range e {
 		sep := fmt.Sprintf("KUBE-SEP-%016d", i)
 		out = append(out,
-			diagnose.Step{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SVC-XPGD46QRK7WJZT7O", Rule: i + 1, Text: "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep, Verdict: "jump " + sep, Share: e[i].Share},
-			diagnose.Step{Hook: "PREROUTING", Table: "nat", Chain: sep, Rule: 2, Text: "-A " + sep + " -j DNAT", Verdict: "DNAT", Share: e[i].Share})
+			report.Step{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SVC-XPGD46QRK7WJZT7O", Rule: i + 1, Text: "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep, Verdict: "jump " + sep, Share: e[i].Share},
+			report.Step{Hook: "PREROUTING", Table: "nat", Chain: sep, Rule: 2, Text: "-A " + sep + " -j DNAT", Verdict: "DNAT", Share: e[i].Share})
 	}
-	return append(out, diagnose.Step{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1})
+	return append(out, report.Step{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1})
 }
 
 // nasty are paths whose every text tries to be something else.
-func nasty() []diagnose.Path {
+func nasty() []report.Path {
 	const bad = "<script>alert(3)</script>\"'`%%{init: {}}%% --> ]]> \\N &lt; #quot; \x1b[31m"
-	e := []diagnose.Endpoint{{Address: "10.244.1.4", Port: 8080, Share: 1, Pod: "shop/" + bad, Node: bad}}
-	p := paths(clusterIP, diagnose.Mismatch, dnat(e), diagnose.Actual{Outcomes: sent(e), Uncertain: []diagnose.Uncertain{{Where: bad, Match: bad, Why: bad}}}, diagnose.Finding{
-		Code: "Shadowed", Severity: diagnose.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " + bad, Evidence: []string{"nat X rule 1: " + bad},
+	e := []report.Endpoint{{Address: "10.244.1.4", Port: 8080, Share: 1, Pod: "shop/" + bad, Node: bad}}
+	p := paths(clusterIP, report.Mismatch, dnat(e), report.Actual{Outcomes: sent(e), Uncertain: []report.Uncertain{{Where: bad, Match: bad, Why: bad}}}, report.Finding{
+		Code: "Shadowed", Severity: report.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " + bad, Evidence: []string{"nat X rule 1: " + bad},
 		Links: []string{"javascript:alert(4)", "https://example.org/?a=\"><script>"},
 	})
 	for i := range p {
 		p[i].Origin.Pod = bad
-		p[i].Steps = []diagnose.Step{{Hook: bad, Table: "nat", Chain: bad, Rule: 1, Text: bad, Verdict: bad, Share: 1}}
+		p[i].Steps = []report.Step{{Hook: bad, Table: "nat", Chain: bad, Rule: 1, Text: bad, Verdict: bad, Share: 1}}
 	}
 	return p
 }
@@ -208,7 +208,7 @@ func textOf(t *testing.T, page string) string {
 	return b.String()
 }
 
-func codesOf(r *diagnose.Report) map[string]bool {
+func codesOf(r *report.Report) map[string]bool {
 	codes := map[string]bool{}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -275,7 +275,7 @@ func TestHTMLMarksTheBrokenStep(t *testing.T) {
 // Where shares depend on load, no bar claims one.
 func TestHTMLSharesByLoad(t *testing.T) {
 	three := pods(3)
-	r := trace(web, node("worker-2", diagnose.Match, paths(clusterIP, diagnose.Match, dnat(three), diagnose.Actual{Outcomes: sent(three), Sharing: "load"})...))
+	r := trace(web, node("worker-2", report.Match, paths(clusterIP, report.Match, dnat(three), report.Actual{Outcomes: sent(three), Sharing: "load"})...))
 	out := render(t, "html", r, view(80))
 	if !strings.Contains(textOf(t, out), "by load") || strings.Contains(out, `style="width`) {
 		t.Error("the shares are not shown as by load, or there are bars for them")

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // picture is what becomes of the packets to one frontend on one node, as it is drawn: lanes on the left, one for each way that a
@@ -18,10 +18,10 @@ type picture struct {
 	node     string
 	frontend string
 	failure  string // why there is nothing to draw: the node could not be inspected
-	verdict  diagnose.Verdict
+	verdict  report.Verdict
 	lanes    []lane
 	ends     []row // the last may count those that are not drawn
-	paths    []*diagnose.Path
+	paths    []*report.Path
 }
 
 // lane is the way of the packets from origins for which it is the same.
@@ -56,10 +56,10 @@ const (
 // pictures draws the paths of a report that there is reason to look at: of verify those that are not right (all of them with
 // --show-all); of trace those of the nodes that a table shows. more counts those beyond pictureLimit.
 func (t *text) pictures() (out []picture, more int) {
-	var nodes []*diagnose.NodeReport
+	var nodes []*report.NodeReport
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
-		if t.report.Kind == diagnose.KindVerify || wrong(n.Verdict) || len(t.report.Nodes) <= fullNodes {
+		if t.report.Kind == report.KindVerify || wrong(n.Verdict) || len(t.report.Nodes) <= fullNodes {
 			nodes = append(nodes, n)
 		}
 	}
@@ -79,7 +79,7 @@ func (t *text) pictures() (out []picture, more int) {
 }
 
 // picturesOf draws the paths of a node.
-func (t *text) picturesOf(n *diagnose.NodeReport) []picture {
+func (t *text) picturesOf(n *report.NodeReport) []picture {
 	if n.Error != "" {
 		return []picture{{node: n.Node, failure: Sentence(n), verdict: n.Verdict}}
 	}
@@ -91,7 +91,7 @@ func (t *text) picturesOf(n *diagnose.NodeReport) []picture {
 		}
 		for _, g := range t.groupsOf(n.Paths[from:to]) {
 			v := g.paths[0].Verdict
-			if t.report.Kind == diagnose.KindVerify && !wrong(v) && !t.view.All {
+			if t.report.Kind == report.KindVerify && !wrong(v) && !t.view.All {
 				continue
 			}
 			p := picture{node: n.Node, frontend: g.frontend, verdict: v, ends: fold(g.rows, endLimit, wrongEnds), paths: g.paths}
@@ -106,10 +106,10 @@ func (t *text) picturesOf(n *diagnose.NodeReport) []picture {
 	return out
 }
 
-func sameService(a, b *diagnose.ObjectRef) bool { return a == b || a != nil && b != nil && *a == *b }
+func sameService(a, b *report.ObjectRef) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // lanesOf draws the ways of packets to one frontend.
-func lanesOf(paths []*diagnose.Path) []lane {
+func lanesOf(paths []*report.Path) []lane {
 	var lanes []lane
 	for _, p := range paths {
 		l := lane{stages: stagesOf(p)}
@@ -138,7 +138,7 @@ func lanesOf(paths []*diagnose.Path) []lane {
 }
 
 // stagesOf sorts the steps of a path by hook and chain. Without steps there are no stages.
-func stagesOf(p *diagnose.Path) []stage {
+func stagesOf(p *report.Path) []stage {
 	var stages []stage
 	places := blamed(p)
 	for i := range p.Steps {
@@ -185,7 +185,7 @@ type place struct {
 }
 
 // blamed lists the places that the findings of a path point at.
-func blamed(p *diagnose.Path) []place {
+func blamed(p *report.Path) []place {
 	var out []place
 	add := func(s string, st state) {
 		where, _, _ := strings.Cut(s, ": ")
@@ -195,11 +195,11 @@ func blamed(p *diagnose.Path) []place {
 		f := &p.Findings[i]
 		st := broken
 		switch f.Severity {
-		case diagnose.Info:
+		case report.Info:
 			continue
-		case diagnose.Warn:
+		case report.Warn:
 			st = off
-		case diagnose.Error:
+		case report.Error:
 		}
 		for _, e := range f.Evidence {
 			add(e, st)
@@ -208,7 +208,7 @@ func blamed(p *diagnose.Path) []place {
 	for i := range p.Actual.Uncertain {
 		add(p.Actual.Uncertain[i].Where, unsure)
 	}
-	if p.Verdict == diagnose.Mismatch && p.Expected.Action == "DNAT" {
+	if p.Verdict == report.Mismatch && p.Expected.Action == "DNAT" {
 		for i := range p.Actual.Outcomes {
 			if o := &p.Actual.Outcomes[i]; o.Where != "" && o.Action != "DNAT" {
 				add(o.Where, broken)

@@ -2,9 +2,11 @@
 
 // Package report prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
 // printed comes from the one object that the commands make; the printers decide nothing.
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -16,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // Formats are the values that -o takes.
@@ -25,9 +25,9 @@ var Formats = []string{"table", "wide", "json", "yaml", "name", "jsonpath=…", 
 
 // drawn are the formats that not every kind of report has, with those that have it.
 var drawn = []drawnFormat{
-	{"html", []string{diagnose.KindTrace, diagnose.KindVerify, diagnose.KindMode}},
-	{"mermaid", []string{diagnose.KindTrace, diagnose.KindVerify}},
-	{"dot", []string{diagnose.KindTrace, diagnose.KindVerify}},
+	{"html", []string{report.KindTrace, report.KindVerify, report.KindMode}},
+	{"mermaid", []string{report.KindTrace, report.KindVerify}},
+	{"dot", []string{report.KindTrace, report.KindVerify}},
 }
 
 type drawnFormat struct {
@@ -104,7 +104,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		}
 		return p, nil
 	default:
-		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(FormatsOf(diagnose.KindTrace), ", "))
+		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(FormatsOf(report.KindTrace), ", "))
 	}
 	if inline != "" || strings.HasSuffix(format, "=") {
 		return nil, fmt.Errorf("-o %s takes no template", kind)
@@ -146,7 +146,7 @@ func (p *Printer) Draws() bool {
 func (p *Printer) Whole() bool { return p.object != nil }
 
 // Report prints a TraceReport or VerifyReport.
-func (p *Printer) Report(out io.Writer, r *diagnose.Report, v View) error {
+func (p *Printer) Report(out io.Writer, r *report.Report, v View) error {
 	if p.object != nil {
 		return p.Object(out, &reportObject{Report: r})
 	}
@@ -195,7 +195,7 @@ func oneLine(err error) error {
 
 // reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What is wrong with a node
 // as a whole, or keeps it from being inspected, is listed as the node.
-func reportNames(b *bytes.Buffer, r *diagnose.Report) {
+func reportNames(b *bytes.Buffer, r *report.Report) {
 	var names []string
 	add := func(name string) {
 		if !slices.Contains(names, name) {
@@ -204,14 +204,14 @@ func reportNames(b *bytes.Buffer, r *diagnose.Report) {
 	}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		if r.Kind != diagnose.KindVerify || n.Error != "" {
+		if r.Kind != report.KindVerify || n.Error != "" {
 			if wrong(n.Verdict) {
 				add("node/" + n.Node)
 			}
 			continue
 		}
 		for _, f := range n.Findings {
-			if f.Severity != diagnose.Info {
+			if f.Severity != report.Info {
 				add("node/" + n.Node)
 			}
 		}
@@ -227,4 +227,4 @@ func reportNames(b *bytes.Buffer, r *diagnose.Report) {
 }
 
 // wrong tells whether a verdict asks for somebody to look.
-func wrong(v diagnose.Verdict) bool { return v != diagnose.Match && v != diagnose.ByDesign }
+func wrong(v report.Verdict) bool { return v != report.Match && v != report.ByDesign }

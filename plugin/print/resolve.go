@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"fmt"
 	"io"
@@ -10,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // KindResolve is the kind of Resolve.
@@ -20,18 +20,18 @@ const KindResolve = "ResolveReport"
 // Resolve is the API's side of a Service alone: what clients are told, and which endpoints are behind it. What the kernel makes of
 // it is not in here.
 type Resolve struct {
-	APIVersion string               `json:"apiVersion"`
-	Kind       string               `json:"kind"`
-	Service    diagnose.ServiceInfo `json:"service"`
-	DNS        DNS                  `json:"dns"`
-	Policy     Policy               `json:"policy"`
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"`
+	Service    report.ServiceInfo `json:"service"`
+	DNS        DNS                `json:"dns"`
+	Policy     Policy             `json:"policy"`
 	// Node is the node whose view this is; empty for the whole cluster's.
 	Node string `json:"node,omitempty"`
 	Zone string `json:"zone,omitempty"` // of Node
 	// NotProxied is why kube-proxy programs nothing for the Service, where it does not.
-	NotProxied *Reason             `json:"notProxied,omitempty"`
-	Frontends  []diagnose.Frontend `json:"frontends,omitempty"`
-	Endpoints  []ResolvedEndpoint  `json:"endpoints,omitempty"`
+	NotProxied *Reason            `json:"notProxied,omitempty"`
+	Frontends  []report.Frontend  `json:"frontends,omitempty"`
+	Endpoints  []ResolvedEndpoint `json:"endpoints,omitempty"`
 }
 
 // DNS is what the cluster's DNS says of the Service. The name ends in cluster.local, which the API does not tell otherwise.
@@ -221,7 +221,7 @@ func (t *text) endpointTable(r *Resolve) {
 		if t.wide {
 			zone, slice = e.Zone, strings.Join(e.Slices, ",")
 		}
-		tab.add(first, addressText(&diagnose.Endpoint{Address: e.Address, Port: e.Port}), t.podText(e.Pod), e.Node, zone, slice, conditions(e), used, e.Why)
+		tab.add(first, addressText(&report.Endpoint{Address: e.Address, Port: e.Port}), t.podText(e.Pod), e.Node, zone, slice, conditions(e), used, e.Why)
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
 	if t.Width > 0 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how many of
@@ -49,9 +49,9 @@ func (t *text) trace() {
 }
 
 // quietNodes lists by name, where there are many nodes, those with which nothing is wrong, and returns the rest.
-func (t *text) quietNodes() []*diagnose.NodeReport {
-	var shown []*diagnose.NodeReport
-	quiet := map[diagnose.Verdict][]string{}
+func (t *text) quietNodes() []*report.NodeReport {
+	var shown []*report.NodeReport
+	quiet := map[report.Verdict][]string{}
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
 		if wrong(n.Verdict) || t.wide || len(t.report.Nodes) <= fullNodes {
@@ -60,7 +60,7 @@ func (t *text) quietNodes() []*diagnose.NodeReport {
 			quiet[n.Verdict] = append(quiet[n.Verdict], n.Node)
 		}
 	}
-	for _, v := range []diagnose.Verdict{diagnose.Match, diagnose.ByDesign} {
+	for _, v := range []report.Verdict{report.Match, report.ByDesign} {
 		if names := quiet[v]; len(names) > 0 {
 			t.say(plain, "Nodes", verdictText(v)+": "+t.list(names, nodeLimit, ", "), true)
 		}
@@ -68,15 +68,15 @@ func (t *text) quietNodes() []*diagnose.NodeReport {
 	return shown
 }
 
-func verdictText(v diagnose.Verdict) string {
-	if v == diagnose.ByDesign {
+func verdictText(v report.Verdict) string {
+	if v == report.ByDesign {
 		return "by design"
 	}
 	return strings.ToLower(string(v))
 }
 
 // pathTable is the table of frontends and endpoints of one node.
-func (t *text) pathTable(paths []diagnose.Path) {
+func (t *text) pathTable(paths []report.Path) {
 	groups := t.groupsOf(paths)
 	if len(groups) == 0 {
 		return
@@ -162,7 +162,7 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 }
 
 // kernelText says how many of the connections that the kernel traced met a rule.
-func kernelText(s *diagnose.Step, traced int) string {
+func kernelText(s *report.Step, traced int) string {
 	if s.Kernel == nil {
 		return "-"
 	}
@@ -170,15 +170,15 @@ func kernelText(s *diagnose.Step, traced int) string {
 }
 
 // tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has tables of the same names.
-func tableText(s *diagnose.Step, path []diagnose.Step) string {
-	if s.Backend == "" || !slices.ContainsFunc(path, func(o diagnose.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
+func tableText(s *report.Step, path []report.Step) string {
+	if s.Backend == "" || !slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
 		return s.Table
 	}
 	return s.Table + " (" + s.Backend + ")"
 }
 
 // steps shows the way of each packet, rule by rule.
-func (t *text) steps(paths []diagnose.Path) {
+func (t *text) steps(paths []report.Path) {
 	for i := range paths {
 		p := &paths[i]
 		if len(p.Steps) == 0 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package diagnose
+// Package report is the contract of what every command prints: its types, and what verdicts come to together.
+package report
 
 import "net/netip"
 
@@ -147,7 +148,8 @@ type Endpoint struct {
 	Node    string  `json:"node,omitempty"`
 }
 
-func (e *Endpoint) addrPort() (netip.AddrPort, bool) {
+// AddrPort returns the endpoint as the address and port that it is; false where it is none.
+func (e *Endpoint) AddrPort() (netip.AddrPort, bool) {
 	a, err := netip.ParseAddr(e.Address)
 	return netip.AddrPortFrom(a, uint16(e.Port)), err == nil && e.Port > 0 && e.Port <= 65535 //nolint:gosec // then it is a port
 }

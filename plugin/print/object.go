@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free of it.
 // As the report is embedded, its JSON is the report's own, field for field and in the same order.
 type reportObject struct {
-	*diagnose.Report
+	*report.Report
 }
 
 func (o *reportObject) GetObjectKind() schema.ObjectKind { return o }
 
 func (o *reportObject) DeepCopyObject() runtime.Object {
-	out := &reportObject{&diagnose.Report{}}
+	out := &reportObject{&report.Report{}}
 	deepCopy(o.Report, out.Report)
 	return out
 }

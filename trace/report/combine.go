@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package diagnose
+package report
 
 import "slices"
 
 // worst orders verdicts, the worst first. A whole report is as bad as the worst of its parts.
 var worst = []Verdict{Mismatch, Unknown, Warning, ByDesign, Match}
 
-// worse returns the worse of two verdicts.
-func worse(a, b Verdict) Verdict {
+// Worse returns the worse of two verdicts.
+func Worse(a, b Verdict) Verdict {
 	if slices.Index(worst, b) < slices.Index(worst, a) {
 		return b
 	}
 	return a
 }
 
-// withFindings returns what a verdict becomes with findings: an error makes it a Mismatch, a warning a Warning.
-func withFindings(v Verdict, fs []Finding) Verdict {
+// WithFindings returns what a verdict becomes with findings: an error makes it a Mismatch, a warning a Warning.
+func WithFindings(v Verdict, fs []Finding) Verdict {
 	for _, f := range fs {
 		switch f.Severity {
 		case Error:
-			v = worse(v, Mismatch)
+			v = Worse(v, Mismatch)
 		case Warn:
-			v = worse(v, Warning)
+			v = Worse(v, Warning)
 		case Info:
 		}
 	}
@@ -43,7 +43,7 @@ func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {
 		r.Summary.ByDesign += s.ByDesign
 		r.Summary.Unknown += s.Unknown
 		r.Summary.Warnings += s.Warnings
-		r.Verdict = together(r.Verdict, n.Verdict)
+		r.Verdict = Together(r.Verdict, n.Verdict)
 	}
 	if len(nodes) == 0 {
 		r.Verdict = Unknown
@@ -51,16 +51,16 @@ func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {
 	return r
 }
 
-// together is worse, except that what works outweighs what is refused by design.
-func together(a, b Verdict) Verdict {
+// Together is Worse, except that what works outweighs what is refused by design.
+func Together(a, b Verdict) Verdict {
 	if a == ByDesign && b == Match || a == Match && b == ByDesign {
 		return Match
 	}
-	return worse(a, b)
+	return Worse(a, b)
 }
 
-// count adds a path to the node's counts.
-func (s *Summary) count(v Verdict) {
+// Count adds a path to the node's counts.
+func (s *Summary) Count(v Verdict) {
 	s.Paths++
 	switch v {
 	case Match:

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // mode writes the table of the nodes' proxies, and what is wrong with them.
@@ -38,7 +38,7 @@ func (t *text) mode() {
 }
 
 // modeTable is the nodes' proxies, with the nodes' verdicts, and the nodes of which nothing is known.
-func (t *text) modeTable() (tab *table, verdicts []diagnose.Verdict, lost []*diagnose.NodeReport) {
+func (t *text) modeTable() (tab *table, verdicts []report.Verdict, lost []*report.NodeReport) {
 	tab = &table{columns: []column{
 		{"NODE", false},
 		{"MODE", false},
@@ -72,7 +72,7 @@ func (t *text) syncText(at string) string {
 }
 
 // servedBy says in which mode a node's Services are served.
-func servedBy(m *diagnose.Mode) string {
+func servedBy(m *report.Mode) string {
 	switch {
 	case m.ReplacedBy != "":
 		return m.ReplacedBy
@@ -94,15 +94,15 @@ func number(n *int) string {
 }
 
 // nodeStatus names what is wrong with a node.
-func (t *text) nodeStatus(n *diagnose.NodeReport) string {
+func (t *text) nodeStatus(n *report.NodeReport) string {
 	var codes []string
 	for i := range n.Findings {
-		if f := &n.Findings[i]; (f.Severity != diagnose.Info || n.Error != "") && !slices.Contains(codes, f.Code) {
+		if f := &n.Findings[i]; (f.Severity != report.Info || n.Error != "") && !slices.Contains(codes, f.Code) {
 			codes = append(codes, f.Code)
 		}
 	}
 	switch {
-	case len(codes) == 0 && n.Verdict == diagnose.Match:
+	case len(codes) == 0 && n.Verdict == report.Match:
 		return "ok"
 	case len(codes) == 0:
 		return verdictText(n.Verdict)

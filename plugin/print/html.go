@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -11,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 //go:embed html.tmpl
@@ -73,7 +73,7 @@ type pathCard struct {
 	All        *endpointTable // where Shown leaves some out
 	Probes     []string
 	Steps      []*stepTable
-	Uncertain  []diagnose.Uncertain
+	Uncertain  []report.Uncertain
 	Affinity   int32
 }
 
@@ -191,9 +191,9 @@ func (t *text) page() *page {
 		p.Read = t.view.Now.UTC().Format(time.RFC3339)
 	}
 	switch r.Kind {
-	case diagnose.KindVerify:
+	case report.KindVerify:
 		p.Title = "Services" + t.view.Scope + " on " + t.nodesText()
-	case diagnose.KindMode:
+	case report.KindMode:
 		p.Title = "Proxies of " + t.nodesText()
 	default:
 		p.Title = "trace on " + t.nodesText()
@@ -204,14 +204,14 @@ func (t *text) page() *page {
 	}
 	p.Title = clean(p.Title)
 	switch r.Kind {
-	case diagnose.KindVerify:
+	case report.KindVerify:
 		t.verifyPage(p)
-	case diagnose.KindMode:
+	case report.KindMode:
 		t.modePage(p)
 	default:
 		t.tracePage(p)
 	}
-	blocks := blocksOf(r, r.Kind == diagnose.KindVerify)
+	blocks := blocksOf(r, r.Kind == report.KindVerify)
 	if len(blocks) > htmlBlocks {
 		blocks = blocksOf(r, true)
 	}
@@ -221,7 +221,7 @@ func (t *text) page() *page {
 	return p
 }
 
-func (p *page) service(s *diagnose.ServiceInfo) {
+func (p *page) service(s *report.ServiceInfo) {
 	p.Service = clean(s.Namespace + "/" + s.Name + ", " + s.Type)
 	switch {
 	case len(s.ClusterIPs) > 0:
@@ -240,7 +240,7 @@ func (p *page) service(s *diagnose.ServiceInfo) {
 
 // tracePage shows the nodes that a table shows, with their paths.
 func (t *text) tracePage(p *page) {
-	quiet := map[diagnose.Verdict][]string{}
+	quiet := map[report.Verdict][]string{}
 	more, drawn := 0, 0
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
@@ -268,7 +268,7 @@ func (t *text) tracePage(p *page) {
 	if more > 0 {
 		p.MoreNodes = append(p.MoreNodes, "… and "+plural(more, "more node")+" that are not right (-o json has them all)")
 	}
-	for _, v := range []diagnose.Verdict{diagnose.Match, diagnose.ByDesign} {
+	for _, v := range []report.Verdict{report.Match, report.ByDesign} {
 		if names := quiet[v]; len(names) > 0 {
 			p.MoreNodes = append(p.MoreNodes, verdictText(v)+": "+clean(t.list(names, htmlList, ", ")))
 		}
@@ -327,7 +327,7 @@ func (t *text) modePage(p *page) {
 }
 
 // lost shows the nodes that could not be inspected.
-func (p *page) lost(t *text, lost []*diagnose.NodeReport) {
+func (p *page) lost(t *text, lost []*report.NodeReport) {
 	for i, n := range lost {
 		if i == htmlNodes {
 			p.MoreNodes = append(p.MoreNodes, "… and "+plural(len(lost)-i, "more node")+" not inspected (-o json has them all)")
@@ -337,7 +337,7 @@ func (p *page) lost(t *text, lost []*diagnose.NodeReport) {
 	}
 }
 
-func (t *text) nodeCard(n *diagnose.NodeReport) nodeCard {
+func (t *text) nodeCard(n *report.NodeReport) nodeCard {
 	c := nodeCard{Name: clean(n.Node), Verdict: badgeOf(n.Verdict)}
 	if n.Error != "" {
 		c.Error = clean(Sentence(n))
@@ -390,7 +390,7 @@ func (t *text) pathCard(id string, pic *picture) pathCard {
 }
 
 // observedText says what real connections showed.
-func observedText(p *diagnose.Path) string {
+func observedText(p *report.Path) string {
 	o := p.Observed
 	s := "from " + p.Origin.Kind + ": "
 	if o.Error != "" {
@@ -403,7 +403,7 @@ func observedText(p *diagnose.Path) string {
 	return clean(strings.Join(append([]string{s}, o.Events...), ", "))
 }
 
-func endpointRows(p *diagnose.Path, rows []row) []endpointRow {
+func endpointRows(p *report.Path, rows []row) []endpointRow {
 	out := make([]endpointRow, len(rows))
 	for i := range rows {
 		r := &rows[i]
@@ -435,7 +435,7 @@ func endpointRows(p *diagnose.Path, rows []row) []endpointRow {
 }
 
 // measure sets the bars' lengths to the shares. Where a share is not fixed, or not known, there is no bar.
-func (e *endpointRow) measure(p *diagnose.Path) {
+func (e *endpointRow) measure(p *report.Path) {
 	measure := func(b *bar, share float64) {
 		if _, err := strconv.ParseFloat(strings.TrimSuffix(b.Text, "%"), 64); err == nil || b.Text == "-" {
 			b.Length, b.Drawn = share, true
@@ -474,7 +474,7 @@ func (e *endpointRow) measure(p *diagnose.Path) {
 	}
 }
 
-func stepsTable(p *diagnose.Path) (*stepTable, bool) {
+func stepsTable(p *report.Path) (*stepTable, bool) {
 	from := strings.TrimSpace(p.Origin.Kind + " " + p.Origin.Address)
 	if p.Origin.Pod != "" {
 		from += " (" + p.Origin.Pod + ")"
@@ -494,7 +494,7 @@ func stepsTable(p *diagnose.Path) (*stepTable, bool) {
 }
 
 // tableOf makes an HTML table of one for a terminal. Its last column is the status.
-func tableOf(caption string, tab *table, verdicts []diagnose.Verdict) htmlTable {
+func tableOf(caption string, tab *table, verdicts []report.Verdict) htmlTable {
 	h := htmlTable{Caption: caption}
 	for _, c := range tab.columns {
 		h.Columns = append(h.Columns, htmlColumn{c.head[:1] + strings.ToLower(c.head[1:]), c.right})
@@ -511,18 +511,18 @@ func tableOf(caption string, tab *table, verdicts []diagnose.Verdict) htmlTable 
 	return h
 }
 
-func badgeOf(v diagnose.Verdict) badge {
+func badgeOf(v report.Verdict) badge {
 	s, text := right, verdictText(v)
 	switch v {
-	case diagnose.Mismatch:
+	case report.Mismatch:
 		s = broken
-	case diagnose.Unknown:
+	case report.Unknown:
 		s = unsure
-	case diagnose.Warning:
+	case report.Warning:
 		s = off
-	case diagnose.ByDesign:
+	case report.ByDesign:
 		s = intended
-	case diagnose.Match:
+	case report.Match:
 	case "":
 		return badge{"plain", "i", "info"}
 	}

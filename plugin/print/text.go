@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package print
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"bytes"
 	"fmt"
 	"net"
@@ -12,8 +14,6 @@ import (
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 )
 
 // text writes a report for people. The verdict is in the last line, where nothing can scroll it away.
@@ -22,14 +22,14 @@ type text struct {
 	Style
 	wide   bool
 	view   View
-	report *diagnose.Report
+	report *report.Report
 }
 
 func (t *text) print() {
 	switch t.report.Kind {
-	case diagnose.KindVerify:
+	case report.KindVerify:
 		t.verify()
-	case diagnose.KindMode:
+	case report.KindMode:
 		t.mode()
 	default:
 		t.trace()
@@ -94,7 +94,7 @@ func (t *text) list(names []string, limit int, sep string) string {
 	return strings.Join(names, sep)
 }
 
-func frontendText(f *diagnose.Frontend) string {
+func frontendText(f *report.Frontend) string {
 	addr := f.Address
 	if f.Port != 0 {
 		if addr == "" {
@@ -108,7 +108,7 @@ func frontendText(f *diagnose.Frontend) string {
 	return strings.TrimSpace(f.Kind + " " + addr)
 }
 
-func addressText(e *diagnose.Endpoint) string {
+func addressText(e *report.Endpoint) string {
 	if e.Port == 0 {
 		return e.Address
 	}
@@ -124,7 +124,7 @@ func share(s float64) string {
 }
 
 // serviceHeader says what the API holds of the traced Service.
-func (t *text) serviceHeader(s *diagnose.ServiceInfo) {
+func (t *text) serviceHeader(s *report.ServiceInfo) {
 	if s == nil {
 		return
 	}
@@ -154,7 +154,7 @@ func (t *text) serviceHeader(s *diagnose.ServiceInfo) {
 	}
 }
 
-func portText(p *diagnose.ServicePort) string {
+func portText(p *report.ServicePort) string {
 	s := strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol))
 	if p.TargetPort != "" {
 		s += " → " + p.TargetPort
@@ -166,7 +166,7 @@ func portText(p *diagnose.ServicePort) string {
 }
 
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
-func (t *text) nodeHeader(n *diagnose.NodeReport) {
+func (t *text) nodeHeader(n *report.NodeReport) {
 	if n.Error != "" {
 		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+Sentence(n), true)
 		return
@@ -179,7 +179,7 @@ func (t *text) nodeHeader(n *diagnose.NodeReport) {
 }
 
 // Sentence is why a node could not be inspected, without the node's name in front.
-func Sentence(n *diagnose.NodeReport) string {
+func Sentence(n *report.NodeReport) string {
 	s := strings.TrimPrefix(n.Error, "node "+n.Node+": ")
 	if rest, ok := strings.CutPrefix(s, "node "+n.Node+" "); ok {
 		return "it " + rest
@@ -187,7 +187,7 @@ func Sentence(n *diagnose.NodeReport) string {
 	return s
 }
 
-func modeText(m *diagnose.Mode, now time.Time) string {
+func modeText(m *report.Mode, now time.Time) string {
 	if m == nil {
 		return ""
 	}
@@ -230,7 +230,7 @@ func ago(at string, now time.Time) string {
 // conclusion is the last line: the verdict, and how much of what was looked at it holds for.
 func (t *text) conclusion() (verdict, rest string) {
 	r, s := t.report, &t.report.Summary
-	if r.Kind == diagnose.KindMode {
+	if r.Kind == report.KindMode {
 		return strings.ToUpper(verdictText(r.Verdict)), t.modes()
 	}
 	lost := 0
@@ -241,13 +241,13 @@ func (t *text) conclusion() (verdict, rest string) {
 	}
 	where := "on " + t.nodesText()
 	what := plural(s.Paths, "path")
-	if r.Kind == diagnose.KindVerify {
+	if r.Kind == report.KindVerify {
 		what += " of " + plural(t.view.Services, "Service") + t.view.Scope
 	} else if r.Service != nil {
 		what += " of " + r.Service.Namespace + "/" + r.Service.Name
 	}
 	switch r.Verdict {
-	case diagnose.Match:
+	case report.Match:
 		verdict, rest = "MATCH", "all "+what+" "+where+" are right"
 		if s.Paths == 1 {
 			rest = what + " " + where + " is right"
@@ -258,12 +258,12 @@ func (t *text) conclusion() (verdict, rest string) {
 		if s.ByDesign > 0 {
 			rest += fmt.Sprintf(" (%d by design)", s.ByDesign)
 		}
-	case diagnose.ByDesign:
+	case report.ByDesign:
 		verdict, rest = "BY DESIGN", "kube-proxy's rules lead to no endpoint on "+what+" "+where+", and that is right"
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
 		}
-	case diagnose.Mismatch:
+	case report.Mismatch:
 		verdict, rest = "MISMATCH", fmt.Sprintf("%d of %s %s are wrong", s.Mismatched, what, where)
 		if s.Mismatched == 1 {
 			rest = fmt.Sprintf("1 of %s %s is wrong", what, where)
@@ -271,9 +271,9 @@ func (t *text) conclusion() (verdict, rest string) {
 		if s.Mismatched == 0 {
 			rest = "none of " + what + " is wrong, but something else " + where + " is: see above"
 		}
-	case diagnose.Warning:
+	case report.Warning:
 		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)
-	case diagnose.Unknown:
+	case report.Unknown:
 		verdict, rest = "UNKNOWN", fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
 		if s.Unknown == 0 && lost > 0 {
 			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, plural(len(r.Nodes), "node"))

@@ -151,7 +151,7 @@ var codes = map[string]codeInfo{
 func (n *node) finding(code, subject string, i issue) report.Finding {
 	info := codes[code]
 	f := report.Finding{
-		Code: code, Severity: info.severity, Subject: subject,
+		Code: code, Severity: info.severity, Subject: subject, Endpoints: i.endpoints,
 		Expected: i.expected, Actual: i.actual, Message: i.message, Evidence: i.evidence,
 	}
 	where := i.where.String()

@@ -5,6 +5,7 @@ package diagnose
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 // issue is a difference before it is written up: what compare found, and what explain adds to it.
 type issue struct {
 	code, subject    string
+	endpoints        []string // that it is about, all of them; subject may name some
 	expected, actual string
 	message          string
 	where            netfilter.Ref
@@ -74,7 +76,7 @@ func compareDNAT(want *expect.Path, got *tally) []issue {
 		wanted[e.Address] = true
 		if _, possible := got.share(e.Address); !possible && !lost(got, e.Address) {
 			issues = append(issues, issue{
-				code: MissingEndpoint, subject: e.Address.String(), expected: percent(due), actual: "none",
+				code: MissingEndpoint, subject: e.Address.String(), endpoints: []string{e.Address.String()}, expected: percent(due), actual: "none",
 				message: "no rule leads to this endpoint",
 			})
 		}
@@ -82,7 +84,7 @@ func compareDNAT(want *expect.Path, got *tally) []issue {
 	for _, o := range got.of(string(expect.DNAT)) {
 		if !wanted[o.to] {
 			issues = append(issues, issue{
-				code: StaleEndpoint, subject: o.to.String(), expected: "none", actual: percent(o.share), where: o.by,
+				code: StaleEndpoint, subject: o.to.String(), endpoints: []string{o.to.String()}, expected: "none", actual: percent(o.share), where: o.by,
 				message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []string{cite(o.by)},
 			})
 		}
@@ -112,6 +114,9 @@ func refusals(want *expect.Path, got *tally) []issue {
 			continue // what of the others is said of the endpoints' shares
 		}
 		is := issue{expected: describe(want), where: o.where, subject: addrPort(o.to)}
+		if o.to.IsValid() {
+			is.endpoints = []string{is.subject}
+		}
 		switch o.action {
 		case noneAction:
 			is.code, is.actual, is.message = NoRoute, "no route", "the packet is translated, but the node has "+o.why
@@ -150,8 +155,9 @@ func refusals(want *expect.Path, got *tally) []issue {
 func foldRefusal(issues []issue, is issue) []issue {
 	for i := range issues {
 		if o := &issues[i]; o.code == is.code && o.where == is.where && (is.where.Chain != nil || is.code == ReversePathFilter) {
-			if is.subject != "" && !strings.Contains(o.subject, is.subject) {
-				o.subject = strings.TrimPrefix(o.subject+", "+is.subject, ", ")
+			if is.subject != "" && !slices.Contains(o.endpoints, is.subject) {
+				o.endpoints = append(o.endpoints, is.subject)
+				o.subject = strings.Join(o.endpoints, ", ")
 			}
 			return issues
 		}
@@ -258,13 +264,13 @@ func masquerade(want *expect.Path, got *tally) []issue {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
 		}
 		issues = append(issues, issue{
-			code: WrongMasquerade, subject: cut(missing, 4), expected: string(want.Masquerade), actual: "Never",
+			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: "Never",
 			message: "the source address is not translated: " + why,
 		})
 	}
 	if len(needless) > 0 {
 		issues = append(issues, issue{
-			code: WrongMasquerade, subject: cut(needless, 4), expected: string(want.Masquerade), actual: "Always",
+			code: WrongMasquerade, subject: cut(needless, 4), endpoints: needless, expected: string(want.Masquerade), actual: "Always",
 			message: "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client",
 		})
 	}

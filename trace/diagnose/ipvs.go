@@ -201,12 +201,12 @@ func (j *judge) realServers(want *expect.Path, v *ipvs.VirtualServer) []issue {
 		switch {
 		case k < 0:
 			out = append(out, issue{
-				code: MissingEndpoint, subject: at.String(), expected: percent(1 / float64(len(want.Endpoints))), actual: "none", evidence: citeVirtual(v),
+				code: MissingEndpoint, subject: at.String(), endpoints: []string{at.String()}, expected: percent(1 / float64(len(want.Endpoints))), actual: "none", evidence: citeVirtual(v),
 				message: fmt.Sprintf("the virtual server has %d real servers, and not this one", len(v.Reals)),
 			})
 		case v.Reals[k].Weight == 0:
 			out = append(out, issue{
-				code: RealServerWeightZero, subject: at.String(), expected: "weight 1", actual: "weight 0", evidence: []string{"ipvs " + v.String() + " -> " + v.Reals[k].String()},
+				code: RealServerWeightZero, subject: at.String(), endpoints: []string{at.String()}, expected: "weight 1", actual: "weight 0", evidence: []string{"ipvs " + v.String() + " -> " + v.Reals[k].String()},
 				message: "the real server gets no new connections, yet the endpoint is one to use",
 			})
 		}
@@ -216,7 +216,7 @@ func (j *judge) realServers(want *expect.Path, v *ipvs.VirtualServer) []issue {
 		cite := []string{"ipvs " + v.String() + " -> " + r.String()}
 		if r.Method != "Masq" && r.Method != "Local" {
 			out = append(out, issue{
-				code: ForwardMethod, subject: r.Address.String(), expected: "Masq", actual: r.Method, evidence: cite,
+				code: ForwardMethod, subject: r.Address.String(), endpoints: []string{r.Address.String()}, expected: "Masq", actual: r.Method, evidence: cite,
 				message: "IPVS sends connections to this real server without translating them: a pod does not answer for the Service's address",
 			})
 		}
@@ -230,7 +230,7 @@ func (j *judge) realServers(want *expect.Path, v *ipvs.VirtualServer) []issue {
 // terminating is a real server that kube-proxy keeps, without new connections, until its last one has ended
 // (pkg/proxy/ipvs/graceful_termination.go).
 func (j *judge) terminating(want *expect.Path, r *ipvs.RealServer, cite []string) issue {
-	is := issue{code: RealServerTerminating, subject: r.Address.String(), expected: "no new connections", actual: "weight 0", evidence: cite}
+	is := issue{code: RealServerTerminating, subject: r.Address.String(), endpoints: []string{r.Address.String()}, expected: "no new connections", actual: "weight 0", evidence: cite}
 	is.message = "the endpoint is no longer to be used; the real server stays, without new connections, until the last one has ended"
 	if r.Active > 0 || r.Inactive > 0 {
 		is.message += fmt.Sprintf(" (%d active, %d inactive)", r.Active, r.Inactive)
@@ -248,7 +248,7 @@ func (j *judge) serverSettings(want *expect.Path, v *ipvs.VirtualServer) []issue
 		for i := range v.Reals {
 			if r := &v.Reals[i]; r.Weight == 0 {
 				out = append(out, issue{
-					code: PersistenceStale, subject: r.Address.String(), expected: "net.ipv4.vs.expire_quiescent_template=1", actual: "0", evidence: citeVirtual(v),
+					code: PersistenceStale, subject: r.Address.String(), endpoints: []string{r.Address.String()}, expected: "net.ipv4.vs.expire_quiescent_template=1", actual: "0", evidence: citeVirtual(v),
 					message: "clients that have been at this real server go on being sent to it, though it is to get no new connections",
 				})
 			}
@@ -311,7 +311,7 @@ func (j *judge) around(want *expect.Path, issues []issue) []issue {
 		case is.code != WrongMasquerade && is.code != SourceRangesMismatch && !byKube(is.where):
 		case is.code == WrongMasquerade && is.actual == "Never" && j.untracked():
 			is = issue{
-				code: IPVSConntrackOff, expected: "net.ipv4.vs.conntrack=1", actual: "0", subject: is.subject,
+				code: IPVSConntrackOff, expected: "net.ipv4.vs.conntrack=1", actual: "0", subject: is.subject, endpoints: is.endpoints,
 				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers do not come back",
 			}
 		case len(missing) > 0:

@@ -175,7 +175,7 @@ func (j *judge) hairpin(want *expect.Path, got *tally) []issue {
 		return nil
 	}
 	return []issue{{
-		code: WrongMasquerade, subject: cut(missing, 4), expected: string(expect.MasqHairpin), actual: "Never",
+		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: "Never",
 		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)",
 	}}
 }
@@ -203,19 +203,19 @@ func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 	due := fmt.Sprintf("%ds", want.AffinitySeconds)
 	if len(missing) > 0 {
 		issues = append(issues, issue{
-			code: AffinityMissing, subject: cut(missing, 4), expected: "ClientIP for " + due, actual: "none",
+			code: AffinityMissing, subject: cut(missing, 4), endpoints: missing, expected: "ClientIP for " + due, actual: "none",
 			message: "a client that comes back is not sent to the same endpoint",
 		})
 	}
 	if len(unexpected) > 0 {
 		issues = append(issues, issue{
-			code: AffinityUnexpected, subject: cut(unexpected, 4), expected: "none", actual: "ClientIP",
+			code: AffinityUnexpected, subject: cut(unexpected, 4), endpoints: unexpected, expected: "none", actual: "ClientIP",
 			message: "a client that comes back is sent to the same endpoint, which the Service does not ask for",
 		})
 	}
 	if len(timeouts) > 0 {
 		issues = append(issues, issue{
-			code: AffinityTimeout, subject: cut(timeouts, 4), expected: due, actual: seconds + "s",
+			code: AffinityTimeout, subject: cut(timeouts, 4), endpoints: timeouts, expected: due, actual: seconds + "s",
 			message: "clients are remembered for another time than the Service asks for",
 		})
 	}

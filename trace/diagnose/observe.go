@@ -6,6 +6,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -232,14 +233,14 @@ func (j *judge) unanswered(want *expect.Path, probes *snapshot.Probes, right boo
 		}
 		bad, reached := j.directly(want, kind.result)
 		is := issue{
-			code: kind.code, subject: cut(bad, 4), expected: "connected", actual: fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
+			code: kind.code, subject: cut(bad, 4), endpoints: bad, expected: "connected", actual: fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
 			message: "the rules are right; connections straight to the endpoint are " + kind.what,
 		}
 		if len(bad) == 0 {
 			if reached == 0 {
 				continue // nothing is known of the endpoints themselves: the counts stand in observed
 			}
-			is.code, is.subject = EndpointReachableDirectly, ""
+			is.code, is.subject, is.endpoints = EndpointReachableDirectly, "", nil
 			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the Service they fail: something between translation and answer is in the way"
 			if lost > 0 {
 				is.message += fmt.Sprintf(" (of %d connections the answer never came back to the node)", lost)
@@ -287,7 +288,7 @@ func disagreement(want *expect.Path, got *tally, probes *snapshot.Probes) []issu
 		return nil
 	}
 	return []issue{{
-		code: WalkDisagrees, subject: cut(elsewhere, 4), expected: "none of the probes", actual: "sent there by the kernel",
+		code: WalkDisagrees, subject: cut(elsewhere, 4), endpoints: elsewhere, expected: "none of the probes", actual: "sent there by the kernel",
 		message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or this tool reads them wrongly",
 	}}
 }
@@ -314,18 +315,19 @@ func skew(got *tally, probes *snapshot.Probes) []issue {
 	for _, o := range outcomes {
 		shares[o.to] += o.share
 	}
-	var bad []string
-	for to, share := range shares {
+	var bad, skewed []string
+	for _, to := range slices.SortedFunc(maps.Keys(shares), netip.AddrPort.Compare) {
+		share := shares[to]
 		if twoSided(count[to], n, share)*float64(len(shares)) < improbable {
+			skewed = append(skewed, to.String())
 			bad = append(bad, fmt.Sprintf("%s: %d of %d, for a share of %s", to, count[to], n, percent(share)))
 		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
-	slices.Sort(bad)
 	return []issue{{
-		code: ObservedSkew, subject: strings.SplitN(bad[0], ": ", 2)[0], expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
+		code: ObservedSkew, subject: skewed[0], endpoints: skewed, expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
 		message: "the endpoints get connections in other shares than the rules say, and chance explains that less than once in 10,000",
 	}}
 }

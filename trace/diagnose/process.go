@@ -129,7 +129,7 @@ func (j *judge) userspace(want *expect.Path, got *tally) (issues []issue, unsure
 			unsure = "who listens there (listen.txt) was not collected"
 		case s == nil:
 			return []issue{{
-				code: ProxyNotListening, subject: o.to.String(), where: o.by, expected: who + " listens", actual: "nobody does", evidence: []string{cite(o.by)},
+				code: ProxyNotListening, subject: o.to.String(), endpoints: []string{o.to.String()}, where: o.by, expected: who + " listens", actual: "nobody does", evidence: []string{cite(o.by)},
 				message: "the packet is brought to " + o.to.String() + " on the node, where " + who + " should listen, and nobody does: connections are refused",
 			}}, "", true
 		default:

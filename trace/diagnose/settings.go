@@ -49,7 +49,7 @@ func (j *judge) settings(want *expect.Path, res *netfilter.Result) []issue {
 			}
 		}
 		if len(stopped) > 0 {
-			out = append(out, issue{code: s.code, subject: cut(stopped, 4), expected: describe(want), actual: "does not get there", message: s.message, evidence: evidence})
+			out = append(out, issue{code: s.code, subject: cut(stopped, 4), endpoints: stopped, expected: describe(want), actual: "does not get there", message: s.message, evidence: evidence})
 		}
 	}
 	return out

@@ -224,12 +224,14 @@ type Finding struct {
 	Code     string   `json:"code"`
 	Severity Severity `json:"severity"`
 	Subject  string   `json:"subject,omitempty"`
-	Expected string   `json:"expected,omitempty"`
-	Actual   string   `json:"actual,omitempty"`
-	Message  string   `json:"message"`
-	Remedy   string   `json:"remedy,omitempty"`
-	Evidence []string `json:"evidence,omitempty"` // "nat KUBE-SVC-… rule 3: -A …"
-	Links    []string `json:"links,omitempty"`
+	// Endpoints are those that it is about ("10.244.1.5:8080"), all of them; Subject names some in one text.
+	Endpoints []string `json:"endpoints,omitempty"`
+	Expected  string   `json:"expected,omitempty"`
+	Actual    string   `json:"actual,omitempty"`
+	Message   string   `json:"message"`
+	Remedy    string   `json:"remedy,omitempty"`
+	Evidence  []string `json:"evidence,omitempty"` // "nat KUBE-SVC-… rule 3: -A …"
+	Links     []string `json:"links,omitempty"`
 }
 
 // Summary counts paths by verdict.

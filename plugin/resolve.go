@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"context"
 	"net/netip"
 	"slices"
@@ -91,7 +93,7 @@ func (o *resolveOptions) resolve(ctx context.Context, sc *scene) error {
 	if err != nil {
 		return usagef("%w", err)
 	}
-	in := expect.Inputs{Services: sc.objects.Services, Slices: sc.objects.EndpointSlices, PodNames: podNames(sc.objects), Config: expect.Defaults()}
+	in := expect.Inputs{Services: sc.objects.Services, Slices: sc.objects.EndpointSlices, PodNames: podNames(sc.objects), Config: kubeproxy.DefaultConfig()}
 	if len(o.nodes) == 1 {
 		if err := o.viewOf(ctx, &in, sc); err != nil {
 			return err
@@ -130,7 +132,7 @@ func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, sc *scen
 	in.NodeName = node
 	// The configuration's feature gates decide on topology; a broken one is for trace to complain about.
 	for _, cm := range sc.objects.ConfigMaps {
-		if cfg, err := expect.ParseConfigMap(cm); err == nil {
+		if cfg, err := kubeproxy.ParseConfigMap(cm); err == nil {
 			in.Config = cfg
 		}
 	}
@@ -145,7 +147,7 @@ func (o *resolveOptions) viewOf(ctx context.Context, in *expect.Inputs, sc *scen
 	if err != nil || !ok {
 		return err
 	}
-	if cfg, err := expect.ParseConfigz(data); err == nil {
+	if cfg, err := kubeproxy.ParseConfigz(data); err == nil {
 		in.Config = cfg
 	}
 	return nil

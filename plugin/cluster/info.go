@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"slices"
@@ -15,7 +17,7 @@ import (
 
 // Info describes a Service as a report does: what the API says of it, whatever a node makes of it.
 func Info(objects *snapshot.Cluster, svc *corev1.Service) *report.ServiceInfo {
-	exp := expect.New(expect.Inputs{Services: []*corev1.Service{svc}, Slices: objects.EndpointSlices, Config: expect.Defaults()})
+	exp := expect.New(expect.Inputs{Services: []*corev1.Service{svc}, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig()})
 	info := &report.ServiceInfo{Namespace: svc.Namespace, Name: svc.Name, Type: typeOf(svc), ClusterIPs: addressesOf(svc)}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]

@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"strings"
 	"testing"
 
@@ -36,7 +38,7 @@ func resolve(t *testing.T, node string, change func(*corev1.Service)) *print.Res
 	if change != nil {
 		change(svc)
 	}
-	in := expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: expect.Defaults(), NodeName: node}
+	in := expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(), NodeName: node}
 	for _, n := range objects.Nodes {
 		if n.Name == node {
 			in.Node = n
@@ -129,7 +131,7 @@ func TestResolveHeadlessWithoutPorts(t *testing.T) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.9"}}},
 	})
-	r := Resolve(objects, &Target{Service: svc}, expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: expect.Defaults()})
+	r := Resolve(objects, &Target{Service: svc}, expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig()})
 	if got := uses(r); got != "10.244.1.9 in: ready, so DNS gives it out" {
 		t.Errorf("got %q", got)
 	}

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
@@ -169,14 +171,14 @@ func (n *node) eachChainDue(f func(name string)) {
 		}
 		for i := range svc.Spec.Ports {
 			port := &svc.Spec.Ports[i]
-			name := expect.ServicePortName(svc.Namespace, svc.Name, port.Name)
-			names := expect.ChainNames(name, port.Protocol)
+			name := kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name)
+			names := kubeproxy.ChainNames(name, port.Protocol)
 			for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
 				f(chain)
 			}
 			for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 				for _, e := range n.exp.Endpoints(expect.NameOf(svc), port, family) {
-					f(expect.EndpointChain(name, port.Protocol, e.Address))
+					f(kubeproxy.EndpointChain(name, port.Protocol, e.Address))
 				}
 			}
 		}

@@ -3,10 +3,11 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"slices"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -31,13 +32,13 @@ const nftTable = "kube-proxy"
 
 // nftDialect is pkg/proxy/nftables/proxier.go.
 var nftDialect = dialect{
-	mode: expect.NFTables, rules: "nft table " + nftTable, services: "services",
+	mode: kubeproxy.NFTables, rules: "nft table " + nftTable, services: "services",
 	cluster: "service-", local: "local-", external: "external-", firewall: "firewall-", endpoint: "endpoint-", marks: "sets the mark for masquerade",
 }
 
 // ipvsDialect is pkg/proxy/ipvs/proxier.go. It has no chains of single Services.
 var ipvsDialect = dialect{
-	mode: expect.IPVS, rules: "the virtual servers of IPVS, table nat", services: "KUBE-SERVICES", marks: "jumps to KUBE-MARK-MASQ",
+	mode: kubeproxy.IPVS, rules: "the virtual servers of IPVS, table nat", services: "KUBE-SERVICES", marks: "jumps to KUBE-MARK-MASQ",
 }
 
 // ipvsTable is the name of the table of virtual servers where they are kube-proxy's.

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bytes"
@@ -187,7 +189,7 @@ func (w *world) slice(name string) *discoveryv1.EndpointSlice {
 }
 
 func (w *world) sep(port, ep string) string {
-	return expect.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
+	return kubeproxy.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
 }
 
 // facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes.
@@ -311,9 +313,9 @@ func every(pick func(path, was string) string) func(before map[string]string) []
 
 func faults(w *world) []fault {
 	ep3Port, npPort := "shop/ep3", "shop/np"
-	svcEp3, svcNp := expect.ChainNames(ep3Port, corev1.ProtocolTCP), expect.ChainNames(npPort, corev1.ProtocolTCP)
-	aff := expect.ChainNames("shop/affinity", corev1.ProtocolTCP)
-	ranges := expect.ChainNames("shop/lb-ranges", corev1.ProtocolTCP)
+	svcEp3, svcNp := kubeproxy.ChainNames(ep3Port, corev1.ProtocolTCP), kubeproxy.ChainNames(npPort, corev1.ProtocolTCP)
+	aff := kubeproxy.ChainNames("shop/affinity", corev1.ProtocolTCP)
+	ranges := kubeproxy.ChainNames("shop/lb-ranges", corev1.ProtocolTCP)
 	sep1 := w.sep(ep3Port, "10.244.1.19:8080")
 	return []fault{
 		{

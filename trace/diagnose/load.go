@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bytes"
@@ -423,7 +425,7 @@ func (n *node) readSets() error {
 // rightMode finds out in which mode kube-proxy's rules are to be judged, and refuses a node whose Services another one programs. What
 // the running kube-proxy says of itself counts most; then what the kernel holds, where it holds the rules of one mode only; then
 // the configuration.
-func (n *node) rightMode(cfg *expect.Config) error {
+func (n *node) rightMode(cfg *kubeproxy.Config) error {
 	held := n.held()
 	mode := n.proxy.reported
 	switch {
@@ -472,7 +474,7 @@ func (n *node) noteBackends() {
 }
 
 // config reads kube-proxy's configuration, from the best source there is.
-func (n *node) config() (expect.Config, error) {
+func (n *node) config() (kubeproxy.Config, error) {
 	cfg, err := n.readConfig()
 	if err != nil {
 		return cfg, err
@@ -481,14 +483,14 @@ func (n *node) config() (expect.Config, error) {
 	return cfg, nil
 }
 
-func (n *node) readConfig() (expect.Config, error) {
+func (n *node) readConfig() (kubeproxy.Config, error) {
 	for _, source := range []struct {
 		file  string
-		parse func([]byte) (expect.Config, error)
-	}{{"configz.json", expect.ParseConfigz}, {"kube-proxy-config.yaml", expect.ParseConfig}} {
+		parse func([]byte) (kubeproxy.Config, error)
+	}{{"configz.json", kubeproxy.ParseConfigz}, {"kube-proxy-config.yaml", kubeproxy.ParseConfig}} {
 		data, err := n.file(source.file)
 		if err != nil {
-			return expect.Config{}, err
+			return kubeproxy.Config{}, err
 		}
 		if len(bytes.TrimSpace(data)) == 0 {
 			continue
@@ -502,18 +504,18 @@ func (n *node) readConfig() (expect.Config, error) {
 	}
 	cfg, err := n.configMap()
 	if err != nil || cfg == nil {
-		return expect.Defaults(), err
+		return kubeproxy.DefaultConfig(), err
 	}
 	return *cfg, nil
 }
 
 // configMap reads kube-proxy's ConfigMap; nil where the cluster has none, or it was not collected.
-func (n *node) configMap() (*expect.Config, error) {
+func (n *node) configMap() (*kubeproxy.Config, error) {
 	for _, cm := range n.cluster.ConfigMaps {
 		if cm.Namespace != "kube-system" || cm.Name != "kube-proxy" {
 			continue
 		}
-		cfg, err := expect.ParseConfigMap(cm)
+		cfg, err := kubeproxy.ParseConfigMap(cm)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", configMapName, err)
 		}
@@ -532,7 +534,7 @@ func (n *node) modeOfConfigMap(source string) string {
 	return ""
 }
 
-func (n *node) expectation(cfg expect.Config) {
+func (n *node) expectation(cfg kubeproxy.Config) {
 	name := n.name
 	if cfg.HostnameOverride != "" {
 		name = cfg.HostnameOverride

@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
@@ -201,7 +203,7 @@ func ownerOfElement(e netfilter.SetElement) string {
 	if _, rest, ok := strings.Cut(e.Chain, "-"); ok && strings.Contains(e.Chain, "/") {
 		if _, name, ok := strings.Cut(rest, "-"); ok {
 			if parts := strings.Split(name, "/"); len(parts) == 4 { //nolint:mnd // namespace/name/protocol/port
-				return expect.ServicePortName(parts[0], parts[1], parts[3])
+				return kubeproxy.ServicePortName(parts[0], parts[1], parts[3])
 			}
 		}
 	}
@@ -221,13 +223,13 @@ func (n *node) eachNFTNameDue(f func(name string)) {
 		name := expect.NameOf(svc)
 		for i := range svc.Spec.Ports {
 			port := &svc.Spec.Ports[i]
-			names := expect.NFTChainNames(name, port.Name, port.Protocol)
+			names := kubeproxy.NFTChainNames(name, port.Name, port.Protocol)
 			for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
 				f(chain)
 			}
 			for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 				for _, e := range n.exp.Endpoints(name, port, family) {
-					chain, affinity := expect.NFTEndpointNames(name, port.Name, port.Protocol, e.Address)
+					chain, affinity := kubeproxy.NFTEndpointNames(name, port.Name, port.Protocol, e.Address)
 					f(chain)
 					f(affinity)
 				}

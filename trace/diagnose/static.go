@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
@@ -135,7 +137,7 @@ func (n *node) noteTwice(svc *corev1.Service) {
 		if ranges[r] {
 			for i := range svc.Spec.Ports {
 				p := &svc.Spec.Ports[i]
-				chains := expect.ChainNames(expect.ServicePortName(svc.Namespace, svc.Name, p.Name), p.Protocol)
+				chains := kubeproxy.ChainNames(kubeproxy.ServicePortName(svc.Namespace, svc.Name, p.Name), p.Protocol)
 				n.twice[strings.TrimPrefix(chains.Firewall, "KUBE-FW-")] = true
 			}
 		}

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 	"strings"
@@ -136,7 +138,7 @@ func (n *Node) appendEndpoints(eps []Endpoint, from []int, s *discoveryv1.Endpoi
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		a, ok := parseAddr(e.Addresses[0])
+		a, ok := kubeproxy.ParseAddr(e.Addresses[0])
 		if !ok {
 			continue
 		}

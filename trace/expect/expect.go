@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +19,7 @@ type Inputs struct {
 	Node     *corev1.Node // nil when the Node object was not collected
 	// NodeName is the name that kube-proxy takes for its own (hostnameOverride, else the Node's name).
 	NodeName string
-	Config   Config
+	Config   kubeproxy.Config
 	// Addresses are the node's own addresses (ip addr); nil when they were not collected.
 	Addresses []netip.Addr
 	// PodNames gives namespace/name for pod addresses, where pods were collected.

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 
@@ -73,7 +75,7 @@ type claim struct {
 func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.NamespacedName {
 	claims := map[claim][]types.NamespacedName{}
 	add := func(svc *corev1.Service, text string) {
-		a, ok := parseAddr(text)
+		a, ok := kubeproxy.ParseAddr(text)
 		if !ok {
 			return
 		}
@@ -109,11 +111,11 @@ func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.Namespaced
 		return nil
 	}
 	for _, svc := range services {
-		if a, ok := parseAddr(svc.Spec.ClusterIP); ok {
+		if a, ok := kubeproxy.ParseAddr(svc.Spec.ClusterIP); ok {
 			n.claimClusterIP(claims, svc, a)
 		}
 		for _, ip := range svc.Spec.ClusterIPs[min(1, len(svc.Spec.ClusterIPs)):] {
-			if a, ok := parseAddr(ip); ok {
+			if a, ok := kubeproxy.ParseAddr(ip); ok {
 				n.claimClusterIP(claims, svc, a)
 			}
 		}

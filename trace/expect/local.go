@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"strings"
 )
@@ -35,36 +37,28 @@ type detector struct {
 	prefix      bool         // iface is a prefix of its name
 }
 
-// The modes of detectLocalMode (pkg/proxy/apis/config/types.go).
-const (
-	detectClusterCIDR = "ClusterCIDR"
-	detectNodeCIDR    = "NodeCIDR"
-	detectBridge      = "BridgeInterface"
-	detectNamePrefix  = "InterfaceNamePrefix"
-)
-
 func detectorOf(in *Inputs, family int) detector {
 	c := &in.Config
-	if c.Source == SourceDefaults {
+	if c.Source == kubeproxy.SourceDefaults {
 		return detector{implemented: notKnown}
 	}
 	switch c.DetectLocalMode {
-	case "", detectClusterCIDR:
+	case "", kubeproxy.DetectClusterCIDR:
 		return byCIDR(c.ClusterCIDRs, family)
-	case detectNodeCIDR:
+	case kubeproxy.DetectNodeCIDR:
 		if in.Node == nil {
 			return detector{implemented: notKnown}
 		}
 		var cidrs []netip.Prefix
 		for _, s := range in.Node.Spec.PodCIDRs {
-			if p, ok := parsePrefix(s); ok {
+			if p, ok := kubeproxy.ParsePrefix(s); ok {
 				cidrs = append(cidrs, p)
 			}
 		}
 		return byCIDR(cidrs, family)
-	case detectBridge:
+	case kubeproxy.DetectBridge:
 		return detector{implemented: truthOf(c.BridgeInterface != ""), iface: c.BridgeInterface}
-	case detectNamePrefix:
+	case kubeproxy.DetectNamePrefix:
 		return detector{implemented: truthOf(c.InterfaceNamePrefix != ""), iface: c.InterfaceNamePrefix, prefix: true}
 	}
 	return detector{}

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"testing"
 )
@@ -12,11 +14,11 @@ func TestDetector(t *testing.T) {
 		return Origin{Kind: FromPod, Address: netip.MustParseAddr("10.244.1.5"), Iface: iface}
 	}
 	elsewhere := Origin{Kind: FromExternal, Address: netip.MustParseAddr("10.244.2.5"), Iface: "eth0"}
-	bridge := Config{DetectLocalMode: "BridgeInterface", BridgeInterface: "cni0"}
-	prefix := Config{DetectLocalMode: "InterfaceNamePrefix", InterfaceNamePrefix: "veth"}
+	bridge := kubeproxy.Config{DetectLocalMode: "BridgeInterface", BridgeInterface: "cni0"}
+	prefix := kubeproxy.Config{DetectLocalMode: "InterfaceNamePrefix", InterfaceNamePrefix: "veth"}
 	for _, c := range []struct {
 		name        string
-		config      Config
+		config      kubeproxy.Config
 		o           Origin
 		implemented truth
 		local       truth
@@ -24,16 +26,16 @@ func TestDetector(t *testing.T) {
 		{"cluster CIDR, pod", testConfig(), pod("?"), yes, yes},
 		{"cluster CIDR, pod of another node", testConfig(), elsewhere, yes, yes},
 		{"cluster CIDR, node", testConfig(), aNode, yes, no},
-		{"cluster CIDR missing", Config{}, pod("?"), no, no},
-		{"node CIDR, pod", Config{DetectLocalMode: "NodeCIDR"}, pod("?"), yes, yes},
-		{"node CIDR, pod of another node", Config{DetectLocalMode: "NodeCIDR"}, elsewhere, yes, no},
+		{"cluster CIDR missing", kubeproxy.Config{}, pod("?"), no, no},
+		{"node CIDR, pod", kubeproxy.Config{DetectLocalMode: "NodeCIDR"}, pod("?"), yes, yes},
+		{"node CIDR, pod of another node", kubeproxy.Config{DetectLocalMode: "NodeCIDR"}, elsewhere, yes, no},
 		{"bridge", bridge, pod("cni0"), yes, yes},
 		{"other bridge", bridge, pod("cni1"), yes, no},
 		{"unknown interface", bridge, pod("?"), yes, notKnown},
 		{"no interface", bridge, aNode, yes, no},
 		{"prefix", prefix, pod("veth12"), yes, yes},
 		{"other prefix", prefix, pod("eth0"), yes, no},
-		{"unknown", Defaults(), pod("cni0"), notKnown, notKnown},
+		{"unknown", kubeproxy.DefaultConfig(), pod("cni0"), notKnown, notKnown},
 	} {
 		in := testInputs(testService())
 		in.Config = c.config

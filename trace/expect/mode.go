@@ -2,13 +2,17 @@
 
 package expect
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+)
 
 // mode is what differs between kube-proxy's modes. Everything that depends on the mode is here.
 type mode struct {
 	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address, where the configuration asks for
 	// it (iptables: only IPv4, by route_localnet).
-	loopbackNodePorts func(c *Config, v6 bool) bool
+	loopbackNodePorts func(c *kubeproxy.Config, v6 bool) bool
 	// nodePortAddresses stands for an unset nodePortAddresses.
 	nodePortAddresses []string
 	// passes tells whether a packet that is due to be refused gets past the refusal: the hooks where the mode refuses do not
@@ -30,7 +34,7 @@ type mode struct {
 
 // iptablesMode is pkg/proxy/iptables/proxier.go.
 var iptablesMode = mode{
-	loopbackNodePorts: func(c *Config, v6 bool) bool { return !v6 && c.LocalhostNodePorts },
+	loopbackNodePorts: func(c *kubeproxy.Config, v6 bool) bool { return !v6 && c.LocalhostNodePorts },
 	nodePortAddresses: nil,
 	// The filter table refuses ClusterIPs in FORWARD and OUTPUT, all other frontends in INPUT and FORWARD (iptablesJumpChains).
 	passes: func(k FrontendKind, o OriginKind, local bool) bool {
@@ -59,7 +63,7 @@ const (
 // process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
 func nftablesMode(minor int) *mode {
 	return &mode{
-		loopbackNodePorts: func(*Config, bool) bool { return false },
+		loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },
 		nodePortAddresses: []string{"primary"}, // cmd/kube-proxy/app/server_linux.go, platformApplyDefaults
 		passes:            func(FrontendKind, OriginKind, bool) bool { return false },
 		firewallFirst:     true,
@@ -70,25 +74,19 @@ func nftablesMode(minor int) *mode {
 
 // ipvsMode is pkg/proxy/ipvs/proxier.go. NodePorts at loopback addresses have no virtual server.
 var ipvsMode = mode{
-	loopbackNodePorts: func(*Config, bool) bool { return false },
+	loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },
 	passes:            func(FrontendKind, OriginKind, bool) bool { return false },
 	hairpinLocal:      true, // the set KUBE-LOOP-BACK has local endpoints only
 	virtual:           true,
 }
 
-// The names of modes in the configuration; an empty one is that of iptables mode.
-const (
-	NFTables = "nftables"
-	IPVS     = "ipvs"
-)
-
 // modeOf returns the rules of a mode.
-func modeOf(c *Config) *mode {
+func modeOf(c *kubeproxy.Config) *mode {
 	switch c.Mode {
-	case NFTables:
+	case kubeproxy.NFTables:
 		minor, _ := minorOf(c.Version)
 		return nftablesMode(minor)
-	case IPVS:
+	case kubeproxy.IPVS:
 		return &ipvsMode
 	}
 	return &iptablesMode

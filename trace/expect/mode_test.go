@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 	"strings"
@@ -87,7 +89,7 @@ func TestNFTablesMode(t *testing.T) {
 			config: version("v1.33.0"), iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
 		},
 	} {
-		for mode, want := range map[string]string{"iptables": c.iptables, NFTables: c.nft} {
+		for mode, want := range map[string]string{"iptables": c.iptables, kubeproxy.NFTables: c.nft} {
 			in := testInputs(testService(c.mods...), c.slice)
 			in.Config.Mode = mode
 			if c.config != nil {
@@ -108,7 +110,7 @@ func TestNFTablesMode(t *testing.T) {
 // nodePortAddresses that is not set is "primary" in nftables mode.
 func TestNFTablesNodePortFrontends(t *testing.T) {
 	svc := testService(loadBalancer)
-	for mode, want := range map[string]string{"iptables": "127.0.0.1 192.168.0.1", NFTables: "192.168.0.1"} {
+	for mode, want := range map[string]string{"iptables": "127.0.0.1 192.168.0.1", kubeproxy.NFTables: "192.168.0.1"} {
 		in := testInputs(svc, testSlice("web-1", "10.244.1.11 node1"))
 		in.Config.Mode = mode
 		var got []string

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 
@@ -53,7 +55,9 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 }
 
 // loopbackFeature tells whether nftables mode has an answer for NodePorts at loopback addresses (KubeProxyNFTablesLocalhostNodePorts).
-func (n *Node) loopbackFeature() bool { return n.in.Config.Mode == NFTables && n.features.loopback }
+func (n *Node) loopbackFeature() bool {
+	return n.in.Config.Mode == kubeproxy.NFTables && n.features.loopback
+}
 
 // nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37), "localhost" and "all"
 // (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
@@ -76,7 +80,7 @@ func (n *Node) nodePortCIDRs() []netip.Prefix {
 		case "all":
 			out = append(out, netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
 		default:
-			if p, ok := parsePrefix(s); ok {
+			if p, ok := kubeproxy.ParsePrefix(s); ok {
 				out = append(out, p)
 			}
 		}
@@ -122,7 +126,7 @@ func (n *Node) statusAddresses(family int) []netip.Addr {
 		return nil
 	}
 	for _, s := range n.in.Node.Status.Addresses {
-		a, ok := parseAddr(s.Address)
+		a, ok := kubeproxy.ParseAddr(s.Address)
 		if !ok || familyIndex(a) != family || s.Type != corev1.NodeInternalIP && s.Type != corev1.NodeExternalIP {
 			continue
 		}
@@ -147,7 +151,7 @@ func nodeIPsOf(in *Inputs) [2]netip.Addr {
 	if in.Node != nil {
 		for _, want := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 			for _, s := range in.Node.Status.Addresses {
-				a, ok := parseAddr(s.Address)
+				a, ok := kubeproxy.ParseAddr(s.Address)
 				if f := familyIndex(a); ok && s.Type == want && !found[f] {
 					ips[f], found[f] = a, true
 				}

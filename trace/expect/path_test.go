@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,7 +38,7 @@ func TestPath(t *testing.T) {
 		{name: "outside to cluster IP", slice: both, f: clusterFrontend, o: outsider, want: "DNAT 11 12 Always"},
 		{name: "masqueradeAll", slice: both, f: clusterFrontend, o: aPod, config: func(in *Inputs) { in.Config.MasqueradeAll = true }, want: "DNAT 11 12 Always"},
 		{name: "no cluster CIDR", slice: both, f: clusterFrontend, o: aNode, config: func(in *Inputs) { in.Config.ClusterCIDRs = nil }, want: "DNAT 11 12 Hairpin"},
-		{name: "unknown configuration", slice: both, f: clusterFrontend, o: aNode, config: func(in *Inputs) { in.Config = Defaults() }, want: "DNAT 11 12 "},
+		{name: "unknown configuration", slice: both, f: clusterFrontend, o: aNode, config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 12 "},
 		{name: "no endpoints", slice: testSlice("web-1"), f: clusterFrontend, o: aPod, want: "Reject  NoEndpoints", why: "no endpoints"},
 		{name: "none ready", slice: testSlice("web-1", "10.244.1.11 node1 not-ready"), f: clusterFrontend, o: aPod, want: "Reject  NoEndpoints", why: "none of 1 endpoint is ready"},
 		{name: "internal policy", mods: []func(*corev1.Service){itpLocal}, slice: both, f: clusterFrontend, o: aPod, want: "DNAT 11 Hairpin"},
@@ -75,11 +77,11 @@ func TestPath(t *testing.T) {
 		},
 		{
 			name: "external policy, pod, unknown detector", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend, o: aPod,
-			config: func(in *Inputs) { in.Config = Defaults() }, want: "DNAT 11 12 Hairpin", unsure: true,
+			config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 12 Hairpin", unsure: true,
 		},
 		{
 			name: "external policy, pod, unknown detector that decides nothing", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: testSlice("web-1", "10.244.1.11 node1"),
-			f: nodeFrontend, o: aPod, config: func(in *Inputs) { in.Config = Defaults() }, want: "DNAT 11 Hairpin",
+			f: nodeFrontend, o: aPod, config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 Hairpin",
 		},
 		{
 			name: "external policy on ClusterIP Service", mods: []func(*corev1.Service){loadBalancer, etpLocal, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }},

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 )
@@ -112,7 +114,7 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 
 // Scheduler is the one of kube-proxy's ipvs mode; "" in other modes.
 func (n *Node) Scheduler() string {
-	if n.in.Config.Mode != IPVS {
+	if n.in.Config.Mode != kubeproxy.IPVS {
 		return ""
 	}
 	return n.in.Config.Scheduler

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"slices"
 	"strings"
@@ -84,7 +86,7 @@ func (n *Node) fill(s *service) {
 	s.itpLocal = svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	s.etpLocal = n.externalPolicyLocal(svc)
 	for i, family := range familiesOf(svc) {
-		ip, ok := parseAddr(clusterIPOf(svc, i))
+		ip, ok := kubeproxy.ParseAddr(clusterIPOf(svc, i))
 		if !ok || s.families[family] != nil {
 			continue
 		}
@@ -117,7 +119,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 	f := &familyService{clusterIP: clusterIP}
 	accessible := false // the externalIPs of the API count here, whatever the gate says (serviceport.go, ExternallyAccessible)
 	for _, ip := range svc.Spec.ExternalIPs {
-		if a, ok := parseAddr(ip); ok && familyIndex(a) == family {
+		if a, ok := kubeproxy.ParseAddr(ip); ok && familyIndex(a) == family {
 			accessible = true
 			if n.features.externalIPs {
 				f.externalIPs = append(f.externalIPs, a)
@@ -126,7 +128,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 	}
 	for i := range svc.Status.LoadBalancer.Ingress {
 		ing := &svc.Status.LoadBalancer.Ingress[i]
-		a, ok := parseAddr(ing.IP)
+		a, ok := kubeproxy.ParseAddr(ing.IP)
 		if !ok || familyIndex(a) != family {
 			continue
 		}
@@ -139,7 +141,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 	}
 	f.externalIPs, f.vips = inOrder(f.externalIPs), inOrder(f.vips)
 	for _, r := range svc.Spec.LoadBalancerSourceRanges {
-		if p, ok := parsePrefix(strings.TrimSpace(r)); ok && familyIndex(p.Addr()) == family {
+		if p, ok := kubeproxy.ParsePrefix(strings.TrimSpace(r)); ok && familyIndex(p.Addr()) == family {
 			f.ranges = append(f.ranges, p)
 		}
 	}

@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"strconv"
 	"strings"
 )
@@ -71,7 +73,7 @@ type features struct {
 	duplicates  duplicateRule
 }
 
-func featuresOf(c *Config) features {
+func featuresOf(c *kubeproxy.Config) features {
 	minor, known := minorOf(c.Version)
 	enabled := func(name string) bool {
 		var g gate

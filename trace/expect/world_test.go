@@ -3,6 +3,8 @@
 package expect
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"net/netip"
 	"strconv"
 	"strings"
@@ -16,8 +18,8 @@ import (
 
 // The world of the tests: node1 in zone-a with addresses of both families, a pod network, and one Service.
 
-func testConfig() Config {
-	c := Defaults()
+func testConfig() kubeproxy.Config {
+	c := kubeproxy.DefaultConfig()
 	c.Source = "test"
 	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")}
 	return c

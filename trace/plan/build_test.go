@@ -3,6 +3,8 @@
 package plan
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"errors"
 	"net/netip"
 	"strings"
@@ -39,7 +41,7 @@ func world(change func(*corev1.Service, *discoveryv1.EndpointSlice)) (*expect.No
 	n := expect.New(expect.Inputs{
 		Services: []*corev1.Service{svc}, Slices: []*discoveryv1.EndpointSlice{slice}, NodeName: "n1",
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}}},
-		Config: expect.Config{
+		Config: kubeproxy.Config{
 			Source: "configz.json", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, LocalhostNodePorts: true, Version: "v1.36.0",
 		},
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.244.1.254"), netip.MustParseAddr("127.0.0.1")},

@@ -3,6 +3,8 @@
 package gen
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
@@ -95,7 +97,7 @@ func Check(w *World, r Rules) (Result, error) {
 // rulesOf reads the rules as the brain does.
 func rulesOf(w *World, files map[string][]byte) (*netfilter.Ruleset, error) {
 	rules := &netfilter.Ruleset{}
-	if w.Config.Mode == expect.NFTables {
+	if w.Config.Mode == kubeproxy.NFTables {
 		var err error
 		rules.Tables, err = nftables.Parse(files["nft-ruleset.json"], nil)
 		return rules, err

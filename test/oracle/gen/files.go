@@ -3,6 +3,8 @@
 package gen
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -10,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -24,10 +25,10 @@ type Rules struct {
 }
 
 func (r *Rules) empty(mode string) bool {
-	if mode == expect.NFTables {
+	if mode == kubeproxy.NFTables {
 		return len(r.NFT) == 0
 	}
-	if mode == expect.IPVS && r.IPVS == nil {
+	if mode == kubeproxy.IPVS && r.IPVS == nil {
 		return true
 	}
 	return len(r.IPv4) == 0 || len(r.IPv6) == 0
@@ -39,7 +40,7 @@ const masqueradeBit = 14
 // modeConfig is the part of the configuration that a mode has for itself.
 func (w *World) modeConfig(mode string) map[string]any {
 	c := &w.Config
-	if c.Mode != mode && (c.Mode != expect.IPVS || mode != "iptables") {
+	if c.Mode != mode && (c.Mode != kubeproxy.IPVS || mode != "iptables") {
 		return map[string]any{"masqueradeBit": masqueradeBit, "masqueradeAll": false}
 	}
 	return map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll}
@@ -48,7 +49,7 @@ func (w *World) modeConfig(mode string) map[string]any {
 // NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has the default
 // "primary" (cmd/kube-proxy/app).
 func (w *World) NodePortAddresses() []string {
-	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != expect.NFTables {
+	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != kubeproxy.NFTables {
 		return list
 	}
 	var out []string
@@ -69,7 +70,7 @@ func (w *World) Files(r Rules) map[string][]byte {
 		"metrics.txt":      []byte(`kubernetes_build_info{git_version="` + w.Config.Version + "\"} 1\n"),
 		"sysctl.txt":       []byte("net.ipv4.ip_forward=1\nnet.ipv6.conf.all.forwarding=1\nnet.bridge.bridge-nf-call-iptables=1\nnet.bridge.bridge-nf-call-ip6tables=1\nnet.ipv4.conf.all.route_localnet=1\n"),
 	}
-	if w.Config.Mode == expect.NFTables {
+	if w.Config.Mode == kubeproxy.NFTables {
 		files["nft-ruleset.json"], files["listen.txt"] = r.NFT, r.Listen
 	} else {
 		files["iptables-save.txt"], files["ip6tables-save.txt"] = saved(r.IPv4), saved(r.IPv6)
@@ -140,7 +141,7 @@ func (w *World) configz() []byte {
 		"detectLocalMode":   c.DetectLocalMode,
 		"detectLocal":       map[string]any{"bridgeInterface": c.BridgeInterface, "interfaceNamePrefix": c.InterfaceNamePrefix},
 		"iptables":          iptables,
-		"nftables":          w.modeConfig(expect.NFTables),
+		"nftables":          w.modeConfig(kubeproxy.NFTables),
 		"ipvs":              map[string]any{"scheduler": c.Scheduler},
 		"nodePortAddresses": c.NodePortAddresses, "featureGates": c.FeatureGates,
 	}})

@@ -5,6 +5,8 @@
 package gen
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -26,7 +28,7 @@ type World struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Node     *corev1.Node
-	Config   expect.Config
+	Config   kubeproxy.Config
 	// ClusterCIDR is Config.ClusterCIDRs as kube-proxy's configuration has it.
 	ClusterCIDR string
 	links       []link
@@ -100,7 +102,7 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 func (w *World) config(version, mode string, gates []string) {
-	c := expect.Defaults()
+	c := kubeproxy.DefaultConfig()
 	c.Source, c.Version, c.Mode = "generated", version, mode
 	c.DetectLocalMode = pick(w, "", "ClusterCIDR", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 	c.BridgeInterface = pick(w, "cni0", "cni0", "cni1")
@@ -116,7 +118,7 @@ func (w *World) config(version, mode string, gates []string) {
 	c.LocalhostNodePorts = !w.oneIn(4)
 	c.NodePortAddresses = pick(w, nil, nil, nil, []string{"192.168.0.0/24"}, []string{"172.31.0.0/16", "fd00:172::/64"},
 		[]string{"127.0.0.0/8", "192.168.0.1/32"}, []string{"10.0.0.0/8", "0.0.0.0/0"}, []string{"203.0.113.0/24"}, []string{"::1/128", "fd00:192::/64"})
-	if mode == expect.IPVS {
+	if mode == kubeproxy.IPVS {
 		c.Scheduler = pick(w, "rr", "rr", "rr", "wrr", "lc", "sh")
 	}
 	c.FeatureGates = map[string]bool{}

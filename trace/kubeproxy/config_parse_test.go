@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,7 +26,9 @@ nodePortAddresses: null
 `
 
 func TestParseConfig(t *testing.T) {
-	want := testConfig()
+	want := DefaultConfig()
+	want.Source = "test"
+	want.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")}
 	want.Source = ""
 	for name, parse := range map[string]func() (Config, error){
 		"file": func() (Config, error) { return ParseConfig([]byte(kubeadmConfig)) },

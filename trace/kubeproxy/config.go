@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import "net/netip"
 
@@ -26,3 +26,19 @@ type Config struct {
 	FeatureGates        map[string]bool
 	Version             string // kube-proxy's version ("v1.36.3"), empty when not known
 }
+
+// The modes of detectLocalMode (pkg/proxy/apis/config/types.go).
+const (
+	DetectClusterCIDR = "ClusterCIDR"
+	DetectNodeCIDR    = "NodeCIDR"
+	DetectBridge      = "BridgeInterface"
+	DetectNamePrefix  = "InterfaceNamePrefix"
+)
+
+// The proxy modes, as the configuration and /proxyMode name them (pkg/proxy/apis/config/types.go). Userspace mode ended with 1.25.
+const (
+	IPTables  = "iptables"
+	NFTables  = "nftables"
+	IPVS      = "ipvs"
+	Userspace = "userspace"
+)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,35 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+)
+
+// NFTTable is the table of nftables mode, one in each of the families ip and ip6, and ipvs mode's virtual servers, which the walk has as rules,
+// are a table of the same name.
+const NFTTable = "kube-proxy"
+
+// Chains, sets and maps of nftables mode that belong to no single Service (pkg/proxy/nftables/proxier.go).
+const (
+	NFTChainServices        = "services"
+	NFTChainClusterIPsCheck = "cluster-ips-check" // refuses what was not translated on its way to a cluster IP
+	NFTEndpointsCheckSuffix = "-endpoints-check"  // of the chains that refuse what has no endpoint, or no local one
+
+	NFTMapServiceIPs          = "service-ips"
+	NFTMapServiceNodePorts    = "service-nodeports"
+	NFTMapNoEndpointServices  = "no-endpoint-services"
+	NFTMapNoEndpointNodePorts = "no-endpoint-nodeports"
+	NFTMapFirewallIPs         = "firewall-ips"
+	NFTSetClusterIPs          = "cluster-ips"
+	NFTSetNodePortIPs         = "nodeport-ips"
+)
+
+// Prefixes of the names of chains and sets of nftables mode.
+const (
+	NFTPrefixCluster  = "service-"
+	NFTPrefixLocal    = "local-"
+	NFTPrefixExternal = "external-"
+	NFTPrefixFirewall = "firewall-"
+	NFTPrefixEndpoint = "endpoint-"
+	NFTPrefixAffinity = "affinity-"
 )
 
 // Names that are longer are cut (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that nftables takes, 16 are
@@ -24,7 +53,7 @@ const nftHashLength = 8
 // (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
 func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
 	base := nftName(nftPort(svc, port, protocol))
-	return Chains{Cluster: "service-" + base, Local: "local-" + base, External: "external-" + base, Firewall: "firewall-" + base}
+	return Chains{Cluster: NFTPrefixCluster + base, Local: NFTPrefixLocal + base, External: NFTPrefixExternal + base, Firewall: NFTPrefixFirewall + base}
 }
 
 // NFTEndpointNames returns the name of the chain, and of the affinity set, of one endpoint of a Service port (ibid.,
@@ -32,7 +61,7 @@ func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protoc
 func NFTEndpointNames(svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort) (chain, affinity string) {
 	addr := strings.ReplaceAll(endpoint.Addr().String(), ":", ".")
 	base := nftName(nftPort(svc, port, protocol) + "__" + addr + "/" + strconv.Itoa(int(endpoint.Port())))
-	return "endpoint-" + base, "affinity-" + base
+	return NFTPrefixEndpoint + base, NFTPrefixAffinity + base
 }
 
 func nftPort(svc types.NamespacedName, port string, protocol corev1.Protocol) string {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import (
 	"net/netip"
 	"strings"
 )
 
-// parseAddr reads an IP address as kube-proxy does (k8s.io/utils/net, ParseIPSloppy): numbers of an IPv4 address may have
+// ParseAddr reads an IP address as kube-proxy does (k8s.io/utils/net, ParseIPSloppy): numbers of an IPv4 address may have
 // leading zeros, and an IPv4 address in IPv6 notation is an IPv4 address.
-func parseAddr(s string) (netip.Addr, bool) {
+func ParseAddr(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		if a, err = netip.ParseAddr(withoutZeros(s)); err != nil {
@@ -19,8 +19,8 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return a.Unmap(), a.Zone() == ""
 }
 
-// parsePrefix reads a CIDR as kube-proxy does; its host bits are cut off.
-func parsePrefix(s string) (netip.Prefix, bool) {
+// ParsePrefix reads a CIDR as kube-proxy does; its host bits are cut off.
+func ParsePrefix(s string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		if p, err = netip.ParsePrefix(withoutZeros(s)); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ const defaultScheduler = "rr"
 
 // Defaults returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
 // no telling default then counts as unknown.
-func Defaults() Config {
+func DefaultConfig() Config {
 	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler}
 }
 
@@ -151,7 +151,7 @@ func ParseConfigMap(cm *corev1.ConfigMap) (Config, error) {
 			return parseKey(key, cm.Data[key])
 		}
 	}
-	return Config{}, fmt.Errorf("no key holds a %s: it has %s", configKind, list("key", keys))
+	return Config{}, fmt.Errorf("no key holds a %s: its keys are %s", configKind, strings.Join(keys, ", "))
 }
 
 func parseKey(key, data string) (Config, error) {
@@ -171,7 +171,7 @@ func (f *file) config() (Config, error) {
 	}
 	bit := f.IPTables.MasqueradeBit
 	c.MasqueradeAll = f.IPTables.MasqueradeAll || f.Linux.MasqueradeAll
-	if f.Mode == "nftables" {
+	if f.Mode == NFTables {
 		bit = f.NFTables.MasqueradeBit
 		c.MasqueradeAll = f.NFTables.MasqueradeAll || f.Linux.MasqueradeAll
 	}
@@ -193,14 +193,14 @@ func (f *file) config() (Config, error) {
 
 func (f *file) fillCIDRs(c *Config) error {
 	if f.BindAddress != "" {
-		a, ok := parseAddr(f.BindAddress)
+		a, ok := ParseAddr(f.BindAddress)
 		if !ok {
 			return fmt.Errorf("bindAddress %q is no IP address", f.BindAddress)
 		}
 		c.BindAddress = a
 	}
 	for _, s := range f.IPVS.ExcludeCIDRs {
-		p, ok := parsePrefix(strings.TrimSpace(s))
+		p, ok := ParsePrefix(strings.TrimSpace(s))
 		if !ok {
 			return fmt.Errorf("ipvs.excludeCIDRs has %q, which is no CIDR", s)
 		}
@@ -211,7 +211,7 @@ func (f *file) fillCIDRs(c *Config) error {
 		cidrs = strings.Split(f.ClusterCIDR, ",")
 	}
 	for _, s := range cidrs {
-		p, ok := parsePrefix(strings.TrimSpace(s))
+		p, ok := ParsePrefix(strings.TrimSpace(s))
 		if !ok {
 			return fmt.Errorf("clusterCIDR has %q, which is no CIDR", s)
 		}
@@ -223,20 +223,20 @@ func (f *file) fillCIDRs(c *Config) error {
 // check refuses values that kube-proxy refuses (pkg/proxy/apis/config/validation).
 func check(c *Config) error {
 	switch c.Mode {
-	case "", "iptables", "ipvs", "nftables", "userspace":
+	case "", IPTables, IPVS, NFTables, Userspace:
 	default:
 		return fmt.Errorf("mode is %q, where iptables, ipvs or nftables was expected", c.Mode)
 	}
 	switch c.DetectLocalMode {
-	case "", detectClusterCIDR, detectNodeCIDR, detectBridge, detectNamePrefix:
+	case "", DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectNamePrefix:
 	default:
-		return fmt.Errorf("detectLocalMode is %q, where %s, %s, %s or %s was expected", c.DetectLocalMode, detectClusterCIDR, detectNodeCIDR, detectBridge, detectNamePrefix)
+		return fmt.Errorf("detectLocalMode is %q, where %s, %s, %s or %s was expected", c.DetectLocalMode, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectNamePrefix)
 	}
 	if c.MasqueradeBit < 0 || c.MasqueradeBit > 31 {
 		return fmt.Errorf("masqueradeBit is %d, where 0 to 31 was expected", c.MasqueradeBit)
 	}
 	for _, s := range c.NodePortAddresses {
-		if _, ok := parsePrefix(s); !ok && s != "primary" && s != "localhost" && s != "all" {
+		if _, ok := ParsePrefix(s); !ok && s != "primary" && s != "localhost" && s != "all" {
 			return fmt.Errorf("nodePortAddresses has %q, which is neither a CIDR nor primary, localhost or all", s)
 		}
 	}

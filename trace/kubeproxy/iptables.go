@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package expect
+package kubeproxy
 
 import (
 	"crypto/sha256"
@@ -8,6 +8,33 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+)
+
+// Chains of iptables mode that belong to no single Service (pkg/proxy/iptables/proxier.go). Those of userspace mode are from
+// pkg/proxy/userspace/proxier.go of 1.25.
+const (
+	ChainServices         = "KUBE-SERVICES"          // nat: to every frontend; filter: refuses cluster IPs
+	ChainNodePorts        = "KUBE-NODEPORTS"         // nat: to every NodePort
+	ChainExternalServices = "KUBE-EXTERNAL-SERVICES" // filter: refuses frontends other than cluster IPs
+	ChainProxyFirewall    = "KUBE-PROXY-FIREWALL"    // filter: loadBalancerSourceRanges
+	ChainMarkMasq         = "KUBE-MARK-MASQ"         // nat: marks packets whose source is to be translated
+	ChainPostrouting      = "KUBE-POSTROUTING"       // nat: translates the source of marked packets
+	ChainForward          = "KUBE-FORWARD"           // filter: accepts what is marked, and what is established
+
+	ChainPortalsContainer  = "KUBE-PORTALS-CONTAINER"
+	ChainPortalsHost       = "KUBE-PORTALS-HOST"
+	ChainNodePortContainer = "KUBE-NODEPORT-CONTAINER"
+	ChainNodePortHost      = "KUBE-NODEPORT-HOST"
+)
+
+// Prefixes of the names of chains in iptables and ipvs mode. PrefixOwn begins every name that kube-proxy gives.
+const (
+	PrefixOwn      = "KUBE-"
+	PrefixCluster  = "KUBE-SVC-"
+	PrefixLocal    = "KUBE-SVL-"
+	PrefixExternal = "KUBE-EXT-"
+	PrefixFirewall = "KUBE-FW-"
+	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
 
 // Chains are the names of the nat chains that kube-proxy's iptables mode makes for one Service port. Which of them exist
@@ -36,7 +63,7 @@ func ServicePortName(namespace, name, port string) string {
 func ChainNames(servicePort string, protocol corev1.Protocol) Chains {
 	var buf [128]byte
 	hash := string(chainHash(append(append(buf[:0], servicePort...), lower(protocol)...)))
-	return Chains{Cluster: "KUBE-SVC-" + hash, Local: "KUBE-SVL-" + hash, External: "KUBE-EXT-" + hash, Firewall: "KUBE-FW-" + hash}
+	return Chains{Cluster: PrefixCluster + hash, Local: PrefixLocal + hash, External: PrefixExternal + hash, Firewall: PrefixFirewall + hash}
 }
 
 // EndpointChain returns the name of the chain, and of the xt_recent list, of one endpoint of a Service port
@@ -44,7 +71,7 @@ func ChainNames(servicePort string, protocol corev1.Protocol) Chains {
 func EndpointChain(servicePort string, protocol corev1.Protocol, endpoint netip.AddrPort) string {
 	var buf [192]byte
 	b := append(append(buf[:0], servicePort...), lower(protocol)...)
-	return "KUBE-SEP-" + string(chainHash(endpoint.AppendTo(b)))
+	return PrefixEndpoint + string(chainHash(endpoint.AppendTo(b)))
 }
 
 func chainHash(data []byte) []byte {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeproxy
+
+import "strings"
+
+// IPVSDevice is the interface that ipvs mode binds the addresses of Services to (pkg/proxy/ipvs/proxier.go, defaultDummyDevice).
+const IPVSDevice = "kube-ipvs0"
+
+// Chains of ipvs mode that iptables mode does not have (pkg/proxy/ipvs/proxier.go).
+const (
+	IPVSChainNodePort = "KUBE-NODE-PORT"
+	IPVSChainFilter   = "KUBE-IPVS-FILTER"
+)
+
+// Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), as they are called for IPv4; IPVSSetName has the name of a family.
+const (
+	IPVSSetClusterIP              = "KUBE-CLUSTER-IP"
+	IPVSSetExternalIP             = "KUBE-EXTERNAL-IP"
+	IPVSSetLoadBalancer           = "KUBE-LOAD-BALANCER"
+	IPVSSetLoadBalancerFirewall   = "KUBE-LOAD-BALANCER-FW"
+	IPVSSetLoadBalancerSourceCIDR = "KUBE-LOAD-BALANCER-SOURCE-CIDR"
+	IPVSSetNodePort               = "KUBE-NODE-PORT-"       // and the protocol
+	IPVSSetNodePortLocal          = "KUBE-NODE-PORT-LOCAL-" // and the protocol
+	IPVSSetLoopBack               = "KUBE-LOOP-BACK"
+	IPVSSetLocalSuffix            = "-LOCAL" // of the sets of frontends with externalTrafficPolicy Local
+	IPVSSetHashSuffix             = "-HASH"  // of the sets of NodePorts of SCTP
+)
+
+// IPVSSetName is the name of a set in a family: at most 31 characters (pkg/proxy/ipvs/ipset.go, NewIPSet).
+func IPVSSetName(name string, v6 bool) string {
+	const longest = 31
+	if v6 {
+		name = strings.Replace(name, PrefixOwn, "KUBE-6-", 1)
+	}
+	return name[:min(len(name), longest)]
+}

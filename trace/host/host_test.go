@@ -116,7 +116,7 @@ func TestLocal(t *testing.T) {
 	node := realNode(t)
 	ipvs := mustParse(t, Files{Addr: readFile(t, "ipvs/ip-addr.json"), Route4: readFile(t, "ipvs/ip-route.json")})
 	ns := mustParse(t, Files{Addr: readFile(t, "netns/ip-addr.json")})
-	weak := mustParse(t, Files{NodeAddresses: []netip.Addr{ip("192.0.2.9")}})
+	weak := mustParse(t, Files{}).WithAPI([]netip.Addr{ip("192.0.2.9")}, nil)
 	for _, c := range []struct {
 		name         string
 		n            *Network

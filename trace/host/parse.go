@@ -22,24 +22,27 @@ type Files struct {
 	Rule4  []byte // ip-rule.json: ip -j rule; nil: the kernel's default rules
 	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
 	Sysctl []byte // sysctl.txt
+}
 
-	// NodeAddresses are the InternalIPs of the Node object's status. They are the node's own even where ip-addr.json was
-	// not collected. An ExternalIP does not belong here: clouds translate it before the node sees it.
-	NodeAddresses []netip.Addr
-	// OtherAddresses are those that the API says somebody else has: pods with an address of their own, other nodes. They are
-	// not the node's own even where ip-addr.json was not collected. The map is kept, and not written to.
-	OtherAddresses map[netip.Addr]bool
+// WithAPI returns the network with what the API says of addresses: own are the InternalIPs of the Node object's status, which are the node's own even
+// where ip-addr.json was not collected (an ExternalIP does not belong here: clouds translate it before it gets to the node); others are those that
+// somebody else has, pods with an address of their own and other nodes, which are not the node's own even where ip-addr.json was not
+// collected. The map is kept, and not written to.
+func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network {
+	out := *n
+	out.nodes, out.others = make(map[netip.Addr]bool, len(own)), others
+	for _, a := range own {
+		if a.IsValid() {
+			out.nodes[a.Unmap().WithZone("")] = true
+		}
+	}
+	return &out
 }
 
 // Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and there is
 // an error for it that names it and says what was expected. The Network is never nil.
 func Parse(files Files) (*Network, []error) {
-	n := &Network{nodes: map[netip.Addr]bool{}, others: files.OtherAddresses}
-	for _, a := range files.NodeAddresses {
-		if a.IsValid() {
-			n.nodes[a.Unmap().WithZone("")] = true
-		}
-	}
+	n := &Network{}
 	var errs []error
 	read := func(name, made string, data []byte, parse func([]byte) error) {
 		if data == nil {

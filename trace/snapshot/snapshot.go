@@ -18,16 +18,6 @@ type Snapshot struct {
 	files map[string]opener // by cleaned slash path below the root, without ".gz"
 }
 
-// NodeFiles are the names of the contract's files of one node; other files are left alone.
-var NodeFiles = []string{
-	"iptables-save.txt", "iptables-nft-save.txt", "iptables-legacy-save.txt",
-	"ip6tables-save.txt", "ip6tables-nft-save.txt", "ip6tables-legacy-save.txt",
-	"nft-ruleset.json", "nft-ruleset.nl", "ipvsadm.txt", "ipset-save.txt", "conntrack.txt",
-	"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "ip-rule.json", "ip6-rule.json", "sysctl.txt", "listen.txt",
-	"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "versions.txt", "kube-proxy-config.yaml",
-	ProcessesFile, ProbesFile, UnreadFile,
-}
-
 // Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's files
 // are read when they are asked for. The error names the path and what is wrong with it.
 func Open(name string) (*Snapshot, error) {

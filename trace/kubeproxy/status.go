@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeproxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Process is the name of kube-proxy's process.
+const Process = "kube-proxy"
+
+// embedding are processes that have kube-proxy within them.
+var embedding = []string{"k3s", "k3s-server", "k3s-agent", "kubelite"}
+
+// RetryTime is how long kube-proxy waits before it tries again what has failed, unless syncPeriod says otherwise
+// (pkg/proxy/apis/config/v1alpha1/defaults.go). What waits for longer does not wait for a sync that is under way.
+const RetryTime = 30 * time.Second
+
+// Answers are what kube-proxy's addresses answered; nil where an answer was not collected.
+type Answers struct {
+	ProxyMode, Healthz, Metrics []byte
+	// Any tells whether any of its addresses answered, these or others.
+	Any bool
+}
+
+// Status is what kube-proxy says of itself, and whether it runs.
+type Status struct {
+	Reported string // the mode, by /proxyMode
+	Version  string // "v1.36.3", by its metrics; "": not known
+
+	Processes map[string]int // the number of a process, by name
+	Listed    bool           // processes were collected
+	Answers   bool           // at one of its addresses
+	Health    *Health        // nil: /healthz was not collected
+	Syncs     map[string]*Sync
+	Failures  int // of writes, since it started; -1: not known
+	Pending   int // changes seen and not written yet; -1: not known
+}
+
+// Sync is how far a family's rules are. Times are those of the node. The family of a kube-proxy that does not tell them apart is "".
+type Sync struct {
+	Queued, Synced float64       // Unix time, in seconds, of the last change that was seen and of the last write that succeeded; 0: never
+	Average        time.Duration // of a write
+}
+
+// Health is what /healthz answers (pkg/proxy/healthcheck/proxy_health.go). Before 1.29 it had neither healthy nor status.
+type Health struct {
+	LastUpdated  time.Time `json:"lastUpdated"`
+	CurrentTime  time.Time `json:"currentTime"`
+	NodeEligible *bool     `json:"nodeEligible"`
+	Healthy      *bool     `json:"healthy"`
+	Status       map[string]struct {
+		LastUpdated time.Time `json:"lastUpdated"`
+		Healthy     bool      `json:"healthy"`
+	} `json:"status"`
+}
+
+// Unhealthy says which families wait for too long; ok is false when none does.
+func (h *Health) Unhealthy() (families []string, ok bool) {
+	for _, f := range slices.Sorted(maps.Keys(h.Status)) {
+		if !h.Status[f].Healthy {
+			families = append(families, f)
+		}
+	}
+	// A healthy kube-proxy of any version answers with the present as lastUpdated.
+	const skew = time.Second
+	old := h.Healthy == nil && h.CurrentTime.Sub(h.LastUpdated) > skew
+	return families, len(families) > 0 || old || h.Healthy != nil && !*h.Healthy
+}
+
+// Read reads the answers. Listed and Processes are left to the caller.
+func (s *Status) Read(a *Answers) error {
+	s.Reported, s.Answers = strings.TrimSpace(string(a.ProxyMode)), a.Any
+	if len(a.Healthz) > 0 {
+		s.Health = &Health{}
+		if err := json.Unmarshal(a.Healthz, s.Health); err != nil {
+			return fmt.Errorf("healthz.json is not what kube-proxy answers: %w", err)
+		}
+	}
+	s.readMetrics(a.Metrics)
+	return nil
+}
+
+// Late names the families whose changes have waited for too long, by the clock of kube-proxy's own answer.
+func (s *Status) Late() []string {
+	if s.Health == nil {
+		return nil
+	}
+	now := s.Health.CurrentTime
+	var out []string
+	for _, family := range slices.Sorted(maps.Keys(s.Syncs)) {
+		x := s.Syncs[family]
+		if x.Queued > x.Synced && now.Sub(UnixTime(x.Queued)) > RetryTime+2*x.Average {
+			out = append(out, family)
+		}
+	}
+	return out
+}
+
+// Down tells whether no kube-proxy runs on the node, as far as that is known.
+func (s *Status) Down() bool {
+	return s.Listed && !s.Answers && s.Processes[Process] == 0 &&
+		!slices.ContainsFunc(embedding, func(name string) bool { return s.Processes[name] != 0 })
+}
+
+// LastSync returns when kube-proxy last wrote its rules, the older one of its families (RFC 3339); "" where that is not known.
+func (s *Status) LastSync() string {
+	var oldest float64
+	for _, x := range s.Syncs {
+		if x.Synced > 0 && (oldest == 0 || x.Synced < oldest) {
+			oldest = x.Synced
+		}
+	}
+	if oldest == 0 {
+		return ""
+	}
+	return time.Unix(int64(oldest), 0).UTC().Format(time.RFC3339)
+}
+
+// UnixTime is the time of a Unix time in seconds.
+func UnixTime(seconds float64) time.Time {
+	return time.Unix(0, int64(seconds*float64(time.Second)))
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+// The names of the contract's files of one node (docs/snapshots.md). Those of what the helper adds stand beside their format:
+// ProcessesFile, ProbesFile, UnreadFile.
+const (
+	IPTablesFile        = "iptables-save.txt" // of whichever backend iptables-save is
+	IPTablesNFTFile     = "iptables-nft-save.txt"
+	IPTablesLegacyFile  = "iptables-legacy-save.txt"
+	IP6TablesFile       = "ip6tables-save.txt"
+	IP6TablesNFTFile    = "ip6tables-nft-save.txt"
+	IP6TablesLegacyFile = "ip6tables-legacy-save.txt"
+	NFTFile             = "nft-ruleset.json" // as nft lists the tables
+	NFTDumpFile         = "nft-ruleset.nl"   // as the kernel answers
+	IPVSFile            = "ipvsadm.txt"
+	IPSetFile           = "ipset-save.txt"
+	ConntrackFile       = "conntrack.txt"
+	AddrFile            = "ip-addr.json"
+	LinkFile            = "ip-link.json"
+	RouteFile           = "ip-route.json"
+	Route6File          = "ip6-route.json"
+	RuleFile            = "ip-rule.json"
+	Rule6File           = "ip6-rule.json"
+	SysctlFile          = "sysctl.txt"
+	ListenFile          = "listen.txt"
+	ConfigzFile         = "configz.json"
+	MetricsFile         = "metrics.txt"
+	ProxyModeFile       = "proxyMode.txt"
+	HealthzFile         = "healthz.json"
+	LivezFile           = "livez.json"
+	VersionsFile        = "versions.txt"
+	ProxyConfigFile     = "kube-proxy-config.yaml"
+)
+
+// NodeFiles are the names of all the contract's files of one node; other files are left alone.
+var NodeFiles = []string{
+	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile, NFTFile, NFTDumpFile,
+	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File, SysctlFile, ListenFile,
+	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile, ProbesFile, UnreadFile,
+}

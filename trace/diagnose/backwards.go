@@ -86,11 +86,8 @@ func (n *node) backwards() []report.Finding {
 
 // ownerInComment returns the Service port that a rule's comment names ("shop/web:http"), else the frontend itself.
 func ownerInComment(r *netfilter.Rule) string {
-	if _, after, ok := strings.Cut(r.Text, "--comment "); ok {
-		words := strings.FieldsFunc(after, func(c rune) bool { return c == '"' || c == ' ' })
-		if len(words) > 0 && strings.Contains(words[0], "/") {
-			return words[0]
-		}
+	if words := strings.FieldsFunc(r.Comment, func(c rune) bool { return c == '"' || c == ' ' }); len(words) > 0 && strings.Contains(words[0], "/") {
+		return words[0]
 	}
 	return netip.AddrPortFrom(r.Key.Dst, r.Key.DstPort).String()
 }

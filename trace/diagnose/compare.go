@@ -144,7 +144,7 @@ func refusals(want *expect.Path, got *tally) []issue {
 		}
 		is.evidence = []string{cite(o.where)}
 		if o.reverse {
-			is.evidence = strings.Split(o.why, netfilter.ReasonSep)
+			is.evidence = []string{o.why, o.route}
 		}
 		issues = foldRefusal(issues, is)
 	}
@@ -194,7 +194,7 @@ func kubeDrop(is issue, o *outcome) issue {
 	switch {
 	case o.where.Chain.Name == "KUBE-PROXY-FIREWALL":
 		is.code, is.message = SourceRangesMismatch, "the source is within loadBalancerSourceRanges (or there are none), yet "+o.where.String()+" drops it"
-	case o.where.Rule != nil && strings.Contains(o.where.Rule.Text, "no local endpoints"):
+	case o.where.Rule != nil && strings.Contains(o.where.Rule.Comment, "no local endpoints"):
 		is.code, is.message = TrafficPolicyMismatch, o.where.String()+" drops it for want of a local endpoint, which the API does not ask for"
 	case o.where.Rule != nil && strings.Contains(o.where.Chain.Name, "SERVICES"):
 		is.code, is.message = RefusedWithEndpoints, o.where.String()+" still drops the connection"
@@ -313,7 +313,7 @@ func differentRefusal(want *expect.Path, got *tally) []issue {
 		o := os[0]
 		if o.reverse {
 			return []issue{{
-				code: ReversePathFilter, expected: describe(want), actual: "dropped", evidence: strings.Split(o.why, netfilter.ReasonSep),
+				code: ReversePathFilter, expected: describe(want), actual: "dropped", evidence: []string{o.why, o.route},
 				message: fmt.Sprintf("the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain", want.Why),
 			}}
 		}

@@ -163,7 +163,7 @@ func (n *node) paths(req *Request) []judged {
 	next := make(chan int)
 	for range min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch) {
 		wg.Go(func() {
-			j := &judge{node: n, walker: netfilter.NewWalker(n.rules, n.net, n.sets), req: req}
+			j := &judge{node: n, walker: netfilter.NewWalker(n.rules, n.net, n.sets, netfilter.WithClientLists(ClientLists...)), req: req}
 			for first := range next {
 				for i := first; i < min(first+batch, len(jobs)); i++ {
 					out[i] = judged{j.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}

@@ -70,11 +70,9 @@ type way struct {
 
 func (n *node) wayOf(res *netfilter.Result) *way {
 	w := &way{dialect: n.dialect, steps: res.Steps}
-	for _, s := range res.Steps {
-		for _, word := range []string{"jump ", "goto "} {
-			if name, ok := strings.CutPrefix(s.Verdict, word); ok {
-				w.chains = append(w.chains, s.Ref.Chain.Table.Chain(name))
-			}
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Kind == netfilter.StepCall {
+			w.chains = append(w.chains, s.Target)
 		}
 	}
 	return w
@@ -138,9 +136,12 @@ func (w *way) serviceChain() *netfilter.Chain {
 // masquerading quotes the rules on the way that have to do with masquerading.
 func (w *way) masquerading() []string {
 	var out []string
-	for _, s := range w.steps {
-		marks := strings.HasSuffix(s.Verdict, "KUBE-MARK-MASQ") || byKube(s.Ref) && strings.HasPrefix(s.Verdict, "mark ")
-		if line := cite(s.Ref); s.Ref.Rule != nil && (marks || s.Verdict == "masquerade") && !slices.Contains(out, line) {
+	for i := range w.steps {
+		s := &w.steps[i]
+		if s.Ref.Rule == nil || !marksOrMasquerades(s) {
+			continue
+		}
+		if line := cite(s.Ref); !slices.Contains(out, line) {
 			out = append(out, line)
 		}
 	}
@@ -155,6 +156,23 @@ func (w *way) masquerading() []string {
 	}
 	return out
 }
+
+// marksOrMasquerades tells whether a step marks a packet for masquerade, or translates its source.
+func marksOrMasquerades(s *netfilter.Step) bool {
+	switch s.Kind {
+	case netfilter.StepCall:
+		return s.Target.Name == markChain
+	case netfilter.StepMark:
+		return byKube(s.Ref) && !s.Mark.Connection
+	case netfilter.StepTranslate:
+		return s.NAT.Side == netfilter.Source
+	default:
+		return false
+	}
+}
+
+// markChain is the chain of iptables and ipvs mode that marks for masquerade (pkg/proxy/iptables/proxier.go, kubeMarkMasqChain).
+const markChain = "KUBE-MARK-MASQ"
 
 // quote cites the first rules of a chain.
 func quote(c *netfilter.Chain) []string {
@@ -218,8 +236,8 @@ func (j *judge) notProgrammed(want *expect.Path, w *way, is *issue) {
 		}
 		return
 	}
-	for _, s := range w.steps {
-		if s.Verdict == "notrack" {
+	for i := range w.steps {
+		if s := &w.steps[i]; s.Kind == netfilter.StepNotrack {
 			is.code, is.where, is.evidence = Shadowed, s.Ref, []string{cite(s.Ref)}
 			is.message = s.Ref.String() + " takes the packet out of connection tracking: no NAT rule sees it"
 			return

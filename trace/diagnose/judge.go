@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -183,7 +181,7 @@ func (j *judge) hairpin(want *expect.Path, got *tally) []issue {
 // affinity walks the packet of a returning client for every endpoint that a first one may have come to.
 func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 	var missing, unexpected, timeouts []string
-	seconds := ""
+	seconds := uint32(0)
 	for _, o := range got.of(string(expect.DNAT)) {
 		if want.Action != expect.DNAT || o.recent == "" && want.AffinitySeconds == 0 {
 			continue
@@ -195,7 +193,7 @@ func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 		case want.AffinitySeconds == 0:
 		case !back:
 			missing = append(missing, o.to.String())
-		case secs != strconv.Itoa(int(want.AffinitySeconds)):
+		case int64(secs) != int64(want.AffinitySeconds):
 			timeouts, seconds = append(timeouts, o.to.String()), secs
 		}
 	}
@@ -215,7 +213,7 @@ func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 	}
 	if len(timeouts) > 0 {
 		issues = append(issues, issue{
-			code: AffinityTimeout, subject: cut(timeouts, 4), endpoints: timeouts, expected: due, actual: seconds + "s",
+			code: AffinityTimeout, subject: cut(timeouts, 4), endpoints: timeouts, expected: due, actual: fmt.Sprintf("%ds", seconds),
 			message: "clients are remembered for another time than the Service asks for",
 		})
 	}
@@ -223,32 +221,19 @@ func (j *judge) affinity(want *expect.Path, got *tally) []issue {
 }
 
 // comeBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules remember
-// it for, in seconds.
-func (j *judge) comeBack(want *expect.Path, first *outcome) (same bool, seconds string) {
+// it for, in seconds; 0 for any time.
+func (j *judge) comeBack(want *expect.Path, first *outcome) (same bool, seconds uint32) {
 	if first.recent == "" {
-		return false, ""
+		return false, 0
 	}
 	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
 	got := tallyOf(want.Frontend, &res)
 	if s, _ := got.share(first.to); s < 1-certainty {
-		return false, ""
+		return false, 0
 	}
-	for _, s := range res.Steps {
-		if s.Ref.Rule == nil {
-			continue
-		}
-		for _, op := range s.Ref.Rule.Ops {
-			if r, ok := op.(netfilter.Rememberer); ok {
-				if list, secs := r.Remembers(); list != "" {
-					seconds = strconv.FormatUint(uint64(secs), 10)
-				}
-			}
-		}
-		if !strings.Contains(s.Ref.Rule.Text, "--rcheck") {
-			continue
-		}
-		if _, after, ok := strings.Cut(s.Ref.Rule.Text, "--seconds "); ok {
-			seconds, _, _ = strings.Cut(after, " ")
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Asked.Name != "" {
+			seconds = s.Asked.Seconds
 		}
 	}
 	return true, seconds
@@ -273,7 +258,7 @@ func nodeLocalDNS(want *expect.Path, res *netfilter.Result, got *tally) *issue {
 
 func brokenRule(res *netfilter.Result) *issue {
 	for _, u := range res.Uncertain {
-		if u.Where.Rule != nil && byKube(u.Where) && strings.Contains(u.Where.Rule.Text, "-j DNAT") {
+		if u.Where.Rule != nil && byKube(u.Where) && u.Where.Rule.Target == "DNAT" {
 			return &issue{
 				code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []string{cite(u.Where)},
 				message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version wrote it, or read it",
@@ -322,8 +307,11 @@ func (j *judge) actualOf(want *expect.Path, got *tally, res *netfilter.Result) r
 
 func stepsOf(res *netfilter.Result) []report.Step {
 	out := make([]report.Step, len(res.Steps))
-	for i, s := range res.Steps {
-		out[i] = report.Step{Hook: s.Ref.Hook.String(), Table: s.Ref.Chain.Table.Name, Chain: s.Ref.Chain.Name, Verdict: s.Verdict, Share: s.P, Text: "policy"}
+	for i := range res.Steps {
+		s := &res.Steps[i]
+		out[i] = report.Step{
+			Hook: s.Ref.Hook.String(), Table: s.Ref.Chain.Table.Name, Chain: s.Ref.Chain.Name, Verdict: s.String(), Share: s.P, Text: "policy",
+		}
 		switch b := s.Ref.Chain.Table.Backend; b {
 		case netfilter.BackendIPVS:
 			out[i].Table = string(b)

@@ -55,17 +55,18 @@ func tellsOf(probes *snapshot.Probes, b netfilter.Backend) bool {
 	return b == netfilter.BackendNFT || b == netfilter.BackendNative || b == netfilter.BackendLegacy && probes.Legacy
 }
 
-// translatedTo begins the verdict of a step that translates the destination.
-const translatedTo = "DNAT to "
+// translatesTo tells whether a step translates the destination.
+func translatesTo(s *netfilter.Step) bool {
+	return s.Kind == netfilter.StepTranslate && s.NAT.Side == netfilter.Destination
+}
 
-// ledTo counts the connections that met a rule and came to the endpoint of a verdict: one rule may draw among several.
-func ledTo(probes *snapshot.Probes, rule ruleKey, verdict string) int {
-	n := 0
+// ledTo counts the connections that met a step's rule and came to where it translates to: one rule may draw among several.
+func ledTo(probes *snapshot.Probes, step *netfilter.Step) int {
+	n, rule := 0, keyOfRule(step.Ref)
 	for i := range probes.Traces {
 		t := &probes.Traces[i]
 		meets := slices.ContainsFunc(t.Steps, func(s snapshot.TraceStep) bool { return keyOfStep(&s) == rule })
-		to := t.SentTo(probes.To)
-		if meets && verdict == fmt.Sprintf(translatedTo+"%s port %d", to.Addr(), to.Port()) {
+		if meets && t.SentTo(probes.To) == step.NAT.To {
 			n++
 		}
 	}
@@ -92,14 +93,15 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 		return nil
 	}
 	res := j.walker.Walk(start(want.Frontend, want.Origin), netfilter.Options{Steps: true})
-	walked := map[ruleKey]netfilter.Step{}
+	walked := map[ruleKey]bool{}
 	leads := map[ruleKey]bool{} // chains that a rule of the walk leads to
-	for _, s := range res.Steps {
+	for i := range res.Steps {
+		s := &res.Steps[i]
 		if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) {
 			continue
 		}
 		k := keyOfRule(s.Ref)
-		walked[k] = s
+		walked[k] = true
 		for _, op := range s.Ref.Rule.Ops {
 			if jump, ok := op.(netfilter.Jumper); ok {
 				leads[ruleKey{legacy: k.legacy, table: k.table, chain: jump.JumpsTo()}] = true
@@ -121,16 +123,17 @@ func (j *judge) rulesDisagree(want *expect.Path) []issue {
 		for _, s := range t.Steps {
 			k := keyOfStep(&s)
 			has[k] = true
-			_, foretold := walked[k]
+			foretold := walked[k]
 			if k.rule = 0; !foretold && s.Rule > 0 && acted(&s, leads[k]) {
 				note(strings.TrimSuffix(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict), ": "))
 			}
 		}
-		for _, s := range res.Steps {
+		for k := range res.Steps {
+			s := &res.Steps[k]
 			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
 				continue
 			}
-			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s.Verdict))
+			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s))
 		}
 	}
 	if len(evidence) == 0 {
@@ -149,11 +152,11 @@ func (j *judge) confirm(p *report.Path, want *expect.Path, res *netfilter.Result
 		return
 	}
 	counts := met(probes)
-	for i, s := range res.Steps {
-		if s.Ref.Rule != nil && tellsOf(probes, s.Ref.Chain.Table.Backend) {
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Ref.Rule != nil && tellsOf(probes, s.Ref.Chain.Table.Backend) {
 			n := counts[keyOfRule(s.Ref)]
-			if strings.HasPrefix(s.Verdict, translatedTo) {
-				n = ledTo(probes, keyOfRule(s.Ref), s.Verdict)
+			if translatesTo(s) {
+				n = ledTo(probes, s)
 			}
 			p.Steps[i].Kernel = &n
 		}

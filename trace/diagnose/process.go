@@ -119,7 +119,7 @@ func (j *judge) userspace(want *expect.Path, got *tally) (issues []issue, unsure
 	for _, o := range got.of(string(expect.DNAT)) {
 		who := "kube-proxy"
 		switch {
-		case byProgram(o.by) && o.by.Rule != nil && strings.Contains(o.by.Rule.Text, "-j REDIRECT"): // an endpoint may be on the node, too
+		case byProgram(o.by) && o.by.Rule != nil && o.by.Rule.Target == "REDIRECT": // an endpoint may be on the node, too
 			who = "the proxy of kubectl svcproxy program"
 		case o.by.Chain == nil || !slices.Contains(userspaceChains, o.by.Chain.Name):
 			continue

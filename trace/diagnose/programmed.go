@@ -57,7 +57,7 @@ func (n *node) programServers() map[frontendKey]bool {
 				continue
 			}
 			for _, r := range c.Rules {
-				if at := r.Key; at.Dst.IsValid() && at.DstPort != 0 && strings.HasSuffix(r.Text, "-j DNAT --to-destination "+netip.AddrPortFrom(at.Dst, at.DstPort).String()) {
+				if at := r.Key; at.Dst.IsValid() && at.DstPort != 0 && r.NAT == netip.AddrPortFrom(at.Dst, at.DstPort) {
 					out[frontendKey{at.Dst, at.Proto, at.DstPort}] = true
 				}
 			}

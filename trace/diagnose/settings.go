@@ -109,7 +109,7 @@ func (j *judge) answerFiltered(o *expect.Origin, end *netfilter.Outcome) string 
 	if drop == (host.Reverse{}) {
 		return ""
 	}
-	return drop.Setting + netfilter.ReasonSep + drop.Route
+	return drop.Setting + "; " + drop.Route
 }
 
 // sameBridge tells whether a packet of a pod leaves by the bridge that it came in by.

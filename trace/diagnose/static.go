@@ -83,7 +83,7 @@ func (n *node) duplicates() []report.Finding {
 			if c.Base == nil && !byKube(netfilter.Ref{Chain: c}) {
 				continue
 			}
-			more := slices.DeleteFunc(repeated(c), n.listedTwice)
+			more := slices.DeleteFunc(repeated(c), func(r *netfilter.Rule) bool { return n.listedTwice(c, r) })
 			if len(more) == 0 {
 				continue
 			}
@@ -105,13 +105,8 @@ func (n *node) duplicates() []report.Finding {
 
 // listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that is both
 // an external and a load-balancer IP, or is listed twice, and a source range that is.
-func (n *node) listedTwice(r *netfilter.Rule) bool {
-	return n.twice[r.Key.Dst.String()] || n.twice[r.Key.Src.String()] || n.twice[strings.TrimPrefix(chainOf(r), "KUBE-FW-")]
-}
-
-func chainOf(r *netfilter.Rule) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(r.Text, "-A "), " ")
-	return name
+func (n *node) listedTwice(c *netfilter.Chain, r *netfilter.Rule) bool {
+	return n.twice[r.Key.Dst.String()] || n.twice[r.Key.Src.String()] || n.twice[strings.TrimPrefix(c.Name, "KUBE-FW-")]
 }
 
 // noteTwice notes what a Service lists twice: addresses, and the chain (without its prefix) of repeated source ranges.
@@ -158,7 +153,7 @@ func repeated(c *netfilter.Chain) []*netfilter.Rule {
 	var out []*netfilter.Rule
 	seen := make(map[string]bool, len(c.Rules))
 	for _, r := range c.Rules {
-		if c.Base != nil && !isNFTKube(c.Table) && !strings.Contains(r.Text, "-j KUBE-") {
+		if c.Base != nil && !isNFTKube(c.Table) && !strings.HasPrefix(r.Target, "KUBE-") {
 			continue
 		}
 		if seen[r.Text] {

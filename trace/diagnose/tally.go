@@ -37,10 +37,11 @@ type outcome struct {
 	by      netfilter.Ref // the rule that translated the destination
 	where   netfilter.Ref // the rule that ended the way
 	why     string
+	route   string // of one that the reverse path filter drops: what is wrong with the route to its source
 	recent  string // the affinity lists that the client is in afterwards
 	sharing string // by what IPVS shares out the connections, where the share is not fixed
 	here    bool   // given to a socket of the node
-	reverse bool   // dropped by the reverse path filter: why has its setting and route
+	reverse bool   // dropped by the reverse path filter: why has its setting
 	virtual bool   // a virtual server of IPVS has chosen
 	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
@@ -96,7 +97,7 @@ func (t *tally) sharing() string {
 }
 
 func newOutcome(f expect.Frontend, r *netfilter.Outcome) outcome {
-	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, recent: r.Packet.Recent, by: r.Packet.DNATBy, sharing: r.Packet.Scheduled}
+	o := outcome{share: r.P, certain: r.Certain, where: r.Where, why: r.Why, route: r.Route, recent: r.Packet.Recent, by: r.Packet.DNATBy, sharing: r.Packet.Scheduled}
 	o.here = r.End == netfilter.Delivered
 	o.virtual = r.Packet.Virtual.IsValid()
 	o.inside = r.End == netfilter.Delivered && !r.Packet.Local

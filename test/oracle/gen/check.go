@@ -83,7 +83,7 @@ func Check(w *World, r Rules) (Result, error) {
 		}
 		rules.Add(ipvs.Tables(c.virtual, op.Yes)...)
 	}
-	c.walker = netfilter.NewWalker(rules, network, sets)
+	c.walker = netfilter.NewWalker(rules, network, sets, netfilter.WithClientLists(diagnose.ClientLists...))
 	c.res.Actions = map[expect.Action]int{}
 	for _, s := range w.Services {
 		c.service(s)
@@ -340,25 +340,12 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 			return "a returning client does not get back to " + to.String()
 		}
 	}
-	seconds := fmt.Sprintf("--seconds %d ", want.AffinitySeconds)
-	for _, s := range back.Steps {
-		if s.Ref.Rule != nil && (strings.Contains(s.Ref.Rule.Text, seconds) || remembers(s.Ref.Rule) == uint32(want.AffinitySeconds)) { //nolint:gosec // validated
+	for i := range back.Steps {
+		if s := &back.Steps[i]; s.Asked.Name != "" && int64(s.Asked.Seconds) == int64(want.AffinitySeconds) {
 			return ""
 		}
 	}
-	return "no rule remembers for " + seconds
-}
-
-// remembers returns for how many seconds a rule of nftables mode remembers a client; 0 for one that does not.
-func remembers(r *netfilter.Rule) uint32 {
-	for _, o := range r.Ops {
-		if m, ok := o.(netfilter.Rememberer); ok {
-			if list, seconds := m.Remembers(); list != "" {
-				return seconds
-			}
-		}
-	}
-	return 0
+	return fmt.Sprintf("no rule remembers for %d seconds", want.AffinitySeconds)
 }
 
 func addresses(eps []expect.Endpoint) []string {

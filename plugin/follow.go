@@ -105,23 +105,23 @@ func (w *programming) keepUp(ctx context.Context) {
 		return
 	}
 	w.sc.objects = objects
-	was := w.params.Plan
+	was := w.planned
 	if err := w.retarget(); err != nil {
 		w.sc.progress.note("%v: the path stays as it is", err)
 		return
 	}
-	if w.params.Plan.Equal(was) {
+	if w.planned.Equal(was) {
 		return
 	}
 	r, err := w.send(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.params.Plan = was
+			w.planned = was
 			w.sc.progress.note("%v: the path stays as it was", err)
 		}
 		return
 	}
-	said := endpointsOf(w.params.Plan)
+	said := endpointsOf(w.planned)
 	if got, err := w.verify(ctx); err != nil {
 		said += fmt.Sprintf("; whether it is right could not be seen: %v", err)
 	} else if got.Verdict != report.Match && got.Verdict != report.ByDesign {
@@ -146,15 +146,15 @@ func (w *programming) retarget() error {
 
 // replan is plan for a plan that keeps its name and way.
 func (w *programming) replan() error {
-	before := w.params
+	params, before := w.params, w.planned
 	if err := w.plan(); err != nil {
-		w.params = before
+		w.params, w.planned = params, before
 		if refusal, ok := errors.AsType[plan.RefusalError](err); ok {
 			return refusal
 		}
 		return err
 	}
-	w.params.Plan.Name, w.params.Mode, w.params.Backend = before.Plan.Name, before.Mode, before.Backend
+	w.planned.Name, w.params.Mode, w.params.Backend = before.Name, params.Mode, params.Backend
 	return nil
 }
 

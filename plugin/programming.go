@@ -6,6 +6,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,8 +35,9 @@ type programming struct {
 	target  cluster.Target
 	name    string         // of the node
 	files   *snapshot.Node // as it was before
-	params  wire.ProgramParams
-	planned map[string]bool // the frontends of the plan, by address, port and protocol
+	planned *plan.Plan
+	params  wire.ProgramParams // but for the plan
+	served  map[string]bool    // the frontends of the plan, by address, port and protocol
 }
 
 func (w *programming) run(ctx context.Context) error {
@@ -124,8 +126,11 @@ func (w *programming) plan() error {
 	for _, l := range left {
 		w.sc.progress.note("left out: %s", l)
 	}
+	w.planned = p
 	w.params = wire.ProgramParams{
-		Plan: p, Mode: w.mode, Scheduler: w.scheduler, Log: w.log, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
+		ProgramOptions: wire.ProgramOptions{
+			Mode: w.mode, Scheduler: w.scheduler, Log: w.log, TTL: w.ttl, DryRun: w.dry(), Run: w.sc.run, By: whoami(), Follow: w.staying(),
+		},
 	}
 	if w.params.Mode == "" {
 		w.params.Mode = modeOf(&mode)
@@ -133,9 +138,9 @@ func (w *programming) plan() error {
 	if wire.NeedsBackend(w.params.Mode) {
 		w.params.Backend = w.backend(&mode)
 	}
-	w.planned = map[string]bool{}
+	w.served = map[string]bool{}
 	for i := range p.Frontends {
-		w.planned[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
+		w.served[p.Frontends[i].Address.String()+p.Frontends[i].Protocol] = true
 	}
 	return nil
 }
@@ -171,7 +176,13 @@ func (w *programming) how() string {
 
 // send sends the plan to the helper.
 func (w *programming) send(ctx context.Context) (*wire.ProgramResult, error) {
-	r, err := w.session.Program(ctx, &w.params)
+	encoded, err := json.Marshal(w.planned)
+	if err != nil {
+		return nil, err
+	}
+	params := w.params
+	params.Plan = encoded
+	r, err := w.session.Program(ctx, &params)
 	if err != nil {
 		return nil, codeError{ExitNotInspected, err}
 	}
@@ -233,7 +244,7 @@ func (w *programming) program(ctx context.Context) error {
 		return w.show(got, "")
 	}
 	if r.What != wire.Unchanged {
-		w.sc.progress.note("%s is programmed on node %s, in %s: %s, until %s", w.target.Name(), w.name, w.how(), counted(len(w.params.Plan.Frontends), "frontend"), when(r.Expires))
+		w.sc.progress.note("%s is programmed on node %s, in %s: %s, until %s", w.target.Name(), w.name, w.how(), counted(len(w.planned.Frontends), "frontend"), when(r.Expires))
 	}
 	if !w.staying() {
 		if r.What != wire.Unchanged {
@@ -294,7 +305,7 @@ func (w *programming) verify(ctx context.Context) (*report.Report, error) {
 	request := diagnose.Request{
 		Services: []types.NamespacedName{w.target.Name()}, Matching: true, Steps: w.printer.Steps(), PathsAlone: true, // kube-proxy may well be down
 		Select: func(f expect.Frontend) bool {
-			return w.target.Selects(&f, w.name) && w.planned[netip.AddrPortFrom(f.Address, f.Port).String()+string(f.Protocol)]
+			return w.target.Selects(&f, w.name) && w.served[netip.AddrPortFrom(f.Address, f.Port).String()+string(f.Protocol)]
 		},
 	}
 	sc := *w.sc

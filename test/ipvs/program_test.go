@@ -99,11 +99,13 @@ func programmer(t *testing.T) *helper.Programmer {
 	return p
 }
 
-func asking(p *plan.Plan, scheduler string) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests"}
+func asking(p *plan.Plan, scheduler string) *helper.Request {
+	return &helper.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
+		Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests",
+	}}
 }
 
-func apply(t *testing.T, p *helper.Programmer, req *wire.ProgramParams) *wire.ProgramResult {
+func apply(t *testing.T, p *helper.Programmer, req *helper.Request) *wire.ProgramResult {
 	t.Helper()
 	begin := time.Now()
 	r, err := p.Apply(t.Context(), req)

@@ -172,8 +172,10 @@ func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 	}
 }
 
-func (c *programmed) params(p *plan.Plan) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests"}
+func (c *programmed) params(p *plan.Plan) *program.Request {
+	return &program.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
+		Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests",
+	}}
 }
 
 // states are what shows what a programming may change.

@@ -164,7 +164,9 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				params := &wire.ProgramParams{Plan: what, Mode: mode, TTL: time.Minute, Run: "bench", By: "bench", DryRun: dryRun}
+				params := &program.Request{Plan: what, ProgramOptions: wire.ProgramOptions{
+					Mode: mode, TTL: time.Minute, Run: "bench", By: "bench", DryRun: dryRun,
+				}}
 				if wire.NeedsBackend(mode) {
 					params.Backend = wire.BackendNFT
 				}

@@ -2,7 +2,7 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
-PKG := github.com/svcproxy/kubectl-svcproxy/plugin
+PKG := github.com/svcproxy/kubectl-svcproxy/plugin/command
 LDFLAGS := -s -w -X $(PKG).version=$(VERSION) -X $(PKG).commit=$(COMMIT)
 
 # Seconds that each fuzz target runs in `make fuzz`, how often `make bench` times each command.

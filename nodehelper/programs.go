@@ -22,7 +22,11 @@ type programs struct {
 
 // program programs paths. A refusal is an answer.
 func (p *programs) program(ctx context.Context, params wire.ProgramParams, a *wire.Answer) error {
-	result, err := p.Apply(ctx, &params)
+	request, err := program.DecodeRequest(params)
+	if err != nil {
+		return err
+	}
+	result, err := p.Apply(ctx, request)
 	if refusal, ok := errors.AsType[program.RefusalError](err); ok {
 		result, err = &wire.ProgramResult{Refused: refusal.Error()}, nil
 	}

@@ -13,7 +13,7 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that kubeconfigs know
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/heap"
-	"github.com/svcproxy/kubectl-svcproxy/plugin"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/command"
 )
 
 func main() {
@@ -26,14 +26,14 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	heap.Burst(2 << 30)
-	return plugin.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, system())
+	return command.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, system())
 }
 
 // system is what the plugin needs of the program that it is. Without its own path it runs, only unwatched.
-func system() plugin.System {
+func system() command.System {
 	program, err := os.Executable()
 	if err != nil {
 		program = ""
 	}
-	return plugin.System{Serve: local(), Program: program}
+	return command.System{Serve: local(), Program: program}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/command"
 )
 
 func main() {
@@ -64,7 +64,7 @@ const head = "<!-- Written by make docs from the commands themselves: change tho
 
 // pages returns the reference by file name: a page for each command. The kubectl flags that all take are on that of kubectl svcproxy alone.
 func pages() (map[string]string, error) {
-	root := plugin.NewCommand(genericiooptions.NewTestIOStreamsDiscard(), plugin.System{})
+	root := command.New(genericiooptions.NewTestIOStreamsDiscard(), command.System{})
 	cache := root.PersistentFlags().Lookup("cache-dir")
 	if cache == nil {
 		return nil, errors.New("there is no flag cache-dir")

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -221,7 +221,7 @@ func parse(t *testing.T, g gathered) {
 	}
 	files := maps.Clone(g.data)
 	files[snapshot.UnreadFile] = snapshot.EncodeUnread(g.unread)
-	r := diagnose.Node(&snapshot.Cluster{Missing: []string{"nodes"}}, snapshot.NewNode("n", files), diagnose.Request{})
+	r := judge.Files(&snapshot.Cluster{Missing: []string{"nodes"}}, snapshot.NewNode("n", files), judge.Request{})
 	if r.Error != "" {
 		t.Errorf("the node is not judged: %s", r.Error)
 	}

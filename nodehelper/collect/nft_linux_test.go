@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -189,7 +189,7 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		dumped := askKernel(t, nil)
 		reports := make([]string, 2)
 		for i, n := range []*snapshot.Node{node.With(rulesetFile, listing), node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped)} {
-			r := diagnose.Node(objects, n, diagnose.Request{Matching: true})
+			r := judge.Files(objects, n, judge.Request{Matching: true})
 			text, err := json.MarshalIndent(r, "", " ")
 			if err != nil || r.Error != "" || len(r.Paths) < 4 {
 				t.Fatal(len(r.Paths), r.Error, err)

@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -55,7 +55,7 @@ func openCaptured(t *testing.T, name string) *opened {
 
 func (o *opened) judge(t *testing.T) *report.NodeReport {
 	t.Helper()
-	r := diagnose.Node(o.cluster, snapshot.NewNode("node1", o.files), diagnose.Request{Matching: true, PerPathService: true})
+	r := judge.Files(o.cluster, snapshot.NewNode("node1", o.files), judge.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
@@ -67,7 +67,7 @@ func (o *opened) plan(t *testing.T) (all *plan.Plan, refused map[string]int) {
 	t.Helper()
 	all, refused = &plan.Plan{}, map[string]int{}
 	for _, svc := range o.cluster.Services {
-		p, _, _, err := diagnose.Read(o.node).Plan(o.cluster, plan.Request{Services: []*corev1.Service{svc}})
+		p, _, _, err := judge.PlanFiles(o.cluster, o.node, plan.Request{Services: []*corev1.Service{svc}})
 		if _, no := errors.AsType[plan.RefusalError](err); no {
 			continue
 		}
@@ -277,7 +277,7 @@ func TestVirtualServersByTheWalk(t *testing.T) {
 					t.Errorf("%s is judged %s: %+v", nameOf(path), path.Verdict, path.Findings)
 				}
 				dropped := slices.Contains(ends(path), "Drop")
-				if !dropped && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == diagnose.Programmed }) {
+				if !dropped && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
 					t.Errorf("%s: that it was programmed is not said: %+v", nameOf(path), path.Findings)
 				}
 			}

@@ -91,7 +91,7 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 
 // Apply programs a plan, or replaces an earlier state of it by this run. Its error is a RefusalError where that would not be safe; then, and on any
 // other error, the node is as before.
-func (p *Programmer) Apply(ctx context.Context, req *wire.ProgramParams) (*wire.ProgramResult, error) {
+func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResult, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}

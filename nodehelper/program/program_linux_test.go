@@ -94,8 +94,10 @@ func newProgrammer(t *testing.T, root string) *Programmer {
 
 var programs = []string{"nft", "iptables-nft-restore", "iptables-legacy-restore", "ip"}
 
-func params(p *plan.Plan, mode, backend, run string) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody"}
+func params(p *plan.Plan, mode, backend, run string) *Request {
+	return &Request{Plan: p, ProgramOptions: wire.ProgramOptions{
+		Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody",
+	}}
 }
 
 // What iptables-nft leaves of tables that somebody has emptied stays as it is.
@@ -213,7 +215,7 @@ func TestTwoPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := state(t)
-	refused := func(name string, req *wire.ProgramParams) {
+	refused := func(name string, req *Request) {
 		t.Helper()
 		var refusal RefusalError
 		if r, err := two.Apply(t.Context(), req); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
@@ -489,7 +491,7 @@ func TestHold(t *testing.T) {
 	for i := range long.Frontends {
 		long.Frontends[i].Address = netip.AddrPortFrom(long.Frontends[i].Address.Addr(), 99+uint16(i))
 	}
-	for _, req := range []*wire.ProgramParams{params(long, wire.NFTables, "", "a"), short} {
+	for _, req := range []*Request{params(long, wire.NFTables, "", "a"), short} {
 		if _, err := prog.Apply(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}

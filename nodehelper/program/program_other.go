@@ -20,7 +20,7 @@ var errNotHere = errors.New("paths can be programmed on Linux only")
 func New(Options) (*Programmer, error) { return &Programmer{}, nil }
 
 // Apply fails.
-func (*Programmer) Apply(context.Context, *wire.ProgramParams) (*wire.ProgramResult, error) {
+func (*Programmer) Apply(context.Context, *Request) (*wire.ProgramResult, error) {
 	return nil, errNotHere
 }
 

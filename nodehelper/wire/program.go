@@ -3,13 +3,11 @@
 package wire
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
 // The modes that a path can be programmed in.
@@ -35,11 +33,17 @@ const (
 	BackendLegacy = "legacy"
 )
 
-// ProgramParams say what to program.
+// ProgramParams say what to program, and how.
 type ProgramParams struct {
-	Plan    *plan.Plan `json:"plan"`
-	Mode    string     `json:"mode"`
-	Backend string     `json:"backend,omitempty"` // of iptables
+	// Plan is what to program, as JSON. The two ends encode and decode it (trace/plan.Plan): this package only carries it.
+	Plan json.RawMessage `json:"plan"`
+	ProgramOptions
+}
+
+// ProgramOptions say how a plan is programmed, and for how long.
+type ProgramOptions struct {
+	Mode    string `json:"mode"`
+	Backend string `json:"backend,omitempty"` // of iptables
 	// Scheduler is one of Schedulers of the mode; "": the default.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Log has userspace mode write a line for each connection.
@@ -83,23 +87,17 @@ const MaxTTL = 24 * time.Hour
 // NeedsBackend tells whether a mode writes rules of iptables.
 func NeedsBackend(mode string) bool { return mode != NFTables }
 
-// Check says what is wrong with a request.
-func (r *ProgramParams) Check() error {
-	if r.Plan == nil {
-		return errors.New("there is no plan")
-	}
-	if err := r.Plan.Check(); err != nil {
-		return err
-	}
+// Check says what is wrong with the options.
+func (o *ProgramOptions) Check() error {
 	switch {
-	case !slices.Contains(Modes, r.Mode):
-		return fmt.Errorf("%q is no mode: %s are", r.Mode, strings.Join(Modes, ", "))
-	case r.Scheduler != "" && !slices.Contains(Schedulers[r.Mode], r.Scheduler):
-		return fmt.Errorf("%q is no scheduler of mode %s", r.Scheduler, r.Mode)
-	case NeedsBackend(r.Mode) && r.Backend != BackendNFT && r.Backend != BackendLegacy:
-		return fmt.Errorf("%q is no backend of iptables: %s and %s are", r.Backend, BackendNFT, BackendLegacy)
-	case r.TTL < time.Second || r.TTL > MaxTTL:
-		return fmt.Errorf("a time of %v: it may be 1s to %v", r.TTL, MaxTTL)
+	case !slices.Contains(Modes, o.Mode):
+		return fmt.Errorf("%q is no mode: %s are", o.Mode, strings.Join(Modes, ", "))
+	case o.Scheduler != "" && !slices.Contains(Schedulers[o.Mode], o.Scheduler):
+		return fmt.Errorf("%q is no scheduler of mode %s", o.Scheduler, o.Mode)
+	case NeedsBackend(o.Mode) && o.Backend != BackendNFT && o.Backend != BackendLegacy:
+		return fmt.Errorf("%q is no backend of iptables: %s and %s are", o.Backend, BackendNFT, BackendLegacy)
+	case o.TTL < time.Second || o.TTL > MaxTTL:
+		return fmt.Errorf("a time of %v: it may be 1s to %v", o.TTL, MaxTTL)
 	}
 	return nil
 }

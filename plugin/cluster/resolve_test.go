@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"strings"
 	"testing"
 
@@ -12,26 +10,27 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
-func TestInfo(t *testing.T) {
+func TestService(t *testing.T) {
 	objects := shop()
-	info := Info(objects, objects.Services[0])
-	if info.Type != "ClusterIP" || len(info.ClusterIPs) != 2 || len(info.Ports) != 2 {
-		t.Fatalf("got %+v", info)
+	svc := objects.Services[0]
+	ports := Ports(objects, svc)
+	if Type(svc) != corev1.ServiceTypeClusterIP || len(ClusterIPs(svc)) != 2 || len(ports) != 2 {
+		t.Fatalf("got %s %v %+v", Type(svc), ClusterIPs(svc), ports)
 	}
-	if p := info.Ports[0]; p.Ready != 1 || p.Total != 2 || p.TargetPort != "8080" || p.NodePort != 30080 {
-		t.Errorf("got %+v, want 1 of 2 ready, target port 8080, NodePort 30080", p)
+	if p := ports[0]; p.Ready != 1 || p.Total != 2 || p.Protocol != corev1.ProtocolTCP || p.NodePort != 30080 {
+		t.Errorf("got %+v, want 1 of 2 ready, TCP, NodePort 30080", p)
 	}
-	if p := info.Ports[1]; p.Total != 0 {
+	if p := ports[1]; p.Total != 0 {
 		t.Errorf("https: got %+v, want no endpoint: the slice has only port http", p)
 	}
 }
 
 // resolve resolves a Service of the cluster after a change to it, and sums the result up.
-func resolve(t *testing.T, node string, change func(*corev1.Service)) *print.Resolve {
+func resolve(t *testing.T, node string, change func(*corev1.Service)) *Resolution {
 	t.Helper()
 	objects := shop()
 	svc := objects.Services[0]
@@ -44,10 +43,10 @@ func resolve(t *testing.T, node string, change func(*corev1.Service)) *print.Res
 			in.Node = n
 		}
 	}
-	return Resolve(objects, &Target{Service: svc}, in)
+	return Resolve(&Target{Service: svc}, in)
 }
 
-func uses(r *print.Resolve) string {
+func uses(r *Resolution) string {
 	var out []string
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
@@ -55,7 +54,7 @@ func uses(r *print.Resolve) string {
 		if e.Used {
 			word = "in"
 		}
-		out = append(out, e.Address+" "+word+": "+e.Why)
+		out = append(out, e.Address.Addr().String()+" "+word+": "+e.Reason)
 	}
 	return strings.Join(out, "\n")
 }
@@ -114,8 +113,8 @@ func TestResolve(t *testing.T) {
 			if got := uses(r); got != tt.uses && tt.name != "external name" {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.uses)
 			}
-			if r.DNS.Name != "web.shop.svc.cluster.local" || r.Kind != "ResolveReport" || r.Node != tt.node {
-				t.Errorf("got %s %s %q", r.DNS.Name, r.Kind, r.Node)
+			if r.DNS.Name != "web.shop.svc.cluster.local" || r.Node != tt.node {
+				t.Errorf("got %s %q", r.DNS.Name, r.Node)
 			}
 		})
 	}
@@ -131,7 +130,9 @@ func TestResolveHeadlessWithoutPorts(t *testing.T) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.9"}}},
 	})
-	r := Resolve(objects, &Target{Service: svc}, expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig()})
+	r := Resolve(&Target{Service: svc}, expect.Inputs{
+		Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(),
+	})
 	if got := uses(r); got != "10.244.1.9 in: ready, so DNS gives it out" {
 		t.Errorf("got %q", got)
 	}
@@ -140,7 +141,11 @@ func TestResolveHeadlessWithoutPorts(t *testing.T) {
 func TestResolveFrontends(t *testing.T) {
 	var got []string
 	for _, f := range resolve(t, "", nil).Frontends {
-		got = append(got, f.Kind+" "+f.Address)
+		address := ""
+		if f.Address.IsValid() {
+			address = f.Address.String()
+		}
+		got = append(got, string(f.Kind)+" "+address)
 	}
 	want := "ClusterIP 10.96.0.1, ClusterIP fd00::1, ExternalIP 192.0.2.1, ClusterIP 10.96.0.1, ClusterIP fd00::1, ExternalIP 192.0.2.1, NodePort "
 	if s := strings.Join(got, ", "); s != want {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster is the API's side of a command: it finds the Service that a person means, by name or by address, and says what
-// the API knows of it. It reads the objects through a Source, and does not care whether they come from a cluster or a snapshot.
+// the API knows of it, as facts that whoever makes a report puts into its types. It reads the objects through a Source, and does not
+// care whether they come from a cluster or a snapshot.
 package cluster
 
 import (
@@ -17,6 +18,8 @@ type Source interface {
 	Objects(ctx context.Context) (*snapshot.Cluster, error)
 	// Proxied returns the same with Services and EndpointSlices as they are now.
 	Proxied(ctx context.Context, objects *snapshot.Cluster) (*snapshot.Cluster, error)
+	// Narrowed says why only one namespace's Services are read; nil where all are.
+	Narrowed() error
 	// Pods adds pods to the objects. Those that there are not are no error.
 	Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error
 }
@@ -39,5 +42,7 @@ func (s snapshotSource) Objects(context.Context) (*snapshot.Cluster, error) { re
 func (s snapshotSource) Proxied(_ context.Context, objects *snapshot.Cluster) (*snapshot.Cluster, error) {
 	return objects, nil
 }
+
+func (s snapshotSource) Narrowed() error { return nil }
 
 func (s snapshotSource) Pods(context.Context, *snapshot.Cluster, Pods) error { return nil }

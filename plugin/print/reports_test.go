@@ -7,7 +7,7 @@ import (
 
 	"fmt"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // The reports here are made by hand: they hold the printers to what a report may say, not to what diagnose says today.
@@ -215,7 +215,7 @@ func observedPaths(three []report.Endpoint) []report.Path {
 		},
 	}
 	out[1].Findings = []report.Finding{{
-		Code: diagnose.EndpointRefused, Severity: report.Error, Subject: addressText(&three[2]), Expected: "connected", Actual: "7 of 20 refused",
+		Code: judge.EndpointRefused, Severity: report.Error, Subject: addressText(&three[2]), Expected: "connected", Actual: "7 of 20 refused",
 		Message: "the rules are right; connections straight to the endpoint are refused: no process listens at its port", Remedy: "look at the pod: is its process up?",
 	}}
 	return out
@@ -227,17 +227,17 @@ func modesReport() *report.Report {
 		return report.NodeReport{Node: name, Verdict: v, Mode: &m, Findings: findings}
 	}
 	failing := report.Finding{
-		Code: diagnose.RestoreFailing, Severity: report.Warn, Subject: "IPv6", Expected: "no failed write", Actual: "17 failed since kube-proxy started, and a change waits",
+		Code: judge.RestoreFailing, Severity: report.Warn, Subject: "IPv6", Expected: "no failed write", Actual: "17 failed since kube-proxy started, and a change waits",
 		Message:  "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the error",
 		Remedy:   "read the error in kube-proxy's log on worker-2",
 		Evidence: []string{"IPv6: last written at 2026-11-20T18:02:11Z, last change seen at 2026-11-20T19:37:50Z"},
 	}
 	leftover := report.Finding{
-		Code: diagnose.ModeLeftover, Severity: report.Warn, Subject: "table nat", Message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live",
+		Code: judge.ModeLeftover, Severity: report.Warn, Subject: "table nat", Message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live",
 		Remedy: "run kube-proxy --cleanup on worker-3 with kube-proxy stopped, or reboot it",
 	}
 	cilium := report.Finding{
-		Code: diagnose.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by kube-proxy but by Cilium, whose own tools tell what becomes of a packet",
+		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by kube-proxy but by Cilium, whose own tools tell what becomes of a packet",
 		Evidence: []string{"process 912 cilium-agent", "interface cilium_host"}, Remedy: "ask the program that serves Services on worker-4",
 	}
 	const version, sync = "v1.37.1", "2026-11-20T19:37:57Z"

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -189,11 +188,14 @@ func (w *world) met(a *answer) (out []met) {
 	return out
 }
 
-// foretold lists the same of the walk's steps; the words are those of netfilter's steps.
+// foretold lists the same of the walk's steps.
 func foretold(r *netfilter.Result) (out []met) {
 	families := map[netfilter.Family]string{netfilter.IPv4: "ip", netfilter.IPv6: "ip6", netfilter.Inet: "inet"}
 	for i := range r.Steps {
 		s := &r.Steps[i]
+		if s.Ref.Chain == nil || s.Verdict == netfilter.Next && s.Kind != netfilter.StepOpaque {
+			continue // a routing decision, or a rule that went on
+		}
 		t := s.Ref.Chain.Table
 		m := met{at: at{family: families[t.Family], table: t.Name, chain: s.Ref.Chain.Name, legacy: t.Backend == netfilter.BackendLegacy}}
 		switch {
@@ -202,17 +204,16 @@ func foretold(r *netfilter.Result) (out []met) {
 		case m.legacy:
 			continue // the kernel tells of the policy that a chain came to, and not which that is
 		}
-		word, to, _ := strings.Cut(s.Verdict, " ")
-		switch word {
-		case "mark", "connmark", "notrack", "template", "remember":
-			continue
-		case "DROP", "REJECT", "policy":
+		switch s.Verdict {
+		case netfilter.Drop, netfilter.Reject:
 			m.verdict = "drop"
-		case "RETURN":
+		case netfilter.Return:
 			m.verdict = "return"
-		case "jump", "goto":
-			m.verdict = word + " " + to
-		default: // ACCEPT, and translations
+		case netfilter.Jump:
+			m.verdict = "jump " + s.Target.Name
+		case netfilter.Goto:
+			m.verdict = "goto " + s.Target.Name
+		default: // Accept, and what cannot be followed
 			m.verdict = "accept"
 		}
 		if !slices.Contains(out, m) {

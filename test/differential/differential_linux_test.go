@@ -240,12 +240,13 @@ func (w *world) report(t *testing.T, seed uint64, d *difference) {
 		o := &d.walk.Outcomes[i]
 		fmt.Fprintf(&b, "walk:   %v %v, %+v %s %s\n", o.P, o.End, o.Packet, o.Where, o.Why)
 	}
-	for _, s := range d.walk.Steps {
+	for i := range d.walk.Steps {
+		s := &d.walk.Steps[i]
 		rule := ""
 		if s.Ref.Rule != nil {
 			rule = s.Ref.Rule.Text
 		}
-		fmt.Fprintf(&b, "  %v %s: %s -> %s\n", s.P, s.Ref, rule, s.Verdict)
+		fmt.Fprintf(&b, "  %v %s: %s -> %s\n", s.P, s.Ref, rule, s)
 	}
 	for _, u := range d.walk.Uncertain {
 		fmt.Fprintf(&b, "  not known: %s: %s\n", u.What, u.Why)

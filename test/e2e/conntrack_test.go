@@ -14,7 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // A connection that leads to a pod of the past is found, and the command that the finding names removes it.
@@ -33,7 +33,7 @@ func TestStaleConnection(t *testing.T) {
 		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", sender, "-d", svc.Spec.ClusterIP, "--sport", port, "--dport", "80",
 			"-r", gone, "-q", sender, "--reply-port-src", "8080", "--reply-port-dst", port, "-t", "120")
 		r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
-		if r.code != 1 || !slices.Equal(codes(&r.report), []string{diagnose.ConntrackStale}) {
+		if r.code != 1 || !slices.Equal(codes(&r.report), []string{judge.ConntrackStale}) {
 			t.Fatalf("node %s: %v\n%s", node, codes(&r.report), r)
 		}
 		command, _, _ := strings.Cut(r.report.Nodes[0].Findings[0].Remedy, "   #")

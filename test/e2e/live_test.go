@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // observed returns what connections from an origin to the cluster IPs showed on a node, of each path.
@@ -102,15 +102,15 @@ func TestLive(t *testing.T) {
 func TestLiveFaults(t *testing.T) {
 	node := nodes[0]
 	for _, tt := range []struct{ name, service, code string }{
-		{"nobody listens", app + "-deaf", diagnose.EndpointRefused},
-		{"the other node drops it", app, diagnose.EndpointTimeout},
+		{"nobody listens", app + "-deaf", judge.EndpointRefused},
+		{"the other node drops it", app, judge.EndpointTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			wait(t, "the rules are right", func() (bool, error) {
 				r := svcproxy(t, "trace", tt.service, "--node", node)
 				return r.code == 0, fmt.Errorf("%s", r)
 			})
-			if tt.code == diagnose.EndpointTimeout {
+			if tt.code == judge.EndpointTimeout {
 				at := siteOf(t, nodes[1])
 				rule := []string{"FORWARD", "-p", "tcp", "-d", endpointOf(t) + "/32", "-j", "DROP"}
 				at.run(append([]string{at.program, "-t", "filter", "-I"}, rule...)...)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // Nodes of several modes at once are each told theirs, and kube-proxy's own state.
@@ -25,7 +25,7 @@ func TestModes(t *testing.T) {
 		n := &r.report.Nodes[i]
 		m := n.Mode
 		want := modeOf(t, n.Node)
-		if m == nil || m.Actual != want || m.Reported != want || m.Health != diagnose.HealthHealthy || m.LastSync == "" ||
+		if m == nil || m.Actual != want || m.Reported != want || m.Health != "healthy" || m.LastSync == "" ||
 			m.PendingChanges == nil || m.SyncFailures == nil || len(m.Leftovers) > 0 || (m.Backend == "") != (want == "nftables") {
 			t.Errorf("node %s, whose kube-proxy says %s: %+v", n.Node, want, m)
 		}
@@ -39,7 +39,7 @@ func TestModeWithoutKubeProxy(t *testing.T) {
 	stopKubeProxy(t, node)
 	r := svcproxy(t, "mode", node, "-o", "json")
 	startKubeProxy(t, node)
-	if r.code != 4 || !slices.Equal(codes(&r.report), []string{diagnose.KubeProxyDown}) || r.report.Nodes[0].Mode.Health != diagnose.HealthDown {
+	if r.code != 4 || !slices.Equal(codes(&r.report), []string{judge.KubeProxyDown}) || r.report.Nodes[0].Mode.Health != "down" {
 		t.Errorf("%v\n%s", codes(&r.report), r)
 	}
 	wait(t, "kube-proxy is well again", func() (bool, error) {
@@ -68,7 +68,7 @@ func TestReplaced(t *testing.T) {
 	for _, args := range [][]string{{"trace", app, "--node", node}, {"verify", "-A", "--node", node}, {"mode", node}} {
 		r := svcproxy(t, append(args, "-o", "json")...)
 		n := &r.report.Nodes[0]
-		if r.code != 3 || n.Verdict != report.Unknown || len(n.Paths) > 0 || !slices.Equal(codes(&r.report), []string{diagnose.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
+		if r.code != 3 || n.Verdict != report.Unknown || len(n.Paths) > 0 || !slices.Equal(codes(&r.report), []string{judge.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
 			t.Errorf("%v: %v\n%s", args, codes(&r.report), r)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // Faults made for real on a node in nftables mode, as TestFaults makes them in iptables mode.
@@ -41,23 +41,23 @@ func TestNFTFaults(t *testing.T) {
 		{"the Service is not in the map", func(at nftSite) func() {
 			at.nft("delete element ip kube-proxy service-ips { " + svc.Spec.ClusterIP + " . tcp . 80 }")
 			return func() { restartKubeProxy(at.T, node) }
-		}, diagnose.ServiceNotProgrammed},
+		}, judge.ServiceNotProgrammed},
 		{"a table of others drops what goes to an endpoint", func(at nftSite) func() {
 			at.nft("add table inet guard")
 			at.nft("add chain inet guard forward { type filter hook forward priority -5 ; }")
 			at.nft("add rule inet guard forward ip daddr " + endpointOf(at.T) + " drop")
 			return func() { at.nft("delete table inet guard") }
-		}, diagnose.DroppedCode},
+		}, judge.Dropped},
 		{"kube-proxy is gone, and the endpoints have moved", func(at nftSite) func() {
 			stopKubeProxy(at.T, node)
 			moveEndpoints(at.T)
 			return func() { startKubeProxy(at.T, node) }
-		}, diagnose.StaleEndpoint},
+		}, judge.StaleEndpoint},
 		{"the table was deleted", func(at nftSite) func() {
 			stopKubeProxy(at.T, node)
 			at.nft("delete table ip kube-proxy")
 			return func() { startKubeProxy(at.T, node) }
-		}, diagnose.FamilyMissing},
+		}, judge.FamilyMissing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			repair := sync.OnceFunc(tt.make(nftSite{t, node}))

@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // withoutKubeProxy stops kube-proxy on a node, and takes its rules away: nothing works there any more, until it is started again.
@@ -95,7 +95,7 @@ func programFor(t *testing.T, node string) {
 
 	r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
 	// That connections of before are stuck may be told besides.
-	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
+	if r.code != 0 || !slices.Contains(codes(&r.report), judge.Programmed) {
 		t.Fatal(r)
 	}
 	if got := observed(&r.report, "node"); len(got) != 1 || got[0].Observed == nil || got[0].Observed.Connected != 30 {
@@ -151,7 +151,7 @@ func TestProgramAndKubeProxyComesBack(t *testing.T) {
 
 // programmedRight tells whether every path is right, as it was programmed; kube-proxy itself may be missed.
 func programmedRight(r *report.Report) bool {
-	return r.Summary.Paths > 0 && r.Summary.Matched == r.Summary.Paths && slices.Contains(codes(r), diagnose.Programmed)
+	return r.Summary.Paths > 0 && r.Summary.Matched == r.Summary.Paths && slices.Contains(codes(r), judge.Programmed)
 }
 
 // With --follow the path goes with the Service's endpoints, and ends with the plugin.
@@ -213,7 +213,7 @@ func TestProgramKilled(t *testing.T) {
 		s := pod.Status.ContainerStatuses
 		return len(s) == 1 && s[0].RestartCount == 1 && s[0].State.Running != nil, fmt.Errorf("%+v", s)
 	})
-	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 || !slices.Equal(codes(&r.report), []string{diagnose.Programmed}) {
+	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 || !slices.Equal(codes(&r.report), []string{judge.Programmed}) {
 		t.Error(r)
 	}
 	// The pod goes before its helper can be started once more.
@@ -243,7 +243,7 @@ func TestProgramUserspace(t *testing.T) {
 	withoutKubeProxy(t, node)
 	before := lookAt(t, node)
 	r := svcproxy(t, "program", app, "--node", node, "--mode", "userspace", "--log", "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
-	if r.code != 0 || !slices.Contains(codes(&r.report), diagnose.Programmed) {
+	if r.code != 0 || !slices.Contains(codes(&r.report), judge.Programmed) {
 		t.Fatal(r)
 	}
 	if got := observed(&r.report, "node"); len(got) != 1 || got[0].Observed == nil || got[0].Observed.Connected != 30 {

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
 // A node that no longer forwards packets is told so, for the packets that it should forward.
@@ -23,7 +23,7 @@ func TestForwardingOff(t *testing.T) {
 	harness(t, "in", node, "sysctl", "-qw", "net.ipv4.ip_forward=0")
 	defer harness(t, "in", node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
-	if r.code != 1 || !slices.Equal(codes(&r.report), []string{diagnose.ForwardingOff}) {
+	if r.code != 1 || !slices.Equal(codes(&r.report), []string{judge.ForwardingOff}) {
 		t.Fatalf("%v\n%s", codes(&r.report), r)
 	}
 	for i := range r.report.Nodes[0].Paths {

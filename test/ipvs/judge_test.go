@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -38,7 +38,7 @@ func judged(t *testing.T) report.NodeReport {
 	for name, data := range collected(t) {
 		files[name] = []byte(data)
 	}
-	r := diagnose.Node(cluster, snapshot.NewNode(nodeName, files), diagnose.Request{Backwards: true, Matching: true, PerPathService: true})
+	r := judge.Files(cluster, snapshot.NewNode(nodeName, files), judge.Request{Backwards: true, Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
@@ -365,7 +365,7 @@ func codes(t *testing.T) []string {
 		for _, f := range list {
 			if f.Severity == report.Error {
 				subject := f.Subject
-				if f.Code == diagnose.IPVSConntrackOff {
+				if f.Code == judge.IPVSConntrackOff {
 					subject = "*"
 				}
 				found[f.Code+" "+subject] = true

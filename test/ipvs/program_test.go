@@ -5,6 +5,7 @@
 package ipvs
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bufio"
@@ -32,7 +33,6 @@ import (
 
 	helper "github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -55,9 +55,9 @@ func captures(t *testing.T) (*snapshot.Cluster, map[string][]byte) {
 	return cluster, files
 }
 
-func judge(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte) *report.NodeReport {
+func judgedFiles(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte) *report.NodeReport {
 	t.Helper()
-	r := diagnose.Node(cluster, snapshot.NewNode(nodeName, files), diagnose.Request{Matching: true, PerPathService: true})
+	r := judge.Files(cluster, snapshot.NewNode(nodeName, files), judge.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
@@ -73,7 +73,7 @@ func planned(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte, o
 		if len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
-		p, _, _, err := diagnose.Read(snapshot.NewNode(nodeName, files)).Plan(cluster, plan.Request{Services: []*corev1.Service{svc}})
+		p, _, _, err := judge.PlanFiles(cluster, snapshot.NewNode(nodeName, files), plan.Request{Services: []*corev1.Service{svc}})
 		if _, no := errors.AsType[plan.RefusalError](err); no {
 			continue
 		}
@@ -99,11 +99,13 @@ func programmer(t *testing.T) *helper.Programmer {
 	return p
 }
 
-func asking(p *plan.Plan, scheduler string) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests"}
+func asking(p *plan.Plan, scheduler string) *helper.Request {
+	return &helper.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
+		Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests",
+	}}
 }
 
-func apply(t *testing.T, p *helper.Programmer, req *wire.ProgramParams) *wire.ProgramResult {
+func apply(t *testing.T, p *helper.Programmer, req *helper.Request) *wire.ProgramResult {
 	t.Helper()
 	begin := time.Now()
 	r, err := p.Apply(t.Context(), req)
@@ -199,7 +201,7 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) 
 		if path.Verdict != report.Match && path.Verdict != report.ByDesign {
 			t.Errorf("%s is judged %s: %+v", origin(path), path.Verdict, path.Findings)
 		}
-		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == diagnose.Programmed }) {
+		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
 			t.Errorf("%s: nothing says that it was programmed: %s %+v", origin(path), path.Verdict, path.Findings)
 		}
 	}
@@ -233,7 +235,7 @@ func askPaths(t *testing.T, paths []*report.Path) (asked, packets int) {
 // Beside a kube-proxy that works, all of its virtual servers are changed, and put back.
 func TestProgramBesideKubeProxy(t *testing.T) {
 	cluster, files := captures(t)
-	was := judge(t, cluster, files)
+	was := judgedFiles(t, cluster, files)
 	p := planned(t, cluster, files)
 	before := exactly(t)
 	prog := programmer(t)
@@ -246,7 +248,7 @@ func TestProgramBesideKubeProxy(t *testing.T) {
 	req.DryRun = false
 	apply(t, prog, req)
 	_, files = captures(t)
-	paths := comparePaths(t, p, was, judge(t, cluster, files))
+	paths := comparePaths(t, p, was, judgedFiles(t, cluster, files))
 	t.Logf("%d paths", len(paths))
 	if len(paths) < 150 {
 		t.Errorf("only %d paths were planned", len(paths))
@@ -286,7 +288,7 @@ func broken(t *testing.T) (mend func()) {
 func TestProgramMendsAVirtualServer(t *testing.T) {
 	listen(t)
 	cluster, files := captures(t)
-	was := judge(t, cluster, files)
+	was := judgedFiles(t, cluster, files)
 	p := planned(t, cluster, files, ep3)
 	defer broken(t)()
 	before := exactly(t)
@@ -294,7 +296,7 @@ func TestProgramMendsAVirtualServer(t *testing.T) {
 	for _, scheduler := range []string{"", "sh", "nq"} {
 		apply(t, prog, asking(p, scheduler))
 		_, files = captures(t)
-		paths := comparePaths(t, p, was, judge(t, cluster, files))
+		paths := comparePaths(t, p, was, judgedFiles(t, cluster, files))
 		if asked, n := askPaths(t, paths); asked < 2 {
 			t.Errorf("%d paths asked, %d connections", asked, n)
 		}
@@ -546,7 +548,7 @@ func killed(t *testing.T, file string, after time.Duration) {
 func TestProgramWithoutKubeProxy(t *testing.T) {
 	listen(t)
 	cluster, files := captures(t)
-	was := judge(t, cluster, files)
+	was := judgedFiles(t, cluster, files)
 	p := planned(t, cluster, files)
 	if err := kubeProxy.process.Kill(); err != nil {
 		t.Fatal(err)
@@ -588,7 +590,7 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 	for name, data := range now {
 		files[name] = []byte(data)
 	}
-	paths := comparePaths(t, p, was, judge(t, cluster, files))
+	paths := comparePaths(t, p, was, judgedFiles(t, cluster, files))
 	asked, packets := askPaths(t, paths)
 	t.Logf("%d paths compared with kube-proxy's by the walk, %d with %d connections", len(paths), asked, packets)
 	if len(paths) < 150 || asked < 150 {

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -448,7 +448,7 @@ func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 func runNode(t *testing.T, name string) {
 	t.Helper()
 	c, node := captured(t, name)
-	r := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
+	r := judge.Files(c, node, judge.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}

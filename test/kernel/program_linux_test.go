@@ -21,7 +21,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -117,7 +117,7 @@ func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snaps
 		if c.Way.Mode == wire.IPVS {
 			req.NoLoopback = plan.NoLoopbackInIPVS
 		}
-		p, left, _, err := diagnose.Read(node).Plan(cluster, req)
+		p, left, _, err := judge.PlanFiles(cluster, node, req)
 		if _, refused := errors.AsType[plan.RefusalError](err); refused {
 			continue
 		}
@@ -172,8 +172,10 @@ func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 	}
 }
 
-func (c *programmed) params(p *plan.Plan) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests"}
+func (c *programmed) params(p *plan.Plan) *program.Request {
+	return &program.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
+		Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests",
+	}}
 }
 
 // states are what shows what a programming may change.
@@ -226,7 +228,7 @@ func (c *programmed) run(t *testing.T) {
 			svc.Spec.LoadBalancerSourceRanges = c.Ranges
 		}
 	}
-	want := diagnose.Node(cluster, node, diagnose.Request{Matching: true, PerPathService: true})
+	want := judge.Files(cluster, node, judge.Request{Matching: true, PerPathService: true})
 	sources := senders(&want)
 	w := emptyWorld(t, sources)
 	if !c.Unbound && c.Way.Mode != wire.IPVS {
@@ -262,7 +264,7 @@ func (c *programmed) run(t *testing.T) {
 		a, err := netip.ParseAddr(path.Frontend.Address)
 		return err == nil && has[netip.AddrPortFrom(a, uint16(path.Frontend.Port)).String()+path.Frontend.Protocol]
 	}
-	got := diagnose.Node(cluster, withRules(t, node), diagnose.Request{Matching: true, PerPathService: true})
+	got := judge.Files(cluster, withRules(t, node), judge.Request{Matching: true, PerPathService: true})
 	if got.Error != "" {
 		t.Fatal(got.Error)
 	}

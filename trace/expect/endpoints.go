@@ -82,7 +82,7 @@ type collection struct {
 func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, family int, all bool) collection {
 	var eps []Endpoint
 	var from []int // the slice that an entry stands in
-	lists := n.slices[name]
+	lists := n.in.Index.slices[name]
 	for i, s := range lists {
 		if s.AddressType != sliceAddressType[family] || !all && n.features.hidden(s) {
 			continue

@@ -24,7 +24,17 @@ type Inputs struct {
 	Addresses []netip.Addr
 	// PodNames gives namespace/name for pod addresses, where pods were collected.
 	PodNames map[netip.Addr]string
+	// Index is of the same Services and Slices, made once for the expectations of many nodes; nil: New makes one.
+	Index *Index
 }
+
+// Index is what the expectations of all nodes have in common. It does not change, and may be shared.
+type Index struct {
+	slices map[types.NamespacedName][]*discoveryv1.EndpointSlice
+}
+
+// NewIndex indexes the EndpointSlices of a cluster by Service. They must not be changed afterwards.
+func NewIndex(all []*discoveryv1.EndpointSlice) *Index { return &Index{slices: indexSlices(all)} }
 
 // Node is the expectation for one node. It is safe for concurrent use.
 type Node struct {
@@ -34,7 +44,6 @@ type Node struct {
 	features features
 	mode     *mode
 	services map[types.NamespacedName]*service
-	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
 	local    map[netip.Addr]bool // the node's own addresses
 	claims   map[claim][]types.NamespacedName
 
@@ -67,7 +76,9 @@ func New(in Inputs) *Node {
 		all[i].svc, all[i].name = svc, NameOf(svc)
 		n.services[all[i].name] = &all[i]
 	}
-	n.slices = indexSlices(in.Slices)
+	if n.in.Index == nil {
+		n.in.Index = NewIndex(in.Slices)
+	}
 	n.claims = n.claimsOf(in.Services)
 	return n
 }

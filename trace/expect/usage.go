@@ -13,6 +13,8 @@ import (
 type Use struct {
 	Used bool
 	Why  string
+	// NotFollowed says that no traffic of the Service follows the policy, so that it uses no endpoint.
+	NotFollowed bool
 }
 
 // Usage is an endpoint with what each traffic policy makes of it on this node.
@@ -65,13 +67,13 @@ func (n *Node) clusterUse(p *servicePort, e *Endpoint) Use {
 	used := holds(p.cluster, e)
 	switch {
 	case !p.usesCluster:
-		return Use{Why: "no traffic of this Service follows policy Cluster"}
+		return Use{Why: "no traffic of this Service follows policy Cluster", NotFollowed: true}
 	case used && e.Ready && p.topology == sameZone:
-		return Use{true, "ready, and meant for zone " + n.zone}
+		return Use{Used: true, Why: "ready, and meant for zone " + n.zone}
 	case used && e.Ready && p.topology == sameNode:
-		return Use{true, "ready, and meant for node " + n.name}
+		return Use{Used: true, Why: "ready, and meant for node " + n.name}
 	case used:
-		return Use{true, n.inWords(e, "")}
+		return Use{Used: true, Why: n.inWords(e, "")}
 	case e.Ready && p.topology == sameZone:
 		return Use{Why: "ready, but meant for " + list("zone", e.HintZones) + ", and zone " + n.zone + " has its own"}
 	case e.Ready && p.topology == sameNode:
@@ -83,13 +85,13 @@ func (n *Node) clusterUse(p *servicePort, e *Endpoint) Use {
 func (n *Node) localUse(p *servicePort, e *Endpoint) Use {
 	switch {
 	case !p.usesLocal:
-		return Use{Why: "no traffic of this Service follows policy Local"}
+		return Use{Why: "no traffic of this Service follows policy Local", NotFollowed: true}
 	case !e.Local && e.Node == "":
 		return Use{Why: "its EndpointSlice names no node"}
 	case !e.Local:
 		return Use{Why: "on node " + e.Node + ", not on " + n.name}
 	case holds(p.local, e):
-		return Use{true, n.inWords(e, "")}
+		return Use{Used: true, Why: n.inWords(e, "")}
 	}
 	return Use{Why: n.inWords(e, "others on this node are ready")}
 }

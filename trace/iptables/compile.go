@@ -255,6 +255,9 @@ func (s *ruleSpec) match(i int) int {
 	}
 	opts, end := s.options(i+2, spec.args, false)
 	if spec.always && spec.knows(opts) {
+		if name == "comment" && len(opts) > 0 && s.rule.Comment == "" {
+			s.rule.Comment = opts[0].args[0].text
+		}
 		return end
 	}
 	if spec.ports && !s.acts && s.proto != 0 {
@@ -324,6 +327,7 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 		return nil, false
 	}
 	name, goTo := s.words[i+1].text, s.words[i].text == "-g"
+	s.rule.Target = name
 	if to := s.chains[name]; to != nil || goTo {
 		return s.jump(to, name, goTo), i+2 == len(s.words)
 	}

@@ -67,6 +67,7 @@ type recentOp struct {
 	hits    uint32 // --hitcount
 	partial bool   // --mask: an entry stands for a network
 	ttl     bool   // --rttl
+	seconds uint32 // --seconds; 0 for none
 	rdest   bool
 }
 
@@ -89,6 +90,14 @@ func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
 		op.Note(c.Packet, r.name, "!"+r.name)
 	}
 	return r.answer(t)
+}
+
+// Remembers implements [netfilter.Rememberer].
+func (r *recentOp) Remembers() (list string, seconds uint32) {
+	if r.mode != "--rcheck" || r.not {
+		return "", 0
+	}
+	return r.name, r.seconds
 }
 
 func (r *recentOp) answer(t truth) netfilter.Effect {
@@ -151,7 +160,7 @@ func recent(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 		case "--rdest":
 			r.rdest = true
 		case "--seconds":
-			_, ok = number(arg) // one who is in the list is taken to have been there lately
+			r.seconds, ok = number(arg) // one who is in the list is taken to have been there lately
 		case "--reap", "--rsource":
 		default:
 			ok = false

@@ -3,9 +3,7 @@
 package netfilter
 
 import (
-	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 )
 
@@ -20,6 +18,7 @@ type branch struct {
 	end     End
 	where   Ref
 	why     string
+	route   string // of one that was Filtered: the route that its source has
 }
 
 // overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.
@@ -109,7 +108,7 @@ const sameShare = 1e-12
 
 // sameState tells whether two branches have the same future, or the same past where they ended.
 func sameState(a, b *branch) bool {
-	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end && a.where == b.where && a.why == b.why
+	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end && a.where == b.where && a.why == b.why && a.route == b.route
 }
 
 // join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities add
@@ -200,49 +199,6 @@ func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 	}
 	through, lost = w.fork(b, about, Uncertain{Where: at, What: what, Why: why})
 	lost.verdict, lost.end, lost.where, lost.why = Drop, Lost, at, why
-	w.step(at, "not known", b.p)
+	w.step(Step{Kind: StepOpaque, Ref: at, P: b.p, Why: why})
 	return through, lost
-}
-
-// stepKey tells steps apart: one rule may have several verdicts, where it leaves the choice to chance.
-type stepKey struct {
-	at      Ref
-	verdict string
-}
-
-// step records that a rule applied.
-func (w *Walker) step(at Ref, verdict string, p float64) {
-	if !w.opt.Steps {
-		return
-	}
-	key := stepKey{at, verdict}
-	if i, ok := w.stepIDs[key]; ok {
-		w.steps[i].P += p
-		return
-	}
-	w.stepIDs[key] = len(w.steps)
-	w.steps = append(w.steps, Step{Ref: at, Verdict: verdict, P: p})
-}
-
-// did describes what a rule that is not a verdict made of the packet.
-func did(before, after *Packet) string {
-	switch {
-	case before.Virtual != after.Virtual:
-		return fmt.Sprintf("to %s", netip.AddrPortFrom(after.Dst, after.DstPort))
-	case before.Dst != after.Dst || before.DstPort != after.DstPort:
-		return fmt.Sprintf("DNAT to %s port %d", after.Dst, after.DstPort)
-	case before.SNAT != after.SNAT:
-		return "masquerade"
-	case before.Mark != after.Mark:
-		return fmt.Sprintf("mark %#x", after.Mark)
-	case before.CTMark != after.CTMark:
-		return fmt.Sprintf("connmark %#x", after.CTMark)
-	case before.Untracked != after.Untracked:
-		return "notrack"
-	case before.Template != after.Template:
-		return "template of the connection"
-	case before.Recent != after.Recent:
-		return "remember the client"
-	}
-	return "continue"
 }

@@ -85,7 +85,9 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		switch eff.Kind {
 		case Next:
 			if w.opt.Steps && saved != cur.pkt {
-				w.step(w.at, did(&saved, &cur.pkt), cur.p)
+				s := w.did(op, &saved, &cur.pkt)
+				s.P = cur.p
+				w.step(s)
 			}
 		case Break:
 			return true
@@ -106,14 +108,15 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		case Split:
 			whole := *cur
 			for _, alt := range eff.Alts {
+				w.at = Ref{Hook: h, Chain: c, Rule: r}
 				*cur = whole
 				cur.pkt, cur.p = alt.Packet, whole.p*alt.P
 				w.sign(&cur.pkt)
-				w.decide(h, c, at, alt.Effect, depth, &saved)
+				w.decide(h, c, at, op, alt.Effect, depth, &saved)
 			}
 			return false
 		case Opaque, Accept, Drop, Reject, Queue, Stolen, Return, Jump, Goto:
-			w.decide(h, c, at, eff, depth, &saved)
+			w.decide(h, c, at, op, eff, depth, &saved)
 			return false
 		}
 	}
@@ -136,39 +139,44 @@ func after(c *Chain, at int, p *Packet) int {
 	return cand.next(at + 1)
 }
 
-// decide carries out a verdict on the frame's branch.
-func (w *Walker) decide(h Hook, c *Chain, at int, eff Effect, depth int, saved *Packet) {
+// decide carries out a verdict of op on the frame's branch, whose packet was saved before.
+func (w *Walker) decide(h Hook, c *Chain, at int, op Op, eff Effect, depth int, saved *Packet) {
 	f := &w.frames[depth]
 	b := &f.cur
 	here := Ref{Hook: h, Chain: c, Rule: c.Rules[at]}
-	end := func(e End, verdict string) {
-		w.step(here, verdict, b.p)
+	step := Step{Verdict: eff.Kind, Ref: here, P: b.p, Why: eff.Why}
+	if eff.Lookup != nil {
+		step.Lookup = *eff.Lookup
+	}
+	end := func(e End) {
+		w.step(step)
 		b.verdict, b.end, b.where, b.why = Drop, e, here, eff.Why
 		f.out = append(f.out, *b)
 	}
 	switch eff.Kind {
 	case Accept:
-		verdict := "ACCEPT"
 		if w.opt.Steps && *saved != b.pkt {
-			verdict = did(saved, &b.pkt)
+			step = w.did(op, saved, &b.pkt)
+			step.Verdict, step.P = Accept, b.p
 		}
-		w.step(here, verdict, b.p)
+		w.step(step)
 		b.verdict = Accept
 		f.out = append(f.out, *b)
 	case Drop:
-		end(Dropped, "DROP")
+		end(Dropped)
 	case Reject:
-		end(Rejected, "REJECT")
+		end(Rejected)
 	case Stolen:
-		end(Taken, "taken")
+		end(Taken)
 	case Queue, Opaque:
 		w.lose(c, at, here, eff.Why, f)
 	case Return:
-		w.step(here, "RETURN", b.p)
+		w.step(step)
 		b.verdict = Return
 		f.out = append(f.out, *b)
 	case Jump, Goto:
-		w.call(h, c, at, eff, depth)
+		step.Kind, step.Target = StepCall, eff.Chain
+		w.call(h, c, at, &step, depth)
 	case Next:
 		f.park(after(c, at, &b.pkt), *b)
 	case Break, Chance, Unknown, Split:
@@ -185,26 +193,20 @@ func (w *Walker) lose(c *Chain, at int, here Ref, why string, f *frame) {
 }
 
 // call runs a jump or goto. What returns from a goto leaves this chain too.
-func (w *Walker) call(h Hook, c *Chain, at int, eff Effect, depth int) {
+func (w *Walker) call(h Hook, c *Chain, at int, step *Step, depth int) {
 	f := &w.frames[depth]
-	here := Ref{Hook: h, Chain: c, Rule: c.Rules[at]}
+	here := step.Ref
 	switch {
-	case eff.Chain == nil:
+	case step.Target == nil:
 		w.lose(c, at, here, "the chain that it leads to is not in the table", f)
 		return
 	case depth+1 == maxDepth:
 		w.lose(c, at, here, "calls are nested too deep", f)
 		return
 	}
-	word := "jump "
-	if eff.Kind == Goto {
-		word = "goto "
-	}
-	if w.opt.Steps {
-		w.step(here, word+eff.Chain.Name, f.cur.p)
-	}
-	for _, o := range w.chain(h, eff.Chain, &f.cur, depth+1) {
-		if o.verdict == Return && eff.Kind == Jump {
+	w.step(*step)
+	for _, o := range w.chain(h, step.Target, &f.cur, depth+1) {
+		if o.verdict == Return && step.Verdict == Jump {
 			o.verdict = Next
 			f.park(after(c, at, &o.pkt), o)
 			continue

@@ -119,6 +119,8 @@ type Context struct {
 	// of nftables that rules fill, named TABLE@SET. known is
 	// false for lists that the walk's assumptions (first packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
+	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
+	Steps bool
 }
 
 // SetLookup answers membership questions about ipsets.

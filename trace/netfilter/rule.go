@@ -68,6 +68,10 @@ type Rule struct {
 	Text string // the rule as the dump has it, from "-A" on, without counters
 	Ops  []Op
 	Key  Key
+	// Comment is the rule's (first) comment, as a person wrote it; "" for none.
+	Comment string
+	// Target is what an iptables rule names behind -j or -g, a target or a chain; "" for none, and for rules of other backends.
+	Target string
 	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has none.
 	NAT netip.AddrPort
 }
@@ -131,6 +135,8 @@ type Effect struct {
 	Why   string  // for Unknown, Opaque, Queue, Stolen, and for Drop where it is not the rule that says so
 	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
 	Alts  []Alt   // for Split
+	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not ask for it.
+	Lookup *Lookup
 }
 
 // Alt is one way a Split may go. The probabilities of all ways add up to 1.
@@ -143,9 +149,21 @@ type Alt struct {
 // Rememberer is an Op that asks for clients who are remembered for a time.
 type Rememberer interface {
 	Op
-	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client stays in it; "" for
-	// none.
+	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client is found in it, 0 for
+	// any time; "" for none.
 	Remembers() (list string, seconds uint32)
+}
+
+// asks returns the list that the rule asks for the client.
+func (r *Rule) asks() (l ClientList) {
+	for _, o := range r.Ops {
+		if x, ok := o.(Rememberer); ok {
+			if name, seconds := x.Remembers(); name != "" {
+				l = ClientList{name, seconds}
+			}
+		}
+	}
+	return l
 }
 
 // Translator is an Op that translates the destination to one of those that are written in the rule.

@@ -23,6 +23,12 @@ type SetElement struct {
 	Chain string
 }
 
+// Lookup is an element of a set or map that decided about a packet.
+type Lookup struct {
+	Set     string // its name; "" for one that stands in the rule itself
+	Element SetElement
+}
+
 // Set returns the table's set of that name, nil when there is none.
 func (t *Table) Set(name string) Set {
 	for _, s := range t.Sets {

@@ -27,7 +27,7 @@ const (
 	NoRoute              // no usable route to Packet.Dst
 	Taken                // handed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
 	Lost                 // the walk cannot follow it any further: an opaque target or chain at Outcome.Where
-	Filtered             // dropped for its source, by no rule: the reverse path filter's setting and route are in Outcome.Why
+	Filtered             // dropped for its source, by no rule: the reverse path filter's setting and route are in Outcome.Why and Outcome.Route
 )
 
 // String returns the end as a verb form for people.
@@ -63,7 +63,9 @@ type Outcome struct {
 	P       float64
 	Certain bool // false: only if some of Result.Uncertain turn out one way
 	Where   Ref  // what ended it; zero for Sent, Delivered, NoRoute and Filtered
-	Why     string
+	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
+	Why   string
+	Route string // of a Filtered one, what is wrong with the route to its source
 }
 
 // Uncertain is something that decides between outcomes and that the snapshot does not tell.
@@ -71,13 +73,6 @@ type Uncertain struct {
 	Where Ref
 	What  string // the rule's text, or what is not known
 	Why   string
-}
-
-// Step is a rule that applied to the packet on some of its ways.
-type Step struct {
-	Ref     Ref
-	Verdict string
-	P       float64
 }
 
 // Result is everything that may happen to a packet. The P of the certain outcomes, and of the uncertain ones in any one
@@ -94,6 +89,7 @@ type Result struct {
 // Walker walks packets through one node's ruleset. A Walker is for one goroutine; several may share a linked Ruleset.
 type Walker struct {
 	host     *host.Network
+	lists    []string // prefixes of the lists whose clients are known
 	stations map[Family][hooks][]station
 
 	ctx    Context
@@ -111,7 +107,7 @@ type Walker struct {
 	unknown []Uncertain
 	unkIDs  map[unknownKey]uint
 	steps   []Step
-	stepIDs map[stepKey]int
+	stepIDs map[stepKey]int // by key, where in steps it is
 	at      Ref
 }
 
@@ -130,13 +126,25 @@ const (
 )
 
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
-func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup) *Walker {
+func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOption) *Walker {
 	w := &Walker{host: h, first: make([]branch, 0, 1), stations: map[Family][hooks][]station{}, unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}}
 	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent}
 	for _, f := range []Family{IPv4, IPv6} {
 		w.stations[f] = stationsOf(rs, f)
 	}
+	for _, set := range options {
+		set(w)
+	}
 	return w
+}
+
+// WalkerOption is an assumption of all walks of a Walker.
+type WalkerOption func(*Walker)
+
+// WithClientLists gives prefixes of the names of lists whose clients are known ([ClientList]): a new client is in none of these lists,
+// a returning one in those of Options.Listed.
+func WithClientLists(prefixes ...string) WalkerOption {
+	return func(w *Walker) { w.lists = prefixes }
 }
 
 func stationsOf(rs *Ruleset, f Family) [hooks][]station {
@@ -184,17 +192,12 @@ func stationsOf(rs *Ruleset, f Family) [hooks][]station {
 	return out
 }
 
-// affinityLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables), and the sets
-// of its table in nftables mode (pkg/proxy/nftables); and of those that nodehelper/program keeps in its place.
-var affinityLists = [...]string{"KUBE-SEP-", "kube-proxy@affinity-", "SVCPROXY-", "svcproxy-"}
-
-// recent answers for these lists: a new client is in none of them, a returning one in
-// those of Options.Listed. Other people's lists hold what the snapshot does not.
+// recent answers for the lists of [WithClientLists]; all others hold what the snapshot does not.
 func (w *Walker) recent(list string) (listed, known bool) {
 	if inList(w.ctx.Packet.Recent, list) || inList(w.opt.Listed, list) {
 		return true, true
 	}
-	for _, prefix := range affinityLists {
+	for _, prefix := range w.lists {
 		if strings.HasPrefix(list, prefix) {
 			return false, true
 		}
@@ -215,7 +218,7 @@ func inList(lists, name string) bool {
 
 // Walk follows a packet from s to all its possible ends. The Result's Outcomes are good until the next call.
 func (w *Walker) Walk(s Start, opt Options) Result {
-	w.opt = opt
+	w.opt, w.ctx.Steps = opt, opt.Steps
 	w.unknown, w.steps, w.ended, w.resent, w.work = nil, nil, w.ended[:0], nil, 0
 	w.gaveUp = false
 	clear(w.unkIDs)
@@ -320,9 +323,6 @@ func (w *Walker) martian(b *branch) bool {
 	return true
 }
 
-// ReasonSep parts the setting from the route in the Why of a packet that was Filtered.
-const ReasonSep = "; "
-
 // filtered ends a branch that the kernel drops where it routes it, for the way back to its source.
 func (w *Walker) filtered(b branch) bool {
 	if !w.opt.Enters || b.pkt.In == UnknownIface {
@@ -335,7 +335,7 @@ func (w *Walker) filtered(b branch) bool {
 	if drop == (host.Reverse{}) {
 		return false
 	}
-	b.why = drop.Setting + ReasonSep + drop.Route
+	b.why, b.route = drop.Setting, drop.Route
 	w.finish([]branch{b}, Filtered)
 	return true
 }
@@ -550,7 +550,7 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 			continue
 		case o.verdict == Return:
 			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
-			w.step(o.where, "policy DROP", o.p)
+			w.step(Step{Kind: StepPolicy, Verdict: Drop, Ref: o.where, P: o.p})
 		}
 		w.ended = append(w.ended, *o)
 	}
@@ -564,7 +564,7 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		w.found = append(w.found, Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why})
+		w.found = append(w.found, Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why, Route: b.route})
 	}
 	res := Result{Outcomes: w.found, Steps: w.steps, Both: len(w.unknown) > 0}
 	for i, u := range w.unknown {

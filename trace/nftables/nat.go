@@ -160,6 +160,14 @@ func (t *translated) spread(e *element) *op.NATRange {
 	return &r
 }
 
+// Translates implements [netfilter.NATOp].
+func (t *translated) Translates() netfilter.NATKind {
+	if n, ok := t.do(&op.NATRange{}).(netfilter.NATOp); ok {
+		return n.Translates()
+	}
+	return netfilter.DNAT
+}
+
 // Run implements [netfilter.Op].
 func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
 	if c.Packet.Family&t.family == 0 {

@@ -241,7 +241,7 @@ func (in *scope) fill(c *netfilter.Chain, rule func(*object) (fullRule, error)) 
 			return fmt.Errorf("rule %d of chain %s %s %s: %w", i+1, o.Rule.Family, o.Rule.Table, o.Rule.Chain, err)
 		}
 		r := &rules[i]
-		r.Num, r.Text = i+1, ruleText(full.Rule.Expr, full.Rule.Comment)
+		r.Num, r.Text, r.Comment = i+1, ruleText(full.Rule.Expr, full.Rule.Comment), full.Rule.Comment
 		(&builder{scope: in, rule: r}).build(full.Rule.Expr)
 		c.Rules[i] = r
 	}

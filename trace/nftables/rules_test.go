@@ -341,7 +341,7 @@ func TestAffinity(t *testing.T) {
 	}
 	rs := &netfilter.Ruleset{Tables: tables}
 	rs.Link()
-	w := netfilter.NewWalker(rs, smallHost(t), nil)
+	w := netfilter.NewWalker(rs, smallHost(t), nil, netfilter.WithClientLists("kube-proxy@affinity-"))
 	start := starts[0]
 	start.Packet.Dst = netip.MustParseAddr("10.96.32.7") // shop/affinity
 	first := w.Walk(start, netfilter.Options{})
@@ -354,16 +354,9 @@ func TestAffinity(t *testing.T) {
 			t.Errorf("%q comes back to %s", o.Packet.Recent, ends(&back))
 		}
 		seconds := uint32(0)
-		for _, s := range back.Steps {
-			if s.Ref.Rule == nil {
-				continue
-			}
-			for _, o := range s.Ref.Rule.Ops {
-				if r, ok := o.(netfilter.Rememberer); ok {
-					if _, n := r.Remembers(); n > 0 {
-						seconds = n
-					}
-				}
+		for i := range back.Steps {
+			if s := &back.Steps[i]; s.Asked.Name != "" {
+				seconds = s.Asked.Seconds
 			}
 		}
 		if seconds != 600 {

@@ -244,7 +244,7 @@ func (d *dispatch) Run(c *netfilter.Context) netfilter.Effect {
 	case t == op.No:
 		return breakOff
 	case t == op.Yes:
-		return e.effect
+		return d.in.decided(c, e)
 	case d.in.unread != "":
 		return netfilter.Effect{Kind: netfilter.Opaque, Why: d.in.unread}
 	}
@@ -259,7 +259,7 @@ func (d *choice) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Split, Alts: d.draws(func(e *element) netfilter.Alt {
 		alt := netfilter.Alt{Packet: *c.Packet} // the effect Next of none: the next rule is asked
 		if e != nil {
-			alt.Effect = e.effect
+			alt.Effect = d.in.decided(c, e)
 		}
 		return alt
 	})}

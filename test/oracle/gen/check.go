@@ -3,9 +3,9 @@
 package gen
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 
 	"fmt"
 	"math"
@@ -15,15 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
-	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
 // Result counts what was held against each other.
@@ -64,52 +60,17 @@ type checker struct {
 
 // Check holds the expectation for a world against the rules that kube-proxy wrote for it.
 func Check(w *World, r Rules) (Result, error) {
-	files := w.Files(r)
-	network, errs := host.Parse(host.Files{Addr: files["ip-addr.json"], Link: files["ip-link.json"], Route4: files["ip-route.json"], Route6: files["ip6-route.json"], Sysctl: files["sysctl.txt"]})
-	if len(errs) > 0 {
-		return Result{}, errs[0]
-	}
-	rules, err := rulesOf(w, files)
+	state, err := nodestate.Load(snapshot.NewNode(nodeName, w.Files(r)))
 	if err != nil {
 		return Result{}, err
 	}
-	rules.Link()
-	c := &checker{w: w, exp: expect.New(w.Inputs()), net: network}
-	var sets netfilter.SetLookup
-	if r.IPVS != nil {
-		if sets, err = ipset.Parse(files["ipset-save.txt"]); err != nil {
-			return Result{}, err
-		}
-		if c.virtual, err = ipvs.Parse(files["ipvsadm.txt"]); err != nil {
-			return Result{}, err
-		}
-		rules.Add(ipvs.Tables(c.virtual, op.Yes)...)
-	}
-	c.walker = netfilter.NewWalker(rules, network, sets)
+	c := &checker{w: w, exp: expect.New(w.Inputs()), net: state.Host, virtual: state.Virtual, walker: judge.NewWalker(state, state.Host)}
 	c.res.Actions = map[expect.Action]int{}
 	for _, s := range w.Services {
 		c.service(s)
 	}
 	c.diagnose(r)
 	return c.res, nil
-}
-
-// rulesOf reads the rules as the brain does.
-func rulesOf(w *World, files map[string][]byte) (*netfilter.Ruleset, error) {
-	rules := &netfilter.Ruleset{}
-	if w.Config.Mode == kubeproxy.NFTables {
-		var err error
-		rules.Tables, err = nftables.Parse(files["nft-ruleset.json"], nil)
-		return rules, err
-	}
-	for family, name := range map[netfilter.Family]string{netfilter.IPv4: "iptables-save.txt", netfilter.IPv6: "ip6tables-save.txt"} {
-		tables, err := iptables.Parse(files[name], family, netfilter.BackendNFT)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		rules.Tables = append(rules.Tables, tables...)
-	}
-	return rules, nil
 }
 
 func (c *checker) differ(format string, args ...any) {
@@ -342,25 +303,12 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 			return "a returning client does not get back to " + to.String()
 		}
 	}
-	seconds := fmt.Sprintf("--seconds %d ", want.AffinitySeconds)
-	for _, s := range back.Steps {
-		if s.Ref.Rule != nil && (strings.Contains(s.Ref.Rule.Text, seconds) || remembers(s.Ref.Rule) == uint32(want.AffinitySeconds)) { //nolint:gosec // validated
+	for i := range back.Steps {
+		if s := &back.Steps[i]; s.Asked.Name != "" && int64(s.Asked.Seconds) == int64(want.AffinitySeconds) {
 			return ""
 		}
 	}
-	return "no rule remembers for " + seconds
-}
-
-// remembers returns for how many seconds a rule of nftables mode remembers a client; 0 for one that does not.
-func remembers(r *netfilter.Rule) uint32 {
-	for _, o := range r.Ops {
-		if m, ok := o.(netfilter.Rememberer); ok {
-			if list, seconds := m.Remembers(); list != "" {
-				return seconds
-			}
-		}
-	}
-	return 0
+	return fmt.Sprintf("no rule remembers for %d seconds", want.AffinitySeconds)
 }
 
 func addresses(eps []expect.Endpoint) []string {
@@ -383,7 +331,7 @@ func outcomes(os []netfilter.Outcome) string {
 // diagnose requires that the whole judgement of the node finds nothing.
 func (c *checker) diagnose(r Rules) {
 	cluster, node := c.w.Snapshot(r)
-	got := diagnose.Node(cluster, node, diagnose.Request{Backwards: true, Matching: true, PerPathService: true})
+	got := judge.Files(cluster, node, judge.Request{Backwards: true, Matching: true, PerPathService: true})
 	if got.Error != "" {
 		c.differ("diagnose: %s", got.Error)
 	}

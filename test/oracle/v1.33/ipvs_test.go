@@ -22,14 +22,14 @@ import (
 	fakeiptables "k8s.io/kubernetes/pkg/util/iptables/testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	table "github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // TestIPVSOracle lets kube-proxy write into fakes of IPVS, ipset, iptables and the node's interfaces.
 func TestIPVSOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, "v1.33.0", expect.IPVS, writeIPVS, "PreferSameTrafficDistribution")
+	gen.Run(t, "v1.33.0", kubeproxy.IPVS, writeIPVS, "PreferSameTrafficDistribution")
 }
 
 const (

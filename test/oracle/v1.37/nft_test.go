@@ -19,14 +19,14 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/nftables"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // TestNFTOracle lets kube-proxy write into the kernel of a network namespace, and reads what nft lists there.
 func TestNFTOracle(t *testing.T) {
 	quiet(t)
 	if gen.InNamespace(t) {
-		gen.Run(t, "v1.37.1", expect.NFTables, writeNFT, "AllowServiceExternalIPs", "KubeProxyNFTablesLocalhostNodePorts")
+		gen.Run(t, "v1.37.1", kubeproxy.NFTables, writeNFT, "AllowServiceExternalIPs", "KubeProxyNFTablesLocalhostNodePorts")
 	}
 }
 

@@ -37,6 +37,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -158,13 +159,15 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 			write := func(services []*corev1.Service, dryRun bool) {
 				n := expect.New(expect.Inputs{
 					Services: services, Slices: endpointSlices, NodeName: "node", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
-					Config: expect.Config{Source: "configz.json", Mode: mode, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, Version: "v1.37.1"},
+					Config: kubeproxy.Config{Source: "configz.json", Mode: mode, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, Version: "v1.37.1"},
 				})
 				what, _, err := plan.For(n, plan.Request{Services: services, Mark: n.MasqueradeMark()})
 				if err != nil {
 					t.Fatal(err)
 				}
-				params := &wire.ProgramParams{Plan: what, Mode: mode, TTL: time.Minute, Run: "bench", By: "bench", DryRun: dryRun}
+				params := &program.Request{Plan: what, ProgramOptions: wire.ProgramOptions{
+					Mode: mode, TTL: time.Minute, Run: "bench", By: "bench", DryRun: dryRun,
+				}}
 				if wire.NeedsBackend(mode) {
 					params.Backend = wire.BackendNFT
 				}

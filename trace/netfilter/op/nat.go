@@ -100,7 +100,7 @@ func (r *NATRange) choose(port uint16) (low, high uint16) {
 // SNAT is the translation of the source. Which port the client gets is not known; nor which address of several.
 func SNAT(r *NATRange) netfilter.Op {
 	from, several := r.From, r.From != r.To
-	return AcceptAfter(func(c *netfilter.Context) {
+	return snat{netfilter.SNAT, func(c *netfilter.Context) {
 		p := c.Packet
 		p.SNAT, p.SrcPort = true, 0
 		switch {
@@ -109,13 +109,13 @@ func SNAT(r *NATRange) netfilter.Op {
 		case from.IsValid():
 			p.Src = from
 		}
-	})
+	}}
 }
 
 // Masquerade translates the source to an address of the interface that the packet leaves by
 // (net/netfilter/nf_nat_masquerade.c).
 func Masquerade() netfilter.Op {
-	return AcceptAfter(func(c *netfilter.Context) {
+	return snat{netfilter.Masquerade, func(c *netfilter.Context) {
 		p := c.Packet
 		p.SNAT, p.SrcPort = true, 0
 		near := p.Dst
@@ -127,11 +127,26 @@ func Masquerade() netfilter.Op {
 		if ok && p.Out != "" && p.Out != netfilter.UnknownIface {
 			p.Src = c.Host.MasqueradeAddress(p.Out, near)
 		}
-	})
+	}}
 }
+
+// snat is a translation of the source.
+type snat struct {
+	kind netfilter.NATKind
+	do   AcceptAfter
+}
+
+// Run implements [netfilter.Op].
+func (n snat) Run(c *netfilter.Context) netfilter.Effect { return n.do.Run(c) }
+
+// Translates implements [netfilter.NATOp].
+func (n snat) Translates() netfilter.NATKind { return n.kind }
 
 // Redirect is the translation to the node itself (net/netfilter/nf_nat_redirect.c).
 type Redirect struct{ NATRange }
+
+// Translates implements [netfilter.NATOp].
+func (r *Redirect) Translates() netfilter.NATKind { return netfilter.Redirect }
 
 // Run implements [netfilter.Op].
 func (r *Redirect) Run(c *netfilter.Context) netfilter.Effect {

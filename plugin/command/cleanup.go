@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// cleanupOptions are the flags of the command cleanup.
+type cleanupOptions struct {
+	nodes   nodeFlags
+	helper  helperFlags
+	running bool
+}
+
+func newCleanupCommand(env *environment) *cobra.Command {
+	o := &cleanupOptions{}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove helper pods and programmed paths that a dead run left behind",
+		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for good; and on the nodes that
+--node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ordinary run, after ^C, or after the
+plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
+
+Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for them.`,
+		Example: `  kubectl svcproxy cleanup
+
+  # Also what is running, and what --keep left
+  kubectl svcproxy cleanup --running
+
+  # End what is programmed on a node, whoever did it
+  kubectl svcproxy cleanup --running --node worker-2`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(env, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return cleanup(cmd.Context(), env, c)
+		},
+	}
+	o.nodes.add(cmd, env)
+	o.helper.add(cmd, env)
+	f := cmd.Flags()
+	for _, hidden := range []string{"snapshot", "dry-run", "keep"} {
+		_ = f.MarkHidden(hidden)
+	}
+	f.BoolVar(&o.running, "running", false, "Remove also helper pods that are in use, by whomever, those that --keep left, and "+
+		"paths whose time is not over")
+	return cmd
+}
+
+// cleanupConfig says what to remove.
+type cleanupConfig struct {
+	session run.Config
+	running bool // also what is in use
+}
+
+// config completes and validates the options.
+func (o *cleanupOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c cleanupConfig, err error) {
+	if len(args) > 0 {
+		return c, run.Usagef("cleanup takes no argument, and got %s", run.Shorten(args))
+	}
+	if o.nodes.snapshot != "" {
+		return c, run.Usagef("cleanup works on a cluster, and --snapshot is none")
+	}
+	selection, err := o.nodes.selection(flags, &o.helper)
+	if err != nil {
+		return c, err
+	}
+	return cleanupConfig{session: o.helper.session(env, &o.nodes, selection, ""), running: o.running}, nil
+}
+
+// cleanup removes pods and paths, and names them.
+func cleanup(ctx context.Context, env *environment, c cleanupConfig) error {
+	if !c.session.Nodes.Chosen() {
+		return removePods(ctx, env, &c, nil)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := run.Open(c.session)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.ReadObjects(ctx); err != nil {
+		return err
+	}
+	nodes, err := s.ChooseNodes(nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if !c.session.Nodes.Local {
+		errs = append(errs, removePods(ctx, env, &c, nodes))
+	}
+	return errors.Join(append(errs, takeAwayPaths(ctx, env, &c, s, nodes))...)
+}
+
+// removePods removes helper pods from the nodes; nil: from all.
+func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes []string) error {
+	client, config, err := env.client()
+	if err != nil {
+		return err
+	}
+	namespace, timeout := c.session.Helper.Namespace, c.session.Helper.Timeout
+	l, err := launch.New(launch.Options{
+		Config: config, Client: client, Run: launch.NewRun(), Namespace: namespace, Timeout: timeout,
+	})
+	if err != nil {
+		return run.Usagef("%w", err)
+	}
+	which := launch.Leftovers
+	if c.running {
+		which = launch.All
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	removed, err := l.Sweep(ctx, which, nodes)
+	for _, p := range removed {
+		fmt.Fprintf(env.Out, "pod/%s -n %s removed (node %s)\n", p.Name, p.Namespace, p.Spec.NodeName)
+	}
+	if err != nil {
+		return run.NotInspected(err)
+	}
+	if len(removed) == 0 {
+		fmt.Fprintf(env.Out, "no helper pod in namespace %s is left over\n", namespace)
+	}
+	return nil
+}
+
+// takeAwayPaths takes programmed paths away, on each of the nodes.
+func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *run.Session, nodes []string) error {
+	which := wire.UndoDead
+	if c.running {
+		which = wire.UndoAll
+	}
+	said := make([]string, len(nodes))
+	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Session) (err error) {
+		said[i], err = undoOn(ctx, node, helper, which)
+		return errors.Join(err, helper.Close())
+	})
+	for _, text := range said {
+		fmt.Fprint(env.Out, text)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return run.NotInspected(err)
+	}
+	return nil
+}
+
+// undoOn takes away what is programmed on a node, and says what that was.
+func undoOn(ctx context.Context, node string, helper *launch.Session, which string) (said string, err error) {
+	undone, err := helper.Undo(ctx, which)
+	for _, u := range undone {
+		said += fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away\n", node,
+			wire.Printable(strings.Join(u.Services, ", "), 500), wire.Printable(u.By, 100), wire.Printable(u.Mode, 20))
+	}
+	if err == nil && len(undone) == 0 {
+		said = fmt.Sprintf("node/%s: no programmed path is left over\n", node)
+	}
+	return said, err
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"flag"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// client returns a client of the cluster that the kubectl flags name. The error is about the kubeconfig: nothing is asked yet.
+func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
+	const orSnapshot = "to read a snapshot in place of a cluster, give --snapshot"
+	raw, err := e.kube.ToRawKubeConfigLoader().RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && *e.kube.APIServer == "" && e.getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server; %s", orSnapshot)
+	}
+	config, err := e.kube.ToRESTConfig()
+	if err != nil {
+		return nil, nil, run.Usagef("%w (%s)", err, orSnapshot)
+	}
+	config.UserAgent = "kubectl-svcproxy/" + readBuildInfo().Version
+	// A run asks for a few large lists: the client's own limit for controllers would only delay them.
+	config.QPS, config.Burst = 100, 200
+	// What admission would warn of is a helper pod's rights, which is no news to anybody.
+	config.WarningHandler = rest.NoWarnings{}
+	lists := rest.CopyConfig(config)
+	lists.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	lists.ContentType = "application/vnd.kubernetes.protobuf"
+	c, err := kubernetes.NewForConfig(lists)
+	if err != nil {
+		return nil, nil, run.Usagef("%w", err)
+	}
+	return c, config, nil
+}
+
+// addLogFlags adds -v and its like, as kubectl has them.
+func addLogFlags(flags *pflag.FlagSet) {
+	all := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(all)
+	for _, name := range []string{"v", "vmodule"} {
+		f := pflag.PFlagFromGoFlag(all.Lookup(name))
+		if name == "v" {
+			f.Shorthand = "v"
+		}
+		flags.AddFlag(f)
+	}
+}
+
+// kubeFlags calls f for each kubectl flag that was given and that names the same cluster when given again. Credentials are none of
+// them: they do not belong into a line that is printed.
+func (e *environment) kubeFlags(f func(name, value string)) {
+	for _, flag := range []struct {
+		name  string
+		value *string
+	}{
+		{"kubeconfig", e.kube.KubeConfig}, {"context", e.kube.Context}, {"cluster", e.kube.ClusterName},
+		{"user", e.kube.AuthInfoName}, {"server", e.kube.APIServer},
+	} {
+		if flag.value != nil && *flag.value != "" {
+			f(flag.name, *flag.value)
+		}
+	}
+}

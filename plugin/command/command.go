@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the commands of kubectl svcproxy, one file each. A command has one struct of options, with a field for each
+// of its flags; what several commands share is in flags.go. config completes and validates them and makes a config value of them,
+// and a function that takes nothing else runs the command: it opens a run.Session, and has plugin/print print the result.
+package command
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// name is what a person types.
+const name = "kubectl svcproxy"
+
+// System is what only the main program has.
+type System struct {
+	// Serve answers for --local: nodehelper.Serve; nil where this system cannot be a node.
+	Serve launch.Serve
+	// Program is the path of this program, to be run once more as the watchdog of helper pods; empty: there is none.
+	Program string
+}
+
+// Main runs the plugin and returns its exit code.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams, system System) int {
+	cmd := New(streams, system)
+	cmd.SetArgs(args)
+	return exit(ctx, cmd.ExecuteContext(ctx), streams.ErrOut)
+}
+
+// environment is what every command gets: the streams, the kubectl flags, the process's environment, and the main program.
+type environment struct {
+	genericiooptions.IOStreams
+	kube   *genericclioptions.ConfigFlags
+	getenv func(string) string
+	system System
+}
+
+// New makes the command tree.
+func New(streams genericiooptions.IOStreams, system System) *cobra.Command {
+	env := &environment{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system}
+	cmd := &cobra.Command{
+		Use:   "kubectl-svcproxy",
+		Short: "Say what a node's kernel really does with a packet to a Service",
+		Long: `Say, for a Service and a node, what the node's kernel really does with a packet to it, what kube-proxy should have made it do,
+and where and why the two differ.
+
+The exit code is 0 where the path is right (refused by design included), 1 at a mismatch, 2 for wrong usage or unreadable
+input, 3 where something could not be inspected, so that nothing is claimed, 4 where there are only warnings, and 130 when
+interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
+		Example: `  # Where do packets to the Service web go on worker-2, and should they?
+  kubectl svcproxy trace web -n shop --node worker-2
+
+  # Is any Service wrong anywhere?
+  kubectl svcproxy verify -A --all-nodes
+
+  # Keep what was found, and look again without the cluster
+  kubectl svcproxy dump --node worker-2 -o dump.tar.gz
+  kubectl svcproxy verify -A --snapshot dump.tar.gz`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noSuchCommand,
+
+		SuggestionsMinimumDistance: 2,
+
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetOut(streams.Out)
+	cmd.SetErr(streams.ErrOut)
+	cmd.SetIn(streams.In)
+	cmd.SetUsageTemplate(usageTemplate)
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return run.Usagef("%w (see %s --help)", err, c.CommandPath())
+	})
+	env.kube.AddFlags(cmd.PersistentFlags())
+	addLogFlags(cmd.PersistentFlags())
+	cmd.AddCommand(
+		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newResolveCommand(env), newDumpCommand(env),
+		newProgramCommand(env), newCleanupCommand(env), newVersionCommand(env), newOptionsCommand(), newWatchdogCommand(),
+	)
+	env.addCompletions(cmd)
+	return cmd
+}
+
+// noSuchCommand answers to a word that is no command. The likeliest is the name of a Service.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return run.Usagef("%q is no command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
+	}
+	return run.Usagef("%q is no command; for a Service of that name: %s trace %s (see %s --help)",
+		args[0], name, args[0], name)
+}
+
+// namespace returns that of -n, else that of the kubeconfig. With a snapshot no cluster is asked, so a kubeconfig that cannot be
+// read matters only when it was named; without one, making the client complains.
+func (e *environment) namespace() (string, error) {
+	if ns := *e.kube.Namespace; ns != "" {
+		return ns, nil
+	}
+	ns, _, err := e.kube.ToRawKubeConfigLoader().Namespace()
+	if err == nil {
+		return ns, nil
+	}
+	if *e.kube.KubeConfig != "" {
+		return "", err
+	}
+	return "default", nil
+}

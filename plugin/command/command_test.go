@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// broken is a snapshot of one node with three faults in it.
+const broken = "../../examples/broken-node"
+
+// runPlugin runs the plugin as a person without a kubeconfig does: that of whoever runs the tests must not decide on the namespace.
+func runPlugin(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return runWith(t, filepath.Join(t.TempDir(), "none"), args...)
+}
+
+// runWith runs the plugin with a kubeconfig.
+func runWith(t *testing.T, kubeconfig string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", kubeconfig)
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	code = Main(t.Context(), args, streams, System{})
+	return code, out.String(), errOut.String()
+}
+
+// twoNodes is the snapshot with a second node, whose files are the first one's.
+func twoNodes(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(broken)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "nodes", "worker-2"), os.DirFS(filepath.Join(broken, "nodes", "worker-1"))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestExitCodes(t *testing.T) {
+	two := twoNodes(t)
+	for _, tt := range []struct {
+		args   string
+		code   int
+		stdout string // the last line, or its beginning
+		stderr string
+	}{
+		{"trace web -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong", ""},
+		{"trace svc/web:http -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
+		{"trace frontend -n shop --snapshot " + broken, run.ExitRight, "MATCH: ", ""},
+		{"trace batch -n shop --snapshot " + broken, run.ExitRight, "BY DESIGN: ", ""},
+		{"trace admin -n shop --snapshot " + broken, run.ExitRight, "MATCH: all 5 paths of shop/admin on worker-1 are right (1 by design)", ""},
+		{"trace 10.96.21.191 --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
+		{"trace web -n shop -o name --snapshot " + broken, run.ExitMismatch, "node/worker-1", ""},
+		{"verify -A --snapshot " + broken, run.ExitMismatch, "MISMATCH: 8 of 27 paths of 8 Services on worker-1 are wrong", ""},
+		{"verify -A --snapshot " + broken + " -o name", run.ExitMismatch, "service/shop/web", ""},
+		{"verify -n kube-system --snapshot " + broken, run.ExitRight, "MATCH: all 4 paths of 1 Service in namespace kube-system on worker-1 are right", ""},
+		{"verify web frontend -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
+		{"verify frontend batch -n shop --snapshot " + broken, run.ExitRight, "MATCH: ", ""},
+		{"trace frontend -n shop --snapshot " + two, run.ExitNotInspected, "UNKNOWN: 1 of 2 nodes could not be inspected, so nothing is claimed", "error: node worker-2 was not inspected: ip-addr.json has none of the Node's addresses"},
+		{"trace web -n shop --snapshot " + two, run.ExitMismatch, "MISMATCH: 2 of 2 paths of shop/web on 2 nodes are wrong; 1 of 2 nodes not inspected", "error: node worker-2 was not inspected"},
+		{"trace frontend -n shop --node worker-1 --snapshot " + two, run.ExitRight, "MATCH: ", ""},
+		{"trace frontend -n shop -l kubernetes.io/hostname=worker-1 --snapshot " + two, run.ExitRight, "MATCH: ", ""},
+		{"verify -A --all-nodes --snapshot " + two, run.ExitMismatch, "MISMATCH: ", "error: node worker-2 was not inspected"},
+		{"trace frontend -n shop -o json --snapshot " + two, run.ExitNotInspected, "}", "error: node worker-2 was not inspected"},
+		{"resolve web -n shop --snapshot " + broken, run.ExitRight, "3 of 4 endpoints of shop/web are used", ""},
+		{"resolve web -n shop --node worker-1 --snapshot " + broken, run.ExitRight, "3 of 4 endpoints of shop/web are used from worker-1", ""},
+		{"resolve 10.96.21.191:80 -o name --snapshot " + broken, run.ExitRight, "service/web", ""},
+		{"resolve web -n shop --snapshot " + broken + " -o jsonpath={.dns.name}", run.ExitRight, "web.shop.svc.cluster.local", ""},
+		{"mode --snapshot " + broken, run.ExitRight, "MATCH: iptables (nft) on 1 node", ""},
+		{"mode worker-1 --snapshot " + broken + " -o jsonpath={.nodes[*].mode.actual}", run.ExitRight, "iptables", ""},
+		{"mode --snapshot " + two, run.ExitNotInspected, "UNKNOWN: iptables (nft) on 1 node, 1 node not inspected", "error: node worker-2 was not inspected"},
+		{"mode --snapshot " + two + " -o name", run.ExitNotInspected, "node/worker-2", "error: node worker-2 was not inspected"},
+		{"version", run.ExitRight, "kubectl-svcproxy ", ""},
+		{"", run.ExitRight, "", ""},
+		{"--help", run.ExitRight, "", ""},
+		{"trace --help", run.ExitRight, "", ""},
+		{"options", run.ExitRight, "", ""},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			code, stdout, stderr := runPlugin(t, strings.Fields(tt.args)...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d; stderr: %s", code, tt.code, stderr)
+			}
+			lines := strings.Split(strings.TrimSpace(stdout), "\n")
+			if last := lines[len(lines)-1]; !strings.HasPrefix(last, tt.stdout) {
+				t.Errorf("the last line is %q, want %q", last, tt.stdout)
+			}
+			if tt.stderr == "" && strings.Contains(stderr, "error") || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("stderr: got %q, want %q", stderr, tt.stderr)
+			}
+		})
+	}
+}
+
+// Bad input ends with code 2, one sentence on stderr and nothing on stdout.
+func TestBadInput(t *testing.T) {
+	two := twoNodes(t)
+	cut := t.TempDir()
+	if err := os.CopyFS(cut, os.DirFS(broken)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(cut, "cluster", "services.yaml"), []byte("kind: PodList\nitems: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nodeless := t.TempDir()
+	if err := os.CopyFS(filepath.Join(nodeless, "cluster"), os.DirFS(filepath.Join(broken, "cluster"))); err != nil {
+		t.Fatal(err)
+	}
+	shop := " -n shop --snapshot " + broken
+	for _, tt := range []struct{ args, want string }{
+		{"web", `"web" is no command; for a Service of that name: kubectl svcproxy trace web`},
+		{"trcae web", `"trcae" is no command: did you mean kubectl svcproxy trace?`},
+		{"trace", "trace needs a Service"},
+		{"trace a b", "trace takes one Service, and 2 were given (a, b): for several use kubectl svcproxy verify"},
+		{"trace web --nope", "unknown flag: --nope (see kubectl svcproxy trace --help)"},
+		{"trace web --node", "flag needs an argument: --node"},
+		{"trace web", "no cluster is configured: set KUBECONFIG"},
+		{"verify -A", "no cluster is configured"},
+		{"resolve web", "no cluster is configured"},
+		{"trace deploy/web" + shop, `"deploy/web" is no Service`},
+		{"trace wbe" + shop, `service "wbe" not found in namespace "shop"; did you mean web?`},
+		{"trace web --snapshot " + broken, `service "web" not found in namespace "default"; there is one in namespace shop: add -n shop`},
+		{"trace web:81" + shop, "service shop/web has no port 81: it has http 80/TCP"},
+		{"trace 1.2.3.4" + shop, "no Service has the address 1.2.3.4"},
+		{"trace web -n shop --snapshot /does/not/exist", "/does/not/exist"},
+		{"trace web -n shop --snapshot " + cut, `it holds kind "PodList", where a List of Service was expected`},
+		{"trace web -n shop --snapshot " + nodeless, "holds no node"},
+		{"trace web --node nope" + shop, `node "nope" is not in the snapshot: it holds worker-1`},
+		{"trace web --node=" + shop, "--node is empty"},
+		{"trace web --node worker-1 --all-nodes" + shop, "exclude one another"},
+		{"trace web -l a=b --all-nodes" + shop, "exclude one another"},
+		{"trace web -l a=b" + shop, `--selector "a=b" selects no node of the snapshot: it holds worker-1`},
+		{"trace web -l a,,=" + shop, `--selector "a,,="`},
+		{"trace web -o jsn" + shop, `-o "jsn" is no output format: it may be table, wide, json`},
+		{"trace web -o jsonpath={.a" + shop, "-o jsonpath: parsing jsonpath"},
+		{"trace web -o jsonpath={.a} --allow-missing-template-keys=false" + shop, "a is not found"},
+		{"trace web --from nowhere" + shop, `--from "nowhere" is none of pod, pod/NAME`},
+		{"trace web --from pod/nope" + shop, `there is no pod "nope" in namespace "shop"`},
+		{"trace web --from fd00::1" + shop, "can send in IPv6 only, and service shop/web has addresses in IPv4"},
+		{"trace web --kubeconfig /does/not/exist --snapshot " + broken, "/does/not/exist"},
+		{"verify -A web" + shop, "-A verifies every Service"},
+		{"verify nope" + shop, `service "nope" not found`},
+		{"verify -n empty --snapshot " + broken, `there is no Service in namespace "empty": give -A for all, or -n with one of default, kube-system, shop`},
+		{"resolve web --node nope" + shop, `there is no node "nope": there is worker-1`},
+		{"resolve web --node worker-1,worker-2 -n shop --snapshot " + two, "resolve shows the view of one node"},
+		{"resolve", "resolve needs one Service"},
+		{"trace web --snapshot=", "--snapshot is empty"},
+		{"trace web --local" + shop, "--snapshot and --local exclude one another"},
+		{"trace web --image x:y" + shop, "--image is about helper pods, and with --snapshot there is none"},
+		{"trace web --local --keep", "--keep is about helper pods, and with --local there is none"},
+		{"trace web --local --all-nodes", "--local looks at this machine, which is one node"},
+		{"trace web --dry-run=server", `--dry-run "server": it may be none, client`},
+		{"trace web --parallel 0", "--parallel 0: at least one node"},
+		{"trace web --timeout 10ms", "--timeout 10ms is too short"},
+		{"trace web --timeout soon", `invalid argument "soon" for "--timeout"`},
+		{"trace web --server https://127.0.0.1:1 --security-profile root", `"root" is no security profile: privileged and netadmin are`},
+		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is no image pull policy`},
+		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is no name of a namespace`},
+		{"dump", "dump needs a file to write"},
+		{"dump -o x.zip --node n", `-o "x.zip": dump writes a gzipped tar archive`},
+		{"dump -o x.tgz", "dump needs to know which nodes"},
+		{"dump web -o x.tgz", "dump takes no argument, and got web"},
+		{"dump -o x.tgz --all-nodes --snapshot " + broken, "dump reads a cluster, and --snapshot is none"},
+		{"dump -o x.tgz --all-nodes", "no cluster is configured"},
+		{"cleanup now", "cleanup takes no argument, and got now"},
+		{"cleanup", "no cluster is configured"},
+		{"version now", "version takes no argument"},
+		{"version -o xml", "it may be json or yaml"},
+		{"options now", "unknown command"},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			code, stdout, stderr := runPlugin(t, strings.Fields(tt.args)...)
+			if code != run.ExitUsage || stdout != "" {
+				t.Errorf("exit code %d and stdout %q, want %d and nothing", code, stdout, run.ExitUsage)
+			}
+			if !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "error: error") {
+				t.Errorf("stderr: got %q, want one line with %q", stderr, tt.want)
+			}
+		})
+	}
+}
+
+// An API server that does not answer is nothing that the person got wrong: nothing was inspected.
+func TestNoAPIServer(t *testing.T) {
+	for _, args := range []string{"trace web", "verify -A", "resolve web", "dump -o x.tgz --all-nodes", "cleanup"} {
+		code, stdout, stderr := runPlugin(t, strings.Fields(args+" --server http://127.0.0.1:1")...)
+		if code != run.ExitNotInspected || stdout != "" || !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "connection refused") {
+			t.Errorf("%s: got %d, %q and %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, args := range []string{"trace web -n shop --snapshot " + broken, "verify -A --snapshot " + broken} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		// The one node may have been judged before the interrupt is seen; then the result counts.
+		if code := Main(ctx, strings.Fields(args), streams, System{}); code != run.ExitInterrupted && code != run.ExitMismatch {
+			t.Errorf("%s: exit code %d, want %d", args, code, run.ExitInterrupted)
+		} else if code == run.ExitInterrupted && (out.Len() > 0 || errOut.String() != "error: interrupted\n") {
+			t.Errorf("%s: got %q and %q", args, out, errOut)
+		}
+	}
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := exit(ctx, context.Canceled, streams.ErrOut); code != run.ExitInterrupted || errOut.String() != "error: interrupted\n" {
+		t.Errorf("got %d and %q", code, errOut)
+	}
+}
+
+func TestConclude(t *testing.T) {
+	for verdict, want := range map[report.Verdict]int{
+		report.Match: run.ExitRight, report.ByDesign: run.ExitRight, report.Mismatch: run.ExitMismatch,
+		report.Unknown: run.ExitNotInspected, report.Warning: run.ExitWarning, "Nonsense": run.ExitNotInspected,
+	} {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		p, err := print.NewPrinter("name", "", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = conclude(&environment{IOStreams: streams, getenv: os.Getenv}, p, &report.Report{Verdict: verdict}, print.View{})
+		if code := exit(t.Context(), err, streams.ErrOut); code != want || errOut.Len() > 0 {
+			t.Errorf("%s: got %d and %q, want %d", verdict, code, errOut, want)
+		}
+	}
+}
+
+func TestExitIsOneLine(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	if code := exit(t.Context(), errors.New("one\n\ttwo"), streams.ErrOut); code != run.ExitUsage || errOut.String() != "error: one two\n" {
+		t.Errorf("got %d and %q", code, errOut)
+	}
+}
+
+// report runs a command with -o json.
+func reportOf(t *testing.T, args string) *report.Report {
+	t.Helper()
+	code, stdout, stderr := runPlugin(t, append(strings.Fields(args), "-o", "json")...)
+	var r report.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%s: exit code %d, %v; stderr: %s", args, code, err, stderr)
+	}
+	return &r
+}
+
+// frontends lists the paths of a report: frontend and origin.
+func frontends(r *report.Report) string {
+	var out []string
+	for _, n := range r.Nodes {
+		for _, p := range n.Paths {
+			out = append(out, p.Frontend.Kind+" "+p.Frontend.Address+" "+p.Origin.Kind)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestTraceSelects(t *testing.T) {
+	shop := " -n shop --snapshot " + broken
+	for _, tt := range []struct{ args, want string }{
+		{"api", "ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node, NodePort 10.77.0.11 external, NodePort 10.77.0.11 node, NodePort 127.0.0.1 node"},
+		{"10.96.62.156:80", "ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node"},
+		{"10.77.0.11:30080", "NodePort 10.77.0.11 external, NodePort 10.77.0.11 node"},
+		{"127.0.0.1:30080", "NodePort 127.0.0.1 node"},
+		{"10.96.62.156 --from node", "ClusterIP 10.96.62.156 node"},
+		{"10.96.62.156 --from pod", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from 192.0.2.1", "ClusterIP 10.96.62.156 external"},
+		{"10.96.62.156 --from 10.77.0.11", "ClusterIP 10.96.62.156 node"},
+		{"10.96.62.156 --from 10.77.0.12 --node worker-1", "ClusterIP 10.96.62.156 external"},
+		{"10.96.62.156 --from 10.244.1.15", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from pod/web-7c9d8f6b5d-2xkqp", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from pod/shop/web-7c9d8f6b5d-2xkqp -n default", "ClusterIP 10.96.62.156 pod"},
+	} {
+		r := reportOf(t, "trace "+tt.args+shop)
+		if got := frontends(r); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.args, got, tt.want)
+		}
+	}
+	if r := reportOf(t, "trace api --from pod/web-7c9d8f6b5d-2xkqp"+shop); r.Nodes[0].Paths[0].Origin.Pod != "shop/web-7c9d8f6b5d-2xkqp" {
+		t.Errorf("got %+v", r.Nodes[0].Paths[0].Origin)
+	}
+}
+
+// A named pod and the address of a NodePort settle the node.
+func TestTracePins(t *testing.T) {
+	two := " -n shop --snapshot " + twoNodes(t)
+	for _, args := range []string{"trace web --from pod/web-7c9d8f6b5d-2xkqp", "trace 10.77.0.11:30080"} {
+		if r := reportOf(t, args+two); len(r.Nodes) != 1 || r.Nodes[0].Node != "worker-1" {
+			t.Errorf("%s: looked at %d nodes", args, len(r.Nodes))
+		}
+	}
+	for args, want := range map[string]string{
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "runs on node worker-1, where its packets start: give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --all-nodes":     "give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-q9v4n":                 "is on node worker-3, which is not in the snapshot: it holds worker-1, worker-2",
+	} {
+		if code, _, stderr := runPlugin(t, strings.Fields(args+two)...); code != run.ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got %d and %q, want %q", args, code, stderr, want)
+		}
+	}
+}
+
+func TestTraceSteps(t *testing.T) {
+	args := "trace web -n shop --snapshot " + broken
+	if r := reportOf(t, args); len(r.Nodes[0].Paths[0].Steps) == 0 {
+		t.Error("json has no steps")
+	}
+	if _, wide, _ := runPlugin(t, strings.Fields(args+" -o wide")...); !strings.Contains(wide, "rule by rule\nHOOK") {
+		t.Error("wide has no steps")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	r := reportOf(t, "verify -A --snapshot "+broken)
+	if r.Kind != report.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 || r.Nodes[0].Paths[0].Service == nil {
+		t.Errorf("got kind %s with %d paths", r.Kind, len(r.Nodes[0].Paths))
+	}
+	if r := reportOf(t, "verify -A --show-all --snapshot "+broken); len(r.Nodes[0].Paths) != r.Summary.Paths {
+		t.Errorf("--show-all lists %d of %d paths", len(r.Nodes[0].Paths), r.Summary.Paths)
+	}
+	if r := reportOf(t, "verify api:http 10.96.21.191 -n shop --show-all --from pod --snapshot "+broken); !strings.Contains(frontends(r), "NodePort") || !strings.Contains(frontends(r), "10.96.21.191") {
+		t.Errorf("got %s", frontends(r))
+	}
+}
+
+func TestNotServed(t *testing.T) {
+	s, err := snapshot.Open(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := cluster.ParseReference("10.77.0.11:30080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := cluster.Find(objects, "shop", ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := report.NodeReport{Node: "worker-1", Verdict: report.ByDesign}
+	notServed(&n, &target)
+	if len(n.Paths) != 1 || n.Summary.ByDesign != 1 || n.Paths[0].Findings[0].Code != expect.ReasonNotForKubeProxy ||
+		!strings.Contains(n.Paths[0].Findings[0].Message, "does not serve NodePort 10.77.0.11:30080") {
+		t.Errorf("got %+v", n)
+	}
+	lost := report.NodeReport{Node: "worker-1", Error: "lost"}
+	notServed(&lost, &target)
+	if len(lost.Paths) > 0 {
+		t.Error("a node that was not inspected got a path")
+	}
+}
+
+func TestNamespaceOfKubeconfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	config := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {cluster: k, namespace: shop}\nclusters:\n- name: k\n  cluster: {server: https://127.0.0.1:1}\n"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runWith(t, file, "trace", "web", "--snapshot", broken); code != run.ExitMismatch {
+		t.Errorf("got %d: %s", code, stderr)
+	}
+	// With a snapshot, a kubeconfig that cannot be read does not matter.
+	if err := os.WriteFile(file, []byte("{{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runWith(t, file, "trace", "kubernetes", "--snapshot", broken); code == run.ExitUsage {
+		t.Errorf("got %d: %s", code, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	_, stdout, _ := runPlugin(t, "version", "-o", "json")
+	var b buildInfo
+	if err := json.Unmarshal([]byte(stdout), &b); err != nil || b.Version == "" || b.Go == "" || !strings.Contains(b.Platform, "/") {
+		t.Errorf("got %q, %v", stdout, err)
+	}
+	if _, stdout, _ := runPlugin(t, "version", "-o", "yaml"); !strings.Contains(stdout, "goVersion: go1.") {
+		t.Errorf("got %q", stdout)
+	}
+	version, commit = "v1.2.3", "abcdef"
+	defer func() { version, commit = "", "" }()
+	if _, stdout, _ := runPlugin(t, "version"); !strings.HasPrefix(stdout, "kubectl-svcproxy v1.2.3 (abcdef), go1.") {
+		t.Errorf("got %q", stdout)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	_, stdout, _ := runPlugin(t, "trace", "--help")
+	if !strings.Contains(stdout, "kubectl svcproxy trace SERVICE[:PORT]") || strings.Contains(stdout, "--token") {
+		t.Errorf("got %s", stdout)
+	}
+	_, stdout, _ = runPlugin(t, "options")
+	for _, flag := range []string{"--kubeconfig", "--context", "--namespace", "--as", "--server"} {
+		if !strings.Contains(stdout, flag) {
+			t.Errorf("options does not list %s", flag)
+		}
+	}
+	for _, cmd := range New(genericiooptions.NewTestIOStreamsDiscard(), System{}).Commands() {
+		if cmd.Hidden {
+			continue
+		}
+		if cmd.Runnable() && cmd.Name() != "options" && cmd.Name() != "completion" && cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.Name())
+		}
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"trace --snapshot " + broken + " -n shop |", "admin\napi\nbatch\ncheckout\nfrontend\nweb\n"},
+		{"trace --snapshot " + broken + " -n shop web |", ""},
+		{"verify --snapshot " + broken + " -n shop web |", "admin\napi\nbatch\ncheckout\nfrontend\n"},
+		{"trace |", ""},
+		{"trace --snapshot " + broken + " --node |", "worker-1\n"},
+		{"trace --snapshot " + broken + " -n |", "default\nkube-system\nshop\n"},
+		{"version -o |", "json\nyaml\n"},
+		{"mode --snapshot " + broken + " |", "worker-1\n"},
+		{"ve|", "verify\nversion\n"},
+	} {
+		before, _ := strings.CutSuffix(tt.args, "|")
+		args := append([]string{"__completeNoDesc"}, strings.Fields(before)...)
+		if strings.HasSuffix(before, " ") {
+			args = append(args, "")
+		}
+		_, stdout, _ := runPlugin(t, args...)
+		if got, _, _ := strings.Cut(stdout, ":"); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for in, want := range map[string]string{"dump.tar.gz": "dump.tar.gz", "/a/b-c_1": "/a/b-c_1", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'"} {
+		if got := quote(in); got != want {
+			t.Errorf("quote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// dumpOptions are the flags of the command dump.
+type dumpOptions struct {
+	nodes  nodeFlags
+	helper helperFlags
+	output string
+}
+
+func newDumpCommand(env *environment) *cobra.Command {
+	o := &dumpOptions{}
+	cmd := &cobra.Command{
+		Use:   "dump --node NODE… -o FILE.tar.gz",
+		Short: "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
+		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of nodes and their kube-proxy
+hold. Every command reads it by --snapshot. Its files are what standard tools print (docs/snapshots.md).
+
+It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
+commands, annotations, managed fields.
+
+Exit codes: 0 all was read, 3 a node could not be read (the others are in the file).`,
+		Example: `  # Before anybody restarts anything
+  kubectl svcproxy dump --node worker-2 -o worker-2.tar.gz
+
+  # All nodes, to another machine
+  kubectl svcproxy dump --all-nodes -o - | ssh me@laptop 'cat > dump.tar.gz'`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(env, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return dump(cmd.Context(), env, c)
+		},
+	}
+	o.nodes.add(cmd, env)
+	o.helper.add(cmd, env)
+	f := cmd.Flags()
+	_ = f.MarkHidden("snapshot")
+	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
+	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
+	return cmd
+}
+
+// dumpConfig says what to dump.
+type dumpConfig struct {
+	session  run.Config
+	podsOnly bool   // print the helper pods, and make none
+	output   string // the file's name; "-": standard output
+}
+
+// config completes and validates the options.
+func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c dumpConfig, err error) {
+	if len(args) > 0 {
+		return c, run.Usagef("dump takes no argument, and got %s: it writes all Services", run.Shorten(args))
+	}
+	chosen := len(o.nodes.nodes) > 0 || o.nodes.allNodes || o.nodes.selector != "" || o.helper.local
+	switch {
+	case o.nodes.snapshot != "":
+		return c, run.Usagef("dump reads a cluster, and --snapshot is none")
+	case o.output == "":
+		return c, run.Usagef("dump needs a file to write: give -o FILE.tar.gz, or -o - for standard output")
+	case o.output != "-" && !strings.HasSuffix(o.output, ".tar.gz") && !strings.HasSuffix(o.output, ".tgz"):
+		return c, run.Usagef("-o %q: dump writes a gzipped tar archive: give FILE.tar.gz or FILE.tgz, or - for standard output",
+			o.output)
+	case !chosen:
+		return c, run.Usagef("dump needs to know which nodes: give --node NODE, -l SELECTOR, --all-nodes or --local")
+	}
+	selection, err := o.nodes.selection(flags, &o.helper)
+	if err != nil {
+		return c, err
+	}
+	c.session = o.helper.session(env, &o.nodes, selection, "")
+	c.podsOnly, c.output = o.helper.podsOnly(), o.output
+	return c, nil
+}
+
+// dump reads and writes.
+func dump(ctx context.Context, env *environment, c dumpConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := run.Open(c.session)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.ReadObjects(ctx); err != nil {
+		return err
+	}
+	nodes, err := s.ChooseNodes(nil)
+	if err != nil {
+		return err
+	}
+	if c.podsOnly {
+		return printPods(env, s, nodes)
+	}
+	if err := s.ReadPods(ctx, cluster.Pods{All: true}); err != nil {
+		return err
+	}
+	files, errs := s.ReadAll(ctx, nodes)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var read []*snapshot.Node
+	for i, n := range files {
+		if errs[i] != nil {
+			fmt.Fprintf(env.ErrOut, "error: node %s was not read: %s\n",
+				nodes[i], strings.Join(strings.Fields(errs[i].Error()), " "))
+			continue
+		}
+		read = append(read, n)
+		unread, err := n.Unread()
+		if err != nil {
+			return err
+		}
+		for name, why := range unread {
+			s.Progress.Note("%s: %s was not read: %s", n.Name, name, why)
+		}
+	}
+	if len(read) == 0 {
+		return run.NotInspected(errors.New("no node was read, so nothing is written"))
+	}
+	m := snapshot.Meta{
+		Version: snapshot.Version, CreatedAt: time.Now().UTC().Truncate(time.Second),
+		Tool: "kubectl-svcproxy " + readBuildInfo().Version,
+	}
+	var archive bytes.Buffer
+	if err := snapshot.Write(&archive, m, cluster.Lean(s.Objects), read); err != nil {
+		return err
+	}
+	size := archive.Len()
+	if err := writeWhole(c.output, env.Out, &archive); err != nil {
+		return run.Usagef("cannot write the snapshot: %w", err)
+	}
+	if c.output != "-" {
+		fmt.Fprintf(env.Out, "%s: %d of %d nodes, %d Services, %d bytes\n",
+			c.output, len(read), len(nodes), len(s.Objects.Services), size)
+	}
+	if len(read) < len(nodes) {
+		return &run.ExitError{Code: run.ExitNotInspected}
+	}
+	return nil
+}
+
+// writeWhole writes a file, or leaves what was there: half a snapshot must not be found later. "-" is out.
+func writeWhole(name string, out io.Writer, data io.Reader) error {
+	if name == "-" {
+		_, err := io.Copy(out, data)
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, data)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

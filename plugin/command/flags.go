@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// The flags that several commands have. Each group is plain data, which a command's options hold as one field.
+
+// nodeFlags say where the data is from and which nodes are read.
+type nodeFlags struct {
+	snapshot string
+	nodes    []string
+	allNodes bool
+	selector string
+}
+
+// add defines the flags.
+func (n *nodeFlags) add(cmd *cobra.Command, env *environment) {
+	n.addSnapshot(cmd)
+	f := cmd.Flags()
+	f.StringSliceVar(&n.nodes, "node", nil, "Look at this node (repeatable). Without it: all nodes of a snapshot; in a cluster "+
+		"those that matter, which are named")
+	f.BoolVar(&n.allNodes, "all-nodes", false, "Look at all nodes")
+	f.StringVarP(&n.selector, "selector", "l", "", "Look at the nodes with these labels, as in kubectl get nodes -l")
+	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
+}
+
+// addSnapshot defines --snapshot alone.
+func (n *nodeFlags) addSnapshot(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&n.snapshot, "snapshot", "",
+		"Read this snapshot, a directory or .tar.gz; no cluster is contacted")
+	_ = cmd.RegisterFlagCompletionFunc("snapshot", completeFiles)
+}
+
+// selection checks the flags, also with those of the helper, and says which nodes they select.
+func (n *nodeFlags) selection(flags *pflag.FlagSet, h *helperFlags) (run.Selection, error) {
+	out := run.Selection{Names: n.nodes, All: n.allNodes, Local: h.local}
+	if n.allNodes && len(n.nodes) > 0 || n.allNodes && n.selector != "" || len(n.nodes) > 0 && n.selector != "" {
+		return out, run.Usagef("--node, --selector and --all-nodes exclude one another: give one of them")
+	}
+	// --node "$NODE" with nothing in NODE must not mean all nodes, nor --snapshot "$DUMP" the cluster.
+	if slices.Contains(n.nodes, "") || len(n.nodes) == 0 && flags.Changed("node") {
+		return out, run.Usagef("--node is empty: give the name of a node")
+	}
+	if n.snapshot == "" && flags.Changed("snapshot") {
+		return out, run.Usagef("--snapshot is empty: give a directory or a .tar.gz")
+	}
+	if n.selector != "" {
+		selector, err := labels.Parse(n.selector)
+		if err != nil {
+			return out, run.Usagef("--selector %q: %w", n.selector, err)
+		}
+		out.Labels, out.LabelText = selector, n.selector
+	}
+	if h.local && (n.allNodes || n.selector != "" || len(n.nodes) > 1) {
+		return out, run.Usagef("--local looks at this machine, which is one node: give at most one --node with it")
+	}
+	return out, h.validate(n.snapshot != "", flags)
+}
+
+// everywhere is the flag that makes a command read all nodes. A snapshot's are read anyway.
+func (n *nodeFlags) everywhere() string {
+	if n.snapshot != "" {
+		return ""
+	}
+	return " --all-nodes"
+}
+
+// again is the part of a command line that names the same data.
+func (n *nodeFlags) again(env *environment, h *helperFlags) string {
+	var b strings.Builder
+	if n.snapshot != "" {
+		b.WriteString(" --snapshot " + quote(n.snapshot))
+	} else {
+		env.kubeFlags(func(name, value string) { b.WriteString(" --" + name + " " + quote(value)) })
+	}
+	if h.local {
+		b.WriteString(" --local")
+	}
+	return b.String()
+}
+
+// quote makes a word safe to be pasted into a shell.
+func quote(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("-_./:=@%+,", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// helperFlags say how the nodes of a cluster are read: by a helper pod on each, or by this process on the node itself.
+type helperFlags struct {
+	local      bool
+	parallel   int
+	dryRun     string // none, client; server for program
+	image      string
+	pullPolicy string
+	pullSecret string
+	namespace  string
+	profile    string
+	timeout    time.Duration
+	keep       bool
+	ownPod     bool
+}
+
+// podFlags are the flags that mean nothing where no helper pod is made.
+var podFlags = []string{
+	"image", "image-pull-policy", "image-pull-secret", "helper-namespace", "security-profile", "keep", "own-pod", "dry-run",
+	"parallel",
+}
+
+// dryRuns are the values of --dry-run.
+var dryRuns = []string{"none", "client"}
+
+// add defines the flags.
+func (h *helperFlags) add(cmd *cobra.Command, env *environment) {
+	f := cmd.Flags()
+	f.BoolVar(&h.local, "local", false, "Look at this machine, which is a node, without a helper pod; needs root")
+	f.StringVar(&h.image, "image", "", "Image of the helper (default "+launch.DefaultImage(readBuildInfo().Version)+")")
+	f.StringVar(&h.pullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent),
+		"When to pull the helper's image: Always, IfNotPresent or Never")
+	f.StringVar(&h.pullSecret, "image-pull-secret", "", "Secret in the helper's namespace to pull its image with")
+	f.StringVar(&h.profile, "security-profile", string(launch.ProfilePrivileged), "Rights of the helper: "+
+		strings.Join(launch.Profiles(), " or ")+". With the latter, what SELinux or AppArmor withholds stays unread")
+	f.StringVar(&h.namespace, "helper-namespace", metav1.NamespaceSystem,
+		"Namespace of the helper pods; it has to accept privileged ones")
+	f.DurationVar(&h.timeout, "timeout", launch.DefaultTimeout,
+		"How long to wait for the API server, for a helper pod to run, and for its answers")
+	f.IntVar(&h.parallel, "parallel", 8, "How many nodes to look at side by side")
+	f.StringVar(&h.dryRun, "dry-run", "none", "client prints the helper pods, and makes none")
+	f.BoolVar(&h.keep, "keep", false, "Leave the helper pods when done, to look into them")
+	f.BoolVar(&h.ownPod, "own-pod", false, "Make a helper pod also on a node where the DaemonSet's is ready")
+	_ = cmd.RegisterFlagCompletionFunc("helper-namespace", env.completeNamespaces)
+	for flag, values := range map[string][]string{
+		"dry-run":           {"client", "none"},
+		"image-pull-policy": {"Always", "IfNotPresent", "Never"},
+		"security-profile":  launch.Profiles(),
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, noFiles))
+	}
+}
+
+// validate checks what the flags say together. offline: a snapshot is read.
+func (h *helperFlags) validate(offline bool, flags *pflag.FlagSet) error {
+	return h.validateDryRun(offline, flags, dryRuns)
+}
+
+// validateDryRun is validate for other values of --dry-run.
+func (h *helperFlags) validateDryRun(offline bool, flags *pflag.FlagSet, dryRuns []string) error {
+	if offline && h.local {
+		return run.Usagef("--snapshot and --local exclude one another: give one of them")
+	}
+	if offline || h.local {
+		with := "--snapshot"
+		if h.local {
+			with = "--local"
+		}
+		for _, name := range podFlags {
+			if flags.Changed(name) {
+				return run.Usagef("--%s is about helper pods, and with %s there is none", name, with)
+			}
+		}
+	}
+	if h.dryRun != "" && !slices.Contains(dryRuns, h.dryRun) {
+		return run.Usagef("--dry-run %q: it may be %s", h.dryRun, strings.Join(dryRuns, ", "))
+	}
+	if h.parallel < 1 && flags.Lookup("parallel") != nil {
+		return run.Usagef("--parallel %d: at least one node has to be looked at", h.parallel)
+	}
+	if h.timeout < time.Second && flags.Lookup("timeout") != nil {
+		return run.Usagef("--timeout %v is too short: give at least 1s", h.timeout)
+	}
+	return nil
+}
+
+// podsOnly tells whether the helper pods are to be printed, and none to be made.
+func (h *helperFlags) podsOnly() bool { return h.dryRun == "client" }
+
+// session says what a run reads, and how. namespace is the one whose Services suffice where those of all may not be listed; "": none.
+func (h *helperFlags) session(
+	env *environment, n *nodeFlags, nodes run.Selection, namespace string,
+) run.Config {
+	return run.Config{
+		Snapshot: n.snapshot, Connect: env.client, Namespace: namespace, Nodes: nodes,
+		Serve: env.system.Serve, Parallel: h.parallel, Progress: newProgress(env),
+		Helper: launch.Options{
+			Namespace: h.namespace, Build: readBuildInfo().Version, Image: h.image,
+			PullPolicy: corev1.PullPolicy(h.pullPolicy), PullSecret: h.pullSecret, Profile: launch.Profile(h.profile),
+			Timeout: h.timeout, Keep: h.keep, OwnPod: h.ownPod, Watchdog: env.watchdog(),
+		},
+	}
+}
+
+// newProgress makes a Progress on stderr.
+func newProgress(env *environment) *run.Progress {
+	// Moving the cursor asks as much of a terminal as colour does; only NO_COLOR does not mean it.
+	style := print.StyleOf(env.ErrOut, func(key string) string {
+		if key == "NO_COLOR" {
+			return ""
+		}
+		return env.getenv(key)
+	})
+	return run.NewProgress(env.ErrOut, style.Color, style.Width)
+}
+
+// printPods prints the pods that would be made on nodes.
+func printPods(env *environment, s *run.Session, nodes []string) error {
+	s.Progress.Done()
+	for i, n := range nodes {
+		data, err := yaml.Marshal(s.HelperPod(n))
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(env.Out, "---")
+		}
+		if _, err := env.Out.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputFlags are the flags of the output.
+type outputFlags struct {
+	output      string
+	template    string
+	missingKeys bool
+}
+
+// add defines the flags. kind is the kind of the report, names what -o name prints.
+func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
+	f := cmd.Flags()
+	formats := print.FormatsOf(kind)
+	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(formats, ", ")+
+		". wide cuts nothing; name prints "+names+drawn(formats))
+	f.StringVar(&o.template, "template", "",
+		"Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
+	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true,
+		"Ignore fields that a template names and the report does not have")
+	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
+	values := make([]string, len(formats))
+	for i, format := range formats {
+		values[i] = strings.TrimSuffix(format, "…")
+	}
+	_ = cmd.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions(values, noFiles|cobra.ShellCompDirectiveNoSpace))
+}
+
+// drawn explains the formats that not every command has.
+func drawn(formats []string) string {
+	switch {
+	case slices.Contains(formats, "dot"):
+		return "; html is one page with pictures, which mermaid and dot print as text"
+	case slices.Contains(formats, "html"):
+		return "; html is one page"
+	}
+	return ""
+}
+
+// printer makes the printer that the flags ask for, for a kind of report.
+func (o *outputFlags) printer(kind string) (*print.Printer, error) {
+	p, err := print.NewPrinter(o.output, o.template, o.missingKeys)
+	if err != nil {
+		return nil, run.Usagef("%w", err)
+	}
+	if err := p.For(kind); err != nil {
+		return nil, run.Usagef("%w", err)
+	}
+	return p, nil
+}
+
+// probeFlags ask for real connections.
+type probeFlags struct {
+	live   bool
+	probes int
+}
+
+// defaultProbes is how many connections --live makes of each frontend.
+const defaultProbes = 20
+
+// add defines the flags.
+func (p *probeFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&p.live, "live", false, "Also make real connections from the node and its pods, without a payload, and have the "+
+		"kernel trace some: say what became of them, and with -o wide which rules they met")
+	f.IntVar(&p.probes, "probes", defaultProbes, fmt.Sprintf(
+		"How many connections to make of each frontend and origin, 1 to %d (with --live)", run.MaxProbes))
+}
+
+// count checks the flags, and says how many connections they ask for; 0: none.
+func (p *probeFlags) count(f *pflag.FlagSet, offline bool) (int, error) {
+	switch {
+	case !p.live && f.Changed("probes"):
+		return 0, run.Usagef("--probes says how many connections --live makes: give --live, too")
+	case p.live && offline:
+		return 0, run.Usagef("--live connects to a cluster's Services, and --snapshot contacts none: give one of them")
+	case p.probes < 1 || p.probes > run.MaxProbes:
+		return 0, run.Usagef("--probes %d: it may be 1 to %d", p.probes, run.MaxProbes)
+	case !p.live:
+		return 0, nil
+	}
+	return p.probes, nil
+}
+
+// fromHelp explains --from.
+const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME, node, external, or an IP address. " +
+	"Default: pod and node for cluster IPs, external and node for the rest"
+
+// addFrom defines --from.
+func addFrom(cmd *cobra.Command, env *environment, from *string) {
+	cmd.Flags().StringVar(from, "from", "", fromHelp)
+	_ = cmd.RegisterFlagCompletionFunc("from", env.completeFrom)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// modeOptions are the flags of the command mode.
+type modeOptions struct {
+	nodes  nodeFlags
+	helper helperFlags
+	output outputFlags
+}
+
+func newModeCommand(env *environment) *cobra.Command {
+	o := &modeOptions{}
+	cmd := &cobra.Command{
+		Use:   "mode [NODE…]",
+		Short: "Say which proxy each node really runs, and how it fares",
+		Long: `Say of each node in which mode its kernel serves Services (iptables, with the nft or the legacy backend, nftables, ipvs), which one
+kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not written yet
+and what it failed to, whether it is healthy, which other mode has left live rules behind, and whether another program
+(Cilium, kube-router, Antrea Proxy, OVN-Kubernetes, Calico's eBPF dataplane) serves Services in its place.
+
+Nodes are named as arguments or by --node; without any, all are looked at: at most ` + fmt.Sprint(run.FewNodes) + ` of a cluster unless --all-nodes is given.
+
+-o name prints node/NODE for each node that has something wrong with it or could not be inspected. Exit codes: 0 nothing
+is, 4 something is (warnings), 1 rules are missing altogether, 3 a node could not be inspected, or kube-proxy does not
+handle its Services.`,
+		Example: `  # Every node
+  kubectl svcproxy mode --all-nodes
+
+  # The modes alone, for a script
+  kubectl svcproxy mode --all-nodes -o jsonpath='{range .nodes[*]}{.node} {.mode.actual}{"\n"}{end}'`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     env.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(env, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return mode(cmd.Context(), env, c)
+		},
+	}
+	o.nodes.add(cmd, env)
+	o.helper.add(cmd, env)
+	o.output.add(cmd, report.KindMode, "the nodes with which something is wrong")
+	return cmd
+}
+
+// modeConfig says of which nodes to say the mode.
+type modeConfig struct {
+	session  run.Config
+	podsOnly bool // print the helper pods, and make none
+	printer  *print.Printer
+	again    string // the flags that name the same data
+}
+
+// config completes and validates the options. args are nodes.
+func (o *modeOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c modeConfig, err error) {
+	o.nodes.nodes = append(o.nodes.nodes, args...)
+	if c.printer, err = o.output.printer(report.KindMode); err != nil {
+		return c, err
+	}
+	selection, err := o.nodes.selection(flags, &o.helper)
+	if err != nil {
+		return c, err
+	}
+	c.session = o.helper.session(env, &o.nodes, selection, "")
+	c.podsOnly, c.again = o.helper.podsOnly(), o.nodes.again(env, &o.helper)
+	return c, nil
+}
+
+// mode reads the nodes and prints their modes.
+func mode(ctx context.Context, env *environment, c modeConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := run.Open(c.session)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.ReadObjects(ctx); err != nil {
+		return err
+	}
+	nodes, err := s.ChooseNodes(nil)
+	if err != nil {
+		return err
+	}
+	if c.podsOnly {
+		return printPods(env, s, nodes)
+	}
+	s.NoteNodes(nodes, c.printer.ForPeople(), "are the first")
+	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
+		return err
+	}
+	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Request: func(string) run.Request {
+		return run.Request{NodeAlone: true, Services: []types.NamespacedName{}}
+	}})
+	if err != nil {
+		return err
+	}
+	r := report.Combine(report.KindMode, nil, reports)
+	return conclude(env, c.printer, r, print.View{Now: s.Now(), Next: c.next(reports)})
+}
+
+// next names the command that goes on from what is wrong.
+func (c *modeConfig) next(reports []report.NodeReport) string {
+	for i := range reports {
+		if r := &reports[i]; r.Error == "" && r.Verdict != report.Match {
+			return fmt.Sprintf("whether Services suffer from it: %s verify -A --node %s%s", name, r.Node, c.again)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// programOptions are the flags of the command program.
+type programOptions struct {
+	node      string
+	mode      string
+	scheduler string
+	ttl       time.Duration
+	follow    bool
+	log       bool
+	yes       bool
+	helper    helperFlags
+	probes    probeFlags
+	output    outputFlags
+}
+
+// defaultTTL is how long a programmed path stays.
+const defaultTTL = 15 * time.Minute
+
+// programDryRuns are the values of --dry-run.
+var programDryRuns = []string{"none", "client", "server"}
+
+func newProgramCommand(env *environment) *cobra.Command {
+	o := &programOptions{}
+	cmd := &cobra.Command{
+		Use:   "program SERVICE[:PORT] --node NODE",
+		Short: "Put the right path of a Service on a node, beside kube-proxy's, for a limited time",
+		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, NodePort, external and
+load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead of kube-proxy's, which are
+left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy cleanup --running, and when the helper pod goes;
+then the node is as it was before.
+
+Before success is said the node is read again, and packets are walked through its rules. Where they do not go where they should, all is taken
+back, and the exit code is 1.
+
+--dry-run asks the node and prints exactly what would be done, and what would differ from now; nothing is changed.
+
+SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what would not be safe is refused, with the reason and exit code 2.`,
+		Example: `  # What would be done?
+  kubectl svcproxy program web -n shop --node worker-2 --dry-run
+
+  # kube-proxy on worker-2 is broken: make this Service work there for a quarter of an hour
+  kubectl svcproxy program web -n shop --node worker-2
+
+  # For an hour, and in step with the Service's endpoints, until ^C
+  kubectl svcproxy program web -n shop --node worker-2 --ttl 1h --follow
+
+  # End it before its time
+  kubectl svcproxy cleanup --running --node worker-2`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     env.completeServices(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(env, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return program(cmd.Context(), env, c)
+		},
+	}
+	o.addFlags(cmd, env)
+	return cmd
+}
+
+func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
+	f := cmd.Flags()
+	f.StringVar(&o.node, "node", "", "The node to program")
+	f.StringVar(&o.mode, "mode", "", "How: "+strings.Join(wire.Modes, ", ")+" (default the node's own)")
+	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode ipvs ("+
+		strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+
+		strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr; in ipvs mode what kube-proxy is set to)")
+	f.BoolVar(&o.log, "log", false, "Have the helper log each connection, with --mode userspace: kubectl logs shows them")
+	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("For how long, up to %v", wire.MaxTTL))
+	f.BoolVar(&o.follow, "follow", false,
+		"Stay, keep the path in step with the Service's endpoints, and take it away at ^C")
+	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
+	o.helper.add(cmd, env)
+	dry := f.Lookup("dry-run")
+	dry.Usage = "server asks the node and prints what would be done, client prints the helper pod; nothing is changed"
+	dry.NoOptDefVal = "server"
+	o.output.add(cmd, report.KindTrace, "the node, if it is not right")
+	o.probes.add(f)
+	for _, hidden := range []string{"parallel", "own-pod"} {
+		_ = f.MarkHidden(hidden)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
+	for flag, values := range map[string][]string{
+		"mode": wire.Modes, "scheduler": wire.Schedulers[wire.IPVS], "dry-run": programDryRuns,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, noFiles))
+	}
+}
+
+// programConfig says what to program.
+type programConfig struct {
+	session  run.Config
+	podsOnly bool // print the helper pod, and make none
+	service  cluster.Reference
+	// namespace is that of the Service.
+	namespace string
+	node      string // "": the machine that this is
+	path      run.PathConfig
+	follow    bool
+	yes       bool // do not ask
+	printer   *print.Printer
+	again     string // the flags that name the same cluster and helper
+}
+
+// config completes and validates the options.
+func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c programConfig, err error) {
+	switch len(args) {
+	case 0:
+		return c, run.Usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)", name, name)
+	case 1:
+	default:
+		return c, run.Usagef("program takes one Service, and %d were given (%s)", len(args), run.Shorten(args))
+	}
+	if c.service, err = parseService(args[0]); err != nil {
+		return c, err
+	}
+	if c.printer, err = o.output.printer(report.KindTrace); err != nil {
+		return c, err
+	}
+	if c.namespace, err = env.namespace(); err != nil {
+		return c, err
+	}
+	probes, err := o.probes.count(flags, false)
+	if err != nil {
+		return c, err
+	}
+	if err := o.validate(flags); err != nil {
+		return c, err
+	}
+	dryRun := o.helper.dryRun == "server"
+	c.podsOnly, c.node, c.follow, c.yes = o.helper.podsOnly(), o.node, o.follow, o.yes
+	c.path = run.PathConfig{
+		Mode: o.mode, Scheduler: o.scheduler, Log: o.log, TTL: o.ttl, DryRun: dryRun, By: whoami(),
+		Attached: o.follow || o.helper.local, // on the node itself nobody else could take it away
+		Probes:   probes, Steps: c.printer.Steps(),
+	}
+	c.session = o.helper.session(env, &nodeFlags{}, run.Selection{Local: o.helper.local}, c.namespace)
+	if !o.helper.local && !dryRun {
+		c.session.Helper.Hold = o.ttl
+	}
+	c.session.Helper.OwnPod = !o.helper.local // what is run in the DaemonSet's pod ends with this process
+	c.again = o.again(env, flags)
+	return c, nil
+}
+
+// validate checks what the flags say together.
+func (o *programOptions) validate(flags *pflag.FlagSet) error {
+	switch {
+	case o.node == "" && flags.Changed("node"):
+		return run.Usagef("--node is empty: give the name of a node")
+	case o.node == "" && !o.helper.local:
+		return run.Usagef("program changes one node: say which with --node NODE, or be on it and give --local")
+	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
+		return run.Usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
+	case o.scheduler != "" && !slices.Contains(wire.Schedulers[o.mode], o.scheduler):
+		return run.Usagef("--scheduler %q: with --mode ipvs it may be %s, with --mode userspace %s; other modes have none", o.scheduler,
+			strings.Join(wire.Schedulers[wire.IPVS], ", "), strings.Join(wire.Schedulers[wire.Userspace], ", "))
+	case o.log && o.mode != wire.Userspace:
+		return run.Usagef("--log is about connections that --mode userspace passes on: give that, too")
+	case o.ttl < time.Second || o.ttl > wire.MaxTTL:
+		return run.Usagef("--ttl %v: it may be 1s to %v", o.ttl, wire.MaxTTL)
+	case o.follow && o.helper.dryRun == "server":
+		return run.Usagef("--follow keeps up what --dry-run does not do: give one of them")
+	}
+	return o.helper.validateDryRun(false, flags, programDryRuns)
+}
+
+// again are the flags that name the same cluster and helper.
+func (o *programOptions) again(env *environment, flags *pflag.FlagSet) string {
+	var b strings.Builder
+	env.kubeFlags(func(name, value string) { fmt.Fprintf(&b, " --%s %s", name, value) })
+	if flags.Changed("helper-namespace") {
+		fmt.Fprintf(&b, " --helper-namespace %s", o.helper.namespace)
+	}
+	return b.String()
+}
+
+// program programs, verifies, prints, and leaves the path for its time or keeps it.
+func program(ctx context.Context, env *environment, c programConfig) error {
+	s, err := run.Open(c.session)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.ReadObjects(ctx); err != nil {
+		return err
+	}
+	if c.path.Target, err = cluster.Find(s.Objects, c.namespace, c.service); err != nil {
+		return run.Usagef("%w", err)
+	}
+	if c.path.Node, err = s.OneNode(c.node); err != nil {
+		return err
+	}
+	nodes := []string{c.path.Node}
+	if c.podsOnly {
+		return printPods(env, s, nodes)
+	}
+	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
+		return err
+	}
+	k, err := s.KeepPath(ctx, c.path)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	if c.path.DryRun {
+		return c.showPlan(ctx, env, s, k)
+	}
+	s.Progress.Done()
+	if err := c.ask(env, fmt.Sprintf("Program %s on node %s, in %s, for %v?",
+		c.path.Target.Name(), c.path.Node, k.How(), c.path.TTL)); err != nil {
+		return err
+	}
+	return c.apply(ctx, env, s, k)
+}
+
+// ask asks the person, where there is one.
+func (c *programConfig) ask(env *environment, question string) error {
+	if c.yes {
+		return nil
+	}
+	in, ok := env.In.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return run.Usagef("program changes the node: give --yes where there is no terminal to ask at, or --dry-run to see what it would do")
+	}
+	fmt.Fprintf(env.ErrOut, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return run.Usagef("nothing was done")
+	}
+	return nil
+}
+
+// whoami names the person, for others who find the path on the node.
+func whoami() string {
+	who := "somebody"
+	if u, err := user.Current(); err == nil {
+		who = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		who += "@" + host
+	}
+	return who
+}
+
+// showPlan prints what would be done.
+func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.Session, k *run.PathKeeper) error {
+	r, err := k.Apply(ctx)
+	if err != nil {
+		return err
+	}
+	s.Progress.Done()
+	service, node := c.path.Target.Name(), c.path.Node
+	if r.What == wire.Unchanged {
+		fmt.Fprintf(env.Out, "%s is programmed on node %s just so, by %s, until %s: nothing would be done\n",
+			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
+		return nil
+	}
+	fmt.Fprintf(env.Out, "# node %s, %s: what would be run\n", node, k.How())
+	for _, c := range r.Commands {
+		if c.Input == "" {
+			fmt.Fprintln(env.Out, c.Line)
+			continue
+		}
+		fmt.Fprintf(env.Out, "%s <<'EOF'\n%sEOF\n", c.Line, c.Input)
+	}
+	fmt.Fprintf(env.Out, "\n# what would differ from now\n")
+	for _, l := range r.Removed {
+		fmt.Fprintln(env.Out, "-"+l)
+	}
+	for _, l := range r.Added {
+		fmt.Fprintln(env.Out, "+"+l)
+	}
+	return nil
+}
+
+// apply programs the path, and takes it back where it is not right then.
+func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Session, k *run.PathKeeper) error {
+	r, err := k.Apply(ctx)
+	if err != nil {
+		return err
+	}
+	service, node := c.path.Target.Name(), c.path.Node
+	if r.What == wire.Unchanged {
+		s.Progress.Note("%s is programmed on node %s just so already, by %s, until %s: nothing was changed",
+			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
+	}
+	got, err := k.Verify(ctx)
+	if err != nil {
+		return errors.Join(err, k.TakeAway(ctx))
+	}
+	if !k.Right(got) {
+		if err := k.TakeAway(ctx); err != nil {
+			return run.NotInspected(err)
+		}
+		s.Progress.Note("the path is not right with what was programmed, so that was taken back")
+		return c.show(env, s, k, got, "")
+	}
+	if r.What != wire.Unchanged {
+		s.Progress.Note("%s is programmed on node %s, in %s: %s, until %s",
+			service, node, k.How(), k.Frontends(), run.Clock(r.Expires))
+	}
+	if !c.path.Attached {
+		if r.What != wire.Unchanged {
+			k.Leave()
+		}
+		return c.show(env, s, k, got,
+			fmt.Sprintf("to end it before its time: %s cleanup --running --node %s%s", name, node, c.again))
+	}
+	if err := c.show(env, s, k, got, ""); err != nil {
+		return err
+	}
+	return k.Keep(ctx, r.Expires, c.follow)
+}
+
+// show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave open.
+func (c *programConfig) show(
+	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next string,
+) error {
+	err := conclude(env, c.printer, r, print.View{
+		Now: s.Now(), Namespace: c.path.Target.Service.Namespace, Next: next,
+	})
+	if e, ok := errors.AsType[*run.ExitError](err); ok && e.Err == nil && e.Code == run.ExitNotInspected && k.Right(r) {
+		return nil
+	}
+	return err
+}

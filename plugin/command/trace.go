@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// traceOptions are the flags of the command trace.
+type traceOptions struct {
+	from   string
+	nodes  nodeFlags
+	helper helperFlags
+	probes probeFlags
+	output outputFlags
+}
+
+func newTraceCommand(env *environment) *cobra.Command {
+	o := &traceOptions{}
+	cmd := &cobra.Command{
+		Use:   "trace SERVICE[:PORT]",
+		Short: "Trace packets to a Service: where they should go, where they do go, and why the two differ",
+		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from every origin that
+matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
+what is wrong where the two differ.
+
+SERVICE is NAME, svc/NAME or service/NAME, in the namespace of -n, or an address that belongs to a Service: its cluster IP,
+external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, with /tcp, /udp or /sctp where that matters;
+without it every port is traced.
+
+-o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,
+		Example: `  # Every frontend of web, on worker-2
+  kubectl svcproxy trace web -n shop --node worker-2
+
+  # One port, from one pod, on its node, rule by rule
+  kubectl svcproxy trace web:http -n shop --from pod/client -o wide
+
+  # Whose address is this, and what happens to packets to it?
+  kubectl svcproxy trace 10.96.21.191:80
+
+  # From a snapshot, without a cluster
+  kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
+
+  # A page for the post-mortem, with pictures
+  kubectl svcproxy trace web -n shop -o html > web.html
+
+  # For a script: the exit code tells, the codes say why
+  kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     env.completeServices(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(env, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return trace(cmd.Context(), env, c)
+		},
+	}
+	o.nodes.add(cmd, env)
+	o.helper.add(cmd, env)
+	o.output.add(cmd, report.KindTrace, "the nodes that are not right")
+	o.probes.add(cmd.Flags())
+	addFrom(cmd, env, &o.from)
+	return cmd
+}
+
+// traceConfig says what to trace.
+type traceConfig struct {
+	session   run.Config
+	podsOnly  bool // print the helper pods, and make none
+	service   cluster.Reference
+	namespace string // of the Service, and of pods without one
+	from      string
+	probes    int // connections of each frontend and origin; 0: none
+	printer   *print.Printer
+	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
+	again, everywhere string
+}
+
+// config completes and validates the options.
+func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c traceConfig, err error) {
+	switch len(args) {
+	case 0:
+		return c, run.Usagef("trace needs a Service: %s trace SERVICE[:PORT] (see %s trace --help)", name, name)
+	case 1:
+	default:
+		return c, run.Usagef("trace takes one Service, and %d were given (%s): for several use %s verify",
+			len(args), run.Shorten(args), name)
+	}
+	if c.service, err = parseService(args[0]); err != nil {
+		return c, err
+	}
+	if c.printer, err = o.output.printer(report.KindTrace); err != nil {
+		return c, err
+	}
+	if c.namespace, err = env.namespace(); err != nil {
+		return c, err
+	}
+	if c.probes, err = o.probes.count(flags, o.nodes.snapshot != ""); err != nil {
+		return c, err
+	}
+	selection, err := o.nodes.selection(flags, &o.helper)
+	if err != nil {
+		return c, err
+	}
+	c.session = o.helper.session(env, &o.nodes, selection, c.namespace)
+	c.podsOnly, c.from = o.helper.podsOnly(), o.from
+	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()
+	return c, nil
+}
+
+// parseService reads a command's argument.
+func parseService(arg string) (cluster.Reference, error) {
+	ref, err := cluster.ParseReference(arg)
+	if err != nil {
+		return ref, run.Usagef("%w", err)
+	}
+	return ref, nil
+}
+
+// trace traces and prints.
+func trace(ctx context.Context, env *environment, c traceConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := run.Open(c.session)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if nodes, ok, err := s.CertainNodes(); err != nil {
+		return err
+	} else if ok && len(nodes) == 1 {
+		s.ReadAhead(ctx, nodes) // while the cluster's objects are read
+	}
+	if err := s.ReadObjects(ctx); err != nil {
+		return err
+	}
+	target, err := cluster.Find(s.Objects, c.namespace, c.service)
+	if err != nil {
+		return run.Usagef("%w", err)
+	}
+	from, err := s.FindOrigin(ctx, c.from, c.namespace)
+	if err != nil {
+		return err
+	}
+	if err := from.CheckFamilies(c.from, target.Service); err != nil {
+		return err
+	}
+	nodes, err := c.chooseNodes(s, &target, from)
+	if err != nil {
+		return err
+	}
+	if c.podsOnly {
+		return printPods(env, s, nodes)
+	}
+	if from != nil && from.HostNetwork {
+		s.Progress.Note("%s uses the host network: its packets start on the node itself", c.from)
+	}
+	s.NoteNodes(nodes, c.printer.ForPeople(), "run its endpoints")
+	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
+		return err
+	}
+	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Request: func(node string) run.Request {
+		return run.Request{
+			Services: []types.NamespacedName{target.Name()},
+			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
+			From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	for i := range reports {
+		notServed(&reports[i], &target)
+	}
+	r := report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
+	return conclude(env, c.printer, r, print.View{
+		Now: s.Now(), Namespace: target.Service.Namespace, Next: c.next(r, &target, len(s.KnownNodes())),
+	})
+}
+
+// chooseNodes returns the nodes to read: the address of a NodePort and a named pod are each on one node.
+func (c *traceConfig) chooseNodes(s *run.Session, target *cluster.Target, from *run.Origin) ([]string, error) {
+	want, what := target.Node, c.service.Input
+	named := strings.HasPrefix(c.from, "pod/")
+	if from != nil && (named || want == "" && from.Node != "") {
+		want, what = from.Node, "--from "+c.from
+	}
+	if want != "" && !c.session.Nodes.Chosen() {
+		if known := s.KnownNodes(); len(known) > 0 && !slices.Contains(known, want) {
+			return nil, run.Usagef("%s is on node %s, which is not in the %s %s", what, want, s.Place(), run.Shorten(known))
+		}
+		return []string{want}, nil
+	}
+	nodes, err := s.ChooseNodes(run.NodesOf([]cluster.Target{*target}))
+	if err == nil && named && !slices.Equal(nodes, []string{want}) {
+		return nil, run.Usagef("%s runs on node %s, where its packets start: give --node %s", what, want, want)
+	}
+	return nodes, err
+}
+
+// notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a node.
+func notServed(n *report.NodeReport, t *cluster.Target) {
+	if n.Error != "" || len(n.Paths) > 0 {
+		return
+	}
+	message := fmt.Sprintf("kube-proxy on %s serves no frontend of %s", n.Node, t.Name())
+	f := report.Frontend{Kind: string(t.Service.Spec.Type)}
+	if t.Address.IsValid() {
+		f = report.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
+		message = fmt.Sprintf("kube-proxy on %s does nothing for packets to %s (a load balancer with ipMode Proxy, "+
+			"or an address that nodePortAddresses leaves out)", n.Node, t.Address)
+		if t.NodePort != 0 {
+			nodePort := net.JoinHostPort(t.Address.String(), strconv.Itoa(int(t.NodePort)))
+			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)",
+				n.Node, nodePort)
+		}
+	}
+	n.Paths = []report.Path{{
+		Frontend: f, Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
+		Findings: []report.Finding{{Code: expect.ReasonNotForKubeProxy, Severity: report.Info, Message: message}},
+	}}
+	n.Summary.Paths++
+	n.Summary.ByDesign++
+}
+
+// next says what to do with the result. all is how many nodes can be read.
+func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) string {
+	service := t.Service.Name + " -n " + t.Service.Namespace
+	switch r.Verdict {
+	case report.Match:
+		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
+	case report.ByDesign:
+		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + c.again
+	case report.Mismatch, report.Warning, report.Unknown:
+	}
+	if all > len(r.Nodes) {
+		return "other nodes: " + name + " verify " + service + c.everywhere + c.again
+	}
+	if c.printer.Steps() || r.Summary.Paths == 0 {
+		return ""
+	}
+	return "the packet's way, rule by rule: the same command with -o wide"
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. So a difference is read again before it is
+// called a mismatch.
+const (
+	confirmPause = 2 * time.Second
+	confirmReads = 4
+)
+
+// confirmer judges nodes of a cluster that goes on meanwhile: the objects are read before and after a node, and where they or the
+// node's rules have changed in between, or something is wrong that was not so before, all of it is read again.
+type confirmer struct {
+	*Session
+	probes int           // connections of each frontend and origin
+	pause  time.Duration // between two readings of a node
+	reads  int           // of a node, at most
+
+	judging sync.Mutex // a node's model is large: one at a time
+	lists   objectLists
+}
+
+// judge reads and judges a node until two readings agree on what is wrong, or nothing is.
+func (c *confirmer) judge(ctx context.Context, node string, request Request) report.NodeReport {
+	before := c.Objects
+	var earlier *report.NodeReport
+	for read := 1; ; read++ {
+		if read > 1 {
+			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))
+		}
+		n := c.read(ctx, node)
+		if n.err != nil {
+			return notInspected(node, n.err)
+		}
+		after, err := c.lists.get(ctx, c.Session)
+		if err != nil {
+			return notInspected(node, err)
+		}
+		c.Progress.Node(node, "analysing")
+		c.judging.Lock()
+		got := c.judgeNode(&n, after, request)
+		c.judging.Unlock()
+		changed := changes(before, after, request.Services)
+		before = after
+
+		pause := c.pause
+		switch right := nothingWrong(&got); {
+		case right && (len(changed) == 0 || request.Services == nil):
+			// Of many Services some change all the time. What is right by now is right.
+			return got
+		case right:
+			pause /= 4
+		case earlier != nil && len(changed) == 0 && confirmed(earlier, &got):
+			return got
+		}
+		if read == c.reads {
+			if earlier != nil && !nothingWrong(&got) {
+				withdraw(earlier, &got, fmt.Sprintf("it was different each of the %d times that it was read", read))
+			}
+			return got
+		}
+		earlier = &got
+		if err := wait(ctx, pause); err != nil {
+			return notInspected(node, err)
+		}
+	}
+}
+
+// wait waits, unless the context ends before.
+func wait(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

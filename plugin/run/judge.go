@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// All that the plugin asks of the judgement is in this file.
+
+// Request says what is to be judged on a node.
+type Request = judge.Request
+
+// RequestOrigin is where the packets of a request come from, as its node sees it.
+type RequestOrigin = judge.From
+
+// loadedNode is a node whose files were loaded, or why they were not.
+type loadedNode struct {
+	node  string
+	state *nodestate.State
+	err   error
+}
+
+// loadNode loads the files of a node. err is why there are none.
+func loadNode(node string, files *snapshot.Node, err error) loadedNode {
+	if err != nil {
+		return loadedNode{node: node, err: err}
+	}
+	state, err := nodestate.Load(files)
+	return loadedNode{node, state, err}
+}
+
+// objectIndex has the index of the objects that nodes are judged by: one for all nodes.
+type objectIndex struct {
+	sync.Mutex
+
+	of    *snapshot.Cluster
+	index *judge.Cluster
+}
+
+func (x *objectIndex) get(objects *snapshot.Cluster) *judge.Cluster {
+	x.Lock()
+	defer x.Unlock()
+	if x.of != objects {
+		x.of, x.index = objects, judge.NewCluster(objects)
+	}
+	return x.index
+}
+
+// judgeNode judges a node. One that was not loaded is Unknown, with the reason.
+func (s *Session) judgeNode(n *loadedNode, objects *snapshot.Cluster, request Request) report.NodeReport {
+	if n.err != nil {
+		return notInspected(n.node, n.err)
+	}
+	return judge.Node(s.index.get(objects), n.state, request)
+}
+
+// notInspected is the report of a node that could not be read.
+func notInspected(node string, err error) report.NodeReport {
+	return judge.Unread(node, err)
+}
+
+// nothingWrong tells whether a report holds nothing that needs to be confirmed.
+func nothingWrong(r *report.NodeReport) bool { return judge.Right(r) }
+
+// confirmed tells whether what is wrong in a report was wrong in the same respect in an earlier one.
+func confirmed(earlier, later *report.NodeReport) bool { return judge.Confirmed(earlier, later) }
+
+// withdraw makes Unknown what is wrong in a report and was not so in the earlier one. why says what keeps changing.
+func withdraw(earlier, later *report.NodeReport, why string) { judge.Doubt(earlier, later, why) }
+
+// probeTargets lists what to connect to for the paths of a report, at most limit targets; left counts the others.
+func probeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
+	return judge.ProbeTargets(r, probes, limit)
+}
+
+// planPaths plans what kube-proxy should program on a node. left names what is left out, mode is the node's. The error is a
+// plan.RefusalError where programming would not be right.
+func planPaths(
+	files *snapshot.Node, objects *snapshot.Cluster, request plan.Request,
+) (p *plan.Plan, left []string, mode report.Mode, err error) {
+	return judge.PlanFiles(objects, files, request)
+}
+
+// codeProgrammed is the code of the finding that a path is one that the plugin programmed.
+const codeProgrammed = judge.Programmed

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// changes names the Services that are not the same in two readings, or whose EndpointSlices are not; of all where names is nil.
+func changes(before, after *snapshot.Cluster, names []types.NamespacedName) []types.NamespacedName {
+	was, is := versions(before), versions(after)
+	var out []types.NamespacedName
+	add := func(name types.NamespacedName) {
+		if (names == nil || slices.Contains(names, name)) && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	for o, v := range was {
+		if is[o] != v {
+			add(o.service)
+		}
+	}
+	for o := range is {
+		if _, ok := was[o]; !ok {
+			add(o.service)
+		}
+	}
+	return out
+}
+
+// proxied names an object that decides on a Service.
+type proxied struct {
+	service types.NamespacedName
+	slice   string // "" for the Service itself
+}
+
+// versions returns each object's version.
+func versions(c *snapshot.Cluster) map[proxied]string {
+	out := make(map[proxied]string, len(c.Services)+len(c.EndpointSlices))
+	for _, svc := range c.Services {
+		name := types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+		out[proxied{service: name}] = string(svc.UID) + svc.ResourceVersion
+	}
+	for _, s := range c.EndpointSlices {
+		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		out[proxied{name, s.Name}] = string(s.UID) + s.ResourceVersion
+	}
+	return out
+}
+
+// objectLists lists the objects for many nodes at once: each needs a list that was begun after it asked, and whoever waits for the
+// same one shares it.
+type objectLists struct {
+	mu      sync.Mutex
+	next    *objectList // not begun yet
+	running bool
+	last    *snapshot.Cluster // that was listed; for when nobody lists any more
+}
+
+type objectList struct {
+	done    chan struct{}
+	objects *snapshot.Cluster
+	err     error
+}
+
+// get returns the objects of a list that begins after the call.
+func (l *objectLists) get(ctx context.Context, s *Session) (*snapshot.Cluster, error) {
+	l.mu.Lock()
+	if l.next == nil {
+		l.next = &objectList{done: make(chan struct{})}
+	}
+	mine := l.next
+	if !l.running {
+		l.running = true
+		go l.run(ctx, s)
+	}
+	l.mu.Unlock()
+	<-mine.done
+	return mine.objects, mine.err
+}
+
+func (l *objectLists) run(ctx context.Context, s *Session) {
+	for {
+		l.mu.Lock()
+		now := l.next
+		l.next = nil
+		if l.running = now != nil; !l.running {
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		now.err = s.ask(ctx, func(ctx context.Context) (err error) {
+			now.objects, err = s.source.Proxied(ctx, s.Objects)
+			return err
+		})
+		if now.err == nil {
+			l.last = now.objects
+		}
+		close(now.done)
+	}
+}

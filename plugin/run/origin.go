@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Origin is --from: where packets come from, and on which node. A nil Origin stands for the default origins of each frontend.
+type Origin struct {
+	kind    expect.OriginKind
+	address netip.Addr
+	// Pod is a pod's namespace/name; "" where no pod was named.
+	Pod string
+	// Node is the node that it is on, where the packet starts; "" where that depends on the node or is not known.
+	Node string
+	// HostNetwork says that it is a pod without a network of its own.
+	HostNetwork bool
+	// families that it can send in; nil: any.
+	families []corev1.IPFamily
+}
+
+// FindOrigin looks --from up in a cluster or snapshot; nil means the default origins. namespace is that of a pod without one.
+func (s *Session) FindOrigin(ctx context.Context, from, namespace string) (*Origin, error) {
+	var which cluster.Pods
+	if name, ok := strings.CutPrefix(from, "pod/"); ok {
+		which.Namespace, which.Name = podName(name, namespace)
+	} else if a, err := netip.ParseAddr(from); err == nil {
+		which.Address = a.Unmap()
+	}
+	if which.Name != "" || which.Address.IsValid() {
+		if err := s.ReadPods(ctx, which); err != nil {
+			return nil, err
+		}
+	}
+	return parseOrigin(from, namespace, s.Objects)
+}
+
+// podName splits NAMESPACE/NAME or NAME.
+func podName(text, namespace string) (ns, name string) {
+	if ns, name, ok := strings.Cut(text, "/"); ok {
+		return ns, name
+	}
+	return namespace, text
+}
+
+// parseOrigin looks --from up; nil means the default origins.
+func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, error) {
+	switch from {
+	case "":
+		return nil, nil
+	case "pod", "node", "external":
+		return &Origin{kind: expect.OriginKind(from)}, nil
+	}
+	if name, ok := strings.CutPrefix(from, "pod/"); ok {
+		namespace, name = podName(name, namespace)
+		return fromPod(from, namespace, name, objects)
+	}
+	if a, err := netip.ParseAddr(from); err == nil {
+		return fromAddress(a.Unmap(), objects), nil
+	}
+	return nil, Usagef("--from %q is none of pod, pod/NAME, pod/NAMESPACE/NAME, node, external and an IP address", from)
+}
+
+func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, error) {
+	if slices.Contains(objects.Missing, "pods") {
+		return nil, Usagef("--from %s: pods were not collected (cluster/pods.json): give the pod's IP address", from)
+	}
+	var elsewhere []string
+	for _, p := range objects.Pods {
+		switch {
+		case p.Name != name:
+		case p.Namespace != namespace:
+			elsewhere = append(elsewhere, p.Namespace)
+		case p.Spec.HostNetwork:
+			return &Origin{kind: expect.FromNode, Node: p.Spec.NodeName, HostNetwork: true}, nil
+		default:
+			o := &Origin{kind: expect.FromPod, Pod: namespace + "/" + name, Node: p.Spec.NodeName}
+			for _, ip := range cluster.PodIPs(p) {
+				o.families = append(o.families, familyOf(ip))
+			}
+			if o.families == nil {
+				return nil, Usagef("--from %s: pod %s/%s has no IP address (it is %s)", from, namespace, name, p.Status.Phase)
+			}
+			return o, nil
+		}
+	}
+	if len(elsewhere) > 0 {
+		return nil, Usagef("--from %s: there is no pod %q in namespace %q, but in %s: give pod/NAMESPACE/NAME",
+			from, name, namespace, Shorten(elsewhere))
+	}
+	return nil, Usagef("--from %s: there is no pod %q in namespace %q", from, name, namespace)
+}
+
+// fromAddress finds out whose address it is. What is neither a pod's nor a node's comes from outside.
+func fromAddress(a netip.Addr, objects *snapshot.Cluster) *Origin {
+	o := &Origin{kind: expect.FromExternal, address: a, families: []corev1.IPFamily{familyOf(a)}}
+	for _, n := range objects.Nodes {
+		for i := range n.Status.Addresses {
+			if b, err := netip.ParseAddr(n.Status.Addresses[i].Address); err == nil && b.Unmap() == a {
+				o.kind, o.Node = expect.FromNode, n.Name
+				return o
+			}
+		}
+	}
+	for _, p := range objects.Pods {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if !p.Spec.HostNetwork && !ended && slices.Contains(cluster.PodIPs(p), a) {
+			o.kind, o.Node, o.Pod = expect.FromPod, p.Spec.NodeName, p.Namespace+"/"+p.Name
+			return o
+		}
+	}
+	for _, n := range objects.Nodes {
+		for _, cidr := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
+			if p, err := netip.ParsePrefix(cidr); err == nil && p.Contains(a) {
+				o.kind, o.Node = expect.FromPod, n.Name
+				return o
+			}
+		}
+	}
+	return o
+}
+
+// On returns the origin as a node sees it: what another node's pod or process sends comes in from outside.
+func (o *Origin) On(node string) *RequestOrigin {
+	if o == nil {
+		return nil
+	}
+	f := &RequestOrigin{Kind: o.kind, Address: o.address, Pod: o.Pod}
+	if o.address.IsValid() && o.Node != "" && o.Node != node {
+		f.Kind, f.Pod = expect.FromExternal, ""
+	}
+	return f
+}
+
+// Reaches tells whether packets to an address can come from there, by the address's family.
+func (o *Origin) Reaches(to netip.Addr) bool { return o.canUse(familyOf(to)) }
+
+// canUse tells whether packets of a family can come from there.
+func (o *Origin) canUse(f corev1.IPFamily) bool {
+	return o == nil || o.families == nil || slices.Contains(o.families, f)
+}
+
+// CheckFamilies says what is wrong where the origin, which is --from, has no address of one of the Service's families.
+func (o *Origin) CheckFamilies(from string, svc *corev1.Service) error {
+	if slices.ContainsFunc(cluster.Families(svc), o.canUse) {
+		return nil
+	}
+	return Usagef("--from %s can send in %s only, and service %s/%s has addresses in %s",
+		from, o.families[0], svc.Namespace, svc.Name, svc.Spec.IPFamilies[0])
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}

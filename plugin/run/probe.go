@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// MaxProbes is how many connections a helper makes of one frontend, at most; maxTargets is how many targets it takes in all.
+const (
+	MaxProbes  = 200
+	maxTargets = 500
+)
+
+// observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be rewritten and
+// endpoints go between connections and reading, so what only the connections show is wrong once it has shown twice.
+func (c *confirmer) observe(
+	ctx context.Context, node string, request Request, got report.NodeReport,
+) report.NodeReport {
+	if c.probe == nil || got.Error != "" {
+		return got
+	}
+	targets, left := probeTargets(&got, c.probes, maxTargets)
+	if left > 0 {
+		c.Progress.Note("%s: %d of %d targets are not probed, as %d is the most at once",
+			node, left, left+len(targets), maxTargets)
+	}
+	if len(targets) == 0 {
+		c.Progress.Note("%s: no path starts at the node or at a pod on it, so nothing is probed", node)
+		return got
+	}
+	earlier := &got
+	for read := 1; ; read++ {
+		if read > 1 {
+			c.Progress.Node(node, fmt.Sprintf("connecting again (%d of %d)", read, c.reads))
+		}
+		now, err := c.observeOnce(ctx, node, request, targets)
+		switch {
+		case err != nil:
+			return notInspected(node, err)
+		case now.Error != "" || confirmed(earlier, &now):
+			return now
+		case read == c.reads:
+			withdraw(earlier, &now, fmt.Sprintf("it was different each of the %d times that connections were made", read))
+			return now
+		}
+		earlier = &now
+		if err := wait(ctx, c.pause/4); err != nil {
+			return notInspected(node, err)
+		}
+	}
+}
+
+func (c *confirmer) observeOnce(
+	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget,
+) (report.NodeReport, error) {
+	data, err := c.probe(ctx, node, targets)
+	if err != nil {
+		return report.NodeReport{}, err
+	}
+	files, err := c.nodes.Read(ctx, node, snapshot.NodeFiles)
+	if err != nil {
+		return report.NodeReport{}, err
+	}
+	objects, err := c.lists.get(ctx, c.Session)
+	if err != nil {
+		return report.NodeReport{}, err
+	}
+	c.judging.Lock()
+	defer c.judging.Unlock()
+	n := loadNode(node, files.With(snapshot.ProbesFile, data), nil)
+	return c.judgeNode(&n, objects, request), nil
+}

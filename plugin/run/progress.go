@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Progress says on a terminal what is going on: a line for the whole, and one for each node at work. The lines go away with the
+// result. In a pipe it says nothing but notes. It is safe for concurrent use.
+type Progress struct {
+	out   io.Writer
+	live  bool // out is a terminal that can move its cursor
+	width int
+
+	mu    sync.Mutex
+	whole string
+	nodes []nodeLine
+	drawn int // lines on the terminal now
+}
+
+type nodeLine struct{ name, what string }
+
+// manyLines is how many nodes get a line of their own.
+const manyLines = 8
+
+// NewProgress makes a Progress that writes to out. live says that out is a terminal that can move its cursor, of this width; 0 is a
+// terminal of any width.
+func NewProgress(out io.Writer, live bool, width int) *Progress {
+	return &Progress{out: out, live: live, width: width}
+}
+
+// Say sets the line for the whole.
+func (p *Progress) Say(format string, args ...any) {
+	p.update(func() { p.whole = fmt.Sprintf(format, args...) })
+}
+
+// Node sets the line of a node.
+func (p *Progress) Node(name, what string) {
+	p.update(func() {
+		if i := p.find(name); i >= 0 {
+			p.nodes[i].what = what
+			return
+		}
+		p.nodes = append(p.nodes, nodeLine{name, what})
+		slices.SortFunc(p.nodes, func(a, b nodeLine) int { return strings.Compare(a.name, b.name) })
+	})
+}
+
+// NodeDone takes the line of a node away.
+func (p *Progress) NodeDone(name string) {
+	p.update(func() {
+		if i := p.find(name); i >= 0 {
+			p.nodes = slices.Delete(p.nodes, i, i+1)
+		}
+	})
+}
+
+func (p *Progress) find(name string) int {
+	return slices.IndexFunc(p.nodes, func(l nodeLine) bool { return l.name == name })
+}
+
+// Note writes a line that stays, in a pipe, too.
+func (p *Progress) Note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintf(p.out, "note: "+format+"\n", args...)
+	p.draw()
+}
+
+// Done takes all lines away.
+func (p *Progress) Done() {
+	p.update(func() { p.whole, p.nodes = "", nil })
+}
+
+func (p *Progress) update(change func()) {
+	if !p.live {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	p.clear()
+	p.draw()
+}
+
+// clear takes what was drawn away, and leaves the cursor where it was before.
+func (p *Progress) clear() {
+	if p.drawn > 0 {
+		fmt.Fprint(p.out, "\r"+strings.Repeat("\x1b[1A\x1b[2K", p.drawn))
+		p.drawn = 0
+	}
+}
+
+func (p *Progress) draw() {
+	if !p.live {
+		return
+	}
+	var lines []string
+	if p.whole != "" {
+		lines = append(lines, p.whole+" …")
+	}
+	for i, n := range p.nodes {
+		if i == manyLines {
+			lines = append(lines, fmt.Sprintf("… and %d nodes more", len(p.nodes)-i))
+			break
+		}
+		lines = append(lines, n.name+"  "+n.what+" …")
+	}
+	for _, l := range lines {
+		if r := []rune(l); p.width > 1 && len(r) >= p.width {
+			l = string(r[:p.width-1]) // a line that wraps would be two to take away
+		}
+		fmt.Fprintln(p.out, l)
+	}
+	p.drawn = len(lines)
+}

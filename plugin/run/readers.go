@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// NodeReader reads what nodes hold: their rules, addresses, routes and what kube-proxy says of itself.
+type NodeReader interface {
+	// Known names the nodes that can be read, in order; nil where that cannot be told.
+	Known(objects *snapshot.Cluster) []string
+	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all that there
+	// are. An error is the node's own: the others are read all the same.
+	Read(ctx context.Context, node string, want []string) (*snapshot.Node, error)
+	// Release ends what Read began on a node; it will not be read again.
+	Release(node string)
+	// Close ends all of it.
+	Close()
+}
+
+// snapshotReader reads the nodes of a snapshot.
+type snapshotReader struct{ *snapshot.Snapshot }
+
+func (r snapshotReader) Known(*snapshot.Cluster) []string { return r.NodeNames() }
+
+func (r snapshotReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
+	return r.Node(node)
+}
+
+func (snapshotReader) Release(string) {}
+func (snapshotReader) Close()         {}
+
+// noReader is for commands that read the API alone.
+type noReader struct{}
+
+func (noReader) Known(objects *snapshot.Cluster) []string { return nodeNames(objects) }
+
+func (noReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
+	return nil, fmt.Errorf("node %s is not to be inspected", node)
+}
+
+func (noReader) Release(string) {}
+func (noReader) Close()         {}
+
+// podReader reads the nodes of a cluster by helper pods.
+type podReader struct {
+	launcher *launch.Launcher
+	// system returns a node's operating system; "" where that is not known.
+	system func(node string) string
+	note   func(format string, args ...any)
+
+	mu      sync.Mutex
+	helpers map[string]*launch.Session
+}
+
+func (r *podReader) Known(objects *snapshot.Cluster) []string { return nodeNames(objects) }
+
+func (r *podReader) Read(ctx context.Context, node string, want []string) (*snapshot.Node, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return collect(ctx, h, want)
+}
+
+// probe has the node's helper make connections.
+func (r *podReader) probe(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return h.Probe(ctx, targets)
+}
+
+// helper returns the helper of a node, and launches it at the first time.
+func (r *podReader) helper(ctx context.Context, node string) (*launch.Session, error) {
+	r.mu.Lock()
+	h := r.helpers[node]
+	r.mu.Unlock()
+	if h != nil {
+		return h, nil
+	}
+	if system := r.system(node); system != "" && system != "linux" {
+		return nil, fmt.Errorf("node %s runs %s: this tool reads Linux nodes", node, system)
+	}
+	h, err := r.launcher.Open(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.helpers == nil {
+		r.helpers = map[string]*launch.Session{}
+	}
+	r.helpers[node] = h
+	return h, nil
+}
+
+func (r *podReader) Release(node string) {
+	r.mu.Lock()
+	h := r.helpers[node]
+	delete(r.helpers, node)
+	r.mu.Unlock()
+	if h == nil {
+		return
+	}
+	if err := h.Close(); err != nil {
+		r.note("%v", err)
+	}
+}
+
+func (r *podReader) Close() {
+	r.mu.Lock()
+	nodes := slices.Collect(maps.Keys(r.helpers))
+	r.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() { r.Release(n) })
+	}
+	wg.Wait()
+	r.launcher.Close()
+}
+
+// systemOf returns the operating system of a node, as its Node object has it.
+func (s *Session) systemOf(node string) string {
+	for _, n := range s.Objects.Nodes {
+		if n.Name == node {
+			return n.Labels[corev1.LabelOSStable]
+		}
+	}
+	return ""
+}
+
+// localReader reads the machine that it runs on.
+type localReader struct {
+	options launch.Options
+	serve   launch.Serve
+}
+
+// Known names the Node that this machine is: by its host name, else by its addresses.
+func (*localReader) Known(objects *snapshot.Cluster) []string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	own := map[netip.Addr]bool{}
+	if addrs, err := net.InterfaceAddrs(); err == nil {
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				own[p.Addr().Unmap()] = true
+			}
+		}
+	}
+	return whichNode(objects, strings.ToLower(host), own)
+}
+
+// whichNode finds the Node of a machine.
+func whichNode(objects *snapshot.Cluster, host string, own map[netip.Addr]bool) []string {
+	for _, is := range []func(*corev1.Node) bool{
+		func(n *corev1.Node) bool { return n.Name == host },
+		func(n *corev1.Node) bool { return n.Labels[corev1.LabelHostname] == host },
+		func(n *corev1.Node) bool {
+			return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+				ip, err := netip.ParseAddr(a.Address)
+				return a.Type == corev1.NodeInternalIP && err == nil && own[ip.Unmap()]
+			})
+		},
+	} {
+		if i := slices.IndexFunc(objects.Nodes, is); i >= 0 {
+			return []string{objects.Nodes[i].Name}
+		}
+	}
+	return nil
+}
+
+// helper starts a helper in this process.
+func (r *localReader) helper(ctx context.Context, node string) (*launch.Session, error) {
+	return launch.Local(ctx, node, r.options, r.serve)
+}
+
+func (r *localReader) Read(ctx context.Context, node string, want []string) (*snapshot.Node, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	files, err := collect(ctx, h, want)
+	if e := h.Close(); err == nil {
+		err = e
+	}
+	return files, err
+}
+
+// probe makes connections from this machine.
+func (r *localReader) probe(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	data, err := h.Probe(ctx, targets)
+	if e := h.Close(); err == nil {
+		err = e
+	}
+	return data, err
+}
+
+func (*localReader) Release(string) {}
+func (*localReader) Close()         {}
+
+// helperReader reads a node by a helper that stays when the node is released.
+type helperReader struct {
+	NodeReader
+	helper *launch.Session
+}
+
+func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snapshot.Node, error) {
+	return collect(ctx, r.helper, want)
+}
+
+func (helperReader) Release(string) {}
+
+// probe has the helper make connections.
+func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
+	return r.helper.Probe(ctx, targets)
+}
+
+// collect reads a node; want are the names of files, nil is all that there are.
+func collect(ctx context.Context, h *launch.Session, want []string) (*snapshot.Node, error) {
+	files, unread, err := h.Collect(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	files[snapshot.UnreadFile] = snapshot.EncodeUnread(unread)
+	return snapshot.NewNode(h.Node(), files), nil
+}
+
+// nodeNames returns the names of the cluster's nodes, in order.
+func nodeNames(objects *snapshot.Cluster) []string {
+	names := make([]string, 0, len(objects.Nodes))
+	for _, n := range objects.Nodes {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	return names
+}

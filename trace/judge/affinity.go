@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// Findings about clients that come back.
+const (
+	AffinityMissing    = "AffinityMissing"
+	AffinityUnexpected = "AffinityUnexpected"
+	AffinityTimeout    = "AffinityTimeout"
+)
+
+var (
+	_ = register(kind{code: AffinityMissing, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
+	_ = register(kind{code: AffinityUnexpected, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
+	_ = register(kind{code: AffinityTimeout, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
+)
+
+// affinity judges whether clients stay with their endpoint as the Service asks for.
+var affinity = &detector{stage: stageAffinity, path: func(p *pathCase) []issue {
+	if p.programmed() {
+		return p.programmedAffinity()
+	}
+	return p.mode.affinity(p)
+}}
+
+// ruleAffinity walks the packet of a returning client for every endpoint that a first one may have come to.
+func (p *pathCase) ruleAffinity() []issue {
+	var missing, unexpected, timeouts []string
+	seconds := uint32(0)
+	want := p.want
+	for _, o := range p.got.translated() {
+		if want.Action != expect.DNAT || o.recent == "" && want.AffinitySeconds == 0 {
+			continue
+		}
+		back, secs := p.comesBack(o)
+		switch {
+		case want.AffinitySeconds == 0 && back:
+			unexpected = append(unexpected, o.to.String())
+		case want.AffinitySeconds == 0:
+		case !back:
+			missing = append(missing, o.to.String())
+		case int64(secs) != int64(want.AffinitySeconds):
+			timeouts, seconds = append(timeouts, o.to.String()), secs
+		}
+	}
+	var issues []issue
+	due := fmt.Sprintf("%ds", want.AffinitySeconds)
+	if len(missing) > 0 {
+		issues = append(issues, issue{
+			code: AffinityMissing, subject: cut(missing, 4), endpoints: missing, expected: "ClientIP for " + due, actual: "none",
+			message: "a client that comes back is not sent to the same endpoint",
+		})
+	}
+	if len(unexpected) > 0 {
+		issues = append(issues, issue{
+			code: AffinityUnexpected, subject: cut(unexpected, 4), endpoints: unexpected, expected: "none", actual: "ClientIP",
+			message: "a client that comes back is sent to the same endpoint, which the Service does not ask for",
+		})
+	}
+	if len(timeouts) > 0 {
+		issues = append(issues, issue{
+			code: AffinityTimeout, subject: cut(timeouts, 4), endpoints: timeouts, expected: due, actual: fmt.Sprintf("%ds", seconds),
+			message: "clients are remembered for another time than the Service asks for",
+		})
+	}
+	return issues
+}
+
+// comesBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules remember
+// it for, in seconds; 0 for any time.
+func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32) {
+	if first.recent == "" {
+		return false, 0
+	}
+	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
+	got := p.outcomesOf(p.want.Frontend, &res)
+	if s, _ := got.share(first.to); s < 1-certainty {
+		return false, 0
+	}
+	for i := range res.Steps {
+		if s := &res.Steps[i]; s.Asked.Name != "" {
+			seconds = s.Asked.Seconds
+		}
+	}
+	return true, seconds
+}

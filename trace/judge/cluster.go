@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Cluster is the objects of a cluster, indexed for the judgement of any number of nodes. It does not change, and may be shared by goroutines.
+type Cluster struct {
+	*snapshot.Cluster
+
+	index    *expect.Index
+	services map[types.NamespacedName]*corev1.Service
+	// endpoints are the addresses of every endpoint, and whether it is on a node, as opposed to outside the cluster.
+	endpoints map[netip.Addr]bool
+	onNodes   map[netip.Addr]bool
+	pods      map[string][]pod // of each node, those with an address of their own, by name
+	podNames  map[netip.Addr]string
+	proxyPods map[string]string // of each node, namespace/name of kube-proxy's pod
+	twice     map[listing]bool
+	config    *kubeproxy.Config // of the ConfigMap; nil where there is none
+	configErr error
+}
+
+// pod is a pod with an address of its own.
+type pod struct {
+	name   string // namespace/name
+	v4, v6 netip.Addr
+}
+
+func (p pod) address(v4 bool) netip.Addr {
+	if v4 {
+		return p.v4
+	}
+	return p.v6
+}
+
+// NewCluster indexes the objects of a cluster, which must not be changed afterwards.
+func NewCluster(objects *snapshot.Cluster) *Cluster {
+	c := &Cluster{
+		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
+		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
+		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{},
+		pods: map[string][]pod{}, proxyPods: map[string]string{}, twice: map[listing]bool{},
+	}
+	for _, s := range objects.Services {
+		c.services[expect.NameOf(s)] = s
+		if len(s.Spec.ExternalIPs)+len(s.Status.LoadBalancer.Ingress) > 0 {
+			c.noteTwice(s)
+		}
+	}
+	c.indexEndpoints()
+	c.indexPods()
+	c.readConfigMap()
+	return c
+}
+
+func (c *Cluster) indexEndpoints() {
+	for _, s := range c.EndpointSlices {
+		for i := range s.Endpoints {
+			for _, text := range s.Endpoints[i].Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					c.endpoints[a] = true
+					if s.Endpoints[i].NodeName != nil {
+						c.onNodes[a] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *Cluster) indexPods() {
+	if len(c.Pods) > 0 {
+		c.podNames = make(map[netip.Addr]string, len(c.Pods))
+	}
+	for _, p := range c.Pods {
+		name := p.Namespace + "/" + p.Name
+		if p.Labels["k8s-app"] == "kube-proxy" {
+			c.proxyPods[p.Spec.NodeName] = name
+		}
+		if p.Spec.HostNetwork {
+			continue // several pods share the node's address
+		}
+		x := pod{name: name}
+		for _, ip := range p.Status.PodIPs {
+			a, err := netip.ParseAddr(ip.IP)
+			if err != nil {
+				continue
+			}
+			c.podNames[a] = name
+			if a.Is4() {
+				x.v4 = a
+			} else {
+				x.v6 = a
+			}
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			c.pods[p.Spec.NodeName] = append(c.pods[p.Spec.NodeName], x)
+		}
+	}
+	for _, list := range c.pods {
+		slices.SortFunc(list, func(a, b pod) int { return strings.Compare(a.name, b.name) })
+	}
+}
+
+// configMapName is the source of kube-proxy's configuration where neither the process nor its file was read.
+const configMapName = "ConfigMap kube-system/kube-proxy"
+
+func (c *Cluster) readConfigMap() {
+	for _, cm := range c.ConfigMaps {
+		if cm.Namespace != "kube-system" || cm.Name != "kube-proxy" {
+			continue
+		}
+		var config kubeproxy.Config
+		if config, c.configErr = kubeproxy.ParseConfigMap(cm); c.configErr == nil {
+			config.Source = configMapName
+			c.config = &config
+		}
+		return
+	}
+}
+
+// listing is something that a Service lists: an address, or a source range of one of its ports.
+type listing struct {
+	address netip.Addr
+	chain   string // the hash in the names of the port's chains; "" for an address
+}
+
+// noteTwice notes what a Service lists more than once: addresses, and the ports of repeated source ranges.
+func (c *Cluster) noteTwice(svc *corev1.Service) {
+	seen := map[netip.Addr]bool{}
+	note := func(text string) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			if seen[a] {
+				c.twice[listing{address: a}] = true
+			}
+			seen[a] = true
+		}
+	}
+	for _, ip := range svc.Spec.ExternalIPs {
+		note(ip)
+	}
+	for i := range svc.Status.LoadBalancer.Ingress {
+		note(svc.Status.LoadBalancer.Ingress[i].IP)
+	}
+	ranges := map[string]bool{}
+	for _, r := range svc.Spec.LoadBalancerSourceRanges {
+		r = strings.TrimSpace(r)
+		if ranges[r] {
+			for i := range svc.Spec.Ports {
+				p := &svc.Spec.Ports[i]
+				names := kubeproxy.ChainNames(kubeproxy.ServicePortName(svc.Namespace, svc.Name, p.Name), p.Protocol)
+				c.twice[listing{chain: strings.TrimPrefix(names.Firewall, kubeproxy.PrefixFirewall)}] = true
+			}
+		}
+		ranges[r] = true
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Confirmed tells whether what is wrong in a node's report was wrong in the same way in an earlier one. kube-proxy needs a moment
+// to follow the API, so that a difference seen once may be nothing but its normal work (a sync under way).
+func Confirmed(earlier, later *report.NodeReport) bool {
+	before := wrongIn(earlier)
+	for subject, findings := range wrongIn(later) {
+		if !overlap(before[subject], findings) {
+			return false
+		}
+	}
+	return true
+}
+
+// Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
+func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
+
+// Doubt takes back what is wrong in a node's report and was not so in the earlier one: such paths become Unknown, with the
+// finding Changing, and node-wide findings information. why says what keeps changing.
+func Doubt(earlier, later *report.NodeReport, why string) {
+	before := wrongIn(earlier)
+	later.Summary = report.Summary{
+		Paths: later.Summary.Paths, Matched: later.Summary.Matched, ByDesign: later.Summary.ByDesign,
+	}
+	worstPath := report.ByDesign
+	if later.Summary.Matched > 0 {
+		worstPath = report.Match
+	}
+	for i := range later.Paths {
+		p := &later.Paths[i]
+		if now := severe(p.Findings); p.Verdict != report.Unknown && len(now) > 0 && !overlap(before[pathKey(p)], now) {
+			p.Verdict = report.Unknown
+			p.Findings = append(p.Findings, changing(later.Node, why))
+		}
+		if p.Verdict != report.Match && p.Verdict != report.ByDesign {
+			later.Summary.Count(p.Verdict)
+			later.Summary.Paths--
+		}
+		worstPath = report.Together(worstPath, p.Verdict)
+	}
+	for i := range later.Findings {
+		f := &later.Findings[i]
+		if f.Severity != report.Info && !overlap(before[nodeKey(f)], []string{f.Code}) {
+			f.Severity = report.Info
+			f.Message += " (seen once: " + why + ")"
+		}
+	}
+	later.Verdict = report.WithFindings(worstPath, later.Findings)
+}
+
+// Changing: what was wrong at first was not so when it was read again.
+const Changing = "Changing"
+
+var _ = register(kind{
+	code: Changing, severity: note, scope: onPath,
+	remedy: "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync metrics",
+	issues: []string{"kubernetes/kubernetes#112604"},
+})
+
+func changing(node, why string) report.Finding {
+	k := kinds[Changing]
+	return report.Finding{
+		Code: k.code, Severity: k.severity, Message: why, Remedy: strings.ReplaceAll(k.remedy, "{node}", node), Links: links(k),
+	}
+}
+
+// wrongIn lists what is wrong, by what it is wrong with.
+func wrongIn(r *report.NodeReport) map[string][]string {
+	out := map[string][]string{}
+	for i := range r.Paths {
+		if found := severe(r.Paths[i].Findings); len(found) > 0 {
+			out[pathKey(&r.Paths[i])] = found
+		}
+	}
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Severity != report.Info {
+			out[nodeKey(f)] = []string{f.Code}
+		}
+	}
+	return out
+}
+
+// severe returns the findings that make a verdict worse, by code and subject.
+func severe(fs []report.Finding) []string {
+	var out []string
+	for i := range fs {
+		if fs[i].Severity != report.Info {
+			out = append(out, fs[i].Code+" "+fs[i].Subject)
+		}
+	}
+	return out
+}
+
+func pathKey(p *report.Path) string {
+	key := p.Frontend.Kind + " " + p.Frontend.Address + " " + p.Frontend.Protocol + " " + strconv.Itoa(int(p.Frontend.Port)) + " " + p.Origin.Kind + " " + p.Origin.Address
+	if p.Service != nil {
+		key = p.Service.Namespace + "/" + p.Service.Name + " " + key
+	}
+	return key
+}
+
+func nodeKey(f *report.Finding) string { return "node " + f.Code + " " + f.Subject }
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}

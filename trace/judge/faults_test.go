@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// world is a captured node and cluster that a test may damage.
+type world struct {
+	t       *testing.T
+	cluster *snapshot.Cluster
+	files   map[string][]byte
+}
+
+// openSnapshot opens a snapshot of the repository.
+func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
+	t.Helper()
+	s, err := snapshot.Open(filepath.Join("..", "..", dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.Node(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, n
+}
+
+func openWorld(t *testing.T, name string) *world {
+	t.Helper()
+	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), "node1")
+	w := &world{t: t, cluster: c, files: map[string][]byte{}}
+	for _, f := range snapshot.NodeFiles {
+		data, ok, err := n.File(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			w.files[f] = data
+		}
+	}
+	// One file a family, so that a fault need be put into one place only.
+	for _, v := range []string{"iptables", "ip6tables"} {
+		delete(w.files, v+"-nft-save.txt")
+		delete(w.files, v+"-legacy-save.txt")
+	}
+	return w
+}
+
+func (w *world) run() report.NodeReport {
+	return Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Backwards: true, Matching: true, PerPathService: true})
+}
+
+const v4, v6 = "iptables-save.txt", "ip6tables-save.txt"
+
+// edit changes the lines of a save file for which f returns something else; every edit must change something.
+func (w *world) edit(file string, f func(line string) []string) {
+	w.t.Helper()
+	var out []string
+	changed := false
+	for line := range strings.Lines(string(w.files[file])) {
+		line = strings.TrimSuffix(line, "\n")
+		got := f(line)
+		changed = changed || len(got) != 1 || got[0] != line
+		out = append(out, got...)
+	}
+	if !changed {
+		w.t.Fatalf("the fault changes nothing in %s", file)
+	}
+	w.files[file] = []byte(strings.Join(out, "\n") + "\n")
+}
+
+func has(line string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) })
+}
+
+// drop removes the rules that contain all parts.
+func (w *world) drop(file string, parts ...string) {
+	w.t.Helper()
+	w.edit(file, func(l string) []string {
+		if has(l, parts...) && !strings.HasPrefix(l, ":") {
+			return nil
+		}
+		return []string{l}
+	})
+}
+
+// replace changes text in the rules that contain all parts.
+func (w *world) replace(file, old, repl string, parts ...string) {
+	w.t.Helper()
+	w.edit(file, func(l string) []string {
+		if has(l, parts...) {
+			return []string{strings.Replace(l, old, repl, 1)}
+		}
+		return []string{l}
+	})
+}
+
+// table runs f on the lines of one table only.
+func (w *world) table(file, table string, f func(line string) []string) {
+	w.t.Helper()
+	in := false
+	w.edit(file, func(l string) []string {
+		if strings.HasPrefix(l, "*") {
+			in = l == "*"+table
+		}
+		if !in {
+			return []string{l}
+		}
+		return f(l)
+	})
+}
+
+// first puts a rule before the first one of a chain, or before COMMIT.
+func (w *world) first(file, table, chain, rule string) {
+	w.t.Helper()
+	done := false
+	w.table(file, table, func(l string) []string {
+		if !done && (strings.Contains(l, "-A "+chain+" ") || l == "COMMIT") {
+			done = true
+			return []string{"-A " + chain + " " + rule, l}
+		}
+		return []string{l}
+	})
+}
+
+// last puts a rule behind all of a table.
+func (w *world) last(file, table, rule string) {
+	w.t.Helper()
+	w.table(file, table, func(l string) []string {
+		if l == "COMMIT" {
+			return []string{rule, l}
+		}
+		return []string{l}
+	})
+}
+
+// policy makes a base chain drop what it does not accept.
+func (w *world) policy(file, table, chain string) {
+	w.t.Helper()
+	w.table(file, table, func(l string) []string {
+		return []string{strings.Replace(l, ":"+chain+" ACCEPT", ":"+chain+" DROP", 1)}
+	})
+}
+
+// addTable appends a table to a save file.
+func (w *world) addTable(file, text string) { w.files[file] = append(w.files[file], text...) }
+
+func (w *world) service(name string) *corev1.Service {
+	for _, s := range w.cluster.Services {
+		if s.Namespace+"/"+s.Name == name {
+			return s
+		}
+	}
+	w.t.Fatalf("no Service %s", name)
+	return nil
+}
+
+func (w *world) slice(name string) *discoveryv1.EndpointSlice {
+	for _, s := range w.cluster.EndpointSlices {
+		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] == name {
+			return s
+		}
+	}
+	w.t.Fatalf("no EndpointSlice of %s", name)
+	return nil
+}
+
+func (w *world) sep(port, ep string) string {
+	return kubeproxy.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
+}
+
+// facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes.
+func facts(r report.NodeReport) map[string]string {
+	out := map[string]string{}
+	add := func(key string, fs []report.Finding) {
+		var codes []string
+		for _, f := range fs {
+			if f.Code != NotCollected {
+				codes = append(codes, strings.TrimSpace(f.Code+" "+f.Subject))
+			}
+		}
+		slices.Sort(codes)
+		out[key] = strings.Join(slices.Compact(codes), "; ")
+	}
+	add("node", r.Findings)
+	for _, p := range r.Paths {
+		key := fmt.Sprintf("%s/%s %s %s:%d/%s from %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind)
+		if p.Frontend.Kind == "LoadBalancerIP" && p.Origin.Kind == "external" {
+			key += " " + p.Origin.Address
+		}
+		add(key, p.Findings)
+		out[key] = strings.TrimSuffix(string(p.Verdict)+": "+out[key], ": ")
+	}
+	return out
+}
+
+// changes returns what a fault changed in the facts, a line each.
+func changes(before, after map[string]string) []string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		if after[k] != before[k] {
+			out = append(out, k+" → "+after[k])
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := after[k]; !ok {
+			out = append(out, k+" → gone")
+		}
+	}
+	return out
+}
+
+func TestFixturesHaveNoMismatch(t *testing.T) {
+	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables", "ipvs"} {
+		t.Run(name, func(t *testing.T) {
+			r := openWorld(t, name).run()
+			if r.Error != "" {
+				t.Fatal(r.Error)
+			}
+			for _, p := range r.Paths {
+				if p.Verdict != report.Match && p.Verdict != report.ByDesign {
+					t.Errorf("%s/%s %+v from %+v: %s %+v\nexpected %+v\nactual %+v", p.Service.Namespace, p.Service.Name, p.Frontend, p.Origin, p.Verdict, p.Findings, p.Expected, p.Actual)
+				}
+			}
+			for _, f := range r.Findings {
+				if f.Severity != report.Info {
+					t.Errorf("node: %+v", f)
+				}
+			}
+			t.Logf("%+v", r.Summary)
+			if r.Summary.Matched == 0 {
+				t.Error("nothing matched: nothing was judged")
+			}
+		})
+	}
+}
+
+func TestEveryServiceOfTheFixtureIsJudged(t *testing.T) {
+	w := openWorld(t, "iptables")
+	seen := map[string]bool{}
+	for _, p := range w.run().Paths {
+		seen[p.Service.Namespace+"/"+p.Service.Name] = true
+	}
+	for _, s := range w.cluster.Services {
+		if !seen[s.Namespace+"/"+s.Name] {
+			t.Errorf("Service %s/%s has no path in the report", s.Namespace, s.Name)
+		}
+	}
+}
+
+// legacyCopy loads the same rules into the other backend as well.
+func (w *world) legacyCopy() {
+	w.files["iptables-nft-save.txt"] = w.files[v4]
+	w.files["iptables-legacy-save.txt"] = bytes.ReplaceAll(w.files[v4], []byte(" (nf_tables)"), nil)
+	delete(w.files, v4)
+}
+
+// fault is one thing put wrong, and what must be reported for it: nothing more, nothing less.
+type fault struct {
+	name string
+	base string // snapshot; "iptables" when empty
+	do   func(w *world)
+	want []string                                // lines of changes
+	all  func(before map[string]string) []string // in place of want, where a fault touches very many paths
+}
+
+const (
+	ep3  = "shop/ep3 ClusterIP 10.96.77.154:80/TCP from "
+	np   = "shop/np NodePort "
+	lbr  = "shop/lb-ranges LoadBalancerIP 203.0.113.11:443/TCP from "
+	lbr2 = "shop/lb-ranges LoadBalancerIP 203.0.113.12:443/TCP from "
+)
+
+func both(path, codes string) []string {
+	return []string{path + "node → " + codes, path + "pod → " + codes}
+}
+
+// every gives the change for each path of the baseline that pick chooses.
+func every(pick func(path, was string) string) func(before map[string]string) []string {
+	return func(before map[string]string) []string {
+		var out []string
+		for _, k := range slices.Sorted(maps.Keys(before)) {
+			if now := pick(k, before[k]); now != "" && now != before[k] {
+				out = append(out, k+" → "+now)
+			}
+		}
+		return out
+	}
+}
+
+func faults(w *world) []fault {
+	ep3Port, npPort := "shop/ep3", "shop/np"
+	svcEp3, svcNp := kubeproxy.ChainNames(ep3Port, corev1.ProtocolTCP), kubeproxy.ChainNames(npPort, corev1.ProtocolTCP)
+	aff := kubeproxy.ChainNames("shop/affinity", corev1.ProtocolTCP)
+	ranges := kubeproxy.ChainNames("shop/lb-ranges", corev1.ProtocolTCP)
+	sep1 := w.sep(ep3Port, "10.244.1.19:8080")
+	return []fault{
+		{
+			name: "a SEP rule removed from the middle", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.2.20:8080") },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080"),
+		},
+		{
+			name: "the last SEP rule removed", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.3.21:8080") },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.3.21:8080"),
+		},
+		{
+			name: "a SEP's address changed", do: func(w *world) { w.replace(v4, "10.244.2.20:8080", "10.244.2.99:8080", "--to-destination") },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.99:8080"),
+		},
+		{
+			name: "a SEP's port changed", do: func(w *world) { w.replace(v4, "10.244.2.20:8080", "10.244.2.20:8081", "--to-destination") },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.20:8081"),
+		},
+		{
+			name: "a probability changed", do: func(w *world) { w.replace(v4, "0.33333333349", "0.50000000000", "-A "+svcEp3.Cluster) },
+			want: both(ep3, "Mismatch: UnevenShare"),
+		},
+		{name: "a probability removed", do: func(w *world) {
+			w.replace(v4, "-m statistic --mode random --probability 0.33333333349 ", "", "-A "+svcEp3.Cluster)
+		}, want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; MissingEndpoint 10.244.3.21:8080")},
+		{name: "a probability in place of none at the end", do: func(w *world) {
+			w.replace(v4, "-j KUBE-SEP", "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP", "-A "+svcEp3.Cluster, "10.244.3.21")
+		}, want: both(ep3, "Mismatch: UnevenShare")},
+		{
+			name: "the jump to a Service removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) },
+			want: both(ep3, "Mismatch: ServiceNotProgrammed"),
+		},
+		{
+			name: "a NodePort's rules removed", do: func(w *world) { w.drop(v4, "-A KUBE-NODEPORTS", "-j "+svcNp.External) },
+			want: []string{
+				np + "10.77.0.11:30080/TCP from external → Mismatch: ServiceNotProgrammed",
+				np + "10.77.0.11:30080/TCP from node → Mismatch: ServiceNotProgrammed",
+				np + "127.0.0.1:30080/TCP from node → Mismatch: ServiceNotProgrammed",
+			},
+		},
+		{
+			name: "an external IP's rule removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
+			want: []string{
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Mismatch: ServiceNotProgrammed",
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Mismatch: ServiceNotProgrammed",
+				"shop/extip ExternalIP 198.51.100.21:80/TCP from external → Mismatch: ServiceNotProgrammed",
+				"shop/extip ExternalIP 198.51.100.21:80/TCP from node → Mismatch: ServiceNotProgrammed",
+			},
+		},
+		{
+			name: "a Service's chain emptied", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster) },
+			want: both(ep3, "Mismatch: ServiceNotProgrammed"),
+		},
+		{
+			name: "a SEP chain emptied", do: func(w *world) { w.drop(v4, "-A "+sep1) },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.1.19:8080"),
+		},
+		{
+			name: "a SEP chain emptied and declared only", do: func(w *world) { w.drop(v4, "-A "+sep1, "-j DNAT") },
+			want: both(ep3, "Mismatch: MissingEndpoint 10.244.1.19:8080"),
+		},
+		{name: "a DROP in raw", do: func(w *world) {
+			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -d 10.96.77.154/32 -j DROP\nCOMMIT\n")
+		}, want: []string{ep3 + "pod → Mismatch: Dropped"}},
+		{
+			name: "a DROP in mangle OUTPUT", do: func(w *world) { w.first(v4, "mangle", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j DROP") },
+			want: []string{ep3 + "node → Mismatch: Dropped"},
+		},
+		{
+			name: "a DROP of an endpoint in FORWARD", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -j DROP") },
+			want: []string{ep3 + "pod → Mismatch: Dropped 10.244.2.20:8080"},
+		},
+		{name: "a REJECT of an endpoint in OUTPUT", do: func(w *world) {
+			w.first(v4, "filter", "OUTPUT", "-d 10.244.2.20/32 -j REJECT --reject-with icmp-port-unreachable")
+		}, want: []string{ep3 + "node → Mismatch: Rejected 10.244.2.20:8080"}},
+		{name: "a REJECT of the ClusterIP in filter, behind the translation, breaks nothing", do: func(w *world) {
+			w.first(v4, "filter", "OUTPUT", "-d 10.96.77.154/32 -j REJECT --reject-with icmp-port-unreachable")
+		}},
+		{
+			name: "FORWARD policy DROP", do: func(w *world) { w.policy(v4, "filter", "FORWARD") },
+			all: every(func(path, was string) string {
+				if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !sourceKept(path) {
+					return ""
+				}
+				return "Mismatch: Dropped *"
+			}),
+		},
+		{
+			name: "the masquerade mark of external traffic dropped", do: func(w *world) { w.drop(v4, "-A "+svcNp.External, "KUBE-MARK-MASQ") },
+			want: []string{
+				np + "10.77.0.11:30080/TCP from external → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
+				np + "10.77.0.11:30080/TCP from node → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
+				np + "127.0.0.1:30080/TCP from node → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
+			},
+		},
+		{
+			name: "the masquerade mark of the node's traffic dropped", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "KUBE-MARK-MASQ") },
+			want: []string{ep3 + "node → Mismatch: WrongMasquerade 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080"},
+		},
+		{
+			name: "the hairpin mark dropped", do: func(w *world) { w.drop(v4, "-A "+sep1, "KUBE-MARK-MASQ") },
+			want: []string{ep3 + "pod → Mismatch: WrongMasquerade 10.244.1.19:8080"},
+		},
+		{name: "MASQUERADE itself removed", do: func(w *world) { w.drop(v4, "-A KUBE-POSTROUTING", "-j MASQUERADE") }, all: masqueradeGone},
+		{name: "KUBE-MARK-MASQ emptied", do: func(w *world) { w.drop(v4, "-A KUBE-MARK-MASQ") }, all: masqueradeGone},
+		{
+			name: "everything masqueraded", do: func(w *world) { w.drop(v4, "-A KUBE-POSTROUTING", "-j RETURN") },
+			all: every(func(path, was string) string {
+				if strings.Contains(path, "-noep NodePort 127.0.0.1:") {
+					// MASQUERADE on lo takes eth0's address, and KUBE-FIREWALL drops what comes to 127.0.0.0/8 from elsewhere
+					// before it is refused.
+					return "Mismatch: TrafficPolicyMismatch"
+				}
+				if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !sourceKept(path) {
+					return ""
+				}
+				return "Mismatch: WrongMasquerade *"
+			}),
+		},
+		{
+			name: "the affinity checks dropped", do: func(w *world) { w.drop(v4, "-A "+aff.Cluster, "--rcheck") },
+			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
+		},
+		{name: "one client list no longer written", do: func(w *world) {
+			w.replace(v4, "-m recent --set --name "+w.sep("shop/affinity", "10.244.1.56:8080")+" --mask 255.255.255.255 --rsource ", "", "--set", w.sep("shop/affinity", "10.244.1.56:8080"))
+		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080")},
+		{
+			name: "another affinity time", do: func(w *world) {
+				w.service("shop/affinity").Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = new(int32(900))
+			},
+			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityTimeout 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
+		},
+		{name: "affinity taken from the Service", do: func(w *world) {
+			w.service("shop/affinity").Spec.SessionAffinity = corev1.ServiceAffinityNone
+			w.service("shop/affinity").Spec.SessionAffinityConfig = nil
+		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityUnexpected 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080")},
+		{name: "affinity given to the Service", do: func(w *world) {
+			w.service("shop/ep3").Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			w.service("shop/ep3").Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
+		}, want: both(ep3, "Mismatch: AffinityMissing 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080")},
+		{name: "the rules in both backends", do: (*world).legacyCopy, want: []string{"node → SplitBackend IPv4"}},
+		{name: "an older set in the other backend", do: func(w *world) {
+			w.legacyCopy()
+			w.drop("iptables-legacy-save.txt", "-A "+svcEp3.Cluster, "10.244.2.20:8080")
+		}, want: append(both(ep3, "Unknown"), "node → SplitBackend IPv4")},
+		{name: "a Service deleted from the API", do: func(w *world) {
+			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" })
+		}, want: []string{"node → StaleService shop/ep3", ep3 + "node → gone", ep3 + "pod → gone"}},
+		{name: "a NodePort Service deleted from the API", do: func(w *world) {
+			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "np" })
+		}, want: []string{
+			"node → StaleService shop/np",
+			"shop/np ClusterIP 10.96.62.156:80/TCP from node → gone", "shop/np ClusterIP 10.96.62.156:80/TCP from pod → gone",
+			np + "10.77.0.11:30080/TCP from external → gone", np + "10.77.0.11:30080/TCP from node → gone", np + "127.0.0.1:30080/TCP from node → gone",
+		}},
+		{name: "a Service without endpoints deleted from the API", do: func(w *world) {
+			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep0-empty" })
+		}, want: []string{
+			"node → StaleService shop/ep0-empty",
+			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from node → gone", "shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from pod → gone",
+		}},
+		{name: "an endpoint gone from the API", do: func(w *world) {
+			s := w.slice("shop/ep3")
+			s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == "10.244.2.20" })
+		}, want: both(ep3, "Mismatch: StaleEndpoint 10.244.2.20:8080")},
+		{name: "an endpoint new in the API", do: func(w *world) {
+			s := w.slice("shop/ep3")
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.244.3.99"}, NodeName: new("node3")})
+		}, want: both(ep3, "Mismatch: MissingEndpoint 10.244.3.99:8080")},
+		{name: "an endpoint no longer ready", do: func(w *world) {
+			for i := range w.slice("shop/ep3").Endpoints {
+				if e := &w.slice("shop/ep3").Endpoints[i]; e.Addresses[0] == "10.244.2.20" {
+					e.Conditions.Ready = new(false)
+				}
+			}
+		}, want: both(ep3, "Mismatch: StaleEndpoint 10.244.2.20:8080")},
+		{name: "all endpoints no longer ready", do: func(w *world) {
+			for i := range w.slice("shop/ep3").Endpoints {
+				w.slice("shop/ep3").Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
+			}
+		}, want: both(ep3, "Mismatch: AcceptedWithoutEndpoints")},
+		{
+			name: "a no-endpoints REJECT removed", do: func(w *world) { w.drop(v4, "shop/ep0-empty has no endpoints") },
+			want: both("shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from ", "Mismatch: AcceptedWithoutEndpoints"),
+		},
+		{name: "an old no-endpoints REJECT in place of the rules", do: func(w *world) {
+			w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster)
+			w.first(v4, "filter", "KUBE-SERVICES", `-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable`)
+		}, want: both(ep3, "Mismatch: RefusedWithEndpoints")},
+		{
+			name: "a source range's rule removed", do: func(w *world) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },
+			want: []string{
+				lbr + "external 192.0.2.128 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.128 → Mismatch: SourceRangesMismatch",
+			},
+		},
+		{
+			name: "a source range wider in the rules", do: func(w *world) { w.replace(v4, "192.0.2.128/25", "192.0.2.0/24", "-A "+ranges.Firewall) },
+			want: []string{
+				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.77 → Mismatch: SourceRangesMismatch",
+			},
+		},
+		{
+			name: "the firewall's DROP removed", do: func(w *world) { w.drop(v4, "-A KUBE-PROXY-FIREWALL", "203.0.113.11/32") },
+			want: []string{
+				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr + "node → Mismatch: SourceRangesMismatch",
+			},
+		},
+		{name: "externalTrafficPolicy now Cluster", do: func(w *world) {
+			w.service("shop/np-etp-local").Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+		}, want: []string{"shop/np-etp-local NodePort 10.77.0.11:30082/TCP from external → Mismatch: TrafficPolicyMismatch"}},
+		{name: "externalTrafficPolicy now Local", do: func(w *world) {
+			w.service("shop/np").Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}, want: []string{np + "10.77.0.11:30080/TCP from external → Mismatch: TrafficPolicyMismatch"}},
+		{name: "internalTrafficPolicy now Local", do: func(w *world) {
+			w.service("shop/ep3").Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+		}, want: both(ep3, "Mismatch: TrafficPolicyMismatch")},
+		{
+			name: "a no-local-endpoints DROP removed", do: func(w *world) { w.drop(v4, "shop/np-etp-local-none has no local endpoints") },
+			want: []string{"shop/np-etp-local-none NodePort 10.77.0.11:30083/TCP from external → Mismatch: AcceptedWithoutEndpoints"},
+		},
+		{
+			name: "PREROUTING does not lead to kube-proxy", do: func(w *world) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
+			all: every(func(path, was string) string {
+				if was != string(report.Match) || isV6(path) || strings.HasSuffix(path, "node") {
+					return ""
+				}
+				return "Mismatch: NotProgrammed"
+			}),
+		},
+		{
+			name: "the jump to the NodePorts removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
+			all: every(func(path, was string) string {
+				if was != string(report.Match) || isV6(path) || !strings.Contains(path, " NodePort ") {
+					return ""
+				}
+				return "Mismatch: ServiceNotProgrammed"
+			}),
+		},
+		{name: "no IPv6 rules", do: func(w *world) { w.files[v6] = emptyTables }, all: every(func(path, was string) string {
+			return gone(path, was, isV6(path), "FamilyMissing", "FamilyMissing IPv6")
+		})},
+		{name: "no IPv4 rules", do: func(w *world) { w.files[v4] = emptyTables }, all: every(func(path, was string) string {
+			return gone(path, was, !isV6(path), "FamilyMissing", "FamilyMissing IPv4")
+		})},
+		{name: "no rules at all", do: func(w *world) { w.files[v4], w.files[v6] = emptyTables, emptyTables }, all: every(func(path, was string) string {
+			return gone(path, was, true, "NotProgrammed", "NotProgrammed IPv4; NotProgrammed IPv6")
+		})},
+		{name: "a hostPort on the NodePort", do: func(w *world) {
+			w.first(v4, "nat", "PREROUTING", "-p tcp -m tcp --dport 30080 -j DNAT --to-destination 10.244.1.200:80")
+		}, want: []string{np + "10.77.0.11:30080/TCP from external → Mismatch: Shadowed"}},
+		{
+			name: "a REDIRECT of the ClusterIP", do: func(w *world) { w.first(v4, "nat", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j REDIRECT --to-ports 15001") },
+			want: []string{ep3 + "node → Mismatch: Shadowed"},
+		},
+		{name: "a rule that stands twice", do: func(w *world) {
+			w.edit(v4, func(l string) []string {
+				if has(l, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) {
+					return []string{l, l}
+				}
+				return []string{l}
+			})
+		}, want: []string{"node → DuplicateRules nat KUBE-SERVICES"}},
+		{name: "a DNAT to :0", do: func(w *world) {
+			w.replace(v4, "--to-destination 10.244.2.20:8080", "--to-destination :0 --persistent", "--to-destination")
+		}, want: both(ep3, "Unknown: BrokenRule "+w.sep(ep3Port, "10.244.2.20:8080"))},
+		{
+			name: "an unknown match before", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -m fancy --magic 7 -j DROP") },
+			want: []string{ep3 + "pod → Unknown"},
+		},
+		{name: "an unknown match that does not matter", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-m fancy --magic 7 -j LOG") }},
+		{
+			name: "an unknown target", do: func(w *world) { w.first(v4, "mangle", "PREROUTING", "-d 10.96.77.154/32 -j MAGIC --level 7") },
+			want: []string{ep3 + "pod → Unknown"},
+		},
+		{name: "a chain that nothing leads to", do: func(w *world) {
+			w.replace(v4, ":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-SERVICES")
+		}, want: []string{"node → OrphanChain KUBE-SVC-AAAAAAAAAAAAAAAA"}},
+		{name: "another pod network in the configuration", do: func(w *world) {
+			w.files["configz.json"] = bytes.Replace(w.files["configz.json"], []byte("10.244.0.0/16"), []byte("10.99.0.0/16"), 1)
+		}, all: every(func(path, was string) string {
+			if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") {
+				return ""
+			}
+			return "Mismatch: WrongMasquerade *"
+		})},
+		{
+			name: "another load-balancer IP", do: func(w *world) { w.service("shop/lb").Status.LoadBalancer.Ingress[0].IP = "203.0.113.200" },
+			want: []string{
+				"node → StaleService shop/lb",
+				"shop/lb LoadBalancerIP 203.0.113.200:80/TCP from external 192.0.2.77 → Mismatch: ServiceNotProgrammed",
+				"shop/lb LoadBalancerIP 203.0.113.200:80/TCP from node → Mismatch: ServiceNotProgrammed",
+				"shop/lb LoadBalancerIP 203.0.113.10:80/TCP from external 192.0.2.77 → gone",
+				"shop/lb LoadBalancerIP 203.0.113.10:80/TCP from node → gone",
+			},
+		},
+		{
+			name: "a UDP Service's rule for TCP", do: func(w *world) { w.replace(v4, "-p udp", "-p tcp", "-A KUBE-SERVICES", "shop/udp cluster IP") },
+			want: append(both("shop/udp ClusterIP 10.96.178.81:53/UDP from ", "Mismatch: ServiceNotProgrammed"), "node → StaleService shop/udp"),
+		},
+		{name: "the ClusterIP exempt from tracking", do: func(w *world) {
+			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.77.154/32 -j CT --notrack\nCOMMIT\n")
+		}, want: []string{ep3 + "node → Mismatch: Shadowed"}},
+		{name: "no route to an endpoint", do: func(w *world) {
+			w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`)
+		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
+		{
+			name: "two Services with one external IP", do: func(w *world) {
+				w.service("shop/np").Spec.ExternalIPs = []string{"198.51.100.20"}
+			},
+			want: []string{
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Warning: SharedFrontend shop/np",
+				"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Warning: SharedFrontend shop/np",
+				"shop/np ExternalIP 198.51.100.20:80/TCP from external → Warning: SharedFrontend shop/extip",
+				"shop/np ExternalIP 198.51.100.20:80/TCP from node → Warning: SharedFrontend shop/extip",
+			},
+		},
+		{name: "docker's FORWARD chain lets Services through", do: func(w *world) {
+			w.policy(v4, "filter", "FORWARD")
+			w.last(v4, "filter", "-A FORWARD -s 10.244.0.0/16 -j ACCEPT")
+			w.last(v4, "filter", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT")
+		}, all: every(func(path, was string) string {
+			if strings.HasPrefix(path, "shop/lb-ranges LoadBalancerIP") || was != string(report.Match) {
+				return ""
+			}
+			return ""
+		})},
+	}
+}
+
+func isV6(path string) bool {
+	return strings.Contains(path, "fd00:") || strings.Contains(path, "2001:db8:")
+}
+
+var emptyTables = []byte("# Generated by iptables-save v1.8.9 (nf_tables) on Fri Nov 20 19:41:06 2026\n*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n")
+
+// notMasqueraded tells whether a path from outside keeps its source address: externalTrafficPolicy Local.
+func sourceKept(path string) bool {
+	return strings.Contains(path, "from external") && (strings.Contains(path, "local") || strings.Contains(path, "kitchen-sink"))
+}
+
+// masqueradeGone: every path that kube-proxy masquerades, and every one where a pod of the node may reach itself.
+func masqueradeGone(before map[string]string) []string {
+	return every(func(path, was string) string {
+		if was != string(report.Match) || isV6(path) || sourceKept(path) {
+			return ""
+		}
+		if strings.HasSuffix(path, "pod") {
+			return "Mismatch: WrongMasquerade ?"
+		}
+		return "Mismatch: WrongMasquerade *"
+	})(before)
+}
+
+// gone says what becomes of a path whose family has no rules.
+func gone(path, was string, mine bool, code, nodeFinding string) string {
+	switch {
+	case path == "node":
+		return nodeFinding
+	case strings.HasSuffix(path, "from node") && strings.HasPrefix(was, "ByDesign: NoEndpoints") && (strings.Contains(path, " ExternalIP ") || strings.Contains(path, " LoadBalancerIP ")):
+		return "" // kube-proxy refuses these only where they come in from outside
+	case !mine || strings.Contains(was, Headless) || strings.Contains(path, " None") || strings.HasPrefix(was, "ByDesign: NotForKubeProxy") || strings.HasPrefix(was, "ByDesign: ExternalName"):
+		return ""
+	}
+	return "Mismatch: " + code
+}
+
+// Headless is a reason code of package expect.
+const Headless = expect.ReasonHeadless
+
+func TestFaults(t *testing.T) {
+	baseline := map[string]map[string]string{}
+	list := faults(openWorld(t, "iptables"))
+	if len(list) < 40 {
+		t.Errorf("%d faults, at least 40 were asked for", len(list))
+	}
+	for _, f := range list {
+		t.Run(f.name, func(t *testing.T) {
+			base := f.base
+			if base == "" {
+				base = "iptables"
+			}
+			if baseline[base] == nil {
+				baseline[base] = facts(openWorld(t, base).run())
+			}
+			w := openWorld(t, base)
+			f.do(w)
+			r := w.run()
+			if r.Error != "" {
+				t.Fatal(r.Error)
+			}
+			want := slices.Clone(f.want)
+			if f.all != nil {
+				want = f.all(baseline[base])
+			}
+			got := changes(baseline[base], facts(r))
+			slices.Sort(want)
+			slices.Sort(got)
+			compareChanges(t, want, got)
+		})
+	}
+}
+
+// compareChanges compares line by line; "*" in a wanted line stands for any subject, "?" also for no change at all.
+func compareChanges(t *testing.T, want, got []string) {
+	t.Helper()
+	left := slices.Clone(got)
+	for _, w := range want {
+		i := slices.IndexFunc(left, func(g string) bool {
+			head, star := strings.CutSuffix(strings.TrimSuffix(w, "?"), "*")
+			return g == w || (star || strings.HasSuffix(w, "?")) && strings.HasPrefix(g, head)
+		})
+		switch {
+		case i >= 0:
+			left = slices.Delete(left, i, i+1)
+		case strings.HasSuffix(w, "?"):
+		default:
+			t.Errorf("not reported: %s", w)
+		}
+	}
+	for _, g := range left {
+		t.Errorf("reported, and should not be: %s", g)
+	}
+}

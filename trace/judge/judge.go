@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package judge compares what kube-proxy must have programmed on a node with what the node's rules do, and names every difference with its cause,
+// the evidence and the remedy. It changes neither the cluster's objects nor the node's state: both can be judged any number of times, by any number of
+// goroutines, with the same report.
+package judge
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Request says what to judge on a node.
+type Request struct {
+	// Services are the Services to judge; nil means all of them.
+	Services []types.NamespacedName
+	// Select keeps the frontends that it returns true for; nil keeps all.
+	Select func(expect.Frontend) bool
+	// From overrides the default origins; nil keeps them (pod and node for ClusterIPs, external and node for the rest).
+	From *From
+	// NodeAlone asks only which proxy the node runs and how it fares: no path is judged.
+	NodeAlone bool
+	// PathsAlone asks only about paths: how kube-proxy fares, and its rules at large, are not judged, and what is found of the node counts as
+	// information.
+	PathsAlone bool
+	// Backwards also goes from the rules to the API: every chain and frontend in the rules must belong to a Service.
+	Backwards bool
+	// Steps records the rules that each packet meets.
+	Steps bool
+	// Matching keeps paths whose verdict is Match in the report (trace, verify --show-all).
+	Matching bool
+	// PerPathService writes the Service into each path (verify).
+	PerPathService bool
+}
+
+// From is the origin asked for by --from.
+type From struct {
+	Kind    expect.OriginKind
+	Address netip.Addr // zero: choose one
+	Pod     string     // namespace/name of a pod, where one was named
+}
+
+// Node judges one node: it computes what kube-proxy must have programmed, walks a packet for each frontend and origin, and reports. What cannot be
+// judged becomes NodeReport.Error or an Unknown path, never a match. The report keeps nothing of the state alive.
+func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
+	n, err := newNode(c, s)
+	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
+	if err != nil {
+		return n.withheld(err)
+	}
+	mode := n.shown
+	out.Mode = &mode
+	if !req.PathsAlone {
+		out.Findings = n.findings(n.nodeWide())
+	}
+	if req.NodeAlone {
+		out.Findings = append(out.Findings, n.findings(append(n.configMapDiffers(), n.notCollected()...))...)
+		out.Verdict = report.WithFindings(report.Match, out.Findings)
+		if mode.Actual == "" && mode.Reported == "" {
+			out.Verdict = report.Worse(out.Verdict, report.Unknown) // nothing says which mode it is
+		}
+		return out
+	}
+	var unowned []issue
+	var wg sync.WaitGroup
+	if req.Backwards {
+		wg.Go(func() { unowned = n.mode.unowned(n) })
+	}
+	paths := withoutQuiet(n.paths(&req))
+	wg.Wait()
+	rest := slices.Concat(unowned, n.notCollected(), n.staleConnections(&req), n.watchHangs(paths, &req))
+	out.Findings = append(out.Findings, n.findings(rest)...)
+	out.Verdict = report.ByDesign
+	for _, p := range paths {
+		out.Summary.Count(p.Verdict)
+		out.Verdict = report.Together(out.Verdict, p.Verdict)
+		if p.Verdict != report.Match || req.Matching {
+			out.Paths = append(out.Paths, p.Path)
+		}
+	}
+	if req.PathsAlone {
+		for i := range out.Findings {
+			out.Findings[i].Severity = report.Info
+		}
+	}
+	out.Verdict = report.WithFindings(out.Verdict, out.Findings)
+	return out
+}
+
+// Files loads a node's files and judges the node, for one judgement alone.
+func Files(objects *snapshot.Cluster, files *snapshot.Node, req Request) report.NodeReport {
+	s, err := nodestate.Load(files)
+	if err != nil {
+		return Unread(files.Name, err)
+	}
+	return Node(NewCluster(objects), s, req)
+}
+
+// Unread is the report of a node whose files could not be loaded.
+func Unread(node string, err error) report.NodeReport {
+	return report.NodeReport{Node: node, Verdict: report.Unknown, Error: err.Error()}
+}
+
+// withheld is the report of a node of which nothing is claimed, with what is known all the same.
+func (n *node) withheld(err error) report.NodeReport {
+	out := Unread(n.Name, err)
+	var replaced replacedError
+	if errors.As(err, &replaced) {
+		out.Findings = n.findings([]issue{n.replaced(replaced.by)})
+	}
+	if n.shown.ConfigSource != "" {
+		mode := n.shown
+		out.Mode = &mode
+	}
+	return out
+}
+
+// nodeWide runs the detectors that judge the node as a whole, whatever Service its rules are for.
+func (n *node) nodeWide() []issue {
+	var out []issue
+	for _, d := range detectors(onNode) {
+		if d.node != nil {
+			out = append(out, d.node(n)...)
+		}
+	}
+	return out
+}
+
+// pathJob is one path to judge.
+type pathJob struct {
+	svc      *corev1.Service
+	frontend expect.Frontend
+	from     from
+}
+
+// judged is a path with its verdict. quiet paths are left out unless something is wrong with them.
+type judged struct {
+	report.Path
+
+	quiet bool
+}
+
+// withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend shows.
+func withoutQuiet(paths []judged) []judged {
+	type fact struct {
+		frontend report.Frontend
+		code     string
+	}
+	shown := map[fact]bool{}
+	show := func(p *judged) {
+		for _, f := range p.Findings {
+			shown[fact{p.Frontend, f.Code}] = true
+		}
+	}
+	for i := range paths {
+		if !paths[i].quiet {
+			show(&paths[i])
+		}
+	}
+	return slices.DeleteFunc(paths, func(p judged) bool {
+		if !p.quiet {
+			return false
+		}
+		news := slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
+		show(&p)
+		return p.Verdict != report.Mismatch || !news
+	})
+}
+
+// clientLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables), and the sets of its table in
+// nftables mode (pkg/proxy/nftables); and of those that the command program keeps in its place. A new client is in none of them.
+var clientLists = []string{
+	kubeproxy.PrefixEndpoint, kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity, kubeproxy.ProgramChainPrefix, kubeproxy.ProgramTablePrefix,
+}
+
+// NewWalker prepares walks over a node's rules as the judgement makes them. It is for one goroutine.
+func NewWalker(s *nodestate.State, network *host.Network) *netfilter.Walker {
+	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists...))
+}
+
+// paths judges every path asked for, on all processors, in a stable order.
+func (n *node) paths(req *Request) []judged {
+	jobs, ignored := n.jobs(req)
+	out := make([]judged, len(jobs), len(jobs)+len(ignored))
+	onPath := detectors(onPath)
+	const batch = 64
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch) {
+		wg.Go(func() {
+			w := &worker{node: n, req: req, detectors: onPath, walker: NewWalker(n.State, n.net)}
+			for first := range next {
+				for i := first; i < min(first+batch, len(jobs)); i++ {
+					out[i] = judged{w.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}
+				}
+			}
+		})
+	}
+	for first := 0; first < len(jobs); first += batch {
+		next <- first
+	}
+	close(next)
+	wg.Wait()
+	return append(out, ignored...)
+}
+
+// jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
+func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
+	for _, svc := range n.asked(req) {
+		if reason, why := n.exp.Ignored(svc); reason != "" {
+			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
+			continue
+		}
+		for _, f := range n.exp.Frontends(svc) {
+			if req.Select != nil && !req.Select(f) {
+				continue
+			}
+			for _, o := range n.originsOf(svc, f, req.From) {
+				jobs = append(jobs, pathJob{svc, f, o})
+			}
+		}
+	}
+	return jobs, ignored
+}
+
+// leftAlone answers for a Service that kube-proxy programs nothing for.
+func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
+	p := report.Path{
+		Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
+		Frontend: report.Frontend{Kind: string(svc.Spec.Type)}, Findings: n.findings([]issue{{code: reason, message: why}}),
+	}
+	if svc.Spec.ClusterIP != "" {
+		p.Frontend.Address = svc.Spec.ClusterIP
+	}
+	if req.PerPathService {
+		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+	}
+	return judged{Path: p}
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// kind is one kind of finding. It is registered once, beside the detector that finds it; docs/findings.md has a section for each.
+type kind struct {
+	code     string
+	severity report.Severity
+	scope    scope
+	// remedy is what to do. {restart} is the command that makes kube-proxy on the node write everything anew, {where} the place, {node} the
+	// node, {subject} the finding's subject.
+	remedy string
+	issues []string // upstream, owner/repo#number
+	by     *detector
+}
+
+// The severities by what they make of a verdict.
+const (
+	mismatch = report.Error
+	warning  = report.Warn
+	note     = report.Info
+)
+
+// restart is the remedy where kube-proxy has to write its rules anew.
+const restart = "{restart}"
+
+// scope is what a finding is about.
+type scope string
+
+// The scopes.
+const (
+	onPath scope = "path" // one frontend from one origin
+	onNode scope = "node" // a node as a whole
+)
+
+// detector finds the differences of some kinds, on a path or on a node.
+type detector struct {
+	stage stage
+	path  func(p *pathCase) []issue
+	node  func(n *node) []issue
+}
+
+// stage is when a detector runs: one after the other, and within a stage in the order of registration.
+type stage uint8
+
+// The stages of a path. Between stageProgrammed and stageSettings the mode says where each difference comes from.
+const (
+	stageRecognise  stage = iota // who else answers: a detector that knows calls pathCase.settle, and the comparison is left out
+	stageCompare                 // what happens against what must
+	stageHairpin                 // the same for a pod that reaches itself
+	stageAffinity                // the same for a client that comes back
+	stageProgrammed              // what the command program has put there
+	stageSettings                // settings of the kernel that stop what the rules make right
+	stageVerdict                 // what else the verdict depends on
+	stageObserve                 // what real connections showed
+)
+
+// The stages of a node.
+const (
+	stageRules       stage = iota // of kube-proxy as a whole
+	stageLeftovers                // of other modes
+	stageStatus                   // of kube-proxy itself
+	stageConnections              // of the kernel's connection table
+	stageDuplicates
+)
+
+// kinds are those registered, by code; codes are theirs in the order of registration.
+var (
+	kinds = map[string]*kind{}
+	codes []string
+)
+
+// register adds a kind. It is called where the kind's detector stands, to initialise a variable without a name.
+func register(k kind) bool {
+	kinds[k.code] = &k
+	codes = append(codes, k.code)
+	return true
+}
+
+// detectors returns those of a scope, in the order in which they run.
+func detectors(s scope) []*detector {
+	var out []*detector
+	for _, code := range codes {
+		if d := kinds[code].by; d != nil && kinds[code].scope == s && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *detector) int { return int(a.stage) - int(b.stage) })
+	return out
+}
+
+// KindInfo is what the documentation says of a kind of finding.
+type KindInfo struct {
+	Code, Scope string
+	Severity    report.Severity
+	Remedy      string
+	Issues      []string // upstream, owner/repo#number
+}
+
+// Kinds returns what the documentation says of every kind of finding, by code.
+func Kinds() []KindInfo {
+	var out []KindInfo
+	for _, code := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[code]
+		out = append(out, KindInfo{code, string(k.scope), k.severity, k.remedy, k.issues})
+	}
+	return out
+}
+
+// issue is a difference before it is written up as a finding.
+type issue struct {
+	code, subject    string
+	endpoints        []string // that it is about, all of them; subject may name some
+	expected, actual string
+	message          string
+	where            netfilter.Ref
+	evidence         []string
+
+	// These take the place of what the kind has; "" and false leave it.
+	severity report.Severity
+	remedy   string
+	unlinked bool
+}
+
+// finding writes up an issue. Nothing in it keeps the text of the node's rules alive.
+func (n *node) finding(i issue) report.Finding {
+	k := kinds[i.code]
+	f := report.Finding{
+		Code: k.code, Severity: k.severity, Subject: strings.Clone(i.subject), Endpoints: i.endpoints,
+		Expected: i.expected, Actual: i.actual, Message: i.message,
+	}
+	for _, line := range i.evidence {
+		if line != "" {
+			f.Evidence = append(f.Evidence, strings.Clone(line))
+		}
+	}
+	if i.severity != "" {
+		f.Severity = i.severity
+	}
+	where := i.where.String()
+	if where == "" {
+		where = "the rule"
+	}
+	f.Remedy = i.remedy
+	if f.Remedy == "" {
+		f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.Name, "{subject}", i.subject).Replace(k.remedy)
+	}
+	if !i.unlinked {
+		f.Links = links(k)
+	}
+	return f
+}
+
+func links(k *kind) []string {
+	var out []string
+	for _, l := range k.issues {
+		repo, number, _ := strings.Cut(l, "#")
+		out = append(out, "https://github.com/"+repo+"/issues/"+number)
+	}
+	return out
+}
+
+func (n *node) findings(issues []issue) []report.Finding {
+	var out []report.Finding
+	for _, is := range issues {
+		out = append(out, n.finding(is))
+	}
+	return out
+}
+
+// grouped collects evidence by subject, for one issue each.
+type grouped struct {
+	like     issue
+	subjects map[string]*issue
+}
+
+func newGrouped(like issue) *grouped { return &grouped{like, map[string]*issue{}} }
+
+func (g *grouped) add(subject, evidence string) {
+	is := g.subjects[subject]
+	if is == nil {
+		copied := g.like
+		is, copied.subject = &copied, subject
+		g.subjects[subject] = is
+	}
+	is.evidence = append(is.evidence, evidence)
+}
+
+// issues returns one issue for each subject, in their order; what names the pieces of evidence, which are counted.
+func (g *grouped) issues(code, what string) []issue {
+	var out []issue
+	for _, subject := range slices.Sorted(maps.Keys(g.subjects)) {
+		is := g.subjects[subject]
+		is.code, is.actual = code, counted(len(is.evidence), what)
+		is.evidence = is.evidence[:min(len(is.evidence), maxEvidence)]
+		out = append(out, *is)
+	}
+	return out
+}

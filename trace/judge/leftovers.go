@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// Findings about what kube-proxy has left, or written too often.
+const (
+	ModeLeftover   = "ModeLeftover"
+	StaleService   = "StaleService"
+	OrphanChain    = "OrphanChain"
+	DuplicateRules = "DuplicateRules"
+)
+
+var (
+	_ = register(kind{
+		code: ModeLeftover, severity: warning, scope: onNode, by: leftovers,
+		remedy: "run kube-proxy --cleanup on {node} with kube-proxy stopped, or reboot it; then: " + restart,
+		issues: []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"},
+	})
+	_ = register(kind{
+		code: StaleService, severity: mismatch, scope: onNode, remedy: restart, issues: []string{"kubernetes/kubernetes#76338"},
+	})
+	_ = register(kind{
+		code: OrphanChain, severity: note, scope: onNode,
+		remedy: "nothing to do: no rule leads there, and kube-proxy removes such chains late",
+		issues: []string{"kubernetes/kubernetes#122604"},
+	})
+	_ = register(kind{
+		code: DuplicateRules, severity: warning, scope: onNode, by: duplicates,
+		remedy: "kube-proxy's iptables and the node's do not agree: align their versions, then: " + restart,
+		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/dns#568"},
+	})
+)
+
+// leftovers finds kube-proxy's rules of other modes than the one that it runs in.
+var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
+	var out []issue
+	for _, m := range modes {
+		if m != n.mode {
+			out = append(out, m.leftovers(n)...)
+		}
+	}
+	return out
+}}
+
+func (n *node) leftoverNames() []string {
+	var out []string
+	for _, is := range leftovers.node(n) {
+		out = append(out, is.subject)
+	}
+	return out
+}
+
+// orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy removes
+// them late (largeClusterMode), and they harm nobody.
+func (n *node) orphans() []issue {
+	gone := map[string]bool{}
+	names := n.mode.names()
+	prefixes := []string{names.cluster, names.local, names.external, names.firewall, names.endpoint}
+	for _, t := range n.Rules.Tables {
+		if !n.mode.home(t) {
+			continue
+		}
+		reachable := reachableChains(t)
+		for _, c := range t.Chains {
+			if !reachable[c] && slices.ContainsFunc(prefixes, func(p string) bool { return n.mode.ofService(c, p) }) {
+				gone[c.Name] = true
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	n.mode.namesDue(n, func(name string) { delete(gone, name) })
+	orphans := slices.Sorted(maps.Keys(gone))
+	if len(orphans) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: OrphanChain, subject: cut(orphans, 3), actual: counted(len(orphans), "chains"),
+		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
+		evidence: orphans[:min(len(orphans), maxEvidence)],
+	}}
+}
+
+// eachPortServed calls f with every port of the Services that kube-proxy serves.
+func (n *node) eachPortServed(f func(svc *corev1.Service, port *corev1.ServicePort)) {
+	for _, svc := range n.cluster.Services {
+		if reason, _ := n.exp.Ignored(svc); reason != "" {
+			continue
+		}
+		for i := range svc.Spec.Ports {
+			f(svc, &svc.Spec.Ports[i])
+		}
+	}
+}
+
+// endpointsOf returns the endpoints of a Service port in both families, used or not.
+func (n *node) endpointsOf(svc *corev1.Service, port *corev1.ServicePort) []expect.Endpoint {
+	v4 := n.exp.Endpoints(expect.NameOf(svc), port, corev1.IPv4Protocol)
+	return slices.Concat(v4, n.exp.Endpoints(expect.NameOf(svc), port, corev1.IPv6Protocol))
+}
+
+// duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
+var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
+	var evidence, chains []string
+	count := 0
+	for _, t := range n.Rules.Tables {
+		for _, c := range t.Chains {
+			if c.Base == nil && !n.byKubeProxy(netfilter.Ref{Chain: c}) {
+				continue
+			}
+			more := slices.DeleteFunc(repeated(c), func(r *netfilter.Rule) bool { return n.listedTwice(c, r) })
+			if len(more) == 0 {
+				continue
+			}
+			count += len(more)
+			chains = append(chains, chainName(c))
+			for _, r := range more {
+				evidence = append(evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return []issue{{
+		code: DuplicateRules, subject: cut(chains, 3), actual: fmt.Sprintf("%d rules too many", count),
+		message:  "the same rule stands in a chain more than once: kube-proxy appends where it should find its own",
+		evidence: evidence[:min(len(evidence), maxEvidence)],
+	}}
+}}
+
+// listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that is both
+// an external and a load-balancer IP, or is listed twice, and a source range that is.
+func (n *node) listedTwice(c *netfilter.Chain, r *netfilter.Rule) bool {
+	if hash, ok := strings.CutPrefix(c.Name, kubeproxy.PrefixFirewall); ok && n.cluster.twice[listing{chain: hash}] {
+		return true
+	}
+	return r.Key.Dst.IsValid() && n.cluster.twice[listing{address: r.Key.Dst}] ||
+		r.Key.Src.IsValid() && n.cluster.twice[listing{address: r.Key.Src}]
+}
+
+// repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to kube-proxy's.
+func repeated(c *netfilter.Chain) []*netfilter.Rule {
+	if len(c.Rules) < 2 {
+		return nil
+	}
+	var out []*netfilter.Rule
+	seen := make(map[string]bool, len(c.Rules))
+	for _, r := range c.Rules {
+		if c.Base != nil && !isNFTKube(c.Table) && !strings.HasPrefix(r.Target, kubeproxy.PrefixOwn) {
+			continue
+		}
+		if seen[r.Text] {
+			out = append(out, r)
+		}
+		seen[r.Text] = true
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// WrongMasquerade: the source address is translated where it must not be, or the reverse.
+const WrongMasquerade = "WrongMasquerade"
+
+var _ = register(kind{
+	code: WrongMasquerade, severity: mismatch, scope: onPath, by: hairpin,
+	remedy: "compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then: " + restart,
+	issues: []string{"kubernetes/kubernetes#36835", "kubernetes/kubernetes#36652"},
+})
+
+// What happens to the source, in issue.actual.
+const (
+	notMasqueraded = "Never"
+	masqueraded    = "Always"
+)
+
+// masquerading compares who has the source address translated. A CNI may do so for reasons of its own; only kube-proxy's own
+// translation can be one too many, while any will do where one is due.
+func masquerading(want *expect.Path, got *outcomes) []issue {
+	var missing, needless []string
+	for i := range want.Endpoints {
+		e := &want.Endpoints[i]
+		for _, o := range got.translated() {
+			if o.to != e.Address {
+				continue
+			}
+			due := want.Masquerade == expect.MasqAlways || want.Masquerade == expect.MasqHairpin && want.Origin.Address == e.Address.Addr()
+			switch {
+			case want.Masquerade == expect.MasqUnknown:
+			case due && !o.masq && !o.inside:
+				missing = append(missing, e.Address.String())
+			case !due && o.masq && o.masqBy.Chain == nil:
+				needless = append(needless, e.Address.String())
+			}
+		}
+	}
+	var issues []issue
+	if len(missing) > 0 {
+		why := "the endpoint's answer will not come back through this node"
+		if want.Masquerade == expect.MasqHairpin {
+			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
+		}
+		issues = append(issues, issue{
+			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: notMasqueraded,
+			message: "the source address is not translated: " + why,
+		})
+	}
+	if len(needless) > 0 {
+		issues = append(issues, issue{
+			code: WrongMasquerade, subject: cut(needless, 4), endpoints: needless, expected: string(want.Masquerade), actual: masqueraded,
+			message: "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client",
+		})
+	}
+	return issues
+}
+
+// hairpin walks packets from the endpoints on this node to themselves: kube-proxy has to translate their source.
+var hairpin = &detector{stage: stageHairpin, path: (*pathCase).hairpin}
+
+func (p *pathCase) hairpin() []issue {
+	want := p.want
+	if want.Origin.Kind != expect.FromPod || want.Action != expect.DNAT || p.req.From != nil {
+		return nil
+	}
+	var missing []string
+	for i := range want.Endpoints {
+		e := &want.Endpoints[i]
+		if _, possible := p.got.share(e.Address); !e.Local || !possible {
+			continue
+		}
+		if local, known := p.net.Local(e.Address.Addr()); !known || local {
+			continue
+		}
+		self := want.Origin
+		self.Address, self.Pod = e.Address.Addr(), ""
+		res := p.walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
+		for _, o := range p.outcomesOf(want.Frontend, &res).list {
+			if o.to == e.Address && o.certain && !o.masq && !o.inside {
+				missing = append(missing, e.Address.String())
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: notMasqueraded,
+		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)",
+	}}
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// iptablesMode is pkg/proxy/iptables/proxier.go.
+type iptablesMode struct{}
+
+var iptablesNames = chainNames{
+	services: kubeproxy.ChainServices,
+	cluster:  kubeproxy.PrefixCluster, local: kubeproxy.PrefixLocal, external: kubeproxy.PrefixExternal,
+	firewall: kubeproxy.PrefixFirewall, endpoint: kubeproxy.PrefixEndpoint,
+	where: "table nat", marks: "jumps to " + kubeproxy.ChainMarkMasq,
+}
+
+func (*iptablesMode) name() string       { return kubeproxy.IPTables }
+func (*iptablesMode) names() *chainNames { return &iptablesNames }
+
+func (*iptablesMode) home(t *netfilter.Table) bool {
+	return t.Name == "nat" && (t.Backend == netfilter.BackendNFT || t.Backend == netfilter.BackendLegacy)
+}
+
+func (*iptablesMode) owns(r netfilter.Ref) bool {
+	return strings.HasPrefix(r.Chain.Name, kubeproxy.PrefixOwn)
+}
+
+func (*iptablesMode) ofService(c *netfilter.Chain, prefix string) bool {
+	return strings.HasPrefix(c.Name, prefix)
+}
+
+func (*iptablesMode) baseChain(h netfilter.Hook) string { return "nat " + h.String() }
+
+// holds: the chain of all Services has one name in iptables and in ipvs mode; in ipvs mode it leads to a chain that iptables mode does not have.
+func (m *iptablesMode) holds(s *nodestate.State) bool {
+	services, ipvs := servicesChains(m, s)
+	return services && !ipvs
+}
+
+// servicesChains tells whether a node has a chain of all Services with rules: one of iptables mode, one of ipvs mode.
+func servicesChains(m mode, s *nodestate.State) (iptables, ipvs bool) {
+	for _, t := range s.Rules.Tables {
+		c := t.Chain(kubeproxy.ChainServices)
+		if !m.home(t) || c == nil || len(c.Rules) == 0 {
+			continue
+		}
+		if slices.Contains(slices.Collect(c.LeadsTo()), kubeproxy.IPVSChainNodePort) {
+			ipvs = true
+		} else {
+			iptables = true
+		}
+	}
+	return iptables, ipvs
+}
+
+func (*iptablesMode) programmed(*nodestate.State, netfilter.Family) bool { return true }
+
+// notRead: where the collector says what it could not read, a save file that is not there is one without rules. One backend's rules prove nothing
+// while the other's may hold anything.
+func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
+	if why := savesNotRead(s, f); why != "" {
+		return why
+	}
+	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.Tells() {
+		return saves[len(saves)-1].Name + " was not collected"
+	}
+	return ""
+}
+
+// savesNotRead says which file of a family's rules, whatever the mode, was not read.
+func savesNotRead(s *nodestate.State, f netfilter.Family) string {
+	have := s.Have[f]
+	for _, d := range nodestate.SaveFiles[f] {
+		if why := s.Unread(d.Name); why != "" && !have[d.Backend] && (d.Backend != "" || len(have) == 0) {
+			return d.Name + " was not read: " + why
+		}
+	}
+	if why := s.UnreadNFT(); why != "" {
+		return snapshot.NFTFile + " was not read, and a table in it may stand in the way: " + why
+	}
+	return ""
+}
+
+func (*iptablesMode) tellsWhy(*nodestate.State) bool        { return false }
+func (*iptablesMode) notCollected(*nodestate.State) []issue { return nil }
+
+func (m *iptablesMode) showBackends(n *node) { showBackends(n, m.name()) }
+
+// showBackends notes the backends of the chain of all Services. actual is what that makes the mode of the node, where nothing else told; "" for nothing.
+func showBackends(n *node, actual string) {
+	for _, t := range n.Rules.Tables {
+		if t.Name != "nat" || t.Backend == netfilter.BackendNative || t.Chain(kubeproxy.ChainServices) == nil {
+			continue
+		}
+		if n.shown.Actual == "" {
+			n.shown.Actual = actual
+		}
+		switch {
+		case n.shown.Backend == "" || n.shown.Backend == string(t.Backend):
+			n.shown.Backend = string(t.Backend)
+		default:
+			n.shown.Backend = "both"
+		}
+	}
+}
+
+func (m *iptablesMode) leftovers(n *node) []issue {
+	if !m.holds(n.State) && !refusesStill(n.State) {
+		return nil
+	}
+	return []issue{leftover(n, m, "table nat", "kube-proxy's iptables chains, too")}
+}
+
+// refusesStill tells whether what iptables mode has refused stays refused: the chain of all Services in nat is written anew by ipvs mode, its chains
+// in filter are not (kubernetes/kubernetes#96034).
+func refusesStill(s *nodestate.State) bool {
+	for _, t := range s.Rules.Tables {
+		if t.Name != "filter" || t.Backend != netfilter.BackendNFT && t.Backend != netfilter.BackendLegacy {
+			continue
+		}
+		reachable := reachableChains(t)
+		for _, name := range []string{kubeproxy.ChainServices, kubeproxy.ChainExternalServices} {
+			if c := t.Chain(name); c != nil && reachable[c] && len(c.Rules) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leftover is rules of a mode that are live beside those of the mode that kube-proxy runs in.
+func leftover(n *node, of mode, subject, actual string) issue {
+	return issue{
+		code: ModeLeftover, subject: subject, expected: "rules of " + n.mode.name() + " mode alone", actual: actual,
+		message: fmt.Sprintf("kube-proxy runs in %s mode, and its rules of %s mode are still live: whichever translates a packet first decides",
+			n.mode.name(), of.name()),
+	}
+}
+
+// frontendChains are the chains in which iptables mode names frontends.
+var frontendChains = map[string][]string{
+	"nat":    {kubeproxy.ChainServices, kubeproxy.ChainNodePorts},
+	"filter": {kubeproxy.ChainServices, kubeproxy.ChainExternalServices, kubeproxy.ChainProxyFirewall},
+}
+
+func (m *iptablesMode) unowned(n *node) []issue {
+	stale := newGrouped(issue{expected: "no rule", message: "rules serve a frontend that belongs to no Service"})
+	for _, t := range n.Rules.Tables {
+		for _, chain := range frontendChains[t.Name] {
+			c := t.Chain(chain)
+			if c == nil {
+				continue
+			}
+			for _, r := range c.Rules {
+				if r.Key.DstPort == 0 || n.survey.frontends[frontendKey{r.Key.Dst, r.Key.Proto, r.Key.DstPort}] {
+					continue
+				}
+				if r.Key.Dst.IsLoopback() && n.survey.frontends[frontendKey{proto: r.Key.Proto, port: r.Key.DstPort}] {
+					continue
+				}
+				stale.add(ownerInComment(r), cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
+		}
+	}
+	return append(stale.issues(StaleService, "rules"), n.orphans()...)
+}
+
+// ownerInComment returns the Service port that a rule's comment names ("shop/web:http"), else the frontend itself.
+func ownerInComment(r *netfilter.Rule) string {
+	words := strings.FieldsFunc(r.Comment, func(c rune) bool { return c == '"' || c == ' ' })
+	if len(words) > 0 && strings.Contains(words[0], "/") {
+		return words[0]
+	}
+	return netip.AddrPortFrom(r.Key.Dst, r.Key.DstPort).String()
+}
+
+func (*iptablesMode) namesDue(n *node, f func(name string)) {
+	n.eachPortServed(func(svc *corev1.Service, port *corev1.ServicePort) {
+		name := kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name)
+		names := kubeproxy.ChainNames(name, port.Protocol)
+		for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
+			f(chain)
+		}
+		for _, e := range n.endpointsOf(svc, port) {
+			f(kubeproxy.EndpointChain(name, port.Protocol, e.Address))
+		}
+	})
+}
+
+func (*iptablesMode) untranslated(*outcome) bool { return false }
+
+// noLocalEndpoint is in the comment of a rule that drops for want of a local endpoint (pkg/proxy/iptables/proxier.go, "%s has no local endpoints").
+const noLocalEndpoint = "no local endpoints"
+
+func (*iptablesMode) refusal(is issue, o *outcome) issue {
+	where := o.where.String()
+	switch {
+	case o.action == string(expect.Reject):
+		is.code = RefusedWithEndpoints
+		is.message = where + " still refuses the connection: kube-proxy takes the Service for one without endpoints"
+	case o.where.Chain.Name == kubeproxy.ChainProxyFirewall:
+		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
+	case o.where.Rule != nil && strings.Contains(o.where.Rule.Comment, noLocalEndpoint):
+		is.code, is.message = TrafficPolicyMismatch, droppedNoLocal(where)
+	case o.where.Rule != nil && strings.Contains(o.where.Chain.Name, "SERVICES"):
+		is.code, is.message = RefusedWithEndpoints, where+" still drops the connection"
+	}
+	return is
+}
+
+func droppedInRange(where string) string {
+	return "the source is within loadBalancerSourceRanges (or there are none), yet " + where + " drops it"
+}
+
+func droppedNoLocal(where string) string {
+	return where + " drops it for want of a local endpoint, which the API does not ask for"
+}
+
+func (*iptablesMode) affinity(p *pathCase) []issue { return p.ruleAffinity() }
+
+func (*iptablesMode) explain(p *pathCase, issues []issue) []issue { return p.explainRules(issues) }
+
+func (*iptablesMode) reachesServices(_ *pathCase, w *walked) bool { return w.services() != nil }
+
+func (*iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []string) {
+	return "no rule of " + kubeproxy.ChainServices + " or " + kubeproxy.ChainNodePorts +
+		" leads from this frontend to the Service's chain", nil
+}
+
+func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
+	is.where, is.evidence = netfilter.Ref{Chain: c}, nil
+	jumps := 0
+	var empty []string
+	for _, r := range c.Rules {
+		if !strings.HasPrefix(r.Target, kubeproxy.PrefixEndpoint) {
+			continue
+		}
+		if jumps++; jumps <= maxEvidence {
+			is.evidence = append(is.evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
+		}
+		if sep := c.Table.Chain(r.Target); sep != nil && !translates(sep) && !slices.Contains(empty, sep.Name) {
+			empty = append(empty, sep.Name)
+		}
+	}
+	is.message = fmt.Sprintf("%s: %d rules lead to endpoints, none to this one", chainName(c), jumps)
+	if len(empty) > 0 {
+		is.message = fmt.Sprintf("%s leads to %s, which translates nothing", chainName(c), cut(empty, 3))
+	}
+}
+
+func (*iptablesMode) elements(*node, expect.Frontend) []string { return nil }

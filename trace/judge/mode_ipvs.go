@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// ipvsMode is pkg/proxy/ipvs/proxier.go: virtual servers lead to the endpoints, and rules of iptables with sets mark for masquerade and refuse. It
+// has no chains of single Services.
+type ipvsMode struct{ iptablesMode }
+
+var ipvsNames = chainNames{
+	services: kubeproxy.ChainServices, where: "the virtual servers of IPVS, table nat", marks: "jumps to " + kubeproxy.ChainMarkMasq,
+}
+
+func (*ipvsMode) name() string       { return kubeproxy.IPVS }
+func (*ipvsMode) names() *chainNames { return &ipvsNames }
+
+func (m *ipvsMode) owns(r netfilter.Ref) bool {
+	return r.Chain.Table.Backend == netfilter.BackendIPVS || m.iptablesMode.owns(r)
+}
+
+func (m *ipvsMode) holds(s *nodestate.State) bool {
+	_, ipvs := servicesChains(m, s)
+	return ipvs
+}
+
+// programmed tells whether there is a virtual server of a family.
+func (*ipvsMode) programmed(s *nodestate.State, f netfilter.Family) bool {
+	return slices.ContainsFunc(s.Virtual, func(v ipvs.VirtualServer) bool {
+		return v.Address.IsValid() && netfilter.FamilyOf(v.Address.Addr()) == f
+	})
+}
+
+// notRead: where the collector says what it could not read, a file that is not there is a table that the kernel does not have.
+func (m *ipvsMode) notRead(s *nodestate.State, f netfilter.Family) string {
+	if why := serversNotRead(s); why != "" {
+		return why
+	}
+	return m.iptablesMode.notRead(s, f)
+}
+
+func serversNotRead(s *nodestate.State) string {
+	switch {
+	case s.Has(snapshot.IPVSFile):
+		return ""
+	case s.Unread(snapshot.IPVSFile) != "":
+		return snapshot.IPVSFile + " was not read: " + s.Unread(snapshot.IPVSFile)
+	case !s.Tells():
+		return snapshot.IPVSFile + " was not collected: that is where ipvs mode has its virtual servers"
+	}
+	return ""
+}
+
+func (*ipvsMode) tellsWhy(s *nodestate.State) bool { return serversNotRead(s) != "" }
+
+func (*ipvsMode) showBackends(n *node) { showBackends(n, "") }
+
+func (*ipvsMode) leftovers(n *node) []issue {
+	message := fmt.Sprintf("kube-proxy runs in %s mode, and what it made in ipvs mode is still there: the node takes these addresses for its own",
+		n.mode.name())
+	var out []issue
+	for _, left := range []struct {
+		is              bool
+		subject, actual string
+	}{
+		{n.serversLeft(), "virtual servers of IPVS", "kube-proxy's virtual servers, too"},
+		{
+			len(n.net.AddressesOn(kubeproxy.IPVSDevice)) > 0,
+			"addresses on " + kubeproxy.IPVSDevice, "addresses of Services on " + kubeproxy.IPVSDevice + ", too",
+		},
+	} {
+		if left.is {
+			out = append(out, issue{
+				code: ModeLeftover, subject: left.subject, expected: "rules of " + n.mode.name() + " mode alone", actual: left.actual, message: message,
+			})
+		}
+	}
+	return out
+}
+
+// serversLeft tells whether virtual servers serve frontends of Services that the command program has not given to them.
+func (n *node) serversLeft() bool {
+	ours := n.programServers()
+	for k := range n.survey.servers {
+		if n.isFrontend(k) && !ours[k] {
+			return true
+		}
+	}
+	return false
+}
+
+func (*ipvsMode) unowned(n *node) []issue {
+	return append(n.unownedServers(), n.unownedAddresses()...)
+}
+
+func (*ipvsMode) affinity(*pathCase) []issue { return nil } // the virtual server's persistence, see explain
+
+// explain judges the virtual server of a frontend, and says where the issues that the walk has found come from. What the walk has found
+// and a finding about the virtual server explains is left out.
+func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
+	f := p.want.Frontend
+	if p.want.Action == expect.None || p.want.Action == expect.Drop && len(issues) == 0 {
+		return issues
+	}
+	if shared := p.sharedFrontend(); shared != nil && len(issues) > 0 {
+		return []issue{*shared}
+	}
+	v := p.survey.servers[keyWithAddress(f)]
+	local, known := p.net.Local(f.Address)
+	switch {
+	case !p.survey.programmed[netfilter.FamilyOf(f.Address)]:
+		if len(issues) == 0 {
+			return nil
+		}
+		is := issue{
+			code: NotProgrammed, expected: describe(p.want), message: "the node has no virtual servers, or no rules, of kube-proxy's",
+		}
+		p.familyMissing(&is)
+		return []issue{is}
+	case v == nil:
+		return append(without(issues, explainedByServer...), issue{
+			code: VirtualServerMissing, subject: serverName(f), expected: describe(p.want), actual: "none",
+			message: "IPVS has no virtual server for this frontend",
+		})
+	case known && !local && p.want.Origin.Kind != expect.FromNode && len(issues) > 0:
+		return append(without(issues, explainedByServer...), issue{
+			code: VIPMissing, subject: f.Address.String(), expected: "on " + kubeproxy.IPVSDevice, actual: "on no interface",
+			evidence: []string{"ipvs " + v.String()},
+			message:  f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never sees it",
+		})
+	}
+	found := p.realServers(v)
+	found = append(found, p.serverSettings(v)...)
+	issues = without(issues, MissingEndpoint)
+	if hasCode(found, RealServerWeightZero) || hasCode(found, MissingEndpoint) {
+		issues = slices.DeleteFunc(issues, func(is issue) bool {
+			return is.where.Chain != nil && is.where.Chain.Table.Backend == netfilter.BackendIPVS && is.code == RefusedWithEndpoints
+		})
+	}
+	return append(found, p.aroundServer(issues)...)
+}
+
+// explainedByServer are the codes of issues that a virtual server which is not reached, or not there, explains.
+var explainedByServer = []string{
+	ServiceNotProgrammed, MissingEndpoint, Rejected, RefusedWithEndpoints, AcceptedWithoutEndpoints, NoRoute, UnevenShare, WrongMasquerade,
+	SourceRangesMismatch, TrafficPolicyMismatch, StaleEndpoint,
+}
+
+func without(issues []issue, codes ...string) []issue {
+	return slices.DeleteFunc(issues, func(is issue) bool { return slices.Contains(codes, is.code) })
+}
+
+func hasCode(issues []issue, code string) bool {
+	return slices.ContainsFunc(issues, func(is issue) bool { return is.code == code })
+}
+
+func serverName(f expect.Frontend) string {
+	return string(f.Protocol) + " " + netip.AddrPortFrom(f.Address, f.Port).String()
+}
+
+// aroundServer explains what is wrong with the rules and sets around IPVS: they mark for masquerade, and refuse.
+func (p *pathCase) aroundServer(issues []issue) []issue {
+	if len(issues) == 0 {
+		return nil
+	}
+	w := p.walkedSteps()
+	missing := p.entriesMissing()
+	var out []issue
+	for i := range issues {
+		is := issues[i]
+		switch {
+		case is.code == StaleEndpoint:
+			p.explainStale(&is)
+		case is.code != WrongMasquerade && is.code != SourceRangesMismatch && !p.byKubeProxy(is.where):
+		case is.code == WrongMasquerade && is.actual == notMasqueraded && p.untrackedByIPVS():
+			is = issue{
+				code: IPVSConntrackOff, expected: "net.ipv4.vs.conntrack=1", actual: "0", subject: is.subject, endpoints: is.endpoints,
+				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers do not come back",
+			}
+		case len(missing) > 0:
+			is = issue{
+				code: IPSetMissing, subject: strings.Join(missing, ", "), expected: "an entry", actual: "none", evidence: is.evidence,
+				message: "the set has no entry for the frontend: " + withoutEntry(&is),
+			}
+		case is.code == WrongMasquerade && is.actual == notMasqueraded && w.services() == nil:
+			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is to be translated",
+				p.mode.baseChain(p.hook()), p.mode.names().services)
+		case is.code == WrongMasquerade:
+			is.evidence = w.masquerading()
+		}
+		if !slices.ContainsFunc(out, func(o issue) bool { return o.code == is.code && o.subject == is.subject }) {
+			out = append(out, is)
+		}
+	}
+	return out
+}
+
+// withoutEntry says what comes of a missing entry.
+func withoutEntry(is *issue) string {
+	if is.where.Chain != nil && is.where.Chain.Name == kubeproxy.IPVSChainFilter {
+		return is.where.String() + " rejects the packet as one to a port of the node itself"
+	}
+	return is.message
+}
+
+func (n *node) untrackedByIPVS() bool { return n.isOff("net/ipv4/vs/conntrack") }

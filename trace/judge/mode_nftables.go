@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// nftablesMode is pkg/proxy/nftables/proxier.go: verdict maps lead from the frontends to the chains of Services.
+type nftablesMode struct{ iptablesMode }
+
+var nftablesNames = chainNames{
+	services: kubeproxy.NFTChainServices,
+	cluster:  kubeproxy.NFTPrefixCluster, local: kubeproxy.NFTPrefixLocal, external: kubeproxy.NFTPrefixExternal,
+	firewall: kubeproxy.NFTPrefixFirewall, endpoint: kubeproxy.NFTPrefixEndpoint,
+	where: "nft table " + kubeproxy.NFTTable, marks: "sets the mark for masquerade",
+}
+
+func (*nftablesMode) name() string       { return kubeproxy.NFTables }
+func (*nftablesMode) names() *chainNames { return &nftablesNames }
+
+func (*nftablesMode) home(t *netfilter.Table) bool { return isNFTKube(t) }
+
+// isNFTKube tells whether a table is that of nftables mode.
+func isNFTKube(t *netfilter.Table) bool {
+	return t.Backend == netfilter.BackendNative && t.Name == kubeproxy.NFTTable && t.Family != netfilter.Inet
+}
+
+func (*nftablesMode) owns(r netfilter.Ref) bool { return isNFTKube(r.Chain.Table) }
+
+// ofService: the chains of Service ports have a "/" in their names, and no other has (isServiceChainName).
+func (*nftablesMode) ofService(c *netfilter.Chain, prefix string) bool {
+	return strings.HasPrefix(c.Name, prefix) && strings.Contains(c.Name, "/")
+}
+
+func (*nftablesMode) baseChain(h netfilter.Hook) string {
+	return "nft " + kubeproxy.NFTTable + " nat-" + strings.ToLower(h.String())
+}
+
+func (m *nftablesMode) holds(s *nodestate.State) bool {
+	return slices.ContainsFunc(s.Rules.Tables, func(t *netfilter.Table) bool {
+		if !m.home(t) {
+			return false
+		}
+		c := t.Chain(kubeproxy.NFTChainServices)
+		return c != nil && len(c.Rules) > 0
+	})
+}
+
+// notRead: without the save files iptables' own tables of iptables-nft are read from the ruleset, too.
+func (*nftablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
+	if !s.HasNFT() && s.UnreadNFT() == "" {
+		return snapshot.NFTFile + " was not collected: that is where nftables mode has its rules"
+	}
+	return savesNotRead(s, f)
+}
+
+func (*nftablesMode) tellsWhy(*nodestate.State) bool { return true }
+
+func (*nftablesMode) notCollected(s *nodestate.State) []issue {
+	if s.Tells() || len(s.Have[netfilter.IPv4])+len(s.Have[netfilter.IPv6]) > 0 {
+		return nil
+	}
+	return []issue{{
+		code: NotCollected, subject: snapshot.IPTablesFile,
+		message: "rules of iptables beside kube-proxy's were not collected: those of iptables-legacy, if there are any, are not judged",
+	}}
+}
+
+func (*nftablesMode) showBackends(*node) {}
+
+func (m *nftablesMode) leftovers(n *node) []issue {
+	if !slices.ContainsFunc(n.Rules.Tables, isNFTKube) {
+		return nil
+	}
+	return []issue{leftover(n, m, "table "+kubeproxy.NFTTable, "kube-proxy's nftables table, too")}
+}
+
+// frontendMaps are the maps whose elements are frontends.
+var frontendMaps = []string{
+	kubeproxy.NFTMapServiceIPs, kubeproxy.NFTMapServiceNodePorts,
+	kubeproxy.NFTMapNoEndpointServices, kubeproxy.NFTMapNoEndpointNodePorts, kubeproxy.NFTMapFirewallIPs,
+}
+
+// nftTables returns kube-proxy's tables of nftables mode.
+func nftTables(s *nodestate.State) []*netfilter.Table {
+	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool { return !isNFTKube(t) })
+}
+
+// unowned finds elements of the maps and sets that belong to no Service: what belongs to one port is one finding.
+func (*nftablesMode) unowned(n *node) []issue {
+	stale := newGrouped(issue{expected: "no element", message: "kube-proxy's maps serve a frontend that belongs to no Service"})
+	for _, t := range nftTables(n.State) {
+		for _, name := range frontendMaps {
+			if s := t.Set(name); s != nil {
+				s.Each(func(e netfilter.SetElement) {
+					if !n.survey.frontends[frontendKey{e.Addr, e.Proto, e.Port}] {
+						stale.add(ownerOfElement(e), citeElement(name, e))
+					}
+				})
+			}
+		}
+		if s := t.Set(kubeproxy.NFTSetClusterIPs); s != nil {
+			s.Each(func(e netfilter.SetElement) {
+				if !n.survey.clusterIPs[e.Addr] {
+					stale.add(e.Addr.String(), citeElement(kubeproxy.NFTSetClusterIPs, e))
+				}
+			})
+		}
+	}
+	return append(stale.issues(StaleService, "elements"), n.orphans()...)
+}
+
+// ownerOfElement returns the Service port that the chain of an element names, "HASH-shop/web/tcp/http" being "shop/web:http"; else the
+// frontend itself.
+func ownerOfElement(e netfilter.SetElement) string {
+	if _, rest, ok := strings.Cut(e.Chain, "-"); ok && strings.Contains(e.Chain, "/") {
+		if _, name, ok := strings.Cut(rest, "-"); ok {
+			if parts := strings.Split(name, "/"); len(parts) == 4 { //nolint:mnd // namespace/name/protocol/port
+				return kubeproxy.ServicePortName(parts[0], parts[1], parts[3])
+			}
+		}
+	}
+	if !e.Addr.IsValid() {
+		return fmt.Sprintf("NodePort %d/%s", e.Port, protocolName(e.Proto))
+	}
+	return netip.AddrPortFrom(e.Addr, e.Port).String()
+}
+
+func (*nftablesMode) namesDue(n *node, f func(name string)) {
+	n.eachPortServed(func(svc *corev1.Service, port *corev1.ServicePort) {
+		name := expect.NameOf(svc)
+		names := kubeproxy.NFTChainNames(name, port.Name, port.Protocol)
+		for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
+			f(chain)
+		}
+		for _, e := range n.endpointsOf(svc, port) {
+			chain, affinity := kubeproxy.NFTEndpointNames(name, port.Name, port.Protocol, e.Address)
+			f(chain)
+			f(affinity)
+		}
+	})
+}
+
+func (*nftablesMode) untranslated(o *outcome) bool { return refusedUntranslated(o) }
+
+func refusedUntranslated(o *outcome) bool {
+	return o.where.Chain != nil && isNFTKube(o.where.Chain.Table) && o.where.Chain.Name == kubeproxy.NFTChainClusterIPsCheck
+}
+
+func (m *nftablesMode) refusal(is issue, o *outcome) issue {
+	where := o.where.String()
+	switch c := o.where.Chain; {
+	case o.action == string(expect.Reject) && m.untranslated(o):
+		is.code = ServiceNotProgrammed
+		is.message = "no rule translates the packet: " + where + " refuses it as one to a port that no Service has"
+	case o.action == string(expect.Reject):
+		return m.iptablesMode.refusal(is, o)
+	case m.ofService(c, kubeproxy.NFTPrefixFirewall):
+		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
+	case m.untranslated(o):
+		is.code = ServiceNotProgrammed
+		is.message = "no rule translates the packet: " + where + " drops it as one to a cluster IP that no Service has"
+	case strings.HasSuffix(c.Name, kubeproxy.NFTEndpointsCheckSuffix):
+		is.code, is.message = TrafficPolicyMismatch, droppedNoLocal(where)
+	}
+	return is
+}
+
+// reachesServices: some packets are refused before they come to the chain of all Services; then it counts whether they could.
+func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
+	if w.services() != nil {
+		return true
+	}
+	for _, t := range nftTables(p.State) {
+		if t.Family&netfilter.FamilyOf(p.want.Frontend.Address) == 0 {
+			continue
+		}
+		for _, c := range t.Chains {
+			if c.Base != nil && c.Base.Hook == p.hook() && reachableFrom(t, c)[t.Chain(kubeproxy.NFTChainServices)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noTranslation says that the map which should lead on from a frontend has nothing for it, or that nothing asks the map.
+func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string, evidence []string) {
+	evidence = m.elements(n, f)
+	name := kubeproxy.NFTMapServiceIPs
+	key := f.Address.String() + " . "
+	if f.Kind == expect.NodePort {
+		name, key = kubeproxy.NFTMapServiceNodePorts, ""
+	}
+	key += fmt.Sprintf("%s . %d", protocolName(protocolNumber(f.Protocol)), f.Port)
+	table := "nft " + kubeproxy.NFTTable
+	if f.Kind == expect.NodePort && !servesNodePorts(n.State, f.Address) {
+		return table + " set " + kubeproxy.NFTSetNodePortIPs + " has no element " + f.Address.String(), evidence
+	}
+	if m.hasElement(n, name, f) {
+		return table + " services does not come to map " + name + ", or the chain that it leads to from " + key + " translates nothing", evidence
+	}
+	return table + " map " + name + " has no element " + key, evidence
+}
+
+// servesNodePorts tells whether the set of the addresses that serve NodePorts has one of them; where there is no such set, all do.
+func servesNodePorts(s *nodestate.State, a netip.Addr) bool {
+	for _, t := range nftTables(s) {
+		set := t.Set(kubeproxy.NFTSetNodePortIPs)
+		if set == nil || t.Family&netfilter.FamilyOf(a) == 0 {
+			continue
+		}
+		has := false
+		set.Each(func(e netfilter.SetElement) { has = has || e.Addr == a })
+		return has
+	}
+	return true
+}
+
+// missing: one rule draws among destinations, or, with session affinity or before 1.36, one that draws among the chains of endpoints.
+func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
+	is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
+	targets := map[string]bool{}
+	var empty []string
+	for _, r := range c.Rules {
+		for _, o := range r.Ops {
+			if t, ok := o.(netfilter.Translator); ok {
+				for _, d := range t.Destinations() {
+					targets[d.String()] = true
+				}
+			}
+		}
+	}
+	for name := range c.LeadsTo() {
+		ep := c.Table.Chain(name)
+		if ep == nil || !m.ofService(ep, kubeproxy.NFTPrefixEndpoint) {
+			continue
+		}
+		targets[name] = true
+		if !translates(ep) && !slices.Contains(empty, name) {
+			empty = append(empty, name)
+		}
+	}
+	is.message = fmt.Sprintf("%s leads to %d endpoints, not to this one", chainName(c), len(targets))
+	if len(empty) > 0 {
+		is.message = fmt.Sprintf("%s leads to %s, which translates nothing", chainName(c), cut(empty, 3))
+	}
+}
+
+func (m *nftablesMode) elements(n *node, f expect.Frontend) []string {
+	var out []string
+	for _, name := range frontendMaps {
+		for _, e := range elementsOf(n.State, name, f) {
+			out = append(out, citeElement(name, e))
+		}
+	}
+	return out
+}
+
+func (*nftablesMode) hasElement(n *node, set string, f expect.Frontend) bool {
+	return len(elementsOf(n.State, set, f)) > 0
+}
+
+// elementsOf are the elements of a map that are for a frontend.
+func elementsOf(s *nodestate.State, set string, f expect.Frontend) []netfilter.SetElement {
+	var out []netfilter.SetElement
+	for _, t := range nftTables(s) {
+		s := t.Set(set)
+		if s == nil || t.Family&netfilter.FamilyOf(f.Address) == 0 {
+			continue
+		}
+		s.Each(func(e netfilter.SetElement) {
+			if e.Proto == protocolNumber(f.Protocol) && e.Port == f.Port && (e.Addr == f.Address || !e.Addr.IsValid() && f.Kind == expect.NodePort) {
+				out = append(out, e)
+			}
+		})
+	}
+	return out
+}
+
+// verdictText is how nft prints the verdict of a map's element; "%s" is the chain.
+var verdictText = map[netfilter.Kind]string{
+	netfilter.Goto: " : goto %s", netfilter.Jump: " : jump %s", netfilter.Drop: " : drop", netfilter.Accept: " : accept",
+}
+
+// citeElement quotes an element of a map or set of kube-proxy's as nft list prints it.
+func citeElement(set string, e netfilter.SetElement) string {
+	var parts []string
+	if e.Addr.IsValid() {
+		parts = append(parts, e.Addr.String())
+	}
+	if e.Proto != 0 {
+		parts = append(parts, protocolName(e.Proto))
+	}
+	if e.Port != 0 {
+		parts = append(parts, fmt.Sprint(e.Port))
+	}
+	kind, verdict := "set ", ""
+	if text, ok := verdictText[e.Kind]; ok {
+		kind, verdict = "map ", strings.ReplaceAll(text, "%s", e.Chain)
+	}
+	return "nft " + kubeproxy.NFTTable + " " + kind + set + ": " + strings.Join(parts, " . ") + verdict
+}
+
+func protocolName(p uint8) string {
+	switch p {
+	case netfilter.UDP:
+		return "udp"
+	case netfilter.SCTP:
+		return "sctp"
+	}
+	return "tcp"
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+)
+
+// Findings about rules that are not there, from those of one frontend to those of the whole node.
+const (
+	ServiceNotProgrammed = "ServiceNotProgrammed"
+	NotProgrammed        = "NotProgrammed"
+	FamilyMissing        = "FamilyMissing"
+	SplitBackend         = "SplitBackend"
+)
+
+var (
+	_ = register(kind{
+		code: ServiceNotProgrammed, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#28674", "kubernetes/kubernetes#112604"},
+	})
+	_ = register(kind{
+		code: NotProgrammed, severity: mismatch, scope: onNode, by: programmedRules,
+		remedy: "kube-proxy does not run on {node}, or something flushed its rules: look at its log, then: " + restart,
+		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#121726"},
+	})
+	_ = register(kind{
+		code: FamilyMissing, severity: mismatch, scope: onNode, by: programmedRules,
+		remedy: "look in kube-proxy's log for its IP families, and give its clusterCIDR one of each family",
+		issues: []string{"kubernetes/kubernetes#123837", "kubernetes/kubernetes#99127"},
+	})
+	_ = register(kind{
+		code: SplitBackend, severity: warning, scope: onNode, by: programmedRules,
+		remedy: "find who writes the older set, flush it with that backend's own iptables, then: " + restart,
+		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/kubernetes#109811"},
+	})
+)
+
+// programmedRules finds families that have no rules of kube-proxy's, or those of two backends.
+var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
+	var out []issue
+	for _, f := range nodestate.Families {
+		if n.unread[f] != "" {
+			continue
+		}
+		if !n.survey.programmed[f] && n.survey.hasFrontends[f] && !holdsUserspace(n.State) {
+			is := issue{
+				code: NotProgrammed, subject: f.String(), expected: n.mode.names().services + " in " + n.mode.names().where, actual: "none",
+				message: fmt.Sprintf("the node has no %s rules of kube-proxy's", f),
+			}
+			if n.survey.programmed[netfilter.Inet&^f] {
+				is.code = FamilyMissing
+			}
+			out = append(out, is)
+		}
+		if len(n.survey.backends[f]) > 1 {
+			out = append(out, issue{
+				code: SplitBackend, subject: f.String(), expected: "one backend", actual: "nft and legacy",
+				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was loaded last is asked first",
+			})
+		}
+	}
+	return out
+}}
+
+// familyMissing makes of an issue one of the family, where kube-proxy has programmed the other one.
+func (p *pathCase) familyMissing(is *issue) {
+	f := netfilter.FamilyOf(p.want.Frontend.Address)
+	if p.survey.programmed[netfilter.Inet&^f] {
+		is.code = FamilyMissing
+		is.message = fmt.Sprintf("kube-proxy has programmed %s on this node, but not %s", netfilter.Inet&^f, f)
+	}
+}
+
+// notProgrammed finds out how much is missing: this Service, the jump to all Services, a family, or everything.
+func (p *pathCase) notProgrammed(w *walked, is *issue) {
+	if !p.survey.programmed[netfilter.FamilyOf(p.want.Frontend.Address)] {
+		is.code, is.message = NotProgrammed, "the node has no rules of kube-proxy's at all"
+		p.familyMissing(is)
+		return
+	}
+	for i := range w.steps {
+		if s := &w.steps[i]; s.Kind == netfilter.StepNotrack {
+			is.code, is.where, is.evidence = Shadowed, s.Ref, []string{cite(s.Ref)}
+			is.message = s.Ref.String() + " takes the packet out of connection tracking: no NAT rule sees it"
+			return
+		}
+	}
+	if p.want.Action != expect.DNAT {
+		if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
+			is.where, is.message = netfilter.Ref{Chain: c}, emptyChain(c)
+		}
+		return
+	}
+	if !p.mode.reachesServices(p, w) {
+		is.code = NotProgrammed
+		is.message = fmt.Sprintf("%s does not lead to %s: no Service works for packets that enter there",
+			p.mode.baseChain(p.hook()), p.mode.names().services)
+		return
+	}
+	if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
+		is.where, is.message = netfilter.Ref{Chain: c}, emptyChain(c)
+	} else if c := w.met(p.mode.names().external); c != nil {
+		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, chainName(c)+" leads to no endpoint", quote(c)
+	} else {
+		message, evidence := p.mode.noTranslation(p.node, p.want.Frontend)
+		is.message, is.evidence = message, append(is.evidence, evidence...)
+	}
+}
+
+func emptyChain(c *netfilter.Chain) string {
+	return chainName(c) + " is empty: nothing translates the packet"
+}

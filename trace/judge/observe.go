@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// target is how a frontend, or an endpoint directly, is probed from an origin; ok is false for an origin that is not on the node.
+func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot.ProbeTarget, ok bool) {
+	t = snapshot.ProbeTarget{Protocol: string(f.Protocol), To: to}
+	switch o.Kind {
+	case expect.FromNode:
+		return t, true
+	case expect.FromPod:
+		t.From = o.Address
+		return t, o.Pod != ""
+	case expect.FromExternal:
+	}
+	return t, false
+}
+
+// maxTraced is how many frontends have the kernel's own trace: each takes a moment, one after the other.
+const maxTraced = 100
+
+// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so many times, and
+// each endpoint once directly, at most limit targets in all. left counts those that do not fit.
+func ProbeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
+	seen := map[snapshot.ProbeTarget]bool{}
+	var direct []snapshot.ProbeTarget
+	add := func(list *[]snapshot.ProbeTarget, t snapshot.ProbeTarget, n int) {
+		if !seen[t] {
+			seen[t] = true
+			t.Probes = n
+			*list = append(*list, t)
+		}
+	}
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		f, o, ok := asked(p)
+		if !ok {
+			continue
+		}
+		t, ok := target(&f, &o, netip.AddrPortFrom(f.Address, f.Port))
+		if !ok {
+			continue
+		}
+		add(&targets, t, probes)
+		if k := len(targets) - 1; k < maxTraced {
+			targets[k].Trace = true
+		}
+		for k := range p.Expected.Endpoints {
+			if e, ok := p.Expected.Endpoints[k].AddrPort(); ok {
+				t.To = e
+				add(&direct, t, 1)
+			}
+		}
+	}
+	targets = append(targets, direct...)
+	left = max(0, len(targets)-limit)
+	return targets[:len(targets)-left], left
+}
+
+// asked returns a path's frontend and origin as they were asked for.
+func asked(p *report.Path) (f expect.Frontend, o expect.Origin, ok bool) {
+	a, err := netip.ParseAddr(p.Frontend.Address)
+	if err != nil || p.Frontend.Port <= 0 || p.Frontend.Port > 65535 {
+		return f, o, false
+	}
+	f = expect.Frontend{Kind: expect.FrontendKind(p.Frontend.Kind), Address: a, Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)}
+	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Pod: p.Origin.Pod}
+	if p.Origin.Address != "" {
+		if o.Address, err = netip.ParseAddr(p.Origin.Address); err != nil {
+			return f, o, false
+		}
+	}
+	return f, o, true
+}
+
+// observe adds to a path what connections showed, and what is wrong with that. The rules' own verdict has been given.
+func (p *pathCase) observe(out *report.Path) {
+	t, ok := target(&p.want.Frontend, &p.want.Origin, netip.AddrPortFrom(p.want.Frontend.Address, p.want.Frontend.Port))
+	if !ok || p.Probes[t] == nil {
+		return
+	}
+	p.probes = p.Probes[t]
+	out.Observed = observedOf(p.probes)
+	p.found = append(p.found, p.findings(p.run(stageObserve, stageObserve))...)
+	p.verdict = report.WithFindings(p.verdict, p.found)
+}
+
+func observedOf(probes *snapshot.Probes) *report.Observed {
+	o := &report.Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError, LegacyError: probes.LegacyError}
+	byEndpoint := map[netip.AddrPort]*report.ObservedEndpoint{}
+	var times []int64
+	rtts := map[netip.AddrPort][]int64{}
+	results := map[string]int{}
+	differ := 0
+	for i := range probes.List {
+		x := &probes.List[i]
+		results[x.Result]++
+		if x.RealServer.IsValid() {
+			o.Scheduled++
+			if x.SentTo(probes.To) != x.RealServer {
+				differ++
+			}
+		}
+		if x.Result == snapshot.ProbeConnected {
+			o.Connected++
+			times = append(times, x.Micros)
+		}
+		to := x.SentTo(probes.To)
+		if !to.IsValid() {
+			continue
+		}
+		e := byEndpoint[to]
+		if e == nil {
+			e = &report.ObservedEndpoint{Address: to.Addr().String(), Port: int32(to.Port())}
+			byEndpoint[to] = e
+		}
+		e.Count++
+		if x.Result == snapshot.ProbeConnected {
+			e.Connected++
+			rtts[to] = append(rtts[to], x.Micros)
+		}
+	}
+	for at, e := range byEndpoint {
+		e.RTT = median(rtts[at])
+		o.Endpoints = append(o.Endpoints, *e)
+	}
+	slices.SortFunc(o.Endpoints, func(a, b report.ObservedEndpoint) int {
+		if c := strings.Compare(a.Address, b.Address); c != 0 {
+			return c
+		}
+		return int(a.Port - b.Port)
+	})
+	for _, result := range []string{snapshot.ProbeSent, snapshot.ProbeRefused, snapshot.ProbeTimeout, snapshot.ProbeNoRoute, snapshot.ProbeFailed} {
+		if n := results[result]; n > 0 {
+			o.Events = append(o.Events, fmt.Sprintf("%d %s", n, ends[result]))
+		}
+	}
+	if differ > 0 {
+		o.Events = append(o.Events, fmt.Sprintf("%d of which IPVS's connection table names another real server", differ))
+	}
+	o.RTT = median(times)
+	return o
+}
+
+// ends says in words how connections end.
+var ends = map[string]string{
+	snapshot.ProbeSent: "sent without an answer", snapshot.ProbeRefused: "refused", snapshot.ProbeTimeout: "timed out",
+	snapshot.ProbeNoRoute: "without a route", snapshot.ProbeFailed: "failed",
+}
+
+// median returns the median of microseconds, in milliseconds; 0 of none.
+func median(micros []int64) float64 {
+	if len(micros) == 0 {
+		return 0
+	}
+	slices.Sort(micros)
+	return float64(micros[len(micros)/2]) / 1000
+}
+
+// Findings about real connections.
+const (
+	EndpointRefused           = "EndpointRefused"
+	EndpointTimeout           = "EndpointTimeout"
+	EndpointReachableDirectly = "EndpointReachableDirectly"
+	WalkDisagrees             = "WalkDisagrees"
+	ObservedSkew              = "ObservedSkew"
+)
+
+var (
+	_ = register(kind{
+		code: EndpointRefused, severity: mismatch, scope: onPath, by: connections,
+		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at 127.0.0.1 alone)?",
+	})
+	_ = register(kind{
+		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections,
+		remedy: "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, the cloud's firewall)",
+	})
+	_ = register(kind{
+		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections,
+		remedy: "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for answers that come back another way",
+	})
+	_ = register(kind{
+		code: WalkDisagrees, severity: warning, scope: onPath, by: connections,
+		remedy: "run it again; if it is still so, please report it with a dump: kubectl svcproxy dump --node {node} -o dump.tar.gz",
+	})
+	_ = register(kind{
+		code: ObservedSkew, severity: warning, scope: onPath, by: connections,
+		remedy: "run it again with more --probes; if it is still so, please report it with a dump",
+	})
+)
+
+// connections finds what real connections show besides the rules.
+var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue {
+	if p.probes.Error != "" {
+		return []issue{{code: NotCollected, message: "no connection was tried: " + p.probes.Error}}
+	}
+	var issues []issue
+	if p.want.Action == expect.DNAT && p.verdict == report.Match { // where the rules are wrong, that is why
+		issues = p.unanswered()
+	}
+	issues = append(issues, p.disagreement()...)
+	issues = append(issues, p.rulesDisagree()...)
+	// With affinity one client has one endpoint, and not every scheduler of IPVS has shares.
+	if !p.got.uncertain && len(issues) == 0 && p.want.AffinitySeconds == 0 && p.got.sharing() == "" {
+		issues = append(issues, skew(&p.got, p.probes)...)
+	}
+	return issues
+}}
+
+// unanswered finds endpoints that do not answer although the rules lead to them.
+func (p *pathCase) unanswered() []issue {
+	probes := p.probes
+	count := map[string]int{}
+	lost := 0
+	for i := range probes.List {
+		x := &probes.List[i]
+		count[x.Result]++
+		if x.Result == snapshot.ProbeTimeout && x.Unreplied {
+			lost++
+		}
+	}
+	var issues []issue
+	for _, kind := range []struct{ result, code, what string }{
+		{snapshot.ProbeRefused, EndpointRefused, "refused: no process listens at its port"},
+		{snapshot.ProbeTimeout, EndpointTimeout, "not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does"},
+	} {
+		n := count[kind.result]
+		if n == 0 {
+			continue
+		}
+		bad, reached := p.directly(kind.result)
+		is := issue{
+			code: kind.code, subject: cut(bad, 4), endpoints: bad, expected: "connected", actual: fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
+			message: "the rules are right; connections straight to the endpoint are " + kind.what,
+		}
+		if len(bad) == 0 {
+			if reached == 0 {
+				continue // nothing is known of the endpoints themselves: the counts stand in observed
+			}
+			is.code, is.subject, is.endpoints = EndpointReachableDirectly, "", nil
+			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the Service they fail: something between translation and answer is in the way"
+			if lost > 0 {
+				is.message += fmt.Sprintf(" (of %d connections the answer never came back to the node)", lost)
+			}
+		}
+		issues = append(issues, is)
+	}
+	return issues
+}
+
+// directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept it.
+func (p *pathCase) directly(result string) (bad []string, reached int) {
+	for i := range p.want.Endpoints {
+		e := &p.want.Endpoints[i]
+		t, ok := target(&p.want.Frontend, &p.want.Origin, e.Address)
+		if !ok || p.Probes[t] == nil {
+			continue
+		}
+		for k := range p.Probes[t].List {
+			switch p.Probes[t].List[k].Result {
+			case result:
+				bad = append(bad, e.Address.String())
+			case snapshot.ProbeConnected:
+				reached++
+			}
+		}
+	}
+	return bad, reached
+}
+
+// disagreement finds connections that the kernel sent where the walk says that none can go.
+func (p *pathCase) disagreement() []issue {
+	probes := p.probes
+	frontend := netip.AddrPortFrom(p.want.Frontend.Address, p.want.Frontend.Port)
+	var elsewhere []string
+	for i := range probes.List {
+		to := probes.List[i].SentTo(frontend)
+		if !to.IsValid() || to == frontend {
+			continue
+		}
+		if _, possible := p.got.share(to); !possible && !slices.Contains(elsewhere, to.String()) {
+			elsewhere = append(elsewhere, to.String())
+		}
+	}
+	if len(elsewhere) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: WalkDisagrees, subject: cut(elsewhere, 4), endpoints: elsewhere, expected: "none of the probes", actual: "sent there by the kernel",
+		message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or this tool reads them wrongly",
+	}}
+}
+
+// improbable is how rarely chance may explain what is called a skew.
+const improbable = 1e-4
+
+// skew finds endpoints that get more or less than their share, beyond chance: the exact binomial test of each endpoint, with
+// Bonferroni's correction for their number.
+func skew(got *outcomes, probes *snapshot.Probes) []issue {
+	count := map[netip.AddrPort]int{}
+	n := 0
+	for i := range probes.List {
+		if e := probes.List[i].SentTo(probes.To); e.IsValid() {
+			count[e]++
+			n++
+		}
+	}
+	translated := got.translated()
+	if n == 0 || n < len(probes.List) || len(translated) < 2 {
+		return nil // refused connections leave no entry
+	}
+	shares := map[netip.AddrPort]float64{}
+	for _, o := range translated {
+		shares[o.to] += o.share
+	}
+	var bad, skewed []string
+	for _, to := range slices.SortedFunc(maps.Keys(shares), netip.AddrPort.Compare) {
+		share := shares[to]
+		if twoSided(count[to], n, share)*float64(len(shares)) < improbable {
+			skewed = append(skewed, to.String())
+			bad = append(bad, fmt.Sprintf("%s: %d of %d, for a share of %s", to, count[to], n, percent(share)))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: ObservedSkew, subject: skewed[0], endpoints: skewed, expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
+		message: "the endpoints get connections in other shares than the rules say, and chance explains that less than once in 10,000",
+	}}
+}

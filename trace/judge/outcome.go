@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// sameShare is how far shares may differ and still count as equal: kube-proxy writes probabilities with ten digits, and
+// iptables rounds them to 31 bits.
+const sameShare = 1e-4
+
+// certainty is how close to 1 a sum of probabilities has to come to mean "always".
+const certainty = 1e-9
+
+// The actions of an outcome that are not an expect.Action.
+const (
+	acceptAction  = "Accept"  // let through untranslated
+	unknownAction = "Unknown" // the walk cannot follow it
+	noneAction    = "None"    // no route
+)
+
+// outcome is what happens to a share of the connections.
+type outcome struct {
+	action  string
+	to      netip.AddrPort // where it was translated to; the zero AddrPort when it was not
+	share   float64
+	certain bool
+	masq    bool
+	masqBy  netfilter.Ref // the rule that translated the source, where it is neither kube-proxy's nor of the command program
+	by      netfilter.Ref // the rule that translated the destination
+	byOwner owner
+	where   netfilter.Ref // the rule that ended the walk
+	atOwner owner         // of where
+	why     string
+	route   string // of one that the reverse path filter drops: what is wrong with the route to its source
+	recent  string // the affinity lists that the client is in afterwards
+	sharing string // by what IPVS shares out the connections, where the share is not fixed
+	here    bool   // given to a socket of the node
+	reverse bool   // dropped by the reverse path filter: why has its setting
+	virtual bool   // a virtual server of IPVS has chosen
+	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
+}
+
+// outcomes are the ends of a walk, those that are alike added up.
+type outcomes struct {
+	list      []outcome
+	uncertain bool // some outcome depends on what the snapshot does not tell
+	lost      bool // some branch could not be followed to its end: it may lead anywhere
+}
+
+func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {
+	out := outcomes{list: make([]outcome, 0, len(res.Outcomes))}
+	for i := range res.Outcomes {
+		o := n.outcomeOf(f, &res.Outcomes[i])
+		out.uncertain = out.uncertain || !o.certain
+		out.lost = out.lost || o.action == unknownAction
+		out.add(o)
+	}
+	slices.SortStableFunc(out.list, func(a, b outcome) int {
+		if c := strings.Compare(a.action, b.action); c != 0 {
+			return c
+		}
+		return a.to.Compare(b.to)
+	})
+	return out
+}
+
+func (t *outcomes) add(o outcome) {
+	for i := range t.list {
+		x := &t.list[i]
+		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
+			x.where == o.where && x.by == o.by && x.recent == o.recent && x.reverse == o.reverse {
+			if o.certain {
+				x.share += o.share
+			} else {
+				x.share = max(x.share, o.share) // under different assumptions, which must not be added up
+			}
+			return
+		}
+	}
+	t.list = append(t.list, o)
+}
+
+func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
+	o := outcome{
+		share: r.P, certain: r.Certain, where: r.Where, why: r.Why, route: r.Route, recent: r.Packet.Recent,
+		by: r.Packet.DNATBy, sharing: r.Packet.Scheduled, here: r.End == netfilter.Delivered,
+		virtual: r.Packet.Virtual.IsValid(), inside: r.End == netfilter.Delivered && !r.Packet.Local,
+	}
+	o.byOwner, o.atOwner = n.ownerOf(o.by), n.ownerOf(o.where)
+	if r.Packet.DNAT {
+		o.to = netip.AddrPortFrom(r.Packet.Dst, r.Packet.DstPort)
+	}
+	if o.to == netip.AddrPortFrom(f.Address, f.Port) && o.byOwner == program {
+		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
+	}
+	if r.Packet.SNAT {
+		o.masq = true
+		if n.ownerOf(r.Packet.SNATBy) == others {
+			o.masqBy = r.Packet.SNATBy
+		}
+	}
+	switch r.End {
+	case netfilter.Sent, netfilter.Delivered:
+		o.action = acceptAction
+		if o.to.IsValid() && o.to != netip.AddrPortFrom(f.Address, f.Port) {
+			o.action = string(expect.DNAT)
+		}
+	case netfilter.Dropped:
+		o.action = string(expect.Drop)
+	case netfilter.Filtered:
+		o.action, o.reverse = string(expect.Drop), true
+	case netfilter.Rejected:
+		o.action = string(expect.Reject)
+	case netfilter.NoRoute:
+		o.action = noneAction
+	case netfilter.Taken, netfilter.Lost:
+		o.action, o.certain = unknownAction, false
+	}
+	return o
+}
+
+// sharing tells by what the connections are shared out, where that comes to no fixed shares; "" where it does.
+func (t *outcomes) sharing() string {
+	for i := range t.list {
+		if by := t.list[i].sharing; by != "" {
+			return by
+		}
+	}
+	return ""
+}
+
+// share returns how much certainly goes to an endpoint, and whether anything may.
+func (t *outcomes) share(to netip.AddrPort) (certain float64, possible bool) {
+	for i := range t.list {
+		if o := &t.list[i]; o.action == string(expect.DNAT) && o.to == to {
+			if o.certain {
+				certain += o.share
+			} else {
+				possible = true
+			}
+		}
+	}
+	return certain, possible || t.lost || certain > 0
+}
+
+// of returns the outcomes of an action, the certain ones only.
+func (t *outcomes) of(action string) []*outcome {
+	var out []*outcome
+	for i := range t.list {
+		if o := &t.list[i]; o.action == action && o.certain && o.share > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// translated returns the outcomes of connections that are translated to where they go.
+func (t *outcomes) translated() []*outcome { return t.of(string(expect.DNAT)) }
+
+// all tells whether an action is certain to happen.
+func (t *outcomes) all(action string) bool {
+	sum := 0.0
+	for _, o := range t.of(action) {
+		sum += o.share
+	}
+	return sum > 1-certainty
+}
+
+func differ(a, b float64) bool { return math.Abs(a-b) > sameShare }

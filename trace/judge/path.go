@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// worker judges paths of one node, one after the other. It is for one goroutine.
+type worker struct {
+	*node
+
+	req       *Request
+	walker    *netfilter.Walker
+	detectors []*detector // of paths
+}
+
+// pathCase is one path under judgement: a frontend from an origin.
+type pathCase struct {
+	*worker
+
+	svc  *corev1.Service
+	want *expect.Path
+	res  netfilter.Result
+	got  outcomes
+
+	kept    bool // res.Outcomes is the case's own, and not the walker's
+	settled bool // a detector has recognised who else answers
+	steps   *walked
+	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
+	verdict report.Verdict   // so far; from stageVerdict on
+	found   []report.Finding
+}
+
+// start is how a packet enters the node on its path from an origin to a frontend.
+func start(f expect.Frontend, o expect.Origin) netfilter.Start {
+	s := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
+		Family: netfilter.FamilyOf(f.Address), Proto: protocolNumber(f.Protocol),
+		Src: o.Address, Dst: f.Address, DstPort: f.Port, In: o.Iface,
+	}}
+	if o.Kind == expect.FromNode {
+		s.Hook, s.Packet.In = netfilter.Output, ""
+	}
+	return s
+}
+
+// hook is where the path's packets enter.
+func (p *pathCase) hook() netfilter.Hook {
+	if p.want.Origin.Kind == expect.FromNode {
+		return netfilter.Output
+	}
+	return netfilter.Prerouting
+}
+
+// walk walks another packet. What the path's own walk has found stays.
+func (p *pathCase) walk(s netfilter.Start, opt netfilter.Options) netfilter.Result {
+	if !p.kept {
+		p.res.Outcomes, p.kept = slices.Clone(p.res.Outcomes), true
+	}
+	return p.walker.Walk(s, opt)
+}
+
+// settle says that somebody else than kube-proxy's rules answers, so that these are not compared.
+func (p *pathCase) settle() { p.settled = true }
+
+// path judges one frontend from one origin.
+func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
+	want := w.exp.Path(f, o)
+	p := &pathCase{worker: w, svc: svc, want: &want}
+	if why := w.blind(f, o); why != "" {
+		out := report.Path{Verdict: report.Unknown, Findings: []report.Finding{w.finding(issue{code: NotCollected, message: why})}}
+		p.describe(&out)
+		return out
+	}
+	named := w.req.From != nil && w.req.From.Address.IsValid()
+	p.res = w.walker.Walk(start(f, o), netfilter.Options{Steps: w.req.Steps, Enters: w.enters(&f, &o, named)})
+	p.got = w.outcomesOf(f, &p.res)
+	p.compare()
+	p.conclude()
+	out := report.Path{}
+	p.observe(&out)
+	out.Verdict, out.Findings = p.verdict, p.found
+	if out.Verdict != report.Match || w.req.Matching {
+		p.describe(&out)
+		out.Actual = p.actual()
+		if w.req.Steps {
+			out.Steps = stepsOf(&p.res)
+			p.confirm(&out)
+		}
+	}
+	return out
+}
+
+// blind says why a path cannot be judged at all.
+func (w *worker) blind(f expect.Frontend, o expect.Origin) string {
+	if why := w.unread[netfilter.FamilyOf(f.Address)]; why != "" {
+		return why
+	}
+	if !o.Address.IsValid() {
+		return fmt.Sprintf("no source address is known for a packet from %s: the node's addresses and pod network were not collected", o.Kind)
+	}
+	return ""
+}
+
+// compare runs the detectors that compare what the rules do with what they must do.
+func (p *pathCase) compare() {
+	issues := p.run(stageRecognise, stageRecognise)
+	if p.settled {
+		issues = append(issues, p.run(stageProgrammed, stageProgrammed)...)
+		p.found = p.findings(issues)
+		return
+	}
+	// An expectation that is not certain proves nothing, neither a match nor a mismatch.
+	if p.want.Unsure != "" && p.sharing() == nil {
+		return
+	}
+	issues = p.run(stageCompare, stageHairpin)
+	if p.programmed() {
+		issues = append(issues, p.run(stageAffinity, stageProgrammed)...)
+	} else {
+		issues = p.mode.explain(p, append(issues, p.run(stageAffinity, stageAffinity)...))
+	}
+	p.found = p.findings(append(issues, p.run(stageSettings, stageSettings)...))
+}
+
+// run runs the detectors of some stages.
+func (p *pathCase) run(from, to stage) []issue {
+	var out []issue
+	for _, d := range p.detectors {
+		if d.stage >= from && d.stage <= to && !(d.stage == stageRecognise && p.settled) {
+			out = append(out, d.path(p)...)
+		}
+	}
+	return out
+}
+
+// conclude gives the path its verdict, and its by-design answer.
+func (p *pathCase) conclude() {
+	p.verdict = report.WithFindings(report.Match, p.found)
+	p.found = append(p.found, p.findings(p.run(stageVerdict, stageVerdict))...)
+	want := p.want
+	if p.verdict == report.Match && want.Reason != "" {
+		p.verdict = report.ByDesign
+		p.found = append(p.found, p.finding(issue{code: want.Reason, message: want.Why, expected: describe(want)}))
+	}
+	if p.verdict == report.Match && slices.ContainsFunc(p.found, func(f report.Finding) bool { return f.Code == NodeLocalDNS }) {
+		p.verdict = report.ByDesign
+	}
+}
+
+// describe fills in what the path is and what it should be.
+func (p *pathCase) describe(out *report.Path) {
+	f, o := &p.want.Frontend, &p.want.Origin
+	out.Frontend = report.Frontend{
+		Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName,
+	}
+	out.Origin = report.Origin{Kind: string(o.Kind), Pod: o.Pod}
+	if o.Address.IsValid() {
+		out.Origin.Address = o.Address.String()
+	}
+	out.Expected = expectedOf(p.want)
+	if p.req.PerPathService {
+		out.Service = &report.ObjectRef{Namespace: p.svc.Namespace, Name: p.svc.Name}
+	}
+}
+
+func expectedOf(want *expect.Path) report.Expected {
+	e := report.Expected{Action: string(want.Action), Masquerade: string(want.Masquerade), AffinitySeconds: want.AffinitySeconds}
+	for i := range want.Endpoints {
+		x := &want.Endpoints[i]
+		e.Endpoints = append(e.Endpoints, report.Endpoint{
+			Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
+			Share: 1 / float64(len(want.Endpoints)), Pod: x.Pod, Node: x.Node,
+		})
+	}
+	return e
+}
+
+func (p *pathCase) actual() report.Actual {
+	a := report.Actual{Sharing: p.got.sharing()}
+	for i := range p.got.list {
+		o := &p.got.list[i]
+		out := report.Outcome{
+			Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String(),
+			Listener: p.listenerAt(o),
+		}
+		if o.to.IsValid() {
+			out.Endpoint = &report.Endpoint{Address: o.to.Addr().String(), Port: int32(o.to.Port()), Share: o.share}
+		}
+		a.Outcomes = append(a.Outcomes, out)
+	}
+	for _, u := range p.res.Uncertain {
+		a.Uncertain = append(a.Uncertain, report.Uncertain{Where: u.Where.String(), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)})
+	}
+	return a
+}
+
+// listenerAt names the process that takes what is given to a socket of the node; "" where it is given to none, or none was collected.
+func (p *pathCase) listenerAt(o *outcome) string {
+	if !o.here || !p.SocketsRead {
+		return ""
+	}
+	at := o.to
+	if !at.IsValid() {
+		at = netip.AddrPortFrom(p.want.Frontend.Address, p.want.Frontend.Port)
+	}
+	if s := p.listener(at); s != nil {
+		return processOf(s)
+	}
+	return ""
+}
+
+func stepsOf(res *netfilter.Result) []report.Step {
+	out := make([]report.Step, len(res.Steps))
+	for i := range res.Steps {
+		s := &res.Steps[i]
+		out[i] = report.Step{Hook: s.Ref.Hook.String(), Verdict: s.String(), Share: s.P, Text: "policy"}
+		if s.Ref.Chain == nil {
+			continue
+		}
+		t := s.Ref.Chain.Table
+		out[i].Table, out[i].Chain = strings.Clone(t.Name), strings.Clone(s.Ref.Chain.Name)
+		switch t.Backend {
+		case netfilter.BackendIPVS:
+			out[i].Table = string(t.Backend)
+		case netfilter.BackendNFT, netfilter.BackendLegacy:
+			out[i].Backend = string(t.Backend)
+		case netfilter.BackendNative:
+		}
+		if s.Ref.Rule != nil {
+			out[i].Rule, out[i].Text = s.Ref.Rule.Num, strings.Clone(s.Ref.Rule.Text)
+		}
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"errors"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Plan plans paths on a node: what kube-proxy should program there. left names what is left out. The Mode is the node's, as far as it is
+// known. The error is a plan.RefusalError where programming would not be right.
+func Plan(c *Cluster, s *nodestate.State, req plan.Request) (p *plan.Plan, left []string, mode report.Mode, err error) {
+	n, err := newNode(c, s)
+	if err != nil {
+		var replaced replacedError
+		if errors.As(err, &replaced) {
+			err = plan.RefusalError(err.Error())
+		}
+		return nil, nil, n.shown, err
+	}
+	req.Mark = n.exp.MasqueradeMark()
+	if on, _ := n.net.Sysctl("net/ipv4/conf/all/route_localnet"); on != "1" && req.NoLoopback == "" {
+		req.NoLoopback = plan.NoLoopbackRoute
+	}
+	req.Bound = append(n.net.AddressesOn(kubeproxy.IPVSDevice), n.net.AddressesOn(kubeproxy.ProgramDevice)...)
+	p, left, err = plan.For(n.exp, req)
+	return p, left, n.shown, err
+}
+
+// PlanFiles loads a node's files and plans paths on it, for one plan alone.
+func PlanFiles(
+	objects *snapshot.Cluster, files *snapshot.Node, req plan.Request,
+) (p *plan.Plan, left []string, mode report.Mode, err error) {
+	s, err := nodestate.Load(files)
+	if err != nil {
+		return nil, nil, mode, err
+	}
+	return Plan(NewCluster(objects), s, req)
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+)
+
+// Findings about connections that are refused, or that should be.
+const (
+	Dropped                  = "Dropped"
+	Rejected                 = "Rejected"
+	NoRoute                  = "NoRoute"
+	RefusedWithEndpoints     = "RefusedWithEndpoints"
+	AcceptedWithoutEndpoints = "AcceptedWithoutEndpoints"
+	SourceRangesMismatch     = "SourceRangesMismatch"
+	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
+)
+
+const letPass = "find who owns {where}, and let it pass Service traffic"
+
+var (
+	_ = register(kind{
+		code: Dropped, severity: mismatch, scope: onPath, by: comparison, remedy: letPass,
+		issues: []string{"kubernetes/kubernetes#39823", "projectcalico/calico#4927"},
+	})
+	_ = register(kind{
+		code: Rejected, severity: mismatch, scope: onPath, by: comparison, remedy: letPass,
+		issues: []string{"firewalld/firewalld#767"},
+	})
+	_ = register(kind{
+		code: NoRoute, severity: mismatch, scope: onPath, by: comparison,
+		remedy: "look at the CNI's routes on {node}: ip route get ADDRESS",
+	})
+	_ = register(kind{
+		code: RefusedWithEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#28674"},
+	})
+	_ = register(kind{
+		code: AcceptedWithoutEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#67875"},
+	})
+	_ = register(kind{
+		code: SourceRangesMismatch, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#110289"},
+	})
+	_ = register(kind{
+		code: TrafficPolicyMismatch, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#66354"},
+	})
+)
+
+// refusals finds connections that end in a drop or reject, or that have no route, although they should reach an endpoint.
+func refusals(n *node, want *expect.Path, got *outcomes) []issue {
+	var issues []issue
+	for i := range got.list {
+		o := &got.list[i]
+		if !o.certain || o.share <= 0 || n.untranslated(o) && len(got.translated()) > 0 {
+			continue // what of the others is said of the endpoints' shares
+		}
+		is := issue{expected: describe(want), where: o.where, subject: addressText(o.to)}
+		if o.to.IsValid() {
+			is.endpoints = []string{is.subject}
+		}
+		switch o.action {
+		case noneAction:
+			is.code, is.actual, is.message = NoRoute, "no route", "the packet is translated, but the node has "+o.why
+			if !o.to.IsValid() {
+				is.message = "the node has " + o.why + ": the connection fails before any rule is asked"
+			}
+		case string(expect.Reject):
+			is.code, is.actual, is.message = Rejected, "rejected", o.where.String()+", which is not kube-proxy's, rejects it"
+		case string(expect.Drop):
+			is.code, is.actual, is.message = Dropped, "dropped", o.where.String()+" drops it"
+			if o.why != "" {
+				is.message += ": " + o.why
+			}
+		default:
+			continue
+		}
+		is.evidence = []string{cite(o.where)}
+		switch {
+		case o.reverse:
+			is.code, is.evidence = ReversePathFilter, []string{o.why, o.route}
+			is.message = "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"
+		case o.atOwner == kubeProxy:
+			is = n.writerOf(o.where).refusal(is, o)
+		}
+		issues = foldRefusal(issues, is)
+	}
+	return issues
+}
+
+// foldRefusal keeps one issue for a place that drops packets to several endpoints.
+func foldRefusal(issues []issue, is issue) []issue {
+	for i := range issues {
+		o := &issues[i]
+		if o.code != is.code || o.where != is.where || is.where.Chain == nil && is.code != ReversePathFilter {
+			continue
+		}
+		if is.subject != "" && !slices.Contains(o.endpoints, is.subject) {
+			o.endpoints = append(o.endpoints, is.subject)
+			o.subject = strings.Join(o.endpoints, ", ")
+		}
+		return issues
+	}
+	return append(issues, is)
+}
+
+// compareRefusal compares a path that must be refused.
+func compareRefusal(want *expect.Path, got *outcomes) []issue {
+	is := issue{expected: describe(want)}
+	if to := got.translated(); len(to) > 0 {
+		is.code, is.where = AcceptedWithoutEndpoints, to[0].by
+		for _, o := range to {
+			is.endpoints = append(is.endpoints, o.to.String())
+		}
+		is.actual, is.evidence = "sent to "+cut(is.endpoints, 4), []string{cite(to[0].by)}
+		is.message = "it should be refused (" + want.Why + "), yet it is sent to " + cut(is.endpoints, 4)
+		switch want.Reason {
+		case expect.ReasonNoLocalEndpoints:
+			is.code = TrafficPolicyMismatch
+		case expect.ReasonSourceRange:
+			is.code = SourceRangesMismatch
+		}
+		return []issue{is}
+	}
+	if len(got.of(acceptAction)) > 0 {
+		is.code, is.actual = AcceptedWithoutEndpoints, "passes untranslated"
+		if want.Reason == expect.ReasonSourceRange {
+			is.code = SourceRangesMismatch
+		}
+		is.message = "it should be refused (" + want.Why + "), yet no rule does so: the client hangs or reaches what should be closed"
+		return []issue{is}
+	}
+	return differentRefusal(want, got)
+}
+
+// differentRefusal finds a packet that is refused, but in another way: silently where an answer is due, or the reverse. That
+// it is somebody else's rule that refuses it in the same way changes nothing for the client.
+func differentRefusal(want *expect.Path, got *outcomes) []issue {
+	other, actual := expect.Drop, "dropped"
+	if want.Action == expect.Drop {
+		other, actual = expect.Reject, "rejected"
+	}
+	os := got.of(string(other))
+	if len(os) == 0 {
+		return nil
+	}
+	o := os[0]
+	if o.reverse {
+		return []issue{{
+			code: ReversePathFilter, expected: describe(want), actual: "dropped", evidence: []string{o.why, o.route},
+			message: fmt.Sprintf("the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain",
+				want.Why),
+		}}
+	}
+	is := issue{code: Dropped, expected: describe(want), actual: actual, where: o.where, evidence: []string{cite(o.where)}}
+	is.message = fmt.Sprintf("%s: %s, where %s is due (%s)", o.where, is.actual, strings.ToLower(string(want.Action)), want.Why)
+	switch {
+	case o.atOwner != others:
+		is.code = TrafficPolicyMismatch
+	case other == expect.Reject:
+		is.code = Rejected
+	}
+	return []issue{is}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Findings about kube-proxy itself, whatever the rules are.
+const (
+	KubeProxyDown      = "KubeProxyDown"
+	KubeProxyUnhealthy = "KubeProxyUnhealthy"
+	NodeLeaving        = "NodeLeaving"
+	NotSyncing         = "NotSyncing"
+	RestoreFailing     = "RestoreFailing"
+	ModeMismatch       = "ModeMismatch"
+)
+
+var (
+	_ = register(kind{
+		code: KubeProxyDown, severity: warning, scope: onNode, by: proxyStatus,
+		remedy: "find out why kube-proxy does not run on {node}: kubectl -n kube-system get pods -l k8s-app=kube-proxy " +
+			"--field-selector spec.nodeName={node}; where another program serves Services: kube-proxy --cleanup",
+		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#119265"},
+	})
+	_ = register(kind{
+		code: KubeProxyUnhealthy, severity: warning, scope: onNode, by: proxyStatus,
+		remedy: "look at kube-proxy's log on {node} for what it cannot write, then: " + restart,
+		issues: []string{"kubernetes/kubernetes#112604"},
+	})
+	_ = register(kind{code: NodeLeaving, severity: note, scope: onNode, by: proxyStatus})
+	_ = register(kind{
+		code: NotSyncing, severity: warning, scope: onNode, by: proxyStatus,
+		remedy: "look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be taken), then: " + restart,
+		issues: []string{"kubernetes/kubernetes#76338", "kubernetes/kubernetes#107266", "kubernetes/kubernetes#128886"},
+	})
+	_ = register(kind{
+		code: RestoreFailing, severity: warning, scope: onNode, by: proxyStatus,
+		remedy: "read the error in kube-proxy's log on {node}: an address of the wrong family, a kernel module, another program's lock, " +
+			"or versions that do not fit",
+		issues: []string{"kubernetes/kubernetes#112604", "kubernetes/kubernetes#73157", "kubernetes/kubernetes#80462"},
+	})
+	_ = register(kind{
+		code: ModeMismatch, severity: warning, scope: onNode, by: proxyStatus,
+		remedy: "look at the first lines of kube-proxy's log on {node}: they say which mode it chose and why; then: " + restart,
+		issues: []string{"kubernetes/kubernetes#66454"},
+	})
+)
+
+// The values of report.Mode.Health.
+const (
+	healthy   = "healthy"   // kube-proxy says so
+	unhealthy = "unhealthy" // kube-proxy says so: what it has to write waits too long; or it does not answer
+	down      = "down"      // no kube-proxy runs on the node
+)
+
+// silent tells whether kube-proxy runs and does not answer.
+func (n *node) silent() bool {
+	return n.Proxy.Processes[kubeproxy.Process] != 0 && !n.Proxy.Answers && n.Unread(snapshot.MetricsFile) != ""
+}
+
+// showStatus writes what is known of kube-proxy into the report's mode.
+func (n *node) showStatus() {
+	p, m := &n.Proxy, &n.shown
+	m.Reported = p.Reported
+	m.PendingChanges, m.SyncFailures = known(p.Pending), known(p.Failures)
+	switch {
+	case p.Down():
+		m.Health = down
+	case p.Health != nil:
+		m.Health = healthy
+		if _, sick := p.Health.Unhealthy(); sick {
+			m.Health = unhealthy
+		}
+	case n.silent():
+		m.Health = unhealthy
+	}
+}
+
+// known returns a copy of a count; nil for one that is not known.
+func known(count int) *int {
+	if count < 0 {
+		return nil
+	}
+	return &count
+}
+
+// proxyStatus finds what is wrong with kube-proxy itself.
+var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
+	p := &n.Proxy
+	if p.Down() {
+		return []issue{{
+			code: KubeProxyDown, subject: kubeproxy.Process, expected: "a process kube-proxy", actual: "none, and nothing answers at its addresses",
+			message:  "no kube-proxy runs on the node: the rules stay as they are, whatever becomes of Services and endpoints",
+			evidence: n.unanswered(),
+		}}
+	}
+	if n.silent() {
+		return []issue{{
+			code: KubeProxyUnhealthy, subject: kubeproxy.Process, expected: "an answer at its addresses", actual: "none",
+			message: fmt.Sprintf("kube-proxy runs (process %d) and does not answer: whether it still writes rules is not known",
+				p.Processes[kubeproxy.Process]),
+			evidence: n.unanswered(),
+		}}
+	}
+	out := n.modeMismatch()
+	late := p.Late()
+	if h := p.Health; h != nil {
+		if families, sick := h.Unhealthy(); sick {
+			out = append(out, issue{
+				code: KubeProxyUnhealthy, subject: strings.Join(families, ", "), expected: "changes written within two sync periods",
+				actual: "/healthz: not healthy", message: "kube-proxy itself says that changes wait for too long: the rules are behind the API",
+				evidence: []string{fmt.Sprintf("healthz.json: last updated %s, read %s",
+					h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))},
+			})
+			if late == nil {
+				late = families
+			}
+		} else if h.NodeEligible != nil && !*h.NodeEligible {
+			out = append(out, issue{
+				code: NodeLeaving, subject: kubeproxy.Process,
+				message: "the node is being deleted or marked for it: kube-proxy goes on working, and fails its health check " +
+					"so that load balancers send no more connections here",
+			})
+		}
+	}
+	return append(out, n.waiting(late)...)
+}}
+
+// waiting says why changes of families wait for too long.
+func (n *node) waiting(late []string) []issue {
+	if len(late) == 0 {
+		return nil
+	}
+	is := issue{code: NotSyncing, subject: strings.Join(late, ", "), evidence: n.syncEvidence(late)}
+	if n.Proxy.Failures > 0 {
+		is.code, is.expected = RestoreFailing, "no failed write"
+		is.actual = fmt.Sprintf("%d failed since kube-proxy started, and a change waits", n.Proxy.Failures)
+		is.message = "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the error"
+		return []issue{is}
+	}
+	is.expected, is.actual = "a write soon after a change", "a change has waited for longer than "+kubeproxy.RetryTime.String()
+	is.message = "kube-proxy has seen changes and does not write them"
+	return []issue{is}
+}
+
+// modeMismatch compares the modes that the configuration and kube-proxy itself name.
+func (n *node) modeMismatch() []issue {
+	configured := n.shown.Configured
+	if configured == "" {
+		configured = modes[0].name()
+	}
+	if n.Proxy.Reported == "" || n.shown.ConfigSource == kubeproxy.SourceDefaults || configured == n.Proxy.Reported {
+		return nil
+	}
+	return []issue{{
+		code: ModeMismatch, subject: kubeproxy.Process,
+		expected: configured + " (" + n.shown.ConfigSource + ")", actual: n.Proxy.Reported + " (/proxyMode)",
+		message: "kube-proxy runs in another mode than it is configured for: it was not restarted since, or fell back because the kernel " +
+			"lacks something (its log says what)",
+	}}
+}
+
+// configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was started with.
+func (n *node) configMapDiffers() []issue {
+	c := n.cluster.config
+	if c == nil || n.shown.ConfigSource == configMapName || n.Proxy.Reported == "" || c.Mode == "" || c.Mode == n.Proxy.Reported {
+		return nil
+	}
+	return []issue{{
+		code: ModeMismatch, subject: kubeproxy.Process, severity: note, unlinked: true,
+		expected: c.Mode + " (" + configMapName + ")", actual: n.Proxy.Reported + " (/proxyMode)",
+		message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
+			"or this kube-proxy is not started with it",
+		remedy: "nothing to do where kube-proxy on " + n.Name + " is started with another configuration on purpose; else: " + n.restart,
+	}}
+}
+
+// unanswered cites why kube-proxy's own files were not read.
+func (n *node) unanswered() []string {
+	var out []string
+	for _, f := range []string{snapshot.MetricsFile, snapshot.HealthzFile} { // one of each address
+		if why := n.Unread(f); why != "" {
+			out = append(out, f+": "+why)
+		}
+	}
+	if pid := n.Proxy.Processes[kubeproxy.Process]; pid != 0 {
+		return append(out, fmt.Sprintf("%s: %d %s", snapshot.ProcessesFile, pid, kubeproxy.Process))
+	}
+	return append(out, snapshot.ProcessesFile+": no kube-proxy in it")
+}
+
+// syncEvidence cites when families were last written and changed.
+func (n *node) syncEvidence(families []string) []string {
+	var out []string
+	for _, f := range families {
+		s := n.Proxy.Syncs[f]
+		if s == nil {
+			continue
+		}
+		synced := "never"
+		if s.Synced > 0 {
+			synced = "at " + kubeproxy.UnixTime(s.Synced).UTC().Format(time.RFC3339)
+		}
+		out = append(out, strings.TrimSpace(f+" ")+fmt.Sprintf(": last written %s, last change seen at %s",
+			synced, kubeproxy.UnixTime(s.Queued).UTC().Format(time.RFC3339)))
+	}
+	return out
+}
+
+// NotCollected: something that was not read, and what is not judged for it.
+const NotCollected = "NotCollected"
+
+var _ = register(kind{code: NotCollected, severity: note, scope: onNode})
+
+// notCollected says what the judgement does not cover because the snapshot does not hold it.
+func (n *node) notCollected() []issue {
+	var out []issue
+	add := func(subject, message string) {
+		out = append(out, issue{code: NotCollected, subject: subject, message: message})
+	}
+	for _, f := range nodestate.Families {
+		if n.unread[f] != "" && n.survey.hasFrontends[f] {
+			add(f.String(), n.unread[f])
+		}
+	}
+	for _, file := range n.UnreadFiles() {
+		if n.Proxy.Down() && slices.Contains(nodestate.StatusFiles, file) {
+			continue // KubeProxyDown has said so
+		}
+		if !nodestate.IsRules(file) { // the families above have said so
+			add(file, "was not read: "+n.Unread(file))
+		}
+	}
+	out = append(out, n.mode.notCollected(n.State)...)
+	if !n.HasNFT() && !n.Tells() {
+		add(snapshot.NFTFile, "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
+	}
+	if n.shown.ConfigSource == kubeproxy.SourceDefaults {
+		add("kube-proxy's configuration",
+			"it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not judged")
+	}
+	return out
+}

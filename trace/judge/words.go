@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// maxEvidence is how many rules of a chain are quoted.
+const maxEvidence = 8
+
+// maxCited is how much of a rule is quoted: one of nftables mode names all the endpoints of a Service.
+const maxCited = 600
+
+// cite quotes a rule as evidence; "" for no place.
+func cite(r netfilter.Ref) string {
+	switch {
+	case r.Chain == nil:
+		return ""
+	case r.Rule == nil:
+		return r.String()
+	}
+	return r.String() + ": " + short(r.Rule.Text)
+}
+
+func short(text string) string {
+	if len(text) <= maxCited {
+		return text
+	}
+	end := strings.LastIndexAny(text[:maxCited], " ,")
+	return text[:max(end, 0)] + " …"
+}
+
+// quote cites the first rules of a chain.
+func quote(c *netfilter.Chain) []string {
+	var out []string
+	for i, r := range c.Rules {
+		if i == maxEvidence {
+			return append(out, fmt.Sprintf("… and %d more rules", len(c.Rules)-i))
+		}
+		out = append(out, cite(netfilter.Ref{Chain: c, Rule: r}))
+	}
+	return out
+}
+
+// describe says in a few words what should happen.
+func describe(want *expect.Path) string {
+	switch want.Action {
+	case expect.DNAT:
+		if len(want.Endpoints) == 1 {
+			return "sent to " + want.Endpoints[0].Address.String()
+		}
+		return fmt.Sprintf("sent to one of %d endpoints", len(want.Endpoints))
+	case expect.Proxy:
+		return "accepted by kube-proxy itself"
+	case expect.Reject:
+		return "rejected"
+	case expect.Drop:
+		return "dropped"
+	case expect.None:
+	}
+	return "nothing"
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
+
+// addressText writes an address and port; "" for the zero AddrPort.
+func addressText(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+// cut joins a list, and cuts a long one with a count.
+func cut(list []string, limit int) string {
+	if len(list) > limit {
+		return strings.Join(list[:limit], ", ") + fmt.Sprintf(" and %d more", len(list)-limit)
+	}
+	return strings.Join(list, ", ")
+}
+
+// counted writes "3 rules"; the plural stands for every number.
+func counted(n int, what string) string { return strconv.Itoa(n) + " " + what }
+
+// number writes "1 connection", "2 connections".
+func number(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// verb returns the singular form for one, the plural form for every other number.
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

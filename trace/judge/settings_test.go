@@ -3,6 +3,9 @@
 package judge
 
 import (
+	"net"
+	"strconv"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"fmt"
@@ -121,5 +124,35 @@ func TestSettings(t *testing.T) {
 				t.Error("no path is hit: the test proves nothing")
 			}
 		})
+	}
+}
+
+// TestSettingsAreJudgedByThePathsOwnWalk: the walks of a pod that reaches itself, and of a client that comes back, used the buffer of the path's own
+// outcomes, and a setting was said to stop packets to the last of the endpoints alone.
+func TestSettingsAreJudgedByThePathsOwnWalk(t *testing.T) {
+	w := openWorld(t, "real-2node-iptables")
+	w.files["sysctl.txt"] = []byte("net/ipv4/ip_forward=0\nnet/ipv6/conf/all/forwarding=0\n")
+	r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Matching: true, PerPathService: true})
+	several := 0
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		for _, f := range p.Findings {
+			if f.Code != ForwardingOff || p.Origin.Kind != "pod" {
+				continue
+			}
+			var want []string
+			for _, e := range p.Expected.Endpoints {
+				want = append(want, net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))))
+			}
+			if len(want) > 1 {
+				several++
+			}
+			if !slices.Equal(f.Endpoints, want) {
+				t.Errorf("%s %s: %v, want %v", p.Service.Name, p.Frontend.Address, f.Endpoints, want)
+			}
+		}
+	}
+	if several == 0 {
+		t.Error("no path with several endpoints is hit: the test proves nothing")
 	}
 }

@@ -93,6 +93,7 @@ func (r *Reading) Judge(cluster *snapshot.Cluster, req Request) report.NodeRepor
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)
 		if p.Verdict != report.Match || req.Matching {
+			report.Complete(&p.Path)
 			out.Paths = append(out.Paths, p.Path)
 		}
 	}

@@ -110,6 +110,7 @@ type Path struct {
 	Verdict  Verdict    `json:"verdict"`
 	Expected Expected   `json:"expected"`
 	Actual   Actual     `json:"actual"`
+	Rows     []Row      `json:"rows,omitempty"` // expected against actual, endpoint by endpoint (Complete)
 	Steps    []Step     `json:"steps,omitempty"`
 	Observed *Observed  `json:"observed,omitempty"` // what real connections showed (trace --live)
 	Findings []Finding  `json:"findings,omitempty"`
@@ -137,6 +138,7 @@ type Expected struct {
 	Endpoints       []Endpoint `json:"endpoints,omitempty"`
 	Masquerade      string     `json:"masquerade,omitempty"` // Always, Never, Hairpin
 	AffinitySeconds int32      `json:"affinitySeconds,omitempty"`
+	Summary         string     `json:"summary,omitempty"` // in a word or two (Complete)
 }
 
 // Endpoint is one expected destination.
@@ -159,6 +161,8 @@ type Actual struct {
 	Outcomes  []Outcome   `json:"outcomes,omitempty"`
 	Sharing   string      `json:"sharing,omitempty"` // by what IPVS shares out connections ("load", "client address"); their shares are then not fixed
 	Uncertain []Uncertain `json:"uncertain,omitempty"`
+	// Summary says it in a few words; of a Mismatch never those of Expected.Summary (Complete).
+	Summary string `json:"summary,omitempty"`
 }
 
 // Outcome is one end that the packet can come to.
@@ -214,6 +218,9 @@ type Step struct {
 	Text    string  `json:"text"`
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
+	// Status is Wrong or Suspect where a finding of severity error or warning points at the step's chain, Unknown where a rule of that
+	// chain could not be judged (Complete).
+	Status Status `json:"status,omitempty"`
 	// Kernel is how many of the connections that the kernel traced (Observed.Traced) met the rule; absent where it cannot tell: nothing was
 	// traced, it is a virtual server of IPVS, or a rule of iptables-legacy and Observed.LegacyError says why.
 	Kernel *int `json:"kernel,omitempty"`

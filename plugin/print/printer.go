@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
-// printed comes from the one object that the commands make; the printers decide nothing.
+// Package print prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template
+// for programs. Everything printed comes from the one object that the commands make; the printers decide nothing.
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"errors"
 	"fmt"
@@ -18,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Formats are the values that -o takes.
@@ -155,14 +156,16 @@ func (p *Printer) Report(out io.Writer, r *report.Report, v View) error {
 	switch p.format {
 	case "name":
 		reportNames(&b, r)
-	case "mermaid":
-		mermaid(&b, t.graph())
 	case "html":
 		if err := t.html(); err != nil {
 			return err
 		}
+	case "mermaid":
+		pictures, more := t.pictures()
+		picture.Mermaid(&b, pictures, more)
 	case "dot":
-		dot(&b, t.graph())
+		pictures, more := t.pictures()
+		picture.Dot(&b, pictures, more)
 	default:
 		if t.wide {
 			t.Width = 0
@@ -205,7 +208,7 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		if r.Kind != report.KindVerify || n.Error != "" {
-			if wrong(n.Verdict) {
+			if n.Verdict.NeedsAttention() {
 				add("node/" + n.Node)
 			}
 			continue
@@ -216,7 +219,7 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 			}
 		}
 		for k := range n.Paths {
-			if p := &n.Paths[k]; wrong(p.Verdict) && p.Service != nil {
+			if p := &n.Paths[k]; p.Verdict.NeedsAttention() && p.Service != nil {
 				add("service/" + p.Service.Namespace + "/" + p.Service.Name)
 			}
 		}
@@ -225,6 +228,3 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 		fmt.Fprintln(b, name)
 	}
 }
-
-// wrong tells whether a verdict asks for somebody to look.
-func wrong(v report.Verdict) bool { return v != report.Match && v != report.ByDesign }

@@ -3,8 +3,6 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"fmt"
 	"io"
@@ -12,6 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // KindResolve is the kind of Resolve.
@@ -221,7 +222,7 @@ func (t *text) endpointTable(r *Resolve) {
 		if t.wide {
 			zone, slice = e.Zone, strings.Join(e.Slices, ",")
 		}
-		tab.add(first, addressText(&report.Endpoint{Address: e.Address, Port: e.Port}), t.podText(e.Pod), e.Node, zone, slice, conditions(e), used, e.Why)
+		tab.add(first, report.JoinHostPort(e.Address, e.Port), t.podText(e.Pod), e.Node, zone, slice, conditions(e), used, e.Why)
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
 	if t.Width > 0 {
@@ -286,5 +287,5 @@ func resolveConclusion(r *Resolve) string {
 	if used == 1 {
 		verb = "is"
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d of %s of %s %s %s %s", used, plural(len(r.Endpoints), "endpoint"), name, verb, what, view))
+	return strings.TrimSpace(fmt.Sprintf("%d of %s of %s %s %s %s", used, plaintext.Plural(len(r.Endpoints), "endpoint"), name, verb, what, view))
 }

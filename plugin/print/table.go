@@ -9,6 +9,8 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
 // gap is what stands between two columns, as in kubectl's tables.
@@ -33,9 +35,9 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 func (t *table) widths() []int {
 	out := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		out[i] = width(c.head)
+		out[i] = plaintext.Width(c.head)
 		for _, r := range t.rows {
-			out[i] = max(out[i], width(r[i]))
+			out[i] = max(out[i], plaintext.Width(r[i]))
 		}
 	}
 	return out
@@ -107,7 +109,7 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	out := &table{columns: t.columns}
 	for _, r := range t.rows {
 		cells := append([]string(nil), r...)
-		cells[i] = middle(cells[i], w)
+		cells[i] = plaintext.Middle(cells[i], w)
 		out.rows = append(out.rows, cells)
 	}
 	return out
@@ -117,13 +119,13 @@ func (t *table) squeeze(head string, least, limit int) *table {
 func (t *table) last(before, cell string, paint func(string) string) string {
 	limit := 0
 	if t.limit > 0 {
-		limit = max(t.limit-width(before), 20)
+		limit = max(t.limit-plaintext.Width(before), 20)
 	}
-	parts := wrap(cell, limit)
+	parts := plaintext.Wrap(cell, limit)
 	for i := range parts {
 		parts[i] = paint(parts[i])
 	}
-	return strings.Join(parts, "\n"+strings.Repeat(" ", width(before)))
+	return strings.Join(parts, "\n"+strings.Repeat(" ", plaintext.Width(before)))
 }
 
 // lines renders the table: the header, then one line for each row. The cells of the last column are painted afterwards by paint,

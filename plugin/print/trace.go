@@ -3,11 +3,13 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how many of
@@ -41,7 +43,7 @@ func (t *text) trace() {
 	}
 	if more > 0 {
 		t.blank()
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more node"))
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(more, "more node"))
 	}
 	t.blank()
 	t.blocks(blocksOf(t.report, false), len(t.report.Nodes) > 1, 0)
@@ -54,7 +56,7 @@ func (t *text) quietNodes() []*report.NodeReport {
 	quiet := map[report.Verdict][]string{}
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
-		if wrong(n.Verdict) || t.wide || len(t.report.Nodes) <= fullNodes {
+		if n.Verdict.NeedsAttention() || t.wide || len(t.report.Nodes) <= fullNodes {
 			shown = append(shown, n)
 		} else {
 			quiet[n.Verdict] = append(quiet[n.Verdict], n.Node)
@@ -93,7 +95,7 @@ func (t *text) pathTable(paths []report.Path) {
 		{"OBSERVED", true},
 		{"STATUS", false},
 	}}
-	var states []state
+	var states []picture.State
 	var heads []heading
 	for _, g := range groups {
 		from := strings.Join(g.from, ",")
@@ -123,15 +125,15 @@ type heading struct {
 	text string
 }
 
-func stateColor(s state) color {
+func stateColor(s picture.State) color {
 	switch s {
-	case right:
+	case picture.OK:
 		return green
-	case intended:
+	case picture.ByDesign:
 		return cyan
-	case unsure, off:
+	case picture.Unknown, picture.Suspect:
 		return yellow
-	case broken:
+	case picture.Wrong:
 		return red
 	}
 	return plain
@@ -185,11 +187,7 @@ func (t *text) steps(paths []report.Path) {
 			continue
 		}
 		t.blank()
-		from := p.Origin.Kind + " " + p.Origin.Address
-		if p.Origin.Pod != "" {
-			from += " (" + p.Origin.Pod + ")"
-		}
-		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), from)
+		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"KERNEL", true}, {"VERDICT", false}, {"TEXT", false}}}
 		if p.Observed == nil || p.Observed.Traced == 0 {
 			tab = tab.without("KERNEL")
@@ -204,16 +202,16 @@ func (t *text) steps(paths []report.Path) {
 			if o := p.Observed; o != nil && o.Traced > 0 {
 				cells = append(cells, kernelText(s, o.Traced))
 			}
-			tab.add(append(cells, s.Verdict, clean(s.Text))...)
+			tab.add(append(cells, s.Verdict, plaintext.Clean(s.Text))...)
 		}
 		for _, line := range tab.lines(func(_ int, cell string) string { return cell }) {
 			t.WriteString(line + "\n")
 		}
 		if o := p.Observed; o != nil && o.TraceError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", clean(o.TraceError))
+			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", plaintext.Clean(o.TraceError))
 		}
 		if o := p.Observed; o != nil && o.LegacyError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is without rules of iptables-legacy: %s\n", clean(o.LegacyError))
+			fmt.Fprintf(t, "The kernel's own trace is without rules of iptables-legacy: %s\n", plaintext.Clean(o.LegacyError))
 		}
 	}
 }

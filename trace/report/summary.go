@@ -21,7 +21,7 @@ func expectedSummary(p *Path) string {
 	case "Proxy":
 		return "kube-proxy listens"
 	case "Reject", "Drop":
-		return words(p.Expected.Action)
+		return strings.ToLower(p.Expected.Action)
 	}
 	return "-"
 }
@@ -34,7 +34,7 @@ func actualSummary(p *Path) string {
 		if s := listener(p); s != "" {
 			return s
 		}
-		if p.Verdict == Mismatch && slices.Equal(parts, []string{words("Accept")}) {
+		if p.Verdict == Mismatch && slices.Equal(parts, []string{ActionText("Accept")}) {
 			return strings.Join(effects(p), ", ")
 		}
 	}
@@ -75,7 +75,11 @@ func ends(p *Path) []string {
 			endpoints[endpointKey{o.Endpoint.Address, o.Endpoint.Port}] = true
 		case o.Action == "DNAT", p.Verdict == Mismatch && p.Expected.Action == "DNAT" && o.Endpoint != nil:
 		default:
-			if w := words(o.Action); !slices.Contains(others, w) {
+			w := ActionText(o.Action)
+			if p.Expected.Action != "DNAT" && (o.Action == "Drop" || o.Action == "Reject") {
+				w = strings.ToLower(o.Action) // as a refusal is called that is expected
+			}
+			if !slices.Contains(others, w) {
 				others = append(others, w)
 			}
 		}
@@ -206,8 +210,8 @@ func codeWords(code string) string {
 	return b.String()
 }
 
-// words says what becomes of connections that end in an action.
-func words(action string) string {
+// ActionText says what becomes of connections that end in an action other than DNAT.
+func ActionText(action string) string {
 	switch action {
 	case "Accept":
 		return "not translated"

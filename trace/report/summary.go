@@ -40,10 +40,15 @@ func actualSummary(p *Path) string {
 	}
 	if p.Verdict == Mismatch {
 		parts = append(parts, differences(p)...)
-		if strings.Join(parts, ", ") == p.Expected.Summary {
+		if joined(parts) == p.Expected.Summary {
 			parts = append(parts, effects(p)...)
 		}
 	}
+	return joined(parts)
+}
+
+// joined are the parts of a summary, or a dash for none.
+func joined(parts []string) string {
 	if len(parts) == 0 {
 		return "-"
 	}
@@ -116,8 +121,8 @@ func differences(p *Path) []string {
 		if r.Status != StatusStale {
 			expected++
 		}
-		if r.Actual.By != "" || r.Actual.Share != nil && *r.Actual.Share > 0 {
-			served++
+		if r.Actual.Share == nil || *r.Actual.Share > 0 {
+			served++ // or may be
 		}
 		if r.Status.compared() && r.Status != StatusUneven && r.Code == "" {
 			all++
@@ -156,6 +161,8 @@ type effect struct {
 var effectsByCode = []effect{
 	{"WrongMasquerade", "Never", "not masqueraded"},
 	{"WrongMasquerade", "Always", "masqueraded"},
+	{"NotProgrammed", "Never", "not masqueraded"},
+	{"IPVSConntrackOff", "", "not masqueraded"},
 	{"AffinityMissing", "", "no session affinity"},
 	{"AffinityUnexpected", "", "session affinity"},
 	{"AffinityTimeout", "", "session affinity for {actual}"},
@@ -169,6 +176,14 @@ var effectsByCode = []effect{
 	{"EndpointReachableDirectly", "", "{actual}"},
 }
 
+// fits tells whether an effect is that of a finding with a certain Actual.
+func (e *effect) fits(actual string) bool {
+	if e.actual != "" {
+		return e.actual == actual
+	}
+	return actual != "" || !strings.Contains(e.text, "{actual}")
+}
+
 // effects says what the errors found on a path mean for its connections, each once.
 func effects(p *Path) []string {
 	var out []string
@@ -178,9 +193,9 @@ func effects(p *Path) []string {
 			continue
 		}
 		text := codeWords(f.Code)
-		for _, e := range effectsByCode {
-			anyActual := e.actual == "" && (f.Actual != "" || !strings.Contains(e.text, "{actual}"))
-			if e.code == f.Code && (anyActual || e.actual == f.Actual) {
+		for k := range effectsByCode {
+			e := &effectsByCode[k]
+			if e.code == f.Code && e.fits(f.Actual) {
 				text = strings.ReplaceAll(e.text, "{actual}", f.Actual)
 				break
 			}

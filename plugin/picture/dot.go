@@ -20,8 +20,8 @@ var dotColors = map[string][2]string{
 	"broken":   {"#b3261e", "#fde7e9"},
 }
 
-// dotText makes a text safe inside a quoted string (https://graphviz.org/doc/info/lang.html): a backslash begins an escape
-// such as \N or \l in labels, and an ampersand an HTML entity.
+// dotText makes a text safe inside a quoted string (https://graphviz.org/doc/info/lang.html): a backslash begins an
+// escape such as \N or \l in labels, and an ampersand an HTML entity.
 var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `&`, `&amp;`)
 
 func dotLabel(lines ...string) string {
@@ -61,7 +61,8 @@ func Dot(b *bytes.Buffer, pictures []Picture, more string) {
 			case shapeStage, shapeEnd:
 			}
 			color := dotColors[v.class]
-			fmt.Fprintf(b, "    %s [label=%s color=%q fillcolor=%q%s]\n", v.id, dotLabel(v.lines...), color[0], color[1], shape)
+			label := dotLabel(v.lines...)
+			fmt.Fprintf(b, "    %s [label=%s color=%q fillcolor=%q%s]\n", v.id, label, color[0], color[1], shape)
 		}
 		for _, e := range c.edges {
 			style := ""

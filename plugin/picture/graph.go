@@ -70,7 +70,10 @@ func clusterOf(prefix string, p *Picture) cluster {
 	}
 	if len(last) > 1 && len(p.Ends) > 1 {
 		fork := prefix + "fork"
-		c.vertices = append(c.vertices, vertex{id: fork, shape: shapeFork, lines: []string{"shared out"}, class: plainClass})
+		c.vertices = append(
+			c.vertices,
+			vertex{id: fork, shape: shapeFork, lines: []string{"shared out"}, class: plainClass},
+		)
 		for _, from := range last {
 			c.edges = append(c.edges, edge{from: from, to: fork})
 		}
@@ -89,7 +92,10 @@ func clusterOf(prefix string, p *Picture) cluster {
 
 // lane adds the origin and the stages of a lane, and returns its last vertex.
 func (c *cluster) lane(id string, p *Picture, l *Lane) (last string) {
-	c.vertices = append(c.vertices, vertex{id: id, shape: shapeOrigin, lines: append([]string{"from"}, l.From...), class: plainClass})
+	c.vertices = append(
+		c.vertices,
+		vertex{id: id, shape: shapeOrigin, lines: append([]string{"from"}, l.From...), class: plainClass},
+	)
 	stages := l.Stages
 	if len(stages) == 0 {
 		stages = []Stage{{Hook: "rules of " + p.Node}}
@@ -99,7 +105,10 @@ func (c *cluster) lane(id string, p *Picture, l *Lane) (last string) {
 	for k := range stages {
 		s := &stages[k]
 		at := fmt.Sprintf("%s_%d", id, k+1)
-		c.vertices = append(c.vertices, vertex{id: at, shape: shapeStage, lines: s.lines(), class: s.state().ChainClass()})
+		c.vertices = append(
+			c.vertices,
+			vertex{id: at, shape: shapeStage, lines: s.lines(), class: s.state().ChainClass()},
+		)
 		c.edges = append(c.edges, edge{from: last, to: at, label: label})
 		last, label = at, ""
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
-// mermaidClasses are the colours of the states: dark text on a light background, which can be read on light and on dark pages.
+// mermaidClasses are the colours of the states: dark text on a light background, which can be read on light and on dark
+// pages.
 const mermaidClasses = `  classDef plain fill:#f4f5f7,stroke:#5c6670,color:#123
   classDef right fill:#e6f4ea,stroke:#1e7e34,color:#123
   classDef intended fill:#e3f2fd,stroke:#0b6aa8,color:#123

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package picture draws what becomes of the packets to a frontend: as SVG, as a flowchart of Mermaid, as a digraph of Graphviz. It takes
-// texts and states, and decides nothing of either.
+// Package picture draws what becomes of the packets to a frontend: as SVG, as a flowchart of Mermaid, as a digraph of
+// Graphviz. It takes texts and states, and decides nothing of either.
 package picture
 
 import (
@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Picture is what becomes of the packets to one frontend on one node: lanes on the left, one for each path that packets take through the
-// hooks, and on the right the ends that all of them come to. The formats differ in how they draw it alone.
+// Picture is what becomes of the packets to one frontend on one node: lanes on the left, one for each path that packets
+// take through the hooks, and on the right the ends that all of them come to. The formats differ in how they draw it
+// alone.
 type Picture struct {
 	Service  string // namespace/name; empty where the whole report is of one Service
 	Node     string

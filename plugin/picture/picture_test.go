@@ -74,20 +74,25 @@ func examples() []Picture {
 	chain := Chain{Table: "nat", Name: "KUBE-SERVICES", Rules: []int{3}}
 	wrong := Chain{Table: "ip6 kube-proxy", Name: "service-" + strings.Repeat("n", 90) + "/tcp/p80", State: Wrong}
 	lane := func(from string, chains ...Chain) Lane {
-		return Lane{From: []string{from}, Stages: []Stage{{Hook: "PREROUTING", Chains: chains}, {Hook: "FORWARD", More: 3}}}
+		stages := []Stage{{Hook: "PREROUTING", Chains: chains}, {Hook: "FORWARD", More: 3}}
+		return Lane{From: []string{from}, Stages: stages}
 	}
 	many := Picture{Node: "worker-1", Frontend: "ClusterIP 10.96.0.1:80", Verdict: "mismatch"}
-	many.Lanes = []Lane{lane("pod 10.244.1.9 (shop/client)", chain, wrong), lane("node 10.0.0.1", chain), {From: []string{"external"}}}
+	many.Lanes = []Lane{
+		lane("pod 10.244.1.9 (shop/client)", chain, wrong), lane("node 10.0.0.1", chain), {From: []string{"external"}},
+	}
 	for i := range 24 {
 		many.Ends = append(many.Ends, End{
-			Lines:  []string{fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%04d]:65535", i), strings.Repeat("a-long-name-", 9)},
+			Lines: []string{
+				fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%04d]:65535", i), strings.Repeat("a-long-name-", 9),
+			},
 			Status: "MISSING", State: State(i % 5), Share: "none, 4.2% expected", Missed: true,
 		})
 	}
 	many.Ends = append(many.Ends, End{Lines: []string{"… and 200 more, all ok"}, Counts: true})
 	one := Picture{
-		Node: "worker-1", Service: "shop/web", Frontend: "NodePort *:30080", Verdict: "match", Lanes: []Lane{lane("anywhere", chain)},
-		Ends: []End{{Lines: []string{"10.244.1.4:8080"}, Status: "ok", Share: "100%"}},
+		Node: "worker-1", Service: "shop/web", Frontend: "NodePort *:30080", Verdict: "match",
+		Lanes: []Lane{lane("anywhere", chain)}, Ends: []End{{Lines: []string{"10.244.1.4:8080"}, Status: "ok", Share: "100%"}},
 	}
 	return []Picture{one, many}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
-// SVG is a picture with every position settled; units are CSS pixels. It holds plain text: a template writes and escapes it.
+// SVG is a picture with every position settled; units are CSS pixels. It holds plain text: a template writes and
+// escapes it.
 type SVG struct {
 	ID, Class   string
 	Title, Desc string
@@ -39,8 +40,8 @@ type Line struct {
 	D, Class string
 }
 
-// Sizes in pixels. Text is set in a monospaced font of 11 px, whose characters are at most 6.7 px wide in the fonts that
-// systems have.
+// Sizes in pixels. Text is set in a monospaced font of 11 px, whose characters are at most 6.7 px wide in the fonts
+// that systems have.
 const (
 	charTenths = 67 // a character's width, in tenths of a pixel
 	lineHeight = 16
@@ -113,7 +114,9 @@ func (p *Picture) cards() (lanes [][]card, ends []card) {
 	return lanes, ends
 }
 
-func (c *card) add(class, text string) { c.lines = append(c.lines, cardLine{class, plaintext.Clean(text)}) }
+func (c *card) add(class, text string) {
+	c.lines = append(c.lines, cardLine{class, plaintext.Clean(text)})
+}
 
 // card lists a hook's chains below their tables: a chain's name is long enough without its table's.
 func (s *Stage) card() card {
@@ -267,7 +270,8 @@ func (p *Picture) Wide(id string) *SVG {
 	return s
 }
 
-// Tall lays a picture out from top to bottom, for narrow screens: all ends branch off a line that runs down at the left.
+// Tall lays a picture out from top to bottom, for narrow screens: all ends branch off a line that runs down at the
+// left.
 func (p *Picture) Tall(id string) *SVG {
 	lanes, ends := p.cards()
 	s := p.drawing(id, "tall")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plaintext makes text ready for people: without control characters, and no wider than it may be. Widths are in columns of a
-// terminal.
+// Package plaintext makes text ready for people: without control characters, and no wider than it may be. Widths are in
+// columns of a terminal.
 package plaintext
 
 import (
@@ -32,10 +32,12 @@ func Plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// Width is the number of columns that a text takes. All that is printed is ASCII, dashes, arrows and dots: one column each.
+// Width is the number of columns that a text takes. All that is printed is ASCII, dashes, arrows and dots: one column
+// each.
 func Width(s string) int { return utf8.RuneCountInString(s) }
 
-// Middle cuts the middle out of a text that is wider than limit: of a pod's name or a rule, the two ends tell most. A limit of 0 is none.
+// Middle cuts the middle out of a text that is wider than limit: of a pod's name or a rule, the two ends tell most. A
+// limit of 0 is none.
 func Middle(s string, limit int) string {
 	if limit <= 0 || Width(s) <= limit {
 		return s
@@ -48,8 +50,8 @@ func Middle(s string, limit int) string {
 	return string(r[:limit-1-tail]) + "…" + string(r[len(r)-tail:])
 }
 
-// Wrap breaks a text into lines of at most limit columns: where two spaces separate its parts, if that is enough, else between words; a
-// limit of 0 is none. Words are never broken.
+// Wrap breaks a text into lines of at most limit columns: where two spaces separate its parts, if that is enough, else
+// between words; a limit of 0 is none. Words are never broken.
 func Wrap(s string, limit int) []string {
 	if limit <= 0 || Width(s) <= limit {
 		return []string{s}

@@ -56,8 +56,8 @@ func (s *set) add(x string) (at int, isNew bool) {
 // order is that of the blocks: the worst first.
 var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, report.ByDesign, ""}
 
-// blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode folds
-// further, to one block for each code with its first finding as an example.
+// blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode
+// folds further, to one block for each code with its first finding as an example.
 func blocksOf(r *report.Report, byCode bool) []*block {
 	f := folder{byKey: map[string]*block{}, byCode: byCode}
 	for i := range r.Nodes {
@@ -77,7 +77,9 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			}
 		}
 	}
-	slices.SortStableFunc(f.blocks, func(a, b *block) int { return slices.Index(order, a.verdict) - slices.Index(order, b.verdict) })
+	slices.SortStableFunc(f.blocks, func(a, b *block) int {
+		return slices.Index(order, a.verdict) - slices.Index(order, b.verdict)
+	})
 	return f.blocks
 }
 

@@ -153,7 +153,8 @@ func (t *text) tracePage(p *page) {
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
 		switch {
-		case !n.Verdict.NeedsAttention() && len(t.report.Nodes) > fullNodes && !(i == 0 && !t.report.Verdict.NeedsAttention()):
+		case !n.Verdict.NeedsAttention() && len(t.report.Nodes) > fullNodes &&
+			(i > 0 || t.report.Verdict.NeedsAttention()):
 			quiet[n.Verdict] = append(quiet[n.Verdict], n.Node)
 		case len(p.Nodes) == htmlNodes:
 			more++
@@ -174,7 +175,8 @@ func (t *text) tracePage(p *page) {
 		}
 	}
 	if more > 0 {
-		p.MoreNodes = append(p.MoreNodes, "… and "+plaintext.Plural(more, "more node")+" that are not right (-o json has them all)")
+		left := plaintext.Plural(more, "more node")
+		p.MoreNodes = append(p.MoreNodes, "… and "+left+" that are not right (-o json has them all)")
 	}
 	for _, v := range []report.Verdict{report.Match, report.ByDesign} {
 		if names := quiet[v]; len(names) > 0 {
@@ -238,7 +240,8 @@ func (t *text) modePage(p *page) {
 func (p *page) lost(t *text, lost []*report.NodeReport) {
 	for i, n := range lost {
 		if i == htmlNodes {
-			p.MoreNodes = append(p.MoreNodes, "… and "+plaintext.Plural(len(lost)-i, "more node")+" not inspected (-o json has them all)")
+			left := plaintext.Plural(len(lost)-i, "more node")
+			p.MoreNodes = append(p.MoreNodes, "… and "+left+" not inspected (-o json has them all)")
 			return
 		}
 		p.Nodes = append(p.Nodes, t.nodeCard(n))

@@ -138,8 +138,12 @@ func endpointRows(p *report.Path, rows []row) []endpointRow {
 		r := &rows[i]
 		e := &out[i]
 		*e = endpointRow{
-			Endpoint: plaintext.Clean(r.endpoint), Pod: plaintext.Clean(r.pod), Node: plaintext.Clean(r.node), Counts: r.counts(),
-			Expected: bar{Text: plaintext.Clean(r.expected)}, Actual: bar{Text: plaintext.Clean(r.actual)},
+			Endpoint: plaintext.Clean(r.endpoint),
+			Pod:      plaintext.Clean(r.pod),
+			Node:     plaintext.Clean(r.node),
+			Counts:   r.counts(),
+			Expected: bar{Text: plaintext.Clean(r.expected)},
+			Actual:   bar{Text: plaintext.Clean(r.actual)},
 			Observed: bar{Text: plaintext.Clean(r.observed)},
 		}
 		if e.Counts {
@@ -157,7 +161,8 @@ func endpointRows(p *report.Path, rows []row) []endpointRow {
 		}
 		longest = max(longest, e.Expected.Length, e.Actual.Length, e.Observed.Length)
 	}
-	// The largest share is as long as there is room: of 250 endpoints each has so little that it could not be seen otherwise.
+	// The largest share is as long as there is room: of 250 endpoints each has so little that it could not be seen
+	// otherwise.
 	for i := range out {
 		for _, b := range []*bar{&out[i].Expected, &out[i].Actual, &out[i].Observed} {
 			if longest > 0 {

@@ -25,9 +25,7 @@ func (t *text) mode() {
 			}
 			tab = tab.squeeze("NODE", 8, t.Width)
 		}
-		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
-			t.WriteString(line + "\n")
-		}
+		t.byVerdict(tab, verdicts)
 	}
 	for _, n := range lost {
 		t.nodeHeader(n)
@@ -57,7 +55,17 @@ func (t *text) modeTable() (tab *table, verdicts []report.Verdict, lost []*repor
 			continue
 		}
 		m := n.Mode
-		tab.add(n.Node, servedBy(m), m.Configured, m.KubeProxyVersion, m.Health, t.syncText(m.LastSync), number(m.PendingChanges), number(m.SyncFailures), t.nodeStatus(n))
+		tab.add(
+			n.Node,
+			servedBy(m),
+			m.Configured,
+			m.KubeProxyVersion,
+			m.Health,
+			t.syncText(m.LastSync),
+			number(m.PendingChanges),
+			number(m.SyncFailures),
+			t.nodeStatus(n),
+		)
 		verdicts = append(verdicts, n.Verdict)
 	}
 	return tab.dropEmpty("CONFIGURED", "KUBE-PROXY", "HEALTH", "LAST SYNC", "PENDING", "FAILED"), verdicts, lost

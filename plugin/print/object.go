@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free of it.
-// As the report is embedded, its JSON is the report's own, field for field and in the same order.
+// reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free
+// of it. As the report is embedded, its JSON is the report's own, field for field and in the same order.
 type reportObject struct {
 	*report.Report
 }

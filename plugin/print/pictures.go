@@ -27,8 +27,8 @@ type drawing struct {
 	paths   []*report.Path
 }
 
-// pictures draws the paths of a report that there is reason to look at: of verify those that are not right (all of them with --show-all);
-// of trace those of the nodes that a table shows. more counts, in words, those beyond pictureLimit.
+// pictures draws the paths of a report that there is reason to look at: of verify those that are not right (all of them
+// with --show-all); of trace those of the nodes that a table shows. more counts, in words, those beyond pictureLimit.
 func (t *text) pictures() (out []picture.Picture, more string) {
 	var nodes []*report.NodeReport
 	for i := range t.report.Nodes {
@@ -75,7 +75,11 @@ func (t *text) drawingsOf(n *report.NodeReport) []drawing {
 			}
 			d := drawing{verdict: first.Verdict, rows: g.rows, paths: g.paths}
 			d.Picture = picture.Picture{
-				Node: n.Node, Frontend: g.frontend, Verdict: verdictText(first.Verdict), Lanes: lanesOf(g.paths), Ends: endsOf(g.rows),
+				Node:     n.Node,
+				Frontend: g.frontend,
+				Verdict:  verdictText(first.Verdict),
+				Lanes:    lanesOf(g.paths),
+				Ends:     endsOf(g.rows),
 			}
 			if s := first.Service; s != nil {
 				d.Service = s.Namespace + "/" + s.Name
@@ -99,7 +103,8 @@ func lanesOf(paths []*report.Path) []picture.Lane {
 			from = "anywhere"
 		}
 		l.From = []string{from}
-		if k := slices.IndexFunc(lanes, func(o picture.Lane) bool { return slices.EqualFunc(o.Stages, l.Stages, sameStage) }); k >= 0 {
+		same := func(o picture.Lane) bool { return slices.EqualFunc(o.Stages, l.Stages, sameStage) }
+		if k := slices.IndexFunc(lanes, same); k >= 0 {
 			lanes[k].From = union(lanes[k].From, l.From)
 			continue
 		}

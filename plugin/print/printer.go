@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package print prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template
-// for programs. Everything printed comes from the one object that the commands make; the printers decide nothing.
+// Package print prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and
+// go-template for programs. Everything printed comes from the one object that the commands make; the printers decide
+// nothing.
 package print
 
 import (
@@ -22,7 +23,9 @@ import (
 )
 
 // Formats are the values that -o takes.
-var Formats = []string{"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…"}
+var Formats = []string{
+	"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…",
+}
 
 // drawn are the formats that not every kind of report has, with those that have it.
 var drawn = []drawnFormat{
@@ -57,7 +60,11 @@ type Printer struct {
 func (p *Printer) For(kind string) error {
 	for _, d := range drawn {
 		if p.format == d.format && !slices.Contains(d.kinds, kind) {
-			return fmt.Errorf("-o %s is not for this command, which has nothing to draw in it: it may be %s", p.format, strings.Join(FormatsOf(kind), ", "))
+			return fmt.Errorf(
+				"-o %s is not for this command, which has nothing to draw in it: it may be %s",
+				p.format,
+				strings.Join(FormatsOf(kind), ", "),
+			)
 		}
 	}
 	return nil
@@ -105,7 +112,11 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		}
 		return p, nil
 	default:
-		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(FormatsOf(report.KindTrace), ", "))
+		return nil, fmt.Errorf(
+			"-o %q is no output format: it may be %s",
+			format,
+			strings.Join(FormatsOf(report.KindTrace), ", "),
+		)
 	}
 	if inline != "" || strings.HasSuffix(format, "=") {
 		return nil, fmt.Errorf("-o %s takes no template", kind)
@@ -196,8 +207,8 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 
-// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What is wrong with a node
-// as a whole, or keeps it from being inspected, is listed as the node.
+// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What
+// is wrong with a node as a whole, or keeps it from being inspected, is listed as the node.
 func reportNames(b *bytes.Buffer, r *report.Report) {
 	var names []string
 	add := func(name string) {

@@ -62,7 +62,8 @@ func (t *text) groupsOf(paths []report.Path) []group {
 		frontend, rows := frontendText(&p.Frontend), t.rowsOf(p)
 		from := originText(paths, p)
 		k := slices.IndexFunc(groups, func(g group) bool {
-			return g.frontend == frontend && slices.EqualFunc(g.rows, rows, func(a, b row) bool { return a.cells == b.cells })
+			return g.frontend == frontend &&
+				slices.EqualFunc(g.rows, rows, func(a, b row) bool { return a.cells == b.cells })
 		})
 		if k < 0 {
 			k = len(groups)
@@ -102,7 +103,8 @@ func (t *text) rowsOf(p *report.Path) []row {
 		if r.Code != "" && r.Status != report.StatusByDesign {
 			c.status = r.Code
 		}
-		if e, a := r.Expected.Share, r.Actual.Share; r.Status == report.StatusUneven && e != nil && a != nil && c.expected == c.actual {
+		e, a := r.Expected.Share, r.Actual.Share
+		if r.Status == report.StatusUneven && e != nil && a != nil && c.expected == c.actual {
 			c.expected, c.actual = fmt.Sprintf("%.4f%%", *e*100), fmt.Sprintf("%.4f%%", *a*100)
 		}
 		if t.wide && r.Address != "" && !nothing(r.Expected) {
@@ -173,7 +175,8 @@ func (t *text) podText(pod string) string {
 	return pod
 }
 
-// rowLimit is how many rows of a group are shown before the rest is counted; differLimit, how many of those that differ.
+// rowLimit is how many rows of a group are shown before the rest is counted; differLimit, how many of those that
+// differ.
 const (
 	rowLimit    = 12
 	differLimit = 24

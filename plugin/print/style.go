@@ -17,8 +17,8 @@ type Style struct {
 	Width int // columns; 0 where nothing is to be cut (a pipe, a file)
 }
 
-// StyleOf finds out what a writer can show. Only a terminal gets colour and cut lines, and NO_COLOR (no-color.org) takes the
-// colour away.
+// StyleOf finds out what a writer can show. Only a terminal gets colour and cut lines, and NO_COLOR (no-color.org)
+// takes the colour away.
 func StyleOf(out io.Writer, getenv func(string) string) Style {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

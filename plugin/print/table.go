@@ -118,8 +118,8 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	return out
 }
 
-// lines renders the table: the header, then each row, which takes several lines where its last cell is wrapped. The cells of the last column
-// are painted by paint; colours do not count as width.
+// lines renders the table: the header, then each row, which takes several lines where its last cell is wrapped. The
+// cells of the last column are painted by paint; colours do not count as width.
 func (t *table) lines(paint func(row int, cell string) string) []string {
 	var b bytes.Buffer
 	align := make(tw.Alignment, len(t.columns))
@@ -159,7 +159,8 @@ func (t *table) lines(paint func(row int, cell string) string) []string {
 		_ = w.Append(cells) // neither call fails with cells of strings and a buffer to write to
 	}
 	_ = w.Render()
-	// The last cell is painted here: with a colour in it, the table's padding behind it would end in a second end of the colour.
+	// The last cell is painted here: with a colour in it, the table's padding behind it would end in a second end of
+	// the colour.
 	rendered := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	lines := []string{strings.TrimRight(rendered[0], " ")}
 	at := 1

@@ -50,7 +50,8 @@ func (t *text) blank() {
 // labelWidth is the width of the labels of the header and, without two of it, of the findings' lines.
 const labelWidth = 9
 
-// say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one piece.
+// say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one
+// piece.
 func (t *text) say(c color, label, s string, breakable bool) {
 	limit := 0
 	if breakable && t.Width > 0 {
@@ -188,8 +189,8 @@ func modeText(m *report.Mode, now time.Time) string {
 	return s
 }
 
-// ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this machine disagree, it is
-// the time itself.
+// ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this
+// machine disagree, it is the time itself.
 func ago(at string, now time.Time) string {
 	then, err := time.Parse(time.RFC3339, at)
 	if now.IsZero() || err != nil || then.After(now) {
@@ -245,9 +246,11 @@ func (t *text) conclusion() (verdict, rest string) {
 	case report.Warning:
 		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)
 	case report.Unknown:
-		verdict, rest = "UNKNOWN", fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
+		verdict = "UNKNOWN"
+		rest = fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
 		if s.Unknown == 0 && lost > 0 {
-			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, plaintext.Plural(len(r.Nodes), "node"))
+			nodes := plaintext.Plural(len(r.Nodes), "node")
+			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, nodes)
 			if len(r.Nodes) == 1 {
 				rest = r.Nodes[0].Node + " could not be inspected, so nothing is claimed"
 			}

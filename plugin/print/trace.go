@@ -12,8 +12,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how many of
-// those with which something is.
+// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how
+// many of those with which something is.
 const (
 	fullNodes  = 3
 	wrongNodes = 5
@@ -139,8 +139,8 @@ func stateColor(s picture.State) color {
 	return plain
 }
 
-// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the node and
-// the pod out. What is right or wrong always stays.
+// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
+// node and the pod out. What is right or wrong always stays.
 func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	if t.Width == 0 || tab.width() <= t.Width {
 		return tab, false
@@ -156,7 +156,8 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	}
 	for _, leave := range []string{"", "NODE", "POD"} {
 		low = low.without(leave)
-		if s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width); s.width() <= t.Width {
+		s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width)
+		if s.width() <= t.Width {
 			return s, true
 		}
 	}
@@ -171,9 +172,11 @@ func kernelText(s *report.Step, traced int) string {
 	return fmt.Sprintf("%d of %d", *s.Kernel, traced)
 }
 
-// tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has tables of the same names.
+// tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has
+// tables of the same names.
 func tableText(s *report.Step, path []report.Step) string {
-	if s.Backend == "" || !slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
+	if s.Backend == "" ||
+		!slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
 		return s.Table
 	}
 	return s.Table + " (" + s.Backend + ")"
@@ -188,7 +191,18 @@ func (t *text) steps(paths []report.Path) {
 		}
 		t.blank()
 		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), originWithPod(&p.Origin))
-		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"KERNEL", true}, {"VERDICT", false}, {"TEXT", false}}}
+		tab := &table{
+			columns: []column{
+				{"HOOK", false},
+				{"TABLE", false},
+				{"CHAIN", false},
+				{"RULE", true},
+				{"SHARE", true},
+				{"KERNEL", true},
+				{"VERDICT", false},
+				{"TEXT", false},
+			},
+		}
 		if p.Observed == nil || p.Observed.Traced == 0 {
 			tab = tab.without("KERNEL")
 		}
@@ -211,7 +225,11 @@ func (t *text) steps(paths []report.Path) {
 			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", plaintext.Clean(o.TraceError))
 		}
 		if o := p.Observed; o != nil && o.LegacyError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is without rules of iptables-legacy: %s\n", plaintext.Clean(o.LegacyError))
+			fmt.Fprintf(
+				t,
+				"The kernel's own trace is without rules of iptables-legacy: %s\n",
+				plaintext.Clean(o.LegacyError),
+			)
 		}
 	}
 }

@@ -18,8 +18,8 @@ func Worse(a, b Verdict) Verdict {
 // NeedsAttention tells whether a verdict asks for somebody to look: all but Match and ByDesign do.
 func (v Verdict) NeedsAttention() bool { return v != Match && v != ByDesign }
 
-// VerdictOn is the verdict that a finding stands for, of a path or, where p is nil, of a node: information takes that of a path which is
-// refused by design or not judged, and is "" elsewhere.
+// VerdictOn is the verdict that a finding stands for, of a path or, where p is nil, of a node: information takes that
+// of a path which is refused by design or not judged, and is "" elsewhere.
 func (f *Finding) VerdictOn(p *Path) Verdict {
 	switch f.Severity {
 	case Error:
@@ -66,8 +66,8 @@ func WithFindings(v Verdict, fs []Finding) Verdict {
 	return v
 }
 
-// Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and ByDesign is
-// a Match: nothing is wrong, and something works.
+// Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and
+// ByDesign is a Match: nothing is wrong, and something works.
 func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {
 	r := &Report{APIVersion: APIVersion, Kind: kind, Service: service, Nodes: nodes, Verdict: ByDesign}
 	r.Summary.Nodes = len(nodes)

@@ -23,12 +23,12 @@ const (
 	StatusUneven        Status = "Uneven"        // the endpoint gets connections, in another share than it should
 	StatusMissing       Status = "Missing"       // the endpoint should get connections and gets none
 	StatusStale         Status = "Stale"         // the endpoint gets connections and should not
-	StatusDropped       Status = "Dropped"       // connections are dropped, on their path to the endpoint or before one is chosen
+	StatusDropped       Status = "Dropped"       // connections are dropped, before or after an endpoint is chosen
 	StatusRejected      Status = "Rejected"      // the same with an answer
 	StatusNoRoute       Status = "NoRoute"       // the node has no route for them
 	StatusNotTranslated Status = "NotTranslated" // they pass, to the frontend's own address
-	StatusWrong         Status = "Wrong"         // shares are as expected, and a finding of severity error (Row.Code) says what is not
-	StatusSuspect       Status = "Suspect"       // the same with a finding of severity warning
+	StatusWrong         Status = "Wrong"         // the shares are right, and an error (Row.Code) was found
+	StatusSuspect       Status = "Suspect"       // the same with a warning
 )
 
 // compared tells whether a status says of itself that something is not as it should be.
@@ -36,15 +36,15 @@ func (s Status) compared() bool {
 	return s != StatusOK && s != StatusByDesign && s != StatusUnknown
 }
 
-// Row is one part of the connections to a frontend, as it should be and as it is: those to one endpoint, those that end without one
-// (Action), or all of them, where the frontend is not to be sent to endpoints (neither).
+// Row is one part of the connections to a frontend, as it should be and as it is: those to one endpoint, those that end
+// without one (Action), or all of them, where the frontend is not to be sent to endpoints (neither).
 type Row struct {
 	Address string `json:"address,omitempty"` // of the endpoint
 	Port    int32  `json:"port,omitempty"`
 	Pod     string `json:"pod,omitempty"` // namespace/name
 	Node    string `json:"node,omitempty"`
-	// Action is how the connections end that no endpoint gets: Drop, Reject, Accept, None as in an Outcome; Proxy where kube-proxy itself is to
-	// accept them.
+	// Action is how the connections end that no endpoint gets: Drop, Reject, Accept, None as in an Outcome; Proxy where
+	// kube-proxy itself is to accept them.
 	Action   string       `json:"action,omitempty"`
 	Expected Part         `json:"expected,omitzero"`
 	Actual   Part         `json:"actual,omitzero"`
@@ -57,8 +57,8 @@ type Row struct {
 // Part is how much of the connections a row has. The zero Part is one that is not known.
 type Part struct {
 	Share *float64 `json:"share,omitempty"` // of all connections to the frontend, 0 to 1
-	By    string   `json:"by,omitempty"`    // by what IPVS distributes connections, where that comes to no fixed share (Actual.Sharing)
-	Text  string   `json:"text,omitempty"`  // of all connections together, what becomes of them in words: "rejected"
+	By    string   `json:"by,omitempty"`    // Actual.Sharing, where IPVS's scheduler comes to no fixed share
+	Text  string   `json:"text,omitempty"`  // of all connections together, what becomes of them in words: "reject"
 }
 
 // Known tells whether anything is known of the part.
@@ -67,7 +67,8 @@ func (p Part) Known() bool { return p != Part{} }
 // RowObserved is how many real connections a row got. With neither field none could be tried (Observed.Error).
 type RowObserved struct {
 	Count *int `json:"count,omitempty"` // of Observed.Probes
-	// Events is how the connections ended that leave no trace of an endpoint. They stand in the first row that got no connection.
+	// Events is how the connections ended that leave no trace of an endpoint. They stand in the first row that got no
+	// connection.
 	Events []string `json:"events,omitempty"`
 }
 
@@ -90,8 +91,9 @@ func JoinHostPort(address string, port int32) string {
 	return address + ":" + strconv.Itoa(int(port))
 }
 
-// Complete fills in what follows from the rest of a path: its rows, the summaries of what is expected and what happens, and the status
-// of its steps. It is called when verdict, findings and observations are settled, and again where one of them is changed.
+// Complete fills in what follows from the rest of a path: its rows, the summaries of what is expected and what happens,
+// and the status of its steps. It is called when verdict, findings and observations are settled, and again where one of
+// them is changed.
 func Complete(p *Path) {
 	p.Expected.Summary = expectedSummary(p)
 	p.Rows = rowsOf(p)
@@ -181,7 +183,8 @@ func arrivals(p *Path) map[endpointKey]arrival {
 	return out
 }
 
-// endpointRows are the endpoints that are expected, then those that get connections besides, then the connections that no endpoint gets.
+// endpointRows are the endpoints that are expected, then those that get connections besides, then the connections that
+// no endpoint gets.
 func endpointRows(p *Path) []Row {
 	got := arrivals(p)
 	rows := make([]Row, 0, len(p.Expected.Endpoints))
@@ -199,7 +202,13 @@ func endpointRows(p *Path) []Row {
 		}
 		k := endpointKey{e.Address, e.Port}
 		seen[k] = true
-		r := Row{Address: e.Address, Port: e.Port, Expected: Part{Share: new(float64)}, Actual: certainPart(p, got[k].share), Status: StatusStale}
+		r := Row{
+			Address:  e.Address,
+			Port:     e.Port,
+			Expected: Part{Share: new(float64)},
+			Actual:   certainPart(p, got[k].share),
+			Status:   StatusStale,
+		}
 		if ended := got[k].ended; ended != "" {
 			r.Status = statusOf(ended)
 		}
@@ -240,8 +249,8 @@ func partOf(p *Path, share float64) Part {
 	return Part{Share: &share}
 }
 
-// certainPart is what is known of a share. Where a rule could not be judged, the outcomes have what follows where it matches and where it
-// does not: their sum is no share.
+// certainPart is what is known of a share. Where a rule could not be judged, the outcomes have what follows where it
+// matches and where it does not: their sum is no share.
 func certainPart(p *Path, share float64) Part {
 	switch {
 	case len(p.Actual.Uncertain) > 0:
@@ -293,8 +302,8 @@ func statusOf(action string) Status {
 	return StatusUnknown
 }
 
-// markCodes writes a finding's code where the comparison of shares shows nothing: into the rows of its endpoints; into the first row where
-// it names none, and no row shows anything else.
+// markCodes writes a finding's code where the comparison of shares shows nothing: into the rows of its endpoints; into
+// the first row where it names none, and no row shows anything else.
 func markCodes(p *Path, rows []Row) {
 	for i := range p.Findings {
 		f := &p.Findings[i]
@@ -318,7 +327,8 @@ func markCodes(p *Path, rows []Row) {
 	}
 }
 
-// markObserved writes into each endpoint's row how many connections it got, and into the first that got none how the others ended.
+// markObserved writes into each endpoint's row how many connections it got, and into the first that got none how the
+// others ended.
 func markObserved(p *Path, rows []Row) {
 	o := p.Observed
 	if o == nil || len(rows) == 0 {

@@ -28,7 +28,8 @@ func markSteps(p *Path) {
 	}
 }
 
-// placesOf lists what the findings of a path point at, the rules that could not be judged, and those that end the packets of a Mismatch.
+// placesOf lists what the findings of a path point at, the rules that could not be judged, and those that end the
+// packets of a Mismatch.
 func placesOf(p *Path) []place {
 	var out []place
 	add := func(s string, status Status) {

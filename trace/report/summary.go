@@ -26,8 +26,8 @@ func expectedSummary(p *Path) string {
 	return "-"
 }
 
-// actualSummary says in a few words what becomes of the connections of a path. Where the path is a Mismatch, it always differs from
-// what should: it then names what makes the difference.
+// actualSummary says in a few words what becomes of the connections of a path. Where the path is a Mismatch, it always
+// differs from what should: it then names what makes the difference.
 func actualSummary(p *Path) string {
 	parts := ends(p)
 	if p.Expected.Action == "Proxy" { // that no rule translates the packet is as it should be
@@ -65,8 +65,8 @@ func listener(p *Path) string {
 	return ""
 }
 
-// ends counts the endpoints that get connections, and names what becomes of others. Of a Mismatch, what becomes of those that were sent to
-// an endpoint and do not get there is one of the differences.
+// ends counts the endpoints that get connections, and names what becomes of others. Of a Mismatch, what becomes of
+// those that were sent to an endpoint and do not get there is one of the differences.
 func ends(p *Path) []string {
 	if len(p.Actual.Uncertain) > 0 || len(p.Actual.Outcomes) == 0 && p.Verdict == Unknown {
 		return []string{notKnown}
@@ -157,7 +157,8 @@ type effect struct {
 	text   string // {actual} is the finding's
 }
 
-// effectsByCode has the findings whose code does not say it well enough when it is written as words ("session affinity missing").
+// effectsByCode has the findings whose code does not say it well enough when it is written as words ("session affinity
+// missing").
 var effectsByCode = []effect{
 	{"WrongMasquerade", "Never", "not masqueraded"},
 	{"WrongMasquerade", "Always", "masqueraded"},

@@ -34,7 +34,7 @@ func TestMismatchDiffers(t *testing.T) {
 		"reject":    {Expected: Expected{Action: "Reject"}, Actual: Actual{Outcomes: []Outcome{ended("Reject", 1, 0)}}},
 		"drop":      {Expected: Expected{Action: "Drop"}, Actual: Actual{Outcomes: []Outcome{ended("Drop", 1, 0)}}},
 		"nothing":   {Expected: Expected{Action: "None"}},
-		"proxy":     {Expected: Expected{Action: "Proxy"}, Actual: Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}}},
+		"proxy":     {Expected: Expected{Action: "Proxy"}, Actual: Actual{Outcomes: []Outcome{ended("Accept", 1, 0)}}},
 	}
 	tried := 0
 	for code, severity := range documented(t) {
@@ -49,7 +49,7 @@ func TestMismatchDiffers(t *testing.T) {
 				p.Verdict, p.Findings = Mismatch, []Finding{f}
 				Complete(&p)
 				if p.Expected.Summary == "" || p.Actual.Summary == "" || p.Expected.Summary == p.Actual.Summary {
-					t.Errorf("%s of %s (%q): expected %q, actual %q", code, name, actual, p.Expected.Summary, p.Actual.Summary)
+					t.Errorf("%s of %s: expected %q, actual %q", code, name, p.Expected.Summary, p.Actual.Summary)
 				}
 			}
 		}
@@ -85,7 +85,9 @@ func TestEffects(t *testing.T) {
 		{"NodeLocalDNS", "", "node local DNS"},
 	} {
 		p := Path{Findings: []Finding{
-			{Code: "NotCollected", Severity: Info}, {Code: tt.code, Severity: Error, Actual: tt.actual}, {Code: tt.code, Severity: Error, Actual: tt.actual},
+			{Code: "NotCollected", Severity: Info},
+			{Code: tt.code, Severity: Error, Actual: tt.actual},
+			{Code: tt.code, Severity: Error, Actual: tt.actual},
 		}}
 		if got := effects(&p); !slices.Equal(got, []string{tt.want}) {
 			t.Errorf("%s (%q): got %q, want %q", tt.code, tt.actual, got, tt.want)
@@ -94,9 +96,12 @@ func TestEffects(t *testing.T) {
 }
 
 func TestCodes(t *testing.T) {
-	findings := []Finding{{Code: "A", Severity: Info}, {Code: "B", Severity: Error}, {Code: "B", Severity: Error}, {Code: "C", Severity: Warn}}
+	findings := []Finding{
+		{Code: "A", Severity: Info}, {Code: "B", Severity: Error}, {Code: "B", Severity: Error}, {Code: "C", Severity: Warn},
+	}
 	for verdict, want := range map[Verdict][]string{
-		Mismatch: {"B", "C"}, Warning: {"B", "C"}, Unknown: {"A", "B", "C"}, ByDesign: {"A", "B", "C"}, Match: {"A", "B", "C"},
+		Mismatch: {"B", "C"}, Warning: {"B", "C"},
+		Unknown: {"A", "B", "C"}, ByDesign: {"A", "B", "C"}, Match: {"A", "B", "C"},
 	} {
 		p := Path{Verdict: verdict, Findings: findings}
 		if got := p.Codes(); !slices.Equal(got, want) {

@@ -235,6 +235,7 @@ func notServed(n *report.NodeReport, t *cluster.Target) {
 		Frontend: f, Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
 		Findings: []report.Finding{{Code: expect.ReasonNotForKubeProxy, Severity: report.Info, Message: message}},
 	}}
+	report.Complete(&n.Paths[0])
 	n.Summary.Paths++
 	n.Summary.ByDesign++
 }

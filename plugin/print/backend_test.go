@@ -3,9 +3,9 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // On a node where both backends have rules, "filter OUTPUT 1" stood there twice.

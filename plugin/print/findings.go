@@ -3,11 +3,12 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // block is a finding as a person reads it, with all the paths and nodes that it is true of.
@@ -55,8 +56,8 @@ func (s *set) add(x string) (at int, isNew bool) {
 // order is that of the blocks: the worst first.
 var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, report.ByDesign, ""}
 
-// blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode folds
-// further, to one block for each code with its first finding as an example.
+// blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode
+// folds further, to one block for each code with its first finding as an example.
 func blocksOf(r *report.Report, byCode bool) []*block {
 	f := folder{byKey: map[string]*block{}, byCode: byCode}
 	for i := range r.Nodes {
@@ -76,7 +77,9 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			}
 		}
 	}
-	slices.SortStableFunc(f.blocks, func(a, b *block) int { return slices.Index(order, a.verdict) - slices.Index(order, b.verdict) })
+	slices.SortStableFunc(f.blocks, func(a, b *block) int {
+		return slices.Index(order, a.verdict) - slices.Index(order, b.verdict)
+	})
 	return f.blocks
 }
 
@@ -87,16 +90,9 @@ type folder struct {
 }
 
 func (f *folder) finding(n *report.NodeReport, p *report.Path, x *report.Finding) {
-	b := &block{code: x.Code, subjects: setOf(x.Subject), why: x.Message, evidence: x.Evidence, fixes: setOf(x.Remedy), links: x.Links}
-	switch x.Severity {
-	case report.Error:
-		b.verdict = report.Mismatch
-	case report.Warn:
-		b.verdict = report.Warning
-	case report.Info:
-		if p != nil && (p.Verdict == report.ByDesign || p.Verdict == report.Unknown) {
-			b.verdict = p.Verdict
-		}
+	b := &block{
+		verdict: x.VerdictOn(p), code: x.Code, subjects: setOf(x.Subject), why: x.Message,
+		evidence: x.Evidence, fixes: setOf(x.Remedy), links: x.Links,
 	}
 	if x.Expected != "" && x.Actual != "" {
 		b.why += fmt.Sprintf(" (expected: %s; actual: %s)", x.Expected, x.Actual)
@@ -191,7 +187,7 @@ func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 	for i, b := range all {
 		if limit > 0 && i == limit && !t.wide {
 			t.blank()
-			fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(len(all)-limit, "more finding"))
+			fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(len(all)-limit, "more finding"))
 			break
 		}
 		t.blank()
@@ -204,8 +200,8 @@ func (t *text) block(b *block, severalNodes bool) {
 	if b.verdict != "" {
 		label = strings.ToUpper(verdictText(b.verdict))
 	}
-	code, of := clean(b.code), clean(t.list(b.subjects.list, subjectLimit, ", "))
-	if of != "" && (t.Width == 0 || width(label+code+of)+2*gap <= t.Width) {
+	code, of := plaintext.Clean(b.code), plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))
+	if of != "" && (t.Width == 0 || plaintext.Width(label+code+of)+2*gap <= t.Width) {
 		code, of = code+"  "+of, ""
 	}
 	t.WriteString(t.paint(colorOf(b.verdict), label) + "  " + code + "\n")
@@ -247,8 +243,8 @@ func (t *text) block(b *block, severalNodes bool) {
 
 // fix writes a remedy. A command is to be copied in one piece; what follows it as a comment may stand below.
 func (t *text) fix(label, s string) {
-	command, comment, ok := strings.Cut(clean(s), "   # ")
-	if !ok || t.Width == 0 || labelWidth+width(s) <= t.Width {
+	command, comment, ok := strings.Cut(plaintext.Clean(s), "   # ")
+	if !ok || t.Width == 0 || labelWidth+plaintext.Width(s) <= t.Width {
 		t.line(label, s, !strings.Contains(s, "kubectl "))
 		return
 	}
@@ -269,7 +265,7 @@ func (t *text) evidence(rules []string) {
 			t.line("", fmt.Sprintf("… and %d more rules (-o wide)", len(rules)-limit), true)
 			break
 		}
-		rule := clean(quoted)
+		rule := plaintext.Clean(quoted)
 		if chain, number, text, ok := splitRule(rule); ok {
 			switch {
 			case chain == last:
@@ -282,8 +278,8 @@ func (t *text) evidence(rules []string) {
 				rule, last = chain+" rule "+number+": "+text, ""
 			}
 		}
-		if room := max(t.Width-labelWidth, 40); t.Width > 0 && width(rule) > room {
-			rule = middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
+		if room := max(t.Width-labelWidth, 40); t.Width > 0 && plaintext.Width(rule) > room {
+			rule = plaintext.Middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
 		}
 		t.line(label, rule, false)
 		label = ""

@@ -3,13 +3,13 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // mode writes the table of the nodes' proxies, and what is wrong with them.
@@ -25,9 +25,7 @@ func (t *text) mode() {
 			}
 			tab = tab.squeeze("NODE", 8, t.Width)
 		}
-		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
-			t.WriteString(line + "\n")
-		}
+		t.byVerdict(tab, verdicts)
 	}
 	for _, n := range lost {
 		t.nodeHeader(n)
@@ -57,7 +55,17 @@ func (t *text) modeTable() (tab *table, verdicts []report.Verdict, lost []*repor
 			continue
 		}
 		m := n.Mode
-		tab.add(n.Node, servedBy(m), m.Configured, m.KubeProxyVersion, m.Health, t.syncText(m.LastSync), number(m.PendingChanges), number(m.SyncFailures), t.nodeStatus(n))
+		tab.add(
+			n.Node,
+			servedBy(m),
+			m.Configured,
+			m.KubeProxyVersion,
+			m.Health,
+			t.syncText(m.LastSync),
+			number(m.PendingChanges),
+			number(m.SyncFailures),
+			t.nodeStatus(n),
+		)
 		verdicts = append(verdicts, n.Verdict)
 	}
 	return tab.dropEmpty("CONFIGURED", "KUBE-PROXY", "HEALTH", "LAST SYNC", "PENDING", "FAILED"), verdicts, lost
@@ -95,21 +103,11 @@ func number(n *int) string {
 
 // nodeStatus names what is wrong with a node.
 func (t *text) nodeStatus(n *report.NodeReport) string {
-	var codes []string
-	for i := range n.Findings {
-		if f := &n.Findings[i]; (f.Severity != report.Info || n.Error != "") && !slices.Contains(codes, f.Code) {
-			codes = append(codes, f.Code)
-		}
+	verdict := verdictText(n.Verdict)
+	if n.Verdict == report.Match {
+		verdict = "ok"
 	}
-	switch {
-	case len(codes) == 0 && n.Verdict == report.Match:
-		return "ok"
-	case len(codes) == 0:
-		return verdictText(n.Verdict)
-	case len(codes) == 1 || t.wide:
-		return strings.Join(codes, ",")
-	}
-	return fmt.Sprintf("%s +%d", codes[0], len(codes)-1)
+	return t.codesText(n.Codes(), verdict)
 }
 
 // modes counts the nodes by what serves their Services.
@@ -125,10 +123,10 @@ func (t *text) modes() string {
 	}
 	var parts []string
 	for _, mode := range slices.Sorted(maps.Keys(count)) {
-		parts = append(parts, mode+" on "+plural(count[mode], "node"))
+		parts = append(parts, mode+" on "+plaintext.Plural(count[mode], "node"))
 	}
 	if lost > 0 {
-		parts = append(parts, plural(lost, "node")+" not inspected")
+		parts = append(parts, plaintext.Plural(lost, "node")+" not inspected")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -3,16 +3,16 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free of it.
-// As the report is embedded, its JSON is the report's own, field for field and in the same order.
+// reportObject makes a report a runtime.Object, which is what cli-runtime's printers take. The trace packages stay free
+// of it. As the report is embedded, its JSON is the report's own, field for field and in the same order.
 type reportObject struct {
 	*report.Report
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and go-template for programs. Everything
-// printed comes from the one object that the commands make; the printers decide nothing.
+// Package print prints reports: as tables, pages and pictures for people, and as json, yaml, name, jsonpath and
+// go-template for programs. Everything printed comes from the one object that the commands make; the printers decide
+// nothing.
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"errors"
 	"fmt"
@@ -18,10 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Formats are the values that -o takes.
-var Formats = []string{"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…"}
+var Formats = []string{
+	"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…",
+}
 
 // drawn are the formats that not every kind of report has, with those that have it.
 var drawn = []drawnFormat{
@@ -56,7 +60,11 @@ type Printer struct {
 func (p *Printer) For(kind string) error {
 	for _, d := range drawn {
 		if p.format == d.format && !slices.Contains(d.kinds, kind) {
-			return fmt.Errorf("-o %s is not for this command, which has nothing to draw in it: it may be %s", p.format, strings.Join(FormatsOf(kind), ", "))
+			return fmt.Errorf(
+				"-o %s is not for this command, which has nothing to draw in it: it may be %s",
+				p.format,
+				strings.Join(FormatsOf(kind), ", "),
+			)
 		}
 	}
 	return nil
@@ -104,7 +112,11 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		}
 		return p, nil
 	default:
-		return nil, fmt.Errorf("-o %q is no output format: it may be %s", format, strings.Join(FormatsOf(report.KindTrace), ", "))
+		return nil, fmt.Errorf(
+			"-o %q is no output format: it may be %s",
+			format,
+			strings.Join(FormatsOf(report.KindTrace), ", "),
+		)
 	}
 	if inline != "" || strings.HasSuffix(format, "=") {
 		return nil, fmt.Errorf("-o %s takes no template", kind)
@@ -155,14 +167,16 @@ func (p *Printer) Report(out io.Writer, r *report.Report, v View) error {
 	switch p.format {
 	case "name":
 		reportNames(&b, r)
-	case "mermaid":
-		mermaid(&b, t.graph())
 	case "html":
 		if err := t.html(); err != nil {
 			return err
 		}
+	case "mermaid":
+		pictures, more := t.pictures()
+		picture.Mermaid(&b, pictures, more)
 	case "dot":
-		dot(&b, t.graph())
+		pictures, more := t.pictures()
+		picture.Dot(&b, pictures, more)
 	default:
 		if t.wide {
 			t.Width = 0
@@ -193,8 +207,8 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 
-// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What is wrong with a node
-// as a whole, or keeps it from being inspected, is listed as the node.
+// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What
+// is wrong with a node as a whole, or keeps it from being inspected, is listed as the node.
 func reportNames(b *bytes.Buffer, r *report.Report) {
 	var names []string
 	add := func(name string) {
@@ -205,7 +219,7 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		if r.Kind != report.KindVerify || n.Error != "" {
-			if wrong(n.Verdict) {
+			if n.Verdict.NeedsAttention() {
 				add("node/" + n.Node)
 			}
 			continue
@@ -216,7 +230,7 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 			}
 		}
 		for k := range n.Paths {
-			if p := &n.Paths[k]; wrong(p.Verdict) && p.Service != nil {
+			if p := &n.Paths[k]; p.Verdict.NeedsAttention() && p.Service != nil {
 				add("service/" + p.Service.Namespace + "/" + p.Service.Name)
 			}
 		}
@@ -225,6 +239,3 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 		fmt.Fprintln(b, name)
 	}
 }
-
-// wrong tells whether a verdict asks for somebody to look.
-func wrong(v report.Verdict) bool { return v != report.Match && v != report.ByDesign }

@@ -3,8 +3,6 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -13,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -116,8 +116,8 @@ func TestWidth(t *testing.T) {
 	for name, r := range reports() {
 		lines := strings.Split(strings.TrimSuffix(render(t, "table", r, view(80)), "\n"), "\n")
 		for _, line := range lines[:len(lines)-1] {
-			if width(line) > 80 && !strings.Contains(line, "kubectl ") && !strings.Contains(line, "https://") {
-				t.Errorf("%s: %d columns: %q", name, width(line), line)
+			if plaintext.Width(line) > 80 && !strings.Contains(line, "kubectl ") && !strings.Contains(line, "https://") {
+				t.Errorf("%s: %d columns: %q", name, plaintext.Width(line), line)
 			}
 		}
 	}
@@ -243,37 +243,6 @@ func TestWriteFails(t *testing.T) {
 		}
 		if err := p.Report(failing{}, reports()["nodes"], View{}); err == nil {
 			t.Errorf("-o %s: the error of the writer was lost", format)
-		}
-	}
-}
-
-func TestMiddle(t *testing.T) {
-	for _, tt := range []struct {
-		in    string
-		limit int
-		want  string
-	}{{"web-7c9d8f-2xkqp", 16, "web-7c9d8f-2xkqp"}, {"web-7c9d8f-2xkqp", 9, "web-…xkqp"}, {"web-7c9d8f", 4, "we…f"}, {"web", 2, "we"}, {"web", 0, "web"}, {"äöü→…äöü", 7, "äöü…äöü"}} {
-		if got := middle(tt.in, tt.limit); got != tt.want {
-			t.Errorf("middle(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
-		}
-	}
-}
-
-func TestWrap(t *testing.T) {
-	for _, tt := range []struct {
-		in    string
-		limit int
-		want  []string
-	}{
-		{"one two", 0, []string{"one two"}},
-		{"one two three", 7, []string{"one two", "three"}},
-		{"one two  three four", 12, []string{"one two", "three four"}},
-		{"one  two  three", 9, []string{"one  two", "three"}},
-		{"averylongword x", 5, []string{"averylongword", "x"}},
-		{"one two three  four", 8, []string{"one two", "three", "four"}},
-	} {
-		if got := wrap(tt.in, tt.limit); !slices.Equal(got, tt.want) {
-			t.Errorf("wrap(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
 		}
 	}
 }

@@ -3,11 +3,10 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // The reports here are made by hand: they hold the printers to what a report may say, not to what diagnose says today.
@@ -57,19 +56,8 @@ func paths(f report.Frontend, v report.Verdict, e report.Expected, a report.Actu
 func node(name string, v report.Verdict, paths ...report.Path) report.NodeReport {
 	n := report.NodeReport{Node: name, Verdict: v, Mode: nftMode, Paths: paths}
 	for i := range paths {
-		n.Summary.Paths++
-		switch paths[i].Verdict {
-		case report.Match:
-			n.Summary.Matched++
-		case report.Mismatch:
-			n.Summary.Mismatched++
-		case report.ByDesign:
-			n.Summary.ByDesign++
-		case report.Unknown:
-			n.Summary.Unknown++
-		case report.Warning:
-			n.Summary.Warnings++
-		}
+		report.Complete(&paths[i])
+		n.Summary.Count(paths[i].Verdict)
 	}
 	return n
 }
@@ -80,7 +68,7 @@ func trace(s *report.ServiceInfo, nodes ...report.NodeReport) *report.Report {
 
 func missing(address, node string) report.Finding {
 	return report.Finding{
-		Code: "MissingEndpoint", Severity: report.Error, Subject: address, Expected: "33.3%", Actual: "none",
+		Code: "MissingEndpoint", Severity: report.Error, Subject: address, Endpoints: []string{address}, Expected: "33.3%", Actual: "none",
 		Message: "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
 		Remedy:  "kubectl -n kube-system delete pod kube-proxy-" + node + "   # writes every rule on " + node + " anew",
 		Evidence: []string{
@@ -90,6 +78,8 @@ func missing(address, node string) report.Finding {
 		Links: []string{"https://github.com/kubernetes/kubernetes/issues/121362"},
 	}
 }
+
+func endpointText(e *report.Endpoint) string { return report.JoinHostPort(e.Address, e.Port) }
 
 func dnat(e []report.Endpoint) report.Expected {
 	return report.Expected{Action: "DNAT", Endpoints: e, Masquerade: "Hairpin"}
@@ -125,7 +115,7 @@ func reports() map[string]*report.Report {
 
 	crowd := pods(250)
 	most := append(append([]report.Endpoint(nil), crowd[:100]...), crowd[102:]...)
-	many := paths(clusterIP, report.Mismatch, dnat(crowd), report.Actual{Outcomes: sent(most)}, missing(addressText(&crowd[100]), "worker-2"), missing(addressText(&crowd[101]), "worker-2"))
+	many := paths(clusterIP, report.Mismatch, dnat(crowd), report.Actual{Outcomes: sent(most)}, missing(endpointText(&crowd[100]), "worker-2"), missing(endpointText(&crowd[101]), "worker-2"))
 	some := pods(40)
 
 	long := pods(2)
@@ -139,7 +129,8 @@ func reports() map[string]*report.Report {
 		sent(three)[0], sent(three)[1],
 		{Action: "Drop", Share: 1.0 / 3, Endpoint: &three[2], Where: "filter FORWARD rule 1"},
 	}}, report.Finding{
-		Code: "Dropped", Severity: report.Error, Subject: "10.244.3.4:8080", Expected: "sent to one of 3 endpoints", Actual: "dropped",
+		Code: "Dropped", Severity: report.Error, Subject: "10.244.3.4:8080", Endpoints: []string{"10.244.3.4:8080"},
+		Expected: "sent to one of 3 endpoints", Actual: "dropped",
 		Message: "filter FORWARD rule 1 drops it", Remedy: "find who owns filter FORWARD rule 1, and let it pass Service traffic",
 		Evidence: []string{"filter FORWARD rule 1: -A FORWARD -d 10.244.3.4/32 -j DROP"},
 	})
@@ -148,7 +139,7 @@ func reports() map[string]*report.Report {
 	stale := paths(clusterIP, report.Mismatch, dnat(three[:2]), report.Actual{Outcomes: sent(three)},
 		report.Finding{Code: "StaleEndpoint", Severity: report.Error, Subject: "10.244.3.4:8080", Message: "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it", Expected: "none", Actual: "33.3%"})
 	sticky := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: sent(three)},
-		report.Finding{Code: "AffinityMissing", Severity: report.Error, Subject: "10.244.3.4:8080", Message: "a client that comes back is not sent to the same endpoint", Expected: "ClientIP for 10800s", Actual: "none"})
+		report.Finding{Code: "AffinityMissing", Severity: report.Error, Subject: "10.244.3.4:8080", Endpoints: []string{"10.244.3.4:8080"}, Message: "a client that comes back is not sent to the same endpoint", Expected: "ClientIP for 10800s", Actual: "none"})
 	warn := paths(clusterIP, report.Warning, dnat(three), report.Actual{Outcomes: sent(three)},
 		report.Finding{Code: "SharedFrontend", Severity: report.Warn, Message: "shop/web2 claims the same address", Remedy: "give one of the Services another address or port"})
 	cache := paths(report.Frontend{Kind: "ClusterIP", Address: "10.96.0.10", Port: 53, Protocol: "UDP"}, report.ByDesign, dnat(three), report.Actual{Outcomes: []report.Outcome{{Action: "Accept", Share: 1}}},
@@ -182,7 +173,7 @@ func reports() map[string]*report.Report {
 		"ipv6":         trace(&dual, node("worker-2", report.Match, ipv6...)),
 		"crowd":        trace(web, node("worker-2", report.Mismatch, many...)),
 		"crowd-good":   trace(web, node("worker-2", report.Match, paths(clusterIP, report.Match, dnat(crowd), report.Actual{Outcomes: sent(crowd)})...)),
-		"crowd-gone":   trace(web, node("worker-2", report.Mismatch, paths(clusterIP, report.Mismatch, dnat(some), report.Actual{Outcomes: sent(some[:1])}, missing(addressText(&some[1]), "worker-2"))...)),
+		"crowd-gone":   trace(web, node("worker-2", report.Mismatch, paths(clusterIP, report.Mismatch, dnat(some), report.Actual{Outcomes: sent(some[:1])}, missing(endpointText(&some[1]), "worker-2"))...)),
 		"longnames":    trace(web, node("worker-2", report.Match, names...)),
 		"dropped":      trace(web, node("worker-2", report.Mismatch, dropped...)),
 		"untranslated": trace(web, node("worker-2", report.Mismatch, untranslated...)),
@@ -215,7 +206,7 @@ func observedPaths(three []report.Endpoint) []report.Path {
 		},
 	}
 	out[1].Findings = []report.Finding{{
-		Code: judge.EndpointRefused, Severity: report.Error, Subject: addressText(&three[2]), Expected: "connected", Actual: "7 of 20 refused",
+		Code: judge.EndpointRefused, Severity: report.Error, Subject: endpointText(&three[2]), Endpoints: []string{endpointText(&three[2])}, Expected: "connected", Actual: "7 of 20 refused",
 		Message: "the rules are right; connections straight to the endpoint are refused: no process listens at its port", Remedy: "look at the pod: is its process up?",
 	}}
 	return out

@@ -3,8 +3,6 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"fmt"
 	"io"
@@ -12,13 +10,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // KindResolve is the kind of Resolve.
 const KindResolve = "ResolveReport"
 
-// Resolve is the API's side of a Service alone: what clients are told, and which endpoints are behind it. What the kernel makes of
-// it is not in here.
+// Resolve is the API's side of a Service alone: what clients are told, and which endpoints are behind it. What the
+// kernel makes of it is not in here.
 type Resolve struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
@@ -34,7 +35,8 @@ type Resolve struct {
 	Endpoints  []ResolvedEndpoint `json:"endpoints,omitempty"`
 }
 
-// DNS is what the cluster's DNS says of the Service. The name ends in cluster.local, which the API does not tell otherwise.
+// DNS is what the cluster's DNS says of the Service. The name ends in cluster.local, which the API does not tell
+// otherwise.
 type DNS struct {
 	Name    string   `json:"name"`
 	Records []string `json:"records,omitempty"` // "A 10.96.0.10"
@@ -221,7 +223,17 @@ func (t *text) endpointTable(r *Resolve) {
 		if t.wide {
 			zone, slice = e.Zone, strings.Join(e.Slices, ",")
 		}
-		tab.add(first, addressText(&report.Endpoint{Address: e.Address, Port: e.Port}), t.podText(e.Pod), e.Node, zone, slice, conditions(e), used, e.Why)
+		tab.add(
+			first,
+			report.JoinHostPort(e.Address, e.Port),
+			t.podText(e.Pod),
+			e.Node,
+			zone,
+			slice,
+			conditions(e),
+			used,
+			e.Why,
+		)
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
 	if t.Width > 0 {
@@ -286,5 +298,6 @@ func resolveConclusion(r *Resolve) string {
 	if used == 1 {
 		verb = "is"
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d of %s of %s %s %s %s", used, plural(len(r.Endpoints), "endpoint"), name, verb, what, view))
+	all := plaintext.Plural(len(r.Endpoints), "endpoint")
+	return strings.TrimSpace(fmt.Sprintf("%d of %s of %s %s %s %s", used, all, name, verb, what, view))
 }

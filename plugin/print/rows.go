@@ -3,38 +3,47 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
-	"math"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// sameShare is how far shares may differ and still be shown as equal (docs/report.md).
-const sameShare = 1e-4
+// statuses has the word and the colour of each status of a row. A status with a finding's code is printed as that.
+var statuses = map[report.Status]struct {
+	word  string
+	state picture.State
+}{
+	report.StatusOK:            {"ok", picture.OK},
+	report.StatusByDesign:      {"by design", picture.ByDesign},
+	report.StatusUnknown:       {"unknown", picture.Unknown},
+	report.StatusUneven:        {"uneven", picture.Suspect},
+	report.StatusMissing:       {"MISSING", picture.Wrong},
+	report.StatusStale:         {"STALE", picture.Wrong},
+	report.StatusDropped:       {"DROPPED", picture.Wrong},
+	report.StatusRejected:      {"REJECTED", picture.Wrong},
+	report.StatusNoRoute:       {"NO ROUTE", picture.Wrong},
+	report.StatusNotTranslated: {"NOT TRANSLATED", picture.Wrong},
+	report.StatusWrong:         {"wrong", picture.Wrong},
+	report.StatusSuspect:       {"suspect", picture.Suspect},
+}
 
-// state says how bad a row is; of many rows the worst are shown.
-type state int
-
-const (
-	right state = iota
-	intended
-	unsure
-	off
-	broken
-)
-
-// row is what becomes of one share of the connections to a frontend.
+// row is a row of a report as it is printed.
 type row struct {
+	cells
+	of *report.Row // nil for a row that counts others
+}
+
+// cells are the texts of a row, and how it is coloured.
+type cells struct {
 	endpoint, pod, node string
-	expected, actual    string
-	observed            string // of real connections
 	masquerade          string
+	expected, actual    string
+	observed            string
 	status              string
-	state               state
+	state               picture.State
 }
 
 // group is a frontend with the origins for which the same is true.
@@ -45,30 +54,31 @@ type group struct {
 	paths    []*report.Path
 }
 
-// groupsOf folds the paths of one node: origins with the same rows are one group.
+// groupsOf folds the paths of one node: origins whose rows print the same are one group.
 func (t *text) groupsOf(paths []report.Path) []group {
 	var groups []group
 	for i := range paths {
 		p := &paths[i]
 		frontend, rows := frontendText(&p.Frontend), t.rowsOf(p)
 		from := originText(paths, p)
-		if k := slices.IndexFunc(groups, func(g group) bool { return g.frontend == frontend && slices.Equal(g.rows, rows) }); k >= 0 {
-			groups[k].paths = append(groups[k].paths, p)
-			if from != "" && !slices.Contains(groups[k].from, from) {
-				groups[k].from = append(groups[k].from, from)
-			}
-			continue
+		k := slices.IndexFunc(groups, func(g group) bool {
+			return g.frontend == frontend &&
+				slices.EqualFunc(g.rows, rows, func(a, b row) bool { return a.cells == b.cells })
+		})
+		if k < 0 {
+			k = len(groups)
+			groups = append(groups, group{frontend: frontend, rows: rows})
 		}
-		g := group{frontend: frontend, rows: rows, paths: []*report.Path{p}}
-		if from != "" {
-			g.from = []string{from}
+		g := &groups[k]
+		g.paths = append(g.paths, p)
+		if from != "" && !slices.Contains(g.from, from) {
+			g.from = append(g.from, from)
 		}
-		groups = append(groups, g)
 	}
 	return groups
 }
 
-// originText names an origin; with its address where the frontend is looked at from several of the kind.
+// originText names an origin; with its address where the frontend is seen from several of the kind.
 func originText(paths []report.Path, p *report.Path) string {
 	for i := range paths {
 		q := &paths[i]
@@ -79,279 +89,82 @@ func originText(paths []report.Path, p *report.Path) string {
 	return p.Origin.Kind
 }
 
-// rowsOf holds what should happen on a path against what does, destination by destination.
+// rowsOf makes the rows of a path ready for printing.
 func (t *text) rowsOf(p *report.Path) []row {
-	var rows []row
+	out := make([]row, len(p.Rows))
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		s := statuses[r.Status]
+		c := cells{
+			endpoint: destinationText(r), pod: t.podText(r.Pod), node: r.Node,
+			expected: partText(r.Expected), actual: partText(r.Actual), observed: observedCell(r.Observed, p.Observed),
+			status: s.word, state: s.state,
+		}
+		if r.Code != "" && r.Status != report.StatusByDesign {
+			c.status = r.Code
+		}
+		e, a := r.Expected.Share, r.Actual.Share
+		if r.Status == report.StatusUneven && e != nil && a != nil && c.expected == c.actual {
+			c.expected, c.actual = fmt.Sprintf("%.4f%%", *e*100), fmt.Sprintf("%.4f%%", *a*100)
+		}
+		if t.wide && r.Address != "" && !nothing(r.Expected) {
+			c.masquerade = p.Expected.Masquerade
+		}
+		out[i] = row{c, r}
+	}
+	return out
+}
+
+// destinationText names where the connections of a row end; "" where the row is of all of them.
+func destinationText(r *report.Row) string {
 	switch {
-	case p.Verdict == report.ByDesign && leads(p): // to endpoints from which no answer comes back
-		rows = t.endpointRows(p)
-		for i := range rows {
-			rows[i].state, rows[i].status = intended, "by design"
-		}
-		return rows
-	case p.Verdict == report.ByDesign:
-		rows = []row{{
-			endpoint: "(" + reasonOf(p) + ")", expected: refusal(p.Expected.Action), actual: endsOf(p), state: intended, status: "by design",
-		}}
-		return rows
-	case p.Expected.Action == "DNAT":
-		rows = t.endpointRows(p)
-	case p.Expected.Action == "Proxy":
-		rows = []row{{endpoint: "(kube-proxy itself)", expected: "listens", actual: listenerOf(p), state: right, status: "ok"}}
-	default:
-		rows = []row{{expected: refusal(p.Expected.Action), actual: endsOf(p), state: right, status: "ok"}}
+	case r.Address != "":
+		return report.JoinHostPort(r.Address, r.Port)
+	case r.Action == "Proxy":
+		return "(kube-proxy itself)"
+	case r.Action != "":
+		return "(" + report.ActionText(r.Action) + ")"
+	case r.Code != "" && r.Status == report.StatusByDesign:
+		return "(" + r.Code + ")"
 	}
-	if p.Verdict == report.Unknown {
-		for i := range rows {
-			if rows[i].state == right || rows[i].state == off || rows[i].actual == "?" {
-				rows[i].state, rows[i].status = unsure, "unknown"
-			}
-		}
-	}
-	markCode(p, rows)
-	t.markObserved(p, rows)
-	return rows
+	return ""
 }
 
-// leads tells whether packets should come to endpoints, and do.
-func leads(p *report.Path) bool {
-	return p.Expected.Action == "DNAT" && len(p.Actual.Outcomes) > 0 && !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Endpoint == nil })
-}
+// nothing tells whether a part is a share of none.
+func nothing(p report.Part) bool { return p.Share != nil && *p.Share == 0 }
 
-// markObserved shows beside each endpoint how many connections it got, and how the others ended beside the first that got none.
-func (t *text) markObserved(p *report.Path, rows []row) {
-	o := p.Observed
-	if o == nil || len(rows) == 0 {
-		return
-	}
-	for i := range rows {
-		for k := range o.Endpoints {
-			if e := &o.Endpoints[k]; net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) == rows[i].endpoint {
-				rows[i].observed = fmt.Sprintf("%d of %d", e.Count, o.Probes)
-			}
-		}
-	}
+// partText writes what a row has of the connections.
+func partText(p report.Part) string {
 	switch {
-	case o.Error != "":
-		rows[0].observed = "?"
-	case len(o.Events) > 0:
-		// They left no entry that tells of the endpoint: beside the first of those that got none.
-		at := max(0, slices.IndexFunc(rows, func(r row) bool { return r.observed == "" }))
-		rows[at].observed = strings.TrimPrefix(rows[at].observed+"; "+strings.Join(o.Events, ", "), "; ")
-	case rows[0].observed == "":
-		rows[0].observed = fmt.Sprintf("0 of %d", o.Probes)
-	}
-}
-
-// markCode puts a finding's code where the comparison of shares shows nothing: in the rows that it names, else in the first.
-func markCode(p *report.Path, rows []row) {
-	for i := range p.Findings {
-		f := &p.Findings[i]
-		if f.Severity == report.Info {
-			continue
-		}
-		s, marked := off, false
-		if f.Severity == report.Error {
-			s = broken
-		}
-		for k := range rows {
-			named := rows[k].endpoint != "" && slices.Contains(strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' }), rows[k].endpoint)
-			if rows[k].state == right && named {
-				rows[k].status, rows[k].state, marked = f.Code, s, true
-			}
-			marked = marked || rows[k].state >= off
-		}
-		if !marked && len(rows) > 0 && rows[0].state == right {
-			rows[0].status, rows[0].state = f.Code, s
-		}
-	}
-}
-
-func (t *text) endpointRows(p *report.Path) []row {
-	var rows []row
-	seen := map[string]bool{}
-	for i := range p.Expected.Endpoints {
-		e := &p.Expected.Endpoints[i]
-		seen[addressText(e)] = true
-		rows = append(rows, t.endpointRow(p, e))
-	}
-	for i := range p.Actual.Outcomes {
-		o := &p.Actual.Outcomes[i]
-		if o.Endpoint == nil || seen[addressText(o.Endpoint)] {
-			continue
-		}
-		seen[addressText(o.Endpoint)] = true
-		_, status := sumOf(p, o.Endpoint)
-		if status == "" {
-			status = "STALE"
-		}
-		r := row{endpoint: addressText(o.Endpoint), expected: "-", actual: certainShare(p, o.Endpoint), status: status, state: broken}
-		if p.Verdict == report.Unknown {
-			r.status, r.state = "unknown", unsure
-		}
-		rows = append(rows, r)
-	}
-	return append(rows, otherRows(p)...)
-}
-
-func (t *text) endpointRow(p *report.Path, e *report.Endpoint) row {
-	r := row{endpoint: addressText(e), pod: t.podText(e.Pod), node: e.Node, expected: shareOf(p, e.Share), actual: certainShare(p, e), status: "ok"}
-	if t.wide {
-		r.masquerade = p.Expected.Masquerade
-	}
-	got, ended := sumOf(p, e)
-	switch {
-	case len(p.Actual.Outcomes) == 0:
-		r.actual, r.status, r.state = "?", "unknown", unsure
-	case ended != "":
-		r.status, r.state = ended, broken
-	case got == 0:
-		r.actual, r.status, r.state = "-", "MISSING", broken
-	case r.actual == "?":
-		r.status, r.state = "unknown", unsure
-	case p.Actual.Sharing == "" && math.Abs(got-e.Share) > sameShare:
-		r.status, r.state = "uneven", off
-		if r.actual == r.expected {
-			r.expected, r.actual = fmt.Sprintf("%.4f%%", e.Share*100), fmt.Sprintf("%.4f%%", got*100)
-		}
-	}
-	return r
-}
-
-// sumOf adds up what arrives at an endpoint, and says what becomes of the rest that was meant for it.
-func sumOf(p *report.Path, e *report.Endpoint) (arrives float64, ended string) {
-	for i := range p.Actual.Outcomes {
-		o := &p.Actual.Outcomes[i]
-		if o.Endpoint == nil || o.Endpoint.Address != e.Address || o.Endpoint.Port != e.Port {
-			continue
-		}
-		if o.Action == "DNAT" {
-			arrives += o.Share
-		} else {
-			ended = strings.ToUpper(endText(o.Action))
-		}
-	}
-	return arrives, ended
-}
-
-// certainShare is the share to show. Where a rule could not be judged, both of its ways are in the outcomes, and their sum is not
-// a share.
-func certainShare(p *report.Path, e *report.Endpoint) string {
-	if len(p.Actual.Uncertain) > 0 {
-		return "?"
-	}
-	s, _ := sumOf(p, e)
-	if s == 0 {
-		return "-"
-	}
-	return shareOf(p, s)
-}
-
-// shareOf writes a share, or, where there is no fixed one, by what it is decided ("by load").
-func shareOf(p *report.Path, s float64) string {
-	by, _, _ := strings.Cut(p.Actual.Sharing, " ")
-	if by != "" {
+	case p.Text != "":
+		return p.Text
+	case p.By != "":
+		by, _, _ := strings.Cut(p.By, " ")
 		return "by " + by
+	case nothing(p):
+		return "-"
+	case p.Share != nil:
+		return share(*p.Share)
 	}
-	return share(s)
+	return "?"
 }
 
-// otherRows are the shares that go to no endpoint at all.
-func otherRows(p *report.Path) []row {
-	var rows []row
-	sums := map[string]float64{}
-	for i := range p.Actual.Outcomes {
-		o := &p.Actual.Outcomes[i]
-		if o.Endpoint != nil {
-			continue
-		}
-		what := endText(o.Action)
-		if _, seen := sums[what]; !seen {
-			rows = append(rows, row{endpoint: "(" + what + ")", expected: "-", status: strings.ToUpper(what), state: broken})
-		}
-		sums[what] += o.Share
+// observedCell writes what real connections showed of a row.
+func observedCell(r *report.RowObserved, o *report.Observed) string {
+	if r == nil {
+		return ""
 	}
-	for i := range rows {
-		rows[i].actual = shareOf(p, sums[strings.Trim(rows[i].endpoint, "()")])
-		if len(p.Actual.Uncertain) > 0 || p.Verdict == report.Unknown {
-			rows[i].actual, rows[i].status, rows[i].state = "?", "unknown", unsure
-		}
+	var parts []string
+	if r.Count != nil {
+		parts = append(parts, fmt.Sprintf("%d of %d", *r.Count, o.Probes))
 	}
-	return rows
-}
-
-// listenerOf names the process that a packet comes to on the node itself.
-func listenerOf(p *report.Path) string {
-	for i := range p.Actual.Outcomes {
-		if o := &p.Actual.Outcomes[i]; o.Listener != "" {
-			return o.Listener
-		}
+	if len(r.Events) > 0 {
+		parts = append(parts, strings.Join(r.Events, ", "))
 	}
-	return endsOf(p)
-}
-
-func endText(action string) string {
-	switch action {
-	case "Accept":
-		return "not translated"
-	case "Drop":
-		return "dropped"
-	case "Reject":
-		return "rejected"
-	case "None":
-		return "no route"
-	}
-	return strings.ToLower(action)
-}
-
-func refusal(action string) string {
-	switch action {
-	case "Reject", "Drop":
-		return strings.ToLower(action)
-	case "DNAT":
-		return "endpoint"
-	}
-	return "-"
-}
-
-// endsOf sums up, in a word or two, what becomes of the packets of a path.
-func endsOf(p *report.Path) string {
-	if len(p.Actual.Uncertain) > 0 || len(p.Actual.Outcomes) == 0 && p.Verdict == report.Unknown {
+	if len(parts) == 0 {
 		return "?"
 	}
-	endpoints := map[string]bool{}
-	var words []string
-	for i := range p.Actual.Outcomes {
-		o := &p.Actual.Outcomes[i]
-		w := endText(o.Action)
-		switch o.Action {
-		case "DNAT":
-			if o.Endpoint != nil {
-				endpoints[addressText(o.Endpoint)] = true
-			}
-			continue
-		case "Drop", "Reject":
-			w = strings.ToLower(o.Action)
-		}
-		if !slices.Contains(words, w) {
-			words = append(words, w)
-		}
-	}
-	if len(endpoints) > 0 {
-		words = append([]string{plural(len(endpoints), "endpoint")}, words...)
-	}
-	if len(words) == 0 {
-		return "-"
-	}
-	return strings.Join(words, ", ")
-}
-
-// reasonOf is the code of a by-design answer.
-func reasonOf(p *report.Path) string {
-	if len(p.Findings) == 0 {
-		return p.Expected.Action
-	}
-	return p.Findings[len(p.Findings)-1].Code
+	return strings.Join(parts, "; ")
 }
 
 // podText leaves the namespace out where it is that of the Service.
@@ -362,7 +175,8 @@ func (t *text) podText(pod string) string {
 	return pod
 }
 
-// rowLimit is how many rows of a group are shown before the rest is counted; differLimit, how many of those that differ.
+// rowLimit is how many rows of a group are shown before the rest is counted; differLimit, how many of those that
+// differ.
 const (
 	rowLimit    = 12
 	differLimit = 24
@@ -383,14 +197,16 @@ func fold(rows []row, limit, differ int) []row {
 	}
 	var same, other []row
 	for _, r := range rows {
-		if r.state == right {
+		if r.state == picture.OK {
 			same = append(same, r)
 		} else {
 			other = append(other, r)
 		}
 	}
 	slices.SortStableFunc(other, func(a, b row) int { return int(b.state) - int(a.state) })
-	rest := func(n int, what string) row { return row{endpoint: fmt.Sprintf("… and %d more, %s", n, what)} }
+	rest := func(n int, what string) row {
+		return row{cells: cells{endpoint: fmt.Sprintf("… and %d more, %s", n, what)}}
+	}
 	if len(other) == 0 {
 		return append(slices.Clone(rows[:limit/2]), rest(len(rows)-limit/2, "all ok"))
 	}
@@ -400,6 +216,49 @@ func fold(rows []row, limit, differ int) []row {
 	}
 	if len(same) > 0 {
 		out = append(out, rest(len(same), "all ok"))
+	}
+	return out
+}
+
+// counts tells whether a row only counts others.
+func (r *row) counts() bool { return r.of == nil }
+
+// end makes a row the end of a picture.
+func (r *row) end() picture.End {
+	e := picture.End{Lines: []string{r.endpoint}, Status: r.status, State: r.state, Counts: r.counts()}
+	if r.endpoint == "" {
+		e.Lines[0] = r.actual
+	}
+	pod := r.pod
+	if r.node != "" {
+		pod = strings.TrimPrefix(pod+" on "+r.node, " ")
+	}
+	if pod != "" {
+		e.Lines = append(e.Lines, pod)
+	}
+	if r.observed != "" {
+		e.Lines = append(e.Lines, "observed "+r.observed)
+	}
+	if e.Counts {
+		return e
+	}
+	e.Missed = nothing(r.of.Actual) && !nothing(r.of.Expected)
+	switch {
+	case e.Missed:
+		e.Share = "none, " + r.expected + " expected"
+	case r.expected == r.actual || r.expected == "-":
+		e.Share = r.actual
+	default:
+		e.Share = r.actual + ", " + r.expected + " expected"
+	}
+	return e
+}
+
+// endsOf makes the ends of a picture of a group's rows.
+func endsOf(rows []row) []picture.End {
+	var out []picture.End
+	for _, r := range fold(rows, endLimit, wrongEnds) {
+		out = append(out, r.end())
 	}
 	return out
 }

@@ -9,10 +9,15 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
 // gap is what stands between two columns, as in kubectl's tables.
 const gap = 2
+
+// leastWrapped is the least width that a wrapped column has.
+const leastWrapped = 20
 
 // column is one column of a table.
 type column struct {
@@ -20,7 +25,7 @@ type column struct {
 	right bool // numbers
 }
 
-// table is a table as kubectl prints it: no lines, no wrapped cells, no trailing spaces.
+// table is a table as kubectl prints it: no lines, no trailing spaces, no cells wrapped but those of the last column.
 type table struct {
 	columns []column
 	rows    [][]string
@@ -33,9 +38,9 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 func (t *table) widths() []int {
 	out := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		out[i] = width(c.head)
+		out[i] = plaintext.Width(c.head)
 		for _, r := range t.rows {
-			out[i] = max(out[i], width(r[i]))
+			out[i] = max(out[i], plaintext.Width(r[i]))
 		}
 	}
 	return out
@@ -107,27 +112,14 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	out := &table{columns: t.columns}
 	for _, r := range t.rows {
 		cells := append([]string(nil), r...)
-		cells[i] = middle(cells[i], w)
+		cells[i] = plaintext.Middle(cells[i], w)
 		out.rows = append(out.rows, cells)
 	}
 	return out
 }
 
-// last lays out the last cell of a row, over several lines below one another where the table may be that wide only.
-func (t *table) last(before, cell string, paint func(string) string) string {
-	limit := 0
-	if t.limit > 0 {
-		limit = max(t.limit-width(before), 20)
-	}
-	parts := wrap(cell, limit)
-	for i := range parts {
-		parts[i] = paint(parts[i])
-	}
-	return strings.Join(parts, "\n"+strings.Repeat(" ", width(before)))
-}
-
-// lines renders the table: the header, then one line for each row. The cells of the last column are painted afterwards by paint,
-// so that colours do not count as width.
+// lines renders the table: the header, then each row, which takes several lines where its last cell is wrapped. The
+// cells of the last column are painted by paint; colours do not count as width.
 func (t *table) lines(paint func(row int, cell string) string) []string {
 	var b bytes.Buffer
 	align := make(tw.Alignment, len(t.columns))
@@ -151,19 +143,38 @@ func (t *table) lines(paint func(row int, cell string) string) []string {
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
 	w.Header(heads)
-	// Neither call fails with cells of strings and a buffer to write to.
-	_ = w.Bulk(t.rows)
+	last := len(t.columns) - 1
+	limit := 0
+	if t.limit > 0 {
+		limit = max(t.limit-(t.width()-t.widths()[last]), leastWrapped)
+	}
+	wrapped := make([][]string, len(t.rows))
+	for i, r := range t.rows {
+		cells := make([]string, len(r))
+		for k := range r {
+			cells[k] = plaintext.Clean(r[k]) // a line break would be one of the table's
+		}
+		wrapped[i] = plaintext.Wrap(cells[last], limit)
+		cells[last] = strings.Join(wrapped[i], "\n")
+		_ = w.Append(cells) // neither call fails with cells of strings and a buffer to write to
+	}
 	_ = w.Render()
-	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-		if i == 0 || i > len(t.rows) {
-			continue
+	// The last cell is painted here: with a colour in it, the table's padding behind it would end in a second end of
+	// the colour.
+	rendered := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	lines := []string{strings.TrimRight(rendered[0], " ")}
+	at := 1
+	for i, parts := range wrapped {
+		var row []string
+		for _, part := range parts {
+			line := strings.TrimRight(rendered[at], " ")
+			if rest, ok := strings.CutSuffix(line, part); ok {
+				line = rest + paint(i, part)
+			}
+			row = append(row, line)
+			at++
 		}
-		cell := t.rows[i-1][len(t.columns)-1]
-		if rest, ok := strings.CutSuffix(lines[i], cell); ok && cell != "" {
-			lines[i] = rest + t.last(rest, cell, func(s string) string { return paint(i-1, s) })
-		}
+		lines = append(lines, strings.Join(row, "\n"))
 	}
 	return lines
 }

@@ -3,17 +3,15 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // text writes a report for people. The verdict is in the last line, where nothing can scroll it away.
@@ -52,38 +50,19 @@ func (t *text) blank() {
 // labelWidth is the width of the labels of the header and, without two of it, of the findings' lines.
 const labelWidth = 9
 
-// say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one piece.
+// say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one
+// piece.
 func (t *text) say(c color, label, s string, breakable bool) {
 	limit := 0
 	if breakable && t.Width > 0 {
 		limit = max(t.Width-labelWidth, 40)
 	}
-	for i, line := range wrap(clean(s), limit) {
+	for i, line := range plaintext.Wrap(plaintext.Clean(s), limit) {
 		if i > 0 {
 			label = ""
 		}
 		fmt.Fprintf(t, "%-*s%s\n", labelWidth, label, t.paint(c, line))
 	}
-}
-
-// clean takes out what would upset a terminal: texts of rules and errors come from elsewhere.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		return '�'
-	}, s)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // list joins names, and cuts a long list with a count; wide output never cuts.
@@ -100,19 +79,12 @@ func frontendText(f *report.Frontend) string {
 		if addr == "" {
 			addr = "*"
 		}
-		addr = net.JoinHostPort(addr, strconv.Itoa(int(f.Port)))
+		addr = report.JoinHostPort(addr, f.Port)
 	}
 	if f.Protocol != "" && f.Protocol != "TCP" {
 		addr += "/" + f.Protocol
 	}
 	return strings.TrimSpace(f.Kind + " " + addr)
-}
-
-func addressText(e *report.Endpoint) string {
-	if e.Port == 0 {
-		return e.Address
-	}
-	return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port)))
 }
 
 // share writes a probability as people read it.
@@ -162,7 +134,7 @@ func portText(p *report.ServicePort) string {
 	if p.NodePort != 0 {
 		s += fmt.Sprintf(", NodePort %d", p.NodePort)
 	}
-	return s + fmt.Sprintf("  %d of %s ready", p.Ready, plural(p.Total, "endpoint"))
+	return s + fmt.Sprintf("  %d of %s ready", p.Ready, plaintext.Plural(p.Total, "endpoint"))
 }
 
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
@@ -217,8 +189,8 @@ func modeText(m *report.Mode, now time.Time) string {
 	return s
 }
 
-// ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this machine disagree, it is
-// the time itself.
+// ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this
+// machine disagree, it is the time itself.
 func ago(at string, now time.Time) string {
 	then, err := time.Parse(time.RFC3339, at)
 	if now.IsZero() || err != nil || then.After(now) {
@@ -240,9 +212,9 @@ func (t *text) conclusion() (verdict, rest string) {
 		}
 	}
 	where := "on " + t.nodesText()
-	what := plural(s.Paths, "path")
+	what := plaintext.Plural(s.Paths, "path")
 	if r.Kind == report.KindVerify {
-		what += " of " + plural(t.view.Services, "Service") + t.view.Scope
+		what += " of " + plaintext.Plural(t.view.Services, "Service") + t.view.Scope
 	} else if r.Service != nil {
 		what += " of " + r.Service.Namespace + "/" + r.Service.Name
 	}
@@ -274,9 +246,11 @@ func (t *text) conclusion() (verdict, rest string) {
 	case report.Warning:
 		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)
 	case report.Unknown:
-		verdict, rest = "UNKNOWN", fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
+		verdict = "UNKNOWN"
+		rest = fmt.Sprintf("%d of %s %s cannot be judged, so nothing is claimed", s.Unknown, what, where)
 		if s.Unknown == 0 && lost > 0 {
-			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, plural(len(r.Nodes), "node"))
+			nodes := plaintext.Plural(len(r.Nodes), "node")
+			rest = fmt.Sprintf("%d of %s could not be inspected, so nothing is claimed", lost, nodes)
 			if len(r.Nodes) == 1 {
 				rest = r.Nodes[0].Node + " could not be inspected, so nothing is claimed"
 			}
@@ -284,7 +258,7 @@ func (t *text) conclusion() (verdict, rest string) {
 		}
 	}
 	if lost > 0 {
-		rest += fmt.Sprintf("; %d of %s not inspected", lost, plural(len(r.Nodes), "node"))
+		rest += fmt.Sprintf("; %d of %s not inspected", lost, plaintext.Plural(len(r.Nodes), "node"))
 	}
 	return verdict, rest
 }
@@ -293,5 +267,5 @@ func (t *text) nodesText() string {
 	if len(t.report.Nodes) == 1 {
 		return t.report.Nodes[0].Node
 	}
-	return plural(len(t.report.Nodes), "node")
+	return plaintext.Plural(len(t.report.Nodes), "node")
 }

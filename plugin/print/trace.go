@@ -3,15 +3,17 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how many of
-// those with which something is.
+// fullNodes is up to how many nodes are shown with their tables although nothing is wrong with them; wrongNodes, how
+// many of those with which something is.
 const (
 	fullNodes  = 3
 	wrongNodes = 5
@@ -41,7 +43,7 @@ func (t *text) trace() {
 	}
 	if more > 0 {
 		t.blank()
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more node"))
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(more, "more node"))
 	}
 	t.blank()
 	t.blocks(blocksOf(t.report, false), len(t.report.Nodes) > 1, 0)
@@ -54,7 +56,7 @@ func (t *text) quietNodes() []*report.NodeReport {
 	quiet := map[report.Verdict][]string{}
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
-		if wrong(n.Verdict) || t.wide || len(t.report.Nodes) <= fullNodes {
+		if n.Verdict.NeedsAttention() || t.wide || len(t.report.Nodes) <= fullNodes {
 			shown = append(shown, n)
 		} else {
 			quiet[n.Verdict] = append(quiet[n.Verdict], n.Node)
@@ -93,7 +95,7 @@ func (t *text) pathTable(paths []report.Path) {
 		{"OBSERVED", true},
 		{"STATUS", false},
 	}}
-	var states []state
+	var states []picture.State
 	var heads []heading
 	for _, g := range groups {
 		from := strings.Join(g.from, ",")
@@ -123,22 +125,22 @@ type heading struct {
 	text string
 }
 
-func stateColor(s state) color {
+func stateColor(s picture.State) color {
 	switch s {
-	case right:
+	case picture.OK:
 		return green
-	case intended:
+	case picture.ByDesign:
 		return cyan
-	case unsure, off:
+	case picture.Unknown, picture.Suspect:
 		return yellow
-	case broken:
+	case picture.Wrong:
 		return red
 	}
 	return plain
 }
 
-// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the node and
-// the pod out. What is right or wrong always stays.
+// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
+// node and the pod out. What is right or wrong always stays.
 func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	if t.Width == 0 || tab.width() <= t.Width {
 		return tab, false
@@ -154,7 +156,8 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	}
 	for _, leave := range []string{"", "NODE", "POD"} {
 		low = low.without(leave)
-		if s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width); s.width() <= t.Width {
+		s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width)
+		if s.width() <= t.Width {
 			return s, true
 		}
 	}
@@ -169,9 +172,11 @@ func kernelText(s *report.Step, traced int) string {
 	return fmt.Sprintf("%d of %d", *s.Kernel, traced)
 }
 
-// tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has tables of the same names.
+// tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has
+// tables of the same names.
 func tableText(s *report.Step, path []report.Step) string {
-	if s.Backend == "" || !slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
+	if s.Backend == "" ||
+		!slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
 		return s.Table
 	}
 	return s.Table + " (" + s.Backend + ")"
@@ -185,12 +190,19 @@ func (t *text) steps(paths []report.Path) {
 			continue
 		}
 		t.blank()
-		from := p.Origin.Kind + " " + p.Origin.Address
-		if p.Origin.Pod != "" {
-			from += " (" + p.Origin.Pod + ")"
+		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		tab := &table{
+			columns: []column{
+				{"HOOK", false},
+				{"TABLE", false},
+				{"CHAIN", false},
+				{"RULE", true},
+				{"SHARE", true},
+				{"KERNEL", true},
+				{"VERDICT", false},
+				{"TEXT", false},
+			},
 		}
-		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), from)
-		tab := &table{columns: []column{{"HOOK", false}, {"TABLE", false}, {"CHAIN", false}, {"RULE", true}, {"SHARE", true}, {"KERNEL", true}, {"VERDICT", false}, {"TEXT", false}}}
 		if p.Observed == nil || p.Observed.Traced == 0 {
 			tab = tab.without("KERNEL")
 		}
@@ -204,16 +216,20 @@ func (t *text) steps(paths []report.Path) {
 			if o := p.Observed; o != nil && o.Traced > 0 {
 				cells = append(cells, kernelText(s, o.Traced))
 			}
-			tab.add(append(cells, s.Verdict, clean(s.Text))...)
+			tab.add(append(cells, s.Verdict, plaintext.Clean(s.Text))...)
 		}
 		for _, line := range tab.lines(func(_ int, cell string) string { return cell }) {
 			t.WriteString(line + "\n")
 		}
 		if o := p.Observed; o != nil && o.TraceError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", clean(o.TraceError))
+			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", plaintext.Clean(o.TraceError))
 		}
 		if o := p.Observed; o != nil && o.LegacyError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is without rules of iptables-legacy: %s\n", clean(o.LegacyError))
+			fmt.Fprintf(
+				t,
+				"The kernel's own trace is without rules of iptables-legacy: %s\n",
+				plaintext.Clean(o.LegacyError),
+			)
 		}
 	}
 }

@@ -3,11 +3,11 @@
 package print
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // How much verify shows before the rest is counted.
@@ -52,16 +52,22 @@ func (t *text) verifyTable() {
 		}
 		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
 	}
-	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
-		t.WriteString(line + "\n")
-	}
+	t.byVerdict(tab, verdicts)
 	if more > 0 {
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plural(more, "more path"))
+		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(more, "more path"))
 	}
 	t.blank()
 }
 
-// verifyPaths lists the paths that are not right, one row for each, with their verdicts; of more than limit the rest is counted (0: all).
+// byVerdict writes a table whose last column has the colours of verdicts.
+func (t *text) byVerdict(tab *table, verdicts []report.Verdict) {
+	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
+		t.WriteString(line + "\n")
+	}
+}
+
+// verifyPaths lists the paths that are not right, one row for each, with their verdicts; of more than limit the rest is
+// counted (0: all).
 func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, more int) {
 	tab = &table{columns: []column{
 		{"NODE", false},
@@ -77,10 +83,19 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 		n := &t.report.Nodes[i]
 		for k := range n.Paths {
 			p := &n.Paths[k]
-			if !wrong(p.Verdict) && !t.view.All && !t.wide {
+			if !p.Verdict.NeedsAttention() && !t.view.All && !t.wide {
 				continue
 			}
-			cells := []string{n.Node, "", frontendText(&p.Frontend), p.Origin.Kind, expectedText(p), endsOf(p), t.codesText(p)}
+			status := t.codesText(p.Codes(), verdictText(p.Verdict))
+			cells := []string{
+				n.Node,
+				"",
+				frontendText(&p.Frontend),
+				p.Origin.Kind,
+				p.Expected.Summary,
+				p.Actual.Summary,
+				status,
+			}
 			if p.Service != nil {
 				cells[1] = p.Service.Namespace + "/" + p.Service.Name
 			}
@@ -106,35 +121,13 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 	return tab, verdicts, more
 }
 
-func expectedText(p *report.Path) string {
-	if p.Expected.Action == "DNAT" {
-		return plural(len(p.Expected.Endpoints), "endpoint")
-	}
-	if p.Expected.Action == "Proxy" {
-		return "kube-proxy"
-	}
-	return refusal(p.Expected.Action)
-}
-
-// codesText names what is wrong with a path.
-func (t *text) codesText(p *report.Path) string {
-	var codes []string
-	for i := range p.Findings {
-		f := &p.Findings[i]
-		if f.Severity == report.Info && wrong(p.Verdict) && p.Verdict != report.Unknown {
-			continue
-		}
-		if !slices.Contains(codes, f.Code) {
-			codes = append(codes, f.Code)
-		}
-	}
-	switch len(codes) {
-	case 0:
-		return verdictText(p.Verdict)
-	case 1:
-		return codes[0]
-	}
-	if t.wide {
+// codesText is the first of the findings' codes and how many there are besides; wide output has them all. Without a
+// code it is verdict.
+func (t *text) codesText(codes []string, verdict string) string {
+	switch {
+	case len(codes) == 0:
+		return verdict
+	case len(codes) == 1 || t.wide:
 		return strings.Join(codes, ",")
 	}
 	return fmt.Sprintf("%s +%d", codes[0], len(codes)-1)
@@ -147,24 +140,26 @@ func (t *text) counts() {
 		if t.Width > 0 {
 			tab = tab.squeeze("NODE", 12, t.Width)
 		}
-		for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
-			t.WriteString(line + "\n")
-		}
+		t.byVerdict(tab, verdicts)
 	}
 	if quiet > 0 {
-		fmt.Fprintf(t, "… and %s on which nothing is wrong\n", plural(quiet, "more node"))
+		fmt.Fprintf(t, "… and %s on which nothing is wrong\n", plaintext.Plural(quiet, "more node"))
 	}
 	for i, n := range lost {
 		if i >= wrongNodes && !t.wide {
-			fmt.Fprintf(t, "… and %s not inspected (-o wide shows them all)\n", plural(len(lost)-i, "more node"))
+			fmt.Fprintf(
+				t,
+				"… and %s not inspected (-o wide shows them all)\n",
+				plaintext.Plural(len(lost)-i, "more node"),
+			)
 			break
 		}
 		t.nodeHeader(n)
 	}
 }
 
-// countTable is what was judged on each node, with the nodes' verdicts, the nodes that could not be inspected, and how many of a long list
-// are left out because nothing is wrong with them.
+// countTable is what was judged on each node, with the nodes' verdicts, the nodes that could not be inspected, and how
+// many of a long list are left out because nothing is wrong with them.
 func (t *text) countTable() (tab *table, verdicts []report.Verdict, lost []*report.NodeReport, quiet int) {
 	tab = &table{columns: []column{
 		{"NODE", false},
@@ -183,12 +178,21 @@ func (t *text) countTable() (tab *table, verdicts []report.Verdict, lost []*repo
 			lost = append(lost, n)
 			continue
 		}
-		if len(tab.rows) >= verifyNodes && !wrong(n.Verdict) && !t.wide {
+		if len(tab.rows) >= verifyNodes && !n.Verdict.NeedsAttention() && !t.wide {
 			quiet++
 			continue
 		}
 		number := func(n int) string { return fmt.Sprint(n) }
-		tab.add(n.Node, number(s.Paths), number(s.Matched), number(s.ByDesign), number(s.Mismatched), number(s.Unknown), number(s.Warnings), verdictText(n.Verdict))
+		tab.add(
+			n.Node,
+			number(s.Paths),
+			number(s.Matched),
+			number(s.ByDesign),
+			number(s.Mismatched),
+			number(s.Unknown),
+			number(s.Warnings),
+			verdictText(n.Verdict),
+		)
 		verdicts = append(verdicts, n.Verdict)
 	}
 	return tab, verdicts, lost, quiet

@@ -41,6 +41,7 @@ func Doubt(earlier, later *report.NodeReport, why string) {
 		if now := severe(p.Findings); p.Verdict != report.Unknown && len(now) > 0 && !overlap(before[pathKey(p)], now) {
 			p.Verdict = report.Unknown
 			p.Findings = append(p.Findings, changing(later.Node, why))
+			report.Complete(p)
 		}
 		if p.Verdict != report.Match && p.Verdict != report.ByDesign {
 			later.Summary.Count(p.Verdict)

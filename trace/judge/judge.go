@@ -89,6 +89,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)
 		if p.Verdict != report.Match || req.Matching {
+			report.Complete(&p.Path)
 			out.Paths = append(out.Paths, p.Path)
 		}
 	}

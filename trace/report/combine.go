@@ -15,6 +15,43 @@ func Worse(a, b Verdict) Verdict {
 	return a
 }
 
+// NeedsAttention tells whether a verdict asks for somebody to look: all but Match and ByDesign do.
+func (v Verdict) NeedsAttention() bool { return v != Match && v != ByDesign }
+
+// VerdictOn is the verdict that a finding stands for, of a path or, where p is nil, of a node: information takes that
+// of a path which is refused by design or not judged, and is "" elsewhere.
+func (f *Finding) VerdictOn(p *Path) Verdict {
+	switch f.Severity {
+	case Error:
+		return Mismatch
+	case Warn:
+		return Warning
+	case Info:
+		if p != nil && (p.Verdict == ByDesign || p.Verdict == Unknown) {
+			return p.Verdict
+		}
+	}
+	return ""
+}
+
+// Codes names the findings that a path's verdict is due to, each once. Beside what is wrong, information is left out.
+func (p *Path) Codes() []string {
+	return codes(p.Findings, p.Verdict != Mismatch && p.Verdict != Warning)
+}
+
+// Codes names what is wrong with the node as a whole, each code once, and why it could not be inspected.
+func (n *NodeReport) Codes() []string { return codes(n.Findings, n.Error != "") }
+
+func codes(findings []Finding, info bool) []string {
+	var out []string
+	for i := range findings {
+		if f := &findings[i]; (info || f.Severity != Info) && !slices.Contains(out, f.Code) {
+			out = append(out, f.Code)
+		}
+	}
+	return out
+}
+
 // WithFindings returns what a verdict becomes with findings: an error makes it a Mismatch, a warning a Warning.
 func WithFindings(v Verdict, fs []Finding) Verdict {
 	for _, f := range fs {
@@ -29,8 +66,8 @@ func WithFindings(v Verdict, fs []Finding) Verdict {
 	return v
 }
 
-// Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and ByDesign is
-// a Match: nothing is wrong, and something works.
+// Combine makes the report of a command from its nodes' reports. A report whose paths are a mixture of Match and
+// ByDesign is a Match: nothing is wrong, and something works.
 func Combine(kind string, service *ServiceInfo, nodes []NodeReport) *Report {
 	r := &Report{APIVersion: APIVersion, Kind: kind, Service: service, Nodes: nodes, Verdict: ByDesign}
 	r.Summary.Nodes = len(nodes)

@@ -84,10 +84,11 @@ type Mode struct {
 	Configured       string `json:"configured,omitempty"` // from kube-proxy's configuration
 	Backend          string `json:"backend,omitempty"`    // nft, legacy, both
 	KubeProxyVersion string `json:"kubeProxyVersion,omitempty"`
-	LastSync         string `json:"lastSync,omitempty"`     // RFC 3339
-	ConfigSource     string `json:"configSource,omitempty"` // where kube-proxy's configuration was read: configz.json, …, defaults
-	Reported         string `json:"reported,omitempty"`     // what kube-proxy says of itself (/proxyMode)
-	Health           string `json:"health,omitempty"`       // healthy, unhealthy, down
+	LastSync         string `json:"lastSync,omitempty"` // RFC 3339
+	// ConfigSource is where kube-proxy's configuration was read: configz.json, …, defaults.
+	ConfigSource string `json:"configSource,omitempty"`
+	Reported     string `json:"reported,omitempty"` // what kube-proxy says of itself (/proxyMode)
+	Health       string `json:"health,omitempty"`   // healthy, unhealthy, down
 	// PendingChanges are changes of Services and endpoints that kube-proxy has seen and not written.
 	PendingChanges *int `json:"pendingChanges,omitempty"`
 	// SyncFailures are kube-proxy's failed writes since it started.
@@ -110,6 +111,7 @@ type Path struct {
 	Verdict  Verdict    `json:"verdict"`
 	Expected Expected   `json:"expected"`
 	Actual   Actual     `json:"actual"`
+	Rows     []Row      `json:"rows,omitempty"` // expected against actual, endpoint by endpoint (Complete)
 	Steps    []Step     `json:"steps,omitempty"`
 	Observed *Observed  `json:"observed,omitempty"` // what real connections showed (trace --live)
 	Findings []Finding  `json:"findings,omitempty"`
@@ -137,6 +139,7 @@ type Expected struct {
 	Endpoints       []Endpoint `json:"endpoints,omitempty"`
 	Masquerade      string     `json:"masquerade,omitempty"` // Always, Never, Hairpin
 	AffinitySeconds int32      `json:"affinitySeconds,omitempty"`
+	Summary         string     `json:"summary,omitempty"` // in a word or two (Complete)
 }
 
 // Endpoint is one expected destination.
@@ -151,14 +154,21 @@ type Endpoint struct {
 // AddrPort returns the endpoint as the address and port that it is; false where it is none.
 func (e *Endpoint) AddrPort() (netip.AddrPort, bool) {
 	a, err := netip.ParseAddr(e.Address)
-	return netip.AddrPortFrom(a, uint16(e.Port)), err == nil && e.Port > 0 && e.Port <= 65535 //nolint:gosec // then it is a port
+	return netip.AddrPortFrom(
+			a,
+			uint16(e.Port),
+		), err == nil && e.Port > 0 &&
+			e.Port <= 65535 //nolint:gosec // then it is a port
 }
 
 // Actual is what the rules that were read do.
 type Actual struct {
-	Outcomes  []Outcome   `json:"outcomes,omitempty"`
-	Sharing   string      `json:"sharing,omitempty"` // by what IPVS shares out connections ("load", "client address"); their shares are then not fixed
+	Outcomes []Outcome `json:"outcomes,omitempty"`
+	// Sharing is by what IPVS distributes connections ("load", "client address"), where that comes to no fixed shares.
+	Sharing   string      `json:"sharing,omitempty"`
 	Uncertain []Uncertain `json:"uncertain,omitempty"`
+	// Summary says it in a few words; of a Mismatch never those of Expected.Summary (Complete).
+	Summary string `json:"summary,omitempty"`
 }
 
 // Outcome is one end that the packet can come to.
@@ -168,8 +178,10 @@ type Outcome struct {
 	Share        float64   `json:"share"`
 	Masquerade   bool      `json:"masquerade,omitempty"`
 	MasqueradeBy string    `json:"masqueradeBy,omitempty"` // the rule, where it is not kube-proxy's
-	Listener     string    `json:"listener,omitempty"`     // the process that the node itself has for it: "process kube-proxy (812)"
-	Where        string    `json:"where,omitempty"`        // the rule or policy that ended the walk; empty for DNAT and Accept
+	// Listener is the process that the node itself has for it: "process kube-proxy (812)".
+	Listener string `json:"listener,omitempty"`
+	// Where is the rule or policy that ended the walk; empty for DNAT and Accept.
+	Where string `json:"where,omitempty"`
 }
 
 // Uncertain is a rule that decides the outcome and that the snapshot does not let us judge.
@@ -185,9 +197,10 @@ type Observed struct {
 	Connected int                `json:"connected"`           // of UDP: answered
 	RTT       float64            `json:"rtt,omitempty"`       // median time to connect, in milliseconds
 	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
-	Scheduled int                `json:"scheduled,omitempty"` // of how many IPVS's own connection table has the real server
-	Events    []string           `json:"events,omitempty"`    // how the others ended: "2 refused"
-	Error     string             `json:"error,omitempty"`     // why it could not be tried
+	// Scheduled is of how many connections IPVS's own connection table has the real server.
+	Scheduled int      `json:"scheduled,omitempty"`
+	Events    []string `json:"events,omitempty"` // how the others ended: "2 refused"
+	Error     string   `json:"error,omitempty"`  // why it could not be tried
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.
 	Traced     int    `json:"traced,omitempty"`
 	TraceError string `json:"traceError,omitempty"` // why it tells nothing of them, or no more
@@ -214,8 +227,12 @@ type Step struct {
 	Text    string  `json:"text"`
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
-	// Kernel is how many of the connections that the kernel traced (Observed.Traced) met the rule; absent where it cannot tell: nothing was
-	// traced, it is a virtual server of IPVS, or a rule of iptables-legacy and Observed.LegacyError says why.
+	// Status is Wrong or Suspect where a finding of severity error or warning points at the step's chain, Unknown where
+	// a rule of that chain could not be judged (Complete).
+	Status Status `json:"status,omitempty"`
+	// Kernel is how many of the connections that the kernel traced (Observed.Traced) met the rule; absent where it
+	// cannot tell: nothing was traced, it is a virtual server of IPVS, or a rule of iptables-legacy and
+	// Observed.LegacyError says why.
 	Kernel *int `json:"kernel,omitempty"`
 }
 

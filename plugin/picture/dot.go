@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package print
+package picture
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
-// dotColors are line and ground of each class.
+// dotColors are the colours of line and background of each class.
 var dotColors = map[string][2]string{
-	"plain":    {"#5c6670", "#f4f5f7"},
+	plainClass: {"#5c6670", "#f4f5f7"},
 	"right":    {"#1e7e34", "#e6f4ea"},
 	"intended": {"#0b6aa8", "#e3f2fd"},
 	"unsure":   {"#8a6100", "#fff4d6"},
@@ -18,8 +20,8 @@ var dotColors = map[string][2]string{
 	"broken":   {"#b3261e", "#fde7e9"},
 }
 
-// dotText makes a text safe inside a quoted string (https://graphviz.org/doc/info/lang.html): a backslash begins an escape such as \N
-// or \l in labels, and an ampersand an HTML entity.
+// dotText makes a text safe inside a quoted string (https://graphviz.org/doc/info/lang.html): a backslash begins an
+// escape such as \N or \l in labels, and an ampersand an HTML entity.
 var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `&`, `&amp;`)
 
 func dotLabel(lines ...string) string {
@@ -29,15 +31,23 @@ func dotLabel(lines ...string) string {
 		if i > 0 {
 			b.WriteString(`\n`)
 		}
-		b.WriteString(dotText.Replace(clean(l)))
+		b.WriteString(dotText.Replace(plaintext.Clean(l)))
 	}
 	b.WriteByte('"')
 	return b.String()
 }
 
-// dot writes pictures as a digraph for Graphviz, one cluster for each.
-func dot(b *bytes.Buffer, g *graph) {
-	b.WriteString("digraph svcproxy {\n  rankdir=LR\n  charset=\"UTF-8\"\n  node [shape=box style=\"rounded,filled\" fontname=\"sans-serif\" fontsize=11]\n  edge [fontname=\"sans-serif\" fontsize=10]\n")
+const dotHeader = `digraph svcproxy {
+  rankdir=LR
+  charset="UTF-8"
+  node [shape=box style="rounded,filled" fontname="sans-serif" fontsize=11]
+  edge [fontname="sans-serif" fontsize=10]
+`
+
+// Dot writes pictures as a digraph for Graphviz, one cluster for each, and what was left out of them (more, in words).
+func Dot(b *bytes.Buffer, pictures []Picture, more string) {
+	g := graphOf(pictures, more)
+	b.WriteString(dotHeader)
 	for i := range g.clusters {
 		c := &g.clusters[i]
 		fmt.Fprintf(b, "  subgraph cluster_p%d {\n    label=%s\n", i+1, dotLabel(c.label))
@@ -51,7 +61,8 @@ func dot(b *bytes.Buffer, g *graph) {
 			case shapeStage, shapeEnd:
 			}
 			color := dotColors[v.class]
-			fmt.Fprintf(b, "    %s [label=%s color=%q fillcolor=%q%s]\n", v.id, dotLabel(v.lines...), color[0], color[1], shape)
+			label := dotLabel(v.lines...)
+			fmt.Fprintf(b, "    %s [label=%s color=%q fillcolor=%q%s]\n", v.id, label, color[0], color[1], shape)
 		}
 		for _, e := range c.edges {
 			style := ""

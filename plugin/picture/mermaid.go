@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package print
+package picture
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
-// mermaidClasses are the colours of the states: dark text on light ground, which reads on light and on dark pages.
+// mermaidClasses are the colours of the states: dark text on a light background, which can be read on light and on dark
+// pages.
 const mermaidClasses = `  classDef plain fill:#f4f5f7,stroke:#5c6670,color:#123
   classDef right fill:#e6f4ea,stroke:#1e7e34,color:#123
   classDef intended fill:#e3f2fd,stroke:#0b6aa8,color:#123
@@ -17,21 +20,24 @@ const mermaidClasses = `  classDef plain fill:#f4f5f7,stroke:#5c6670,color:#123
   classDef broken fill:#fde7e9,stroke:#b3261e,color:#123,stroke-width:2px
 `
 
-// mermaidText makes a text safe inside a quoted label (https://mermaid.js.org/syntax/flowchart.html, "Entity codes to escape
-// characters"). Besides quotes these are what would start an entity, a tag, a markdown string, or a comment or directive (%%).
+// mermaidText makes a text safe inside a quoted label (https://mermaid.js.org/syntax/flowchart.html, "Entity codes to
+// escape characters"). Besides quotes these are what would start an entity, a tag, a Markdown string, or a comment or
+// directive (%%).
 var mermaidText = strings.NewReplacer(
 	`#`, `#35;`, `"`, `#quot;`, `<`, `#lt;`, `>`, `#gt;`, `&`, `#amp;`, "`", `#96;`, `%`, `#37;`, `\`, `#92;`,
 )
 
 func mermaidLabel(lines ...string) string {
+	safe := make([]string, len(lines))
 	for i, l := range lines {
-		lines[i] = mermaidText.Replace(clean(l))
+		safe[i] = mermaidText.Replace(plaintext.Clean(l))
 	}
-	return `"` + strings.Join(lines, "<br>") + `"`
+	return `"` + strings.Join(safe, "<br>") + `"`
 }
 
-// mermaid writes pictures as a flowchart, one subgraph for each.
-func mermaid(b *bytes.Buffer, g *graph) {
+// Mermaid writes pictures as a flowchart, one subgraph for each, and what was left out of them (more, in words).
+func Mermaid(b *bytes.Buffer, pictures []Picture, more string) {
+	g := graphOf(pictures, more)
 	b.WriteString("flowchart LR\n")
 	for i := range g.clusters {
 		c := &g.clusters[i]

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package picture
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+)
+
+// graph is pictures as vertices and edges, for the formats that lay them out themselves.
+type graph struct {
+	clusters []cluster
+	more     string // what was left out, in words
+}
+
+// cluster is one picture.
+type cluster struct {
+	label    string
+	vertices []vertex
+	edges    []edge
+}
+
+// shape is the outline of a vertex.
+type shape int
+
+const (
+	shapeOrigin shape = iota
+	shapeStage
+	shapeFork
+	shapeEnd
+)
+
+// vertex is a box. Identifiers are made of letters, digits and "_" alone.
+type vertex struct {
+	id    string
+	shape shape
+	lines []string
+	class string
+}
+
+// edge is an arrow; dashed is one that should be there and is not.
+type edge struct {
+	from, to, label string
+	dashed          bool
+}
+
+// graphOf makes vertices and edges of pictures.
+func graphOf(pictures []Picture, more string) *graph {
+	g := &graph{more: more}
+	for i := range pictures {
+		g.clusters = append(g.clusters, clusterOf(fmt.Sprintf("p%d_", i+1), &pictures[i]))
+	}
+	return g
+}
+
+// clusterOf makes one picture; its vertices' identifiers begin with prefix.
+func clusterOf(prefix string, p *Picture) cluster {
+	c := cluster{label: p.title() + ": " + p.Verdict}
+	if p.Failure != "" {
+		c.vertices = []vertex{{
+			id: prefix + "node", shape: shapeStage, lines: []string{"not inspected", p.Failure}, class: Unknown.Class(),
+		}}
+		return c
+	}
+	var last []string // vertex of each lane
+	for i := range p.Lanes {
+		last = append(last, c.lane(fmt.Sprintf("%sl%d", prefix, i+1), p, &p.Lanes[i]))
+	}
+	if len(last) > 1 && len(p.Ends) > 1 {
+		fork := prefix + "fork"
+		c.vertices = append(
+			c.vertices,
+			vertex{id: fork, shape: shapeFork, lines: []string{"shared out"}, class: plainClass},
+		)
+		for _, from := range last {
+			c.edges = append(c.edges, edge{from: from, to: fork})
+		}
+		last = []string{fork}
+	}
+	for i := range p.Ends {
+		e := &p.Ends[i]
+		id := fmt.Sprintf("%se%d", prefix, i+1)
+		c.vertices = append(c.vertices, vertex{id: id, shape: shapeEnd, lines: e.labelled(), class: e.class()})
+		for _, from := range last {
+			c.edges = append(c.edges, edge{from: from, to: id, label: e.Share, dashed: e.Missed})
+		}
+	}
+	return c
+}
+
+// lane adds the origin and the stages of a lane, and returns its last vertex.
+func (c *cluster) lane(id string, p *Picture, l *Lane) (last string) {
+	c.vertices = append(
+		c.vertices,
+		vertex{id: id, shape: shapeOrigin, lines: append([]string{"from"}, l.From...), class: plainClass},
+	)
+	stages := l.Stages
+	if len(stages) == 0 {
+		stages = []Stage{{Hook: "rules of " + p.Node}}
+	}
+	last = id
+	label := "to " + p.Frontend
+	for k := range stages {
+		s := &stages[k]
+		at := fmt.Sprintf("%s_%d", id, k+1)
+		c.vertices = append(
+			c.vertices,
+			vertex{id: at, shape: shapeStage, lines: s.lines(), class: s.state().ChainClass()},
+		)
+		c.edges = append(c.edges, edge{from: last, to: at, label: label})
+		last, label = at, ""
+	}
+	return last
+}
+
+// lines are the label of a stage: the hook, and its chains, with what is wrong with them.
+func (s *Stage) lines() []string {
+	lines := []string{s.Hook}
+	for i := range s.Chains {
+		c := &s.Chains[i]
+		lines = append(lines, strings.TrimSuffix(c.text()+"  "+c.State.mark(), "  "))
+	}
+	if s.More > 0 {
+		lines = append(lines, "… and "+plaintext.Plural(s.More, "more chain"))
+	}
+	return lines
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plaintext makes text ready for people: without control characters, and no wider than it may be. Widths are in
+// columns of a terminal.
+package plaintext
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Clean replaces what would upset a terminal: texts of rules, names and errors come from elsewhere.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return '�'
+	}, s)
+}
+
+// Plural counts things whose plural ends in s: "1 path", "2 paths".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// Width is the number of columns that a text takes. All that is printed is ASCII, dashes, arrows and dots: one column
+// each.
+func Width(s string) int { return utf8.RuneCountInString(s) }
+
+// Middle cuts the middle out of a text that is wider than limit: of a pod's name or a rule, the two ends tell most. A
+// limit of 0 is none.
+func Middle(s string, limit int) string {
+	if limit <= 0 || Width(s) <= limit {
+		return s
+	}
+	if limit < 4 {
+		return string([]rune(s)[:limit])
+	}
+	r := []rune(s)
+	tail := (limit - 1) / 2
+	return string(r[:limit-1-tail]) + "…" + string(r[len(r)-tail:])
+}
+
+// Wrap breaks a text into lines of at most limit columns: where two spaces separate its parts, if that is enough, else
+// between words; a limit of 0 is none. Words are never broken.
+func Wrap(s string, limit int) []string {
+	if limit <= 0 || Width(s) <= limit {
+		return []string{s}
+	}
+	var lines []string
+	for _, part := range fill(strings.Split(s, "  "), "  ", limit) {
+		if Width(part) <= limit {
+			lines = append(lines, part)
+		} else {
+			lines = append(lines, fill(strings.Fields(part), " ", limit)...)
+		}
+	}
+	return lines
+}
+
+// fill joins words into lines; a line that fits is left as it is.
+func fill(words []string, sep string, limit int) []string {
+	if whole := strings.Join(words, sep); Width(whole) <= limit {
+		return []string{whole}
+	}
+	var lines []string
+	line := words[0]
+	for _, word := range words[1:] {
+		if Width(line)+len(sep)+Width(word) > limit {
+			lines = append(lines, line)
+			line = word
+		} else {
+			line += sep + word
+		}
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+)
+
+// htmlBlock is a finding, with all that it is true of.
+type htmlBlock struct {
+	ID           string
+	Verdict      badge
+	Code         string
+	Of, On       []string
+	Nodes        []string
+	MoreOf       int
+	MoreOn       int
+	MoreNodes    int
+	Why          string
+	Example      string
+	Evidence     []string
+	MoreEvidence []string
+	Fixes        []remedy
+	MoreFixes    int
+	Links        []link
+}
+
+// link is a text that leads somewhere, where it is an address that a page may lead to.
+type link struct{ Address, Text string }
+
+// remedy is a command or advice, and what is said about it.
+type remedy struct {
+	Command, Text, Comment string
+}
+
+// blockOf makes a finding ready for the page.
+func blockOf(id string, b *block, severalNodes bool) htmlBlock {
+	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why)}
+	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
+	h.On, h.MoreOn = first(b.places(), htmlList)
+	if severalNodes {
+		h.Nodes, h.MoreNodes = first(b.nodes.list, htmlList)
+	}
+	for _, l := range b.links {
+		x := link{Text: plaintext.Clean(l)}
+		if strings.HasPrefix(l, "https://") {
+			x.Address = l
+		}
+		h.Links = append(h.Links, x)
+	}
+	if b.example && len(b.subjects.list) > 0 {
+		h.Example = plaintext.Clean(b.subjects.list[0])
+	}
+	for i, e := range b.evidence {
+		if i < htmlEvidence || len(b.evidence) == htmlEvidence+1 {
+			h.Evidence = append(h.Evidence, plaintext.Clean(e))
+		} else {
+			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e))
+		}
+	}
+	for i, fix := range b.fixes.list {
+		if i == htmlList {
+			h.MoreFixes = len(b.fixes.list) - i
+			break
+		}
+		h.Fixes = append(h.Fixes, remedyOf(plaintext.Clean(fix)))
+	}
+	return h
+}
+
+func remedyOf(fix string) remedy {
+	command, comment, ok := strings.Cut(fix, "   # ")
+	if ok || strings.HasPrefix(fix, "kubectl ") {
+		return remedy{Command: command, Comment: comment}
+	}
+	return remedy{Text: fix}
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// How much is drawn before the rest is counted.
+const (
+	pictureLimit = 20
+	chainLimit   = 8
+	endLimit     = 8
+	wrongEnds    = 16
+)
+
+// drawing is a picture with the paths that it is of.
+type drawing struct {
+	picture.Picture
+	verdict report.Verdict
+	rows    []row
+	paths   []*report.Path
+}
+
+// pictures draws the paths of a report that there is reason to look at: of verify those that are not right (all of them
+// with --show-all); of trace those of the nodes that a table shows. more counts, in words, those beyond pictureLimit.
+func (t *text) pictures() (out []picture.Picture, more string) {
+	var nodes []*report.NodeReport
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		if t.report.Kind == report.KindVerify || n.Verdict.NeedsAttention() || len(t.report.Nodes) <= fullNodes {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) == 0 && len(t.report.Nodes) > 0 {
+		nodes = append(nodes, &t.report.Nodes[0]) // of many that are all right, one is shown
+	}
+	left := 0
+	for _, n := range nodes {
+		for _, d := range t.drawingsOf(n) {
+			if len(out) == pictureLimit {
+				left++
+				continue
+			}
+			out = append(out, d.Picture)
+		}
+	}
+	if left > 0 {
+		more = "… and " + plaintext.Plural(left, "more path") + " (-o wide lists them all)"
+	}
+	return out, more
+}
+
+// drawingsOf draws the paths of a node.
+func (t *text) drawingsOf(n *report.NodeReport) []drawing {
+	if n.Error != "" {
+		failed := picture.Picture{Node: n.Node, Failure: Sentence(n), Verdict: verdictText(n.Verdict)}
+		return []drawing{{Picture: failed, verdict: n.Verdict}}
+	}
+	var out []drawing
+	for from := 0; from < len(n.Paths); {
+		to := from + 1
+		for to < len(n.Paths) && sameService(n.Paths[from].Service, n.Paths[to].Service) {
+			to++
+		}
+		for _, g := range t.groupsOf(n.Paths[from:to]) {
+			first := g.paths[0]
+			if t.report.Kind == report.KindVerify && !first.Verdict.NeedsAttention() && !t.view.All {
+				continue
+			}
+			d := drawing{verdict: first.Verdict, rows: g.rows, paths: g.paths}
+			d.Picture = picture.Picture{
+				Node:     n.Node,
+				Frontend: g.frontend,
+				Verdict:  verdictText(first.Verdict),
+				Lanes:    lanesOf(g.paths),
+				Ends:     endsOf(g.rows),
+			}
+			if s := first.Service; s != nil {
+				d.Service = s.Namespace + "/" + s.Name
+			}
+			out = append(out, d)
+		}
+		from = to
+	}
+	return out
+}
+
+func sameService(a, b *report.ObjectRef) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// lanesOf draws how packets from the origins of paths pass the hooks.
+func lanesOf(paths []*report.Path) []picture.Lane {
+	var lanes []picture.Lane
+	for _, p := range paths {
+		l := picture.Lane{Stages: stagesOf(p)}
+		from := originWithPod(&p.Origin)
+		if from == "" {
+			from = "anywhere"
+		}
+		l.From = []string{from}
+		same := func(o picture.Lane) bool { return slices.EqualFunc(o.Stages, l.Stages, sameStage) }
+		if k := slices.IndexFunc(lanes, same); k >= 0 {
+			lanes[k].From = union(lanes[k].From, l.From)
+			continue
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// originWithPod names an origin with its address and pod.
+func originWithPod(o *report.Origin) string {
+	s := strings.TrimSpace(o.Kind + " " + o.Address)
+	if o.Pod != "" {
+		s += " (" + o.Pod + ")"
+	}
+	return s
+}
+
+func sameStage(a, b picture.Stage) bool {
+	return a.Hook == b.Hook && a.More == b.More && slices.EqualFunc(a.Chains, b.Chains, func(a, b picture.Chain) bool {
+		return a.Table == b.Table && a.Name == b.Name && a.State == b.State && slices.Equal(a.Rules, b.Rules)
+	})
+}
+
+// stagesOf sorts the steps of a path by hook and chain. Without steps there are no stages.
+func stagesOf(p *report.Path) []picture.Stage {
+	var stages []picture.Stage
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		k := slices.IndexFunc(stages, func(o picture.Stage) bool { return o.Hook == s.Hook })
+		if k < 0 {
+			k = len(stages)
+			stages = append(stages, picture.Stage{Hook: s.Hook})
+		}
+		st := &stages[k]
+		c := slices.IndexFunc(st.Chains, func(o picture.Chain) bool { return o.Table == s.Table && o.Name == s.Chain })
+		if c < 0 {
+			c = len(st.Chains)
+			st.Chains = append(st.Chains, picture.Chain{Table: s.Table, Name: s.Chain, State: statuses[s.Status].state})
+		}
+		if s.Rule > 0 && !slices.Contains(st.Chains[c].Rules, s.Rule) {
+			st.Chains[c].Rules = append(st.Chains[c].Rules, s.Rule)
+		}
+	}
+	for i := range stages {
+		cutChains(&stages[i])
+	}
+	return stages
+}
+
+// cutChains keeps the first chains of a long list, and those that are not as they should be.
+func cutChains(s *picture.Stage) {
+	if len(s.Chains) <= chainLimit {
+		return
+	}
+	var kept []picture.Chain
+	for i, c := range s.Chains {
+		if i < chainLimit-1 || c.State != picture.OK && len(kept) < 2*chainLimit {
+			kept = append(kept, c)
+		}
+	}
+	s.More, s.Chains = len(s.Chains)-len(kept), kept
+}

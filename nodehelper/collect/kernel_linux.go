@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
 // kernel knows which of its modules are there, built in or loaded. It never asks the kernel for one in a way that would load it: a request
@@ -104,12 +106,12 @@ func nftAnswers() (bool, error) {
 }
 
 func nftGeneration() (uint32, error) {
-	s, err := openNetfilter()
+	conn, err := netlink.Dial()
 	if err != nil {
 		return 0, err
 	}
-	defer s.close()
-	return s.generation()
+	defer conn.Close()
+	return generation(conn)
 }
 
 // names reads a file by lines.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -207,16 +208,21 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 
 func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
 	t.Helper()
-	s, err := openNetfilter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	data, err := s.ruleset(managed)
+	data, err := ruleset(dial(t), managed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
+}
+
+func dial(t *testing.T) *netlink.Conn {
+	t.Helper()
+	conn, err := netlink.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all gets both.
@@ -270,28 +276,24 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	}
 }
 
-// A ruleset that changes all the time is not taken for one that was read.
-func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
+// A set that is gone by the time that its elements are requested is a change of the rules.
+func TestDumpOfWhatIsGone(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
 		return
 	}
 	must(t, "nft", "add", "table", "ip", "t")
-	s, err := openNetfilter()
-	if err != nil {
-		t.Fatal(err)
+	conn := dial(t)
+	gone := elementsQuery(unix.NFPROTO_IPV4, "t", nftables.OutlineSet{Name: "gone"})
+	if _, err := appendDump(conn, nil, gone.Request); !errors.Is(err, errChanged) {
+		t.Errorf("%v, want errChanged", err)
 	}
-	defer s.close()
-	_, err = s.dump(nil, unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, attribute{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, attribute{unix.NFTA_SET_ELEM_LIST_SET, "gone"})
-	if !errors.Is(err, errChanged) {
-		t.Errorf("%v, where a set is gone", err)
-	}
-	// The socket is of use afterwards.
-	if n, err := s.generation(); err != nil || n == 0 {
-		t.Errorf("generation %d, %v", n, err)
+	if n, err := generation(conn); err != nil || n == 0 {
+		t.Errorf("afterwards: generation %d, %v", n, err)
 	}
 }
 
-// Maps that a drawn number is looked up in are asked for by their keys; a map that lacks one of them is read as any other.
+// The elements of maps whose keys are random or counted numbers are requested by their keys; a map that lacks one of the keys is
+// read like any other.
 func TestElementsByTheirKeys(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
@@ -310,35 +312,32 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s, err := openNetfilter()
+	conn := dial(t)
+	answers, err := objects(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	var answers []byte
-	for _, kind := range []uint16{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETSET} {
-		if answers, err = s.dump(answers, kind, unix.NFPROTO_UNSPEC); err != nil {
-			t.Fatal(err)
-		}
+	tables, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
 	}
-	ask, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
-	if err != nil || len(ask) != 1 {
-		t.Fatal(ask, err)
-	}
-	var byKey []question
+	var byKey []query
 	var sizes []int
-	for _, set := range ask[0].Sets {
+	for _, set := range tables[0].Sets {
 		sizes = append(sizes, set.Counted)
 		if set.Counted > 0 {
-			byKey = append(byKey, question{unix.NFT_MSG_GETSETELEM, ask[0].Number, []attribute{{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, {unix.NFTA_SET_ELEM_LIST_SET, set.Name}}, set.Counted})
+			byKey = append(byKey, elementsQuery(tables[0].Number, "t", set))
 		}
 	}
 	if !slices.Equal(sizes, []int{2, 3, 2, 0}) {
-		t.Errorf("%v elements are to be asked for", sizes)
+		t.Errorf("%v elements are to be requested by their keys", sizes)
 	}
-	got, others, err := s.counted(nil, byKey)
-	if err != nil || len(others) != 1 || others[0].attrs[1] != byKey[0].attrs[1] {
-		t.Errorf("not found by their keys: %v, %v", others, err)
+	if err := conn.SetReceiveBuffer(keysBuffer); err != nil {
+		t.Fatal(err)
+	}
+	got, incomplete, err := countedElements(conn, nil, byKey)
+	if err != nil || !slices.Equal(incomplete, []int{0}) {
+		t.Errorf("incomplete are %v, %v; want the first map", incomplete, err)
 	}
 	if n := bytes.Count(got, []byte("__map")); n != 5 {
 		t.Errorf("%d elements were found, want 5", n)

@@ -100,7 +100,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	must(t, legacyText, "iptables-nft-restore")
 	must(t, nativeText, "nft", "-f", "-")
 	before := must(t, "", "nft", "-s", "list", "ruleset")
-	listener, err := Listen(Room)
+	listener, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 func set(t *testing.T) string {
 	t.Helper()
 	var out []string
-	for _, family := range withLog {
-		data, err := os.ReadFile(loggerOf(family))
+	for _, family := range loggedFamilies {
+		data, err := os.ReadFile(loggerSysctl(family))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
-	listener, err := Listen(Room)
+	listener, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +72,10 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now := set(t); !strings.Contains(now, netlink) {
+	if now := set(t); !strings.Contains(now, netlinkLogger) {
 		t.Errorf("the loggers are %s", now)
 	}
-	other, err := Listen(Room)
+	other, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestLoggersOfAKilledProcess(t *testing.T) {
 	if root := os.Getenv(killedEnv); root != "" {
 		_, _ = os.Stdout.WriteString("open\n")
 		for {
-			listener, err := Listen(Room)
+			listener, err := Listen(ReceiveBuffer)
 			if err != nil {
 				t.Fatal(err)
 			}

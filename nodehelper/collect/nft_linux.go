@@ -79,7 +79,11 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	parts, err := appendAll(append(line, answers...), queriesFor(tables))
+	queries, err := queriesFor(tables)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := appendAll(append(line, answers...), queries)
 	if err != nil {
 		return nil, err
 	}
@@ -111,23 +115,29 @@ func objects(conn *netlink.Conn) (out []byte, err error) {
 type query struct {
 	netlink.Request
 
-	// keys, if not 0, says that the set has elements with the keys 0 to keys-1 at most, see [nftables.OutlineSet]: they can
-	// be requested by their keys.
-	keys int
+	// keys, if not 0, is how many elements the set has if their keys are the numbers from 0 on: see
+	// [nftables.OutlineSet]. elements is the attribute that requests these elements alone.
+	keys     int
+	elements netlink.Attribute
 }
 
 // queriesFor returns the queries for all rules and elements of tables, those of one kind together.
-func queriesFor(tables []nftables.OutlineTable) (out []query) {
+func queriesFor(tables []nftables.OutlineTable) (out []query, err error) {
+	var elements elementQueries
 	for _, t := range tables {
 		out = append(out, query{
 			Request: request(unix.NFT_MSG_GETRULE, t.Number, netlink.String(unix.NFTA_RULE_TABLE, t.Name)),
 		})
 		for _, set := range t.Sets {
-			out = append(out, elementsQuery(t.Number, t.Name, set))
+			q, err := elements.query(t.Number, t.Name, set)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, q)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b query) int { return cmp.Compare(min(a.keys, 1), min(b.keys, 1)) })
-	return out
+	return out, nil
 }
 
 // request is a request to nf_tables.

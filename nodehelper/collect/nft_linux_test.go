@@ -283,7 +283,11 @@ func TestDumpOfWhatIsGone(t *testing.T) {
 	}
 	must(t, "nft", "add", "table", "ip", "t")
 	conn := dial(t)
-	gone := elementsQuery(unix.NFPROTO_IPV4, "t", nftables.OutlineSet{Name: "gone"})
+	var elements elementQueries
+	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nftables.OutlineSet{Name: "gone"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := appendDump(conn, nil, gone.Request); !errors.Is(err, errChanged) {
 		t.Errorf("%v, want errChanged", err)
 	}
@@ -321,15 +325,16 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
 	}
-	var byKey []query
-	var sizes []int
-	for _, set := range tables[0].Sets {
-		sizes = append(sizes, set.Counted)
-		if set.Counted > 0 {
-			byKey = append(byKey, elementsQuery(tables[0].Number, "t", set))
-		}
+	queries, err := queriesFor(tables)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !slices.Equal(sizes, []int{2, 3, 2, 0}) {
+	var sizes []int
+	for _, q := range queries {
+		sizes = append(sizes, q.keys)
+	}
+	byKey := slices.DeleteFunc(queries, func(q query) bool { return q.keys == 0 })
+	if !slices.Equal(sizes, []int{0, 0, 2, 3, 2}) {
 		t.Errorf("%v elements are to be requested by their keys", sizes)
 	}
 	if err := conn.SetReceiveBuffer(keysBuffer); err != nil {

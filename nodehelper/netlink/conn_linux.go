@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package netlink is the project's transport to the kernel's netfilter subsystems (NETLINK_NETFILTER): nf_tables, connection
-// tracking and the packet log. IPVS is no part of it.
+// tracking and the packet log. IPVS, which has a family of its own, is not part of it.
+//
+// Sockets, options, requests and attributes are those of github.com/mdlayher/netlink. Receiving is not, for two reasons:
+//
+//   - Time. That library starts a goroutine, makes several allocations and copies twice for each datagram that it receives,
+//     and most answers to [Conn.AppendCounted] are datagrams of 100 bytes. To read the rules of 5,000 Services with 4
+//     endpoints took 17 % more processor time and 13 % more time with it than with the code here (v1.11.2, socket v0.6.1,
+//     medians of 41 runs side by side; BenchmarkReceive compares the two).
+//   - It does not tell whether a dump was interrupted if only the last message says so, it gives up when it receives the rest
+//     of the answer to an earlier request, and it accepts messages from any process.
 package netlink
 
 import (
@@ -95,7 +104,7 @@ func (c *Conn) Receive(timeout time.Duration) ([]byte, error) {
 // receiveAnswer returns one datagram of the kernel's answer to a request.
 func (c *Conn) receiveAnswer() ([]byte, error) {
 	datagram, err := c.Receive(answerTimeout)
-	return datagram, answerError(err)
+	return datagram, c.answerError(err)
 }
 
 // receiveBehind receives one datagram of the kernel's answer into the free capacity behind out, which it enlarges where that
@@ -105,14 +114,19 @@ func (c *Conn) receiveBehind(out []byte) (same, datagram []byte, err error) {
 		out = append(make([]byte, 0, 2*(cap(out)+maxDatagram)), out...)
 	}
 	datagram, err = c.receive(out[len(out):len(out)+maxDatagram], answerTimeout)
-	return out, datagram, answerError(err)
+	return out, datagram, c.answerError(err)
 }
 
-func answerError(err error) error {
+// answerError completes the error of an answer that was not received.
+func (c *Conn) answerError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("netlink: the kernel does not answer: %w", err)
 	case errors.Is(err, unix.ENOBUFS):
+		// The kernel discards all answers until the socket has been read empty (netlink_rcv_wake).
+		for discard := error(nil); discard == nil || errors.Is(discard, unix.ENOBUFS); {
+			_, discard = c.Receive(0)
+		}
 		return fmt.Errorf("netlink: an answer was lost: %w", err)
 	}
 	return err

@@ -8,16 +8,16 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent is how much garbage may accumulate before a collection, in percent of the memory that is in use. Most of what
-// a short run reads it needs until its end: with Go's default of 100 the collector took half of the run's time.
+// gcPercent is how much garbage may accumulate before a collection, in percent of the memory that is in use. Most of
+// what a short run reads it needs until its end: with Go's default of 100 the collector took half of the run's time.
 const gcPercent = 400
 
-// HelperMemoryLimit is the limit of the node helper in bytes: half of the memory limit of its pod, as the programs that it
-// starts need the other half.
+// HelperMemoryLimit is the limit of the node helper in bytes: half of the memory limit of its pod, as the programs that
+// it starts need the other half.
 const HelperMemoryLimit = 512 << 20
 
-// ForShortRun makes the collector run rarely, and often only when memory use approaches memoryLimit, in bytes. main calls
-// it once. The environment variables GOGC and GOMEMLIMIT take precedence.
+// ForShortRun makes the collector run rarely, and often only when memory use approaches memoryLimit, in bytes. main
+// calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.
 func ForShortRun(memoryLimit int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,25 +18,26 @@ import (
 )
 
 const (
-	// maxSockets is how many sockets are used side by side at most. For each request for elements the kernel iterates over
-	// all sets of the table, three times for all elements and once for single ones (nf_tables_dump_set,
+	// maxSockets is how many sockets are used side by side at most. For each request for elements the kernel iterates
+	// over all sets of the table, three times for all elements and once for single ones (nf_tables_dump_set,
 	// nf_tables_getsetelem), which takes most of the time: kube-proxy has an anonymous map in the rule of each Service.
 	maxSockets = 8
 	// queriesAtOnce is how many queries a socket takes from the list at once.
 	queriesAtOnce = 32
-	// maxKeys is how many elements of one set are requested by their keys at most; maxKeysAtOnce is how many of all sets
-	// are requested at once. The kernel answers with a message for each, and all of them wait in the socket.
+	// maxKeys is how many elements of one set are requested by their keys at most; maxKeysAtOnce is how many of all
+	// sets are requested at once. The kernel answers with a message for each, and all of them wait in the socket.
 	maxKeys, maxKeysAtOnce = 64, 512
 	// keysBuffer is the receive buffer for these messages, in bytes.
 	keysBuffer = 8 << 20
 	// bytesPerElement is about how large an answer is for one element.
 	bytesPerElement = 192
-	// spareBytes is added to the expected size of answers, so that they need not be copied to a larger buffer at the end.
+	// spareBytes is added to the expected size of answers, so that they need not be copied to a larger buffer at the
+	// end.
 	spareBytes = 256 << 10
 )
 
-// appendAll requests all queries side by side, on several sockets, and appends the answers to first. Which answer is in which
-// part is random; there is one part at least.
+// appendAll requests all queries side by side, on several sockets, and appends the answers to first. Which answer is in
+// which part is random; there is one part at least.
 func appendAll(first []byte, queries []query) (parts [][]byte, err error) {
 	elements := 0
 	for i := range queries {
@@ -74,8 +76,8 @@ func appendAll(first []byte, queries []query) (parts [][]byte, err error) {
 	return parts, errors.Join(errs...)
 }
 
-// appendQueries requests some queries, and appends the answers: elements by their keys, if byKey is true, and everything else
-// one query after the other.
+// appendQueries requests some queries, and appends the answers: elements by their keys, if byKey is true, and
+// everything else one query after the other.
 func appendQueries(conn *netlink.Conn, out []byte, queries []query, byKey bool) ([]byte, error) {
 	var batch []query
 	keys := 0
@@ -112,13 +114,13 @@ func appendByKey(conn *netlink.Conn, out []byte, queries []query) ([]byte, error
 	return out, nil
 }
 
-// countedElements requests elements by their keys, and appends the answers. incomplete are the indices of the sets that lack
-// one of them, for which nothing is appended.
+// countedElements requests elements by their keys, and appends the answers. incomplete are the indices of the sets that
+// lack one of them, for which nothing is appended.
 func countedElements(conn *netlink.Conn, out []byte, queries []query) (all []byte, incomplete []int, err error) {
 	requests := make([]netlink.Counted, len(queries))
 	for i, q := range queries {
 		r := q.Request
-		r.Attributes = append(r.Attributes[:len(r.Attributes):len(r.Attributes)], q.elements)
+		r.Attributes = append(slices.Clip(r.Attributes), q.elements)
 		requests[i] = netlink.Counted{Request: r, Answers: q.keys}
 	}
 	if all, incomplete, err = conn.AppendCounted(out, requests); err != nil {
@@ -129,8 +131,8 @@ func countedElements(conn *netlink.Conn, out []byte, queries []query) (all []byt
 
 // elementQueries makes queries for elements of sets.
 type elementQueries struct {
-	// keys are the attributes that restrict a query to elements with the keys 0 to n-1, by n. Thousands of queries share
-	// them: to encode them for each took 2 % of the processor time of reading all rules.
+	// keys are the attributes that restrict a query to elements with the keys 0 to n-1, by n. Thousands of queries
+	// share them: to encode them for each took 2 % of the processor time of reading all rules.
 	keys map[int]netlink.Attribute
 }
 
@@ -138,7 +140,8 @@ type elementQueries struct {
 func (e *elementQueries) query(family uint8, table string, set nftables.OutlineSet) (query, error) {
 	q := query{
 		Request: request(unix.NFT_MSG_GETSETELEM, family,
-			netlink.String(unix.NFTA_SET_ELEM_LIST_TABLE, table), netlink.String(unix.NFTA_SET_ELEM_LIST_SET, set.Name)),
+			netlink.String(unix.NFTA_SET_ELEM_LIST_TABLE, table),
+			netlink.String(unix.NFTA_SET_ELEM_LIST_SET, set.Name)),
 	}
 	if set.Counted == 0 || set.Counted > maxKeys {
 		return q, nil
@@ -158,12 +161,12 @@ func (e *elementQueries) query(family uint8, table string, set nftables.OutlineS
 	return q, nil
 }
 
-// elementKeys returns the attribute for the elements with the keys 0 to n-1, numbers of 32 bits in the machine's byte order
-// (nf_tables_getsetelem in net/netfilter/nf_tables_api.c). It is encoded.
+// elementKeys returns the attribute for the elements with the keys 0 to n-1, numbers of 32 bits in the machine's byte
+// order (nf_tables_getsetelem in net/netfilter/nf_tables_api.c). It is encoded.
 func elementKeys(n int) (netlink.Attribute, error) {
 	elements := make([]netlink.Attribute, n)
 	for k := range elements {
-		key := binary.NativeEndian.AppendUint32(nil, uint32(k)) //nolint:gosec // at most maxKeys
+		key := binary.NativeEndian.AppendUint32(nil, uint32(k))
 		elements[k] = netlink.Nested(unix.NFTA_LIST_ELEM,
 			netlink.Nested(unix.NFTA_SET_ELEM_KEY, netlink.Bytes(unix.NFTA_DATA_VALUE, key)))
 	}

@@ -23,8 +23,8 @@ const dumpAttempts = 5
 // errChanged says that the rules changed while they were read.
 var errChanged = errors.New("the rules change faster than they can be read")
 
-// readNftNetlink reads the ruleset of nf_tables over netlink, as nft does. The rules of tables that iptables-save shows are
-// left out if that is read, too.
+// readNftNetlink reads the ruleset of nf_tables over netlink, as nft does. The rules of tables that iptables-save shows
+// are left out if that is read, too.
 func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 	if there, err := r.kernel.has("nf_tables"); err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 	return nil, err
 }
 
-// ruleset returns the content of the file [nftables.DumpFile]: its header, and the kernel's answers. The error is errChanged
-// if the rules changed while they were read.
+// ruleset returns the content of the file [nftables.DumpFile]: its header, and the kernel's answers. The error is
+// errChanged if the rules changed while they were read.
 func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byte, error) {
 	before, err := generation(conn)
 	if err != nil {
@@ -147,8 +147,8 @@ func request(kind, family uint8, attributes ...netlink.Attribute) netlink.Reques
 	}
 }
 
-// appendDump requests all messages of a kind, and appends them. The error is errChanged if the objects changed meanwhile, or if
-// the table or set is gone.
+// appendDump requests all messages of a kind, and appends them. The error is errChanged if the objects changed
+// meanwhile, or if the table or set is gone.
 func appendDump(conn *netlink.Conn, out []byte, r netlink.Request) ([]byte, error) {
 	r.Flags |= unix.NLM_F_DUMP
 	out, err := conn.Append(out, r)
@@ -173,7 +173,7 @@ func generation(conn *netlink.Conn) (uint32, error) {
 			return 0, fmt.Errorf("nf_tables: %w", err)
 		}
 		for _, a := range attributes {
-			if a.Type == unix.NFTA_GEN_ID && len(a.Value) == 4 { //nolint:mnd // bytes of a number
+			if a.Type == unix.NFTA_GEN_ID && len(a.Value) == 4 { // bytes of a number
 				return binary.BigEndian.Uint32(a.Value), nil
 			}
 		}

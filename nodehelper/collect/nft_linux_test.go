@@ -34,7 +34,8 @@ var rulesets = []string{
 	"testdata/more.nft",
 }
 
-// loadRules loads a file into this network namespace: what nft lists, or what nft -j lists, in an order in which nft takes it.
+// loadRules loads a file into this network namespace: what nft lists, or what nft -j lists, in an order in which nft
+// takes it.
 func loadRules(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -126,7 +127,8 @@ func model(tables []*netfilter.Table) (lines []string) {
 				for i, o := range r.Ops {
 					kinds[i] = fmt.Sprintf("%T", o)
 				}
-				lines = append(lines, fmt.Sprintf("%s chain %s: %s\n\t%+v NAT %v ops %v", at, c.Name, sortedElements(r.Text), r.Key, r.NAT, kinds))
+				lines = append(lines, fmt.Sprintf("%s chain %s: %s\n\t%+v NAT %v ops %v",
+					at, c.Name, sortedElements(r.Text), r.Key, r.NAT, kinds))
 			}
 		}
 	}
@@ -141,7 +143,8 @@ func TestNetlinkIsWhatNFTPrints(t *testing.T) {
 	must(t, "ip", "link", "set", "lo", "up")
 	must(t, "ip", "link", "add", "eth0", "type", "bridge")
 	for _, file := range rulesets {
-		t.Run(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))+"/"+filepath.Base(file), func(t *testing.T) {
+		capture := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))
+		t.Run(capture+"/"+filepath.Base(file), func(t *testing.T) {
 			loadRules(t, file)
 			listed, dumped := readBoth(t)
 			want, got := model(listed), model(dumped)
@@ -189,7 +192,10 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
 		dumped := askKernel(t, nil)
 		reports := make([]string, 2)
-		for i, n := range []*snapshot.Node{node.With(rulesetFile, listing), node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped)} {
+		for i, n := range []*snapshot.Node{
+			node.With(rulesetFile, listing),
+			node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped),
+		} {
 			r := diagnose.Node(objects, n, diagnose.Request{Matching: true})
 			text, err := json.MarshalIndent(r, "", " ")
 			if err != nil || r.Error != "" || len(r.Paths) < 4 {
@@ -225,7 +231,8 @@ func dial(t *testing.T) *netlink.Conn {
 	return conn
 }
 
-// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all gets both.
+// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all
+// gets both.
 func TestEitherRuleset(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -241,7 +248,8 @@ func TestEitherRuleset(t *testing.T) {
 	} {
 		g := gather(t, Options{Root: "/", Files: c.files})
 		if (g.data[nftables.DumpFile] != nil) != c.netlink || (g.data[rulesetFile] != nil) != c.nft {
-			t.Errorf("%s: %d bytes from the kernel and %d from nft", name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
+			t.Errorf("%s: %d bytes from the kernel and %d from nft",
+				name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
 		}
 	}
 }
@@ -296,8 +304,8 @@ func TestDumpOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// The elements of maps whose keys are random or counted numbers are requested by their keys; a map that lacks one of the keys is
-// read like any other.
+// The elements of maps whose keys are random or counted numbers are requested by their keys; a map that lacks one of
+// the keys is read like any other.
 func TestElementsByTheirKeys(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return

@@ -93,7 +93,7 @@ func entryOf(attributes []netlink.Attribute) *Entry {
 	for _, a := range attributes {
 		switch a.Type {
 		case attrStatus:
-			if len(a.Value) == 4 { //nolint:mnd // bytes of a number
+			if len(a.Value) == 4 { // bytes of a number
 				e.Unreplied = binary.BigEndian.Uint32(a.Value)&statusSeenReply == 0
 			}
 		case attrTupleReply:

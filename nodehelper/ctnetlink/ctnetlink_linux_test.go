@@ -48,51 +48,53 @@ func TestFind(t *testing.T) {
 		run(t, "", "ip", "addr", "add", prefix, "dev", "lo", "nodad")
 	}
 	run(t, rules, "nft", "-f", "-")
-	for _, tt := range []struct{ frontend, endpoint string }{
-		{"10.96.0.1:53", "127.0.0.1:5353"},
-		{"[fd00::1]:53", "[::1]:5353"},
-	} {
-		frontend, endpoint := netip.MustParseAddrPort(tt.frontend), netip.MustParseAddrPort(tt.endpoint)
-		server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(endpoint))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(frontend))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		local := netip.MustParseAddrPort(client.LocalAddr().String())
-		find := func() *Entry { return Find(unix.IPPROTO_UDP, local, frontend) }
-		if e := find(); e != nil {
-			t.Errorf("%s: %v before the first packet", tt.frontend, e)
-		}
-		if _, err := client.Write([]byte("ask")); err != nil {
-			t.Fatal(err)
-		}
-		_, from, err := server.ReadFromUDPAddrPort(make([]byte, 10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e, want := find(), (Entry{From: endpoint, Unreplied: true}); e == nil || *e != want {
-			t.Errorf("%s: %v after the first packet, want %v", tt.frontend, e, want)
-		}
-		if _, err := server.WriteToUDPAddrPort([]byte("answer"), from); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Read(make([]byte, 10)); err != nil {
-			t.Fatal(err)
-		}
-		if e, want := find(), (Entry{From: endpoint}); e == nil || *e != want {
-			t.Errorf("%s: %v after the reply, want %v", tt.frontend, e, want)
-		}
-		if e := Find(unix.IPPROTO_TCP, local, frontend); e != nil {
-			t.Errorf("%s: %v of another protocol", tt.frontend, e)
-		}
-	}
+	testFind(t, "10.96.0.1:53", "127.0.0.1:5353")
+	testFind(t, "[fd00::1]:53", "[::1]:5353")
 	if e := Find(unix.IPPROTO_UDP, netip.AddrPort{}, netip.MustParseAddrPort("10.96.0.1:53")); e != nil {
 		t.Errorf("%v without a source", e)
+	}
+}
+
+// testFind sends a packet to a frontend, which the rules translate to an endpoint, and replies.
+func testFind(t *testing.T, front, end string) {
+	t.Helper()
+	frontend, endpoint := netip.MustParseAddrPort(front), netip.MustParseAddrPort(end)
+	server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(frontend))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	local := netip.MustParseAddrPort(client.LocalAddr().String())
+	find := func() *Entry { return Find(unix.IPPROTO_UDP, local, frontend) }
+	if e := find(); e != nil {
+		t.Errorf("%s: %v before the first packet", front, e)
+	}
+	if _, err := client.Write([]byte("ask")); err != nil {
+		t.Fatal(err)
+	}
+	_, from, err := server.ReadFromUDPAddrPort(make([]byte, 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, want := find(), (Entry{From: endpoint, Unreplied: true}); e == nil || *e != want {
+		t.Errorf("%s: %v after the first packet, want %v", front, e, want)
+	}
+	if _, err := server.WriteToUDPAddrPort([]byte("answer"), from); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if e, want := find(), (Entry{From: endpoint}); e == nil || *e != want {
+		t.Errorf("%s: %v after the reply, want %v", front, e, want)
+	}
+	if e := Find(unix.IPPROTO_TCP, local, frontend); e != nil {
+		t.Errorf("%s: %v of another protocol", front, e)
 	}
 }
 
@@ -110,7 +112,8 @@ func TestEntryOfDamagedAttributes(t *testing.T) {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
-	whole := encoded(t, netlink.Nested(attrTupleIP, v4), netlink.Nested(attrTupleProto, netlink.Uint16(attrSourcePort, 53)))
+	port := netlink.Uint16(attrSourcePort, 53)
+	whole := encoded(t, netlink.Nested(attrTupleIP, v4), netlink.Nested(attrTupleProto, port))
 	if e := entryOf([]netlink.Attribute{whole}); e == nil || e.From != netip.MustParseAddrPort("10.0.0.1:53") {
 		t.Errorf("%v", e)
 	}

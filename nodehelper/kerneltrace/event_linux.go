@@ -20,8 +20,8 @@ type Event struct {
 	Table  string
 	Chain  string
 	Handle uint64 // of the rule; 0 for the end of a chain
-	// Legacy is true for iptables-legacy, which reports the number of the rule, as save files count them, and no verdict.
-	// Rule is that number; at the end of a chain it is the number of rules plus one.
+	// Legacy is true for iptables-legacy, which reports the number of the rule, as save files count them, and no
+	// verdict. Rule is that number; at the end of a chain it is the number of rules plus one.
 	Legacy  bool
 	Rule    int
 	Kind    uint32 // unix.NFT_TRACETYPE_…
@@ -29,8 +29,8 @@ type Event struct {
 	To      string // the chain of a jump or goto
 	Mark    uint32
 	In, Out uint32 // indices of interfaces; 0 if there is none
-	// Source and Destination are those of the packet. They are zero if the event has no headers, which the first event of
-	// each base chain has.
+	// Source and Destination are those of the packet. They are zero if the event has no headers, which the first event
+	// of each base chain has.
 	Source, Destination netip.AddrPort
 }
 
@@ -98,7 +98,7 @@ func tracedEvent(family uint8, attributes []netlink.Attribute) (e Event, err err
 		case unix.NFTA_TRACE_CHAIN:
 			e.Chain = unix.ByteSliceToString(v)
 		case unix.NFTA_TRACE_RULE_HANDLE:
-			if len(v) != 8 { //nolint:mnd // bytes of a handle
+			if len(v) != 8 { // bytes of a handle
 				return e, errShort
 			}
 			e.Handle = binary.BigEndian.Uint64(v)
@@ -147,7 +147,7 @@ func (e *Event) parseHeaders(network, transport []byte) {
 
 // number reads a number of 32 bits.
 func number(v []byte) (uint32, error) {
-	if len(v) != 4 { //nolint:mnd // bytes of it
+	if len(v) != 4 { // bytes of it
 		return 0, errShort
 	}
 	return binary.BigEndian.Uint32(v), nil

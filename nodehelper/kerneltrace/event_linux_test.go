@@ -33,7 +33,9 @@ func message(t testing.TB, subsystem, kind uint8, attributes ...netlink.Attribut
 func loggedMessage(t testing.TB) []byte {
 	t.Helper()
 	return message(t, unix.NFNL_SUBSYS_ULOG, logMessagePacket,
-		netlink.String(logPrefix, "TRACE: nat:KUBE-SERVICES:rule:3 "), netlink.Uint32(logMark, 0x4000), netlink.Uint32(logOut, 2),
+		netlink.String(logPrefix, "TRACE: nat:KUBE-SERVICES:rule:3 "),
+		netlink.Uint32(logMark, 0x4000),
+		netlink.Uint32(logOut, 2),
 		netlink.Bytes(logPayload, packet))
 }
 
@@ -58,11 +60,16 @@ func TestMessages(t *testing.T) {
 	if err != nil || len(events) != 2 {
 		t.Fatalf("%d events, %v", len(events), err)
 	}
-	if e := events[0]; !e.Legacy || e.Table != "nat" || e.Chain != "KUBE-SERVICES" || e.Rule != 3 || e.Mark != 0x4000 || e.Out != 2 || e.Source != from || e.Destination != to {
-		t.Errorf("of nfnetlink_log: %+v", e)
-	}
-	if e := events[1]; e.Legacy || e.ID != 7 || e.Chain != "services" || e.Handle != 12 || e.Verdict != "jump" || e.To != "endpoint" || e.Source != from || e.Destination != to {
-		t.Errorf("of nf_tables: %+v", e)
+	for i, want := range []Event{
+		{Family: "ip", Legacy: true, Table: "nat", Chain: "KUBE-SERVICES", Rule: 3, Mark: 0x4000, Out: 2},
+		{
+			Family: "ip", ID: 7, Table: "kube-proxy", Chain: "services", Handle: 12,
+			Kind: unix.NFT_TRACETYPE_RULE, Verdict: "jump", To: "endpoint",
+		},
+	} {
+		if want.Source, want.Destination = from, to; events[i] != want {
+			t.Errorf("event %d is %+v, want %+v", i, events[i], want)
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ type Listener struct{ conn *netlink.Conn }
 // ReceiveBuffer is enough for the events of some packets, however many rules they traverse, in bytes.
 const ReceiveBuffer = 4 << 20
 
-// Listen begins to receive events of the calling thread's network namespace. The kernel keeps receiveBuffer bytes of them
-// until they are read, and discards what exceeds that. The caller closes the Listener.
+// Listen begins to receive events of the calling thread's network namespace. The kernel keeps receiveBuffer bytes of
+// them until they are read, and discards what exceeds that. The caller closes the Listener.
 func Listen(receiveBuffer int) (*Listener, error) {
 	conn, err := netlink.Dial()
 	if err != nil {

@@ -38,9 +38,9 @@ const (
 	logPrefix  = 10 // NFULA_PREFIX
 )
 
-// listenToLog makes the Listener receive the messages of nfnetlink_log, too. The kernel sends each at once, so that they are
-// received among those of nf_tables in the order in which the packet traversed the rules. The error is EPERM if another
-// program of the network namespace receives them (nfulnl_recv_config).
+// listenToLog makes the Listener receive the messages of nfnetlink_log, too. The kernel sends each at once, so that
+// they are received among those of nf_tables in the order in which the packet traversed the rules. The error is EPERM
+// if another program of the network namespace receives them (nfulnl_recv_config).
 func (l *Listener) listenToLog() error {
 	configure := func(attributes ...netlink.Attribute) error {
 		_, err := l.conn.Do(netlink.Request{
@@ -85,20 +85,20 @@ func logged(family uint8, attributes []netlink.Attribute) (e Event, ok bool, err
 
 // headerSize is the size of an IP packet's header in bytes, without extension headers of IPv6.
 func headerSize(packet []byte) int {
-	if len(packet) > 0 && packet[0]>>4 == 4 { //nolint:mnd // RFC 791
-		return int(packet[0]&0xf) * 4 //nolint:mnd // as above
+	if len(packet) > 0 && packet[0]>>4 == 4 { // RFC 791
+		return int(packet[0]&0xf) * 4 // as above
 	}
-	return 40 //nolint:mnd // RFC 8200
+	return 40 // RFC 8200
 }
 
-// parsePrefix reads "TRACE: TABLE:CHAIN:rule:NUMBER " (trace_packet in net/ipv4/netfilter/ip_tables.c); a chain's name may
-// contain anything. Instead of "rule" the kernel writes "return" or "policy" for the end of a chain, and for a rule that is
-// nothing but a verdict: ip_tables does not tell the two apart (get_chainname_rulenum), only their number does. The result is
-// false if the message is not about a trace.
+// parsePrefix reads "TRACE: TABLE:CHAIN:rule:NUMBER " (trace_packet in net/ipv4/netfilter/ip_tables.c); a chain's name
+// may contain anything. Instead of "rule" the kernel writes "return" or "policy" for the end of a chain, and for a rule
+// that is nothing but a verdict: ip_tables does not tell the two apart (get_chainname_rulenum), only their number does.
+// The result is false if the message is not about a trace.
 func (e *Event) parsePrefix(prefix string) bool {
 	position, isTrace := strings.CutPrefix(strings.TrimSpace(prefix), "TRACE: ")
 	parts := strings.Split(position, ":")
-	if !isTrace || len(parts) < 4 { //nolint:mnd // as above
+	if !isTrace || len(parts) < 4 { // as above
 		return false
 	}
 	n := len(parts)

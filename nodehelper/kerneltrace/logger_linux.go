@@ -19,12 +19,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
 
-// journalDir is the directory of the journals below the node's root. What is in /run does not outlive a restart, nor does
-// what they are about.
+// journalDir is the directory of the journals below the node's root. What is in /run does not outlive a restart, nor
+// does what they are about.
 const journalDir = "run/svcproxy-trace"
 
-// The sysctls that name the kernel's logger of each family (nf_log_proc_dostring in net/netfilter/nf_log.c), and the logger
-// that sends over netlink.
+// The sysctls that name the kernel's logger of each family (nf_log_proc_dostring in net/netfilter/nf_log.c), and the
+// logger that sends over netlink.
 const (
 	loggerSysctls = "/proc/sys/net/netfilter/nf_log/"
 	netlinkLogger = "nfnetlink_log"
@@ -34,7 +34,8 @@ const (
 var loggedFamilies = []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
 // Logger makes the kernel report which rules of iptables-legacy a traced packet traverses: ip_tables writes that to the
-// kernel's log only, which is sent over netlink as long as the Logger is open. It belongs to this process's network namespace.
+// kernel's log only, which is sent over netlink as long as the Logger is open. It belongs to this process's network
+// namespace.
 type Logger struct {
 	journal *os.File        // has the content of before; it is locked
 	before  map[byte]string // the loggers that were replaced, by family
@@ -47,10 +48,10 @@ func HasLegacy() (bool, error) {
 	return v4 || v6, errors.Join(err4, err6)
 }
 
-// Log makes a Listener receive events of iptables-legacy, too. root is the node's file system: a journal of the loggers that
-// will be replaced is written below its /run, and synced, before the change. The caller closes the Logger before the
-// Listener; [Restore] undoes the change of a process that was killed. It is an error if another program of the network
-// namespace receives nfnetlink_log's group 0, which traces are sent to.
+// Log makes a Listener receive events of iptables-legacy, too. root is the node's file system: a journal of the loggers
+// that will be replaced is written below its /run, and synced, before the change. The caller closes the Logger before
+// the Listener; [Restore] undoes the change of a process that was killed. It is an error if another program of the
+// network namespace receives nfnetlink_log's group 0, which traces are sent to.
 func Log(l *Listener, root string) (*Logger, error) {
 	g, err := takeJournal(root)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -130,8 +131,8 @@ func (g *Logger) restore() error {
 	return nil
 }
 
-// takeJournal opens the journal of this network namespace, which it makes if there is none, and locks it as long as it is
-// open. The error is EWOULDBLOCK if another process has it.
+// takeJournal opens the journal of this network namespace, which it makes if there is none, and locks it as long as it
+// is open. The error is EWOULDBLOCK if another process has it.
 func takeJournal(root string) (*Logger, error) {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
@@ -150,7 +151,8 @@ func takeJournal(root string) (*Logger, error) {
 	}
 }
 
-// readJournal sets before to what the journal says; to nothing if it was not written completely, as then nothing was changed.
+// readJournal sets before to what the journal says; to nothing if it was not written completely, as then nothing was
+// changed.
 func (g *Logger) readJournal() error {
 	data, err := io.ReadAll(g.journal)
 	if err != nil {
@@ -175,7 +177,8 @@ func (g *Logger) writeJournal(before map[byte]string) error {
 	return errors.Join(err, g.journal.Sync())
 }
 
-// Restore undoes the change of a process that was killed. It does nothing if there is none, or if the process is running.
+// Restore undoes the change of a process that was killed. It does nothing if there is none, or if the process is
+// running.
 func Restore(root string) error {
 	if _, err := os.Stat(filepath.Join(root, journalDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil

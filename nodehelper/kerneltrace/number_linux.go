@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
-// Numbers translates handles of rules into positions in their chain, counted from 1, as save files and listings have them. It
-// asks the kernel once for each chain. The zero value is ready for use.
+// Numbers translates handles of rules into positions in their chain, counted from 1, as save files and listings have
+// them. It asks the kernel once for each chain. The zero value is ready for use.
 type Numbers struct{ chains map[chainKey]map[uint64]int }
 
 type chainKey struct{ family, table, chain string }
@@ -69,7 +69,7 @@ func positions(k chainKey) (map[uint64]int, error) {
 			return nil, err
 		}
 		for _, a := range attributes {
-			if a.Type == unix.NFTA_RULE_HANDLE && len(a.Value) == 8 { //nolint:mnd // bytes of a handle
+			if a.Type == unix.NFTA_RULE_HANDLE && len(a.Value) == 8 { // bytes of a handle
 				out[binary.BigEndian.Uint64(a.Value)] = len(out) + 1
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // TableName begins the name of the table; the number of the process follows.
 const TableName = "svcproxy-trace-"
 
-// tableOwner binds a table to the socket that made it: nobody else may change it, and the kernel removes it with the socket
-// (NFT_TABLE_F_OWNER of uapi/linux/netfilter/nf_tables.h; since Linux 5.12).
+// tableOwner binds a table to the socket that made it: nobody else may change it, and the kernel removes it with the
+// socket (NFT_TABLE_F_OWNER of uapi/linux/netfilter/nf_tables.h; since Linux 5.12).
 const tableOwner = 0x2
 
 // lowestPriority is that of our chains, which come before all others.
@@ -106,9 +106,9 @@ func (t *Table) Stop() error {
 
 // expressions are those of a rule "ip saddr A ip daddr B tcp sport C tcp dport D meta nftrace set 1".
 func (c *Connection) expressions() netlink.Attribute {
-	family, src, dst := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16) //nolint:mnd // offsets in the header (RFC 791)
+	family, src, dst := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16) // offsets in the header (RFC 791)
 	if c.To.Addr().Is6() {
-		family, src, dst = unix.NFPROTO_IPV6, 8, 24 //nolint:mnd // RFC 8200
+		family, src, dst = unix.NFPROTO_IPV6, 8, 24 // RFC 8200
 	}
 	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
 	return netlink.Nested(unix.NFTA_RULE_EXPRESSIONS,
@@ -116,13 +116,14 @@ func (c *Connection) expressions() netlink.Attribute {
 		loadMeta(unix.NFT_META_L4PROTO), equal([]byte{c.Protocol}),
 		loadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, src, c.From.Addr().BitLen()), equal(c.From.Addr().AsSlice()),
 		loadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, dst, c.To.Addr().BitLen()), equal(c.To.Addr().AsSlice()),
-		// The ports are at the same offsets in TCP, UDP and SCTP (RFC 9293, 768, 9260).
-		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 16), equal(port(c.From.Port())), //nolint:mnd // bits of a port
-		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 16), equal(port(c.To.Port())), //nolint:mnd // as above
+		// The ports, of 16 bits, are at the same offsets in TCP, UDP and SCTP (RFC 9293, 768, 9260).
+		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 16), equal(port(c.From.Port())),
+		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 16), equal(port(c.To.Port())),
 		expression("immediate",
 			netlink.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1), value(unix.NFTA_IMMEDIATE_DATA, []byte{1})),
 		expression("meta",
-			netlink.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE)),
+			netlink.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1),
+			netlink.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE)),
 	)
 }
 
@@ -134,7 +135,8 @@ func expression(name string, data ...netlink.Attribute) netlink.Attribute {
 
 // loadMeta loads a property of the packet into the first register.
 func loadMeta(key uint32) netlink.Attribute {
-	return expression("meta", netlink.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_META_KEY, key))
+	return expression("meta",
+		netlink.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_META_KEY, key))
 }
 
 // loadPayload loads bits of a header into the first register. The offset is in bytes.
@@ -143,7 +145,7 @@ func loadPayload(header, offset uint32, bits int) netlink.Attribute {
 		netlink.Uint32(unix.NFTA_PAYLOAD_DREG, unix.NFT_REG_1),
 		netlink.Uint32(unix.NFTA_PAYLOAD_BASE, header),
 		netlink.Uint32(unix.NFTA_PAYLOAD_OFFSET, offset),
-		netlink.Uint32(unix.NFTA_PAYLOAD_LEN, uint32(bits/8))) //nolint:gosec,mnd // at most 128 bits
+		netlink.Uint32(unix.NFTA_PAYLOAD_LEN, uint32(bits/8))) //nolint:gosec // at most 128 bits
 }
 
 // equal compares the first register.

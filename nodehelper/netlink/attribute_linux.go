@@ -64,9 +64,9 @@ func encode(to *netlink.AttributeEncoder, attributes []Attribute) {
 	}
 }
 
-// Decode returns attributes in the order in which they stand in a message behind its headers, or in the value of another
-// attribute. Children are not decoded: they are in Value. The last attribute may lack its padding. It is an error if an
-// attribute is longer than the data.
+// Decode returns attributes in the order in which they stand in a message behind its headers, or in the value of
+// another attribute. Children are not decoded: they are in Value. The last attribute may lack its padding. It is an
+// error if an attribute is longer than the data.
 func Decode(data []byte) ([]Attribute, error) {
 	raw, err := netlink.UnmarshalAttributes(data)
 	if err != nil {

@@ -13,10 +13,10 @@ var (
 	batchEnd   = Request{Type: unix.NFNL_MSG_BATCH_END, Resource: unix.NFNL_SUBSYS_NFTABLES}
 )
 
-// Commit makes changes of nf_tables, all of them or none (nfnetlink_rcv_batch in net/netfilter/nfnetlink.c). The error is
-// that of the first change that the kernel refuses, a unix.Errno.
+// Commit makes changes of nf_tables, all of them or none (nfnetlink_rcv_batch in net/netfilter/nfnetlink.c). The error
+// is that of the first change that the kernel refuses, a unix.Errno.
 func (c *Conn) Commit(changes ...Request) error {
-	batch := make([]Request, 0, len(changes)+2) //nolint:mnd // begin and end
+	batch := make([]Request, 0, len(changes)+2) // begin and end
 	batch = append(batch, batchBegin)
 	for _, r := range changes {
 		r.Flags |= unix.NLM_F_ACK
@@ -36,8 +36,8 @@ func (c *Conn) Commit(changes ...Request) error {
 			if err != nil {
 				return err
 			}
-			// The kernel answers every change, and refuses a transaction as a whole by answering its first message. What
-			// is left unread after an error is recognized by its sequence number later.
+			// The kernel answers every change, and refuses a transaction as a whole by answering its first message.
+			// What is left unread after an error is recognized by its sequence number later.
 			if !m.last() || m.Sequence-first >= uint32(len(sent)) { //nolint:gosec // a few messages
 				continue
 			}

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netlink is the project's transport to the kernel's netfilter subsystems (NETLINK_NETFILTER): nf_tables, connection
-// tracking and the packet log. IPVS, which has a family of its own, is not part of it.
+// Package netlink is the project's transport to the kernel's netfilter subsystems (NETLINK_NETFILTER): nf_tables,
+// connection tracking and the packet log. IPVS, which has a family of its own, is not part of it.
 //
-// Sockets, options, requests and attributes are those of github.com/mdlayher/netlink. Receiving is not, for two reasons:
+// Sockets, options, requests and attributes are those of github.com/mdlayher/netlink. Receiving is not, for two
+// reasons:
 //
-//   - Time. That library starts a goroutine, makes several allocations and copies twice for each datagram that it receives,
-//     and most answers to [Conn.AppendCounted] are datagrams of 100 bytes. To read the rules of 5,000 Services with 4
-//     endpoints took 17 % more processor time and 13 % more time with it than with the code here (v1.11.2, socket v0.6.1,
-//     medians of 41 runs side by side; BenchmarkReceive compares the two).
-//   - It does not tell whether a dump was interrupted if only the last message says so, it gives up when it receives the rest
-//     of the answer to an earlier request, and it accepts messages from any process.
+//   - Time. That library starts a goroutine, makes several allocations and copies twice for each datagram that it
+//     receives, and most answers to [Conn.AppendCounted] are datagrams of 100 bytes. To read the rules of 5,000
+//     Services with 4 endpoints took 17 % more processor time and 13 % more time with it than with the code here
+//     (v1.11.2, socket v0.6.1, medians of 41 runs side by side; BenchmarkReceive compares the two).
+//   - It does not tell whether a dump was interrupted if only the last message says so, it gives up when it receives
+//     the rest of the answer to an earlier request, and it accepts messages from any process.
 package netlink
 
 import (
@@ -25,8 +26,9 @@ import (
 )
 
 const (
-	// maxDatagram is the size of the buffers that datagrams are received into, in bytes. The kernel puts at most 32 KiB into
-	// one when it answers a dump, and less for smaller buffers (netlink_recvmsg, netlink_dump in net/netlink/af_netlink.c).
+	// maxDatagram is the size of the buffers that datagrams are received into, in bytes. The kernel puts at most 32 KiB
+	// into one when it answers a dump, and less for smaller buffers (netlink_recvmsg, netlink_dump in
+	// net/netlink/af_netlink.c).
 	maxDatagram = 64 << 10
 	// answerTimeout is how long the kernel may take for one datagram of an answer.
 	answerTimeout = 30 * time.Second
@@ -74,8 +76,8 @@ func (c *Conn) Close() error { return c.conn.Close() }
 // Subscribe joins a group (unix.NFNLGRP_…): its notifications are received from now on, see [Conn.Receive].
 func (c *Conn) Subscribe(group uint32) error { return unwrap(c.conn.JoinGroup(group)) }
 
-// SetReceiveBuffer sets how many bytes of datagrams the kernel keeps until they are received; it discards what exceeds them.
-// It is an error if the process lacks the right to that much.
+// SetReceiveBuffer sets how many bytes of datagrams the kernel keeps until they are received; it discards what exceeds
+// them. It is an error if the process lacks the right to that much.
 func (c *Conn) SetReceiveBuffer(size int) error {
 	if err := c.conn.SetReadBuffer(size); err != nil {
 		return unwrap(err)
@@ -91,9 +93,9 @@ func (c *Conn) SetReceiveBuffer(size int) error {
 	return nil
 }
 
-// Receive returns one datagram, for [Messages]: answers and notifications as they come. It is valid until the connection is
-// used again. The error is os.ErrDeadlineExceeded if none has come within the timeout (which may be 0), and unix.ENOBUFS if
-// the kernel has discarded datagrams as they were received too late.
+// Receive returns one datagram, for [Messages]: answers and notifications as they come. It is valid until the
+// connection is used again. The error is os.ErrDeadlineExceeded if none has come within the timeout (which may be 0),
+// and unix.ENOBUFS if the kernel has discarded datagrams as they were received too late.
 func (c *Conn) Receive(timeout time.Duration) ([]byte, error) {
 	if cap(c.buffer) < maxDatagram {
 		c.buffer = make([]byte, maxDatagram)
@@ -107,8 +109,8 @@ func (c *Conn) receiveAnswer() ([]byte, error) {
 	return datagram, c.answerError(err)
 }
 
-// receiveBehind receives one datagram of the kernel's answer into the free capacity behind out, which it enlarges where that
-// is too small.
+// receiveBehind receives one datagram of the kernel's answer into the free capacity behind out, which it enlarges where
+// that is too small.
 func (c *Conn) receiveBehind(out []byte) (same, datagram []byte, err error) {
 	if cap(out)-len(out) < maxDatagram {
 		out = append(make([]byte, 0, 2*(cap(out)+maxDatagram)), out...)
@@ -174,8 +176,7 @@ func (c *Conn) recvfrom(fd uintptr) bool {
 
 // unwrap returns the error of a system call that failed, without what the library adds to it.
 func unwrap(err error) error {
-	var op *netlink.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*netlink.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -125,7 +125,8 @@ func TestDoReportsErrors(t *testing.T) {
 		t.Errorf("a subsystem that does not exist: %v, want EINVAL", err)
 	}
 	// The kernel explains what is wrong with an attribute: "integer out of range" or the like.
-	if err := c.Commit(nftables(unix.NFT_MSG_NEWTABLE, String(unix.NFTA_TABLE_NAME, strings.Repeat("x", 300)))); err == nil {
+	long := nftables(unix.NFT_MSG_NEWTABLE, String(unix.NFTA_TABLE_NAME, strings.Repeat("x", 300)))
+	if err := c.Commit(long); err == nil {
 		t.Error("a name of 300 bytes is no error")
 	} else {
 		t.Log(err)

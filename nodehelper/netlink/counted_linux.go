@@ -15,12 +15,12 @@ type Counted struct {
 }
 
 // AppendCounted sends requests as one datagram and appends the messages that the kernel answers with, as [Conn.Append]
-// does. Of the requests only the last is acknowledged, as the number of answers tells that a request was successful, and
-// each message takes as long as an answer. incomplete are the indices of the requests with an error or another number of
-// answers: nothing is appended for them.
+// does. Of the requests only the last is acknowledged, as the number of answers tells that a request was successful,
+// and each message takes as long as an answer. incomplete are the indices of the requests with an error or another
+// number of answers: nothing is appended for them.
 //
-// All answers wait in the socket, which needs a receive buffer that is large enough: see [Conn.SetReceiveBuffer]. It is an
-// error (unix.ENOBUFS) if it was not.
+// All answers wait in the socket, which needs a receive buffer that is large enough: see [Conn.SetReceiveBuffer]. It is
+// an error (unix.ENOBUFS) if it was not.
 func (c *Conn) AppendCounted(out []byte, requests []Counted) (all []byte, incomplete []int, err error) {
 	if len(requests) == 0 {
 		return out, nil, nil

@@ -15,7 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 )
 
-// chainRequests are for the chains with these names in table a, which are answered by one message if there is such a chain.
+// chainRequests are for the chains with these names in table a, which are answered by one message if there is such a
+// chain.
 func chainRequests(names ...string) (out []Counted) {
 	for _, name := range names {
 		out = append(out, Counted{

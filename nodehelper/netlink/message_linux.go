@@ -32,7 +32,7 @@ func (m *Message) Is(subsystem, kind uint8) bool {
 }
 
 func messageType(subsystem, kind uint8) uint16 {
-	return uint16(subsystem)<<8 | uint16(kind) //nolint:mnd // NFNL_SUBSYS_ID and NFNL_MSG_TYPE
+	return uint16(subsystem)<<8 | uint16(kind) // NFNL_SUBSYS_ID and NFNL_MSG_TYPE
 }
 
 // Attributes returns the family (unix.NFPROTO_…) and the attributes of a message of nfnetlink, which begins with struct
@@ -108,8 +108,8 @@ func (m *Message) err() error {
 // attrMessage is NLMSGERR_ATTR_MSG of uapi/linux/netlink.h.
 const attrMessage = 1
 
-// explanation returns the text of an extended acknowledgement, of which b is what follows the error code: in a message of
-// type NLMSG_ERROR the request that it answers, or its header alone, and then the attributes (netlink_ack in
+// explanation returns the text of an extended acknowledgement, of which b is what follows the error code: in a message
+// of type NLMSG_ERROR the request that it answers, or its header alone, and then the attributes (netlink_ack in
 // net/netlink/af_netlink.c).
 func (m *Message) explanation(b []byte) string {
 	if m.Flags&netlink.AcknowledgeTLVs == 0 {
@@ -126,7 +126,7 @@ func (m *Message) explanation(b []byte) string {
 		if request > uint64(len(b)) {
 			return ""
 		}
-		b = b[min(align(int(request)), len(b)):] //nolint:gosec // not above the length
+		b = b[min(align(int(request)), len(b)):]
 	}
 	attributes, err := Decode(b)
 	if err != nil {

@@ -96,11 +96,13 @@ func TestMessages(t *testing.T) {
 	if len(got) != 2 || !bytes.Equal(got[0].raw, first) || !bytes.Equal(got[1].raw, second) {
 		t.Fatalf("%v", got)
 	}
-	if m := got[0]; !m.Is(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_TRACE) || m.Sequence != 7 || m.PID != 4711 || m.last() {
+	m := got[0]
+	if !m.Is(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_TRACE) || m.Sequence != 7 || m.PID != 4711 || m.last() {
 		t.Errorf("the first message is %+v", m)
 	}
-	family, attributes, err := got[0].Attributes()
-	if want := []Attribute{Uint32(1, 2)}; family != unix.NFPROTO_IPV6 || !reflect.DeepEqual(attributes, want) || err != nil {
+	family, attributes, err := m.Attributes()
+	want := []Attribute{Uint32(1, 2)}
+	if family != unix.NFPROTO_IPV6 || !reflect.DeepEqual(attributes, want) || err != nil {
 		t.Errorf("family %d, attributes %v, %v", family, attributes, err)
 	}
 	if m := got[1]; !m.last() || m.err() != nil || m.Flags != netlink.Multi {
@@ -144,7 +146,8 @@ func TestErrorsOfTheKernel(t *testing.T) {
 			unix.EINVAL, unix.EINVAL.Error() + " (no such thing)",
 		},
 		"explained, without the request": {
-			message(netlink.Error, netlink.AcknowledgeTLVs|netlink.Capped, slices.Concat(errorCode(unix.EINVAL), request[:16], text)),
+			message(netlink.Error, netlink.AcknowledgeTLVs|netlink.Capped,
+				slices.Concat(errorCode(unix.EINVAL), request[:16], text)),
 			unix.EINVAL, unix.EINVAL.Error() + " (no such thing)",
 		},
 		"explained at the end": {
@@ -152,7 +155,8 @@ func TestErrorsOfTheKernel(t *testing.T) {
 			unix.EINVAL, unix.EINVAL.Error() + " (no such thing)",
 		},
 		"explanation that is cut off": {
-			message(netlink.Error, netlink.AcknowledgeTLVs, slices.Concat(errorCode(unix.EINVAL), request, text[:len(text)-8])),
+			message(netlink.Error, netlink.AcknowledgeTLVs,
+				slices.Concat(errorCode(unix.EINVAL), request, text[:len(text)-8])),
 			unix.EINVAL, unix.EINVAL.Error(),
 		},
 		"request that is cut off": {
@@ -170,9 +174,9 @@ func TestErrorsOfTheKernel(t *testing.T) {
 			}
 		}
 	}
-	for m := range Messages(message(netlink.Error, 0, nil)) {
-		if !errors.Is(m.err(), errShort) {
-			t.Errorf("without a code: %v", m.err())
+	for m, err := range Messages(message(netlink.Error, 0, nil)) {
+		if err != nil || !errors.Is(m.err(), errShort) {
+			t.Errorf("without a code: %v, %v", m.err(), err)
 		}
 	}
 }
@@ -186,7 +190,10 @@ func FuzzMessages(f *testing.F) {
 	f.Add(message(netlink.Done, netlink.AcknowledgeTLVs, slices.Concat(errorCode(unix.EINVAL), text)))
 	f.Add(message(1, 0, append([]byte{2, 0, 0, 0}, encoded(f, Nested(1, Uint32(2, 3)))...)))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		for m := range Messages(data) {
+		for m, err := range Messages(data) {
+			if err != nil {
+				return
+			}
 			_ = m.err()
 			_, _, _ = m.Attributes()
 		}

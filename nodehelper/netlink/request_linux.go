@@ -42,10 +42,10 @@ func (r *Request) message() (netlink.Message, error) {
 // (NLM_F_DUMP_INTR of uapi/linux/netlink.h). The answer is complete otherwise.
 var ErrInterrupted = errors.New("netlink: the data changed while it was read")
 
-// Do sends a request and returns the messages that the kernel answers with, without the one that ends the answer. They are
-// valid until the connection is used again. The error is a unix.Errno where the kernel refuses the request, and
+// Do sends a request and returns the messages that the kernel answers with, without the one that ends the answer. They
+// are valid until the connection is used again. The error is a unix.Errno where the kernel refuses the request, and
 // [ErrInterrupted] as for [Conn.Append].
-func (c *Conn) Do(r Request) ([]Message, error) { //nolint:gocritic // a value, as it is completed
+func (c *Conn) Do(r Request) ([]Message, error) {
 	raw, err := c.Append(c.buffer[:0], r)
 	c.buffer = raw[:0]
 	if err != nil {
@@ -62,9 +62,9 @@ func (c *Conn) Do(r Request) ([]Message, error) { //nolint:gocritic // a value, 
 }
 
 // Append sends a request and appends the messages that the kernel answers with, as they are: struct nlmsghdr, struct
-// nfgenmsg, attributes, padding. The message that ends the answer is left out. The error is a unix.Errno where the kernel
-// refuses the request. With [ErrInterrupted] the answer is appended all the same.
-func (c *Conn) Append(out []byte, r Request) ([]byte, error) { //nolint:gocritic // a value, as it is completed
+// nfgenmsg, attributes, padding. The message that ends the answer is left out. The error is a unix.Errno where the
+// kernel refuses the request. With [ErrInterrupted] the answer is appended all the same.
+func (c *Conn) Append(out []byte, r Request) ([]byte, error) {
 	if r.Flags&unix.NLM_F_DUMP != unix.NLM_F_DUMP {
 		r.Flags |= unix.NLM_F_ACK
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // deleteUnused removes a base chain without rules and, if table is true, its table if that has become empty. With
-// NLM_F_NONREC (uapi/linux/netlink.h; nf_tables_delchain, nf_tables_deltable) the kernel refuses to remove what is in use
-// or not empty; that stays, and is no error.
+// NLM_F_NONREC (uapi/linux/netlink.h; nf_tables_delchain, nf_tables_deltable) the kernel refuses to remove what is in
+// use or not empty; that stays, and is no error.
 func deleteUnused(c baseChain, table bool) error {
 	conn, err := netlink.Dial()
 	if err != nil {

@@ -96,7 +96,7 @@ func readBoth(t *testing.T) (listed, dumped []*netfilter.Table) {
 	return listed, dumped
 }
 
-// inBraces are the elements of a set that has no name: nft sorts those of some types by what is none of their values.
+// inBraces are the elements of an anonymous set: nft sorts those of some types by something that is not their value.
 var inBraces = regexp.MustCompile(`\{ [^{}]* \}`)
 
 func sortedElements(text string) string {
@@ -170,7 +170,7 @@ func at(lines []string, i int) string {
 	return "(none)"
 }
 
-// What is said of a node is the same from both, with every step of the way.
+// The report about a node is the same from both, with every step of every path.
 func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
@@ -231,8 +231,8 @@ func dial(t *testing.T) *netlink.Conn {
 	return conn
 }
 
-// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all
-// gets both.
+// A caller that names both files gets the kernel's, and nft's only if the kernel's cannot be read; a caller that asks for
+// all files gets both.
 func TestEitherRuleset(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -254,7 +254,7 @@ func TestEitherRuleset(t *testing.T) {
 	}
 }
 
-// The rules of iptables-nft, which iptables-save shows, are not asked for where it was asked, too.
+// The rules of iptables-nft, which iptables-save shows, are not requested if that is read, too.
 func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	if !isolated(t) {
 		return

@@ -100,8 +100,8 @@ func send(t *testing.T, from, to string) {
 	}
 }
 
-// The kernel tells of one connection's packets which rules they met, in iptables-nft's tables and in native ones, and
-// of no other's.
+// The kernel reports the rules of iptables-nft and of nft that the packets of one connection traverse, and those of no
+// other connection.
 func TestOneConnectionIsTraced(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-nft-restore", "nft", "ip") {
 		return
@@ -140,12 +140,12 @@ func TestOneConnectionIsTraced(t *testing.T) {
 		"ip nat OUTPUT 2 jump MINE", "ip nat MINE 2 accept", "ip filter OUTPUT 1 continue", "inet own c 2 accept",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("not told: %s", want)
+			t.Errorf("no event: %s", want)
 		}
 	}
 	for _, e := range got {
 		if strings.Contains(e, "MINE 1") || strings.Contains(e, "OUTPUT 1 return") {
-			t.Errorf("told, and not met: %s", e)
+			t.Errorf("an event of a rule that the packet did not meet: %s", e)
 		}
 	}
 	if n := strings.Count(strings.Join(got, "\n"), "ip nat MINE 2"); n != 1 {
@@ -169,7 +169,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 // killedEnv is set in the process that is killed.
 const killedEnv = "SVCPROXY_TEST_KILLED"
 
-// TestNothingStaysOfAKilledProcess kills one that traces at a moment of its work.
+// TestNothingStaysOfAKilledProcess kills processes that trace, at different moments.
 func TestNothingStaysOfAKilledProcess(t *testing.T) {
 	if os.Getenv(killedEnv) != "" {
 		table, err := Open()

@@ -4,8 +4,11 @@ package netlink
 
 import (
 	"encoding/binary"
+	"errors"
+	"math"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Attribute is an attribute of a message (struct nlattr in uapi/linux/netlink.h), without its header. It has either a
@@ -44,24 +47,26 @@ func Nested(kind uint16, children ...Attribute) Attribute {
 	return Attribute{Type: kind, Children: children}
 }
 
+// errLarge is the error of an attribute whose size does not fit into its header.
+var errLarge = errors.New("netlink: an attribute is larger than 64 KiB")
+
 // Encode returns attributes as they stand in a message. It is an error if one is larger than 64 KiB.
 func Encode(attributes []Attribute) ([]byte, error) {
-	to := netlink.NewAttributeEncoder()
-	encode(to, attributes)
-	return to.Encode()
-}
-
-func encode(to *netlink.AttributeEncoder, attributes []Attribute) {
-	for _, a := range attributes {
-		if len(a.Children) == 0 {
-			to.Bytes(a.Type, a.Value)
-			continue
+	raw := make([]netlink.Attribute, len(attributes))
+	for i, a := range attributes {
+		raw[i] = netlink.Attribute{Type: a.Type, Data: a.Value}
+		if len(a.Children) > 0 {
+			data, err := Encode(a.Children)
+			if err != nil {
+				return nil, err
+			}
+			raw[i] = netlink.Attribute{Type: a.Type | netlink.Nested, Data: data}
 		}
-		to.Nested(a.Type, func(to *netlink.AttributeEncoder) error {
-			encode(to, a.Children)
-			return nil
-		})
+		if len(raw[i].Data) > math.MaxUint16-unix.SizeofNlAttr {
+			return nil, errLarge
+		}
 	}
+	return netlink.MarshalAttributes(raw)
 }
 
 // Decode returns attributes in the order in which they stand in a message behind its headers, or in the value of

@@ -57,8 +57,10 @@ func TestAttributes(t *testing.T) {
 	if kind := binary.NativeEndian.Uint16(b[8+8+12+2:]); kind != 4|unix.NLA_F_NESTED {
 		t.Errorf("the type of the nested attribute is %#x", kind)
 	}
-	if _, err := Encode([]Attribute{Nested(1, Bytes(2, make([]byte, 1<<16)))}); err == nil {
-		t.Error("an attribute of 64 KiB is no error")
+	for size, want := range map[int]error{1<<16 - 12: nil, 1<<16 - 8: errLarge, 1<<16 - 4: errLarge, 1 << 20: errLarge} {
+		if _, err := Encode([]Attribute{Nested(1, Bytes(2, make([]byte, size)))}); !errors.Is(err, want) {
+			t.Errorf("nested %d bytes: %v, want %v", size, err, want)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/heap"
+	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 )
 
@@ -48,7 +48,7 @@ func main() {
 }
 
 func run() int {
-	heap.Burst(heap.Helper)
+	gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
 	// Only frames may go to stdout: what else prints, by mistake, prints to stderr.
 	stdout := os.Stdout
 	os.Stdout = os.Stderr

@@ -13,17 +13,21 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
-// kernel knows which of its modules are there, built in or loaded. It never asks the kernel for one in a way that would load it: a request
-// to a netlink family that is not there does (request_module in nfnetlink_rcv_msg, genl_family_find_byname, inet_diag's handler lookup).
+// kernel knows which of its modules are there, built in or loaded. It never asks the kernel for one in a way that would
+// load it: a request to a netlink family that is not there does (request_module in nfnetlink_rcv_msg,
+// genl_family_find_byname, inet_diag's handler lookup).
 type kernel struct {
 	modules func() (map[string]bool, error) // loaded ones
 	builtin func() (map[string]bool, error)
 	symbols func() (map[string]bool, error)
 }
 
-// symbolOf is a function of each module that is in /proc/kallsyms when the module is there: for kernels whose modules.builtin is nowhere.
+// symbolOf is a function of each module that is in /proc/kallsyms when the module is there: for kernels whose
+// modules.builtin is nowhere.
 var symbolOf = map[string]string{
 	"nf_tables":            "nft_register_expr",
 	"ip_set":               "ip_set_type_register",
@@ -34,14 +38,18 @@ var symbolOf = map[string]string{
 func newKernel(root string) *kernel {
 	return &kernel{
 		modules: sync.OnceValues(func() (map[string]bool, error) {
-			return names("/proc/modules", func(line string) string { name, _, _ := strings.Cut(line, " "); return name })
+			return names("/proc/modules", func(line string) string {
+				name, _, _ := strings.Cut(line, " ")
+				return name
+			})
 		}),
 		builtin: sync.OnceValues(func() (map[string]bool, error) {
 			var u unix.Utsname
 			if err := unix.Uname(&u); err != nil {
 				return nil, err
 			}
-			return names(filepath.Join(root, "lib", "modules", unix.ByteSliceToString(u.Release[:]), "modules.builtin"), func(line string) string {
+			release := unix.ByteSliceToString(u.Release[:])
+			return names(filepath.Join(root, "lib", "modules", release, "modules.builtin"), func(line string) string {
 				return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(line), ".ko"), "-", "_")
 			})
 		}),
@@ -60,7 +68,8 @@ func newKernel(root string) *kernel {
 	}
 }
 
-// asked are modules that answer when they are asked. A kernel that cannot load any may be: that is faster than to read its symbols.
+// asked are modules that answer when they are asked. A kernel that cannot load any may be: that is faster than to read
+// its symbols.
 var asked = map[string]func() (bool, error){"nf_tables": nftAnswers}
 
 // has tells whether a module is there. The error says why that cannot be told.
@@ -94,22 +103,24 @@ func (k *kernel) has(name string) (bool, error) {
 	return symbols[symbolOf[name]], nil
 }
 
-// nftAnswers asks nf_tables for its generation (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c: EINVAL where there is no such subsystem).
+// nftAnswers asks nf_tables for its generation (nfnetlink_rcv_msg in net/netfilter/nfnetlink.c: EINVAL where there is
+// no such subsystem).
 func nftAnswers() (bool, error) {
 	_, err := nftGeneration()
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) { // the latter where there is no netfilter at all
+	// EPROTONOSUPPORT is the error of a kernel without netfilter.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
 func nftGeneration() (uint32, error) {
-	s, err := openNetfilter()
+	conn, err := netlink.Dial()
 	if err != nil {
 		return 0, err
 	}
-	defer s.close()
-	return s.generation()
+	defer conn.Close()
+	return generation(conn)
 }
 
 // names reads a file by lines.
@@ -129,8 +140,8 @@ func names(file string, of func(line string) string) (map[string]bool, error) {
 	return out, s.Err()
 }
 
-// generation returns the number that the kernel gives to the state of this network namespace's nftables, and that each change makes
-// another one (NFT_MSG_GETGEN, net/netfilter/nf_tables_api.c); 0 where there is none.
+// generation returns the number that the kernel gives to the state of this network namespace's nftables, and that each
+// change makes another one (NFT_MSG_GETGEN, net/netfilter/nf_tables_api.c); 0 where there is none.
 func (r *reader) generation() uint32 {
 	if there, err := r.kernel.has("nf_tables"); err != nil || !there {
 		return 0

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -33,7 +34,8 @@ var rulesets = []string{
 	"testdata/more.nft",
 }
 
-// loadRules loads a file into this network namespace: what nft lists, or what nft -j lists, in an order in which nft takes it.
+// loadRules loads a file into this network namespace: what nft lists, or what nft -j lists, in an order in which nft
+// takes it.
 func loadRules(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -94,7 +96,7 @@ func readBoth(t *testing.T) (listed, dumped []*netfilter.Table) {
 	return listed, dumped
 }
 
-// inBraces are the elements of a set that has no name: nft sorts those of some types by what is none of their values.
+// inBraces are the elements of an anonymous set: nft sorts those of some types by something that is not their value.
 var inBraces = regexp.MustCompile(`\{ [^{}]* \}`)
 
 func sortedElements(text string) string {
@@ -125,7 +127,8 @@ func model(tables []*netfilter.Table) (lines []string) {
 				for i, o := range r.Ops {
 					kinds[i] = fmt.Sprintf("%T", o)
 				}
-				lines = append(lines, fmt.Sprintf("%s chain %s: %s\n\t%+v NAT %v ops %v", at, c.Name, sortedElements(r.Text), r.Key, r.NAT, kinds))
+				lines = append(lines, fmt.Sprintf("%s chain %s: %s\n\t%+v NAT %v ops %v",
+					at, c.Name, sortedElements(r.Text), r.Key, r.NAT, kinds))
 			}
 		}
 	}
@@ -140,7 +143,8 @@ func TestNetlinkIsWhatNFTPrints(t *testing.T) {
 	must(t, "ip", "link", "set", "lo", "up")
 	must(t, "ip", "link", "add", "eth0", "type", "bridge")
 	for _, file := range rulesets {
-		t.Run(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))+"/"+filepath.Base(file), func(t *testing.T) {
+		capture := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))
+		t.Run(capture+"/"+filepath.Base(file), func(t *testing.T) {
 			loadRules(t, file)
 			listed, dumped := readBoth(t)
 			want, got := model(listed), model(dumped)
@@ -166,7 +170,7 @@ func at(lines []string, i int) string {
 	return "(none)"
 }
 
-// What is said of a node is the same from both, with every step of the way.
+// The report about a node is the same from both, with every step of every path.
 func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
@@ -188,7 +192,10 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
 		dumped := askKernel(t, nil)
 		reports := make([]string, 2)
-		for i, n := range []*snapshot.Node{node.With(rulesetFile, listing), node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped)} {
+		for i, n := range []*snapshot.Node{
+			node.With(rulesetFile, listing),
+			node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped),
+		} {
 			r := judge.Files(objects, n, judge.Request{Matching: true})
 			text, err := json.MarshalIndent(r, "", " ")
 			if err != nil || r.Error != "" || len(r.Paths) < 4 {
@@ -207,19 +214,25 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 
 func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
 	t.Helper()
-	s, err := openNetfilter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	data, err := s.ruleset(managed)
+	data, err := ruleset(dial(t), managed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
 }
 
-// Whoever names both files gets the kernel's, and nft's only where the kernel's cannot be read; whoever asks for all gets both.
+func dial(t *testing.T) *netlink.Conn {
+	t.Helper()
+	conn, err := netlink.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// A caller that names both files gets the kernel's, and nft's only if the kernel's cannot be read; a caller that asks for
+// all files gets both.
 func TestEitherRuleset(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -235,12 +248,13 @@ func TestEitherRuleset(t *testing.T) {
 	} {
 		g := gather(t, Options{Root: "/", Files: c.files})
 		if (g.data[nftables.DumpFile] != nil) != c.netlink || (g.data[rulesetFile] != nil) != c.nft {
-			t.Errorf("%s: %d bytes from the kernel and %d from nft", name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
+			t.Errorf("%s: %d bytes from the kernel and %d from nft",
+				name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
 		}
 	}
 }
 
-// The rules of iptables-nft, which iptables-save shows, are not asked for where it was asked, too.
+// The rules of iptables-nft, which iptables-save shows, are not requested if that is read, too.
 func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	if !isolated(t) {
 		return
@@ -270,28 +284,28 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	}
 }
 
-// A ruleset that changes all the time is not taken for one that was read.
-func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
+// A set that is gone by the time that its elements are requested is a change of the rules.
+func TestDumpOfWhatIsGone(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
 		return
 	}
 	must(t, "nft", "add", "table", "ip", "t")
-	s, err := openNetfilter()
+	conn := dial(t)
+	var elements elementQueries
+	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nftables.OutlineSet{Name: "gone"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	_, err = s.dump(nil, unix.NFT_MSG_GETSETELEM, unix.NFPROTO_IPV4, attribute{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, attribute{unix.NFTA_SET_ELEM_LIST_SET, "gone"})
-	if !errors.Is(err, errChanged) {
-		t.Errorf("%v, where a set is gone", err)
+	if _, err := appendDump(conn, nil, gone.Request); !errors.Is(err, errChanged) {
+		t.Errorf("%v, want errChanged", err)
 	}
-	// The socket is of use afterwards.
-	if n, err := s.generation(); err != nil || n == 0 {
-		t.Errorf("generation %d, %v", n, err)
+	if n, err := generation(conn); err != nil || n == 0 {
+		t.Errorf("afterwards: generation %d, %v", n, err)
 	}
 }
 
-// Maps that a drawn number is looked up in are asked for by their keys; a map that lacks one of them is read as any other.
+// The elements of maps whose keys are random or counted numbers are requested by their keys; a map that lacks one of
+// the keys is read like any other.
 func TestElementsByTheirKeys(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
@@ -310,35 +324,33 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s, err := openNetfilter()
+	conn := dial(t)
+	answers, err := objects(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	var answers []byte
-	for _, kind := range []uint16{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETSET} {
-		if answers, err = s.dump(answers, kind, unix.NFPROTO_UNSPEC); err != nil {
-			t.Fatal(err)
-		}
+	tables, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
 	}
-	ask, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
-	if err != nil || len(ask) != 1 {
-		t.Fatal(ask, err)
+	queries, err := queriesFor(tables)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var byKey []question
 	var sizes []int
-	for _, set := range ask[0].Sets {
-		sizes = append(sizes, set.Counted)
-		if set.Counted > 0 {
-			byKey = append(byKey, question{unix.NFT_MSG_GETSETELEM, ask[0].Number, []attribute{{unix.NFTA_SET_ELEM_LIST_TABLE, "t"}, {unix.NFTA_SET_ELEM_LIST_SET, set.Name}}, set.Counted})
-		}
+	for _, q := range queries {
+		sizes = append(sizes, q.keys)
 	}
-	if !slices.Equal(sizes, []int{2, 3, 2, 0}) {
-		t.Errorf("%v elements are to be asked for", sizes)
+	byKey := slices.DeleteFunc(queries, func(q query) bool { return q.keys == 0 })
+	if !slices.Equal(sizes, []int{0, 0, 2, 3, 2}) {
+		t.Errorf("%v elements are to be requested by their keys", sizes)
 	}
-	got, others, err := s.counted(nil, byKey)
-	if err != nil || len(others) != 1 || others[0].attrs[1] != byKey[0].attrs[1] {
-		t.Errorf("not found by their keys: %v, %v", others, err)
+	if err := conn.SetReceiveBuffer(keysBuffer); err != nil {
+		t.Fatal(err)
+	}
+	got, incomplete, err := countedElements(conn, nil, byKey)
+	if err != nil || !slices.Equal(incomplete, []int{0}) {
+		t.Errorf("incomplete are %v, %v; want the first map", incomplete, err)
 	}
 	if n := bytes.Count(got, []byte("__map")); n != 5 {
 		t.Errorf("%d elements were found, want 5", n)

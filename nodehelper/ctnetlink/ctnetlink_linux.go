@@ -1,71 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctnetlink asks the kernel's connection table for single connections.
+// Package ctnetlink asks the kernel's connection tracking for single connections.
 package ctnetlink
 
 import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
-// Entry is what the table knows of a connection: where its answers come from, and whether there was none yet.
+// Entry is what connection tracking knows of a connection.
 type Entry struct {
-	From      netip.AddrPort
-	Unreplied bool
+	From      netip.AddrPort // the source of the connection's replies
+	Unreplied bool           // there was no reply yet
 }
 
-// ipsSeenReply is the bit of a connection's status that an answer sets (IPS_SEEN_REPLY in uapi/linux/netfilter/nf_conntrack_common.h).
-const ipsSeenReply = 1 << 1
+// Of uapi/linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h.
+const (
+	messageGet = 1 // IPCTNL_MSG_CT_GET
 
-// ctaStatus and the others are attributes of uapi/linux/netfilter/nfnetlink_conntrack.h.
-const ctaStatus = 3
+	attrTupleOrig  = 1 // CTA_TUPLE_ORIG
+	attrTupleReply = 2 // CTA_TUPLE_REPLY
+	attrStatus     = 3 // CTA_STATUS
 
-// subsystem is that of connection tracking (NFNL_SUBSYS_CTNETLINK in uapi/linux/netfilter/nfnetlink.h).
-const subsystem = 1
+	attrTupleIP    = 1 // CTA_TUPLE_IP
+	attrTupleProto = 2 // CTA_TUPLE_PROTO
 
-// Find asks the kernel's connection table for the entry of a connection, by its first packet; nil where there is none. It asks for this one
-// alone (ctnetlink_get_conntrack in net/netfilter/nf_conntrack_netlink.c): to list the table takes long where it is large.
+	attrSourceV4      = 1 // CTA_IP_V4_SRC
+	attrDestinationV4 = 2 // CTA_IP_V4_DST
+	attrSourceV6      = 3 // CTA_IP_V6_SRC
+	attrDestinationV6 = 4 // CTA_IP_V6_DST
+
+	attrProtocol        = 1 // CTA_PROTO_NUM
+	attrSourcePort      = 2 // CTA_PROTO_SRC_PORT
+	attrDestinationPort = 3 // CTA_PROTO_DST_PORT
+
+	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
+)
+
+// Find returns the entry of a connection, which is given by its first packet: its protocol (unix.IPPROTO_…), source and
+// destination. It is nil if there is none, or if the kernel does not tell. Only this entry is asked for
+// (ctnetlink_get_conntrack in net/netfilter/nf_conntrack_netlink.c), as a large table takes long to list.
 func Find(proto uint8, from, to netip.AddrPort) *Entry {
 	if !from.IsValid() {
 		return nil
 	}
-	req := nl.NewNetlinkRequest(subsystem<<8|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	family := uint8(unix.AF_INET)
-	src, dst := nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
-	if to.Addr().Is6() {
-		family, src, dst = unix.AF_INET6, nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
+	conn, err := netlink.Dial()
+	if err != nil {
+		return nil
 	}
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	tuple := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_ORIG, nil)
-	ip := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil)
-	ip.AddRtAttr(src, from.Addr().AsSlice())
-	ip.AddRtAttr(dst, to.Addr().AsSlice())
-	port := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
-	port.AddRtAttr(nl.CTA_PROTO_NUM, []byte{proto})
-	port.AddRtAttr(nl.CTA_PROTO_SRC_PORT, nl.BEUint16Attr(from.Port()))
-	port.AddRtAttr(nl.CTA_PROTO_DST_PORT, nl.BEUint16Attr(to.Port()))
-	req.AddData(tuple)
-	answers, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil || len(answers) == 0 {
+	defer conn.Close()
+	answer, err := conn.Do(request(proto, from, to))
+	if err != nil || len(answer) == 0 {
 		return nil // ENOENT: there is none
 	}
-	return entryOf(answers[0][nl.SizeofNfgenmsg:])
+	_, attributes, err := answer[0].Attributes()
+	if err != nil {
+		return nil
+	}
+	return entryOf(attributes)
 }
 
-// entryOf reads the attributes of an entry.
-func entryOf(data []byte) *Entry {
+func request(proto uint8, from, to netip.AddrPort) netlink.Request {
+	family, source, destination := uint8(unix.NFPROTO_IPV4), uint16(attrSourceV4), uint16(attrDestinationV4)
+	if to.Addr().Is6() {
+		family, source, destination = unix.NFPROTO_IPV6, attrSourceV6, attrDestinationV6
+	}
+	return netlink.Request{
+		Subsystem: unix.NFNL_SUBSYS_CTNETLINK,
+		Type:      messageGet,
+		Family:    family,
+		Attributes: []netlink.Attribute{netlink.Nested(attrTupleOrig,
+			netlink.Nested(attrTupleIP,
+				netlink.Bytes(source, from.Addr().AsSlice()),
+				netlink.Bytes(destination, to.Addr().AsSlice()),
+			),
+			netlink.Nested(attrTupleProto,
+				netlink.Bytes(attrProtocol, []byte{proto}),
+				netlink.Uint16(attrSourcePort, from.Port()),
+				netlink.Uint16(attrDestinationPort, to.Port()),
+			),
+		)},
+	}
+}
+
+// entryOf reads the attributes of an entry; nil if they do not name the source of replies.
+func entryOf(attributes []netlink.Attribute) *Entry {
 	e := &Entry{Unreplied: true}
-	for kind, value := range attributes(data) {
-		switch kind {
-		case ctaStatus:
-			if len(value) == 4 {
-				e.Unreplied = binary.BigEndian.Uint32(value)&ipsSeenReply == 0
+	for _, a := range attributes {
+		switch a.Type {
+		case attrStatus:
+			if len(a.Value) == 4 { // bytes of a number
+				e.Unreplied = binary.BigEndian.Uint32(a.Value)&statusSeenReply == 0
 			}
-		case nl.CTA_TUPLE_REPLY:
-			e.From = source(value)
+		case attrTupleReply:
+			e.From = sourceOf(a.Value)
 		}
 	}
 	if !e.From.IsValid() {
@@ -74,45 +106,30 @@ func entryOf(data []byte) *Entry {
 	return e
 }
 
-// source reads the source of a tuple.
-func source(data []byte) netip.AddrPort {
-	var a netip.Addr
-	var port uint16
-	for kind, value := range attributes(data) {
-		switch kind {
-		case nl.CTA_TUPLE_IP:
-			for kind, value := range attributes(value) {
-				if kind == nl.CTA_IP_V4_SRC || kind == nl.CTA_IP_V6_SRC {
-					a, _ = netip.AddrFromSlice(value)
-				}
-			}
-		case nl.CTA_TUPLE_PROTO:
-			for kind, value := range attributes(value) {
-				if kind == nl.CTA_PROTO_SRC_PORT && len(value) == 2 {
-					port = binary.BigEndian.Uint16(value)
-				}
-			}
-		}
-	}
-	if !a.IsValid() {
+// sourceOf returns the source of a tuple; the zero value if it has none, or cannot be read.
+func sourceOf(tuple []byte) netip.AddrPort {
+	parts, err := netlink.Decode(tuple)
+	if err != nil {
 		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(a, port)
-}
-
-// attributes yields netlink attributes by their types, without the flag for nested ones. It ends at the first that does not fit.
-func attributes(data []byte) func(yield func(kind int, value []byte) bool) {
-	return func(yield func(int, []byte) bool) {
-		for len(data) >= unix.NLA_HDRLEN {
-			size := int(binary.NativeEndian.Uint16(data))
-			if size < unix.NLA_HDRLEN || size > len(data) {
-				return
+	var addr netip.Addr
+	var port uint16
+	for _, part := range parts {
+		attributes, err := netlink.Decode(part.Value)
+		if err != nil {
+			return netip.AddrPort{}
+		}
+		for _, a := range attributes {
+			switch {
+			case part.Type == attrTupleIP && (a.Type == attrSourceV4 || a.Type == attrSourceV6):
+				addr, _ = netip.AddrFromSlice(a.Value)
+			case part.Type == attrTupleProto && a.Type == attrSourcePort && len(a.Value) == 2:
+				port = binary.BigEndian.Uint16(a.Value)
 			}
-			kind := int(binary.NativeEndian.Uint16(data[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER))
-			if !yield(kind, data[unix.NLA_HDRLEN:size]) {
-				return
-			}
-			data = data[min((size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(data)):]
 		}
 	}
+	if !addr.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addr, port)
 }

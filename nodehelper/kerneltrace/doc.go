@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kerneltrace has the kernel tell which rules of nf_tables, iptables-nft's among them, a connection's packets meet
-// (nft(8), meta nftrace; net/netfilter/nf_tables_trace.c). What it needs for that is a table of its own, which the kernel removes when the
-// process ends, in whatever way.
+// Package kerneltrace makes the kernel report which rules the packets of a connection traverse: those of nf_tables,
+// iptables-nft included (nft(8), meta nftrace; net/netfilter/nf_tables_trace.c), and those of iptables-legacy. It needs
+// a table of its own for that, which the kernel removes when the process ends, for whatever reason.
 package kerneltrace

@@ -57,6 +57,13 @@ const nativeText = `table inet own {
 }
 `
 
+// testConnection is the connection that is traced.
+var testConnection = Connection{
+	Protocol: unix.IPPROTO_UDP,
+	From:     netip.MustParseAddrPort("127.0.0.1:6001"),
+	To:       netip.MustParseAddrPort("127.0.0.1:7001"),
+}
+
 // texts writes events as "family table chain rule verdict", without those of our own table.
 func texts(t *testing.T, own string, events []Event) []string {
 	t.Helper()
@@ -74,14 +81,16 @@ func texts(t *testing.T, own string, events []Event) []string {
 				t.Fatal(err)
 			}
 		}
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s %d %s %s", e.Family, e.Table, e.Chain, number, e.Verdict, e.To)))
+		text := fmt.Sprintf("%s %s %s %d %s %s", e.Family, e.Table, e.Chain, number, e.Verdict, e.To)
+		out = append(out, strings.TrimSpace(text))
 	}
 	return out
 }
 
 func send(t *testing.T, from, to string) {
 	t.Helper()
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from)), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+	local, remote := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(remote))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +100,8 @@ func send(t *testing.T, from, to string) {
 	}
 }
 
-// The kernel tells of one connection's packets which rules they met, in iptables-nft's tables and in native ones, and of no other's.
+// The kernel reports the rules of iptables-nft and of nft that the packets of one connection traverse, and those of no
+// other connection.
 func TestOneConnectionIsTraced(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-nft-restore", "nft", "ip") {
 		return
@@ -100,7 +110,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	must(t, legacyText, "iptables-nft-restore")
 	must(t, nativeText, "nft", "-f", "-")
 	before := must(t, "", "nft", "-s", "list", "ruleset")
-	listener, err := Listen(Room)
+	listener, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,11 +122,11 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	if out := must(t, "", "nft", "list", "tables"); !strings.Contains(out, table.Name()) {
 		t.Errorf("the table is not there: %s", out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", table.Name()).CombinedOutput(); err == nil {
+	foreign := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", table.Name())
+	if out, err := foreign.CombinedOutput(); err == nil {
 		t.Errorf("somebody else may delete the table: %s", out)
 	}
-	connection := Connection{Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort("127.0.0.1:6001"), To: netip.MustParseAddrPort("127.0.0.1:7001")}
-	if err := table.Trace(connection); err != nil {
+	if err := table.Trace(testConnection); err != nil {
 		t.Fatal(err)
 	}
 	send(t, "127.0.0.1:6002", "127.0.0.1:7001")
@@ -126,14 +136,16 @@ func TestOneConnectionIsTraced(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := texts(t, table.Name(), events)
-	for _, want := range []string{"ip nat OUTPUT 2 jump MINE", "ip nat MINE 2 accept", "ip filter OUTPUT 1 continue", "inet own c 2 accept"} {
+	for _, want := range []string{
+		"ip nat OUTPUT 2 jump MINE", "ip nat MINE 2 accept", "ip filter OUTPUT 1 continue", "inet own c 2 accept",
+	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("not told: %s", want)
+			t.Errorf("no event: %s", want)
 		}
 	}
 	for _, e := range got {
 		if strings.Contains(e, "MINE 1") || strings.Contains(e, "OUTPUT 1 return") {
-			t.Errorf("told, and not met: %s", e)
+			t.Errorf("an event of a rule that the packet did not meet: %s", e)
 		}
 	}
 	if n := strings.Count(strings.Join(got, "\n"), "ip nat MINE 2"); n != 1 {
@@ -157,7 +169,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 // killedEnv is set in the process that is killed.
 const killedEnv = "SVCPROXY_TEST_KILLED"
 
-// TestNothingStaysOfAKilledProcess kills one that traces at a moment of its work.
+// TestNothingStaysOfAKilledProcess kills processes that trace, at different moments.
 func TestNothingStaysOfAKilledProcess(t *testing.T) {
 	if os.Getenv(killedEnv) != "" {
 		table, err := Open()

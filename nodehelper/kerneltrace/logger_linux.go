@@ -19,23 +19,26 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
 
-// journalDir is below the node's /run, whose contents end with the kernel's own state.
+// journalDir is the directory of the journals below the node's root. What is in /run does not outlive a restart, nor
+// does what they are about.
 const journalDir = "run/svcproxy-trace"
 
-// The setting that says who writes a family's log (net/netfilter/nf_log.c, nf_log_proc_dostring), and our writer: traces come over netlink then.
+// The sysctls that name the kernel's logger of each family (nf_log_proc_dostring in net/netfilter/nf_log.c), and the
+// logger that sends over netlink.
 const (
-	loggers = "/proc/sys/net/netfilter/nf_log/"
-	netlink = "nfnetlink_log"
+	loggerSysctls = "/proc/sys/net/netfilter/nf_log/"
+	netlinkLogger = "nfnetlink_log"
 )
 
-// withLog are the families whose log is led here.
-var withLog = []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
+// loggedFamilies are those whose logger is changed.
+var loggedFamilies = []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
 
-// Logger has the kernel say which rules of iptables-legacy a traced packet meets: as ip_tables itself tells only the log, the log comes over
-// netlink meanwhile. It belongs to this process's network namespace.
+// Logger makes the kernel report which rules of iptables-legacy a traced packet traverses: ip_tables writes that to the
+// kernel's log only, which is sent over netlink as long as the Logger is open. It belongs to this process's network
+// namespace.
 type Logger struct {
-	journal *os.File        // what was before, locked
-	before  map[byte]string // the loggers, by family
+	journal *os.File        // has the content of before; it is locked
+	before  map[byte]string // the loggers that were replaced, by family
 }
 
 // HasLegacy tells whether the network namespace has tables of iptables-legacy.
@@ -45,9 +48,10 @@ func HasLegacy() (bool, error) {
 	return v4 || v6, errors.Join(err4, err6)
 }
 
-// Log has a Listener told of the rules of iptables-legacy, too. root is the node's file system: what is changed is written below its /run, and
-// synced, before it is. The caller closes the Logger before the Listener; what a process left that was killed, [Restore] puts back. It is an error
-// where another program of the network namespace listens to nfnetlink_log's group 0, where traces go.
+// Log makes a Listener receive events of iptables-legacy, too. root is the node's file system: a journal of the loggers
+// that will be replaced is written below its /run, and synced, before the change. The caller closes the Logger before
+// the Listener; [Restore] undoes the change of a process that was killed. It is an error if another program of the
+// network namespace receives nfnetlink_log's group 0, which traces are sent to.
 func Log(l *Listener, root string) (*Logger, error) {
 	g, err := takeJournal(root)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -56,8 +60,8 @@ func Log(l *Listener, root string) (*Logger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the journal of tracing: %w", err)
 	}
-	// What was left there is put back first: it is not what was before.
-	if err := errors.Join(g.recall(), g.restore()); err != nil {
+	// First the change of a killed process is undone, which is not to be taken for the original state.
+	if err := errors.Join(g.readJournal(), g.restore()); err != nil {
 		return nil, errors.Join(err, g.journal.Close())
 	}
 	if err := g.change(l); err != nil {
@@ -66,66 +70,69 @@ func Log(l *Listener, root string) (*Logger, error) {
 	return g, nil
 }
 
+// change replaces the loggers.
 func (g *Logger) change(l *Listener) error {
 	if err := l.listenToLog(); errors.Is(err, unix.EPERM) {
-		return errors.New("another program listens to nfnetlink_log's group 0, where the kernel reports rules of iptables-legacy")
+		return errors.New("another program listens to nfnetlink_log's group 0, " +
+			"where the kernel reports rules of iptables-legacy")
 	} else if err != nil {
 		return fmt.Errorf("nfnetlink_log: %w", err)
 	}
-	now := map[byte]string{}
-	for _, family := range withLog {
-		name, err := os.ReadFile(loggerOf(family))
+	replaced := map[byte]string{}
+	for _, family := range loggedFamilies {
+		name, err := os.ReadFile(loggerSysctl(family))
 		if err != nil {
 			return err
 		}
-		if s := strings.TrimSpace(string(name)); s != netlink {
-			now[family] = s
+		if s := strings.TrimSpace(string(name)); s != netlinkLogger {
+			replaced[family] = s
 		}
 	}
-	if len(now) == 0 {
+	if len(replaced) == 0 {
 		return nil
 	}
-	if err := g.note(now); err != nil {
+	if err := g.writeJournal(replaced); err != nil {
 		return fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
-	g.before = now
-	for family := range now {
-		if err := os.WriteFile(loggerOf(family), []byte(netlink), 0); err != nil {
+	g.before = replaced
+	for family := range replaced {
+		if err := os.WriteFile(loggerSysctl(family), []byte(netlinkLogger), 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func loggerOf(family byte) string { return loggers + strconv.Itoa(int(family)) }
+func loggerSysctl(family byte) string { return loggerSysctls + strconv.Itoa(int(family)) }
 
-// Close puts the loggers back that were there before, and forgets them.
+// Close restores the loggers that were there before, and removes the journal.
 func (g *Logger) Close() error {
 	if err := g.restore(); err != nil {
-		return errors.Join(err, g.journal.Close()) // the journal stays, for Restore
+		return errors.Join(err, g.journal.Close()) // the journal remains for Restore
 	}
 	name := g.journal.Name()
 	err := os.Remove(name)
-	_ = os.Remove(filepath.Dir(name)) // not where somebody has come meanwhile
+	_ = os.Remove(filepath.Dir(name)) // fails if there is the journal of another network namespace
 	return errors.Join(err, g.journal.Close())
 }
 
-// restore puts the loggers back, but not where somebody else has set another one meanwhile.
+// restore sets the loggers to what they were, except where somebody else has set another one in the meantime.
 func (g *Logger) restore() error {
 	for family, before := range g.before {
-		now, err := os.ReadFile(loggerOf(family))
-		if err == nil && strings.TrimSpace(string(now)) == netlink {
-			err = os.WriteFile(loggerOf(family), []byte(before), 0)
+		now, err := os.ReadFile(loggerSysctl(family))
+		if err == nil && strings.TrimSpace(string(now)) == netlinkLogger {
+			err = os.WriteFile(loggerSysctl(family), []byte(before), 0)
 		}
 		if err != nil {
-			return fmt.Errorf("%s cannot be set back to %s: %w", loggerOf(family), before, err)
+			return fmt.Errorf("%s cannot be set back to %s: %w", loggerSysctl(family), before, err)
 		}
 	}
 	g.before = nil
 	return nil
 }
 
-// takeJournal locks the journal of this network namespace for as long as it is open.
+// takeJournal opens the journal of this network namespace, which it makes if there is none, and locks it as long as it
+// is open. The error is EWOULDBLOCK if another process has it.
 func takeJournal(root string) (*Logger, error) {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
@@ -144,8 +151,9 @@ func takeJournal(root string) (*Logger, error) {
 	}
 }
 
-// recall reads what the journal says; nothing where it was not written to its end, as then nothing was changed.
-func (g *Logger) recall() error {
+// readJournal sets before to what the journal says; to nothing if it was not written completely, as then nothing was
+// changed.
+func (g *Logger) readJournal() error {
 	data, err := io.ReadAll(g.journal)
 	if err != nil {
 		return err
@@ -156,8 +164,8 @@ func (g *Logger) recall() error {
 	return nil
 }
 
-// note writes what was before, and returns when it is on its medium.
-func (g *Logger) note(before map[byte]string) error {
+// writeJournal writes the loggers that will be replaced, and returns when the file is synced.
+func (g *Logger) writeJournal(before map[byte]string) error {
 	data, err := json.Marshal(before)
 	if err != nil {
 		return err
@@ -169,7 +177,8 @@ func (g *Logger) note(before map[byte]string) error {
 	return errors.Join(err, g.journal.Sync())
 }
 
-// Restore puts back what a process changed that is gone. It does nothing where none has, or where the process still is there.
+// Restore undoes the change of a process that was killed. It does nothing if there is none, or if the process is
+// running.
 func Restore(root string) error {
 	if _, err := os.Stat(filepath.Join(root, journalDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -181,5 +190,5 @@ func Restore(root string) error {
 	if err != nil {
 		return fmt.Errorf("the journal of tracing: %w", err)
 	}
-	return errors.Join(g.recall(), g.Close())
+	return errors.Join(g.readJournal(), g.Close())
 }

@@ -4,7 +4,6 @@ package kerneltrace
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +21,8 @@ import (
 func set(t *testing.T) string {
 	t.Helper()
 	var out []string
-	for _, family := range withLog {
-		data, err := os.ReadFile(loggerOf(family))
+	for _, family := range loggedFamilies {
+		data, err := os.ReadFile(loggerSysctl(family))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,14 +41,14 @@ func left(t *testing.T, root string) []string {
 	return out
 }
 
-// The kernel tells of the rules of iptables-legacy that one connection's packets met, among those of nf_tables and in their order; afterwards the log
-// goes where it went.
+// The kernel reports the rules of iptables-legacy that one connection's packets traverse, among those of nf_tables and in
+// their order; afterwards the loggers are those that were there before.
 func TestRulesOfLegacyAreTraced(t *testing.T) {
 	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
-	listener, err := Listen(Room)
+	listener, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +71,10 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now := set(t); !strings.Contains(now, netlink) {
+	if now := set(t); !strings.Contains(now, netlinkLogger) {
 		t.Errorf("the loggers are %s", now)
 	}
-	other, err := Listen(Room)
+	other, err := Listen(ReceiveBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +87,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	if err := Restore(root); err != nil || set(t) == before {
 		t.Errorf("restored while it is used: %v", err)
 	}
-	connection := Connection{Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort("127.0.0.1:6001"), To: netip.MustParseAddrPort("127.0.0.1:7001")}
-	if err := table.Trace(connection); err != nil {
+	if err := table.Trace(testConnection); err != nil {
 		t.Fatal(err)
 	}
 	send(t, "127.0.0.1:6002", "127.0.0.1:7001")
@@ -101,7 +99,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	var got []string
 	for i := range events {
 		e := &events[i]
-		if e.Legacy && e.Source != connection.From {
+		if e.Legacy && e.Source != testConnection.From {
 			t.Errorf("%+v is not of the connection", e)
 		}
 		if e.Legacy || e.Table == "own" {
@@ -109,8 +107,8 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		}
 	}
 	want := []string{
-		"ip nat OUTPUT 2 false", "ip nat MINE 2 false", "ip filter OUTPUT 1 false", "ip filter OUTPUT 2 true", "ip nat POSTROUTING 1 true",
-		"ip filter INPUT 1 true", "inet own c 0 false",
+		"ip nat OUTPUT 2 false", "ip nat MINE 2 false", "ip filter OUTPUT 1 false", "ip filter OUTPUT 2 true",
+		"ip nat POSTROUTING 1 true", "ip filter INPUT 1 true", "inet own c 0 false",
 	}
 	if !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -126,13 +124,13 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	}
 }
 
-// TestLoggersOfAKilledProcess kills one that traces at a moment of its work: whoever comes next puts the loggers back, and finds out what was before
-// from the journal.
+// TestLoggersOfAKilledProcess kills processes that trace, at different moments: the next one restores the loggers, which
+// it knows from the journal.
 func TestLoggersOfAKilledProcess(t *testing.T) {
 	if root := os.Getenv(killedEnv); root != "" {
 		_, _ = os.Stdout.WriteString("open\n")
 		for {
-			listener, err := Listen(Room)
+			listener, err := Listen(ReceiveBuffer)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,121 +5,157 @@ package kerneltrace
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfnl"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
-// TableName begins the name of the table; the process's number follows.
+// TableName begins the name of the table; the number of the process follows.
 const TableName = "svcproxy-trace-"
 
-// ownerFlag binds a table to the socket that made it: nobody else may change it, and the kernel removes it with the socket
-// (NFT_TABLE_F_OWNER of uapi/linux/netfilter/nf_tables.h; since Linux 5.12).
-const ownerFlag = 0x2
+// tableOwner binds a table to the socket that made it: nobody else may change it, and the kernel removes it with the
+// socket (NFT_TABLE_F_OWNER of uapi/linux/netfilter/nf_tables.h; since Linux 5.12).
+const tableOwner = 0x2
 
-// first is ahead of every other chain's priority.
-const first = -1 << 31
+// lowestPriority is that of our chains, which come before all others.
+const lowestPriority = math.MinInt32
 
 // Table turns tracing on for single connections. It is for one goroutine.
 type Table struct {
-	conn *nfnl.Conn
+	conn *netlink.Conn
 	name string
 }
 
-// hooks that a connection's packets may enter by.
+// hooks are those that the first packet of a connection enters by; each has a chain of that name.
 var hooks = []struct {
 	name   string
 	number uint32
 }{{"prerouting", unix.NF_INET_PRE_ROUTING}, {"output", unix.NF_INET_LOCAL_OUT}}
 
-// Open makes the table, without a rule. The caller closes it. The error says what the kernel lacks.
+// Open creates the table, without a rule. The caller closes it. The error says what the kernel lacks.
 func Open() (*Table, error) {
-	conn, err := nfnl.Open()
+	conn, err := netlink.Dial()
 	if err != nil {
 		return nil, err
 	}
 	t := &Table{conn: conn, name: fmt.Sprint(TableName, os.Getpid())}
 	const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	messages := []nfnl.Message{change(unix.NFT_MSG_NEWTABLE, create, nfnl.Text(unix.NFTA_TABLE_NAME, t.name), nfnl.Uint32(unix.NFTA_TABLE_FLAGS, ownerFlag))}
+	priority := int32(lowestPriority)
+	changes := []netlink.Request{change(unix.NFT_MSG_NEWTABLE, create,
+		netlink.String(unix.NFTA_TABLE_NAME, t.name), netlink.Uint32(unix.NFTA_TABLE_FLAGS, tableOwner))}
 	for _, h := range hooks {
-		hook := nfnl.Nested(unix.NFTA_CHAIN_HOOK, nfnl.Uint32(unix.NFTA_HOOK_HOOKNUM, h.number), nfnl.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(first&0xffffffff)))
-		messages = append(messages, change(unix.NFT_MSG_NEWCHAIN, create,
-			nfnl.Text(unix.NFTA_CHAIN_TABLE, t.name), nfnl.Text(unix.NFTA_CHAIN_NAME, h.name), hook, nfnl.Text(unix.NFTA_CHAIN_TYPE, "filter"),
+		changes = append(changes, change(unix.NFT_MSG_NEWCHAIN, create,
+			netlink.String(unix.NFTA_CHAIN_TABLE, t.name),
+			netlink.String(unix.NFTA_CHAIN_NAME, h.name),
+			netlink.Nested(unix.NFTA_CHAIN_HOOK,
+				netlink.Uint32(unix.NFTA_HOOK_HOOKNUM, h.number),
+				netlink.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(priority)), //nolint:gosec // the kernel reads an int
+			),
+			netlink.String(unix.NFTA_CHAIN_TYPE, "filter"),
 		))
 	}
-	if err := t.conn.Commit(messages...); err != nil {
+	if err := t.conn.Commit(changes...); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("a table of nf_tables with an owner (Linux 5.12 and later): %w", err)
 	}
 	return t, nil
 }
 
-// change is a change of the table's family.
-func change(kind, flags int, attrs ...*nl.RtAttr) nfnl.Message {
-	return nfnl.Message{Family: unix.NFPROTO_INET, Kind: kind, Flags: flags, Attrs: attrs}
+// change is a change of nf_tables in the table's family.
+func change(kind uint8, flags uint16, attributes ...netlink.Attribute) netlink.Request {
+	return netlink.Request{
+		Subsystem:  unix.NFNL_SUBSYS_NFTABLES,
+		Type:       kind,
+		Flags:      flags,
+		Family:     unix.NFPROTO_INET,
+		Attributes: attributes,
+	}
 }
 
-// Name is the table's name, by which its own events can be told.
+// Name is the table's name, by which its own events can be told from others.
 func (t *Table) Name() string { return t.name }
 
 // Close removes the table: the kernel does so with the socket.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Connection is that of one probe, by its first packet.
+// Connection is the connection of one probe, given by its first packet.
 type Connection struct {
-	Protocol uint8
+	Protocol uint8 // unix.IPPROTO_…
 	From, To netip.AddrPort
 }
 
-// Trace has the packets of a connection traced that go from its beginning to its end; those of the other way are not.
+// Trace makes the kernel trace the packets of a connection from its source to its destination; replies are not traced.
 func (t *Table) Trace(c Connection) error {
-	messages := make([]nfnl.Message, 0, len(hooks))
+	changes := make([]netlink.Request, 0, len(hooks))
 	for _, h := range hooks {
-		messages = append(messages, change(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND,
-			nfnl.Text(unix.NFTA_RULE_TABLE, t.name), nfnl.Text(unix.NFTA_RULE_CHAIN, h.name), c.rule(),
+		changes = append(changes, change(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND,
+			netlink.String(unix.NFTA_RULE_TABLE, t.name), netlink.String(unix.NFTA_RULE_CHAIN, h.name), c.expressions(),
 		))
 	}
-	return t.conn.Commit(messages...)
+	return t.conn.Commit(changes...)
 }
 
-// Stop ends all tracing.
+// Stop ends the tracing of all connections.
 func (t *Table) Stop() error {
-	return t.conn.Commit(change(unix.NFT_MSG_DELRULE, 0, nfnl.Text(unix.NFTA_RULE_TABLE, t.name)))
+	return t.conn.Commit(change(unix.NFT_MSG_DELRULE, 0, netlink.String(unix.NFTA_RULE_TABLE, t.name)))
 }
 
-// rule makes the expressions of "ip saddr A ip daddr B tcp sport C tcp dport D meta nftrace set 1".
-func (c *Connection) rule() *nl.RtAttr {
-	family, src, dst := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16) //nolint:mnd // offsets in the header (RFC 791)
+// expressions are those of a rule "ip saddr A ip daddr B tcp sport C tcp dport D meta nftrace set 1".
+func (c *Connection) expressions() netlink.Attribute {
+	family, src, dst := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16) // offsets in the header (RFC 791)
 	if c.To.Addr().Is6() {
-		family, src, dst = unix.NFPROTO_IPV6, 8, 24 //nolint:mnd // RFC 8200
+		family, src, dst = unix.NFPROTO_IPV6, 8, 24 // RFC 8200
 	}
 	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
-	return nfnl.Nested(unix.NFTA_RULE_EXPRESSIONS,
-		load("meta", nfnl.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1), nfnl.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFPROTO)), equal([]byte{family}),
-		load("meta", nfnl.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1), nfnl.Uint32(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)), equal([]byte{c.Protocol}),
-		payload(unix.NFT_PAYLOAD_NETWORK_HEADER, src, c.From.Addr().AsSlice()), equal(c.From.Addr().AsSlice()),
-		payload(unix.NFT_PAYLOAD_NETWORK_HEADER, dst, c.To.Addr().AsSlice()), equal(c.To.Addr().AsSlice()),
-		payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, port(c.From.Port())), equal(port(c.From.Port())),
-		payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, port(c.To.Port())), equal(port(c.To.Port())), //nolint:mnd // RFC 768, 9260, 9293
-		load("immediate", nfnl.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1), nfnl.Nested(unix.NFTA_IMMEDIATE_DATA, nl.NewRtAttr(unix.NFTA_DATA_VALUE, []byte{1}))),
-		load("meta", nfnl.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1), nfnl.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE)),
+	return netlink.Nested(unix.NFTA_RULE_EXPRESSIONS,
+		loadMeta(unix.NFT_META_NFPROTO), equal([]byte{family}),
+		loadMeta(unix.NFT_META_L4PROTO), equal([]byte{c.Protocol}),
+		loadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, src, c.From.Addr().BitLen()), equal(c.From.Addr().AsSlice()),
+		loadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, dst, c.To.Addr().BitLen()), equal(c.To.Addr().AsSlice()),
+		// The ports, of 16 bits, are at the same offsets in TCP, UDP and SCTP (RFC 9293, 768, 9260).
+		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 16), equal(port(c.From.Port())),
+		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 16), equal(port(c.To.Port())),
+		expression("immediate",
+			netlink.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1), value(unix.NFTA_IMMEDIATE_DATA, []byte{1})),
+		expression("meta",
+			netlink.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1),
+			netlink.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE)),
 	)
 }
 
-// load makes an expression.
-func load(name string, data ...*nl.RtAttr) *nl.RtAttr {
-	return nfnl.Nested(unix.NFTA_LIST_ELEM, nfnl.Text(unix.NFTA_EXPR_NAME, name), nfnl.Nested(unix.NFTA_EXPR_DATA, data...))
+// expression is an expression of a rule, by its name in the kernel.
+func expression(name string, data ...netlink.Attribute) netlink.Attribute {
+	return netlink.Nested(unix.NFTA_LIST_ELEM,
+		netlink.String(unix.NFTA_EXPR_NAME, name), netlink.Nested(unix.NFTA_EXPR_DATA, data...))
 }
 
-func payload(base, offset uint32, like []byte) *nl.RtAttr {
-	return load("payload", nfnl.Uint32(unix.NFTA_PAYLOAD_DREG, unix.NFT_REG_1), nfnl.Uint32(unix.NFTA_PAYLOAD_BASE, base),
-		nfnl.Uint32(unix.NFTA_PAYLOAD_OFFSET, offset), nfnl.Uint32(unix.NFTA_PAYLOAD_LEN, uint32(len(like)))) //nolint:gosec // at most 16
+// loadMeta loads a property of the packet into the first register.
+func loadMeta(key uint32) netlink.Attribute {
+	return expression("meta",
+		netlink.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_META_KEY, key))
 }
 
-func equal(value []byte) *nl.RtAttr {
-	return load("cmp", nfnl.Uint32(unix.NFTA_CMP_SREG, unix.NFT_REG_1), nfnl.Uint32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ), nfnl.Nested(unix.NFTA_CMP_DATA, nl.NewRtAttr(unix.NFTA_DATA_VALUE, value)))
+// loadPayload loads bits of a header into the first register. The offset is in bytes.
+func loadPayload(header, offset uint32, bits int) netlink.Attribute {
+	return expression("payload",
+		netlink.Uint32(unix.NFTA_PAYLOAD_DREG, unix.NFT_REG_1),
+		netlink.Uint32(unix.NFTA_PAYLOAD_BASE, header),
+		netlink.Uint32(unix.NFTA_PAYLOAD_OFFSET, offset),
+		netlink.Uint32(unix.NFTA_PAYLOAD_LEN, uint32(bits/8))) //nolint:gosec // at most 128 bits
+}
+
+// equal compares the first register.
+func equal(with []byte) netlink.Attribute {
+	return expression("cmp",
+		netlink.Uint32(unix.NFTA_CMP_SREG, unix.NFT_REG_1),
+		netlink.Uint32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ),
+		value(unix.NFTA_CMP_DATA, with))
+}
+
+func value(kind uint16, data []byte) netlink.Attribute {
+	return netlink.Nested(kind, netlink.Bytes(unix.NFTA_DATA_VALUE, data))
 }

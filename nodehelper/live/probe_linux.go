@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ctnetlink"
@@ -33,7 +32,6 @@ func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]sn
 	if len(targets) > MaxTargets {
 		return nil, fmt.Errorf("%d targets are too many to probe: at most %d", len(targets), MaxTargets)
 	}
-	nl.NativeEndian() // the package finds it out at the first call, and not for several at once
 	spaces := &namespaces{}
 	defer spaces.close()
 	out := make([]snapshot.Probes, len(targets))

@@ -36,7 +36,7 @@ type tracing struct {
 
 // newTracing begins. root is the node's file system.
 func newTracing(root string) (*tracing, error) {
-	listener, err := kerneltrace.Listen(kerneltrace.Room)
+	listener, err := kerneltrace.Listen(kerneltrace.ReceiveBuffer)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/heap"
+	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -56,7 +56,7 @@ func main() {
 
 func run(ctx context.Context, o options, out io.Writer) error {
 	if o.read {
-		heap.Burst(heap.Helper)
+		gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
 		tables, times, err := overNetlink(ctx)
 		if err != nil {
 			return err

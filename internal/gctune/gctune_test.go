@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gctune
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+)
+
+func TestForShortRun(t *testing.T) {
+	oldPercent, oldLimit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
+	defer func() {
+		debug.SetGCPercent(oldPercent)
+		debug.SetMemoryLimit(oldLimit)
+	}()
+	settings := func() (percent int, limit int64) {
+		percent = debug.SetGCPercent(100)
+		debug.SetGCPercent(percent)
+		return percent, debug.SetMemoryLimit(-1)
+	}
+	t.Setenv("GOGC", "50")
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	ForShortRun(PluginPercent, 1<<29)
+	if percent, limit := settings(); percent != 100 || limit != math.MaxInt64 {
+		t.Errorf("with GOGC and GOMEMLIMIT set: %d %%, %d bytes; they must stay", percent, limit)
+	}
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
+	ForShortRun(PluginPercent, 1<<29)
+	if percent, limit := settings(); percent != PluginPercent || limit != 1<<29 {
+		t.Errorf("%d %%, %d bytes; want %d %%, %d bytes", percent, limit, PluginPercent, 1<<29)
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kerneltrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+)
+
+// Listener receives the events of the network namespace that it was made in.
+type Listener struct{ conn *netlink.Conn }
+
+// ReceiveBuffer is enough for the events of some packets, however many rules they traverse, in bytes.
+const ReceiveBuffer = 4 << 20
+
+// Listen begins to receive events of the calling thread's network namespace. The kernel keeps receiveBuffer bytes of
+// them until they are read, and discards what exceeds that. The caller closes the Listener.
+func Listen(receiveBuffer int) (*Listener, error) {
+	conn, err := netlink.Dial()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(conn.SetReceiveBuffer(receiveBuffer), conn.Subscribe(unix.NFNLGRP_NFTRACE)); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("trace events of nf_tables: %w", err)
+	}
+	return &Listener{conn}, nil
+}
+
+// Close ends the receiving.
+func (l *Listener) Close() error { return l.conn.Close() }
+
+// Collect returns the events that are received until none has come for the time of quiet, which may be 0. The error is
+// unix.ENOBUFS if events were lost.
+func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
+	return l.until(func(*Event) bool { return false }, quiet)
+}
+
+// ErrTimeout says that the kernel reported nothing more.
+var ErrTimeout = errors.New("the kernel reported nothing more")
+
+// Read returns the events up to the first for which last is true, with those that came together with it. The error is
+// [ErrTimeout] if none has come for the time of timeout before that.
+func (l *Listener) Read(last func(*Event) bool, timeout time.Duration) ([]Event, error) {
+	out, err := l.until(last, timeout)
+	if err == nil && !slices.ContainsFunc(out, func(e Event) bool { return last(&e) }) {
+		err = ErrTimeout
+	}
+	return out, err
+}
+
+// until receives events until one is the last, or none has come for the time of quiet.
+func (l *Listener) until(last func(*Event) bool, quiet time.Duration) ([]Event, error) {
+	var out []Event
+	for {
+		datagram, err := l.conn.Receive(quiet)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		events, err := parse(datagram)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, events...)
+		if slices.ContainsFunc(events, func(e Event) bool { return last(&e) }) {
+			return out, nil
+		}
+	}
+}

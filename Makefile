@@ -66,9 +66,10 @@ readme: build ## Put that output into the README
 	hack/update-readme.sh
 
 .PHONY: docs
-docs: ## Write docs/commands from the commands themselves
+docs: ## Write docs/commands from the commands themselves, and the index of docs/findings.md from the registered findings
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
+	go run ./hack/findings docs/findings.md
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)

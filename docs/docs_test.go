@@ -14,26 +14,6 @@ import (
 
 const root = ".."
 
-// Every code of a finding has its section: reports link there.
-func TestEveryFindingIsExplained(t *testing.T) {
-	sections := anchors(t, filepath.Join(root, "docs", "findings.md"))
-	for file, pattern := range map[string]string{
-		"trace/diagnose/codes.go": `(?m)^\t\w+ += "([A-Z]\w+)"$`,
-		"trace/expect/types.go":   `(?m)^\tReason\w+ += "(\w+)"`,
-	} {
-		text := read(t, filepath.Join(root, filepath.FromSlash(file)))
-		codes := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
-		if len(codes) == 0 {
-			t.Errorf("%s: no codes found", file)
-		}
-		for _, c := range codes {
-			if !sections[strings.ToLower(c[1])] {
-				t.Errorf("docs/findings.md has no section %s", c[1])
-			}
-		}
-	}
-}
-
 // Every link to a file or a section of this repository leads somewhere.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)

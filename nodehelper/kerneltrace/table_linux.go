@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // TableName begins the name of the table; the number of the process follows.
-const TableName = "svcproxy-trace-"
+const TableName = kubeproxy.TraceTablePrefix
 
 // tableOwner binds a table to the socket that made it: nobody else may change it, and the kernel removes it with the
 // socket (NFT_TABLE_F_OWNER of uapi/linux/netfilter/nf_tables.h; since Linux 5.12).

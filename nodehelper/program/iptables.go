@@ -8,19 +8,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// chainPrefix begins the name of every chain that this program makes.
-const chainPrefix = "SVCPROXY-"
-
 // iptChain names a chain of a plan; the kernel takes 28 characters.
 func iptChain(name, kind string, i int) string {
-	return chainPrefix + name + "-" + kind + strconv.Itoa(i)
+	return kubeproxy.ProgramChainPrefix + name + "-" + kind + strconv.Itoa(i)
 }
 
 func (l *layout) iptEndChain(name string, i int) string {
-	return chainPrefix + name + "-E" + l.ends[i].name
+	return kubeproxy.ProgramChainPrefix + name + "-E" + l.ends[i].name
 }
 
 // hook is a rule in a chain of the kernel's that leads into one of the plan's.
@@ -46,7 +44,7 @@ var iptHooks = []hook{
 }
 
 func (h *hook) rule(name string) string {
-	return `-m comment --comment "kubectl-svcproxy program" -j ` + chainPrefix + name + "-" + h.to
+	return `-m comment --comment "kubectl-svcproxy program" -j ` + kubeproxy.ProgramChainPrefix + name + "-" + h.to
 }
 
 // iptInput is what iptables-restore --noflush is given, one transaction for each table.
@@ -130,7 +128,9 @@ func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *i
 }
 
 // topChain names a chain that a hook leads to.
-func topChain(p *plan.Plan, to string) string { return chainPrefix + p.Name + "-" + to }
+func topChain(p *plan.Plan, to string) string {
+	return kubeproxy.ProgramChainPrefix + p.Name + "-" + to
+}
 
 // iptMark is the bit that asks for masquerade, as value and mask.
 func iptMark(p *plan.Plan) string { return fmt.Sprintf("0x%x/0x%x", p.Mark, p.Mark) }

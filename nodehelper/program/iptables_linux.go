@@ -12,6 +12,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // iptables writes rules of iptables, of the backend that the record names.
@@ -128,7 +129,7 @@ func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hoo
 		return false
 	}
 	out, err := t.run(ctx, nil, "-w", waitSeconds, "-t", h.table, "-S", h.chain)
-	return err == nil && bytes.Contains(out, []byte("-j "+chainPrefix+r.Plan.Name+"-"+h.to+"\n"))
+	return err == nil && bytes.Contains(out, []byte("-j "+kubeproxy.ProgramChainPrefix+r.Plan.Name+"-"+h.to+"\n"))
 }
 
 // removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table by its name: for all of them
@@ -240,7 +241,7 @@ func (b *iptables) undoFamily(ctx context.Context, r *Record, program string) er
 func iptRemoval(save []byte, name string) *iptInput {
 	in := &iptInput{}
 	var t *iptTable
-	own := chainPrefix + name + "-"
+	own := kubeproxy.ProgramChainPrefix + name + "-"
 	for line := range strings.Lines(string(save)) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {

@@ -11,10 +11,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsDevice is the interface of this program's own that the addresses of frontends are bound to. Like kube-proxy's it is down, which is enough
-// for the node to take what is sent to them for its own.
-const ipvsDevice = "svcproxy-ipvs"
-
 // ipvsSysctls are the settings that virtual servers need, below net/ipv4/vs, and their values, which are kube-proxy's (pkg/proxy/ipvs/proxier.go,
 // NewProxier): connections are left to connection tracking, without which their source cannot be translated; one whose real server has been removed
 // is not sent into the void until it times out.
@@ -26,7 +22,7 @@ type IPVS struct {
 	// Sysctls are settings of net/ipv4/vs that were not as they have to be, and their values before.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	// KubeDevice: kube-proxy's interface was there before. Taken are addresses of the plan that it had.
-	KubeDevice bool         `json:"kubeDevice,omitempty"`
+	KubeDevice bool         `json:"kubeproxy.IPVSDevice,omitempty"`
 	Taken      []netip.Addr `json:"taken,omitempty"`
 	// Applied says that all virtual servers were made as After says: one that is otherwise now was changed by somebody else. Until then, and once
 	// undoing has begun, one may be on its way from the one state to the other.

@@ -19,11 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
-
-// kubeDevice is what kube-proxy binds the addresses of Services to (pkg/proxy/ipvs/proxier.go, defaultDummyDevice).
-const kubeDevice = "kube-ipvs0"
 
 // ipvsLoaded tells whether the kernel has IPVS.
 func ipvsLoaded() bool {
@@ -266,17 +264,17 @@ func bind(addresses []netip.Addr) error {
 		return nil
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = ipvsDevice
+	attrs.Name = kubeproxy.ProgramDevice
 	if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
 	}
-	link, err := netlink.LinkByName(ipvsDevice)
+	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
 	if err != nil {
-		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
 	}
 	for _, a := range addresses {
 		if err := netlink.AddrAdd(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("%s on %s: %w", a, ipvsDevice, err)
+			return fmt.Errorf("%s on %s: %w", a, kubeproxy.ProgramDevice, err)
 		}
 	}
 	return nil
@@ -284,25 +282,25 @@ func bind(addresses []netip.Addr) error {
 
 // unbind takes addresses off the device, and the device away where it has none left.
 func unbind(addresses []netip.Addr) error {
-	link, err := netlink.LinkByName(ipvsDevice)
+	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
 	var absent netlink.LinkNotFoundError
 	switch {
 	case errors.As(err, &absent):
 		return nil
 	case err != nil:
-		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
 	}
 	for _, a := range addresses {
 		if err := netlink.AddrDel(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("%s on %s: %w", a, ipvsDevice, err)
+			return fmt.Errorf("%s on %s: %w", a, kubeproxy.ProgramDevice, err)
 		}
 	}
-	left, err := addressesOf(ipvsDevice)
+	left, err := addressesOf(kubeproxy.ProgramDevice)
 	if err != nil || slices.ContainsFunc(left, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() }) {
 		return err
 	}
 	if err := netlink.LinkDel(link); err != nil {
-		return fmt.Errorf("the device %s: %w", ipvsDevice, err)
+		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -97,8 +98,8 @@ func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 	if r.Before.IPVS.Sysctls, err = m.sysctlsBefore(r); err != nil {
 		return err
 	}
-	r.Before.IPVS.KubeDevice = hasDevice(kubeDevice)
-	taken, err := addressesOf(kubeDevice)
+	r.Before.IPVS.KubeDevice = hasDevice(kubeproxy.IPVSDevice)
+	taken, err := addressesOf(kubeproxy.IPVSDevice)
 	r.Before.IPVS.Taken = slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return !slices.Contains(taken, a) })
 	return err
 }
@@ -185,13 +186,13 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	if err != nil {
 		return nil, err
 	}
-	if len(unbound) > 0 && !hasDevice(ipvsDevice) {
-		run("ip link add %s type dummy", ipvsDevice)
+	if len(unbound) > 0 && !hasDevice(kubeproxy.ProgramDevice) {
+		run("ip link add %s type dummy", kubeproxy.ProgramDevice)
 	}
 	for _, a := range unbound {
 		at := netip.PrefixFrom(a, a.BitLen()).String()
-		run("ip address add %s dev %s%s", at, ipvsDevice, map[bool]string{true: " nodad"}[a.Is6()])
-		out.Added = append(out.Added, at+" dev "+ipvsDevice)
+		run("ip address add %s dev %s%s", at, kubeproxy.ProgramDevice, map[bool]string{true: " nodad"}[a.Is6()])
+		out.Added = append(out.Added, at+" dev "+kubeproxy.ProgramDevice)
 	}
 	rules, err := m.around.plan(ctx, r)
 	if err != nil {
@@ -316,11 +317,11 @@ func (m *ipvsMode) settle(r *Record) error {
 		return nil
 	}
 	// Who has bound an address since has taken the virtual servers over, even where they are as they were left.
-	bound, err := addressesOf(kubeDevice)
+	bound, err := addressesOf(kubeproxy.IPVSDevice)
 	if err != nil {
 		return err
 	}
-	adopted := hasDevice(kubeDevice) && !i.KubeDevice || slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
+	adopted := hasDevice(kubeproxy.IPVSDevice) && !i.KubeDevice || slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
 	now, err := read(&r.Plan)
 	if err != nil {
 		return err

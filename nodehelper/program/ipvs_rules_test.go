@@ -3,6 +3,7 @@
 package program
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bytes"
@@ -178,7 +179,7 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 		fmt.Fprintf(&bound, `{"family":"%s","local":"%s","prefixlen":%d,"scope":"global"}`, map[bool]string{false: "inet", true: "inet6"}[a.Is6()], a, a.BitLen())
 	}
 	o.files["ip-addr.json"] = append(bytes.TrimSuffix(bytes.TrimSpace(o.files["ip-addr.json"]), []byte("]")),
-		`,{"ifindex":99,"ifname":"`+ipvsDevice+`","flags":["NOARP"],"addr_info":[`+bound.String()+`]}]`...)
+		`,{"ifindex":99,"ifname":"`+kubeproxy.ProgramDevice+`","flags":["NOARP"],"addr_info":[`+bound.String()+`]}]`...)
 	for name, value := range ipvsSysctls {
 		o.files["sysctl.txt"] = append(o.files["sysctl.txt"], "\nnet/ipv4/vs/"+name+"="+value+"\n"...)
 	}

@@ -11,11 +11,12 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
 // nftTable names the tables of a plan, one of each family.
-func nftTable(name string) string { return "svcproxy-" + name }
+func nftTable(name string) string { return kubeproxy.ProgramTablePrefix + name }
 
 // nftBase are the base chains. Ahead of kube-proxy's own at dstnat-10 and dstnat goes ours, and its masquerade ahead of everybody's at srcnat; the
 // first translation of a connection is the one that counts (nf_nat_inet_fn in net/netfilter/nf_nat_core.c).

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -42,7 +43,7 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) uint16, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat := &iptTable{name: "nat"}
-	top := chainPrefix + p.Name + "-NAT"
+	top := kubeproxy.ProgramChainPrefix + p.Name + "-NAT"
 	nat.chain(top)
 	for i := range iptHooks {
 		if h := &iptHooks[i]; h.to == "NAT" && !hooked(h) {

@@ -23,8 +23,8 @@ import (
 type NodeReader interface {
 	// Known names the nodes that can be read, in order; nil where that cannot be told.
 	Known(objects *snapshot.Cluster) []string
-	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all that there
-	// are. An error is the node's own: the others are read all the same.
+	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all
+	// that there are. An error is the node's own: the others are read all the same.
 	Read(ctx context.Context, node string, want []string) (*snapshot.Node, error)
 	// Release ends what Read began on a node; it will not be read again.
 	Release(node string)

@@ -150,13 +150,14 @@ func (k *PathKeeper) How() string {
 // Frontends says how many frontends the path has: "3 frontends".
 func (k *PathKeeper) Frontends() string { return counted(len(k.plan.Frontends), "frontend") }
 
-// Apply has the helper program the path, or say what it would do.
+// Apply has the helper program the path, or say what it would do. An interrupt is not heeded before the helper has answered: the
+// connection is needed to take away what it has programmed.
 func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	encoded, err := json.Marshal(k.plan)
 	if err != nil {
 		return nil, err
 	}
-	r, err := k.helper.Program(ctx, &wire.ProgramParams{Plan: encoded, ProgramOptions: k.options})
+	r, err := k.helper.Program(context.WithoutCancel(ctx), &wire.ProgramParams{Plan: encoded, ProgramOptions: k.options})
 	if err != nil {
 		return nil, NotInspected(err)
 	}

@@ -151,11 +151,8 @@ func keepFrontend(t *testing.T, h *fakeHelper, source func(cluster.Source) clust
 		return s.Namespace == "shop" && s.Name == "frontend"
 	})]
 	reader := &localReader{options: launch.Options{Build: "test", Timeout: time.Minute}, serve: h.serve}
-	s := &Session{
-		config: Config{Parallel: 1, Helper: launch.Options{Run: "run", Timeout: time.Minute}},
-		source: source(cluster.FromSnapshot(snap)), client: fake.NewClientset(svc), nodes: reader,
-		helper: reader.helper, Objects: objects, live: true, Progress: NewProgress(io.Discard, false, 0),
-	}
+	s := (&moving{base: objects}).session()
+	s.source, s.client, s.nodes, s.helper = source(cluster.FromSnapshot(snap)), fake.NewClientset(svc), reader, reader.helper
 	k, err := s.KeepPath(t.Context(), PathConfig{
 		Target: cluster.Target{Service: svc}, Node: "worker-1", TTL: time.Hour, Attached: true, By: "the tests",
 	})

@@ -64,7 +64,8 @@ func newShell(t *testing.T, server string) *shell {
 	return &shell{kubectl, filepath.Join(dir, "kubectl_complete-svcproxy"), append(os.Environ(), "PATH="+dir+":"+filepath.Dir(kubectl)+":/usr/bin:/bin", "KUBECONFIG="+config, "HOME="+dir)}
 }
 
-// tab presses TAB behind a line of words, of which the last is what is completed. It returns what is offered, and the directive.
+// tab presses TAB behind a line of words, of which the last is what is completed. It returns what is offered, and the
+// directive.
 func (s *shell) tab(t *testing.T, words ...string) (offered []string, directive string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), s.kubectl, append([]string{"__complete", "svcproxy"}, words...)...)

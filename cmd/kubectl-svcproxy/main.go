@@ -26,7 +26,8 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	gctune.ForShortRun(gctune.PluginPercent, 2<<30)
-	return command.Main(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, system())
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	return command.Main(ctx, os.Args[1:], streams, system())
 }
 
 // system is what the plugin needs of the program that it is. Without its own path it runs, only unwatched.

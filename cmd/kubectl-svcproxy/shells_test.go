@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// interactive are the shells whose completion kubectl writes and we have a way to press TAB in: the command that prints what is offered
-// behind a line, which it gets as its last argument, and a file without which it does not work.
+// interactive are the shells whose completion kubectl writes and we have a way to press TAB in: the command that prints
+// what is offered behind a line, which it gets as its last argument, and a file without which it does not work.
 var interactive = []struct {
 	name, needs string
 	argv        []string

@@ -28,8 +28,8 @@ const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on 
 Flags of serve:
 `
 
-// grace is how long undoing may take after the end was called, before the process ends all the same. It is shorter than the
-// termination grace period of the pod, so that the message below is still written.
+// grace is how long undoing may take after the end was called, before the process ends all the same. It is shorter than
+// the termination grace period of the pod, so that the message below is still written.
 const grace = 8 * time.Second
 
 // commands are the subcommands.
@@ -84,8 +84,8 @@ func run() int {
 	return 1
 }
 
-// leaveMessage writes where the kubelet looks for a container's last words (terminationMessagePath): the plugin finds them in the
-// pod's status, also when it was not attached. Where there is no such file, this is no container.
+// leaveMessage writes where the kubelet looks for a container's last words (terminationMessagePath): the plugin finds
+// them in the pod's status, also when it was not attached. Where there is no such file, this is no container.
 func leaveMessage(err error) {
 	f, openErr := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_TRUNC, 0)
 	if openErr != nil {

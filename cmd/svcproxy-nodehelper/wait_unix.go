@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait sleeps until the context ends. As the first process of a container it inherits what the commands run beside it leave
-// behind, and has to take note of their end, or they would stay in the process table.
+// wait sleeps until the context ends. As the first process of a container it inherits what the commands run beside it
+// leave behind, and has to take note of their end, or they would stay in the process table.
 func wait(ctx context.Context) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

@@ -57,7 +57,8 @@ func NewClient(r io.Reader, w io.Writer, build string, limits Limits) (*Client, 
 	return &Client{Peer: peer, Noise: noise, in: newDecoder(in), out: out, limits: limits}, nil
 }
 
-// Call asks for one thing and takes the whole answer. Any error but a *RemoteError ends the connection: later calls return it, too.
+// Call asks for one thing and takes the whole answer. Any error but a *RemoteError ends the connection: later calls
+// return it, too.
 func (c *Client) Call(method string, params any, sink Sink) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +117,8 @@ type answer struct {
 }
 
 func (a *answer) brokeOff(err error) error {
-	return fmt.Errorf("the helper's answer broke off after %d files and %d bytes, and counts as none: %w", len(a.names), a.bytes, err)
+	return fmt.Errorf("the helper's answer broke off after %d files and %d bytes, and counts as none: %w",
+		len(a.names), a.bytes, err)
 }
 
 // takers say what to do with each kind of frame of an answer.

@@ -99,7 +99,7 @@ func (e *encoder) writeJSON(k kind, body any) error {
 	return e.write(k, payload)
 }
 
-// flush sends what was written on its way.
+// flush sends what was written.
 func (e *encoder) flush() error {
 	if err := e.flate.Flush(); err != nil {
 		return err
@@ -126,8 +126,9 @@ func newDecoder(r *bufio.Reader) *decoder {
 	return &decoder{in: flate.NewReader(r), hash: sha256.New()}
 }
 
-// next returns the next frame; its payload is valid until the next call. The error is io.EOF where the stream ends between two
-// frames. A DEFLATE stream of this protocol has no end of its own: it breaks off where its bytes do, hence the look at both errors.
+// next returns the next frame; its payload is valid until the next call. The error is io.EOF where the stream ends
+// between two frames. A DEFLATE stream of this protocol has no end of its own: it breaks off where its bytes do, hence
+// the check of both errors.
 func (d *decoder) next() (k kind, payload []byte, err error) {
 	var header [headerSize]byte
 	n, err := io.ReadFull(d.in, header[:])
@@ -151,7 +152,7 @@ func (d *decoder) next() (k kind, payload []byte, err error) {
 	return kind(header[0]), payload, nil
 }
 
-// count adds a frame to the hash that the trailer is held against.
+// count adds a frame to the hash that the trailer is compared with.
 func (d *decoder) count(k kind, payload []byte) {
 	header := [headerSize]byte{byte(k)}
 	binary.BigEndian.PutUint32(header[1:], uint32(len(payload))) //nolint:gosec // next has bounded it

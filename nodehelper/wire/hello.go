@@ -11,7 +11,8 @@ import (
 	"io"
 )
 
-// magic begins a hello. Its first byte is a control character, so that no text that merely speaks of the protocol is taken for one.
+// magic begins a hello. Its first byte is a control character, so that no text that merely speaks of the protocol is
+// taken for one.
 const magic = "\x16svcproxy-wire "
 
 // Hello is how a side introduces itself. Fields may be added; none may be removed or change its meaning.
@@ -57,7 +58,8 @@ func writeHello(w io.Writer, h Hello) error {
 	return err
 }
 
-// readHello passes over noise and reads a hello. It reads not one byte beyond the hello's line, as far as r's user can tell.
+// readHello passes over noise and reads a hello. It reads not one byte beyond the hello's line, as far as r's user can
+// tell.
 func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
 	var seen []byte
 	for !bytes.HasSuffix(seen, []byte(magic)) {

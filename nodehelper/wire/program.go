@@ -21,7 +21,8 @@ const (
 // Modes are all of them.
 var Modes = []string{IPTables, NFTables, IPVS, Userspace}
 
-// Schedulers are what a mode can share connections out by, the default first; a mode that is not there knows equal shares alone.
+// Schedulers are what a mode can share connections out by, the default first; a mode that is not there knows equal
+// shares alone.
 var Schedulers = map[string][]string{
 	IPVS:      {"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq"},
 	Userspace: {"rr", "lc", "sh"},
@@ -35,7 +36,8 @@ const (
 
 // ProgramParams say what to program, and how.
 type ProgramParams struct {
-	// Plan is what to program, as JSON. The two ends encode and decode it (trace/plan.Plan): this package only carries it.
+	// Plan is what to program, as JSON. The two ends encode and decode it (trace/plan.Plan): this package only carries
+	// it.
 	Plan json.RawMessage `json:"plan"`
 	ProgramOptions
 }

@@ -19,8 +19,8 @@ type Server struct {
 	out io.Writer
 }
 
-// Handler answers one request. Its context ends with the stream, the deadline or a signal; before it returns it has undone
-// what must not stay. Its error becomes the whole answer.
+// Handler answers one request. Its context ends with the stream, the deadline or a signal; before it returns it has
+// undone what must not stay. Its error becomes the whole answer.
 type Handler func(ctx context.Context, params json.RawMessage, a *Answer) error
 
 // NewServer waits for the plugin's hello and says its own. A plugin of another version is told so, by that hello, and the error is a
@@ -47,8 +47,8 @@ type incoming struct {
 	err error
 }
 
-// Serve answers requests until the stream or the context ends. It returns nil when the plugin has closed the stream, in the
-// middle of an answer too: that is how a plugin ends. It returns only after the handler has.
+// Serve answers requests until the stream or the context ends. It returns nil when the plugin has closed the stream, in
+// the middle of an answer too: that is how a plugin ends. It returns only after the handler has.
 func (s *Server) Serve(ctx context.Context, handlers map[string]Handler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx context.Context, handlers map[string]Handler) error {
 	}
 }
 
-// read hands over requests until there are no more.
+// read passes requests on until there are no more.
 func (s *Server) read(ctx context.Context, requests chan<- incoming) {
 	for {
 		var r incoming
@@ -109,9 +109,12 @@ func (s *Server) read(ctx context.Context, requests chan<- incoming) {
 	}
 }
 
-// answer runs a request's handler, and watches the stream meanwhile: its end is the handler's end. It returns the next request if
-// that came in already: a plugin that has the whole answer may be faster than this side.
-func (s *Server) answer(ctx context.Context, cancel context.CancelCauseFunc, r request, handlers map[string]Handler, out *encoder, requests <-chan incoming) (next incoming, err error) {
+// answer runs a request's handler, and watches the stream meanwhile: its end is the handler's end. It returns the next
+// request if that came in already: a plugin that has the whole answer may be faster than this side.
+func (s *Server) answer(
+	ctx context.Context, cancel context.CancelCauseFunc, r request, handlers map[string]Handler, out *encoder,
+	requests <-chan incoming,
+) (next incoming, err error) {
 	a := &Answer{out: out, id: r.ID}
 	out.hash.Reset()
 	result := make(chan error, 1)
@@ -191,8 +194,8 @@ func (a *Answer) File(f File) error {
 	return a.out.send(kindFileEnd, fileEndBody{Bytes: size})
 }
 
-// interruptible is a writer that returns when a context ends, also while a reader that takes nothing holds it up. A handler that has
-// something to undo must not hang on a plugin that is gone.
+// interruptible is a writer that returns when a context ends, also while a reader that takes nothing holds it up. A
+// handler that has something to undo must not hang on a plugin that is gone.
 type interruptible struct {
 	ctx  context.Context //nolint:containedctx // it bounds every write
 	w    io.Writer

@@ -38,8 +38,8 @@ func until(undone *bool) Handler {
 	}
 }
 
-// The end of the stream in the middle of an answer ends the handler, and Serve waits for it: that is how a plugin that is killed
-// has undone what it asked for.
+// The end of the stream in the middle of an answer ends the handler, and Serve waits for it: that is how a plugin that
+// is killed has undone what it asked for.
 func TestServeStreamEnds(t *testing.T) {
 	var undone bool
 	s, err := NewServer(bytes.NewReader(requestsOf(t, ask(1))), io.Discard, "v1")

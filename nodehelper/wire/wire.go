@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is what the plugin and a node's helper say to one another, over any pair of byte streams: the standard streams of a
-// container over attach or exec, or a pipe within one process.
+// Package wire is what the plugin and a node's helper say to one another, over any pair of byte streams: the standard
+// streams of a container over attach or exec, or a pipe within one process.
 //
 // Both begin with a hello, which is one line of text:
 //
 //	0x16 "svcproxy-wire " {"protocol":1,"build":"v1.2.3"} "\n"
 //
-// This line never changes between versions of the protocol, so that each side can tell which version the other one speaks. The
-// plugin speaks first, as what a container writes before somebody attaches to it is lost. Whatever stands before the hello
-// (a runtime's error text, another program's output) is noise, and is kept for the error message.
+// This line never changes between versions of the protocol, so that each side can tell which version the other one
+// speaks. The plugin speaks first, as what a container writes before somebody attaches to it is lost. Whatever stands
+// before the hello (a runtime's error text, another program's output) is noise, and is kept for the error message.
 //
-// After its hello each side sends one DEFLATE stream (RFC 1951), flushed at the end of each message. In it are frames: one byte that
-// says of which kind, four bytes of length (big-endian), and the payload, which is JSON but for the bytes of files. The plugin
-// asks for one thing at a time. An answer is any number of progress messages and files, and it ends with a trailer that
-// counts and hashes what came before, or with an error; an answer without a trailer is none.
+// After its hello each side sends one DEFLATE stream (RFC 1951), flushed at the end of each message. In it are frames:
+// one byte that says of which kind, four bytes of length (big-endian), and the payload, which is JSON but for the bytes
+// of files. The plugin asks for one thing at a time. An answer is any number of progress messages and files, and it
+// ends with a trailer that counts and hashes what came before, or with an error; an answer without a trailer is none.
 //
 // Neither side trusts the other with its memory: everything that is kept has a bound.
 package wire
@@ -28,7 +28,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Protocol is the version that this code speaks. It changes when a peer of the version before would misunderstand something.
+// Protocol is the version that this code speaks. It changes when a peer of the version before would misunderstand
+// something.
 const Protocol = 1
 
 // The requests.
@@ -45,7 +46,8 @@ const (
 
 // CollectParams say which files of the snapshot contract to read.
 type CollectParams struct {
-	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another file.
+	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another
+	// file.
 	Files []string `json:"files,omitempty"`
 }
 
@@ -67,7 +69,7 @@ const (
 	maxNoise   = 64 << 10 // bytes before it
 	maxPayload = 16 << 20 // bytes of one frame: a plan is one
 	maxText    = 8 << 10  // bytes of a sentence that is shown to a person
-	chunk      = 64 << 10 // bytes of a file in one frame, of the sender's choice
+	chunk      = 64 << 10 // bytes of a file in one frame, as its writer chooses
 )
 
 // Limits bound an answer.
@@ -80,7 +82,8 @@ type Limits struct {
 // DefaultLimits are far above any real node. A file is bounded as in trace/snapshot.
 var DefaultLimits = Limits{File: 1 << 30, Answer: 2 << 30, Files: 1000}
 
-// A name becomes a part of a path on the plugin's side, so a helper must not be able to lead out of a directory with it.
+// A name becomes a part of a path on the plugin's side, so a helper must not be able to leave a directory with
+// it.
 var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkName(name string) error {
@@ -90,8 +93,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Printable makes one line of printable characters, at most limit bytes long, of what another program wrote: it is shown on a
-// terminal, which must not take orders from it.
+// Printable makes one line of printable characters, at most limit bytes long, of what another program wrote: it is
+// shown on a terminal, which must not take orders from it.
 func Printable(s string, limit int) string {
 	const more = "…"
 	var b strings.Builder

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// pair connects a client to a server that answers by handlers. The returned function closes the client's side, and returns what Serve
-// did.
+// pair connects a client to a server that answers by handlers. The returned function closes the client's side, and
+// returns what Serve did.
 func pair(t *testing.T, limits Limits, handlers map[string]Handler) (*Client, func() error) {
 	t.Helper()
 	toServer, fromClient := io.Pipe()

@@ -26,8 +26,8 @@ type API struct {
 	narrowed  error
 }
 
-// FromAPI makes a Source of a cluster. Where the Services of all namespaces may not be listed, it makes do with those of the
-// namespace fallback, unless that is empty.
+// FromAPI makes a Source of a cluster. Where the Services of all namespaces may not be listed, it makes do with those
+// of the namespace fallback, unless that is empty.
 func FromAPI(client kubernetes.Interface, fallback string) *API {
 	return &API{client: client, fallback: fallback, namespace: metav1.NamespaceAll}
 }
@@ -35,8 +35,8 @@ func FromAPI(client kubernetes.Interface, fallback string) *API {
 // Narrowed says why only one namespace's Services were read; nil when all were.
 func (a *API) Narrowed() error { return a.narrowed }
 
-// Objects lists what is needed to judge Services. What may be missing (Nodes, kube-proxy's ConfigMap) and may not be read is in
-// Missing; Services and EndpointSlices have to be readable.
+// Objects lists what is needed to judge Services. What may be missing (Nodes, kube-proxy's ConfigMap) and may not be
+// read is in Missing; Services and EndpointSlices have to be readable.
 func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 	c := &snapshot.Cluster{Missing: []string{"pods"}}
 	var nodes, configMaps error
@@ -112,7 +112,8 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 	)
 }
 
-// Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their names only.
+// Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their
+// names only.
 func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
 	add := func(pods []*corev1.Pod) {
 		for _, p := range pods {
@@ -170,12 +171,13 @@ func denied(err error) error {
 	case apierrors.IsForbidden(err):
 		return refusal(err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server does not accept your credentials: log in again, or choose another --context: %w", err)
+		return fmt.Errorf("the API server does not accept your credentials: "+
+			"log in again, or choose another --context: %w", err)
 	}
 	return fmt.Errorf("cannot read the cluster's objects: %w", err)
 }
 
-// refusal names what RBAC does not grant. The API server's own words hold verb, resource and user.
+// refusal names what RBAC does not grant. The API server's own text holds verb, resource and user.
 func refusal(err error) error {
 	return fmt.Errorf("%w (deploy/rbac.yaml of kubectl svcproxy grants it)", err)
 }

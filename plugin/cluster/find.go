@@ -51,7 +51,7 @@ func (t *Target) hasPort(name string, protocol corev1.Protocol) bool {
 	})
 }
 
-// Find looks a reference up. Its errors say in one sentence what was not found and what there is.
+// Find finds what a reference names. Its errors say in one sentence what was not found and what there is.
 func Find(objects *snapshot.Cluster, namespace string, ref Reference) (Target, error) {
 	if ref.Address.IsValid() {
 		return findAddress(objects, ref)
@@ -72,7 +72,9 @@ func portsOf(svc *corev1.Service, ref Reference) ([]corev1.ServicePort, error) {
 	}
 	var out []corev1.ServicePort
 	for i := range svc.Spec.Ports {
-		if p := &svc.Spec.Ports[i]; (p.Name == ref.Port || strconv.Itoa(int(p.Port)) == ref.Port) && ref.speaks(protocolOf(p)) {
+		p := &svc.Spec.Ports[i]
+		named := p.Name == ref.Port || strconv.Itoa(int(p.Port)) == ref.Port
+		if named && ref.speaks(protocolOf(p)) {
 			out = append(out, *p)
 		}
 	}
@@ -82,7 +84,8 @@ func portsOf(svc *corev1.Service, ref Reference) ([]corev1.ServicePort, error) {
 	if len(svc.Spec.Ports) == 0 {
 		return nil, fmt.Errorf("service %s/%s has no ports at all: give it without :%s", svc.Namespace, svc.Name, ref.Port)
 	}
-	return nil, fmt.Errorf("service %s/%s has no port %s: it has %s", svc.Namespace, svc.Name, ref.port(), describePorts(svc))
+	return nil, fmt.Errorf("service %s/%s has no port %s: it has %s",
+		svc.Namespace, svc.Name, ref.port(), describePorts(svc))
 }
 
 func (r *Reference) speaks(p corev1.Protocol) bool { return r.Protocol == "" || r.Protocol == p }
@@ -139,7 +142,8 @@ func findAddress(objects *snapshot.Cluster, ref Reference) (Target, error) {
 			return Target{}, owners[0].err
 		}
 		if len(nodePorts) == 0 && len(owners) > 0 {
-			return Target{}, fmt.Errorf("%s is an address of %s, of which none has port %s", ref.Address, names(owners), ref.port())
+			return Target{}, fmt.Errorf("%s is an address of %s, of which none has port %s",
+				ref.Address, names(owners), ref.port())
 		}
 		fits = nodePorts
 	}
@@ -149,7 +153,8 @@ func findAddress(objects *snapshot.Cluster, ref Reference) (Target, error) {
 	case 1:
 		return fits[0].Target, nil
 	}
-	return Target{}, fmt.Errorf("%s belongs to several Services (%s): give one of them by its name", ref.Input, names(fits))
+	return Target{}, fmt.Errorf("%s belongs to several Services (%s): give one of them by its name",
+		ref.Input, names(fits))
 }
 
 // kindOf returns as what a Service has an address; "" when it does not.
@@ -188,7 +193,8 @@ func nodePortOwners(objects *snapshot.Cluster, ref Reference) []owner {
 	}
 	var out []owner
 	for _, svc := range objects.Services {
-		o := owner{Target: Target{Service: svc, Address: ref.Address, NodePort: int32(number), Node: node}, kind: expect.NodePort}
+		t := Target{Service: svc, Address: ref.Address, NodePort: int32(number), Node: node}
+		o := owner{Target: t, kind: expect.NodePort}
 		for i := range svc.Spec.Ports {
 			if p := &svc.Spec.Ports[i]; int64(p.NodePort) == number && ref.speaks(protocolOf(p)) {
 				o.Ports = append(o.Ports, *p)
@@ -220,17 +226,20 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 		for i := range s.Endpoints {
 			if slices.ContainsFunc(s.Endpoints[i].Addresses, sameAddress(ref.Address)) {
 				name := s.Labels["kubernetes.io/service-name"]
-				return fmt.Errorf("%s is no Service's address, but an endpoint of service %s/%s: give %s -n %s", ref.Address, s.Namespace, name, name, s.Namespace)
+				return fmt.Errorf("%s is no Service's address, but an endpoint of service %s/%s: give %s -n %s",
+					ref.Address, s.Namespace, name, name, s.Namespace)
 			}
 		}
 	}
 	if node, ok := nodeOf(objects, ref.Address); ok && node != "" {
 		if ref.Port == "" {
-			return fmt.Errorf("%s is an address of node %s: give it with a NodePort, as %s", ref.Address, node, netip.AddrPortFrom(ref.Address, 30080))
+			return fmt.Errorf("%s is an address of node %s: give it with a NodePort, as %s",
+				ref.Address, node, netip.AddrPortFrom(ref.Address, 30080))
 		}
 		return fmt.Errorf("%s is an address of node %s, and no Service has NodePort %s", ref.Address, node, ref.port())
 	}
-	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node has it", ref.Address)
+	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node has it",
+		ref.Address)
 }
 
 func names(owners []owner) string {

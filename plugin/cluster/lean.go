@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods' environment,
-// commands and volumes, annotations, managed fields, the nodes' lists of images.
+// Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods'
+// environment, commands and volumes, annotations, managed fields, the nodes' lists of images.
 func Lean(c *snapshot.Cluster) *snapshot.Cluster {
 	out := &snapshot.Cluster{Missing: c.Missing}
 	for _, o := range c.Services {
@@ -45,7 +45,9 @@ func leanMeta(m *metav1.ObjectMeta) {
 	// kube-proxy's topology once was an annotation, and still decides (kubernetes pkg/proxy/topology.go before 1.33).
 	kept := map[string]string{}
 	// When endpoints changed tells whether kube-proxy has heard of it.
-	for _, key := range []string{corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode, corev1.EndpointsLastChangeTriggerTime} {
+	for _, key := range []string{
+		corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode, corev1.EndpointsLastChangeTriggerTime,
+	} {
 		if v, ok := m.Annotations[key]; ok {
 			kept[key] = v
 		}

@@ -24,7 +24,7 @@ type Reference struct {
 // forms is what an error says would have been accepted.
 const forms = "give a Service as NAME, svc/NAME or an IP address, with :PORT where one port is meant"
 
-// ParseReference takes an argument apart. It looks at no cluster: whether there is such a Service, Find says.
+// ParseReference takes an argument apart. It asks no cluster: whether there is such a Service, Find says.
 func ParseReference(arg string) (Reference, error) {
 	ref := Reference{Input: arg}
 	text, err := ref.cutProtocol(arg)
@@ -116,19 +116,21 @@ func (r *Reference) setPort(port string) error {
 	return nil
 }
 
-// serviceKind checks the resource in front of a name. A namespace there is the likeliest slip: reports write namespace/name.
+// serviceKind checks the resource in front of a name. A namespace there is the likeliest slip: reports write
+// namespace/name.
 func serviceKind(arg, kind, name string) error {
 	switch strings.ToLower(kind) {
 	case "svc", "service", "services":
 		return nil
 	}
 	if !strings.Contains(name, "/") {
-		return fmt.Errorf("%q is no Service: %s (for a Service %s in namespace %s: %s -n %s)", arg, forms, name, kind, name, kind)
+		return fmt.Errorf("%q is no Service: %s (for a Service %s in namespace %s: %s -n %s)",
+			arg, forms, name, kind, name, kind)
 	}
 	return fmt.Errorf("%q is no Service: %s", arg, forms)
 }
 
-// instead says what to give in place of something that looks like a DNS name.
+// instead says what to give in place of something that has the form of a DNS name.
 func instead(name string) string {
 	labels := strings.Split(name, ".")
 	if len(labels) < 2 || (len(labels) > 2 && labels[2] != "svc") {

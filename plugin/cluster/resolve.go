@@ -16,7 +16,8 @@ type Resolution struct {
 	Service *corev1.Service
 	// Node is the node whose view this is, Zone its zone; "" for the whole cluster's view.
 	Node, Zone string
-	// NotProxied is the code of why kube-proxy programs nothing for the Service, and Why says it in words; "" where it does.
+	// NotProxied is the code of why kube-proxy programs nothing for the Service, and Why says it in words; "" where it
+	// does.
 	NotProxied, Why string
 	DNS             DNS
 	// Frontends are the Service's addresses. In the cluster's view a NodePort has no valid address: it is every node's.
@@ -41,7 +42,8 @@ type Endpoint struct {
 	Reason string
 }
 
-// Resolve says what the API holds of a Service. With a node in the inputs it is that node's view, else the whole cluster's.
+// Resolve says what the API holds of a Service. With a node in the inputs it is that node's view, else the whole
+// cluster's.
 func Resolve(t *Target, in expect.Inputs) *Resolution {
 	svc := t.Service
 	exp := expect.New(in)
@@ -81,7 +83,8 @@ func frontends(exp *expect.Node, t *Target, node string) []expect.Frontend {
 		p := &t.Service.Spec.Ports[i]
 		if p.NodePort != 0 && t.hasPort(p.Name, protocolOf(p)) && (!t.Address.IsValid() || t.NodePort != 0) {
 			out = append(out, expect.Frontend{
-				Service: t.Name(), PortName: p.Name, Kind: expect.NodePort, Port: uint16(p.NodePort), Protocol: protocolOf(p),
+				Service: t.Name(), PortName: p.Name, Kind: expect.NodePort, Protocol: protocolOf(p),
+				Port: uint16(p.NodePort), //nolint:gosec // the API server takes no other
 			})
 		}
 	}
@@ -136,7 +139,8 @@ func endpoint(p *corev1.ServicePort, u expect.Usage, nodeView, ignored bool) End
 	return e
 }
 
-// bothReasons says in one clause what the traffic policies make of an endpoint. A policy that nothing follows is left out.
+// bothReasons says in one clause what the traffic policies make of an endpoint. A policy that nothing follows is left
+// out.
 func bothReasons(u *expect.Usage) string {
 	switch {
 	case u.Local.NotFollowed || u.Cluster == u.Local:
@@ -166,7 +170,7 @@ func dnsOf(svc *corev1.Service, endpoints []Endpoint) DNS {
 			d.Note = "headless, and no endpoint is ready: the name does not resolve"
 		}
 	default:
-		for _, ip := range ClusterIPs(svc) {
+		for _, ip := range AddressesOf(svc) {
 			d.Records = append(d.Records, recordOf(ip))
 		}
 	}

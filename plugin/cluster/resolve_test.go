@@ -18,8 +18,8 @@ func TestService(t *testing.T) {
 	objects := shop()
 	svc := objects.Services[0]
 	ports := Ports(objects, svc)
-	if Type(svc) != corev1.ServiceTypeClusterIP || len(ClusterIPs(svc)) != 2 || len(ports) != 2 {
-		t.Fatalf("got %s %v %+v", Type(svc), ClusterIPs(svc), ports)
+	if Type(svc) != corev1.ServiceTypeClusterIP || len(AddressesOf(svc)) != 2 || len(ports) != 2 {
+		t.Fatalf("got %s %v %+v", Type(svc), AddressesOf(svc), ports)
 	}
 	if p := ports[0]; p.Ready != 1 || p.Total != 2 || p.Protocol != corev1.ProtocolTCP || p.NodePort != 30080 {
 		t.Errorf("got %+v, want 1 of 2 ready, TCP, NodePort 30080", p)

@@ -20,18 +20,18 @@ type Port struct {
 	Total int // endpoints that there are
 }
 
-// Ports returns the ports of a Service, with their endpoints counted in the whole cluster. A dual-stack pod counts as one endpoint:
-// the family that has most is counted.
+// Ports returns the ports of a Service, with their endpoints counted in the whole cluster. A dual-stack pod counts as
+// one endpoint: the family that has most is counted.
 func Ports(objects *snapshot.Cluster, svc *corev1.Service) []Port {
 	exp := expect.New(expect.Inputs{
 		Services: []*corev1.Service{svc}, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(),
 	})
-	var out []Port
-	for i := range svc.Spec.Ports {
-		p := Port{ServicePort: svc.Spec.Ports[i]}
-		p.Protocol = protocolOf(&svc.Spec.Ports[i])
-		p.Ready, p.Total = count(exp, svc, &svc.Spec.Ports[i])
-		out = append(out, p)
+	out := make([]Port, len(svc.Spec.Ports))
+	for i := range out {
+		p := &svc.Spec.Ports[i]
+		out[i] = Port{ServicePort: *p}
+		out[i].Protocol = protocolOf(p)
+		out[i].Ready, out[i].Total = count(exp, svc, p)
 	}
 	return out
 }
@@ -60,8 +60,8 @@ func Families(svc *corev1.Service) []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 }
 
-// ClusterIPs returns the cluster IPs of a Service; none for a headless one.
-func ClusterIPs(svc *corev1.Service) []string {
+// AddressesOf returns the cluster IPs of a Service; none for a headless one.
+func AddressesOf(svc *corev1.Service) []string {
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}

@@ -10,7 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// notFound says that there is no such Service, and which ones may have been meant: the same name elsewhere, or a similar one.
+// notFound says that there is no such Service, and which ones may have been meant: the same name elsewhere, or a
+// similar one.
 func notFound(objects *snapshot.Cluster, namespace, name string) error {
 	var elsewhere, similar, here []string
 	for _, svc := range objects.Services {

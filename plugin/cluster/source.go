@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster is the API's side of a command: it finds the Service that a person means, by name or by address, and says what
-// the API knows of it, as facts that whoever makes a report puts into its types. It reads the objects through a Source, and does not
-// care whether they come from a cluster or a snapshot.
+// Package cluster is the API's side of a command: it finds the Service that a person means, by name or by address, and
+// says what the API knows of it, as facts that whoever makes a report puts into its types. It reads the objects through
+// a Source, and does not care whether they come from a cluster or a snapshot.
 package cluster
 
 import (

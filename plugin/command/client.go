@@ -13,7 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// client returns a client of the cluster that the kubectl flags name. The error is about the kubeconfig: nothing is asked yet.
+// client returns a client of the cluster that the kubectl flags name. The error is about the kubeconfig: nothing is
+// asked yet.
 func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	const orSnapshot = "to read a snapshot in place of a cluster, give --snapshot"
 	raw, err := e.kube.ToRawKubeConfigLoader().RawConfig()
@@ -52,15 +53,18 @@ func addLogFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// kubeFlags calls f for each kubectl flag that was given and that names the same cluster when given again. Credentials are none of
-// them: they do not belong into a line that is printed.
+// kubeFlags calls f for each kubectl flag that was given and that names the same cluster when given again. Credentials
+// are none of them: they do not belong into a line that is printed.
 func (e *environment) kubeFlags(f func(name, value string)) {
 	for _, flag := range []struct {
 		name  string
 		value *string
 	}{
-		{"kubeconfig", e.kube.KubeConfig}, {"context", e.kube.Context}, {"cluster", e.kube.ClusterName},
-		{"user", e.kube.AuthInfoName}, {"server", e.kube.APIServer},
+		{"kubeconfig", e.kube.KubeConfig},
+		{"context", e.kube.Context},
+		{"cluster", e.kube.ClusterName},
+		{"user", e.kube.AuthInfoName},
+		{"server", e.kube.APIServer},
 	} {
 		if flag.value != nil && *flag.value != "" {
 			f(flag.name, *flag.value)

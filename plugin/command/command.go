@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the commands of kubectl svcproxy, one file each. A command has one struct of options, with a field for each
-// of its flags; what several commands share is in flags.go. config completes and validates them and makes a config value of them,
-// and a function that takes nothing else runs the command: it opens a run.Session, and has plugin/print print the result.
+// Package command is the commands of kubectl svcproxy, one file each. A command has one struct of options, with a field
+// for each of its flags; what several commands share is in flags.go. config completes and validates them and makes a
+// config value of them, and a function that takes nothing else runs the command: it opens a run.Session, and has
+// plugin/print print the result.
 package command
 
 import (
@@ -36,7 +37,8 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	return exit(ctx, cmd.ExecuteContext(ctx), streams.ErrOut)
 }
 
-// environment is what every command gets: the streams, the kubectl flags, the process's environment, and the main program.
+// environment is what every command gets: the streams, the kubectl flags, the process's environment, and the main
+// program.
 type environment struct {
 	genericiooptions.IOStreams
 	kube   *genericclioptions.ConfigFlags
@@ -46,7 +48,9 @@ type environment struct {
 
 // New makes the command tree.
 func New(streams genericiooptions.IOStreams, system System) *cobra.Command {
-	env := &environment{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system}
+	env := &environment{
+		IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system,
+	}
 	cmd := &cobra.Command{
 		Use:   "kubectl-svcproxy",
 		Short: "Say what a node's kernel really does with a packet to a Service",
@@ -103,8 +107,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		args[0], name, args[0], name)
 }
 
-// namespace returns that of -n, else that of the kubeconfig. With a snapshot no cluster is asked, so a kubeconfig that cannot be
-// read matters only when it was named; without one, making the client complains.
+// namespace returns that of -n, else that of the kubeconfig. With a snapshot no cluster is asked, so a kubeconfig that
+// cannot be read matters only when it was named; without one, making the client complains.
 func (e *environment) namespace() (string, error) {
 	if ns := *e.kube.Namespace; ns != "" {
 		return ns, nil

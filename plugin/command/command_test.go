@@ -24,7 +24,8 @@ import (
 // broken is a snapshot of one node with three faults in it.
 const broken = "../../examples/broken-node"
 
-// runPlugin runs the plugin as a person without a kubeconfig does: that of whoever runs the tests must not decide on the namespace.
+// runPlugin runs the plugin as a person without a kubeconfig does: that of whoever runs the tests must not decide on
+// the namespace.
 func runPlugin(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return runWith(t, filepath.Join(t.TempDir(), "none"), args...)

@@ -19,8 +19,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Shell completion. kubectl asks an executable kubectl_complete-svcproxy (completion/ has it), which runs cobra's __complete.
-// Whatever goes wrong, nothing is offered and nothing is said: the person is in the middle of a line.
+// Shell completion. kubectl asks an executable kubectl_complete-svcproxy (completion/ has it), which runs cobra's
+// __complete. Whatever goes wrong, nothing is offered and nothing is said: the person is in the middle of a line.
 
 // completionTimeout bounds what a person waits for after TAB, all in all.
 const completionTimeout = 2 * time.Second
@@ -34,8 +34,9 @@ type question[T any] struct {
 	cluster  func(context.Context, kubernetes.Interface) ([]T, error)
 }
 
-// ask puts the question to the snapshot of --snapshot, else to the cluster. The answer is nil where there is none in time. What is
-// asked does not always heed a context (a program that logs in, a slow disk): it is left behind then, and ends with this process.
+// ask puts the question to the snapshot of --snapshot, else to the cluster. The answer is nil where there is none in
+// time. What is asked does not always heed a context (a program that logs in, a slow disk): it is left behind then, and
+// ends with this process.
 func ask[T any](cmd *cobra.Command, e *environment, q question[T]) []T {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
@@ -145,7 +146,8 @@ var namespaces = question[string]{
 	},
 }
 
-// completeServices completes up to limit Services (0: any number), and the ports of the one whose name is followed by a colon.
+// completeServices completes up to limit Services (0: any number), and the ports of the one whose name is followed by a
+// colon.
 func (e *environment) completeServices(limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ns, err := e.namespace()
@@ -154,7 +156,8 @@ func (e *environment) completeServices(limit int) cobra.CompletionFunc {
 		}
 		// "svc/web:http" is completed from its end: what stands before stays as it was typed.
 		kind, rest := "", word
-		if i := strings.IndexByte(word, '/'); i >= 0 && slices.Contains([]string{"svc/", "service/", "services/"}, word[:i+1]) {
+		kinds := []string{"svc/", "service/", "services/"}
+		if i := strings.IndexByte(word, '/'); i >= 0 && slices.Contains(kinds, word[:i+1]) {
 			kind, rest = word[:i+1], word[i+1:]
 		}
 		svcName, _, ports := strings.Cut(rest, ":")
@@ -186,7 +189,9 @@ func portNames(before string, svc *corev1.Service) []cobra.Completion {
 }
 
 // completeNodes completes a node's name; in a list with commas the last one.
-func (e *environment) completeNodes(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (e *environment) completeNodes(
+	cmd *cobra.Command, args []string, word string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	before := word[:strings.LastIndexByte(word, ',')+1]
 	given := append(strings.Split(before, ","), args...)
 	var out []cobra.Completion
@@ -198,8 +203,11 @@ func (e *environment) completeNodes(cmd *cobra.Command, args []string, word stri
 	return offer(out, word), noFiles
 }
 
-// completeFrom completes where a packet comes from; behind pod/ the pods that can send one, on the nodes that --node names.
-func (e *environment) completeFrom(cmd *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeFrom completes where a packet comes from; behind pod/ the pods that can send one, on the nodes that --node
+// names.
+func (e *environment) completeFrom(
+	cmd *cobra.Command, _ []string, word string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	rest, ok := strings.CutPrefix(word, "pod/")
 	if !ok {
 		// pod/ goes on.
@@ -228,12 +236,16 @@ func (e *environment) completeFrom(cmd *cobra.Command, _ []string, word string) 
 }
 
 // completeNamespaces completes a namespace.
-func (e *environment) completeNamespaces(cmd *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (e *environment) completeNamespaces(
+	cmd *cobra.Command, _ []string, word string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return offer(ask(cmd, e, namespaces), word), noFiles
 }
 
+type kubeconfig = clientcmdapi.Config
+
 // completeKubeconfig completes the name of something that the kubeconfig holds.
-func completeKubeconfig[T any](e *environment, entries func(*clientcmdapi.Config) map[string]T) cobra.CompletionFunc {
+func completeKubeconfig[T any](e *environment, entries func(*kubeconfig) map[string]T) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		config, err := e.kube.ToRawKubeConfigLoader().RawConfig()
 		if err != nil {
@@ -243,15 +255,15 @@ func completeKubeconfig[T any](e *environment, entries func(*clientcmdapi.Config
 	}
 }
 
-// addCompletions adds those of the kubectl flags to the finished command tree. Words without a completion of their own are no
-// file names, but for those of the flags at the end.
+// addCompletions adds those of the kubectl flags to the finished command tree. Words without a completion of their own
+// are no file names, but for those of the flags at the end.
 func (e *environment) addCompletions(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(noFiles)
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"namespace": e.completeNamespaces,
-		"context":   completeKubeconfig(e, func(c *clientcmdapi.Config) map[string]*clientcmdapi.Context { return c.Contexts }),
-		"cluster":   completeKubeconfig(e, func(c *clientcmdapi.Config) map[string]*clientcmdapi.Cluster { return c.Clusters }),
-		"user":      completeKubeconfig(e, func(c *clientcmdapi.Config) map[string]*clientcmdapi.AuthInfo { return c.AuthInfos }),
+		"context":   completeKubeconfig(e, func(c *kubeconfig) map[string]*clientcmdapi.Context { return c.Contexts }),
+		"cluster":   completeKubeconfig(e, func(c *kubeconfig) map[string]*clientcmdapi.Cluster { return c.Clusters }),
+		"user":      completeKubeconfig(e, func(c *kubeconfig) map[string]*clientcmdapi.AuthInfo { return c.AuthInfos }),
 	} {
 		_ = root.RegisterFlagCompletionFunc(flag, complete)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// exit prints an error, in one line, and returns the exit code. What goes wrong without a code of its own is input that cannot be
-// read: what a node withholds is in its report.
+// exit prints an error, in one line, and returns the exit code. What goes wrong without a code of its own is input that
+// cannot be read: what a node withholds is in its report.
 func exit(ctx context.Context, err error, errOut io.Writer) int {
 	if err == nil {
 		return run.ExitRight
@@ -35,8 +35,8 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 	return code
 }
 
-// conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr, too, as in json or a pipe
-// they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
+// conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr, too, as in
+// json or a pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {

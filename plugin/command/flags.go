@@ -194,7 +194,8 @@ func (h *helperFlags) validateDryRun(offline bool, flags *pflag.FlagSet, dryRuns
 // podsOnly tells whether the helper pods are to be printed, and none to be made.
 func (h *helperFlags) podsOnly() bool { return h.dryRun == "client" }
 
-// session says what a run reads, and how. namespace is the one whose Services suffice where those of all may not be listed; "": none.
+// session says what a run reads, and how. namespace is the one whose Services suffice where those of all may not be
+// listed; "": none.
 func (h *helperFlags) session(
 	env *environment, n *nodeFlags, nodes run.Selection, namespace string,
 ) run.Config {

@@ -4,8 +4,8 @@ package command
 
 import "github.com/spf13/cobra"
 
-// usageTemplate is cobra's, but for the kubectl flags: as in kubectl itself, the command "options" lists them, and the help of a
-// command shows what is its own.
+// usageTemplate is cobra's, but for the kubectl flags: as in kubectl itself, the command "options" lists them, and the
+// help of a command shows what is its own.
 const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}

@@ -133,7 +133,8 @@ type programConfig struct {
 func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c programConfig, err error) {
 	switch len(args) {
 	case 0:
-		return c, run.Usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)", name, name)
+		return c, run.Usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)",
+			name, name)
 	case 1:
 	default:
 		return c, run.Usagef("program takes one Service, and %d were given (%s)", len(args), run.Shorten(args))
@@ -180,8 +181,8 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
 		return run.Usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
 	case o.scheduler != "" && !slices.Contains(wire.Schedulers[o.mode], o.scheduler):
-		return run.Usagef("--scheduler %q: with --mode ipvs it may be %s, with --mode userspace %s; other modes have none", o.scheduler,
-			strings.Join(wire.Schedulers[wire.IPVS], ", "), strings.Join(wire.Schedulers[wire.Userspace], ", "))
+		return run.Usagef("--scheduler %q: with --mode ipvs it may be %s, with --mode userspace %s; other modes have none",
+			o.scheduler, strings.Join(wire.Schedulers[wire.IPVS], ", "), strings.Join(wire.Schedulers[wire.Userspace], ", "))
 	case o.log && o.mode != wire.Userspace:
 		return run.Usagef("--log is about connections that --mode userspace passes on: give that, too")
 	case o.ttl < time.Second || o.ttl > wire.MaxTTL:
@@ -248,7 +249,8 @@ func (c *programConfig) ask(env *environment, question string) error {
 	}
 	in, ok := env.In.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return run.Usagef("program changes the node: give --yes where there is no terminal to ask at, or --dry-run to see what it would do")
+		return run.Usagef("program changes the node: give --yes where there is no terminal to ask at, " +
+			"or --dry-run to see what it would do")
 	}
 	fmt.Fprintf(env.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -287,12 +289,12 @@ func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.S
 		return nil
 	}
 	fmt.Fprintf(env.Out, "# node %s, %s: what would be run\n", node, k.How())
-	for _, c := range r.Commands {
-		if c.Input == "" {
-			fmt.Fprintln(env.Out, c.Line)
+	for _, command := range r.Commands {
+		if command.Input == "" {
+			fmt.Fprintln(env.Out, command.Line)
 			continue
 		}
-		fmt.Fprintf(env.Out, "%s <<'EOF'\n%sEOF\n", c.Line, c.Input)
+		fmt.Fprintf(env.Out, "%s <<'EOF'\n%sEOF\n", command.Line, command.Input)
 	}
 	fmt.Fprintf(env.Out, "\n# what would differ from now\n")
 	for _, l := range r.Removed {
@@ -343,7 +345,8 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	return k.Keep(ctx, r.Expires, c.follow)
 }
 
-// show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave open.
+// show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave
+// open.
 func (c *programConfig) show(
 	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next string,
 ) error {

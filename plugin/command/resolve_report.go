@@ -71,7 +71,7 @@ func resolvedEndpoint(e *cluster.Endpoint, policies bool) print.ResolvedEndpoint
 		HintZones: e.HintZones, HintNodes: e.HintNodes, Used: e.Used, Why: e.Reason,
 	}
 	if policies {
-		out.Cluster, out.Local = useOf(e.Cluster), useOf(e.Usage.Local)
+		out.Cluster, out.Local = useOf(e.Cluster), useOf(e.Local)
 	}
 	return out
 }

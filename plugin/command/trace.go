@@ -214,7 +214,8 @@ func (c *traceConfig) chooseNodes(s *run.Session, target *cluster.Target, from *
 	return nodes, err
 }
 
-// notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a node.
+// notServed answers for an address that belongs to a Service in the API, and that kube-proxy has nothing to do for on a
+// node.
 func notServed(n *report.NodeReport, t *cluster.Target) {
 	if n.Error != "" || len(n.Paths) > 0 {
 		return

@@ -21,8 +21,8 @@ type change struct {
 	err  error
 }
 
-// follow tells of a pod's changes until it is gone or ctx ends. A watch that breaks, as when the API server restarts, is begun
-// anew.
+// follow tells of a pod's changes until it is gone or ctx ends. A watch that breaks, as when the API server restarts,
+// is begun anew.
 func (l *Launcher) follow(ctx context.Context, pod *corev1.Pod) <-chan change {
 	updates := make(chan change)
 	tell := func(u change) bool {
@@ -76,7 +76,9 @@ func (l *Launcher) follow(ctx context.Context, pod *corev1.Pod) <-chan change {
 }
 
 // watch runs one watch to its end, and says whether another should follow.
-func (l *Launcher) watch(ctx context.Context, pod *corev1.Pod, version string, tell func(change) bool) (again bool, err error) {
+func (l *Launcher) watch(
+	ctx context.Context, pod *corev1.Pod, version string, tell func(change) bool,
+) (again bool, err error) {
 	w, err := l.pods.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("metadata.name", pod.Name).String(),
 		ResourceVersion: version,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch brings a node's helper to life and speaks to it: in an own pod on the node, in the pod of a DaemonSet that is there
-// already, or in this process on the node itself. Whatever it makes in the cluster it removes again.
+// Package launch brings a node's helper to life and speaks to it: in an own pod on the node, in the pod of a DaemonSet
+// that is there already, or in this process on the node itself. Whatever it makes in the cluster it removes again.
 //
-// A run has one Launcher. Open gives a Session with a node; Session.Close removes what Open made, and Launcher.Close says that
-// all is done. Where neither is reached, the helper leaves by itself as its standard input ends, and a second process, the
-// watchdog, removes the pods.
+// A run has one Launcher. Open gives a Session with a node; Session.Close removes what Open made, and Launcher.Close
+// says that all is done. Where neither is reached, the helper leaves by itself as its standard input ends, and a second
+// process, the watchdog, removes the pods.
 package launch
 
 import (
@@ -48,23 +48,25 @@ type Options struct {
 	PullSecret string
 	Profile    Profile // "": ProfilePrivileged
 
-	// Timeout bounds the time from a pod's creation to its helper's first word, and each silence of the helper afterwards.
+	// Timeout bounds the time from a pod's creation to its helper's hello, and each silence of the helper
+	// afterwards.
 	Timeout time.Duration
 	// Lifetime is how long a helper stays when nobody ends it.
 	Lifetime time.Duration
-	// Hold is for helpers that program paths: they may stay alone for so long besides, and are started again when they are killed, to take away
-	// what they have programmed.
+	// Hold is for helpers that program paths: they may stay alone for so long besides, and are started again when they
+	// are killed, to take away what they have programmed.
 	Hold time.Duration
 	// Keep leaves the pods.
 	Keep bool
 	// OwnPod makes an own pod also where there is a DaemonSet's.
 	OwnPod bool
 
-	// Watchdog is the command line of a process that runs Watchdog. It removes the pods when this process is killed. Empty: none.
+	// Watchdog is the command line of a process that runs Watchdog. It removes the pods when this process is killed.
+	// Empty: none.
 	Watchdog []string
 
-	// Say tells what is going on with a node's helper, for a line that the next one replaces; Note tells what has to stay to be
-	// read. Both may be nil, and may be called from several goroutines at once.
+	// Say tells what is going on with a node's helper, for a line that the next one replaces; Note tells what has to
+	// stay to be read. Both may be nil, and may be called from several goroutines at once.
 	Say, Note func(node, what string)
 }
 
@@ -159,7 +161,8 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Open launches a node's helper, or finds the one that is there, and meets it. On an error nothing is left behind.
+// Open launches a node's helper, or finds the one that is there, and connects to it. On an error nothing is left
+// behind.
 func (l *Launcher) Open(ctx context.Context, node string) (*Session, error) {
 	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
 		return nil, fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
@@ -197,7 +200,8 @@ func (l *Launcher) open(ctx context.Context, node string) (*Session, error) {
 	ask.Go(func() { guardErr = l.guard.start(&l.o) })
 	ask.Wait()
 	if guardErr != nil {
-		l.o.Note(node, fmt.Sprintf("no process watches over the helper pods, as it could not be started (%v): should this one be killed, remove them with kubectl svcproxy cleanup", guardErr))
+		l.o.Note(node, fmt.Sprintf("no process watches over the helper pods, as it could not be started (%v): "+
+			"should this one be killed, remove them with kubectl svcproxy cleanup", guardErr))
 	}
 	if nodeErr != nil {
 		return nil, nodeErr
@@ -221,20 +225,21 @@ func (l *Launcher) open(ctx context.Context, node string) (*Session, error) {
 	return s, err
 }
 
-// Check asks the API server whether it would take a helper's pod, and makes none. Open does not call it: the real creation passes
-// the same admission and is refused with the same words, and asking twice would cost each run a round trip. It is for those who
-// want to know before they begin with many nodes.
+// Check asks the API server whether it would take a helper's pod, and makes none. Open does not call it: the real
+// creation passes the same admission and is refused with the same message, and asking twice would cost each run a round
+// trip. It is for those who want to know before they begin with many nodes.
 func (l *Launcher) Check(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()
-	if _, err := l.pods.Create(ctx, Pod(l.o, node), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, err := l.pods.Create(ctx, Pod(l.o, node), options); err != nil {
 		return l.refused(ctx, err)
 	}
 	return nil
 }
 
-// closeTimeout bounds how long the end of a run waits for what goes on beside it. An API server that does not answer must not hold up
-// a person who has interrupted the run; the watchdog stays behind for it.
+// closeTimeout bounds how long the end of a run waits for what goes on beside it. An API server that does not answer
+// must not hold up a person who has interrupted the run; the watchdog stays behind for it.
 const closeTimeout = 2 * time.Second
 
 // Close ends the run: nodes that are being opened are given up, sessions that are still open are closed.

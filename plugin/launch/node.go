@@ -14,7 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// checkNode says at once what would otherwise be a pod that never starts. Somebody who may not read nodes has to wait for it.
+// checkNode says at once what would otherwise be a pod that never starts. Somebody who may not read nodes has to wait
+// for it.
 func (l *Launcher) checkNode(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()

@@ -16,17 +16,17 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// openPod makes a pod on the node and meets the helper in it.
+// openPod makes a pod on the node and connects to the helper in it.
 func (l *Launcher) openPod(ctx context.Context, node string) (*Session, error) {
 	l.o.Say(node, "scheduling")
 	pod, err := l.create(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	m := &meeting{l: l, node: node, pod: pod}
+	m := &connecting{l: l, node: node, pod: pod}
 	c, err := m.run(ctx)
 	if err != nil {
-		if removeErr := l.remove(context.WithoutCancel(ctx), m.pod, m.unheard()); removeErr != nil {
+		if removeErr := l.remove(context.WithoutCancel(ctx), m.pod, m.untouched()); removeErr != nil {
 			return nil, fmt.Errorf("%w; and %w", err, removeErr)
 		}
 		return nil, err
@@ -37,7 +37,8 @@ func (l *Launcher) openPod(ctx context.Context, node string) (*Session, error) {
 // createTimeout bounds the making of a pod: admission webhooks may take 30 s (their longest timeoutSeconds).
 const createTimeout = 35 * time.Second
 
-// create makes the pod. An interrupt does not end the request, as nobody would know then whether there is a pod and what its name is.
+// create makes the pod. An interrupt does not end the request, as nobody would know then whether there is a pod and
+// what its name is.
 func (l *Launcher) create(ctx context.Context, node string) (*corev1.Pod, error) {
 	type result struct {
 		pod *corev1.Pod
@@ -67,8 +68,8 @@ func (l *Launcher) create(ctx context.Context, node string) (*corev1.Pod, error)
 	}
 }
 
-// meeting waits for a pod's helper.
-type meeting struct {
+// connecting waits for a pod's helper.
+type connecting struct {
 	l    *Launcher
 	node string
 	pod  *corev1.Pod // as it was last seen
@@ -81,10 +82,10 @@ type meeting struct {
 // maxTries is how often an attempt to connect may fail while the container is said to run.
 const maxTries = 3
 
-// run waits until the helper says hello. The kubelet tells of a running container up to a second late (it looks at its containers once
-// a second, pkg/kubelet/pleg/generic.go), so attaching is tried before that: for a container that does not run yet the kubelet just
-// says no.
-func (m *meeting) run(ctx context.Context) (*conn, error) {
+// run waits until the helper says hello. The kubelet tells of a running container up to a second late (it checks its
+// containers once a second, pkg/kubelet/pleg/generic.go), so attaching is tried before that: for a container that does
+// not run yet the kubelet just says no.
+func (m *connecting) run(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.l.o.Timeout, errTimeout)
 	defer cancel()
 	followCtx, stop := context.WithCancel(ctx)
@@ -106,7 +107,7 @@ func (m *meeting) run(ctx context.Context) (*conn, error) {
 		pod, running := m.pod, m.now.running
 		go func() { attempts <- m.attach(attemptCtx, pod, running) }()
 	}
-	// An attempt that is under way is waited for: its connection must not come to life behind our back.
+	// An attempt that is under way is waited for: its connection must not be made when nobody waits for it any more.
 	defer func() {
 		if trying {
 			stopAttempt()
@@ -146,18 +147,20 @@ func (m *meeting) run(ctx context.Context) (*conn, error) {
 	}
 }
 
-// firstPause is how long after the kubelet has taken the pod on the first attempt is made, and the first pause between two.
+// firstPause is how long after the kubelet has taken the pod on the first attempt is made, and the first pause between
+// two.
 const firstPause = 150 * time.Millisecond
 
 var errTimeout = errors.New("timed out")
 
 // update takes note of the pod as it is now.
-func (m *meeting) update(u change) error {
+func (m *connecting) update(u change) error {
 	switch {
 	case u.err != nil:
 		return fmt.Errorf("cannot follow the helper pod %s/%s: %w", m.pod.Namespace, m.pod.Name, u.err)
 	case u.gone:
-		return fmt.Errorf("the helper on node %s did not start: somebody deleted its pod %s/%s", m.node, m.pod.Namespace, m.pod.Name)
+		return fmt.Errorf("the helper on node %s did not start: somebody deleted its pod %s/%s",
+			m.node, m.pod.Namespace, m.pod.Name)
 	}
 	m.pod = u.pod
 	before := m.now
@@ -171,7 +174,7 @@ func (m *meeting) update(u change) error {
 	return nil
 }
 
-func (m *meeting) failure(what string) error {
+func (m *connecting) failure(what string) error {
 	if m.last != nil && m.tries > 0 {
 		what += "; connecting to it failed: " + m.last.Error()
 	}
@@ -185,7 +188,7 @@ type attempt struct {
 }
 
 // attach makes an attempt.
-func (m *meeting) attach(ctx context.Context, pod *corev1.Pod, running bool) attempt {
+func (m *connecting) attach(ctx context.Context, pod *corev1.Pod, running bool) attempt {
 	c, err := connect(ctx, func(ctx context.Context, s streams) error {
 		return m.l.stream(ctx, pod, nil, s)
 	}, m.l.o.Build, m.l.o.Timeout)
@@ -193,7 +196,7 @@ func (m *meeting) attach(ctx context.Context, pod *corev1.Pod, running bool) att
 }
 
 // failed says whether an attempt that failed was the last.
-func (m *meeting) failed(a attempt) error {
+func (m *connecting) failed(a attempt) error {
 	m.last = m.l.streamRefused(a.err)
 	klog.V(4).InfoS("Cannot attach yet", "pod", klog.KObj(m.pod), "err", a.err)
 	_, protocol := errors.AsType[*wire.ProtocolError](a.err)
@@ -212,7 +215,7 @@ func (m *meeting) failed(a attempt) error {
 }
 
 // gaveUp says what was waited for in vain.
-func (m *meeting) gaveUp(ctx context.Context) error {
+func (m *connecting) gaveUp(ctx context.Context) error {
 	if !errors.Is(context.Cause(ctx), errTimeout) {
 		return ctx.Err()
 	}
@@ -238,8 +241,8 @@ func (m *meeting) gaveUp(ctx context.Context) error {
 	return m.failure(text)
 }
 
-// unheard says whether no kubelet has taken the pod on, so that none will confirm its deletion either.
-func (m *meeting) unheard() bool { return !m.now.started && m.now.end == "" }
+// untouched says whether no kubelet has taken the pod on, so that none will confirm its deletion either.
+func (m *connecting) untouched() bool { return !m.now.started && m.now.end == "" }
 
 // lastWarning is what the events of a pod say last, for those who may read them.
 func (l *Launcher) lastWarning(ctx context.Context, pod *corev1.Pod) string {
@@ -279,7 +282,8 @@ func when(e *corev1.Event) time.Time {
 	return time.Time{}
 }
 
-// accountTimeout is how long to wait for the kubelet's account of a helper's end; it tells of it within a second or two.
+// accountTimeout is how long to wait for the kubelet's account of a helper's end; it tells of it within a second or
+// two.
 const accountTimeout = 3 * time.Second
 
 // why adds to the error of a stream what became of the helper.

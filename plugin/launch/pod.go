@@ -18,8 +18,8 @@ import (
 // -ldflags "-X github.com/svcproxy/kubectl-svcproxy/plugin/launch.Repository=… -X ….Digest=sha256:…".
 var (
 	Repository = "ghcr.io/svcproxy/nodehelper"
-	// Digest is that of the image of this release: whoever may write to the registry cannot put another one in its place. Empty:
-	// the tag decides.
+	// Digest is that of the image of this release: whoever may write to the registry cannot put another one in its
+	// place. Empty: the tag decides.
 	Digest string
 )
 
@@ -55,7 +55,8 @@ const (
 	helperBinary    = "/svcproxy-nodehelper"
 )
 
-// grace is how long a helper may take to undo what it did; it is an upper bound, as a helper ends at once when there is nothing.
+// grace is how long a helper may take to undo what it did; it is an upper bound, as a helper ends at once when there is
+// nothing.
 const grace = 10 * time.Second
 
 // Profile says with which rights the helper runs.
@@ -113,8 +114,8 @@ func Profiles() []string {
 
 // Pod is a node's helper as it is sent to the API server.
 //
-// It asks for next to nothing, so that it fits on a full node, and has no priority class: the kubelet makes room for a critical pod
-// by ending others. Its name is the API server's choice, so that two runs never meet.
+// It asks for next to nothing, so that it fits on a full node, and has no priority class: for a critical pod the
+// kubelet ends others. Its name is the API server's choice, so that two runs never meet.
 func Pod(o Options, node string) *corev1.Pod {
 	o.fill()
 	labels := map[string]string{labelName: nameHelper, labelManagedBy: managedBy, labelRun: o.Run}
@@ -173,9 +174,11 @@ func Pod(o Options, node string) *corev1.Pod {
 	return pod
 }
 
-// serveCommand is what runs in the container, and in that of a DaemonSet. The helper waits for its plugin as long as that tries.
+// serveCommand is what runs in the container, and in that of a DaemonSet. The helper waits for its plugin as long as
+// that tries.
 func serveCommand(o Options) []string {
-	command := []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + (o.Timeout + o.Lifetime + o.Hold).String()}
+	deadline := o.Timeout + o.Lifetime + o.Hold
+	command := []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + deadline.String()}
 	if o.Hold > 0 {
 		command = append(command, "--run="+o.Run)
 	}

@@ -24,9 +24,10 @@ const (
 	howToEnforce = "kubectl label namespace NAME " + enforceKey + "=" + privileged
 )
 
-// rbac is the authorizer's refusal (apiserver, pkg/endpoints/handlers/responsewriters/errors.go); admission refuses in other words,
-// with the same status.
-var rbac = regexp.MustCompile(`User "([^"]*)" cannot ([a-z]+) resource "([^"]+)" in API group "[^"]*"(?: in the namespace "([^"]+)")?`)
+// rbac is the authorizer's refusal (apiserver, pkg/endpoints/handlers/responsewriters/errors.go); admission refuses in
+// other texts, with the same status.
+var rbac = regexp.MustCompile(`User "([^"]*)" cannot ([a-z]+) resource "([^"]+)" in API group "[^"]*"` +
+	`(?: in the namespace "([^"]+)")?`)
 
 // quota is the refusal of the ResourceQuota admission plugin, missing that of a quota for what the pod does not say.
 var (
@@ -36,28 +37,31 @@ var (
 	security = regexp.MustCompile(`violates PodSecurity "([^"]+)": (.*)$`)
 )
 
-// forbidden is one way to be refused.
+// forbidden is one kind of refusal.
 type forbidden struct {
-	words *regexp.Regexp
-	say   func(l *Launcher, ctx context.Context, m []string) string
+	text *regexp.Regexp
+	say  func(l *Launcher, ctx context.Context, m []string) string
 }
 
-// refusals are the ways in which a pod is refused, each with its sentence.
+// refusals are the kinds of refusal of a pod, each with its sentence.
 var refusals = []forbidden{
 	{security, (*Launcher).sayPodSecurity},
 	{exceeded, func(l *Launcher, _ context.Context, m []string) string {
-		return fmt.Sprintf("the ResourceQuota %s of namespace %s leaves no room for a helper pod (%s): choose another with --helper-namespace", m[1], l.o.Namespace, m[2])
+		return fmt.Sprintf("the ResourceQuota %s of namespace %s leaves no room for a helper pod (%s): "+
+			"choose another with --helper-namespace", m[1], l.o.Namespace, m[2])
 	}},
 	{missing, func(l *Launcher, _ context.Context, m []string) string {
-		return fmt.Sprintf("the ResourceQuota %s of namespace %s refuses the helper pod (%s): choose another with --helper-namespace", m[1], l.o.Namespace, m[2])
+		return fmt.Sprintf("the ResourceQuota %s of namespace %s refuses the helper pod (%s): "+
+			"choose another with --helper-namespace", m[1], l.o.Namespace, m[2])
 	}},
 	{limits, func(l *Launcher, _ context.Context, m []string) string {
-		return fmt.Sprintf("a LimitRange of namespace %s refuses the helper pod (%s): choose another with --helper-namespace", l.o.Namespace, m[1])
+		return fmt.Sprintf("a LimitRange of namespace %s refuses the helper pod (%s): "+
+			"choose another with --helper-namespace", l.o.Namespace, m[1])
 	}},
 }
 
-// Forbidden makes of the API server's refusal a sentence with the verb, the resource, the namespace and the user; of any other
-// error itself.
+// Forbidden makes of the API server's refusal a sentence with the verb, the resource, the namespace and the user; of
+// any other error itself.
 func Forbidden(err error) error {
 	if err == nil {
 		return nil
@@ -71,10 +75,11 @@ func Forbidden(err error) error {
 	if m[4] != "" {
 		where = "in " + m[4]
 	}
-	return &forbiddenError{fmt.Sprintf("cannot %s %s %s as user %s: %s", m[2], m[3], where, wire.Printable(m[1], 300), grants), err}
+	user := wire.Printable(m[1], 300)
+	return &forbiddenError{fmt.Sprintf("cannot %s %s %s as user %s: %s", m[2], m[3], where, user, grants), err}
 }
 
-// forbiddenError is a refusal in this project's words.
+// forbiddenError is a refusal with a sentence of this project.
 type forbiddenError struct {
 	text string
 	err  error
@@ -91,7 +96,7 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 	text := wire.Printable(err.Error(), 2000)
 	if apierrors.IsForbidden(err) {
 		for _, f := range refusals {
-			if m := f.words.FindStringSubmatch(text); m != nil {
+			if m := f.text.FindStringSubmatch(text); m != nil {
 				return &forbiddenError{f.say(l, ctx, m), err}
 			}
 		}
@@ -104,7 +109,8 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 
 // sayPodSecurity names a namespace that would take the pod.
 func (l *Launcher) sayPodSecurity(ctx context.Context, m []string) string {
-	text := fmt.Sprintf("namespace %s enforces Pod Security %q, which refuses the helper pod (%s): ", l.o.Namespace, m[1], withoutDetails(m[2]))
+	text := fmt.Sprintf("namespace %s enforces Pod Security %q, which refuses the helper pod (%s): ",
+		l.o.Namespace, m[1], withoutDetails(m[2]))
 	list, err := l.o.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return text + "choose with --helper-namespace one that has the label " + enforceKey + "=" + privileged
@@ -132,8 +138,8 @@ func withoutDetails(text string) string {
 	return strings.ReplaceAll(wire.Printable(b.String(), 500), " ,", ",")
 }
 
-// lenient picks a namespace that takes privileged pods: by its label, else kube-system, else one that enforces nothing, which is only
-// likely to, as the API server may have a stricter default.
+// lenient picks a namespace that takes privileged pods: by its label, else kube-system, else one that enforces nothing,
+// which is only likely to, as the API server may have a stricter default.
 func lenient(namespaces []corev1.Namespace) string {
 	rank := func(n *corev1.Namespace) int {
 		level, labelled := n.Labels[enforceKey]
@@ -168,7 +174,8 @@ func (l *Launcher) streamRefused(err error) error {
 		return friendly
 	}
 	if p, ok := errors.AsType[*wire.ProtocolError](err); ok {
-		return fmt.Errorf("the helper in image %s speaks version %d of the protocol (build %s), this plugin version %d (build %s): use the image of the plugin's own version, %s",
+		return fmt.Errorf("the helper in image %s speaks version %d of the protocol (build %s), "+
+			"this plugin version %d (build %s): use the image of the plugin's own version, %s",
 			l.o.Image, p.Peer.Protocol, p.Peer.Build, p.Self.Protocol, p.Self.Build, DefaultImage(l.o.Build))
 	}
 	return err

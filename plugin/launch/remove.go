@@ -17,24 +17,26 @@ import (
 const removeTimeout = 20 * time.Second
 
 // remove deletes a run's own pod, or says how to. Its context ends only with removeTimeout.
-func (l *Launcher) remove(ctx context.Context, pod *corev1.Pod, unheard bool) error {
+func (l *Launcher) remove(ctx context.Context, pod *corev1.Pod, force bool) error {
 	command := fmt.Sprintf("kubectl delete pod -n %s %s", pod.Namespace, pod.Name)
 	if l.o.Keep {
-		l.o.Note(pod.Spec.NodeName, fmt.Sprintf("the helper pod %s/%s stays, as --keep asks; remove it with: %s", pod.Namespace, pod.Name, command))
+		l.o.Note(pod.Spec.NodeName, fmt.Sprintf("the helper pod %s/%s stays, as --keep asks; remove it with: %s",
+			pod.Namespace, pod.Name, command))
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if err := deletePod(ctx, l.pods, pod, unheard); err != nil {
+	if err := deletePod(ctx, l.pods, pod, force); err != nil {
 		l.guard.keepOn()
-		return fmt.Errorf("could not delete the helper pod %s/%s (%w); delete it with: %s", pod.Namespace, pod.Name, Forbidden(err), command)
+		return fmt.Errorf("could not delete the helper pod %s/%s (%w); delete it with: %s",
+			pod.Namespace, pod.Name, Forbidden(err), command)
 	}
 	return nil
 }
 
-// deletePod deletes this very pod, and tries again while the API server does not answer. The pod's own grace period is an upper bound
-// that costs nothing, as the helper ends by itself; force is for a pod whose kubelet has never heard of it and will not confirm that it
-// is gone.
+// deletePod deletes this very pod, and tries again while the API server does not answer. The pod's own grace period is
+// an upper bound that costs nothing, as the helper ends by itself; force is for a pod whose kubelet has never heard of
+// it and will not confirm that it is gone.
 func deletePod(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, force bool) error {
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	if force {

@@ -31,17 +31,20 @@ func (s *Session) Node() string { return s.node }
 // Build is the version of the helper.
 func (s *Session) Build() string { return s.conn.client.Peer.Build }
 
-// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each file that
-// could not be read why. It returns all of an answer or an error, never a part.
-func (s *Session) Collect(ctx context.Context, files []string) (data map[string][]byte, unread map[string]string, err error) {
+// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each
+// file that could not be read why. It returns all of an answer or an error, never a part.
+func (s *Session) Collect(
+	ctx context.Context, files []string,
+) (data map[string][]byte, unread map[string]string, err error) {
 	data, unread = map[string][]byte{}, map[string]string{}
-	err = s.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, wire.Sink{File: func(f wire.File) {
+	sink := wire.Sink{File: func(f wire.File) {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 			return
 		}
 		data[f.Name] = f.Data
-	}})
+	}}
+	err = s.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read node %s: %w", s.node, err)
 	}
@@ -50,7 +53,8 @@ func (s *Session) Collect(ctx context.Context, files []string) (data map[string]
 
 // Probe has the helper connect to targets, and returns the file [snapshot.ProbesFile].
 func (s *Session) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (data []byte, err error) {
-	err = s.call(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets}, wire.Sink{File: func(f wire.File) { data = f.Data }})
+	sink := wire.Sink{File: func(f wire.File) { data = f.Data }}
+	err = s.call(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets}, sink)
 	if err != nil {
 		return nil, fmt.Errorf("cannot probe from node %s: %w", s.node, err)
 	}
@@ -82,7 +86,8 @@ func (s *Session) change(ctx context.Context, what, method string, params, out a
 	return json.Unmarshal(data, out)
 }
 
-// Leave ends the connection, and leaves the helper to what it holds: it goes when that has had its time. It is in place of Close.
+// Leave ends the connection, and leaves the helper to what it holds: it goes when that has had its time. It is in place
+// of Close.
 func (s *Session) Leave() {
 	s.once.Do(func() {
 		s.conn.close()

@@ -21,7 +21,8 @@ type state struct {
 }
 
 // fatalWaiting are the reasons for which a container waits in vain (kubelet, pkg/kubelet/images/types.go and
-// pkg/kubelet/kuberuntime/kuberuntime_container.go), with what a person can do. The kubelet tries again; a person in a hurry does not wait.
+// pkg/kubelet/kuberuntime/kuberuntime_container.go), with what a person can do. The kubelet tries again; a person in a
+// hurry does not wait.
 var fatalWaiting = map[string]string{
 	"ErrImagePull":               imageHint,
 	"ImagePullBackOff":           imageHint,
@@ -41,8 +42,8 @@ var fatalWaiting = map[string]string{
 
 const imageHint = "give one that the node can get with --image, and --image-pull-secret where its registry asks for one"
 
-// refusedPods are reasons for which the kubelet does not take a pod (pkg/kubelet/lifecycle/predicate.go and others), or ends it. The
-// hint is for those where a person can do something.
+// refusedPods are reasons for which the kubelet does not take a pod (pkg/kubelet/lifecycle/predicate.go and others), or
+// ends it. The hint is for those where a person can do something.
 var refusedPods = map[string]string{
 	"OutOfcpu":                 "the node has not even 10m of CPU to spare",
 	"OutOfmemory":              "the node has not even 32Mi of memory to spare",
@@ -113,7 +114,8 @@ func ended(pod *corev1.Pod) string {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodFailed:
-		return sentence("the node did not take its pod", pod.Status.Reason, pod.Status.Message, refusedPods[pod.Status.Reason])
+		reason := pod.Status.Reason
+		return sentence("the node did not take its pod", reason, pod.Status.Message, refusedPods[reason])
 	case corev1.PodSucceeded:
 		return "it ended before it answered"
 	}

@@ -36,7 +36,8 @@ type remote struct {
 	client rest.Interface
 }
 
-// stream speaks WebSocket, and SPDY where something between here and the kubelet does not (servers before 1.30, some proxies).
+// stream speaks WebSocket, and SPDY where something between here and the kubelet does not (servers before 1.30, some
+// proxies).
 func (r remote) stream(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
 	req := r.client.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name)
 	if command == nil {
@@ -62,11 +63,12 @@ func (r remote) stream(ctx context.Context, pod *corev1.Pod, command []string, s
 	if err != nil {
 		return err
 	}
-	return executor.StreamWithContext(quiet(ctx), remotecommand.StreamOptions{Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr})
+	options := remotecommand.StreamOptions{Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr}
+	return executor.StreamWithContext(quiet(ctx), options)
 }
 
-// quiet keeps client-go from logging an error for each stream that breaks and each request that is called off: what goes wrong is
-// reported by this package. With -v 4 and above everything is to be seen.
+// quiet keeps client-go from logging an error for each stream that breaks and each request that is called off: what
+// goes wrong is reported by this package. With -v 4 and above everything is to be seen.
 func quiet(ctx context.Context) context.Context {
 	if klog.V(4).Enabled() {
 		return ctx
@@ -92,9 +94,11 @@ type conn struct {
 	err    error // of the stream, once it has ended
 }
 
-// connect runs stream and meets the helper at its other end. Without an error the connection outlives ctx: a run that is
-// interrupted still ends its helpers in order.
-func connect(ctx context.Context, stream func(context.Context, streams) error, build string, silence time.Duration) (*conn, error) {
+// connect runs stream and exchanges hellos with the helper at its other end. Without an error the connection outlives
+// ctx: a run that is interrupted still ends its helpers in order.
+func connect(
+	ctx context.Context, stream func(context.Context, streams) error, build string, silence time.Duration,
+) (*conn, error) {
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	in, stdin := io.Pipe()
@@ -146,18 +150,18 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 	return c.explain(err)
 }
 
-// explain adds the helper's last words to an error of the stream.
+// explain adds the end of the helper's standard error to an error of the stream.
 func (c *conn) explain(err error) error {
 	if _, remote := errors.AsType[*wire.RemoteError](err); remote {
 		return err
 	}
-	// The words may come in after the end of the stream that they explain.
+	// That text may come in after the end of the stream that they explain.
 	select {
 	case <-c.ended:
 	case <-time.After(time.Second):
 	}
-	if words := c.stderr.String(); words != "" {
-		return fmt.Errorf("%w; its last words: %s", err, words)
+	if text := c.stderr.String(); text != "" {
+		return fmt.Errorf("%w; its last words: %s", err, text)
 	}
 	return err
 }

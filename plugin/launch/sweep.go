@@ -25,8 +25,8 @@ const (
 	All
 )
 
-// Sweep removes pods that runs have left behind in the helper namespace, and returns them. Pods that something else owns are
-// never touched, nor are those of this run. nodes are where to look; nil: everywhere.
+// Sweep removes pods that runs have left behind in the helper namespace, and returns them. Pods that something else
+// owns are never touched, nor are those of this run. nodes are those whose pods are removed; nil: all.
 func (l *Launcher) Sweep(ctx context.Context, which Which, nodes []string) (removed []*corev1.Pod, err error) {
 	list, err := l.pods.List(ctx, metav1.ListOptions{LabelSelector: selector("")})
 	if err != nil {
@@ -35,7 +35,8 @@ func (l *Launcher) Sweep(ctx context.Context, which Which, nodes []string) (remo
 	var errs []error
 	for i := range list.Items {
 		p := &list.Items[i]
-		if p.Labels[labelRun] == l.o.Run || len(p.OwnerReferences) > 0 || p.DeletionTimestamp != nil || nodes != nil && !slices.Contains(nodes, p.Spec.NodeName) {
+		elsewhere := nodes != nil && !slices.Contains(nodes, p.Spec.NodeName)
+		if p.Labels[labelRun] == l.o.Run || len(p.OwnerReferences) > 0 || p.DeletionTimestamp != nil || elsewhere {
 			continue
 		}
 		if which == Leftovers && (p.Labels[labelKeep] != "" || !isLeftover(p, time.Now())) {

@@ -23,9 +23,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The watchdog is a process of its own that outlives a plugin which is killed. Over its standard input it is told first, as one line of
-// JSON, whose pods to remove and how to reach the API server (on a command line everybody could read that), and at the end, with
-// another line, that nothing is left to do. If its input ends without that line, it removes the run's pods.
+// The watchdog is a process of its own that outlives a plugin which is killed. Over its standard input it is told
+// first, as one line of JSON, whose pods to remove and how to reach the API server (on a command line everybody could
+// read that), and at the end, with another line, that nothing is left to do. If its input ends without that line, it
+// removes the run's pods.
 
 // order is the first line.
 type order struct {
@@ -117,15 +118,16 @@ func (g *watchdog) stop() {
 	g.stdin = nil
 }
 
-// watchdogTime bounds the removal, and watchdogPause is between two looks: a pod whose creation was under way as the plugin was killed
-// appears late.
+// watchdogTime bounds the removal, and watchdogPause is between two lists: a pod whose creation was under way as the
+// plugin was killed appears late.
 const (
 	watchdogTime  = time.Minute
 	watchdogPause = 3 * time.Second
-	watchdogLooks = 4 // as often nothing has to be found, one after the other
+	watchdogLists = 4 // as often nothing has to be found, one after the other
 )
 
-// Watchdog is what the process of Options.Watchdog does. It returns when the plugin ends in order, or when the plugin's pods are gone.
+// Watchdog is what the process of Options.Watchdog does. It returns when the plugin ends in order, or when the plugin's
+// pods are gone.
 func Watchdog(ctx context.Context, stdin io.Reader) error {
 	in := bufio.NewReader(stdin)
 	line, err := in.ReadBytes('\n')
@@ -139,7 +141,7 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	if o.Run == "" || o.Namespace == "" {
 		return errors.New("the watchdog was told neither of which run nor where the pods are")
 	}
-	if word, err := in.ReadString('\n'); err == nil && word == allDone {
+	if line, err := in.ReadString('\n'); err == nil && line == allDone {
 		return nil
 	}
 	config, err := o.API.config()
@@ -159,7 +161,7 @@ func removeRun(ctx context.Context, client kubernetes.Interface, namespace, run 
 	defer cancel()
 	pods := client.CoreV1().Pods(namespace)
 	var err error
-	for clean := 0; clean < watchdogLooks; {
+	for clean := 0; clean < watchdogLists; {
 		found := false
 		list, listErr := pods.List(ctx, metav1.ListOptions{LabelSelector: selector(run)})
 		if err = listErr; err == nil {
@@ -236,7 +238,7 @@ func accessOf(c *rest.Config) (access, error) {
 	return a, nil
 }
 
-// config is the other way round.
+// config makes a rest.Config of what was written down.
 func (a *access) config() (*rest.Config, error) {
 	c := &rest.Config{
 		Host: a.Host, APIPath: a.APIPath, Username: a.Username, Password: a.Password,

@@ -171,7 +171,7 @@ func TestRemoveRun(t *testing.T) {
 	if left := w.left(); !reflect.DeepEqual(left, []string{"other"}) {
 		t.Errorf("left: %v", left)
 	}
-	if looks != 3+watchdogLooks {
+	if looks != 3+watchdogLists {
 		t.Errorf("looked %d times", looks)
 	}
 }

@@ -11,15 +11,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. So a difference is read again before it is
-// called a mismatch.
+// kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. So a difference is read again
+// before it is called a mismatch.
 const (
 	confirmPause = 2 * time.Second
 	confirmReads = 4
 )
 
-// confirmer judges nodes of a cluster that goes on meanwhile: the objects are read before and after a node, and where they or the
-// node's rules have changed in between, or something is wrong that was not so before, all of it is read again.
+// confirmer judges nodes of a cluster that goes on meanwhile: the objects are read before and after a node, and where
+// they or the node's rules have changed in between, or something is wrong that was not so before, all of it is read
+// again.
 type confirmer struct {
 	*Session
 	probes int           // connections of each frontend and origin

@@ -25,7 +25,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// moving is a cluster and its node that change while they are read: each reading has a state of its own, the last one stays.
+// moving is a cluster and its node that change while they are read: each reading has a state of its own, the last one
+// stays.
 type moving struct {
 	t      *testing.T
 	base   *snapshot.Cluster
@@ -195,7 +196,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// probing is a moving cluster whose connections can be traced: of each round it is said whether the kernel met a rule that nobody knows.
+// probing is a moving cluster whose connections can be traced: of each round it is said whether the kernel met a rule
+// that nobody knows.
 type probing struct {
 	*moving
 	strange []bool
@@ -216,7 +218,8 @@ func (p *probing) probe(_ context.Context, _ string, targets []snapshot.ProbeTar
 	return json.Marshal(out)
 }
 
-// kube-proxy may write rules between the connections and the reading of the rules that they met: only what shows twice is told.
+// kube-proxy may write rules between the connections and the reading of the rules that they met: only what shows twice
+// is told.
 func TestObservedTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -80,8 +80,8 @@ func probeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.P
 	return judge.ProbeTargets(r, probes, limit)
 }
 
-// planPaths plans what kube-proxy should program on a node. left names what is left out, mode is the node's. The error is a
-// plan.RefusalError where programming would not be right.
+// planPaths plans what kube-proxy should program on a node. left names what is left out, mode is the node's. The error
+// is a plan.RefusalError where programming would not be right.
 func planPaths(
 	files *snapshot.Node, objects *snapshot.Cluster, request plan.Request,
 ) (p *plan.Plan, left []string, mode report.Mode, err error) {

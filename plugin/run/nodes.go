@@ -13,7 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Selection says which nodes a person wants to have read. At most one of its fields is set, but for Local, which may have a name.
+// Selection says which nodes a person wants to have read. At most one of its fields is set, but for Local, which may
+// have a name.
 type Selection struct {
 	Names     []string        // --node
 	All       bool            // --all-nodes
@@ -30,7 +31,8 @@ func (s *Selection) Chosen() bool {
 // FewNodes is how many nodes of a cluster are read where nobody chose any: each costs a pod.
 const FewNodes = 3
 
-// NodesOf are the nodes that run endpoints of Services, at most FewNodes: there the path is shortest, and fails most tellingly.
+// NodesOf are the nodes that run endpoints of Services, at most FewNodes: there the path is shortest, and fails most
+// tellingly.
 func NodesOf(targets []cluster.Target) func(*snapshot.Cluster) []string {
 	return func(objects *snapshot.Cluster) []string { return cluster.NodesOf(objects, targets, FewNodes) }
 }
@@ -46,8 +48,8 @@ func (s *Session) Place() string {
 	return "snapshot: it holds"
 }
 
-// CertainNodes returns the nodes that are read whatever the cluster's objects may say: those of a snapshot. ok is false when the
-// objects decide.
+// CertainNodes returns the nodes that are read whatever the cluster's objects may say: those of a snapshot. ok is false
+// when the objects decide.
 func (s *Session) CertainNodes() (nodes []string, ok bool, err error) {
 	if s.live || s.config.Nodes.Labels != nil {
 		return nil, false, nil
@@ -56,8 +58,8 @@ func (s *Session) CertainNodes() (nodes []string, ok bool, err error) {
 	return nodes, err == nil, err
 }
 
-// ChooseNodes returns the nodes to read. preferred names those of a cluster that are read where nobody chose any, and may be nil;
-// where it names none, the first ones are.
+// ChooseNodes returns the nodes to read. preferred names those of a cluster that are read where nobody chose any, and
+// may be nil; where it names none, the first ones are.
 func (s *Session) ChooseNodes(preferred func(*snapshot.Cluster) []string) ([]string, error) {
 	nodes, err := s.namedNodes()
 	if err != nil {
@@ -140,8 +142,8 @@ func (s *Session) labelledNodes(nodes []string) ([]string, error) {
 	return out, nil
 }
 
-// OneNode returns the node of a command that changes one: the named one, which the cluster has to have where its Nodes may be
-// listed, or with name "" the machine that this is.
+// OneNode returns the node of a command that changes one: the named one, which the cluster has to have where its Nodes
+// may be listed, or with name "" the machine that this is.
 func (s *Session) OneNode(name string) (string, error) {
 	if name == "" {
 		known := s.KnownNodes()

@@ -15,7 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Origin is --from: where packets come from, and on which node. A nil Origin stands for the default origins of each frontend.
+// Origin is --from: where packets come from, and on which node. A nil Origin stands for the default origins of each
+// frontend.
 type Origin struct {
 	kind    expect.OriginKind
 	address netip.Addr
@@ -29,7 +30,8 @@ type Origin struct {
 	families []corev1.IPFamily
 }
 
-// FindOrigin looks --from up in a cluster or snapshot; nil means the default origins. namespace is that of a pod without one.
+// FindOrigin finds what --from names in a cluster or snapshot; nil means the default origins. namespace is that of a
+// pod without one.
 func (s *Session) FindOrigin(ctx context.Context, from, namespace string) (*Origin, error) {
 	var which cluster.Pods
 	if name, ok := strings.CutPrefix(from, "pod/"); ok {
@@ -53,7 +55,7 @@ func podName(text, namespace string) (ns, name string) {
 	return namespace, text
 }
 
-// parseOrigin looks --from up; nil means the default origins.
+// parseOrigin finds what --from names; nil means the default origins.
 func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, error) {
 	switch from {
 	case "":

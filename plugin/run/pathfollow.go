@@ -21,8 +21,8 @@ import (
 // gather is how long changes are waited for that come together.
 const gather = 200 * time.Millisecond
 
-// Keep keeps the path until its time is over or the context ends, and takes it away then. With follow it keeps it in step with the
-// Service and its endpoints meanwhile.
+// Keep keeps the path until its time is over or the context ends, and takes it away then. With follow it keeps it in
+// step with the Service and its endpoints meanwhile.
 func (k *PathKeeper) Keep(ctx context.Context, until time.Time, follow bool) error {
 	changed := make(chan struct{}, 1)
 	if follow {
@@ -162,8 +162,8 @@ func (k *PathKeeper) planAgain() error {
 func endpointsOf(p *plan.Plan) string {
 	seen := map[string]bool{}
 	for i := range p.Frontends {
-		for _, way := range p.Frontends[i].Ways() {
-			for _, e := range way.Endpoints {
+		for _, w := range p.Frontends[i].Ways() {
+			for _, e := range w.Endpoints {
 				seen[e.String()+p.Frontends[i].Protocol] = true
 			}
 		}

@@ -41,8 +41,8 @@ type PathConfig struct {
 	Steps  bool // Verify reports the rules that each packet meets
 }
 
-// PathKeeper puts the right path of one Service on one node, beside kube-proxy's, sees whether it is right there, keeps it in step
-// with the Service's endpoints, and takes it away again.
+// PathKeeper puts the right path of one Service on one node, beside kube-proxy's, sees whether it is right there, keeps
+// it in step with the Service's endpoints, and takes it away again.
 type PathKeeper struct {
 	config  PathConfig
 	session *Session
@@ -53,7 +53,8 @@ type PathKeeper struct {
 	options wire.ProgramOptions
 }
 
-// KeepPath launches the node's helper, reads the node and plans the path. Nothing is changed yet. The caller closes the PathKeeper.
+// KeepPath launches the node's helper, reads the node and plans the path. Nothing is changed yet. The caller closes the
+// PathKeeper.
 func (s *Session) KeepPath(ctx context.Context, c PathConfig) (*PathKeeper, error) {
 	helper, err := s.helper(ctx, c.Node)
 	if err != nil {
@@ -149,13 +150,14 @@ func (k *PathKeeper) How() string {
 // Frontends says how many frontends the path has: "3 frontends".
 func (k *PathKeeper) Frontends() string { return counted(len(k.plan.Frontends), "frontend") }
 
-// Apply has the helper program the path, or say what it would do.
+// Apply has the helper program the path, or say what it would do. An interrupt is not heeded before the helper has answered: the
+// connection is needed to take away what it has programmed.
 func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	encoded, err := json.Marshal(k.plan)
 	if err != nil {
 		return nil, err
 	}
-	r, err := k.helper.Program(ctx, &wire.ProgramParams{Plan: encoded, ProgramOptions: k.options})
+	r, err := k.helper.Program(context.WithoutCancel(ctx), &wire.ProgramParams{Plan: encoded, ProgramOptions: k.options})
 	if err != nil {
 		return nil, NotInspected(err)
 	}
@@ -213,8 +215,8 @@ func (k *PathKeeper) Verify(ctx context.Context) (*report.Report, error) {
 	return report.Combine(report.KindTrace, ServiceInfo(s.Objects, k.target.Service), reports), nil
 }
 
-// Right tells whether every path of a report of Verify is right. With a proxy the rules show the path to it alone, and connections
-// the rest.
+// Right tells whether every path of a report of Verify is right. With a proxy the rules show the path to it alone, and
+// connections the rest.
 func (k *PathKeeper) Right(r *report.Report) bool {
 	switch r.Verdict {
 	case report.Match, report.ByDesign, report.Warning:

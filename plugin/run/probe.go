@@ -10,14 +10,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// MaxProbes is how many connections a helper makes of one frontend, at most; maxTargets is how many targets it takes in all.
+// MaxProbes is how many connections a helper makes of one frontend, at most; maxTargets is how many targets it takes in
+// all.
 const (
 	MaxProbes  = 200
 	maxTargets = 500
 )
 
-// observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be rewritten and
-// endpoints go between connections and reading, so what only the connections show is wrong once it has shown twice.
+// observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be
+// rewritten and endpoints go between connections and reading, so what only the connections show is wrong once it has
+// shown twice.
 func (c *confirmer) observe(
 	ctx context.Context, node string, request Request, got report.NodeReport,
 ) report.NodeReport {

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Progress says on a terminal what is going on: a line for the whole, and one for each node at work. The lines go away with the
-// result. In a pipe it says nothing but notes. It is safe for concurrent use.
+// Progress says on a terminal what is going on: a line for the whole, and one for each node at work. The lines go away
+// with the result. In a pipe it says nothing but notes. It is safe for concurrent use.
 type Progress struct {
 	out   io.Writer
 	live  bool // out is a terminal that can move its cursor
@@ -28,8 +28,8 @@ type nodeLine struct{ name, what string }
 // manyLines is how many nodes get a line of their own.
 const manyLines = 8
 
-// NewProgress makes a Progress that writes to out. live says that out is a terminal that can move its cursor, of this width; 0 is a
-// terminal of any width.
+// NewProgress makes a Progress that writes to out. live says that out is a terminal that can move its cursor, of this
+// width; 0 is a terminal of any width.
 func NewProgress(out io.Writer, live bool, width int) *Progress {
 	return &Progress{out: out, live: live, width: width}
 }

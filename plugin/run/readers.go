@@ -23,8 +23,8 @@ import (
 type NodeReader interface {
 	// Known names the nodes that can be read, in order; nil where that cannot be told.
 	Known(objects *snapshot.Cluster) []string
-	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all that there
-	// are. An error is the node's own: the others are read all the same.
+	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all
+	// that there are. An error is the node's own: the others are read all the same.
 	Read(ctx context.Context, node string, want []string) (*snapshot.Node, error)
 	// Release ends what Read began on a node; it will not be read again.
 	Release(node string)
@@ -220,21 +220,22 @@ func (r *localReader) probe(ctx context.Context, node string, targets []snapshot
 func (*localReader) Release(string) {}
 func (*localReader) Close()         {}
 
-// helperReader reads a node by a helper that stays when the node is released.
+// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is interrupted:
+// the context's end does not cut an answer off, as that would end the connection.
 type helperReader struct {
 	NodeReader
 	helper *launch.Session
 }
 
 func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snapshot.Node, error) {
-	return collect(ctx, r.helper, want)
+	return collect(context.WithoutCancel(ctx), r.helper, want)
 }
 
 func (helperReader) Release(string) {}
 
 // probe has the helper make connections.
 func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
-	return r.helper.Probe(ctx, targets)
+	return r.helper.Probe(context.WithoutCancel(ctx), targets)
 }
 
 // collect reads a node; want are the names of files, nil is all that there are.

@@ -13,7 +13,7 @@ import (
 // ServiceInfo describes a Service as a report does: what the API says of it, whatever a node makes of it.
 func ServiceInfo(objects *snapshot.Cluster, svc *corev1.Service) *report.ServiceInfo {
 	info := &report.ServiceInfo{
-		Namespace: svc.Namespace, Name: svc.Name, Type: string(cluster.Type(svc)), ClusterIPs: cluster.ClusterIPs(svc),
+		Namespace: svc.Namespace, Name: svc.Name, Type: string(cluster.Type(svc)), ClusterIPs: cluster.AddressesOf(svc),
 	}
 	for _, p := range cluster.Ports(objects, svc) {
 		port := report.ServicePort{

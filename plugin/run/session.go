@@ -35,12 +35,13 @@ type Config struct {
 	Nodes Selection
 	// NoNodes is for a run that reads the API alone.
 	NoNodes bool
-	// Serve answers for this machine, which is the node then, where Nodes.Local; nil where this system cannot be a node.
+	// Serve answers for this machine, which is the node then, where Nodes.Local; nil where this system cannot be a
+	// node.
 	Serve launch.Serve
 	// Parallel is how many nodes are read side by side.
 	Parallel int
-	// Helper says how helpers are launched. Its Timeout bounds also what the API server is asked. Client, Run, Say and Note are set
-	// by Open.
+	// Helper says how helpers are launched. Its Timeout bounds also what the API server is asked. Client, Run, Say and
+	// Note are set by Open.
 	Helper launch.Options
 	// Progress tells what goes on.
 	Progress *Progress
@@ -49,7 +50,8 @@ type Config struct {
 // Session is one run of a command: the cluster's objects, and the nodes to be read.
 type Session struct {
 	Progress *Progress
-	// Objects are what the cluster holds, after ReadObjects. Judge replaces them by those that the nodes were judged by.
+	// Objects are what the cluster holds, after ReadObjects. Judge replaces them by those that the nodes were judged
+	// by.
 	Objects *snapshot.Cluster
 
 	config Config
@@ -212,8 +214,8 @@ func (s *Session) EachHelper(
 	return errs
 }
 
-// ReadAhead begins to read nodes of a snapshot in order, one ahead of Judge, which takes them: a node's rules are large, and reading
-// them needs no cluster. It stops when the context ends.
+// ReadAhead begins to read nodes of a snapshot in order, one ahead of Judge, which takes them: a node's rules are
+// large, and reading them needs no cluster. It stops when the context ends.
 func (s *Session) ReadAhead(ctx context.Context, nodes []string) {
 	out := make(chan loadedNode)
 	s.ahead = out
@@ -237,7 +239,8 @@ type Task struct {
 	Probes int
 }
 
-// Judge reads and judges nodes, and returns a report for each. It waits for no node that is under judgement when the context ends.
+// Judge reads and judges nodes, and returns a report for each. It waits for no node that is under judgement when the
+// context ends.
 func (s *Session) Judge(ctx context.Context, t Task) ([]report.NodeReport, error) {
 	defer s.Progress.Done()
 	type result struct {
@@ -279,8 +282,8 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) []report.NodeReport
 	return reports
 }
 
-// judgeLive reads and judges nodes of a cluster side by side. It returns also the objects that the nodes were judged by last, for
-// the head of the report.
+// judgeLive reads and judges nodes of a cluster side by side. It returns also the objects that the nodes were judged by
+// last, for the head of the report.
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
 	c := &confirmer{Session: s, probes: t.Probes, pause: confirmPause, reads: confirmReads}
 	reports := make([]report.NodeReport, len(t.Nodes))

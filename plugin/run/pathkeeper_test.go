@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// fakeHelper answers as the helper of the broken node would, and programs nothing.
+type fakeHelper struct {
+	files map[string][]byte
+	// collecting is told of each reading of the node, which goes on when it returns; nil: at once.
+	collecting func()
+
+	mu    sync.Mutex
+	plans []*plan.Plan
+	calls []string // "collect", "program", and "undo" with what is undone
+}
+
+func (h *fakeHelper) called(call string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, call)
+}
+
+func (h *fakeHelper) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.calls)
+}
+
+func (h *fakeHelper) collect(_ context.Context, _ json.RawMessage, a *wire.Answer) error {
+	h.called("collect")
+	if h.collecting != nil {
+		h.collecting()
+	}
+	for name, data := range h.files {
+		if err := a.File(wire.File{Name: name, Data: data}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *fakeHelper) program(_ context.Context, params json.RawMessage, a *wire.Answer) error {
+	var p wire.ProgramParams
+	if err := json.Unmarshal(params, &p); err != nil {
+		return err
+	}
+	var got plan.Plan
+	if err := json.Unmarshal(p.Plan, &got); err != nil {
+		return err
+	}
+	if err := errors.Join(got.Check(), p.Check()); err != nil {
+		return err
+	}
+	h.called("program")
+	h.mu.Lock()
+	h.plans = append(h.plans, &got)
+	h.mu.Unlock()
+	return answer(a, wire.ProgramResult{What: wire.Programmed, Plan: got.Name, Mode: p.Mode})
+}
+
+func (h *fakeHelper) undo(_ context.Context, params json.RawMessage, a *wire.Answer) error {
+	var p wire.UndoParams
+	if err := json.Unmarshal(params, &p); err != nil {
+		return err
+	}
+	h.called("undo " + p.Which)
+	return answer(a, []wire.Undone{})
+}
+
+func answer(a *wire.Answer, what any) error {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return a.File(wire.File{Name: wire.ProgramFile, Data: data})
+}
+
+func (h *fakeHelper) serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	s, err := wire.NewServer(in, out, "test")
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, map[string]wire.Handler{
+		wire.MethodCollect: h.collect, wire.MethodProgram: h.program, wire.MethodUndo: h.undo,
+	})
+}
+
+// scaledDown is a cluster that loses an endpoint of shop/frontend after it was read first.
+type scaledDown struct {
+	cluster.Source
+}
+
+func (scaledDown) Proxied(_ context.Context, objects *snapshot.Cluster) (*snapshot.Cluster, error) {
+	c := *objects
+	c.EndpointSlices = slices.Clone(c.EndpointSlices)
+	for i, s := range c.EndpointSlices {
+		if s.Namespace == "shop" && s.Labels["kubernetes.io/service-name"] == "frontend" && len(s.Endpoints) > 1 {
+			c.EndpointSlices[i] = s.DeepCopy()
+			c.EndpointSlices[i].Endpoints = c.EndpointSlices[i].Endpoints[1:]
+		}
+	}
+	return &c, nil
+}
+
+// keepFrontend plans shop/frontend on the broken node, where that Service is right.
+func keepFrontend(t *testing.T, h *fakeHelper, source func(cluster.Source) cluster.Source) *PathKeeper {
+	t.Helper()
+	snap, err := snapshot.Open(broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := snap.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := snap.Node("worker-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.files = map[string][]byte{}
+	for _, name := range snapshot.NodeFiles {
+		data, ok, err := node.File(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			h.files[name] = data
+		}
+	}
+	svc := objects.Services[slices.IndexFunc(objects.Services, func(s *corev1.Service) bool {
+		return s.Namespace == "shop" && s.Name == "frontend"
+	})]
+	reader := &localReader{options: launch.Options{Build: "test", Timeout: time.Minute}, serve: h.serve}
+	s := (&moving{base: objects}).session()
+	s.source, s.client, s.nodes, s.helper = source(cluster.FromSnapshot(snap)), fake.NewClientset(svc), reader, reader.helper
+	k, err := s.KeepPath(t.Context(), PathConfig{
+		Target: cluster.Target{Service: svc}, Node: "worker-1", TTL: time.Hour, Attached: true, By: "the tests",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestPathKeeper(t *testing.T) {
+	h := &fakeHelper{}
+	k := keepFrontend(t, h, func(s cluster.Source) cluster.Source { return s })
+	if _, err := k.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.plans) != 1 || !h.plans[0].Equal(k.plan) || len(k.plan.Frontends) == 0 {
+		t.Errorf("the helper got %+v, want %+v", h.plans, k.plan)
+	}
+	if k.How() != "iptables mode (nft)" {
+		t.Errorf("it is programmed in %s", k.How())
+	}
+	got, err := k.Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !k.Right(got) || got.Verdict != report.Match || got.Summary.Paths == 0 {
+		t.Errorf("got %s of %d paths, want a match", got.Verdict, got.Summary.Paths)
+	}
+	if err := k.TakeAway(t.Context()); err != nil {
+		t.Error(err)
+	}
+	k.Close()
+	if want := []string{"collect", "program", "collect", "undo mine"}; !slices.Equal(h.all(), want) {
+		t.Errorf("the helper was asked for %v, want %v", h.all(), want)
+	}
+}
+
+// Whoever ends --follow while the path is brought up to date gets it taken away in order: the interrupt must not cut the
+// connection that undoing needs.
+func TestFollowIsInterruptedWhileItReads(t *testing.T) {
+	h := &fakeHelper{}
+	k := keepFrontend(t, h, func(s cluster.Source) cluster.Source { return scaledDown{s} })
+	defer k.Close()
+	if _, err := k.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	h.collecting = func() {
+		interrupt()
+		time.Sleep(50 * time.Millisecond) // for the interrupt to come through
+	}
+	if err := k.Keep(ctx, time.Now().Add(time.Hour), true); err != nil {
+		t.Errorf("it was not taken away: %v", err)
+	}
+	want := []string{"collect", "program", "program", "collect", "undo mine"}
+	if !slices.Equal(h.all(), want) {
+		t.Errorf("the helper was asked for %v, want %v", h.all(), want)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 )
 
 // Bounds of a dump.
@@ -98,7 +99,7 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 	if err != nil {
 		return nil, err
 	}
-	header := nftables.DumpHeader{Order: byteOrder(), Generation: before}
+	header := netlink.Header{Order: byteOrder(), Generation: before}
 	if header.Interfaces, err = interfaceNames(); err != nil {
 		return nil, err
 	}
@@ -108,8 +109,8 @@ func (s *netfilterSocket) ruleset(managed func(family, table string) bool) ([]by
 			return nil, err
 		}
 	}
-	var ask []nftables.OutlineTable
-	ask, header.Left, err = nftables.Outline(answers, binary.NativeEndian, managed)
+	var ask []netlink.OutlineTable
+	ask, header.Left, err = netlink.Outline(answers, binary.NativeEndian, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ type question struct {
 	kind   uint16
 	family uint8
 	attrs  []attribute
-	keys   int // of NFT_MSG_GETSETELEM: ask for the elements 0 to keys-1, see [nftables.OutlineSet]
+	keys   int // of NFT_MSG_GETSETELEM: ask for the elements 0 to keys-1, see [netlink.OutlineSet]
 }
 
 // askers is how many sockets ask at once, at most. The kernel goes through all sets of a table for each request for the elements of one, three

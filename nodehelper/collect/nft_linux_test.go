@@ -22,6 +22,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -321,7 +322,7 @@ func TestElementsByTheirKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
+	ask, _, err := netlink.Outline(answers, binary.NativeEndian, nil)
 	if err != nil || len(ask) != 1 {
 		t.Fatal(ask, err)
 	}

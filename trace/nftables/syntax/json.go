@@ -63,6 +63,9 @@ func appendArray(b []byte, kind string, list ...Expr) []byte {
 }
 
 func appendList(b []byte, list []Expr) []byte {
+	if list == nil {
+		return append(b, "null"...)
+	}
 	b = append(b, '[')
 	for i, e := range list {
 		if i > 0 {
@@ -117,9 +120,9 @@ func appendJSON(b []byte, e Expr) []byte {
 	case *Header:
 		return appendMembers(b, e.Kind, member{"field", given(e.Field)}, member{"name", String(e.Name)})
 	case *Fib:
-		flags := make(List, len(e.Flags))
-		for i, flag := range e.Flags {
-			flags[i] = String(flag)
+		var flags List
+		for _, flag := range e.Flags {
+			flags = append(flags, String(flag))
 		}
 		return appendMembers(b, "fib", member{"flags", flags}, member{"result", String(e.Result)})
 	case *Socket:

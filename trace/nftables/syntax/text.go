@@ -94,6 +94,9 @@ func appendExpr(b []byte, e Expr, hex bool) []byte {
 		}
 		return appendWords(b, e.Kind, e.Name, e.Field)
 	case *Fib:
+		if len(e.Flags) == 0 {
+			return appendJSON(b, e)
+		}
 		b = append(b, "fib "...)
 		for i, flag := range e.Flags {
 			if i > 0 {

@@ -4,6 +4,7 @@ package syntax
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 )
 
@@ -127,11 +128,7 @@ func appendNAT(b []byte, n *NAT) []byte {
 		b = appendExpr(b, n.Addr, false)
 		if n.Port != nil {
 			if isScalar(n.Addr) && bytes.IndexByte(b[from:], ':') >= 0 {
-				b = append(b, ']')
-				b = append(b, 0)
-				copy(b[from+1:], b[from:])
-				b = b[:len(b)-1]
-				b[from] = '['
+				b = append(slices.Insert(b, from, '['), ']')
 			}
 			b = appendExpr(append(b, ':'), n.Port, false)
 		}

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
+
+import "github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 
 // wireField is a field of a header, or a key of meta and the like: what an expression of the kernel loads.
 type wireField struct {
 	offset, bits int // in the header
 	typ          *wireType
-	expr         any // as nft -j prints it; shared, and never changed
-}
-
-func payloadExpr(protocol, field string) any {
-	return object1("payload", members{{"protocol", protocol}, {"field", field}})
+	expr         syntax.Expr // shared, and never changed
 }
 
 // headerField is a field of a header, to be put into wireHeaders.
@@ -106,7 +104,7 @@ var wireHeaders = func() map[string][]wireField {
 		"comp": {{"nexthdr", 0, 8, wireProto}, {"flags", 8, 8, wireInteger}, {"cpi", 16, 16, wireInteger}},
 	} {
 		for _, f := range fields {
-			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, payloadExpr(protocol, f.name)})
+			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, &syntax.Payload{Protocol: protocol, Field: f.name}})
 		}
 	}
 	return out
@@ -118,16 +116,20 @@ var transports = map[uint8]string{
 }
 
 // keyed are the keys of an expression by the kernel's number.
-func keyed(kind string, keys []headerField) map[uint64]wireField {
+func keyed(expr func(key string) syntax.Expr, keys []headerField) map[uint64]wireField {
 	out := make(map[uint64]wireField, len(keys))
 	for _, k := range keys {
-		out[uint64(k.offset)] = wireField{typ: k.typ, expr: object1(kind, object1("key", k.name))} //nolint:gosec // small numbers
+		out[uint64(k.offset)] = wireField{typ: k.typ, expr: expr(k.name)} //nolint:gosec // small numbers
 	}
 	return out
 }
 
+func metaOf(key string) syntax.Expr   { return &syntax.Meta{Key: key} }
+func ctOf(key string) syntax.Expr     { return &syntax.CT{Key: key} }
+func socketOf(key string) syntax.Expr { return &syntax.Socket{Key: key} }
+
 // wireMetas are the keys of meta, by number (enum nft_meta_keys).
-var wireMetas = keyed("meta", []headerField{
+var wireMetas = keyed(metaOf, []headerField{
 	{name: "length", offset: 0, typ: wireHostInt},
 	{name: "protocol", offset: 1, typ: wireEthType},
 	{name: "priority", offset: 2, typ: wireClass},
@@ -174,7 +176,7 @@ const (
 )
 
 // wireCTs are the keys of ct, by number (enum nft_ct_keys). 8 and 9 are addresses of either family.
-var wireCTs = keyed("ct", []headerField{
+var wireCTs = keyed(ctOf, []headerField{
 	{name: "state", offset: 0, typ: wireCTState},
 	{name: "direction", offset: 1, typ: wireCTDir},
 	{name: "status", offset: 2, typ: wireCTStatus},
@@ -203,17 +205,17 @@ var wireCTs = keyed("ct", []headerField{
 
 // wireSockets are the keys of socket (enum nft_socket_keys), wireRoutes those of rt (enum nft_rt_keys).
 var (
-	wireSockets = keyed("socket", []headerField{
+	wireSockets = keyed(socketOf, []headerField{
 		{name: "transparent", offset: 0, typ: wireInteger},
 		{name: "mark", offset: 1, typ: wireMark},
 		{name: "wildcard", offset: 2, typ: wireInteger},
 		{name: "cgroupv2", offset: 3, typ: wireCgroup},
 	})
 	wireRoutes = map[uint64]wireField{
-		0: {typ: wireRealm, expr: object1("rt", object1("key", "classid"))},
-		1: {typ: wireIPv4, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip"}})},
-		2: {typ: wireIPv6, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip6"}})},
-		3: {typ: wireHostInt, expr: object1("rt", object1("key", "mtu"))},
-		4: {typ: wireBool, expr: object1("rt", object1("key", "ipsec"))},
+		0: {typ: wireRealm, expr: &syntax.Route{Key: "classid"}},
+		1: {typ: wireIPv4, expr: &syntax.Route{Key: "nexthop", Family: "ip"}},
+		2: {typ: wireIPv6, expr: &syntax.Route{Key: "nexthop", Family: "ip6"}},
+		3: {typ: wireHostInt, expr: &syntax.Route{Key: "mtu"}},
+		4: {typ: wireBool, expr: &syntax.Route{Key: "ipsec"}},
 	}
 )

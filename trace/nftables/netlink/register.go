@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // loaded is what an expression of the kernel has put into registers.
 type loaded struct {
-	expr  any         // as nft -j prints it; nil for a constant, and for bytes of a header that are no field
+	expr  syntax.Expr // nil for a constant
 	types []*wireType // what it is of; several of a concatenation
 	bytes []byte      // of a constant
 	// swapped tells that it was brought into network byte order.
@@ -105,17 +107,19 @@ func (r *registers) get(reg uint64) slot {
 // forget forgets all registers: something that is not known may have written any of them.
 func (r *registers) forget() { *r = registers{} }
 
-// notUnderstood is an expression that no reader knows, so that what is made of it is Unknown.
-func notUnderstood(what string) any { return object1("unknown", what) }
+// notUnderstood is an expression that the compiler does not know, so that what is made of it is Unknown.
+func notUnderstood(what string) *syntax.Opaque {
+	return &syntax.Opaque{Name: "unknown", Text: syntax.JSONObject("unknown", syntax.JSONString(what))}
+}
 
 // key returns the expression that so many bytes from a register on are: one, or the concatenation of several, of the given types.
 // lengths are those of the types in bytes.
-func (m *machine) key(reg uint64, types []*wireType, lengths []int) (any, []*wireType) {
+func (m *machine) key(reg uint64, types []*wireType, lengths []int) (syntax.Expr, []*wireType) {
 	at, ok := slotOf(reg)
 	if !ok {
 		return notUnderstood("a register that is not known"), types
 	}
-	var parts []any
+	var parts []syntax.Expr
 	var of []*wireType
 	for i, length := range lengths {
 		t := wireInteger
@@ -133,11 +137,11 @@ func (m *machine) key(reg uint64, types []*wireType, lengths []int) (any, []*wir
 	if len(parts) == 1 {
 		return parts[0], of
 	}
-	return object1("concat", parts), of
+	return syntax.Concat(parts), of
 }
 
 // part is an expression of a concatenation, or all of it.
-func (m *machine) part(s slot, t *wireType, length int) (any, *wireType) {
+func (m *machine) part(s slot, t *wireType, length int) (syntax.Expr, *wireType) {
 	v := s.loaded
 	switch {
 	case v.bytes != nil:
@@ -156,7 +160,7 @@ func (m *machine) part(s slot, t *wireType, length int) (any, *wireType) {
 }
 
 // whole is the expression of a value that is used as it is.
-func (m *machine) whole(v *loaded) any {
+func (m *machine) whole(v *loaded) syntax.Expr {
 	if f, shift := v.subfield(); f != nil && shift == 0 {
 		m.uses(v.of.header)
 		return f.expr
@@ -165,6 +169,9 @@ func (m *machine) whole(v *loaded) any {
 		if from.header != nil && from.header.field != nil {
 			m.uses(from.header)
 		}
+	}
+	if v.expr == nil {
+		return notUnderstood("a constant")
 	}
 	return v.expr
 }
@@ -196,7 +203,7 @@ func (m *machine) bitsAt(reg uint64) (*wireField, int) {
 
 // moved is the type of values that stand so many bits to the left.
 func (t *wireType) moved(by int) *wireType {
-	return &wireType{name: t.name, write: func(d *dump, v []byte) any { return t.constant(d, shiftedRight(v, by)) }}
+	return &wireType{name: t.name, write: func(d *dump, v []byte) syntax.Expr { return t.constant(d, shiftedRight(v, by)) }}
 }
 
 // oneRun returns where the only run of ones begins, and its length in bits.
@@ -261,11 +268,11 @@ const etherBytes = 14
 // baseNames are what nft -j calls the bases.
 var baseNames = []string{"ll", "nh", "th", "ih"}
 
-func rawBytes(base uint64, offset, length int) any {
+func rawBytes(base uint64, offset, length int) syntax.Expr {
 	if base >= uint64(len(baseNames)) {
 		return notUnderstood("bytes of a header")
 	}
-	return object1("payload", members{{"base", baseNames[base]}, {"offset", float64(offset * 8)}, {"len", float64(length * 8)}})
+	return &syntax.RawPayload{Base: baseNames[base], Offset: float64(offset * 8), Len: float64(length * 8)}
 }
 
 // protocol returns which header is at a base, as far as the rule has made sure of it.

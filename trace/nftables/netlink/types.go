@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // wireType is a type of nft as the kernel keeps it for nft: by number, in the types of sets (NFTA_SET_KEY_TYPE; enum datatypes in
@@ -25,7 +25,7 @@ type wireType struct {
 	prefix  bool // nft writes ranges that are networks as such
 	words   bool // a value without a symbol is no number to whoever reads it
 	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte order.
-	write func(d *dump, v []byte) any
+	write func(d *dump, v []byte) syntax.Expr
 }
 
 // alone is the list that has the type only.
@@ -40,19 +40,19 @@ var (
 	wireIPv4     = &wireType{name: "ipv4_addr", size: 4, prefix: true, write: writeAddr}
 	wireIPv6     = &wireType{name: "ipv6_addr", size: 16, prefix: true, write: writeAddr}
 	wireEther    = &wireType{name: "ether_addr", size: 6, write: writeEther}
-	wireEthType  = &wireType{name: "ether_type", size: 2, symbols: reversed(typeEthType.symbols)}
+	wireEthType  = &wireType{name: "ether_type", size: 2, symbols: reversed(syntax.EtherTypes)}
 	wireProto    = &wireType{name: "inet_proto", size: 1, write: writeProto}
 	wirePort     = &wireType{name: "inet_service", size: 2}
 	wireMark     = &wireType{name: "mark", size: 4, host: true, prefix: true}
 	wireIfindex  = &wireType{name: "iface_index", size: 4, host: true, write: writeIfindex}
 	wireIfname   = &wireType{name: "ifname", size: 16, write: writeIfname}
-	wireNFProto  = &wireType{name: "nf_proto", size: 1, symbols: reversed(typeNFProto.symbols)}
-	wireCTState  = &wireType{name: "ct_state", size: 4, host: true, bitmask: true, symbols: reversed(typeCTState.symbols)}
-	wireCTStatus = &wireType{name: "ct_status", size: 4, host: true, bitmask: true, symbols: reversed(typeCTStatus.symbols)}
-	wireCTDir    = &wireType{name: "ct_dir", size: 1, symbols: reversed(typeCTDir.symbols)}
+	wireNFProto  = &wireType{name: "nf_proto", size: 1, symbols: reversed(syntax.NFProtos)}
+	wireCTState  = &wireType{name: "ct_state", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStates)}
+	wireCTStatus = &wireType{name: "ct_status", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStatuses)}
+	wireCTDir    = &wireType{name: "ct_dir", size: 1, symbols: reversed(syntax.CTDirs)}
 	wirePktType  = &wireType{name: "pkt_type", size: 1, symbols: map[uint64]string{0: "host", 1: "broadcast", 2: "multicast", 3: "other"}}
-	wireTCPFlags = &wireType{name: "tcp_flag", size: 1, bitmask: true, symbols: reversed(typeTCPFlags.symbols)}
-	wireBool     = &wireType{name: "boolean", size: 1, write: func(_ *dump, v []byte) any { return bigNumber(v) != 0 }}
+	wireTCPFlags = &wireType{name: "tcp_flag", size: 1, bitmask: true, symbols: reversed(syntax.TCPFlags)}
+	wireBool     = &wireType{name: "boolean", size: 1, write: func(_ *dump, v []byte) syntax.Expr { return syntax.Bool(bigNumber(v) != 0) }}
 	wireFibType  = &wireType{name: "fib_addrtype", size: 4, host: true, words: true, symbols: symbolsFrom(
 		"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit")}
 
@@ -68,9 +68,9 @@ var (
 	wireGID    = &wireType{name: "gid", size: 4, host: true}
 	wireGroup  = &wireType{name: "devgroup", size: 4, host: true, symbols: map[uint64]string{0: "default"}}
 	wireCgroup = &wireType{name: "cgroupsv2", size: 8, host: true}
-	wireSpan   = &wireType{name: "time", size: 4, host: true, write: func(_ *dump, v []byte) any { return float64(bigNumber(v) / 1000) }}
-	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) any {
-		return time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime)
+	wireSpan   = &wireType{name: "time", size: 4, host: true, write: func(_ *dump, v []byte) syntax.Expr { return syntax.Number(bigNumber(v) / 1000) }}
+	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) syntax.Expr {
+		return syntax.String(time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime))
 	}}
 	wireHour = &wireType{name: "hour", size: 4, host: true, write: writeHour}
 	wireDay  = &wireType{name: "day", size: 1, symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")}
@@ -163,45 +163,45 @@ func (t *wireType) inOrder(d *dump, v []byte, swapped bool) []byte {
 }
 
 // constant makes of a value what nft -j prints for it. The value is in network byte order.
-func (t *wireType) constant(d *dump, v []byte) any {
+func (t *wireType) constant(d *dump, v []byte) syntax.Expr {
 	if t.write != nil {
 		return t.write(d, v)
 	}
 	if len(v) > 8 {
-		return hexText(v)
+		return syntax.String(hexText(v))
 	}
 	n := bigNumber(v)
 	if t.bitmask {
 		return t.flags(n, "|")
 	}
 	if s, ok := t.symbols[n]; ok {
-		return s
+		return syntax.String(s)
 	}
 	if t.words {
-		return "type " + strconv.FormatUint(n, 10)
+		return syntax.String("type " + strconv.FormatUint(n, 10))
 	}
-	return float64(n)
+	return syntax.Number(n)
 }
 
-// flags writes the bits of a bitmask: one as its name, several as a list, as an object with a key where key is not empty.
-func (t *wireType) flags(n uint64, key string) any {
-	var names []any
+// flags makes the bits of a bitmask: one as its name, several as a list, or or-ed where op is "|".
+func (t *wireType) flags(n uint64, op string) syntax.Expr {
+	var names []syntax.Expr
 	rest := n
 	for bit := uint64(1); bit != 0 && bit <= n; bit <<= 1 {
 		if s, ok := t.symbols[bit]; ok && n&bit != 0 {
-			names = append(names, s)
+			names = append(names, syntax.String(s))
 			rest &^= bit
 		}
 	}
 	switch {
 	case rest != 0 || len(names) == 0:
-		return float64(n)
+		return syntax.Number(n)
 	case len(names) == 1:
 		return names[0]
-	case key != "":
-		return members{{key, names}}
+	case op != "":
+		return &syntax.Binary{Op: op, Operands: names}
 	}
-	return names
+	return syntax.List(names)
 }
 
 // bigNumber reads a number of at most 8 bytes, in network byte order.
@@ -214,9 +214,9 @@ func bigNumber(v []byte) uint64 {
 }
 
 // writeClass writes a class of tc: major:minor.
-func writeClass(_ *dump, v []byte) any {
+func writeClass(_ *dump, v []byte) syntax.Expr {
 	n := bigNumber(v)
-	return strconv.FormatUint(n>>16, 16) + ":" + strconv.FormatUint(n&0xffff, 16)
+	return syntax.String(strconv.FormatUint(n>>16, 16) + ":" + strconv.FormatUint(n&0xffff, 16))
 }
 
 const hexDigits = "0123456789abcdef"
@@ -229,15 +229,15 @@ func hexText(v []byte) string {
 	return string(out)
 }
 
-func writeAddr(_ *dump, v []byte) any {
+func writeAddr(_ *dump, v []byte) syntax.Expr {
 	a, ok := netip.AddrFromSlice(v)
 	if !ok {
-		return hexText(v)
+		return syntax.String(hexText(v))
 	}
-	return a.String()
+	return syntax.Addr{Addr: a}
 }
 
-func writeEther(_ *dump, v []byte) any {
+func writeEther(_ *dump, v []byte) syntax.Expr {
 	var out []byte
 	for i, b := range v {
 		if i > 0 {
@@ -245,53 +245,54 @@ func writeEther(_ *dump, v []byte) any {
 		}
 		out = append(out, hexDigits[b>>4], hexDigits[b&15])
 	}
-	return string(out)
+	return syntax.String(out)
 }
 
 // protoNames are the protocols that nft has names for, from the system's list of them.
-var protoNames = func() (names [256]any) {
-	for _, s := range []string{
-		"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite", "ipencap", "ipv6", "ospf", "pim",
-		"ipcomp", "vrrp", "l2tp",
-	} {
-		if n, ok := op.Protocol(s); ok {
-			names[n] = s
-		}
-	}
-	for n := range names {
-		if names[n] == nil {
-			names[n] = float64(n)
-		}
-	}
-	return names
-}()
-
-func writeProto(_ *dump, v []byte) any { return protoNames[uint8(bigNumber(v))] } //nolint:gosec // has one byte
-
-func writeString(_ *dump, v []byte) any { return cString(v) }
-
-// writeIfname writes a name; a * at its end is one of its characters, and escaped.
-func writeIfname(_ *dump, v []byte) any {
-	name := cString(v)
-	if prefix, ok := strings.CutSuffix(name, "*"); ok {
-		return prefix + `\*`
-	}
-	return name
+var protoNames = map[uint8]string{
+	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
+	58: "ipv6-icmp", 89: "ospf", 103: "pim", 108: "ipcomp", 112: "vrrp", 115: "l2tp", 132: "sctp", 136: "udplite",
 }
 
-func writeIfindex(d *dump, v []byte) any {
+// protoExprs are all protocols, by number.
+var protoExprs = func() (out [256]syntax.Expr) {
+	for n := range out {
+		out[n] = syntax.Number(n)
+		if s, ok := protoNames[uint8(n)]; ok { //nolint:gosec // has one byte
+			out[n] = syntax.String(s)
+		}
+	}
+	return out
+}()
+
+func writeProto(_ *dump, v []byte) syntax.Expr {
+	return protoExprs[uint8(bigNumber(v))] //nolint:gosec // has one byte
+}
+
+func writeString(_ *dump, v []byte) syntax.Expr { return syntax.String(cString(v)) }
+
+// writeIfname writes a name; a * at its end is one of its characters, and escaped.
+func writeIfname(_ *dump, v []byte) syntax.Expr {
+	name := cString(v)
+	if prefix, ok := strings.CutSuffix(name, "*"); ok {
+		return syntax.String(prefix + `\*`)
+	}
+	return syntax.String(name)
+}
+
+func writeIfindex(d *dump, v []byte) syntax.Expr {
 	n := bigNumber(v)
 	if name, ok := d.header.Interfaces[int(n)]; ok { //nolint:gosec // 32 bits
-		return name
+		return syntax.String(name)
 	}
-	return strconv.FormatUint(n, 10)
+	return syntax.String(strconv.FormatUint(n, 10))
 }
 
 // writeHour writes an hour of the day, which is kept in seconds, in UTC.
-func writeHour(_ *dump, v []byte) any {
+func writeHour(_ *dump, v []byte) syntax.Expr {
 	t := time.Unix(int64(bigNumber(v)%86400), 0).UTC()
 	if t.Second() == 0 {
-		return t.Format("15:04")
+		return syntax.String(t.Format("15:04"))
 	}
-	return t.Format("15:04:05")
+	return syntax.String(t.Format("15:04:05"))
 }

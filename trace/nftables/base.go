@@ -21,10 +21,11 @@ var chainTypes = map[string]netfilter.ChainType{
 	"filter": netfilter.TypeFilter, "nat": netfilter.TypeNAT, "route": netfilter.TypeRoute,
 }
 
-// IPTables tells whether iptables-nft or ip6tables-nft keeps its rules in a table of that name. It is what [Foreign] takes for
-// managed on a node where iptables-save was collected.
+// IPTables tells whether iptables-nft or ip6tables-nft keeps its rules in a table of that name. It is what managed
+// of [Compile] is on a node where iptables-save was collected.
 func IPTables(family, table string) bool {
-	return (family == "ip" || family == "ip6") && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, table)
+	return (family == "ip" || family == "ip6") &&
+		slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, table)
 }
 
 // base returns how a base chain is attached to its hook; nil for one at a hook that the walk's packets do not pass, and

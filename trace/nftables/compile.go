@@ -35,8 +35,8 @@ type scope struct {
 }
 
 // Compile makes the model of a syntax tree, whose rules it reads; it keeps nothing of the tree. managed tells which
-// tables iptables-save shows (see [IPTables]); nil: none. These are left out, but for base chains that are not iptables'
-// own by name, hook, type and priority: iptables-save leaves those out. Tables that are dormant are left out.
+// tables iptables-save shows (see [IPTables]); nil: none. These are left out, but for base chains that are not
+// iptables' own by name, hook, type and priority: iptables-save leaves those out. Tables that are dormant are left out.
 //
 // A table whose rules were not read, and that managed does not tell of, has base chains that say so.
 func Compile(rs *syntax.Ruleset, managed func(family, table string) bool) ([]*netfilter.Table, error) {
@@ -81,6 +81,9 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 		base, err := base(from, c)
 		if err != nil {
 			return nil, err
+		}
+		if byName[c.Name] != nil {
+			return nil, fmt.Errorf("chain %s %s %s is there twice", from.Family, from.Name, c.Name)
 		}
 		if c.Hook != "" && (base == nil || managed && c.IsIPTables(from.Name)) {
 			continue
@@ -142,8 +145,8 @@ func (f *filler) fill(c *netfilter.Chain) error {
 	return nil
 }
 
-// reachable keeps the base chains and the chains that these jump or go to, directly or not: iptables-save shows the rest
-// of a managed table.
+// reachable keeps the base chains and the chains that these jump or go to, directly or not: iptables-save shows the
+// rest of a managed table.
 func reachable(all []*netfilter.Chain, byName map[string]*netfilter.Chain) []*netfilter.Chain {
 	seen := map[*netfilter.Chain]bool{}
 	var visit func(c *netfilter.Chain)

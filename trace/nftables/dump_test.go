@@ -34,8 +34,10 @@ var spread = func() (out []netfilter.Packet) {
 			for i, port := range []uint16{22, 53, 80, 5353, 8080} {
 				src, dst := netip.MustParseAddr(addrs[0]), netip.MustParseAddr(addrs[1])
 				p := netfilter.Packet{
-					Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: dst, SrcPort: 1024 * uint16(i), DstPort: port, In: []string{"eth0", "lo", "cali1", "docker0", ""}[i],
-					Out: []string{"", "lo", "", "eth0", "cni0"}[i], Mark: []uint32{0, 1, 0x10, 0x4000, 0x1201}[i], CTMark: []uint32{0, 0x10, 0x1f, 5, 1}[i],
+					Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: dst, SrcPort: 1024 * uint16(i), DstPort: port,
+					In:  []string{"eth0", "lo", "cali1", "docker0", ""}[i],
+					Out: []string{"", "lo", "", "eth0", "cni0"}[i], Mark: []uint32{0, 1, 0x10, 0x4000, 0x1201}[i],
+					CTMark: []uint32{0, 0x10, 0x1f, 5, 1}[i],
 				}
 				p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 				out = append(out, p)
@@ -79,9 +81,11 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 	}
 	rules, effects := 0, 0
 	for i, table := range want {
-		if got[i].Family != table.Family || got[i].Name != table.Name || len(got[i].Chains) != len(table.Chains) || len(got[i].Sets) != len(table.Sets) {
-			t.Fatalf("table %s %s with %d chains and %d sets, nft has %s %s with %d and %d", got[i].Family, got[i].Name, len(got[i].Chains), len(got[i].Sets),
-				table.Family, table.Name, len(table.Chains), len(table.Sets))
+		sizes := func(t *netfilter.Table) string {
+			return fmt.Sprintf("table %s %s with %d chains and %d sets", t.Family, t.Name, len(t.Chains), len(t.Sets))
+		}
+		if sizes(got[i]) != sizes(table) {
+			t.Fatalf("%s, nft has %s", sizes(got[i]), sizes(table))
 		}
 		for j, s := range table.Sets {
 			if g, w := elementsOf(got[i].Sets[j]), elementsOf(s); got[i].Sets[j].Name() != s.Name() || !reflect.DeepEqual(g, w) {
@@ -91,7 +95,8 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 		for j, c := range table.Chains {
 			g := got[i].Chains[j]
 			if g.Name != c.Name || !reflect.DeepEqual(g.Base, c.Base) || g.Unread != c.Unread || len(g.Rules) != len(c.Rules) {
-				t.Errorf("chain %s %+v with %d rules, nft has %s %+v with %d", g.Name, g.Base, len(g.Rules), c.Name, c.Base, len(c.Rules))
+				t.Errorf("chain %s %+v with %d rules, nft has %s %+v with %d",
+					g.Name, g.Base, len(g.Rules), c.Name, c.Base, len(c.Rules))
 				continue
 			}
 			base := c.Base
@@ -106,7 +111,8 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 				for _, p := range spread {
 					effects++
 					a, b := does(g.Rules[k], base, n, p), does(r, base, n, p)
-					if strings.Contains(r.Text, "reject with tcp reset") { // nft does not print for which family's packets a reset is; the kernel says so
+					// nft does not print for which family's packets a reset is; the kernel says so.
+					if strings.Contains(r.Text, "reject with tcp reset") {
 						b = unprinted.ReplaceAllString(b, "")
 					}
 					if a != b {

@@ -19,9 +19,9 @@ type expr struct {
 	from  *lookup // a value that is looked up in a map
 }
 
-// drawn is a number that chance, or a hash of the packet, chooses: from first on, mod of them, each as likely as any other.
-// numgen inc counts through them, so that each has its share over many connections, and so has each value of a hash over many
-// clients.
+// drawn is a number that chance, or a hash of the packet, chooses: from first on, mod of them, each as likely as any
+// other. numgen inc counts through them, so that each has its share over many connections, and so has each value of a
+// hash over many clients.
 type drawn struct {
 	first, mod uint64
 	hash       bool // the same packet draws the same number again
@@ -212,7 +212,8 @@ func (x *expr) shiftedBy(e *syntax.Binary) (*expr, bool) {
 	return &y, true
 }
 
-// fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c, net/ipv6/netfilter/nft_fib_ipv6.c).
+// fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c,
+// net/ipv6/netfilter/nft_fib_ipv6.c).
 func fib(e *syntax.Fib) (*expr, bool) {
 	flags := map[string]bool{}
 	for _, flag := range e.Flags {
@@ -267,8 +268,10 @@ const (
 )
 
 var fibTypes = map[host.RouteType]uint64{
-	host.RouteUnicast: fibUnicast, host.RouteLocal: fibLocal, host.RouteBroadcast: fibBroadcast, host.RouteMulticast: fibMulticast,
-	host.RouteBlackhole: fibBlackhole, host.RouteUnreachable: fibUnreachable, host.RouteNone: fibUnreachable, host.RouteProhibit: fibProhibit,
+	host.RouteUnicast: fibUnicast, host.RouteLocal: fibLocal, host.RouteBroadcast: fibBroadcast,
+	host.RouteMulticast: fibMulticast,
+	host.RouteBlackhole: fibBlackhole, host.RouteUnreachable: fibUnreachable, host.RouteNone: fibUnreachable,
+	host.RouteProhibit: fibProhibit,
 }
 
 func fibType(flags map[string]bool) func(c *netfilter.Context) value {
@@ -435,7 +438,8 @@ func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 	return both(t, found), e
 }
 
-// values asks expressions for their values; No where the packet does not have one of them, and the kernel breaks the rule off.
+// values asks expressions for their values; No where the packet does not have one of them, and the kernel breaks the
+// rule off.
 func values(c *netfilter.Context, xs []*expr, buf []value) ([]value, op.Truth) {
 	t := op.Yes
 	for _, x := range xs {

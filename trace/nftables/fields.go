@@ -32,8 +32,8 @@ const (
 // unknown is a field that the walk's packet does not have.
 func unknown(depends string) field { return field{typ: typeOther, get: blank, depends: depends} }
 
-// always is a field that the first packet of every connection has the same value of: it is unicast, no fragment, without IP
-// options or extension headers.
+// always is a field that the first packet of every connection has the same value of: it is unicast, no fragment,
+// without IP options or extension headers.
 func always(t *datatype, n uint64) field {
 	return field{typ: t, get: func(*netfilter.Context) value { return knownNumber(n) }}
 }
@@ -118,8 +118,8 @@ func hasConnection(c *netfilter.Context) op.Truth {
 	return op.Is(c.Base.Priority > conntrackPriority)
 }
 
-// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid (nft_ct_get_eval in
-// net/netfilter/nft_ct.c).
+// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid
+// (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
 	if c.Packet.Untracked {
 		return knownNumber(ctUntracked)
@@ -197,13 +197,15 @@ func needs(need op.Cond, f field) field {
 	return f
 }
 
-// headers are the protocols of which a field may be asked for that is not among payloads: the condition that the packet has such
-// a header at all.
+// headers are the protocols of which a field may be asked for that is not among payloads: the condition that the packet
+// has such a header at all.
 var headers = map[string]op.Cond{
 	"ip": isFamily(netfilter.IPv4), "ip6": isFamily(netfilter.IPv6),
-	"tcp": isProto(netfilter.TCP), "udp": isProto(netfilter.UDP), "sctp": isProto(netfilter.SCTP), "dccp": isProto(netfilter.DCCP),
-	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6), "igmp": isProto(2),
-	"esp": isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
+	"tcp": isProto(netfilter.TCP), "udp": isProto(netfilter.UDP), "sctp": isProto(netfilter.SCTP),
+	"dccp":    isProto(netfilter.DCCP),
+	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6),
+	"igmp": isProto(2),
+	"esp":  isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
 	"ether": op.CameByWire, "vlan": op.Unsure, "arp": op.Nobody,
 }
 
@@ -269,7 +271,7 @@ type connectionKey struct{ key, dir string }
 var cts = map[connectionKey]field{
 	{key: "state"}:     {typ: typeCTState, get: ctState},
 	{key: "status"}:    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
-	{key: "mark"}:      {typ: typeMark, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.CTMark)) }},
+	{key: "mark"}:      {typ: typeMark, need: hasConnection, get: ctMark},
 	{key: "direction"}: needs(hasConnection, always(typeCTDir, 0)),
 	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
 	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
@@ -281,7 +283,7 @@ var cts = map[connectionKey]field{
 	{"ip6 saddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origSrc},
 	{"ip6 daddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origDst},
 	{"proto-src", "original"}: {typ: typePort, need: hasConnection, get: ctSource},
-	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }},
+	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: origDport},
 
 	// What answers is what the packet goes to, as far as that is settled.
 	{"l3proto", "reply"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
@@ -296,10 +298,16 @@ var cts = map[connectionKey]field{
 
 // ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
 var ctKeys = map[string]string{
-	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label", "zone": "the connection's zone",
-	"bytes": "what the connection has seen", "packets": "what the connection has seen", "avgpkt": "what the connection has seen",
-	"id": "the connection's number", "event": "the connection's events", "secmark": "security labels", "count": "how many connections there are",
+	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label",
+	"zone":  "the connection's zone",
+	"bytes": "what the connection has seen", "packets": "what the connection has seen",
+	"avgpkt": "what the connection has seen",
+	"id":     "the connection's number", "event": "the connection's events", "secmark": "security labels",
+	"count": "how many connections there are",
 }
+
+func ctMark(c *netfilter.Context) value    { return knownNumber(uint64(c.Packet.CTMark)) }
+func origDport(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }
 
 func connectionOf(f netfilter.Family) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return both(op.Is(c.Packet.Family == f), hasConnection(c)) }

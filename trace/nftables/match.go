@@ -66,7 +66,8 @@ func (b *builder) match(m *syntax.Match) bool {
 	if sign == "==" && len(left) == 1 && !b.acted {
 		b.key(left[0], spans[0])
 	}
-	b.add(&comparison{left: left, right: spans, compare: compare, not: len(left) > 1 && sign == "!=", why: dependsOn(left)})
+	not := len(left) > 1 && sign == "!="
+	b.add(&comparison{left: left, right: spans, compare: compare, not: not, why: dependsOn(left)})
 	return true
 }
 
@@ -127,8 +128,8 @@ func (b *builder) key(x *expr, r span) {
 	}
 }
 
-// setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where there
-// is none.
+// setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where
+// there is none.
 func (b *builder) setOf(right syntax.Expr, left []*expr) (s *set, isSet bool) {
 	switch right := right.(type) {
 	case syntax.String:
@@ -285,8 +286,8 @@ func (m *membership) Remembers() (list string, seconds uint32) {
 // maxDrawn bounds how many numbers are looked at one by one.
 const maxDrawn = 1 << 16
 
-// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a packet, they
-// get the same answer.
+// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a
+// packet, they get the same answer.
 func (b *builder) chance(d *drawn, holds func(value) bool) bool {
 	if d.hash || d.mod > maxDrawn {
 		b.add(&comparison{why: "it depends on a hash of the packet, or on chance"})

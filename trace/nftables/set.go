@@ -39,7 +39,7 @@ type set struct {
 	elements []element
 
 	exact    map[tuple]int32 // by key; nil for a few elements, such as a Service's, which are gone through
-	ranges   []int32         // elements that are ranges; in ascending order where there is one field, for nft keeps them apart then
+	ranges   []int32         // elements that are ranges; of one field ascending, for nft keeps them apart then
 	wildcard int32           // the element that stands for all other keys, or -1
 }
 
@@ -67,7 +67,9 @@ func (s *set) index() {
 		}
 	}
 	if len(s.fields) == 1 {
-		slices.SortStableFunc(s.ranges, func(a, b int32) int { return s.elements[a].first[0].compare(s.elements[b].first[0]) })
+		slices.SortStableFunc(s.ranges, func(a, b int32) int {
+			return s.elements[a].first[0].compare(s.elements[b].first[0])
+		})
 	}
 }
 
@@ -119,7 +121,9 @@ func (s *set) inRange(k *tuple) (n int32, ok bool) {
 		}
 		return 0, false
 	}
-	at, found := slices.BinarySearchFunc(s.ranges, k[0], func(n int32, w word) int { return s.elements[n].first[0].compare(w) })
+	at, found := slices.BinarySearchFunc(s.ranges, k[0], func(n int32, w word) int {
+		return s.elements[n].first[0].compare(w)
+	})
 	if !found {
 		at--
 	}
@@ -138,7 +142,8 @@ func (e *element) has(k *tuple, fields int) bool {
 	return true
 }
 
-// mayHave is find for a key of which not everything is known. It is certain where all that the key may be has one answer.
+// mayHave is find for a key of which not everything is known. It is certain where all that the key may be has one
+// answer.
 func (s *set) mayHave(key []value) (*element, op.Truth) {
 	possible := false
 	for i := range s.elements {
@@ -261,8 +266,8 @@ func (s *set) fill(list []syntax.Element) {
 	s.index()
 }
 
-// element reads an element; rest tells that it stands for every key that no other has. Its data are appended to those of
-// the others.
+// element reads an element; rest tells that it stands for every key that no other has. Its data are appended to those
+// of the others.
 func (s *set) element(e *element, from *syntax.Element, data *[]span) (rest, ok bool) {
 	if s.data == nil && from.Value != nil || s.data != nil && !s.value(e, from.Value, data) {
 		return false, false

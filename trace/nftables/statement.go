@@ -14,8 +14,8 @@ import (
 // effect adds the ops of a statement that has no arguments, or none that matter, to a rule.
 type effect func(b *builder)
 
-// effects are those statements, by name. One that only counts, logs, or changes fields that the walk does not follow, does
-// nothing.
+// effects are those statements, by name. One that only counts, logs, or changes fields that the walk does not follow,
+// does nothing.
 var effects = map[string]effect{
 	"accept":         verdict(netfilter.Accept, ""),
 	"drop":           verdict(netfilter.Drop, ""),
@@ -132,8 +132,8 @@ func (b *builder) statement(s syntax.Statement) bool {
 	return false
 }
 
-// tellsFamily tells whether the rule asks for the IP family, or for something that packets of one family have, as far as
-// nft prints it.
+// tellsFamily tells whether the rule asks for the IP family, or for something that packets of one family have, as far
+// as nft prints it.
 func (b *builder) tellsFamily() bool {
 	found := false
 	for _, s := range b.list {
@@ -162,7 +162,8 @@ func ofTCP(b *builder) { b.has("tcp") }
 
 func never(b *builder) { b.add(op.Conditions([]op.Cond{op.Nobody}, "")) }
 
-// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking it does nothing.
+// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking
+// it does nothing.
 func notrack(b *builder) {
 	b.acted = true
 	b.add(untrack{})
@@ -182,8 +183,8 @@ func (untrack) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object of
-// that kind that has a name stands there as its name.
+// needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object
+// of that kind that has a name stands there as its name.
 func needsCount(what string) effect {
 	o := op.UnknownMatch("it depends on " + what)
 	return func(b *builder) { b.add(o) }
@@ -201,9 +202,9 @@ func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
 	return j
 }
 
-// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes a person's own
-// condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in src/netlink_delinearize.c). What is
-// rejected with an ICMP message tells the family again; what is reset does not.
+// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes
+// a person's own condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in
+// src/netlink_delinearize.c). What is rejected with an ICMP message tells the family again; what is reset does not.
 func (b *builder) reject(r *syntax.Reject) bool {
 	cond, ok := rejected[r.Type]
 	if cond != nil {
@@ -285,8 +286,8 @@ func (d *choice) Run(c *netfilter.Context) netfilter.Effect {
 	})}
 }
 
-// draws makes an alternative of each element that a draw may come to, with its share; of nil for numbers that no element
-// has.
+// draws makes an alternative of each element that a draw may come to, with its share; of nil for numbers that no
+// element has.
 func (l *lookup) draws(alternative func(e *element) netfilter.Alt) []netfilter.Alt {
 	d := l.key[0].draw
 	var order []*element
@@ -360,8 +361,8 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 	return true
 }
 
-// setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again (nft_ct_set_zone_eval in
-// net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
+// setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again
+// (nft_ct_set_zone_eval in net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
 type setZone struct{}
 
 // Run implements [netfilter.Op].
@@ -375,7 +376,9 @@ func (setZone) Run(c *netfilter.Context) netfilter.Effect {
 	case before == op.No || p.Template:
 		p.Untracked, p.Template = false, true
 	case before == op.Maybe || untracked:
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with"}
+		return netfilter.Effect{
+			Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with",
+		}
 	}
 	return netfilter.Effect{}
 }
@@ -393,7 +396,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	case t == op.No:
 		return breakOff
 	case t == op.Maybe || !vals[0].exact():
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it sets the mark to what is not known: " + dependsOn([]*expr{s.expr})}
+		why := "it sets the mark to what is not known: " + dependsOn([]*expr{s.expr})
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: why}
 	}
 	mark := uint32(vals[0].lo) //nolint:gosec // marks have 32 bits; the kernel cuts off the rest, too
 	if !s.ct {
@@ -410,8 +414,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// tproxy gives the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens there is taken
-// for granted: without it the kernel breaks the rule off.
+// tproxy gives the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens
+// there is taken for granted: without it the kernel breaks the rule off.
 func (b *builder) tproxy(t *syntax.TProxy) bool {
 	var port uint16
 	if t.Port != nil {

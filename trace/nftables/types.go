@@ -57,7 +57,8 @@ var (
 var types = func() map[string]*datatype {
 	all := map[string]*datatype{}
 	for _, t := range []*datatype{
-		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto, typeEthType,
+		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto,
+		typeEthType,
 		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeVerdict,
 	} {
 		all[t.name] = t

@@ -24,7 +24,8 @@ const (
 
 // kindNames are what an error calls the kinds.
 var kindNames = map[jsontext.Kind]string{
-	kindNull: "null", kindTrue: "bool", kindFalse: "bool", kindString: "string", kindNumber: "number", kindObject: "object", kindArray: "array",
+	kindNull: "null", kindTrue: "bool", kindFalse: "bool", kindString: "string", kindNumber: "number",
+	kindObject: "object", kindArray: "array",
 }
 
 // options: nft repeats no names, and a damaged name or comment makes no rule unreadable.
@@ -216,8 +217,12 @@ func (c *cursor) since(start int64) []byte {
 // canonical writes a value with the members of its objects sorted, as encoding/json does.
 func canonical(raw []byte) string {
 	v := jsontext.Value(bytes.Clone(raw))
-	if err := v.Format(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.CanonicalizeRawInts(true),
-		jsontext.CanonicalizeRawFloats(true), jsontext.ReorderRawObjects(true), jsontext.EscapeForHTML(true), jsontext.EscapeForJS(true)); err != nil {
+	err := v.Format(
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.ReorderRawObjects(true),
+		jsontext.CanonicalizeRawInts(true), jsontext.CanonicalizeRawFloats(true),
+		jsontext.EscapeForHTML(true), jsontext.EscapeForJS(true),
+	)
+	if err != nil { // it was read before, by the same options
 		return string(raw)
 	}
 	return string(v)

@@ -61,8 +61,8 @@ func network(d *dump, t *wireType, first []byte, bits int) syntax.Expr {
 	return &syntax.Prefix{Addr: t.constant(d, full), Len: float64(bits)}
 }
 
-// maskedMatch adds the comparison of bits of a value: of a field that is no whole bytes, of a network, of flags. It returns false where
-// it is none of these.
+// maskedMatch adds the comparison of bits of a value: of a field that is no whole bytes, of a network, of flags. It
+// returns false where it is none of these.
 func (m *machine) maskedMatch(v *loaded, sign string, right []byte) bool {
 	if v.mask == nil || v.xor != nil {
 		return false
@@ -147,7 +147,8 @@ func compareRange(m *machine, a *attrs) error {
 		m.match("==", notUnderstood("a range"), notUnderstood("a value"))
 		return nil
 	}
-	m.match(compareSigns[n], m.whole(s.loaded), &syntax.Range{From: m.constant(s.loaded, lo), To: m.constant(s.loaded, hi)})
+	between := &syntax.Range{From: m.constant(s.loaded, lo), To: m.constant(s.loaded, hi)}
+	m.match(compareSigns[n], m.whole(s.loaded), between)
 	return nil
 }
 

@@ -23,7 +23,9 @@ var wireHeaders = func() map[string][]wireField {
 	out := map[string][]wireField{}
 	for protocol, fields := range map[string][]headerField{
 		"ether": {{"daddr", 0, 48, wireEther}, {"saddr", 48, 48, wireEther}, {"type", 96, 16, wireEthType}},
-		"vlan":  {{"pcp", 0, 3, wireInteger}, {"dei", 3, 1, wireInteger}, {"id", 4, 12, wireInteger}, {"type", 16, 16, wireEthType}},
+		"vlan": {
+			{"pcp", 0, 3, wireInteger}, {"dei", 3, 1, wireInteger}, {"id", 4, 12, wireInteger}, {"type", 16, 16, wireEthType},
+		},
 		"arp": {
 			{"htype", 0, 16, wireInteger},
 			{"ptype", 16, 16, wireEthType},
@@ -73,10 +75,19 @@ var wireHeaders = func() map[string][]wireField {
 			{"checksum", 128, 16, wireInteger},
 			{"urgptr", 144, 16, wireInteger},
 		},
-		"udp":     {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"length", 32, 16, wireInteger}, {"checksum", 48, 16, wireInteger}},
-		"udplite": {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"csumcov", 32, 16, wireInteger}, {"checksum", 48, 16, wireInteger}},
-		"sctp":    {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"vtag", 32, 32, wireInteger}, {"checksum", 64, 32, wireInteger}},
-		"dccp":    {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"type", 67, 4, wireInteger}},
+		"udp": {
+			{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"length", 32, 16, wireInteger},
+			{"checksum", 48, 16, wireInteger},
+		},
+		"udplite": {
+			{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"csumcov", 32, 16, wireInteger},
+			{"checksum", 48, 16, wireInteger},
+		},
+		"sctp": {
+			{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"vtag", 32, 32, wireInteger},
+			{"checksum", 64, 32, wireInteger},
+		},
+		"dccp": {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"type", 67, 4, wireInteger}},
 		"icmp": {
 			{"type", 0, 8, wireICMP},
 			{"code", 8, 8, wireICMPCode},
@@ -92,8 +103,11 @@ var wireHeaders = func() map[string][]wireField {
 			{"id", 32, 16, wireInteger},
 			{"sequence", 48, 16, wireInteger},
 		},
-		"igmp": {{"type", 0, 8, wireInteger}, {"mrt", 8, 8, wireInteger}, {"checksum", 16, 16, wireInteger}, {"group", 32, 32, wireIPv4}},
-		"esp":  {{"spi", 0, 32, wireInteger}, {"sequence", 32, 32, wireInteger}},
+		"igmp": {
+			{"type", 0, 8, wireInteger}, {"mrt", 8, 8, wireInteger}, {"checksum", 16, 16, wireInteger},
+			{"group", 32, 32, wireIPv4},
+		},
+		"esp": {{"spi", 0, 32, wireInteger}, {"sequence", 32, 32, wireInteger}},
 		"ah": {
 			{"nexthdr", 0, 8, wireProto},
 			{"hdrlength", 8, 8, wireInteger},
@@ -104,7 +118,8 @@ var wireHeaders = func() map[string][]wireField {
 		"comp": {{"nexthdr", 0, 8, wireProto}, {"flags", 8, 8, wireInteger}, {"cpi", 16, 16, wireInteger}},
 	} {
 		for _, f := range fields {
-			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, &syntax.Payload{Protocol: protocol, Field: f.name}})
+			e := &syntax.Payload{Protocol: protocol, Field: f.name}
+			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, e})
 		}
 	}
 	return out
@@ -112,7 +127,8 @@ var wireHeaders = func() map[string][]wireField {
 
 // transports are the headers that a protocol's number leads to.
 var transports = map[uint8]string{
-	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "icmpv6", 108: "comp", 132: "sctp", 136: "udplite",
+	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "icmpv6", 108: "comp", 132: "sctp",
+	136: "udplite",
 }
 
 // keyed are the keys of an expression by the kernel's number.

@@ -9,21 +9,25 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not among them makes
-// a statement that is not understood.
+// wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not
+// among them makes a statement that is not understood.
 var wireExpressions map[string]reads
 
 func init() { //nolint:gochecknoinits // a statement may hold others: a table of functions that use the table
 	wireExpressions = map[string]reads{
-		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket, "fib": loadFib,
-		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1), "tunnel": loadOther("tunnel", 2),
+		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket,
+		"fib":    loadFib,
+		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1),
+		"tunnel":    loadOther("tunnel", 2),
 		"immediate": loadConstant, "bitwise": bitwise, "byteorder": byteOrder, "lookup": lookUp,
 
 		"cmp": compare, "range": compareRange,
 
 		"nat": wireNAT, "masq": wireMasquerade, "redir": wireRedirect, "tproxy": wireTProxy, "synproxy": simple("synproxy"),
-		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit, "quota": wireQuota,
-		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"), "fwd": wireDup("fwd"),
+		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit,
+		"quota":     wireQuota,
+		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"),
+		"fwd":          wireDup("fwd"),
 		"flow_offload": wireFlow, "objref": wireObject, "dynset": wireDynset,
 		"match": wireXT("match"), "target": wireXT("target"),
 	}
@@ -88,7 +92,8 @@ func loadPayload(m *machine, a *attrs) error {
 	return nil
 }
 
-// rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an xor.
+// rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an
+// xor.
 func rewritten(v *loaded) (f *wireField, shift int, value []byte) {
 	keeps := loaded{of: v.of, mask: slices.Clone(v.mask)}
 	value = make([]byte, len(v.mask))
@@ -117,7 +122,8 @@ func loadMeta(m *machine, a *attrs) error {
 	}
 	v := m.load(a.num(dreg), f, 0)
 	v.context = map[uint64]context{
-		metaProtocol: isNetworkProtocol, metaIIFType: isHardware, metaNFProto: isNetworkFamily, metaL4Proto: isTransportProtocol,
+		metaProtocol: isNetworkProtocol, metaIIFType: isHardware, metaNFProto: isNetworkFamily,
+		metaL4Proto: isTransportProtocol,
 	}[a.num(key)]
 	return nil
 }
@@ -268,7 +274,8 @@ func loadOther(name string, dreg int) reads {
 	}
 }
 
-// loadHeader reads a field of an IPv6 extension header or of an option, or whether there is one, or writes it (nft_exthdr.c).
+// loadHeader reads a field of an IPv6 extension header or of an option, or whether there is one, or writes it
+// (nft_exthdr.c).
 func loadHeader(m *machine, a *attrs) error {
 	const dreg, typ, offset, length, flags, kind, sreg = 1, 2, 3, 4, 5, 6, 7
 	names := []string{"exthdr", "tcp option", "ip option", "sctp chunk", "dccp option"}
@@ -356,8 +363,8 @@ func bitwise(m *machine, a *attrs) error {
 	return nil
 }
 
-// masked is (v & mask) ^ xor, which nft prints as and, xor and or (netlink_parse_bitwise_mask_xor in src/netlink_delinearize.c). A mask is at
-// its place in the value, whatever the machine's order of bytes.
+// masked is (v & mask) ^ xor, which nft prints as and, xor and or (netlink_parse_bitwise_mask_xor in
+// src/netlink_delinearize.c). A mask is at its place in the value, whatever the machine's order of bytes.
 func (m *machine) masked(v *loaded, mask, xor []byte) *loaded {
 	if len(mask) == 0 || len(mask) != len(xor) {
 		return nil
@@ -417,8 +424,8 @@ func (m *machine) shifted(v *loaded, right bool, by []byte) *loaded {
 	}, types: v.types, swapped: v.swapped}
 }
 
-// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a value is shorter than
-// what is swapped: the kernel then does nothing.
+// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a
+// value is shorter than what is swapped: the kernel then does nothing.
 func byteOrder(m *machine, a *attrs) error {
 	const sreg, dreg, length, each = 1, 2, 4, 5
 	s := m.regs.get(a.num(sreg))

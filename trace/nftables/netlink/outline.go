@@ -13,8 +13,8 @@ import (
 )
 
 // Header is the first line of a dump, a JSON object. Behind it are the messages that the kernel has answered with to
-// requests for all tables, chains and sets, and for the rules and the elements of each table that [Outline] does not leave
-// out.
+// requests for all tables, chains and sets, and for the rules and the elements of each table that [Outline] does not
+// leave out.
 type Header struct {
 	Version int `json:"version"`
 	// Order is the byte order of the machine, "little" or "big": of the headers of messages and attributes, and of some
@@ -79,20 +79,23 @@ type OutlineTable struct {
 // OutlineSet is a set or a map, also one without a name of its own ("__map12").
 type OutlineSet struct {
 	Name string
-	// Counted is how many elements it has if their keys are 0, 1, 2, …, each a number of 32 bits in the machine's byte order: such is a map that a
-	// random or counted choice is looked up in. 0: they are others, or it cannot be told. Whoever finds the elements of all of these keys has
-	// the whole set: it has room for no more, and does not change.
+	// Counted is how many elements it has if their keys are 0, 1, 2, …, each a number of 32 bits in the machine's byte
+	// order: such is a map that a random or counted choice is looked up in. 0: they are others, or it cannot be told.
+	// Whoever finds the elements of all of these keys has the whole set: it has room for no more, and does not change.
 	Counted int
 }
 
-// typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in include/datatype.h of nft).
+// typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in
+// include/datatype.h of nft).
 const typeNumber = 4
 
 // outlineSet tells what there is to ask for.
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	const whole = setAnonymous | setConstant
+	const numberBytes = 4
 	s := OutlineSet{Name: a.text(setName)}
-	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber || a.num(setKeyLen) != 4 { //nolint:mnd // bytes of a number
+	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber ||
+		a.num(setKeyLen) != numberBytes {
 		return s
 	}
 	var desc attrs
@@ -104,7 +107,8 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
 // belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
-// base chain that it does not show (see [syntax.Chain.IsIPTables]). Tables of families that are not read are in neither.
+// base chain that it does not show (see [syntax.Chain.IsIPTables]). Tables of families that are not read are in
+// neither.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
 ) (ask []OutlineTable, left []syntax.TableName, err error) {

@@ -82,7 +82,8 @@ func (d *dump) fullRule(t *syntax.Table, s syntax.Source) (syntax.Rule, error) {
 
 func newDump(h *Header, order binary.ByteOrder) *dump {
 	return &dump{
-		header: h, order: order, sets: map[syntax.TableName]map[string]*dumpSet{}, leading: map[int32]map[string]*syntax.Verdict{},
+		header: h, order: order, sets: map[syntax.TableName]map[string]*dumpSet{},
+		leading: map[int32]map[string]*syntax.Verdict{},
 	}
 }
 
@@ -122,7 +123,8 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 			if err := parseAttrs(m.attrs, d.order, &a); err != nil {
 				return err
 			}
-			if t := here.table; t == nil || t.Family != family || !isText(a[ruleTable], t.Name) || !isText(a[ruleChain], here.chain) {
+			if t := here.table; t == nil || t.Family != family ||
+				!isText(a[ruleTable], t.Name) || !isText(a[ruleChain], here.chain) {
 				here.table = rs.Table(syntax.TableName{Family: family, Name: a.text(ruleTable)})
 				here.chain = a.text(ruleChain)
 				here.rules = here.table.RuleList(here.chain)
@@ -223,7 +225,9 @@ func readTable(family string, data []byte, order binary.ByteOrder) (name syntax.
 // The names of hooks by number: those of IP (include/uapi/linux/netfilter.h), with inet's ingress behind them.
 var hookNumbers = []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
 
-func readChain(family string, data []byte, order binary.ByteOrder) (table syntax.TableName, c *syntax.Chain, err error) {
+func readChain(
+	family string, data []byte, order binary.ByteOrder,
+) (table syntax.TableName, c *syntax.Chain, err error) {
 	var a, hook attrs
 	if err := parseAttrs(data, order, &a); err != nil {
 		return table, nil, err

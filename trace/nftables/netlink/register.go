@@ -17,7 +17,8 @@ type loaded struct {
 	swapped bool
 
 	header *headerBytes // of bytes of a header
-	// mask is what it was and-ed with last, and of is what it was before that: for fields that are no whole bytes, and bits.
+	// mask is what it was and-ed with last, and of is what it was before that: for fields that are no whole bytes, and
+	// bits.
 	mask []byte
 	xor  []byte // with what it was xor-ed after that
 	of   *loaded
@@ -72,8 +73,8 @@ type registers [16]slot
 // registerBytes is the size of one.
 const registerBytes = 4
 
-// slotOf returns where a register begins, as the kernel numbers it in messages: 1 to 4 have 16 bytes, those from 8 on have 4 (nft_parse_register
-// in net/netfilter/nf_tables_api.c).
+// slotOf returns where a register begins, as the kernel numbers it in messages: 1 to 4 have 16 bytes, those from 8 on
+// have 4 (nft_parse_register in net/netfilter/nf_tables_api.c).
 func slotOf(reg uint64) (int, bool) {
 	switch {
 	case reg >= 1 && reg <= 4:
@@ -112,8 +113,8 @@ func notUnderstood(what string) *syntax.Opaque {
 	return &syntax.Opaque{Name: "unknown", Text: syntax.JSONObject("unknown", syntax.JSONString(what))}
 }
 
-// key returns the expression that so many bytes from a register on are: one, or the concatenation of several, of the given types.
-// lengths are those of the types in bytes.
+// key returns the expression that so many bytes from a register on are: one, or the concatenation of several, of the
+// given types. lengths are those of the types in bytes.
 func (m *machine) key(reg uint64, types []*wireType, lengths []int) (syntax.Expr, []*wireType) {
 	at, ok := slotOf(reg)
 	if !ok {
@@ -176,9 +177,13 @@ func (m *machine) whole(v *loaded) syntax.Expr {
 	return v.expr
 }
 
-// subfield returns the field that the bits are which a mask leaves, and by how many bits it has to be shifted to the right.
+// subfield returns the field that the bits are which a mask leaves, and by how many bits it has to be shifted to the
+// right.
 func (v *loaded) subfield() (f *wireField, shift int) {
-	if v.of == nil || v.xor != nil || v.of.header == nil || v.of.of != nil || v.of.header.protocol == "" || len(v.mask) != v.of.header.len {
+	if v.of == nil || v.xor != nil || v.of.header == nil || v.of.of != nil {
+		return nil, 0
+	}
+	if v.of.header.protocol == "" || len(v.mask) != v.of.header.len {
 		return nil, 0
 	}
 	first, bits, ok := oneRun(v.mask)
@@ -203,7 +208,9 @@ func (m *machine) bitsAt(reg uint64) (*wireField, int) {
 
 // moved is the type of values that stand so many bits to the left.
 func (t *wireType) moved(by int) *wireType {
-	return &wireType{name: t.name, write: func(d *dump, v []byte) syntax.Expr { return t.constant(d, shiftedRight(v, by)) }}
+	return &wireType{name: t.name, write: func(d *dump, v []byte) syntax.Expr {
+		return t.constant(d, shiftedRight(v, by))
+	}}
 }
 
 // oneRun returns where the only run of ones begins, and its length in bits.
@@ -244,7 +251,10 @@ func (m *machine) header(base uint64, offset, length int) *loaded {
 	h.field = fieldAt(h.protocol, h.bit, length*8)
 	if h.field == nil {
 		fields := wireHeaders[h.protocol]
-		if at := slices.IndexFunc(fields, func(f wireField) bool { return f.offset == h.bit && f.bits > length*8 && f.typ.size > 1 }); at >= 0 {
+		at := slices.IndexFunc(fields, func(f wireField) bool {
+			return f.offset == h.bit && f.bits > length*8 && f.typ.size > 1
+		})
+		if at >= 0 {
 			h.begins = &fields[at]
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// machine reads the expressions of one rule as the kernel runs them, and remembers what each register holds, as src/netlink_delinearize.c
-// of nft does. What it makes are the statements that nft -j would print.
+// machine reads the expressions of one rule as the kernel runs them, and remembers what each register holds, as
+// src/netlink_delinearize.c of nft does. What it makes are the statements that nft -j would print.
 type machine struct {
 	*dump
 	family string
@@ -22,8 +22,8 @@ type machine struct {
 	last   *loaded // what the last comparison was of
 	// The headers of the packet that the rule has made sure of: ether, vlan; ip, ip6, arp; tcp and so on. "" is not known.
 	link, network, transport string
-	// made are the statements, by number from 1 on, that made sure of a header; nft does not print one that a field of the header stands
-	// behind. 0: none, or none that may go.
+	// made are the statements, by number from 1 on, that made sure of a header; nft does not print one that a field of the
+	// header stands behind. 0: none, or none that may go.
 	madeNetwork, madeTransport, madeLink int
 	gone                                 []int
 	acted                                int // the number of the last statement that is no match
@@ -117,8 +117,9 @@ func (m *machine) drop() {
 	}
 }
 
-// uses notes that a field of a header stands in the rule: what made sure of the header goes without saying (payload_dependency_kill in
-// src/payload.c of nft). It has to be said where something was done in between, which nft forgets.
+// uses notes that a field of a header stands in the rule: what made sure of the header goes without saying
+// (payload_dependency_kill in src/payload.c of nft). It has to be said where something was done in between, which nft
+// forgets.
 func (m *machine) uses(h *headerBytes) {
 	if h.protocol == "" || h.protocol == "th" {
 		return
@@ -146,7 +147,8 @@ func (m *machine) forgets(made *int) {
 	}
 }
 
-// learns takes note of what a comparison with a constant tells: statement is the number of the statement that it has become.
+// learns takes note of what a comparison with a constant tells: statement is the number of the statement that it has
+// become.
 func (m *machine) learns(v *loaded, constant []byte, statement int) {
 	size := v.typ().size
 	if size == 0 || size > len(constant) {
@@ -187,7 +189,8 @@ func (m *machine) learns(v *loaded, constant []byte, statement int) {
 // hardwareEther is ARPHRD_ETHER.
 const hardwareEther = 1
 
-// The parts of the user's data of rules, sets and elements (libnftnl: include/libnftnl/udata.h): one byte for the type, one for the length.
+// The parts of the user's data of rules, sets and elements (libnftnl: include/libnftnl/udata.h): one byte for the type,
+// one for the length.
 const userComment = 0
 
 // userData returns the part of a type; nil where there is none.

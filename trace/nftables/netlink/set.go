@@ -11,7 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// The attributes of sets and of their elements (enum nft_set_attributes, nft_set_elem_attributes, nft_set_elem_list_attributes).
+// The attributes of sets and of their elements (enum nft_set_attributes, nft_set_elem_attributes,
+// nft_set_elem_list_attributes).
 const (
 	setTable    = 1
 	setName     = 2
@@ -135,8 +136,8 @@ func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
 	return out
 }
 
-// typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the types
-// do not fill the length, they are not known.
+// typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the
+// types do not fill the length, they are not known.
 func typedLengths(number uint64, total int, host bool, lengths []int) ([]*wireType, []int) {
 	if total <= 0 || total > len(registers{})*registerBytes {
 		return nil, nil
@@ -195,7 +196,9 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 		if err := parseAttrs(e, d.order, &a); err != nil {
 			return err
 		}
-		out := dumpElement{flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser]}
+		out := dumpElement{
+			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
+		}
 		for _, part := range [...]struct {
 			from int
 			to   *[]byte
@@ -217,8 +220,8 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 	return nil
 }
 
-// list makes the elements as nft -j prints them, sorted as nft does. types are those of the key; of an anonymous set they are those of
-// what is looked up in it.
+// list makes the elements as nft -j prints them, sorted as nft does. types are those of the key; of an anonymous set
+// they are those of what is looked up in it.
 func (s *dumpSet) list(d *dump, types []*wireType) ([]syntax.Element, error) {
 	if len(types) == 0 || len(types) != len(s.lengths) && len(s.elements) > 0 {
 		if len(s.elements) == 0 {
@@ -275,8 +278,8 @@ func (s *dumpSet) sort(d *dump, elements []*dumpElement, types []*wireType) {
 	})
 }
 
-// joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the first one behind it
-// (nft_set_rbtree.c). A range without an end reaches to the last value.
+// joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the
+// first one behind it (nft_set_rbtree.c). A range without an end reaches to the last value.
 func joinIntervals(elements []*dumpElement, length int) []*dumpElement {
 	slices.SortFunc(elements, func(a, b *dumpElement) int {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
@@ -335,8 +338,8 @@ func (s *dumpSet) keyOf(d *dump, e *dumpElement, types []*wireType, intervals bo
 	return syntax.Concat(parts)
 }
 
-// between writes a value, or the values from one to another: as a network where they are one. In sets with intervals all values are in network
-// byte order (set_to_intervals in src/segtree.c of nft).
+// between writes a value, or the values from one to another: as a network where they are one. In sets with intervals
+// all values are in network byte order (set_to_intervals in src/segtree.c of nft).
 func (t *wireType) between(d *dump, first, last []byte, intervals bool) syntax.Expr {
 	swapped := intervals && t.host
 	from := t.inOrder(d, first, swapped)
@@ -345,7 +348,9 @@ func (t *wireType) between(d *dump, first, last []byte, intervals bool) syntax.E
 	}
 	to := t.inOrder(d, last, swapped)
 	if t == wireIfname {
-		if n := bytes.IndexByte(from, 0); n >= 0 && bytes.Equal(bytes.TrimRight(from, "\x00"), from[:n]) && len(bytes.TrimRight(to, "\xff")) <= n && bytes.Equal(from[:n], to[:n]) {
+		n := bytes.IndexByte(from, 0)
+		if n >= 0 && bytes.Equal(bytes.TrimRight(from, "\x00"), from[:n]) &&
+			len(bytes.TrimRight(to, "\xff")) <= n && bytes.Equal(from[:n], to[:n]) {
 			return syntax.String(string(from[:n]) + "*")
 		}
 	}

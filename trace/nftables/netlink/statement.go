@@ -17,7 +17,8 @@ func simple(name string) reads {
 	}
 }
 
-// plainVerdicts are those that need no chain, by the kernel's number (include/uapi/linux/netfilter.h, enum nft_verdicts).
+// plainVerdicts are those that need no chain, by the kernel's number (include/uapi/linux/netfilter.h, enum
+// nft_verdicts).
 var plainVerdicts = map[int32]*syntax.Verdict{
 	0: {Kind: "drop"}, 1: {Kind: "accept"}, -1: {Kind: "continue"}, -5: {Kind: "return"},
 }
@@ -91,8 +92,10 @@ func lookUp(m *machine, a *attrs) error {
 		return nil
 	}
 	key, types := m.key(a.num(sreg), s.keys, s.lengths)
-	// A set with a name has its bits at their place, too, but what stands in it does not tell: numbers of them are not understood.
-	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 && (s.flags&setAnonymous != 0 || f.typ != wireInteger) {
+	// A set with a name has its bits at their place, too, but what stands in it does not tell: numbers of them are not
+	// understood.
+	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 &&
+		(s.flags&setAnonymous != 0 || f.typ != wireInteger) {
 		key, types = f.expr, f.typ.moved(shift).alone()
 	}
 	var data syntax.Expr = syntax.String("@" + s.name)
@@ -136,7 +139,8 @@ func natFlags(n uint64) (out []string) {
 func (m *machine) fromTo(first, last uint64, t *wireType) syntax.Expr {
 	from := m.stored(first, t)
 	a, b := m.regs.get(first), m.regs.get(last)
-	if last == 0 || a.loaded == nil || b.loaded == nil || a.loaded == b.loaded || bytes.Equal(a.bytes, b.bytes) && a.bytes != nil {
+	if last == 0 || a.loaded == nil || b.loaded == nil || a.loaded == b.loaded ||
+		bytes.Equal(a.bytes, b.bytes) && a.bytes != nil {
 		return from // of a map with ranges, both come from the same place
 	}
 	return &syntax.Range{From: from, To: m.stored(last, t)}
@@ -253,7 +257,8 @@ func wireLog(m *machine, a *attrs) error {
 	return nil
 }
 
-// byteUnits are the units in which nft prints bytes, of which it takes the largest that fits (get_rate, src/statement.c).
+// byteUnits are the units in which nft prints bytes, of which it takes the largest that fits (get_rate,
+// src/statement.c).
 var byteUnits = []string{"bytes", "kbytes", "mbytes"}
 
 func inBytes(n uint64) (float64, string) {
@@ -334,7 +339,8 @@ func wireFlow(m *machine, a *attrs) error {
 
 // objectNames are what nft -j calls objects, by the kernel's number (NFT_OBJECT_…).
 var objectNames = map[uint64]string{
-	1: "counter", 2: "quota", 3: "ct helper", 4: "limit", 5: "ct count", 6: "tunnel", 7: "ct timeout", 8: "secmark", 9: "ct expectation", 10: "synproxy",
+	1: "counter", 2: "quota", 3: "ct helper", 4: "limit", 5: "ct count", 6: "tunnel", 7: "ct timeout", 8: "secmark",
+	9: "ct expectation", 10: "synproxy",
 }
 
 // wireObject uses an object that has a name, or that a map has for the packet (nft_objref.c).
@@ -374,7 +380,10 @@ func wireDynset(m *machine, a *attrs) error {
 	if ms := a.num(timeout); ms > 0 {
 		u.Elem = &syntax.Elem{Val: u.Elem, Timed: true, Timeout: float64(ms / 1000)}
 	}
-	inner := &machine{dump: m.dump, family: m.family, sets: m.sets, regs: m.regs, link: m.link, network: m.network, transport: m.transport}
+	inner := &machine{
+		dump: m.dump, family: m.family, sets: m.sets, regs: m.regs,
+		link: m.link, network: m.network, transport: m.transport,
+	}
 	if a[expression] != nil {
 		if err := inner.expression(a[expression]); err != nil {
 			return err

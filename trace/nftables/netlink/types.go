@@ -13,8 +13,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// wireType is a type of nft as the kernel keeps it for nft: by number, in the types of sets (NFTA_SET_KEY_TYPE; enum datatypes in
-// include/datatype.h of nft, the types themselves in its src/datatype.c, src/meta.c, src/ct.c, src/fib.c, src/proto.c).
+// wireType is a type of nft as the kernel keeps it for nft: by number, in the types of sets (NFTA_SET_KEY_TYPE; enum
+// datatypes in include/datatype.h of nft, the types themselves in its src/datatype.c, src/meta.c, src/ct.c, src/fib.c,
+// src/proto.c).
 type wireType struct {
 	name string
 	size int  // bytes, 0 for a type whose values have different sizes
@@ -24,7 +25,8 @@ type wireType struct {
 	bitmask bool
 	prefix  bool // nft writes ranges that are networks as such
 	words   bool // a value without a symbol is no number to whoever reads it
-	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte order.
+	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte
+	// order.
 	write func(d *dump, v []byte) syntax.Expr
 }
 
@@ -50,9 +52,11 @@ var (
 	wireCTState  = &wireType{name: "ct_state", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStates)}
 	wireCTStatus = &wireType{name: "ct_status", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStatuses)}
 	wireCTDir    = &wireType{name: "ct_dir", size: 1, symbols: reversed(syntax.CTDirs)}
-	wirePktType  = &wireType{name: "pkt_type", size: 1, symbols: map[uint64]string{0: "host", 1: "broadcast", 2: "multicast", 3: "other"}}
+	wirePktType  = &wireType{
+		name: "pkt_type", size: 1, symbols: map[uint64]string{0: "host", 1: "broadcast", 2: "multicast", 3: "other"},
+	}
 	wireTCPFlags = &wireType{name: "tcp_flag", size: 1, bitmask: true, symbols: reversed(syntax.TCPFlags)}
-	wireBool     = &wireType{name: "boolean", size: 1, write: func(_ *dump, v []byte) syntax.Expr { return syntax.Bool(bigNumber(v) != 0) }}
+	wireBool     = &wireType{name: "boolean", size: 1, write: writeBool}
 	wireFibType  = &wireType{name: "fib_addrtype", size: 4, host: true, words: true, symbols: symbolsFrom(
 		"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit")}
 
@@ -61,34 +65,45 @@ var (
 	}}
 	wireClass  = &wireType{name: "classid", size: 4, host: true, write: writeClass}
 	wireEvents = &wireType{name: "ct_event", size: 4, host: true, bitmask: true, symbols: map[uint64]string{
-		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark", 256: "seqadj", 512: "secmark", 1024: "label",
+		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark",
+		256: "seqadj", 512: "secmark", 1024: "label",
 	}}
 	wireRealm  = &wireType{name: "realm", size: 4, host: true}
 	wireUID    = &wireType{name: "uid", size: 4, host: true}
 	wireGID    = &wireType{name: "gid", size: 4, host: true}
 	wireGroup  = &wireType{name: "devgroup", size: 4, host: true, symbols: map[uint64]string{0: "default"}}
 	wireCgroup = &wireType{name: "cgroupsv2", size: 8, host: true}
-	wireSpan   = &wireType{name: "time", size: 4, host: true, write: func(_ *dump, v []byte) syntax.Expr { return syntax.Number(bigNumber(v) / 1000) }}
+	wireSpan   = &wireType{name: "time", size: 4, host: true, write: writeSpan}
 	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) syntax.Expr {
 		return syntax.String(time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime))
 	}}
 	wireHour = &wireType{name: "hour", size: 4, host: true, write: writeHour}
-	wireDay  = &wireType{name: "day", size: 1, symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")}
+	wireDay  = &wireType{
+		name: "day", size: 1,
+		symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"),
+	}
 
 	wireDSCP = &wireType{name: "dscp", size: 1, symbols: map[uint64]string{
-		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11", 12: "af12", 14: "af13", 18: "af21",
+		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11",
+		12: "af12", 14: "af13", 18: "af21",
 		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef",
 	}}
-	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")} //nolint:misspell // what nft calls it
+	//nolint:misspell // what nft calls it
+	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
 	wireICMP = &wireType{name: "icmp_type", size: 1, symbols: map[uint64]string{
-		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation",
-		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply",
+		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
+		9: "router-advertisement", 10: "router-solicitation",
+		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request",
+		16: "info-reply",
 		17: "address-mask-request", 18: "address-mask-reply",
 	}}
 	wireICMPv6 = &wireType{name: "icmpv6_type", size: 1, symbols: map[uint64]string{
-		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply",
-		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert",
-		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering", 141: "ind-neighbor-solicit",
+		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request",
+		129: "echo-reply",
+		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit",
+		134: "nd-router-advert",
+		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering",
+		141: "ind-neighbor-solicit",
 		142: "ind-neighbor-advert", 143: "mld2-listener-report",
 	}}
 	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(icmpCodes)}
@@ -97,16 +112,25 @@ var (
 
 // The codes of refusals.
 var (
-	icmpCodes   = map[string]uint64{"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4, "net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13}
-	icmpv6Codes = map[string]uint64{"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5, "reject-route": 6}
-	icmpxCodes  = symbolsFrom("no-route", "port-unreachable", "host-unreachable", "admin-prohibited")
+	icmpCodes = map[string]uint64{
+		"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4,
+		"net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13,
+	}
+	icmpv6Codes = map[string]uint64{
+		"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5,
+		"reject-route": 6,
+	}
+	icmpxCodes = symbolsFrom("no-route", "port-unreachable", "host-unreachable", "admin-prohibited")
 )
 
 // wireTypes are the types of sets by number. A concatenation has one number of its types' numbers, typeBits each.
 var wireTypes = map[uint64]*wireType{
-	2: wireNFProto, 4: wireInteger, 5: wireString, 7: wireIPv4, 8: wireIPv6, 9: wireEther, 10: wireEthType, 12: wireProto, 13: wirePort, 14: wireICMP,
-	15: wireTCPFlags, 18: wireSpan, 19: wireMark, 20: wireIfindex, 21: wireHardware, 22: wireRealm, 23: wireClass, 24: wireUID, 25: wireGID, 26: wireCTState,
-	27: wireCTDir, 28: wireCTStatus, 29: wireICMPv6, 31: wirePktType, 32: wireICMPCode, 33: wireICMPv6Code, 35: wireGroup, 36: wireDSCP, 37: wireECN,
+	2: wireNFProto, 4: wireInteger, 5: wireString, 7: wireIPv4, 8: wireIPv6, 9: wireEther, 10: wireEthType, 12: wireProto,
+	13: wirePort, 14: wireICMP,
+	15: wireTCPFlags, 18: wireSpan, 19: wireMark, 20: wireIfindex, 21: wireHardware, 22: wireRealm, 23: wireClass,
+	24: wireUID, 25: wireGID, 26: wireCTState,
+	27: wireCTDir, 28: wireCTStatus, 29: wireICMPv6, 31: wirePktType, 32: wireICMPCode, 33: wireICMPv6Code, 35: wireGroup,
+	36: wireDSCP, 37: wireECN,
 	38: wireFibType, 39: wireBool, 41: wireIfname, 43: wireDate, 44: wireHour, 45: wireDay, 46: wireCgroup,
 }
 
@@ -149,7 +173,8 @@ func symbolsFrom(names ...string) map[uint64]string {
 	return out
 }
 
-// inOrder returns a value of the type in network byte order. swapped tells that it has been brought from its own order into the other.
+// inOrder returns a value of the type in network byte order. swapped tells that it has been brought from its own order
+// into the other.
 func (t *wireType) inOrder(d *dump, v []byte, swapped bool) []byte {
 	if t.size > 0 && len(v) > t.size {
 		v = v[:t.size] // registers are filled up to 4 bytes
@@ -268,6 +293,11 @@ var protoExprs = func() (out [256]syntax.Expr) {
 func writeProto(_ *dump, v []byte) syntax.Expr {
 	return protoExprs[uint8(bigNumber(v))] //nolint:gosec // has one byte
 }
+
+func writeBool(_ *dump, v []byte) syntax.Expr { return syntax.Bool(bigNumber(v) != 0) }
+
+// writeSpan writes a time in seconds, which is kept in milliseconds.
+func writeSpan(_ *dump, v []byte) syntax.Expr { return syntax.Number(bigNumber(v) / 1000) }
 
 func writeString(_ *dump, v []byte) syntax.Expr { return syntax.String(cString(v)) }
 

@@ -112,7 +112,8 @@ func appendJSON(b []byte, e Expr) []byte {
 	case *Payload:
 		return appendMembers(b, "payload", member{"field", String(e.Field)}, member{"protocol", String(e.Protocol)})
 	case *RawPayload:
-		return appendMembers(b, "payload", member{"base", String(e.Base)}, member{"len", Number(e.Len)}, member{"offset", Number(e.Offset)})
+		return appendMembers(b, "payload", member{"base", String(e.Base)}, member{"len", Number(e.Len)},
+			member{"offset", Number(e.Offset)})
 	case *Meta:
 		return appendMembers(b, "meta", member{"key", String(e.Key)})
 	case *CT:
@@ -130,7 +131,8 @@ func appendJSON(b []byte, e Expr) []byte {
 	case *Route:
 		return appendMembers(b, "rt", member{"family", given(e.Family)}, member{"key", String(e.Key)})
 	case *Numgen:
-		return appendMembers(b, "numgen", member{"mod", Number(e.Mod)}, member{"mode", String(e.Mode)}, member{"offset", Number(e.Offset)})
+		return appendMembers(b, "numgen", member{"mod", Number(e.Mod)}, member{"mode", String(e.Mode)},
+			member{"offset", Number(e.Offset)})
 	case *Hash:
 		return appendMembers(b, e.Name, member{"expr", e.Expr}, member{"mod", Number(e.Mod)},
 			member{"offset", givenIf(e.Offset != 0, e.Offset)}, member{"seed", givenIf(e.Seeded, e.Seed)})
@@ -149,7 +151,8 @@ func appendJSON(b []byte, e Expr) []byte {
 		}
 		return appendArray(b, "set", list...)
 	case *Elem:
-		return appendMembers(b, "elem", member{"comment", given(e.Comment)}, member{"timeout", givenIf(e.Timed, e.Timeout)}, member{"val", e.Val})
+		return appendMembers(b, "elem", member{"comment", given(e.Comment)},
+			member{"timeout", givenIf(e.Timed, e.Timeout)}, member{"val", e.Val})
 	case *Verdict:
 		if e.Target == "" {
 			return append(b, JSONObject(e.Kind, "null")...)

@@ -2,7 +2,8 @@
 
 package syntax
 
-// Statement is a statement of a rule (libnftables-json(5), STATEMENTS). It is one of the types of this file, or *[Opaque].
+// Statement is a statement of a rule (libnftables-json(5), STATEMENTS). It is one of the types of this file, or
+// *[Opaque].
 type Statement interface{ statement() }
 
 // The statements that ask for something, or decide.

@@ -197,7 +197,8 @@ func TestWalk(t *testing.T) {
 		{"a network is replaced", "", "nat", "prerouting", "", []string{`{"dnat":{"addr":{"prefix":{"addr":"10.1.0.0","len":16}},"type_flags":"prefix"}}`}, "100% not known?, 100% sent?"},
 		{
 			"a translation by what is no map", "", "nat", "prerouting", `{"set":{IN,"name":"s","type":"inet_service","elem":[80]}}`,
-			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@s"}}}}`}, "100% not known?, 100% sent?",
+			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@s"}}}}`},
+			"100% not known?, 100% sent?",
 		},
 		{
 			"a translation by a map of nothing", "", "nat", "prerouting", "",

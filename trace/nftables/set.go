@@ -260,7 +260,7 @@ func (s *set) fill(list []syntax.Element) {
 			return
 		}
 		if rest {
-			s.wildcard = int32(i) //nolint:gosec // no dump has 2^31 elements
+			s.wildcard = int32(i)
 		}
 	}
 	s.index()

@@ -283,7 +283,7 @@ var protoNames = map[uint8]string{
 var protoExprs = func() (out [256]syntax.Expr) {
 	for n := range out {
 		out[n] = syntax.Number(n)
-		if s, ok := protoNames[uint8(n)]; ok { //nolint:gosec // has one byte
+		if s, ok := protoNames[uint8(n)]; ok {
 			out[n] = syntax.String(s)
 		}
 	}

@@ -372,7 +372,7 @@ func dataTypes(elements []syntax.Element) []*datatype {
 	return out
 }
 
-// guess tells the type of a constant from what it looks like.
+// guess tells the type of a constant from its form.
 func guess(e syntax.Expr) *datatype {
 	for {
 		switch inner := e.(type) {
@@ -427,7 +427,7 @@ func (b *builder) mapped(m *syntax.Map) (*expr, bool) {
 	return x, true
 }
 
-// find looks the packet up; No also where the packet has no such key.
+// find looks up the key of the packet; No also where the packet has no such key.
 func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 	var buf [maxFields]value
 	key, t := values(c, l.key, buf[:0])

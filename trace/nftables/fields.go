@@ -152,7 +152,7 @@ func ctStatus(c *netfilter.Context) value {
 	return v
 }
 
-// ctSource is the port of the connection's sender; one that was masqueraded may have another by now.
+// ctSource is the connection's source port; after masquerading it may be another one.
 func ctSource(c *netfilter.Context) value {
 	if c.Packet.SNAT {
 		return portValue(0)

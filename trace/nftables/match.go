@@ -283,7 +283,7 @@ func (m *membership) Remembers() (list string, seconds uint32) {
 	return m.in.list, m.in.seconds
 }
 
-// maxDrawn bounds how many numbers are looked at one by one.
+// maxDrawn bounds how many numbers are tried one by one.
 const maxDrawn = 1 << 16
 
 // chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a

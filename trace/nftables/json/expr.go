@@ -438,11 +438,11 @@ func (c *cursor) verdict(kind string) *syntax.Verdict {
 		}
 		v.Target = c.text()
 	})
-	leads := kind == "jump" || kind == "goto"
-	if leads && v.Target == "" {
+	needsTarget := kind == "jump" || kind == "goto"
+	if needsTarget && v.Target == "" {
 		return nil
 	}
-	if !leads {
+	if !needsTarget {
 		v.Target = ""
 	}
 	return v

@@ -45,8 +45,8 @@ type dump struct {
 	filled []*dumpSet
 
 	machine machine // of the rule that is being read
-	// leading are jumps and gotos by chain: many rules lead to the same one.
-	leading map[int32]map[string]*syntax.Verdict
+	// jumps are jumps and gotos by chain: many rules have the same one.
+	jumps map[int32]map[string]*syntax.Verdict
 }
 
 // Read reads what a collector has asked the kernel for (see [Header]). The rules are read only when they are asked for,
@@ -83,7 +83,7 @@ func (d *dump) fullRule(t *syntax.Table, s syntax.Source) (syntax.Rule, error) {
 func newDump(h *Header, order binary.ByteOrder) *dump {
 	return &dump{
 		header: h, order: order, sets: map[syntax.TableName]map[string]*dumpSet{},
-		leading: map[int32]map[string]*syntax.Verdict{},
+		jumps: map[int32]map[string]*syntax.Verdict{},
 	}
 }
 

@@ -26,8 +26,8 @@ var plainVerdicts = map[int32]*syntax.Verdict{
 // verdictQueue is NF_QUEUE.
 const verdictQueue = 3
 
-// leadingVerdicts are those that go to a chain.
-var leadingVerdicts = map[int32]string{-3: "jump", -4: "goto"}
+// jumpVerdicts are those that go to a chain.
+var jumpVerdicts = map[int32]string{-3: "jump", -4: "goto"}
 
 // verdict reads a verdict (enum nft_verdict_attributes): its number, and what it is, nil for one that is not known.
 func (d *dump) verdict(data []byte) (v *syntax.Verdict, number int32, err error) {
@@ -38,14 +38,14 @@ func (d *dump) verdict(data []byte) (v *syntax.Verdict, number int32, err error)
 	}
 	n := int32(uint32(a.num(code))) //nolint:gosec // it is an int in the kernel
 	target := bytes.TrimSuffix(a[chain], []byte{0})
-	kind := leadingVerdicts[n]
+	kind := jumpVerdicts[n]
 	if kind == "" || len(target) == 0 {
 		return plainVerdicts[n], n, nil
 	}
-	known := d.leading[n]
+	known := d.jumps[n]
 	if known == nil {
 		known = map[string]*syntax.Verdict{}
-		d.leading[n] = known
+		d.jumps[n] = known
 	}
 	v = known[string(target)]
 	if v == nil {

@@ -242,35 +242,46 @@ func (c *cursor) wordList() (out []string) {
 
 func (c *cursor) numgen() syntax.Expr {
 	n := &syntax.Numgen{}
-	ok := false
+	ok, has := true, false
 	c.members(func(name []byte) {
 		switch string(name) {
 		case "mode":
 			n.Mode = c.word()
 		case "mod":
-			n.Mod, ok = c.number()
+			n.Mod, has = c.number()
 		case "offset":
-			n.Offset, _ = c.number()
+			n.Offset = c.offset(&ok)
 		default:
 			c.skip()
 		}
 	})
-	if !ok {
+	if !ok || !has {
 		return nil
 	}
+	return n
+}
+
+// offset reads a number that may be null; ok becomes false for another value.
+func (c *cursor) offset(ok *bool) float64 {
+	if c.kind() == kindNull {
+		c.skip()
+		return 0
+	}
+	n, isNumber := c.number()
+	*ok = *ok && isNumber
 	return n
 }
 
 func hash(kind string) func(c *cursor) syntax.Expr {
 	return func(c *cursor) syntax.Expr {
 		h := &syntax.Hash{Name: kind}
-		ok := false
+		ok, has := true, false
 		c.members(func(name []byte) {
 			switch string(name) {
 			case "mod":
-				h.Mod, ok = c.number()
+				h.Mod, has = c.number()
 			case "offset":
-				h.Offset, _ = c.number()
+				h.Offset = c.offset(&ok)
 			case "seed":
 				h.Seed, h.Seeded = c.number()
 			case "expr":
@@ -279,7 +290,7 @@ func hash(kind string) func(c *cursor) syntax.Expr {
 				c.skip()
 			}
 		})
-		if !ok {
+		if !ok || !has {
 			return nil
 		}
 		return h

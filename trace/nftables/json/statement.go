@@ -146,14 +146,15 @@ func (c *cursor) queue() syntax.Statement {
 func nat(kind string) func(c *cursor) syntax.Statement {
 	return func(c *cursor) syntax.Statement {
 		n := &syntax.NAT{Kind: kind}
+		ok := true
 		c.members(func(name []byte) {
 			switch string(name) {
 			case "family":
 				n.Family = c.word()
 			case "addr":
-				n.Addr = c.expr()
+				n.Addr = c.given(&ok)
 			case "port":
-				n.Port = c.expr()
+				n.Port = c.given(&ok)
 			case "flags":
 				n.Flags = c.wordList()
 			case "type_flags":
@@ -162,24 +163,38 @@ func nat(kind string) func(c *cursor) syntax.Statement {
 				c.skip()
 			}
 		})
+		if !ok {
+			return nil
+		}
 		return n
 	}
 }
 
+// given reads an expression; ok becomes false for null.
+func (c *cursor) given(ok *bool) syntax.Expr {
+	e := c.expr()
+	*ok = *ok && e != nil
+	return e
+}
+
 func (c *cursor) tproxy() syntax.Statement {
 	t := &syntax.TProxy{}
+	ok := true
 	c.members(func(name []byte) {
 		switch string(name) {
 		case "family":
 			t.Family = c.word()
 		case "addr":
-			t.Addr = c.expr()
+			t.Addr = c.given(&ok)
 		case "port":
-			t.Port = c.expr()
+			t.Port = c.given(&ok)
 		default:
 			c.skip()
 		}
 	})
+	if !ok {
+		return nil
+	}
 	return t
 }
 

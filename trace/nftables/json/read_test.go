@@ -82,7 +82,7 @@ func TestStatements(t *testing.T) {
 
 // Expressions that stand in each other without end are read up to a depth, and do not take time without end.
 func TestDepth(t *testing.T) {
-	const levels = 9000
+	const levels = 2000
 	for _, open := range []string{`{"elem":{"val":`, `{"prefix":{"addr":`, `{"concat":[{"&":[`} {
 		shut := strings.Map(func(r rune) rune { return map[rune]rune{'{': '}', '[': ']'}[r] }, open)
 		shut = strings.ReplaceAll(shut, "\x00", "")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 )
 
 // dumpAttempts is how often a ruleset is read that changes while it is read.
@@ -62,7 +63,7 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	header := nftables.DumpHeader{Order: byteOrder(), Generation: before}
+	header := nftnetlink.Header{Order: byteOrder(), Generation: before}
 	if header.Interfaces, err = interfaceNames(); err != nil {
 		return nil, err
 	}
@@ -70,8 +71,8 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	var tables []nftables.OutlineTable
-	tables, header.Left, err = nftables.Outline(answers, binary.NativeEndian, managed)
+	var tables []nftnetlink.OutlineTable
+	tables, header.Left, err = nftnetlink.Outline(answers, binary.NativeEndian, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +117,13 @@ type query struct {
 	netlink.Request
 
 	// keys, if not 0, is how many elements the set has if their keys are the numbers from 0 on: see
-	// [nftables.OutlineSet]. elements is the attribute that requests these elements alone.
+	// [nftnetlink.OutlineSet]. elements is the attribute that requests these elements alone.
 	keys     int
 	elements netlink.Attribute
 }
 
 // queriesFor returns the queries for all rules and elements of tables, those of one kind together.
-func queriesFor(tables []nftables.OutlineTable) (out []query, err error) {
+func queriesFor(tables []nftnetlink.OutlineTable) (out []query, err error) {
 	var elements elementQueries
 	for _, t := range tables {
 		out = append(out, query{

@@ -23,6 +23,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -292,7 +293,7 @@ func TestDumpOfWhatIsGone(t *testing.T) {
 	must(t, "nft", "add", "table", "ip", "t")
 	conn := dial(t)
 	var elements elementQueries
-	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nftables.OutlineSet{Name: "gone"})
+	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nftnetlink.OutlineSet{Name: "gone"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +330,7 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, _, err := nftables.Outline(answers, binary.NativeEndian, nil)
+	tables, _, err := nftnetlink.Outline(answers, binary.NativeEndian, nil)
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
 	}

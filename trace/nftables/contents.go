@@ -6,7 +6,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// contents lets others look into a set.
+// contents shows the elements of a set to other packages.
 type contents struct{ *set }
 
 // Name implements [netfilter.Set].

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nftables reads what nft -j list ruleset prints, or what the kernel answers to the same question, into the model of package
-// netfilter: tables of the families ip, ip6 and inet, with base chains and others, rules, sets and maps (libnftables-json(5)).
+// Package nftables compiles nf_tables rules into the model of package netfilter: tables of the families ip, ip6 and
+// inet, with base chains and others, rules, sets and maps.
 //
-// What it knows of expressions and of statements stands in tables (fields.go and expr.go, statement.go): a new one is a new entry.
-// What it does not know becomes an op that says so with its text: a match is Unknown, a statement Opaque. Nothing is ever left
-// out. The kernel's messages (netlink*.go) are made into the expressions and statements that nft would print, and read by the same
-// code. The tables that iptables-nft keeps in nf_tables are read from what iptables-save prints, for nft cannot print all of them.
+// The rules come as a syntax tree (package syntax), which is read from what nft -j list ruleset prints (package json),
+// or from what the kernel answers to the same question (package netlink). What is known of expressions and statements
+// stands in tables: the fields of the packet in fields.go, the statements without arguments in statement.go. What is
+// not known becomes an op that says so with its text: a match is Unknown, a statement Opaque. Nothing is ever left out.
+// The tables that iptables-nft keeps in nf_tables are read from what iptables-save prints, for nft cannot print all of
+// them.
 package nftables

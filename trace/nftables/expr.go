@@ -8,6 +8,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // expr is an expression of a rule, ready to be asked for its value.
@@ -18,9 +19,9 @@ type expr struct {
 	from  *lookup // a value that is looked up in a map
 }
 
-// drawn is a number that chance, or a hash of the packet, chooses: from first on, mod of them, each as likely as any other.
-// numgen inc counts through them, so that each has its share over many connections, and so has each value of a hash over many
-// clients.
+// drawn is a number that chance, or a hash of the packet, chooses: from first on, mod of them, each as likely as any
+// other. numgen inc counts through them, so that each has its share over many connections, and so has each value of a
+// hash over many clients.
 type drawn struct {
 	first, mod uint64
 	hash       bool // the same packet draws the same number again
@@ -31,47 +32,13 @@ type builder struct {
 	*scope
 	rule  *netfilter.Rule
 	ops   []netfilter.Op
-	acted bool // a statement before this place changes something: what comes behind must not be looked at sooner
-
-	tellsFamily bool // something of the rule is for packets of one IP family, as far as nft prints it
+	acted bool // a statement before this place changes something: what comes behind must not be asked sooner
+	list  []syntax.Statement
 }
 
-// expressions are all that are known, by what JSON calls them (libnftables-json(5), EXPRESSIONS). A reader returns false for
-// arguments that it does not understand.
-var expressions map[string]func(b *builder, arg any) (*expr, bool)
-
-func init() { //nolint:gochecknoinits // expressions contain expressions: a table of functions that use the table
-	expressions = map[string]func(b *builder, arg any) (*expr, bool){
-		"payload":     payload,
-		"meta":        meta,
-		"ct":          ctKey,
-		"fib":         fib,
-		"numgen":      numgen,
-		"jhash":       hash,
-		"symhash":     hash,
-		"map":         mapped,
-		"&":           calculated(value.bitAnd),
-		"|":           calculated(value.bitOr),
-		"^":           calculated(value.bitXor),
-		"<<":          shifted(1),
-		">>":          shifted(-1),
-		"exthdr":      header(isFamily(netfilter.IPv6), "name"),
-		"ip option":   header(isFamily(netfilter.IPv4), "name"),
-		"tcp option":  notKnown(isProto(netfilter.TCP), "the TCP options"),
-		"sctp chunk":  notKnown(isProto(netfilter.SCTP), "the SCTP chunks"),
-		"dccp option": notKnown(isProto(netfilter.DCCP), "the DCCP options"),
-		"socket":      notKnown(nil, "the node's sockets"),
-		"osf":         notKnown(isProto(netfilter.TCP), "the TCP options"),
-		"rt":          notKnown(nil, "the packet's route"),
-		"ipsec":       notKnown(nil, "IPsec policies"),
-		"tunnel":      notKnown(nil, "tunnels"),
-	}
-}
-
-// exprs reads an expression, or a concatenation of several.
-func (b *builder) exprs(v any) ([]*expr, bool) {
-	if key, arg, ok := one(v); ok && key == "concat" {
-		parts, _ := arg.([]any)
+// exprs compiles an expression, or a concatenation of several.
+func (b *builder) exprs(e syntax.Expr) ([]*expr, bool) {
+	if parts, ok := e.(syntax.Concat); ok {
 		out := make([]*expr, 0, len(parts))
 		for _, p := range parts {
 			x, ok := b.expr(p)
@@ -82,105 +49,144 @@ func (b *builder) exprs(v any) ([]*expr, bool) {
 		}
 		return out, 0 < len(out) && len(out) <= maxFields
 	}
-	x, ok := b.expr(v)
+	x, ok := b.expr(e)
 	return []*expr{x}, ok
 }
 
-func (b *builder) expr(v any) (*expr, bool) {
-	key, arg, ok := one(v)
-	read := expressions[key]
-	if !ok || read == nil {
-		return nil, false
-	}
-	return read(b, arg)
-}
-
-// operand reads an expression, or a constant of a type.
-func (b *builder) operand(v any, t *datatype) (*expr, bool) {
-	if x, ok := b.expr(v); ok {
-		return x, true
-	}
-	lo, hi, ok := t.constant(v)
-	return &expr{field: field{typ: t, get: func(*netfilter.Context) value { return known(lo) }}, fixed: &span{lo, hi}}, ok && lo == hi
-}
-
-func payload(_ *builder, arg any) (*expr, bool) {
-	protocol, name := words(arg, "protocol"), words(arg, "field")
-	if f, ok := payloads[protocol+" "+name]; ok {
-		return &expr{field: f}, true
-	}
-	if need, ok := headers[protocol]; ok && name != "" {
-		f := unknown("the packet's " + protocol + " " + name)
-		f.need = need
-		return &expr{field: f}, true
-	}
-	if words(arg, "base") != "" {
+// expr compiles an expression; false for one that is not understood.
+func (b *builder) expr(e syntax.Expr) (*expr, bool) {
+	switch e := e.(type) {
+	case *syntax.Payload:
+		return payload(e)
+	case *syntax.RawPayload:
 		return &expr{field: unknown("the packet's bytes")}, true
+	case *syntax.Meta:
+		f, ok := metas[e.Key]
+		return &expr{field: f}, ok
+	case *syntax.CT:
+		return ctKey(e)
+	case *syntax.Fib:
+		return fib(e)
+	case *syntax.Numgen:
+		d, ok := drawnOf(e.Mod, e.Offset)
+		ok = ok && (e.Mode == "random" || e.Mode == "inc")
+		return &expr{field: field{typ: typeInteger, get: blank, depends: "chance"}, draw: d}, ok
+	case *syntax.Hash:
+		return hash(e)
+	case *syntax.Map:
+		return b.mapped(e)
+	case *syntax.Binary:
+		return b.binary(e)
+	case *syntax.Header:
+		return header(e)
+	case *syntax.Socket:
+		return notKnown("socket")
+	case *syntax.Route:
+		return notKnown("rt")
+	case *syntax.Opaque:
+		return notKnown(e.Name)
 	}
 	return nil, false
 }
 
-func meta(_ *builder, arg any) (*expr, bool) {
-	f, ok := metas[words(arg, "key")]
-	return &expr{field: f}, ok
+// operand compiles an expression, or a constant of a type.
+func (b *builder) operand(e syntax.Expr, t *datatype) (*expr, bool) {
+	if x, ok := b.expr(e); ok {
+		return x, true
+	}
+	lo, hi, ok := t.constant(e)
+	get := func(*netfilter.Context) value { return known(lo) }
+	return &expr{field: field{typ: t, get: get}, fixed: &span{lo, hi}}, ok && lo == hi
 }
 
-func ctKey(_ *builder, arg any) (*expr, bool) {
-	key, dir := words(arg, "key"), words(arg, "dir")
-	if f, ok := cts[strings.TrimSpace(dir+" "+key)]; ok {
+func payload(p *syntax.Payload) (*expr, bool) {
+	if f, ok := payloads[headerField{p.Protocol, p.Field}]; ok {
 		return &expr{field: f}, true
 	}
-	depends, ok := ctKeys[key]
+	need, ok := headers[p.Protocol]
+	if !ok {
+		return nil, false
+	}
+	f := unknown("the packet's " + p.Protocol + " " + p.Field)
+	f.need = need
+	return &expr{field: f}, true
+}
+
+func ctKey(ct *syntax.CT) (*expr, bool) {
+	if f, ok := cts[connectionKey{ct.Key, ct.Dir}]; ok {
+		return &expr{field: f}, true
+	}
+	depends, ok := ctKeys[ct.Key]
 	f := unknown(depends)
 	f.need = hasConnection
 	return &expr{field: f}, ok
 }
 
-// header is a header or option that the first packet of a connection does not have: whether it is there can be asked for, but
-// none of its fields (nft_exthdr.c).
-func header(need op.Cond, name string) func(b *builder, arg any) (*expr, bool) {
-	return func(_ *builder, arg any) (*expr, bool) {
-		f := needs(need, always(typeBool, 0))
-		if words(arg, "field") != "" {
-			f.need = op.Nobody
-			f.typ = typeOther
-		}
-		return &expr{field: f}, words(arg, name) != ""
-	}
+// headerConds are the conditions for a packet to have a header or an option at all.
+var headerConds = map[string]op.Cond{
+	"exthdr": isFamily(netfilter.IPv6), "ip option": isFamily(netfilter.IPv4),
 }
 
-func notKnown(need op.Cond, depends string) func(b *builder, arg any) (*expr, bool) {
-	return func(*builder, any) (*expr, bool) {
-		f := unknown(depends)
-		f.need = need
-		return &expr{field: f}, true
+// header is a header or option that the first packet of a connection does not have: whether it is there can be asked
+// for, but none of its fields (nft_exthdr.c).
+func header(h *syntax.Header) (*expr, bool) {
+	need, ok := headerConds[h.Kind]
+	if !ok {
+		return notKnown(h.Kind)
 	}
+	f := needs(need, always(typeBool, 0))
+	if h.Field != "" {
+		f.need = op.Nobody
+		f.typ = typeOther
+	}
+	return &expr{field: f}, h.Name != ""
 }
 
-// calculated is a bitwise operation on two operands, or on more, from the left.
-func calculated(do func(a, b value) value) func(b *builder, arg any) (*expr, bool) {
-	return func(b *builder, arg any) (*expr, bool) {
-		list, _ := arg.([]any)
-		if len(list) < 2 {
-			return nil, false
-		}
-		x, ok := b.expr(list[0])
-		if !ok || x.draw != nil {
-			return nil, false
-		}
-		for _, v := range list[1:] {
-			left := *x
-			y, ok := b.operand(v, left.typ)
-			if !ok || y.draw != nil {
-				return nil, false
-			}
-			x = &expr{field: field{
-				typ: left.typ, need: together(left.need, y.need), depends: left.depends + y.depends,
-				get: func(c *netfilter.Context) value { return do(left.get(c), y.get(c)) },
-			}}
-		}
-		return x, true
+// notKnowns are the expressions of whose value nothing is known.
+var notKnowns = map[string]field{
+	"tcp option":  needs(isProto(netfilter.TCP), unknown("the TCP options")),
+	"sctp chunk":  needs(isProto(netfilter.SCTP), unknown("the SCTP chunks")),
+	"dccp option": needs(isProto(netfilter.DCCP), unknown("the DCCP options")),
+	"socket":      unknown("the node's sockets"),
+	"osf":         needs(isProto(netfilter.TCP), unknown("the TCP options")),
+	"rt":          unknown("the packet's route"),
+	"ipsec":       unknown("IPsec policies"),
+	"tunnel":      unknown("tunnels"),
+}
+
+func notKnown(kind string) (*expr, bool) {
+	f, ok := notKnowns[kind]
+	return &expr{field: f}, ok
+}
+
+// bitwise are the operations on two values.
+var bitwise = map[string]func(a, b value) value{"&": value.bitAnd, "|": value.bitOr, "^": value.bitXor}
+
+// binary is a bitwise operation on two operands, or on more, from the left.
+func (b *builder) binary(e *syntax.Binary) (*expr, bool) {
+	if len(e.Operands) < 2 { //nolint:mnd // it has two sides
+		return nil, false
 	}
+	x, ok := b.expr(e.Operands[0])
+	if !ok || x.draw != nil {
+		return nil, false
+	}
+	do := bitwise[e.Op]
+	if do == nil {
+		return x.shiftedBy(e)
+	}
+	for _, v := range e.Operands[1:] {
+		left := *x
+		y, ok := b.operand(v, left.typ)
+		if !ok || y.draw != nil {
+			return nil, false
+		}
+		x = &expr{field: field{
+			typ: left.typ, need: together(left.need, y.need), depends: left.depends + y.depends,
+			get: func(c *netfilter.Context) value { return do(left.get(c), y.get(c)) },
+		}}
+	}
+	return x, true
 }
 
 func together(a, b op.Cond) op.Cond {
@@ -193,49 +199,40 @@ func together(a, b op.Cond) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return both(a(c), b(c)) }
 }
 
-func shifted(sign int) func(b *builder, arg any) (*expr, bool) {
-	return func(b *builder, arg any) (*expr, bool) {
-		list, _ := arg.([]any)
-		if len(list) != 2 {
-			return nil, false
-		}
-		x, ok := b.expr(list[0])
-		by, isNumber := list[1].(float64)
-		if !ok || !isNumber || x.draw != nil || x.typ.bits > 64 || by < 0 || by > 64 {
-			return nil, false
-		}
-		y := *x
-		y.index = noIndex
-		y.get = func(c *netfilter.Context) value { return x.get(c).shifted(sign*int(by), x.typ.bits) }
-		return &y, true
+// shiftedBy is << or >> of an expression by a number.
+func (x *expr) shiftedBy(e *syntax.Binary) (*expr, bool) {
+	sign := map[string]int{"<<": 1, ">>": -1}[e.Op]
+	by, isNumber := e.Operands[1].(syntax.Number)
+	if sign == 0 || len(e.Operands) != 2 || !isNumber || x.typ.bits > 64 || by < 0 || by > 64 {
+		return nil, false
 	}
+	y := *x
+	y.index = noIndex
+	y.get = func(c *netfilter.Context) value { return x.get(c).shifted(sign*int(by), x.typ.bits) }
+	return &y, true
 }
 
-// fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c, net/ipv6/netfilter/nft_fib_ipv6.c).
-func fib(_ *builder, arg any) (*expr, bool) {
+// fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c,
+// net/ipv6/netfilter/nft_fib_ipv6.c).
+func fib(e *syntax.Fib) (*expr, bool) {
 	flags := map[string]bool{}
-	switch f := member(arg, "flags").(type) {
-	case string:
-		flags[f] = true
-	case []any:
-		for _, x := range f {
-			s, _ := x.(string)
-			flags[s] = true
-		}
+	for _, flag := range e.Flags {
+		flags[flag] = true
 	}
 	if flags["saddr"] == flags["daddr"] {
 		return nil, false
 	}
 	depends := "the node's routes"
-	switch words(arg, "result") {
+	switch e.Result {
 	case "type":
 		return &expr{field: field{typ: typeFibType, get: fibType(flags), depends: depends}}, true
 	case "oif", "oifname", "check":
-		f := field{typ: typeBool, depends: depends, get: func(*netfilter.Context) value { return value{blur: number(1)} }}
+		maybe := func(*netfilter.Context) value { return value{blur: number(1)} }
+		f := field{typ: typeBool, depends: depends, get: maybe}
 		if flags["saddr"] && !flags["mark"] && !flags["oif"] {
 			f.get = routeBack(!flags["iif"])
 		}
-		if words(arg, "result") == "oifname" {
+		if e.Result == "oifname" {
 			f = field{typ: typeIfname, get: blank, depends: depends}
 		}
 		return &expr{field: f}, true
@@ -271,8 +268,10 @@ const (
 )
 
 var fibTypes = map[host.RouteType]uint64{
-	host.RouteUnicast: fibUnicast, host.RouteLocal: fibLocal, host.RouteBroadcast: fibBroadcast, host.RouteMulticast: fibMulticast,
-	host.RouteBlackhole: fibBlackhole, host.RouteUnreachable: fibUnreachable, host.RouteNone: fibUnreachable, host.RouteProhibit: fibProhibit,
+	host.RouteUnicast: fibUnicast, host.RouteLocal: fibLocal, host.RouteBroadcast: fibBroadcast,
+	host.RouteMulticast: fibMulticast,
+	host.RouteBlackhole: fibBlackhole, host.RouteUnreachable: fibUnreachable, host.RouteNone: fibUnreachable,
+	host.RouteProhibit: fibProhibit,
 }
 
 func fibType(flags map[string]bool) func(c *netfilter.Context) value {
@@ -312,25 +311,17 @@ func fibType(flags map[string]bool) func(c *netfilter.Context) value {
 	}
 }
 
-func numgen(_ *builder, arg any) (*expr, bool) {
-	d, ok := drawnOf(arg)
-	mode := words(arg, "mode")
-	return &expr{field: field{typ: typeInteger, get: blank, depends: "chance"}, draw: d}, ok && (mode == "random" || mode == "inc")
-}
-
 // hash is jhash or symhash. Which value a packet has the snapshot does not tell.
-func hash(_ *builder, arg any) (*expr, bool) {
-	d, ok := drawnOf(arg)
+func hash(e *syntax.Hash) (*expr, bool) {
+	d, ok := drawnOf(e.Mod, e.Offset)
 	if ok {
 		d.hash = true
 	}
 	return &expr{field: field{typ: typeInteger, get: blank, depends: "a hash of the packet"}, draw: d}, ok
 }
 
-func drawnOf(arg any) (*drawn, bool) {
-	mod, ok := member(arg, "mod").(float64)
-	offset, has := member(arg, "offset").(float64)
-	if !ok || mod < 1 || member(arg, "offset") != nil && !has || offset < 0 {
+func drawnOf(mod, offset float64) (*drawn, bool) {
+	if mod < 1 || offset < 0 {
 		return nil, false
 	}
 	return &drawn{first: uint64(offset), mod: uint64(mod)}, true
@@ -342,47 +333,38 @@ type lookup struct {
 	in  *set
 }
 
-// lookup reads {"key": …, "data": …}.
-func (b *builder) lookup(arg any, verdict bool) (*lookup, bool) {
-	key, ok := b.exprs(member(arg, "key"))
+// lookup compiles a look-up in a map.
+func (b *builder) lookup(m *syntax.Map, verdict bool) (*lookup, bool) {
+	key, ok := b.exprs(m.Key)
 	if !ok {
 		return nil, false
 	}
 	l := &lookup{key: key}
-	switch data := member(arg, "data").(type) {
-	case string:
-		name, isName := strings.CutPrefix(data, "@")
+	switch data := m.Data.(type) {
+	case syntax.String:
+		name, isName := strings.CutPrefix(string(data), "@")
 		if l.in = b.sets[name]; !isName || l.in == nil {
 			return nil, false
 		}
-	default:
-		kind, list, ok := one(data)
-		elements, isList := list.([]any)
-		if !ok || kind != "set" || !isList {
-			return nil, false
-		}
+	case syntax.AnonymousSet:
 		types := []*datatype{typeVerdict}
 		if !verdict {
-			types = b.dataTypes(elements)
+			types = dataTypes(data)
 		}
-		l.in = b.anonymous(key, types, elements)
+		l.in = b.anonymous(key, types, data)
+	default:
+		return nil, false
 	}
 	return l, l.in.isVerdictMap() == verdict && (l.in.unread != "" || len(l.in.fields) == len(key))
 }
 
-// dataTypes tells the types of what an anonymous map gives, from its first element: JSON does not name them.
-func (b *builder) dataTypes(elements []any) []*datatype {
-	if len(elements) == 0 {
+// dataTypes tells the types of what an anonymous map gives, from its first element: nothing names them.
+func dataTypes(elements []syntax.Element) []*datatype {
+	if len(elements) == 0 || elements[0].Value == nil {
 		return []*datatype{typeOther}
 	}
-	pair, _ := elements[0].([]any)
-	if len(pair) != 2 {
-		return []*datatype{typeOther}
-	}
-	parts := []any{pair[1]}
-	if key, arg, ok := one(pair[1]); ok && key == "concat" {
-		parts, _ = arg.([]any)
-	}
+	var one [1]syntax.Expr
+	parts := fieldsOf(elements[0].Value, &one)
 	out := make([]*datatype, len(parts))
 	for i, p := range parts {
 		out[i] = guess(p)
@@ -390,29 +372,30 @@ func (b *builder) dataTypes(elements []any) []*datatype {
 	return out
 }
 
-// guess tells the type of a constant from what it looks like.
-func guess(v any) *datatype {
+// guess tells the type of a constant from its form.
+func guess(e syntax.Expr) *datatype {
 	for {
-		key, arg, ok := one(v)
-		if !ok || key != "range" && key != "prefix" {
-			break
+		switch inner := e.(type) {
+		case *syntax.Range:
+			e = inner.From
+			continue
+		case *syntax.Prefix:
+			e = inner.Addr
+			continue
 		}
-		switch a := arg.(type) {
-		case []any:
-			if len(a) == 0 {
-				return typeOther
-			}
-			v = a[0]
-		default:
-			v = member(arg, "addr")
-		}
+		break
 	}
-	switch v := v.(type) {
-	case float64:
+	switch e := e.(type) {
+	case syntax.Number:
 		return typeInteger
-	case string:
+	case syntax.Addr:
+		if e.Is4() {
+			return typeIPv4
+		}
+		return typeIPv6
+	case syntax.String:
 		for _, t := range []*datatype{typeIPv4, typeIPv6} {
-			if _, _, ok := t.read(v); ok {
+			if _, _, ok := t.read(string(e)); ok {
 				return t
 			}
 		}
@@ -421,8 +404,8 @@ func guess(v any) *datatype {
 }
 
 // mapped is the value that a map gives. As an expression of its own it is known where its key is, and gives one field.
-func mapped(b *builder, arg any) (*expr, bool) {
-	l, ok := b.lookup(arg, false)
+func (b *builder) mapped(m *syntax.Map) (*expr, bool) {
+	l, ok := b.lookup(m, false)
 	if !ok || len(l.in.data) == 0 {
 		return nil, false
 	}
@@ -444,7 +427,7 @@ func mapped(b *builder, arg any) (*expr, bool) {
 	return x, true
 }
 
-// find looks the packet up; No also where the packet has no such key.
+// find looks up the key of the packet; No also where the packet has no such key.
 func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 	var buf [maxFields]value
 	key, t := values(c, l.key, buf[:0])
@@ -455,7 +438,8 @@ func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 	return both(t, found), e
 }
 
-// values asks expressions for their values; No where the packet does not have one of them, and the kernel breaks the rule off.
+// values asks expressions for their values; No where the packet does not have one of them, and the kernel breaks the
+// rule off.
 func values(c *netfilter.Context, xs []*expr, buf []value) ([]value, op.Truth) {
 	t := op.Yes
 	for _, x := range xs {

@@ -32,8 +32,8 @@ const (
 // unknown is a field that the walk's packet does not have.
 func unknown(depends string) field { return field{typ: typeOther, get: blank, depends: depends} }
 
-// always is a field that the first packet of every connection has the same value of: it is unicast, no fragment, without IP
-// options or extension headers.
+// always is a field that the first packet of every connection has the same value of: it is unicast, no fragment,
+// without IP options or extension headers.
 func always(t *datatype, n uint64) field {
 	return field{typ: t, get: func(*netfilter.Context) value { return knownNumber(n) }}
 }
@@ -118,8 +118,8 @@ func hasConnection(c *netfilter.Context) op.Truth {
 	return op.Is(c.Base.Priority > conntrackPriority)
 }
 
-// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid (nft_ct_get_eval in
-// net/netfilter/nft_ct.c).
+// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid
+// (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
 	if c.Packet.Untracked {
 		return knownNumber(ctUntracked)
@@ -152,7 +152,7 @@ func ctStatus(c *netfilter.Context) value {
 	return v
 }
 
-// ctSource is the port of the connection's sender; one that was masqueraded may have another by now.
+// ctSource is the connection's source port; after masquerading it may be another one.
 func ctSource(c *netfilter.Context) value {
 	if c.Packet.SNAT {
 		return portValue(0)
@@ -160,31 +160,34 @@ func ctSource(c *netfilter.Context) value {
 	return sport(c)
 }
 
-// payloads are the fields of headers, by "protocol field".
-var payloads = map[string]field{
-	"ip saddr":      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: src, index: bySource},
-	"ip daddr":      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: dst, index: byDestination},
-	"ip protocol":   {typ: typeProto, need: isFamily(netfilter.IPv4), get: proto},
-	"ip version":    needs(isFamily(netfilter.IPv4), always(typeInteger, 4)),
-	"ip hdrlength":  needs(isFamily(netfilter.IPv4), always(typeInteger, 5)),
-	"ip6 saddr":     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: src, index: bySource},
-	"ip6 daddr":     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
-	"ip6 nexthdr":   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
-	"ip6 version":   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
-	"th sport":      {typ: typePort, get: sport},
-	"th dport":      {typ: typePort, get: dport},
-	"tcp sport":     {typ: typePort, need: isProto(netfilter.TCP), get: sport},
-	"tcp dport":     {typ: typePort, need: isProto(netfilter.TCP), get: dport, index: byPort},
-	"udp sport":     {typ: typePort, need: isProto(netfilter.UDP), get: sport},
-	"udp dport":     {typ: typePort, need: isProto(netfilter.UDP), get: dport, index: byPort},
-	"sctp sport":    {typ: typePort, need: isProto(netfilter.SCTP), get: sport},
-	"sctp dport":    {typ: typePort, need: isProto(netfilter.SCTP), get: dport, index: byPort},
-	"dccp sport":    {typ: typePort, need: isProto(netfilter.DCCP), get: sport},
-	"dccp dport":    {typ: typePort, need: isProto(netfilter.DCCP), get: dport},
-	"udplite sport": {typ: typePort, need: isProto(netfilter.UDPLite), get: sport},
-	"udplite dport": {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
+// headerField names a field of a header.
+type headerField struct{ protocol, name string }
+
+// payloads are the fields of headers that are known.
+var payloads = map[headerField]field{
+	{"ip", "saddr"}:      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: src, index: bySource},
+	{"ip", "daddr"}:      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: dst, index: byDestination},
+	{"ip", "protocol"}:   {typ: typeProto, need: isFamily(netfilter.IPv4), get: proto},
+	{"ip", "version"}:    needs(isFamily(netfilter.IPv4), always(typeInteger, 4)),
+	{"ip", "hdrlength"}:  needs(isFamily(netfilter.IPv4), always(typeInteger, 5)),
+	{"ip6", "saddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: src, index: bySource},
+	{"ip6", "daddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
+	{"ip6", "nexthdr"}:   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
+	{"ip6", "version"}:   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
+	{"th", "sport"}:      {typ: typePort, get: sport},
+	{"th", "dport"}:      {typ: typePort, get: dport},
+	{"tcp", "sport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: sport},
+	{"tcp", "dport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: dport, index: byPort},
+	{"udp", "sport"}:     {typ: typePort, need: isProto(netfilter.UDP), get: sport},
+	{"udp", "dport"}:     {typ: typePort, need: isProto(netfilter.UDP), get: dport, index: byPort},
+	{"sctp", "sport"}:    {typ: typePort, need: isProto(netfilter.SCTP), get: sport},
+	{"sctp", "dport"}:    {typ: typePort, need: isProto(netfilter.SCTP), get: dport, index: byPort},
+	{"dccp", "sport"}:    {typ: typePort, need: isProto(netfilter.DCCP), get: sport},
+	{"dccp", "dport"}:    {typ: typePort, need: isProto(netfilter.DCCP), get: dport},
+	{"udplite", "sport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: sport},
+	{"udplite", "dport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
 	// The ECN bits of a SYN depend on the client's settings.
-	"tcp flags": {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(*netfilter.Context) value {
+	{"tcp", "flags"}: {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(*netfilter.Context) value {
 		return value{number(tcpSYN), number(64 | 128)}
 	}},
 }
@@ -194,13 +197,15 @@ func needs(need op.Cond, f field) field {
 	return f
 }
 
-// headers are the protocols of which a field may be asked for that is not among payloads: the condition that the packet has such
-// a header at all.
+// headers are the protocols of which a field may be asked for that is not among payloads: the condition that the packet
+// has such a header at all.
 var headers = map[string]op.Cond{
 	"ip": isFamily(netfilter.IPv4), "ip6": isFamily(netfilter.IPv6),
-	"tcp": isProto(netfilter.TCP), "udp": isProto(netfilter.UDP), "sctp": isProto(netfilter.SCTP), "dccp": isProto(netfilter.DCCP),
-	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6), "igmp": isProto(2),
-	"esp": isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
+	"tcp": isProto(netfilter.TCP), "udp": isProto(netfilter.UDP), "sctp": isProto(netfilter.SCTP),
+	"dccp":    isProto(netfilter.DCCP),
+	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6),
+	"igmp": isProto(2),
+	"esp":  isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
 	"ether": op.CameByWire, "vlan": op.Unsure, "arp": op.Nobody,
 }
 
@@ -259,41 +264,50 @@ func packetType(c *netfilter.Context) value {
 	return knownNumber(0)
 }
 
-// cts are the fields of ct; with a direction, its name stands in front.
-var cts = map[string]field{
-	"state":     {typ: typeCTState, get: ctState},
-	"status":    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
-	"mark":      {typ: typeMark, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.CTMark)) }},
-	"direction": needs(hasConnection, always(typeCTDir, 0)),
-	"l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
-	"protocol":  {typ: typeProto, need: hasConnection, get: proto},
+// connectionKey names a key of ct, with a direction or without one.
+type connectionKey struct{ key, dir string }
 
-	"original l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
-	"original protocol":  {typ: typeProto, need: hasConnection, get: proto},
-	"original ip saddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origSrc},
-	"original ip daddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origDst},
-	"original ip6 saddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origSrc},
-	"original ip6 daddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origDst},
-	"original proto-src": {typ: typePort, need: hasConnection, get: ctSource},
-	"original proto-dst": {typ: typePort, need: hasConnection, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }},
+// cts are the keys of ct whose values are known.
+var cts = map[connectionKey]field{
+	{key: "state"}:     {typ: typeCTState, get: ctState},
+	{key: "status"}:    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
+	{key: "mark"}:      {typ: typeMark, need: hasConnection, get: ctMark},
+	{key: "direction"}: needs(hasConnection, always(typeCTDir, 0)),
+	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
+
+	{"l3proto", "original"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{"protocol", "original"}:  {typ: typeProto, need: hasConnection, get: proto},
+	{"ip saddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origSrc},
+	{"ip daddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origDst},
+	{"ip6 saddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origSrc},
+	{"ip6 daddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origDst},
+	{"proto-src", "original"}: {typ: typePort, need: hasConnection, get: ctSource},
+	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: origDport},
 
 	// What answers is what the packet goes to, as far as that is settled.
-	"reply l3proto":   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
-	"reply protocol":  {typ: typeProto, need: hasConnection, get: proto},
-	"reply ip saddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: dst},
-	"reply ip daddr":  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: src},
-	"reply ip6 saddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: dst},
-	"reply ip6 daddr": {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: src},
-	"reply proto-src": {typ: typePort, need: hasConnection, get: dport},
-	"reply proto-dst": {typ: typePort, need: hasConnection, get: sport},
+	{"l3proto", "reply"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{"protocol", "reply"}:  {typ: typeProto, need: hasConnection, get: proto},
+	{"ip saddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: dst},
+	{"ip daddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: src},
+	{"ip6 saddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: dst},
+	{"ip6 daddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: src},
+	{"proto-src", "reply"}: {typ: typePort, need: hasConnection, get: dport},
+	{"proto-dst", "reply"}: {typ: typePort, need: hasConnection, get: sport},
 }
 
 // ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
 var ctKeys = map[string]string{
-	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label", "zone": "the connection's zone",
-	"bytes": "what the connection has seen", "packets": "what the connection has seen", "avgpkt": "what the connection has seen",
-	"id": "the connection's number", "event": "the connection's events", "secmark": "security labels", "count": "how many connections there are",
+	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label",
+	"zone":  "the connection's zone",
+	"bytes": "what the connection has seen", "packets": "what the connection has seen",
+	"avgpkt": "what the connection has seen",
+	"id":     "the connection's number", "event": "the connection's events", "secmark": "security labels",
+	"count": "how many connections there are",
 }
+
+func ctMark(c *netfilter.Context) value    { return knownNumber(uint64(c.Packet.CTMark)) }
+func origDport(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }
 
 func connectionOf(f netfilter.Family) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return both(op.Is(c.Packet.Family == f), hasConnection(c)) }

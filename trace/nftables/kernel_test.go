@@ -16,8 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// kernelRules are given to the kernel at every hook where it takes them, and to the ops; which of them a packet has passed the
-// counter behind each tells.
+// kernelRules are given to the kernel at every hook where it takes them, and to the ops; which of them a packet has
+// passed the counter behind each tells.
 const kernelRules = `
 meta l4proto tcp
 meta l4proto != tcp
@@ -146,9 +146,9 @@ table inet t {
 }
 `
 
-// kernelScript makes a node between a client and a server that answers nothing, loads sets, chains and the rules that the kernel takes,
-// and sends packets one by one. Its argument are lines of "namespace protocol address"; what is to be loaded comes on standard input:
-// a ruleset, an empty line, and rules one by one.
+// kernelScript makes a node between a client and a server that answers nothing, loads sets, chains and the rules that
+// the kernel takes, and sends packets one by one. Its argument are lines of "namespace protocol address"; what is to be
+// loaded comes on standard input: a ruleset, an empty line, and rules one by one.
 const kernelScript = `
 set -e
 exec 3<&0
@@ -331,7 +331,8 @@ func packetCounts(t *testing.T, listing string) map[string][]int {
 	return out
 }
 
-// compareCounters runs a packet's way through the ops of the rules as they were before it, and compares with what was counted.
+// compareCounters runs a packet's way through the ops of the rules as they were before it, and compares with what was
+// counted.
 func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.Network, before, after string) (compared, unsure int) {
 	t.Helper()
 	tables, err := Parse([]byte(before), nil)
@@ -370,7 +371,8 @@ func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.
 	return compared, unsure
 }
 
-// outcome runs a rule until it breaks off, and tells whether its counter is met; jumps are followed for what they do to the packet.
+// outcome runs a rule until it breaks off, and tells whether its counter is met; jumps are followed for what they do to
+// the packet.
 func outcome(t *testing.T, c *netfilter.Context, r *netfilter.Rule) op.Truth {
 	t.Helper()
 	answer := op.Yes

@@ -7,6 +7,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // relation compares a value with a constant, or with a range of them.
@@ -24,16 +25,16 @@ var relations = map[string]relation{
 	"!":  func(v value, r span) op.Truth { return v.anyOf(r.lo).Not() },
 }
 
-// match is {"op": …, "left": …, "right": …}.
-func match(b *builder, arg any) bool {
-	sign := words(arg, "op")
-	left, ok := b.exprs(member(arg, "left"))
+// match compiles a comparison, or a look-up in a set; false for one that is not understood.
+func (b *builder) match(m *syntax.Match) bool {
+	left, ok := b.exprs(m.Left)
 	if !ok {
 		return false
 	}
-	if s, isSet := b.setOf(member(arg, "right"), left); isSet {
-		return s != nil && b.member(left, s, sign)
+	if s, isSet := b.setOf(m.Right, left); isSet {
+		return s != nil && b.member(left, s, m.Op)
 	}
+	sign := m.Op
 	compare := relations[sign]
 	if sign == "" {
 		compare = relations["=="]
@@ -45,14 +46,14 @@ func match(b *builder, arg any) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
-	spans, ok := b.constants(left, member(arg, "right"))
+	spans, ok := constants(left, m.Right)
 	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {
 		return false
 	}
-	if _, isList := member(arg, "right").([]any); isList && (sign == "!=" || sign == "==") {
-		compare = eitherWay(sign)
+	if _, isList := m.Right.(syntax.List); isList && (sign == "!=" || sign == "==") {
+		compare = eitherReading(sign)
 	}
-	if len(left) == 1 && left[0].typ.beyond(member(arg, "right")) {
+	if len(left) == 1 && left[0].typ.beyond(m.Right) {
 		if sign != "==" && sign != "!=" {
 			return false
 		}
@@ -65,16 +66,17 @@ func match(b *builder, arg any) bool {
 	if sign == "==" && len(left) == 1 && !b.acted {
 		b.key(left[0], spans[0])
 	}
-	b.add(&comparison{left: left, right: spans, compare: compare, not: len(left) > 1 && sign == "!=", why: dependsOn(left)})
+	not := len(left) > 1 && sign == "!="
+	b.add(&comparison{left: left, right: spans, compare: compare, not: not, why: dependsOn(left)})
 	return true
 }
 
 // fixed gives the same answer for every value.
 func fixed(t op.Truth) relation { return func(value, span) op.Truth { return t } }
 
-// eitherWay compares with a list of flags by an operator that versions of nft understand in two ways, as one value, and as any of
-// the flags: certain is only what both agree on.
-func eitherWay(sign string) relation {
+// eitherReading compares with a list of flags by an operator that versions of nft read differently, as one value and as
+// any of the flags: certain is only what both agree on.
+func eitherReading(sign string) relation {
 	one, other := relations["=="], relations["in"]
 	if sign == "!=" {
 		one, other = relations["!="], relations["!"]
@@ -126,21 +128,20 @@ func (b *builder) key(x *expr, r span) {
 	}
 }
 
-// setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where there is none.
-func (b *builder) setOf(right any, left []*expr) (s *set, isSet bool) {
-	if name, ok := right.(string); ok {
-		if name, ok = strings.CutPrefix(name, "@"); !ok {
+// setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where
+// there is none.
+func (b *builder) setOf(right syntax.Expr, left []*expr) (s *set, isSet bool) {
+	switch right := right.(type) {
+	case syntax.String:
+		name, ok := strings.CutPrefix(string(right), "@")
+		if !ok {
 			return nil, false
 		}
 		s = b.sets[name]
-	} else {
-		key, arg, ok := one(right)
-		if !ok || key != "set" {
-			return nil, false
-		}
-		if list, ok := arg.([]any); ok {
-			s = b.anonymous(left, nil, list)
-		}
+	case syntax.AnonymousSet:
+		s = b.anonymous(left, nil, right)
+	default:
+		return nil, false
 	}
 	if s == nil || s.unread == "" && len(s.fields) != len(left) {
 		return nil, true
@@ -149,11 +150,9 @@ func (b *builder) setOf(right any, left []*expr) (s *set, isSet bool) {
 }
 
 // constants reads what values are compared with.
-func (b *builder) constants(left []*expr, right any) ([]span, bool) {
-	parts := []any{right}
-	if key, arg, ok := one(right); ok && key == "concat" {
-		parts, _ = arg.([]any)
-	}
+func constants(left []*expr, right syntax.Expr) ([]span, bool) {
+	var one [1]syntax.Expr
+	parts := fieldsOf(right, &one)
 	if len(parts) != len(left) {
 		return nil, false
 	}
@@ -249,7 +248,7 @@ func (m *membership) Run(c *netfilter.Context) netfilter.Effect {
 	return answer(both(t, in), why)
 }
 
-// has asks the set. What rules on the packet's way have put into it, or may have, counts.
+// has asks the set. What rules on the packet's path have put into it, or may have, counts.
 func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why string) {
 	s := m.in
 	changed := op.Noted(c.Packet, "set:"+s.list)
@@ -273,7 +272,7 @@ func (s *set) remembers() bool {
 	return s.seconds > 0 && len(s.fields) == 1 && s.data == nil && (s.fields[0] == typeIPv4 || s.fields[0] == typeIPv6)
 }
 
-// isClient tells whether a key is the address of the sender alone.
+// isClient tells whether a key is the packet's source address alone.
 func isClient(key []*expr) bool { return len(key) == 1 && key[0].index == bySource }
 
 // Remembers implements [netfilter.Rememberer].
@@ -284,11 +283,11 @@ func (m *membership) Remembers() (list string, seconds uint32) {
 	return m.in.list, m.in.seconds
 }
 
-// maxDrawn bounds how many numbers are looked at one by one.
+// maxDrawn bounds how many numbers are tried one by one.
 const maxDrawn = 1 << 16
 
-// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a packet, they
-// get the same answer.
+// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a
+// packet, they get the same answer.
 func (b *builder) chance(d *drawn, holds func(value) bool) bool {
 	if d.hash || d.mod > maxDrawn {
 		b.add(&comparison{why: "it depends on a hash of the packet, or on chance"})

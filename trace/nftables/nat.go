@@ -8,6 +8,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // translation makes the op of a translation to a range.
@@ -23,60 +24,39 @@ func translateDst(r *op.NATRange) netfilter.Op {
 func translateSrc(r *op.NATRange) netfilter.Op { return op.SNAT(r) }
 func redirect(r *op.NATRange) netfilter.Op     { return &op.Redirect{NATRange: *r} }
 
-// masquerade takes any range of ports and flags: which port the client gets is not known anyway.
-func masquerade(b *builder, _ any) bool {
-	b.acted = true
-	b.add(op.Masquerade())
-	return true
-}
+// translations are the kinds of NAT that translate to a given range.
+var translations = map[string]translation{"dnat": translateDst, "snat": translateSrc, "redirect": redirect}
 
-// nat is {"family": …, "addr": EXPRESSION, "port": EXPRESSION, "flags": …, "type_flags": …} (net/netfilter/nft_nat.c). The address
-// may come with a port where a map gives both.
-func nat(do translation) statement {
-	return func(b *builder, arg any) bool {
-		t := &translated{do: do, family: netfilter.Inet}
-		switch words(arg, "family") {
-		case "ip":
-			t.family = netfilter.IPv4
-		case "ip6":
-			t.family = netfilter.IPv6
-		}
-		t.shuffle = hasFlag(member(arg, "flags"), "random") || hasFlag(member(arg, "flags"), "fully-random")
-		if member(arg, "type_flags") != nil && !onlyFlags(member(arg, "type_flags"), "concat", "interval") {
-			return false // "prefix" replaces a network
-		}
-		if v, has := memberOf(arg, "addr"); has && !t.address(b, v) {
-			return false
-		}
-		if v, has := memberOf(arg, "port"); has && !t.ports(b, v) {
-			return false
-		}
+// nat compiles a translation (net/netfilter/nft_nat.c). The address may come with a port where a map gives both.
+func (b *builder) nat(n *syntax.NAT) bool {
+	do := translations[n.Kind]
+	if do == nil { // masquerade: which port the client gets is not known anyway
 		b.acted = true
-		if to := t.Destinations(); len(to) == 1 && t.by == nil {
-			b.rule.NAT = to[0]
-		}
-		b.add(t)
+		b.add(op.Masquerade())
 		return true
 	}
-}
-
-func hasFlag(v any, flag string) bool {
-	if s, ok := v.(string); ok {
-		return s == flag
+	t := &translated{do: do, family: netfilter.Inet}
+	switch n.Family {
+	case "ip":
+		t.family = netfilter.IPv4
+	case "ip6":
+		t.family = netfilter.IPv6
 	}
-	list, _ := v.([]any)
-	return slices.Contains(list, any(flag))
-}
-
-func onlyFlags(v any, flags ...string) bool {
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
+	t.shuffle = slices.Contains(n.Flags, "random") || slices.Contains(n.Flags, "fully-random")
+	for _, flag := range n.TypeFlags {
+		if flag != "concat" && flag != "interval" {
+			return false // "prefix" replaces a network
+		}
 	}
-	return !slices.ContainsFunc(list, func(x any) bool {
-		s, _ := x.(string)
-		return !slices.Contains(flags, s)
-	})
+	if n.Addr != nil && !t.address(b, n.Addr) || n.Port != nil && !t.ports(b, n.Port) {
+		return false
+	}
+	b.acted = true
+	if to := t.Destinations(); len(to) == 1 && t.by == nil {
+		b.rule.NAT = to[0]
+	}
+	b.add(t)
+	return true
 }
 
 // translated is dnat, snat or redirect.
@@ -92,19 +72,18 @@ type translated struct {
 }
 
 // address reads the address: a constant, or a map that gives it, with the port or without.
-func (t *translated) address(b *builder, v any) bool {
-	if key, arg, ok := one(v); ok && key == "map" {
-		l, ok := b.lookup(arg, false)
-		if !ok || l.in.unread != "" || len(l.in.data) > 2 || l.in.data[0] != typeIPv4 && l.in.data[0] != typeIPv6 {
+func (t *translated) address(b *builder, e syntax.Expr) bool {
+	if m, ok := e.(*syntax.Map); ok {
+		l, ok := b.lookup(m, false)
+		if !ok || l.in.unread != "" || len(l.in.data) == 0 || len(l.in.data) > 2 ||
+			l.in.data[0] != typeIPv4 && l.in.data[0] != typeIPv6 {
 			return false
 		}
 		t.by = l
 		return l.small()
 	}
-	parts := []any{v}
-	if key, arg, ok := one(v); ok && key == "concat" {
-		parts, _ = arg.([]any)
-	}
+	var one [1]syntax.Expr
+	parts := fieldsOf(e, &one)
 	if len(parts) == 0 || len(parts) > 2 || len(parts) == 2 && !t.ports(b, parts[1]) {
 		return false
 	}
@@ -118,17 +97,18 @@ func (t *translated) address(b *builder, v any) bool {
 	return ok
 }
 
-func (t *translated) ports(b *builder, v any) bool {
-	if key, arg, ok := one(v); ok && key == "map" {
-		l, ok := b.lookup(arg, false)
-		if !ok || t.by != nil || l.in.unread != "" || len(l.in.data) != 1 || l.in.data[0] != typePort && l.in.data[0] != typeInteger {
+func (t *translated) ports(b *builder, e syntax.Expr) bool {
+	if m, ok := e.(*syntax.Map); ok {
+		l, ok := b.lookup(m, false)
+		if !ok || t.by != nil || l.in.unread != "" || len(l.in.data) != 1 ||
+			l.in.data[0] != typePort && l.in.data[0] != typeInteger {
 			return false
 		}
 		t.by = l
 		return l.small()
 	}
 	var ok bool
-	t.port.lo, t.port.hi, ok = typePort.constant(v)
+	t.port.lo, t.port.hi, ok = typePort.constant(e)
 	t.hasPort = true
 	return ok && t.port.lo.lo > 0 && t.port.hi.lo <= 65535
 }
@@ -190,7 +170,7 @@ func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Opaque, Why: "where it translates to is not known: " + dependsOn(t.by.key)}
 }
 
-// drawn goes every way that chance may choose.
+// drawn translates to each of the values that may be drawn, with its share.
 func (t *translated) drawn(c *netfilter.Context) netfilter.Effect {
 	plain := true
 	alts := t.by.draws(func(e *element) netfilter.Alt {

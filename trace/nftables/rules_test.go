@@ -195,6 +195,16 @@ func TestWalk(t *testing.T) {
 		{"a translation of the other family", "inet", "nat", "prerouting", "", []string{`{"dnat":{"family":"ip6","addr":"fd00::1","port":80}}`, `{"dnat":{"family":"ip","addr":"10.1.1.1","port":81}}`}, "100% sent 10.1.1.1:81"},
 		{"a range of addresses", "", "nat", "prerouting", "", []string{`{"dnat":{"addr":{"range":["10.1.1.1","10.1.1.2"]},"port":81}}`}, "50% sent 10.1.1.1:81, 50% sent 10.1.1.2:81"},
 		{"a network is replaced", "", "nat", "prerouting", "", []string{`{"dnat":{"addr":{"prefix":{"addr":"10.1.0.0","len":16}},"type_flags":"prefix"}}`}, "100% not known?, 100% sent?"},
+		{
+			"a translation by what is no map", "", "nat", "prerouting", `{"set":{IN,"name":"s","type":"inet_service","elem":[80]}}`,
+			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@s"}}}}`},
+			"100% not known?, 100% sent?",
+		},
+		{
+			"a translation by a map of nothing", "", "nat", "prerouting", "",
+			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":{"set":[[80,{"concat":[]}]]}}}}}`},
+			"100% not known?, 100% sent?",
+		},
 		{"a destination by port", "", "nat", "prerouting", `{"map":{IN,"name":"m","type":"inet_service","map":"ipv4_addr","elem":[[80,"10.1.1.7"]]}}`, []string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@m"}}}}`}, "100% sent 10.1.1.7:80"},
 		{"masquerade", "", "nat", "postrouting", "", []string{`{"masquerade":{"flags":"fully-random"}}`}, "100% sent from 192.0.2.1"},
 		{"a source address", "", "nat", "postrouting", "", []string{`{"snat":{"addr":"192.0.2.9"}}`}, "100% sent from 192.0.2.9"},
@@ -227,7 +237,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// nft prints a masked address that is compared with a value outside of the mask as a prefix with too many bits: it is equal to none.
+// nft prints a masked address that is compared with a value outside of the mask as a prefix with too many bits: it is
+// equal to none.
 func TestPrefixWithBitsBehindItsLength(t *testing.T) {
 	prefix := `{"prefix":{"addr":"10.0.0.1","len":8}}`
 	for sign, want := range map[string]string{"==": "100% sent", "!=": "100% dropped"} {
@@ -254,7 +265,8 @@ func TestNotrackBehindConnectionTracking(t *testing.T) {
 	}
 }
 
-// What sets a field of a header is for packets that have it, and breaks the rule off for others: nft does not print that condition.
+// What sets a field of a header is for packets that have it, and breaks the rule off for others: nft does not print
+// that condition.
 func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
 	set := func(protocol, field string) string {
 		return `{"mangle":{"key":{"payload":{"protocol":"` + protocol + `","field":"` + field + `"}},"value":8}},{"drop":null}`
@@ -300,7 +312,8 @@ func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
 	}
 }
 
-// A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any more.
+// A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any
+// more.
 func TestNotrackBehindATemplate(t *testing.T) {
 	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`, `{"notrack":null}`)
 	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
@@ -311,8 +324,8 @@ func TestNotrackBehindATemplate(t *testing.T) {
 	}
 }
 
-// iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked twice, as
-// one that iptables-save does not show.
+// iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked
+// twice, as one that iptables-save does not show.
 func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {
 	rs := `{"nftables":[{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"security"}},` +
 		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,"policy":"accept"}}]}`

@@ -5,10 +5,10 @@ package nftables
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // maxFields is how many fields a concatenation may have here. kube-proxy's longest has four.
@@ -39,7 +39,7 @@ type set struct {
 	elements []element
 
 	exact    map[tuple]int32 // by key; nil for a few elements, such as a Service's, which are gone through
-	ranges   []int32         // elements that are ranges; in ascending order where there is one field, for nft keeps them apart then
+	ranges   []int32         // elements that are ranges; of one field ascending, for nft keeps them apart then
 	wildcard int32           // the element that stands for all other keys, or -1
 }
 
@@ -67,7 +67,9 @@ func (s *set) index() {
 		}
 	}
 	if len(s.fields) == 1 {
-		slices.SortStableFunc(s.ranges, func(a, b int32) int { return s.elements[a].first[0].compare(s.elements[b].first[0]) })
+		slices.SortStableFunc(s.ranges, func(a, b int32) int {
+			return s.elements[a].first[0].compare(s.elements[b].first[0])
+		})
 	}
 }
 
@@ -119,7 +121,9 @@ func (s *set) inRange(k *tuple) (n int32, ok bool) {
 		}
 		return 0, false
 	}
-	at, found := slices.BinarySearchFunc(s.ranges, k[0], func(n int32, w word) int { return s.elements[n].first[0].compare(w) })
+	at, found := slices.BinarySearchFunc(s.ranges, k[0], func(n int32, w word) int {
+		return s.elements[n].first[0].compare(w)
+	})
 	if !found {
 		at--
 	}
@@ -138,7 +142,8 @@ func (e *element) has(k *tuple, fields int) bool {
 	return true
 }
 
-// mayHave is find for a key of which not everything is known. It is certain where all that the key may be has one answer.
+// mayHave is find for a key of which not everything is known. It is certain where all that the key may be has one
+// answer.
 func (s *set) mayHave(key []value) (*element, op.Truth) {
 	possible := false
 	for i := range s.elements {
@@ -176,25 +181,28 @@ func (s *set) resolve(chain func(name string) *netfilter.Chain) {
 }
 
 // declare makes a set of its declaration; what cannot be read makes it one whose elements are not known.
-func (in *scope) declare(o *setObject) *set {
-	s := &set{name: o.Name, list: in.table + "@" + o.Name, wildcard: -1, seconds: uint32(min(max(o.Timeout, 0), math.MaxUint32))}
+func (in *scope) declare(d *syntax.Set) *set {
+	s := &set{
+		name: d.Name, list: in.table.Name + "@" + d.Name, wildcard: -1,
+		seconds: uint32(min(max(d.Timeout, 0), math.MaxUint32)),
+	}
 	var ok bool
-	if s.fields, ok = in.typesOf(o.Type); !ok {
-		s.unread = "the type of the set " + o.Name + " is not known"
+	if s.fields, ok = in.typesOf(&d.Keys); !ok {
+		s.unread = "the type of the set " + d.Name + " is not known"
 		return s
 	}
-	if o.Map != nil {
-		if s.data, ok = in.typesOf(o.Map); !ok {
-			s.unread = "the type of the map's values is not known: " + o.Name
+	if d.Data != nil {
+		if s.data, ok = in.typesOf(d.Data); !ok {
+			s.unread = "the type of the map's values is not known: " + d.Name
 			return s
 		}
 	}
-	s.fill(o.Elem)
+	s.fill(d.Elements)
 	return s
 }
 
 // anonymous makes a set of the elements that stand in a rule. Its keys are of the types of what is looked up.
-func (in *scope) anonymous(key []*expr, data []*datatype, elements []any) *set {
+func (in *scope) anonymous(key []*expr, data []*datatype, elements []syntax.Element) *set {
 	s := &set{wildcard: -1, data: data}
 	for _, x := range key {
 		s.fields = append(s.fields, x.typ)
@@ -203,29 +211,16 @@ func (in *scope) anonymous(key []*expr, data []*datatype, elements []any) *set {
 	return s
 }
 
-// typesOf reads a type: a name, a list of names, names with dots between, or an expression that is of the type ("typeof").
-func (in *scope) typesOf(v any) ([]*datatype, bool) {
-	var names []string
-	switch v := v.(type) {
-	case string:
-		names = strings.Split(v, " . ")
-	case []any:
-		for _, x := range v {
-			name, _ := x.(string)
-			names = append(names, name)
-		}
-	default:
-		key, arg, ok := one(v)
-		if !ok || key != "typeof" {
-			return nil, false
-		}
-		return in.typesOfExpr(arg)
+// typesOf finds the types of a set's keys or values.
+func (in *scope) typesOf(t *syntax.Type) ([]*datatype, bool) {
+	if t.Of != nil {
+		return in.typesOfExpr(t.Of)
 	}
-	if len(names) > maxFields {
+	if len(t.Names) == 0 || len(t.Names) > maxFields {
 		return nil, false
 	}
-	out := make([]*datatype, len(names))
-	for i, name := range names {
+	out := make([]*datatype, len(t.Names))
+	for i, name := range t.Names {
 		if out[i] = types[name]; out[i] == nil {
 			return nil, false
 		}
@@ -233,9 +228,9 @@ func (in *scope) typesOf(v any) ([]*datatype, bool) {
 	return out, true
 }
 
-func (in *scope) typesOfExpr(arg any) ([]*datatype, bool) {
+func (in *scope) typesOfExpr(e syntax.Expr) ([]*datatype, bool) {
 	b := &builder{scope: in}
-	key, ok := b.exprs(arg)
+	key, ok := b.exprs(e)
 	if !ok || len(key) > maxFields {
 		return nil, false
 	}
@@ -250,86 +245,88 @@ func (in *scope) typesOfExpr(arg any) ([]*datatype, bool) {
 }
 
 // fill reads the elements.
-func (s *set) fill(list []any) {
-	s.elements = make([]element, 0, len(list))
-	for _, x := range list {
-		e, rest, ok := s.element(x)
+func (s *set) fill(list []syntax.Element) {
+	s.elements = make([]element, len(list))
+	var data []span
+	if s.data != nil && !s.isVerdictMap() {
+		data = make([]span, 0, len(list)*len(s.data))
+	}
+	for i := range list {
+		e := &s.elements[i]
+		rest, ok := s.element(e, &list[i], &data)
 		if !ok {
-			s.unread = "an element cannot be read: " + exprText(x)
+			s.elements = s.elements[:i]
+			s.unread = "an element cannot be read: " + syntax.ElementText(&list[i])
 			return
 		}
 		if rest {
-			s.wildcard = int32(len(s.elements)) //nolint:gosec // no dump has 2^31 elements
+			s.wildcard = int32(i)
 		}
-		s.elements = append(s.elements, e)
 	}
 	s.index()
 }
 
-// element reads an element; rest tells that it stands for every key that no other has.
-func (s *set) element(v any) (e element, rest, ok bool) {
-	if s.data != nil {
-		pair, _ := v.([]any)
-		if len(pair) != 2 {
-			return e, false, false
-		}
-		if v, ok = pair[0], s.value(&e, pair[1]); !ok {
-			return e, false, false
-		}
+// element reads an element; rest tells that it stands for every key that no other has. Its data are appended to those
+// of the others.
+func (s *set) element(e *element, from *syntax.Element, data *[]span) (rest, ok bool) {
+	if s.data == nil && from.Value != nil || s.data != nil && !s.value(e, from.Value, data) {
+		return false, false
 	}
-	if key, arg, ok := one(v); ok && key == "elem" { // one with a timeout, a comment, a counter
-		v = member(arg, "val")
+	key := from.Key
+	if with, ok := key.(*syntax.Elem); ok { // one with a timeout, a comment, a counter
+		key = with.Val
 	}
-	if v == "*" {
-		return e, true, true
+	if key == syntax.String("*") {
+		return true, true
 	}
-	parts := []any{v}
-	if key, arg, ok := one(v); ok && key == "concat" {
-		parts, _ = arg.([]any)
-	}
+	var one [1]syntax.Expr
+	parts := fieldsOf(key, &one)
 	if len(parts) != len(s.fields) || len(parts) > maxFields {
-		return e, false, false
+		return false, false
 	}
 	for i, p := range parts {
 		if e.first[i], e.last[i], ok = s.fields[i].constant(p); !ok {
-			return e, false, false
+			return false, false
 		}
 	}
-	return e, false, true
+	return false, true
+}
+
+// fieldsOf are the fields of a concatenation, or the one of another expression, which is put into one.
+func fieldsOf(e syntax.Expr, one *[1]syntax.Expr) []syntax.Expr {
+	if list, ok := e.(syntax.Concat); ok {
+		return list
+	}
+	one[0] = e
+	return one[:]
 }
 
 // value reads what a map gives for a key.
-func (s *set) value(e *element, v any) bool {
+func (s *set) value(e *element, v syntax.Expr, data *[]span) bool {
 	if s.isVerdictMap() {
-		key, arg, ok := one(v)
-		kind, isVerdict := verdicts[key]
-		if !ok || !isVerdict {
-			return false
+		verdict, ok := v.(*syntax.Verdict)
+		if ok {
+			e.effect.Kind, e.target = verdicts[verdict.Kind], verdict.Target
 		}
-		e.effect.Kind = kind
-		if kind == netfilter.Jump || kind == netfilter.Goto {
-			e.target, _ = member(arg, "target").(string)
-			return e.target != ""
-		}
-		return true
+		return ok
 	}
-	if key, arg, ok := one(v); ok && key == "elem" {
-		v = member(arg, "val")
+	if with, ok := v.(*syntax.Elem); ok {
+		v = with.Val
 	}
-	parts := []any{v}
-	if key, arg, ok := one(v); ok && key == "concat" {
-		parts, _ = arg.([]any)
-	}
+	var one [1]syntax.Expr
+	parts := fieldsOf(v, &one)
 	if len(parts) != len(s.data) {
 		return false
 	}
+	from := len(*data)
 	for i, p := range parts {
 		lo, hi, ok := s.data[i].constant(p)
 		if !ok {
 			return false
 		}
-		e.data = append(e.data, span{lo, hi})
+		*data = append(*data, span{lo, hi})
 	}
+	e.data = (*data)[from:len(*data):len(*data)]
 	return true
 }
 

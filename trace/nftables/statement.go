@@ -8,138 +8,165 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// statement turns a statement into ops of the rule. It returns false for arguments that it does not understand.
-type statement func(b *builder, arg any) bool
+// effect adds the ops of a statement that has no arguments, or none that matter, to a rule.
+type effect func(b *builder)
 
-// statements are all that are known, by what JSON calls them (libnftables-json(5), STATEMENTS). One that only counts, logs, or
-// changes fields that the walk does not follow, does nothing whatever its arguments are.
-var statements map[string]statement
+// effects are those statements, by name. One that only counts, logs, or changes fields that the walk does not follow,
+// does nothing.
+var effects = map[string]effect{
+	"accept":         verdict(netfilter.Accept, ""),
+	"drop":           verdict(netfilter.Drop, ""),
+	"return":         verdict(netfilter.Return, ""),
+	"continue":       nothing,
+	"queue":          verdict(netfilter.Queue, "a process on the node decides (queue)"),
+	"reject":         verdict(netfilter.Reject, ""),
+	"notrack":        notrack,
+	"synproxy":       synproxy,
+	"meter":          needsCount("how much came before (meter)"),
+	"limit":          needsCount("how many packets came before (limit)"),
+	"quota":          needsCount("how many bytes came before (quota)"),
+	"ct count":       needsCount("how many connections there are (ct count)"),
+	"counter":        nothing,
+	"last":           nothing,
+	"log":            nothing,
+	"dup":            nothing,
+	"flow":           never, // what is not established breaks the rule off (nft_flow_offload_eval)
+	"ct helper":      nothing,
+	"ct timeout":     nothing,
+	"ct expectation": nothing,
+	"secmark":        nothing,
+	"reset":          ofTCP, // of a TCP option
+	"optstrip":       ofTCP,
+	"fwd":            verdict(netfilter.Opaque, "it sends the packet out by another interface (fwd)"),
+	"xt":             verdict(netfilter.Opaque, "it is a match or a target of iptables, which nft does not show (xt)"),
+}
 
-func init() { //nolint:gochecknoinits // statements contain statements: a table of functions that use the table
-	statements = map[string]statement{
-		"match":          match,
-		"accept":         verdict(netfilter.Accept, ""),
-		"drop":           verdict(netfilter.Drop, ""),
-		"return":         verdict(netfilter.Return, ""),
-		"continue":       nothing,
-		"jump":           jump(netfilter.Jump),
-		"goto":           jump(netfilter.Goto),
-		"vmap":           vmap,
-		"reject":         reject,
-		"queue":          verdict(netfilter.Queue, "a process on the node decides (queue)"),
-		"dnat":           nat(translateDst),
-		"snat":           nat(translateSrc),
-		"masquerade":     masquerade,
-		"redirect":       nat(redirect),
-		"mangle":         mangle,
-		"notrack":        notrack,
-		"tproxy":         tproxy,
-		"synproxy":       synproxy,
-		"set":            update,
-		"map":            update,
-		"meter":          needsCount("how much came before (meter)"),
-		"limit":          needsCount("how many packets came before (limit)"),
-		"quota":          needsCount("how many bytes came before (quota)"),
-		"ct count":       needsCount("how many connections there are (ct count)"),
-		"counter":        nothing,
-		"last":           nothing,
-		"log":            nothing,
-		"dup":            nothing,
-		"flow":           never, // what is not established breaks the rule off (nft_flow_offload_eval)
-		"ct helper":      nothing,
-		"ct timeout":     nothing,
-		"ct expectation": nothing,
-		"secmark":        nothing,
-		"reset":          ofTCP, // of a TCP option
-		"optstrip":       ofTCP,
-		"fwd":            opaque("it sends the packet out by another interface (fwd)"),
-		"xt":             opaque("it is a match or a target of iptables, which nft does not show (xt)"),
+// named adds the ops of a statement of which only the name counts; false for one that is not known.
+func (b *builder) named(name string) bool {
+	do := effects[name]
+	if do != nil {
+		do(b)
 	}
+	return do != nil
 }
 
 func (b *builder) add(o netfilter.Op) { b.ops = append(b.ops, o) }
 
 // build turns the statements of a rule into its ops.
-func (b *builder) build(list []any) {
-	b.tellsFamily = tellsFamily(list)
-	for _, v := range list {
+func (b *builder) build(list []syntax.Statement) {
+	b.list = list
+	b.ops = make([]netfilter.Op, 0, len(list))
+	for _, s := range list {
 		before := len(b.ops)
-		key, arg, ok := one(v)
-		if s, isBare := v.(string); isBare {
-			key, ok = s, true
-		}
-		if do := statements[key]; ok && do != nil && do(b, arg) {
+		if b.statement(s) {
 			continue
 		}
 		b.ops = b.ops[:before]
-		if key == "match" {
-			b.add(op.UnknownMatch("unknown expression " + statementText(v)))
-			continue
-		}
-		b.add(op.OpaqueTarget("unknown statement " + statementText(v)))
+		b.add(notUnderstood(s))
 	}
-	b.rule.Ops = b.ops
+	if len(b.ops) > 0 {
+		b.rule.Ops = b.ops
+	}
 }
 
-// tellsFamily tells whether statements ask for the IP family, or for something that packets of one family have.
-func tellsFamily(v any) bool {
-	switch v := v.(type) {
-	case []any:
-		return slices.ContainsFunc(v, tellsFamily)
-	case map[string]any:
-		switch words(v["payload"], "protocol") {
-		case "ip", "ip6", "icmp", "icmpv6":
-			return true
+// notUnderstood is the op of a statement that is not understood: a match is Unknown, another statement Opaque.
+func notUnderstood(s syntax.Statement) netfilter.Op {
+	isMatch := false
+	switch s := s.(type) {
+	case *syntax.Match:
+		isMatch = true
+	case *syntax.Opaque:
+		isMatch = s.Name == "match"
+	}
+	if isMatch {
+		return op.UnknownMatch("unknown expression " + syntax.StatementText(s))
+	}
+	return op.OpaqueTarget("unknown statement " + syntax.StatementText(s))
+}
+
+// statement adds the ops of a statement; false for one that is not understood.
+func (b *builder) statement(s syntax.Statement) bool {
+	switch s := s.(type) {
+	case *syntax.Match:
+		return b.match(s)
+	case *syntax.Verdict:
+		if s.Target == "" {
+			return b.named(s.Kind)
 		}
-		switch words(v["meta"], "key") {
-		case "nfproto", "protocol":
-			return true
-		}
-		for _, inner := range v {
-			if tellsFamily(inner) {
-				return true
-			}
-		}
+		b.add(b.jump(s.Target, verdicts[s.Kind]))
+		return true
+	case *syntax.VMap:
+		return b.vmap(s)
+	case *syntax.Reject:
+		return b.reject(s)
+	case *syntax.NAT:
+		return b.nat(s)
+	case *syntax.Mangle:
+		return b.mangle(s)
+	case *syntax.TProxy:
+		return b.tproxy(s)
+	case *syntax.Update:
+		return b.update(s)
+	case *syntax.Queue:
+		return b.named("queue")
+	case *syntax.Limit:
+		return b.named("limit")
+	case *syntax.Quota:
+		return b.named("quota")
+	case *syntax.CTCount:
+		return b.named("ct count")
+	case *syntax.Log:
+		return b.named("log")
+	case *syntax.Flow:
+		return b.named("flow")
+	case *syntax.ObjectRef:
+		return b.named(s.Kind)
+	case syntax.Plain:
+		return b.named(string(s))
+	case *syntax.Opaque:
+		return b.named(s.Name)
 	}
 	return false
 }
 
-func verdict(k netfilter.Kind, why string) statement {
-	v := &op.Verdict{Kind: k, Why: why}
-	return func(b *builder, _ any) bool { b.add(v); return true }
+// tellsFamily tells whether the rule asks for the IP family, or for something that packets of one family have, as far
+// as nft prints it.
+func (b *builder) tellsFamily() bool {
+	found := false
+	for _, s := range b.list {
+		syntax.Exprs(s, func(e syntax.Expr) {
+			switch e := e.(type) {
+			case *syntax.Payload:
+				found = found || slices.Contains([]string{"ip", "ip6", "icmp", "icmpv6"}, e.Protocol)
+			case *syntax.Meta:
+				found = found || e.Key == "nfproto" || e.Key == "protocol"
+			}
+		})
+	}
+	return found
 }
 
-// opaque is a statement that is known, but not followed.
-func opaque(why string) statement { return verdict(netfilter.Opaque, why) }
+// verdict ends the rule.
+func verdict(k netfilter.Kind, why string) effect {
+	v := &op.Verdict{Kind: k, Why: why}
+	return func(b *builder) { b.add(v) }
+}
 
-func nothing(*builder, any) bool { return true }
+func nothing(*builder) {}
 
 // ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
-func ofTCP(b *builder, _ any) bool {
-	b.has("tcp")
-	return true
-}
+func ofTCP(b *builder) { b.has("tcp") }
 
-func never(b *builder, _ any) bool {
-	b.add(op.Conditions([]op.Cond{op.Nobody}, ""))
-	return true
-}
+func never(b *builder) { b.add(op.Conditions([]op.Cond{op.Nobody}, "")) }
 
-func act(f func(c *netfilter.Context)) statement {
-	return func(b *builder, _ any) bool {
-		b.acted = true
-		b.add(op.Action(f))
-		return true
-	}
-}
-
-// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking it does nothing.
-func notrack(b *builder, _ any) bool {
+// notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking
+// it does nothing.
+func notrack(b *builder) {
 	b.acted = true
 	b.add(untrack{})
-	return true
 }
 
 type untrack struct{}
@@ -156,22 +183,11 @@ func (untrack) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object of that
-// kind that has a name stands there as its name.
-func needsCount(what string) statement {
+// needsCount is a statement that lets the packet pass on, or breaks the rule off, by what no snapshot holds. An object
+// of that kind that has a name stands there as its name.
+func needsCount(what string) effect {
 	o := op.UnknownMatch("it depends on " + what)
-	return func(b *builder, _ any) bool { b.add(o); return true }
-}
-
-func jump(k netfilter.Kind) statement {
-	return func(b *builder, arg any) bool {
-		to := words(arg, "target")
-		if to == "" {
-			return false
-		}
-		b.add(b.jump(to, k))
-		return true
-	}
+	return func(b *builder) { b.add(o) }
 }
 
 // jump returns the op that leads to a chain: there is one for all the rules of a table.
@@ -186,25 +202,30 @@ func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
 	return j
 }
 
-// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes a person's own
-// condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in src/netlink_delinearize.c). What is
-// rejected with an ICMP message tells the family again; what is reset does not.
-func reject(b *builder, arg any) bool {
-	need := map[string]op.Cond{"icmp": isFamily(netfilter.IPv4), "icmpv6": isFamily(netfilter.IPv6), "tcp reset": isProto(netfilter.TCP), "icmpx": nil, "": nil}
-	cond, ok := need[words(arg, "type")]
+// reject of a protocol is for packets of that one only; nft does not print the condition that it makes for it. It takes
+// a person's own condition on the IP family for that one, and leaves it out, too (stmt_reject_postprocess in
+// src/netlink_delinearize.c). What is rejected with an ICMP message tells the family again; what is reset does not.
+func (b *builder) reject(r *syntax.Reject) bool {
+	cond, ok := rejected[r.Type]
 	if cond != nil {
 		b.add(op.Conditions([]op.Cond{cond}, ""))
 	}
-	if words(arg, "type") == "tcp reset" && b.object.Family == "inet" && !b.tellsFamily && !b.source.whole {
+	if r.Type == "tcp reset" && b.table.Family == "inet" && !b.ruleset.Complete && !b.tellsFamily() {
 		b.add(op.UnknownMatch("nft does not print of a reset in a table inet whether the rule is for one IP family only"))
 	}
 	b.add(&op.Verdict{Kind: netfilter.Reject})
 	return ok
 }
 
+// rejected are the packets that a reject of a type is for.
+var rejected = map[string]op.Cond{
+	"icmp": isFamily(netfilter.IPv4), "icmpv6": isFamily(netfilter.IPv6), "tcp reset": isProto(netfilter.TCP),
+	"icmpx": nil, "": nil,
+}
+
 // vmap goes by the verdict that a map has for the packet; where it has none the next rule is asked.
-func vmap(b *builder, arg any) bool {
-	l, ok := b.lookup(arg, true)
+func (b *builder) vmap(s *syntax.VMap) bool {
+	l, ok := b.lookup((*syntax.Map)(s), true)
 	if !ok {
 		return false
 	}
@@ -265,8 +286,9 @@ func (d *choice) Run(c *netfilter.Context) netfilter.Effect {
 	})}
 }
 
-// draws makes a way of each element that a draw may come to, with its share; of nil for numbers that no element has.
-func (l *lookup) draws(way func(e *element) netfilter.Alt) []netfilter.Alt {
+// draws makes an alternative of each element that a draw may come to, with its share; of nil for numbers that no
+// element has.
+func (l *lookup) draws(alternative func(e *element) netfilter.Alt) []netfilter.Alt {
 	d := l.key[0].draw
 	var order []*element
 	count := map[*element]int{}
@@ -279,13 +301,13 @@ func (l *lookup) draws(way func(e *element) netfilter.Alt) []netfilter.Alt {
 	}
 	alts := make([]netfilter.Alt, len(order))
 	for i, e := range order {
-		alts[i] = way(e)
+		alts[i] = alternative(e)
 		alts[i].P = float64(count[e]) / float64(d.mod)
 	}
 	return alts
 }
 
-// Fields that a statement may set without changing the packet's way.
+// harmless are the fields that a statement may set without changing the packet's path.
 var harmless = map[string]bool{
 	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
 	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
@@ -299,35 +321,38 @@ func (b *builder) has(protocol string) {
 	}
 }
 
-// mangle sets a field: {"key": EXPRESSION, "value": EXPRESSION}.
-func mangle(b *builder, arg any) bool {
-	kind, key, ok := one(member(arg, "key"))
-	if !ok {
-		return false
+// mangle sets a field.
+func (b *builder) mangle(m *syntax.Mangle) bool {
+	var kind, field string
+	switch key := m.Key.(type) {
+	case *syntax.Payload:
+		kind, field = "payload", key.Field
+		b.has(key.Protocol)
+	case *syntax.Meta:
+		kind, field = "meta", key.Key
+	case *syntax.CT:
+		kind, field = "ct", key.Key
+	case *syntax.Header:
+		if key.Kind == "tcp option" {
+			b.has("tcp")
+			return true
+		}
 	}
-	field := words(key, "key")
 	switch {
 	case kind == "ct" && field == "zone":
 		b.acted = true
 		b.add(setZone{})
 		return true
-	case kind == "tcp option":
-		b.has("tcp")
+	case harmless[kind+" "+field]:
 		return true
-	case kind == "payload":
-		b.has(words(key, "protocol"))
-	}
-	switch {
-	case harmless[kind+" "+field], kind == "payload" && harmless["payload "+words(key, "field")]:
-		return true
-	case kind == "payload" && (words(key, "field") == "ttl" || words(key, "field") == "hoplimit"):
+	case kind == "payload" && (field == "ttl" || field == "hoplimit"):
 		// One that leaves nothing to live on ends the packet at the next routing decision.
-		n, isNumber := member(arg, "value").(float64)
+		n, isNumber := m.Value.(syntax.Number)
 		return isNumber && n > 1
-	case kind == "payload", field != "mark", kind != "meta" && kind != "ct":
+	case kind == "payload", field != "mark":
 		return false
 	}
-	x, ok := b.operand(member(arg, "value"), typeMark)
+	x, ok := b.operand(m.Value, typeMark)
 	if !ok || x.draw != nil || x.from != nil && len(x.from.key) == 1 && x.from.key[0].draw != nil {
 		return false
 	}
@@ -336,8 +361,8 @@ func mangle(b *builder, arg any) bool {
 	return true
 }
 
-// setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again (nft_ct_set_zone_eval in
-// net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
+// setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again
+// (nft_ct_set_zone_eval in net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
 type setZone struct{}
 
 // Run implements [netfilter.Op].
@@ -351,7 +376,9 @@ func (setZone) Run(c *netfilter.Context) netfilter.Effect {
 	case before == op.No || p.Template:
 		p.Untracked, p.Template = false, true
 	case before == op.Maybe || untracked:
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with"}
+		return netfilter.Effect{
+			Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with",
+		}
 	}
 	return netfilter.Effect{}
 }
@@ -369,7 +396,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	case t == op.No:
 		return breakOff
 	case t == op.Maybe || !vals[0].exact():
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it sets the mark to what is not known: " + dependsOn([]*expr{s.expr})}
+		why := "it sets the mark to what is not known: " + dependsOn([]*expr{s.expr})
+		return netfilter.Effect{Kind: netfilter.Opaque, Why: why}
 	}
 	mark := uint32(vals[0].lo) //nolint:gosec // marks have 32 bits; the kernel cuts off the rest, too
 	if !s.ct {
@@ -386,67 +414,74 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// tproxy hands the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens there is taken
-// for granted: without it the kernel breaks the rule off.
-func tproxy(b *builder, arg any) bool {
+// tproxy gives the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens
+// there is taken for granted: without it the kernel breaks the rule off.
+func (b *builder) tproxy(t *syntax.TProxy) bool {
 	var port uint16
-	if v, has := memberOf(arg, "port"); has {
-		lo, hi, ok := typePort.constant(v)
+	if t.Port != nil {
+		lo, hi, ok := typePort.constant(t.Port)
 		if port = uint16(lo.lo); !ok || lo != hi { //nolint:gosec // a port
 			return false
 		}
 	}
-	if need, ok := headers[words(arg, "family")]; ok {
-		b.add(op.Conditions([]op.Cond{need}, ""))
-	}
-	return act(func(c *netfilter.Context) {
+	b.has(t.Family)
+	b.acted = true
+	b.add(op.Action(func(c *netfilter.Context) {
 		if c.Packet.TProxy = port; port == 0 {
 			c.Packet.TProxy = c.Packet.DstPort
 		}
-	})(b, nil)
-}
-
-// synproxy answers a SYN in the server's place; other protocols pass by (net/netfilter/nft_synproxy.c).
-func synproxy(b *builder, _ any) bool {
-	b.add(op.Conditions([]op.Cond{isProto(netfilter.TCP)}, ""))
-	b.add(&op.Verdict{Kind: netfilter.Stolen, Why: "synproxy answers in the server's place"})
+	}))
 	return true
 }
 
-// update is add, update or delete of an element from the packet's path: {"op": …, "elem": …, "set": "@NAME"} (nft_dynset.c). It
-// leaves a note for the rules that ask the set afterwards.
-func update(b *builder, arg any) bool {
-	name, _ := member(arg, "set").(string)
-	if name == "" {
-		name, _ = member(arg, "map").(string)
-	}
-	name, isName := strings.CutPrefix(name, "@")
+// synproxy answers a SYN in the server's place; other protocols pass by (net/netfilter/nft_synproxy.c).
+func synproxy(b *builder) {
+	b.add(op.Conditions([]op.Cond{isProto(netfilter.TCP)}, ""))
+	b.add(&op.Verdict{Kind: netfilter.Stolen, Why: "synproxy answers in the server's place"})
+}
+
+// update is add, update or delete of an element by a packet (nft_dynset.c). It leaves a note for the rules that ask the
+// set afterwards.
+func (b *builder) update(u *syntax.Update) bool {
+	name, isName := strings.CutPrefix(u.Set, "@")
 	s := b.sets[name]
 	if !isName || s == nil {
 		return false
 	}
-	elem := member(arg, "elem")
-	if key, in, ok := one(elem); ok && key == "elem" {
-		elem = member(in, "val")
+	elem := u.Elem
+	if with, ok := elem.(*syntax.Elem); ok {
+		elem = with.Val
 	}
 	key, ok := b.exprs(elem)
 	if !ok {
 		return false
 	}
 	note := &putIn{key: key, note: "set:" + s.list}
-	if sign := words(arg, "op"); (sign == "add" || sign == "update") && isClient(key) && s.remembers() {
+	if (u.Op == "add" || u.Op == "update") && isClient(key) && s.remembers() {
 		note.note = s.list
 	}
 	b.acted = true
 	b.add(note)
-	if list, ok := member(arg, "stmt").([]any); ok {
-		for _, v := range list {
-			if kind, _, ok := one(v); !ok || kind != "counter" && kind != "last" {
-				b.add(op.UnknownMatch("it depends on what the element of the set has counted: " + statementText(v)))
-			}
+	for _, s := range u.Statements {
+		if !onlyCounts(s) {
+			b.add(op.UnknownMatch("it depends on what the element of the set has counted: " + syntax.StatementText(s)))
 		}
 	}
 	return true
+}
+
+// onlyCounts tells whether a statement of an element lets every packet pass.
+func onlyCounts(s syntax.Statement) bool {
+	name := ""
+	switch s := s.(type) {
+	case syntax.Plain:
+		name = string(s)
+	case *syntax.ObjectRef:
+		name = s.Kind
+	case *syntax.Opaque:
+		name = s.Name
+	}
+	return name == "counter" || name == "last"
 }
 
 // putIn notes that a set was changed. A full set, which breaks the rule off, no snapshot shows.

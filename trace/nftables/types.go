@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // datatype is a type of nftables (src/datatype.c of nft).
@@ -32,15 +33,20 @@ var (
 	typeEther    = &datatype{name: "ether_addr", bits: 48, read: readEther}
 	typeInteger  = &datatype{name: "integer", bits: 64}
 	typeBool     = &datatype{name: "boolean", bits: 1, symbols: map[string]uint64{"exists": 1, "missing": 0}}
-	typeNFProto  = &datatype{name: "nf_proto", bits: 8, symbols: map[string]uint64{"ipv4": 2, "ipv6": 10}}
-	typeEthType  = &datatype{name: "ether_type", bits: 16, symbols: map[string]uint64{"ip": 0x0800, "ip6": 0x86dd, "arp": 0x0806, "vlan": 0x8100}}
-	typeCTState  = &datatype{name: "ct_state", bits: 32, symbols: map[string]uint64{"invalid": ctInvalid, "established": 2, "related": 4, "new": ctNew, "untracked": ctUntracked}}
-	typeCTStatus = &datatype{name: "ct_status", bits: 32, symbols: map[string]uint64{"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": ctConfirmed, "snat": ctSNAT, "dnat": ctDNAT, "dying": 512}}
-	typeCTDir    = &datatype{name: "ct_dir", bits: 8, symbols: map[string]uint64{"original": 0, "reply": 1}}
-	typePktType  = &datatype{name: "pkt_type", bits: 8, symbols: map[string]uint64{"host": 0, "unicast": 0, "broadcast": 1, "multicast": 2, "other": 3}}
+	typeNFProto  = &datatype{name: "nf_proto", bits: 8, symbols: syntax.NFProtos}
+	typeEthType  = &datatype{name: "ether_type", bits: 16, symbols: syntax.EtherTypes}
+	typeCTState  = &datatype{name: "ct_state", bits: 32, symbols: syntax.CTStates}
+	typeCTStatus = &datatype{name: "ct_status", bits: 32, symbols: syntax.CTStatuses}
+	typeCTDir    = &datatype{name: "ct_dir", bits: 8, symbols: syntax.CTDirs}
+	typePktType  = &datatype{name: "pkt_type", bits: 8, symbols: map[string]uint64{
+		"host": 0, "unicast": 0, "broadcast": 1, "multicast": 2, "other": 3,
+	}}
 	// A bit for each type of address, so that a value can be any but one; nft prints no numbers here.
-	typeFibType  = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{"unspec": 1, "unicast": fibUnicast, "local": fibLocal, "broadcast": fibBroadcast, "anycast": 16, "multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit}}
-	typeTCPFlags = &datatype{name: "tcp_flag", bits: 8, symbols: map[string]uint64{"fin": 1, "syn": tcpSYN, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ecn": 64, "cwr": 128}}
+	typeFibType = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{
+		"unspec": 1, "unicast": fibUnicast, "local": fibLocal, "broadcast": fibBroadcast, "anycast": 16,
+		"multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit,
+	}}
+	typeTCPFlags = &datatype{name: "tcp_flag", bits: 8, symbols: syntax.TCPFlags}
 	// typeOther is that of a value of which nothing is known, whatever its constants are.
 	typeOther = &datatype{name: "other", bits: 128}
 	// typeVerdict is that of a verdict map's data.
@@ -51,7 +57,8 @@ var (
 var types = func() map[string]*datatype {
 	all := map[string]*datatype{}
 	for _, t := range []*datatype{
-		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto, typeEthType,
+		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto,
+		typeEthType,
 		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeVerdict,
 	} {
 		all[t.name] = t
@@ -100,39 +107,33 @@ func readEther(s string) (lo, hi word, ok bool) {
 }
 
 // constant reads a constant of the type: the first and the last value that it stands for.
-func (t *datatype) constant(v any) (lo, hi word, ok bool) {
-	switch v := v.(type) {
-	case string:
-		return t.text(v)
-	case float64:
-		w := number(uint64(v))
-		return w, w, v >= 0 && v <= math.MaxUint32 && v == math.Trunc(v)
-	case bool:
-		if v {
+func (t *datatype) constant(e syntax.Expr) (lo, hi word, ok bool) {
+	switch e := e.(type) {
+	case syntax.String:
+		return t.text(string(e))
+	case syntax.Number:
+		w := number(uint64(e))
+		return w, w, e >= 0 && e <= math.MaxUint32 && float64(e) == math.Trunc(float64(e))
+	case syntax.Addr:
+		w := addrWord(e.Addr)
+		return w, w, t == typeIPv4 && e.Is4() || t == typeIPv6 && e.Is6()
+	case syntax.Bool:
+		if e {
 			return number(1), number(1), true
 		}
 		return word{}, word{}, true
-	case []any: // flags
-		return t.flags(v)
-	}
-	key, arg, ok := one(v)
-	if !ok {
-		return lo, hi, false
-	}
-	switch key {
-	case "prefix":
-		return t.prefix(arg)
-	case "range":
-		ends, ok := arg.([]any)
-		if !ok || len(ends) != 2 {
-			return lo, hi, false
-		}
-		lo, _, ok1 := t.constant(ends[0])
-		_, hi, ok2 := t.constant(ends[1])
+	case syntax.List: // flags
+		return t.flags(e)
+	case *syntax.Prefix:
+		return t.prefix(e)
+	case *syntax.Range:
+		lo, _, ok1 := t.constant(e.From)
+		_, hi, ok2 := t.constant(e.To)
 		return lo, hi, ok1 && ok2 && lo.compare(hi) <= 0
-	case "|":
-		list, _ := arg.([]any)
-		return t.flags(list)
+	case *syntax.Binary:
+		if e.Op == "|" {
+			return t.flags(e.Operands)
+		}
 	}
 	return lo, hi, false
 }
@@ -150,7 +151,7 @@ func (t *datatype) text(s string) (lo, hi word, ok bool) {
 }
 
 // flags reads a list of constants that are or-ed.
-func (t *datatype) flags(list []any) (lo, hi word, ok bool) {
+func (t *datatype) flags(list []syntax.Expr) (lo, hi word, ok bool) {
 	var all word
 	for _, x := range list {
 		one, last, ok := t.constant(x)
@@ -162,25 +163,25 @@ func (t *datatype) flags(list []any) (lo, hi word, ok bool) {
 	return all, all, len(list) > 0
 }
 
-func (t *datatype) prefix(arg any) (lo, hi word, ok bool) {
-	length, isNumber := member(arg, "len").(float64)
-	lo, last, ok := t.constant(member(arg, "addr"))
-	if !ok || !isNumber || lo != last || length < 0 || int(length) > t.bits {
+func (t *datatype) prefix(p *syntax.Prefix) (lo, hi word, ok bool) {
+	lo, last, ok := t.constant(p.Addr)
+	if !ok || lo != last || p.Len < 0 || int(p.Len) > t.bits {
 		return lo, hi, false
 	}
-	host := lowBits(t.bits - int(length))
+	host := lowBits(t.bits - int(p.Len))
 	lo = lo.and(host.not())
 	return lo, lo.or(host), true
 }
 
-// beyond tells whether a constant is a prefix with bits behind its length. That is how nft prints a comparison of a masked field with a
-// value that has bits outside of the mask ("ip saddr & 255.0.0.0 == 10.0.0.5" as 10.0.0.5/8), which no packet equals.
-func (t *datatype) beyond(v any) bool {
-	key, arg, ok := one(v)
-	if !ok || key != "prefix" {
+// beyond tells whether a constant is a prefix with bits behind its length. That is how nft prints a comparison of a
+// masked field with a value that has bits outside of the mask ("ip saddr & 255.0.0.0 == 10.0.0.5" as 10.0.0.5/8), which
+// no packet equals.
+func (t *datatype) beyond(e syntax.Expr) bool {
+	p, ok := e.(*syntax.Prefix)
+	if !ok {
 		return false
 	}
-	lo, _, ok := t.prefix(arg)
-	addr, _, ok2 := t.constant(member(arg, "addr"))
+	lo, _, ok := t.prefix(p)
+	addr, _, ok2 := t.constant(p.Addr)
 	return ok && ok2 && addr != lo
 }

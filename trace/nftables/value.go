@@ -9,8 +9,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// word is a value of at most 128 bits, as a number in network byte order: that is how sets order their elements. A number, and
-// an IPv4 address, stands at the low end; an interface's name begins at the high end, and is padded with zeroes.
+// word is a value of at most 128 bits, as a number in network byte order: that is how sets order their elements. A
+// number, and an IPv4 address, stands at the low end; an interface's name begins at the high end, and is padded with
+// zeroes.
 type word struct{ hi, lo uint64 }
 
 var ones = word{^uint64(0), ^uint64(0)}

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // loaded is what an expression of the kernel has put into registers.
 type loaded struct {
-	expr  any         // as nft -j prints it; nil for a constant, and for bytes of a header that are no field
+	expr  syntax.Expr // nil for a constant
 	types []*wireType // what it is of; several of a concatenation
 	bytes []byte      // of a constant
 	// swapped tells that it was brought into network byte order.
 	swapped bool
 
 	header *headerBytes // of bytes of a header
-	// mask is what it was and-ed with last, and of is what it was before that: for fields that are no whole bytes, and bits.
+	// mask is what it was and-ed with last, and of is what it was before that: for fields that are no whole bytes, and
+	// bits.
 	mask []byte
 	xor  []byte // with what it was xor-ed after that
 	of   *loaded
@@ -70,8 +73,8 @@ type registers [16]slot
 // registerBytes is the size of one.
 const registerBytes = 4
 
-// slotOf returns where a register begins, as the kernel numbers it in messages: 1 to 4 have 16 bytes, those from 8 on have 4 (nft_parse_register
-// in net/netfilter/nf_tables_api.c).
+// slotOf returns where a register begins, as the kernel numbers it in messages: 1 to 4 have 16 bytes, those from 8 on
+// have 4 (nft_parse_register in net/netfilter/nf_tables_api.c).
 func slotOf(reg uint64) (int, bool) {
 	switch {
 	case reg >= 1 && reg <= 4:
@@ -105,17 +108,19 @@ func (r *registers) get(reg uint64) slot {
 // forget forgets all registers: something that is not known may have written any of them.
 func (r *registers) forget() { *r = registers{} }
 
-// notUnderstood is an expression that no reader knows, so that what is made of it is Unknown.
-func notUnderstood(what string) any { return object1("unknown", what) }
+// notUnderstood is an expression that the compiler does not know, so that what is made of it is Unknown.
+func notUnderstood(what string) *syntax.Opaque {
+	return &syntax.Opaque{Name: "unknown", Text: syntax.JSONObject("unknown", syntax.JSONString(what))}
+}
 
-// key returns the expression that so many bytes from a register on are: one, or the concatenation of several, of the given types.
-// lengths are those of the types in bytes.
-func (m *machine) key(reg uint64, types []*wireType, lengths []int) (any, []*wireType) {
+// key returns the expression that so many bytes from a register on are: one, or the concatenation of several, of the
+// given types. lengths are those of the types in bytes.
+func (m *machine) key(reg uint64, types []*wireType, lengths []int) (syntax.Expr, []*wireType) {
 	at, ok := slotOf(reg)
 	if !ok {
 		return notUnderstood("a register that is not known"), types
 	}
-	var parts []any
+	var parts []syntax.Expr
 	var of []*wireType
 	for i, length := range lengths {
 		t := wireInteger
@@ -133,11 +138,11 @@ func (m *machine) key(reg uint64, types []*wireType, lengths []int) (any, []*wir
 	if len(parts) == 1 {
 		return parts[0], of
 	}
-	return object1("concat", parts), of
+	return syntax.Concat(parts), of
 }
 
 // part is an expression of a concatenation, or all of it.
-func (m *machine) part(s slot, t *wireType, length int) (any, *wireType) {
+func (m *machine) part(s slot, t *wireType, length int) (syntax.Expr, *wireType) {
 	v := s.loaded
 	switch {
 	case v.bytes != nil:
@@ -156,7 +161,7 @@ func (m *machine) part(s slot, t *wireType, length int) (any, *wireType) {
 }
 
 // whole is the expression of a value that is used as it is.
-func (m *machine) whole(v *loaded) any {
+func (m *machine) whole(v *loaded) syntax.Expr {
 	if f, shift := v.subfield(); f != nil && shift == 0 {
 		m.uses(v.of.header)
 		return f.expr
@@ -166,12 +171,19 @@ func (m *machine) whole(v *loaded) any {
 			m.uses(from.header)
 		}
 	}
+	if v.expr == nil {
+		return notUnderstood("a constant")
+	}
 	return v.expr
 }
 
-// subfield returns the field that the bits are which a mask leaves, and by how many bits it has to be shifted to the right.
+// subfield returns the field that the bits are which a mask leaves, and by how many bits it has to be shifted to the
+// right.
 func (v *loaded) subfield() (f *wireField, shift int) {
-	if v.of == nil || v.xor != nil || v.of.header == nil || v.of.of != nil || v.of.header.protocol == "" || len(v.mask) != v.of.header.len {
+	if v.of == nil || v.xor != nil || v.of.header == nil || v.of.of != nil {
+		return nil, 0
+	}
+	if v.of.header.protocol == "" || len(v.mask) != v.of.header.len {
 		return nil, 0
 	}
 	first, bits, ok := oneRun(v.mask)
@@ -196,7 +208,9 @@ func (m *machine) bitsAt(reg uint64) (*wireField, int) {
 
 // moved is the type of values that stand so many bits to the left.
 func (t *wireType) moved(by int) *wireType {
-	return &wireType{name: t.name, write: func(d *dump, v []byte) any { return t.constant(d, shiftedRight(v, by)) }}
+	return &wireType{name: t.name, write: func(d *dump, v []byte) syntax.Expr {
+		return t.constant(d, shiftedRight(v, by))
+	}}
 }
 
 // oneRun returns where the only run of ones begins, and its length in bits.
@@ -237,7 +251,10 @@ func (m *machine) header(base uint64, offset, length int) *loaded {
 	h.field = fieldAt(h.protocol, h.bit, length*8)
 	if h.field == nil {
 		fields := wireHeaders[h.protocol]
-		if at := slices.IndexFunc(fields, func(f wireField) bool { return f.offset == h.bit && f.bits > length*8 && f.typ.size > 1 }); at >= 0 {
+		at := slices.IndexFunc(fields, func(f wireField) bool {
+			return f.offset == h.bit && f.bits > length*8 && f.typ.size > 1
+		})
+		if at >= 0 {
 			h.begins = &fields[at]
 		}
 	}
@@ -261,11 +278,11 @@ const etherBytes = 14
 // baseNames are what nft -j calls the bases.
 var baseNames = []string{"ll", "nh", "th", "ih"}
 
-func rawBytes(base uint64, offset, length int) any {
+func rawBytes(base uint64, offset, length int) syntax.Expr {
 	if base >= uint64(len(baseNames)) {
 		return notUnderstood("bytes of a header")
 	}
-	return object1("payload", members{{"base", baseNames[base]}, {"offset", float64(offset * 8)}, {"len", float64(length * 8)}})
+	return &syntax.RawPayload{Base: baseNames[base], Offset: float64(offset * 8), Len: float64(length * 8)}
 }
 
 // protocol returns which header is at a base, as far as the rule has made sure of it.

@@ -3,8 +3,6 @@
 package nftables
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -16,6 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // spread are packets of many kinds.
@@ -34,8 +34,10 @@ var spread = func() (out []netfilter.Packet) {
 			for i, port := range []uint16{22, 53, 80, 5353, 8080} {
 				src, dst := netip.MustParseAddr(addrs[0]), netip.MustParseAddr(addrs[1])
 				p := netfilter.Packet{
-					Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: dst, SrcPort: 1024 * uint16(i), DstPort: port, In: []string{"eth0", "lo", "cali1", "docker0", ""}[i],
-					Out: []string{"", "lo", "", "eth0", "cni0"}[i], Mark: []uint32{0, 1, 0x10, 0x4000, 0x1201}[i], CTMark: []uint32{0, 0x10, 0x1f, 5, 1}[i],
+					Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: dst, SrcPort: 1024 * uint16(i), DstPort: port,
+					In:  []string{"eth0", "lo", "cali1", "docker0", ""}[i],
+					Out: []string{"", "lo", "", "eth0", "cni0"}[i], Mark: []uint32{0, 1, 0x10, 0x4000, 0x1201}[i],
+					CTMark: []uint32{0, 0x10, 0x1f, 5, 1}[i],
 				}
 				p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 				out = append(out, p)
@@ -79,9 +81,11 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 	}
 	rules, effects := 0, 0
 	for i, table := range want {
-		if got[i].Family != table.Family || got[i].Name != table.Name || len(got[i].Chains) != len(table.Chains) || len(got[i].Sets) != len(table.Sets) {
-			t.Fatalf("table %s %s with %d chains and %d sets, nft has %s %s with %d and %d", got[i].Family, got[i].Name, len(got[i].Chains), len(got[i].Sets),
-				table.Family, table.Name, len(table.Chains), len(table.Sets))
+		sizes := func(t *netfilter.Table) string {
+			return fmt.Sprintf("table %s %s with %d chains and %d sets", t.Family, t.Name, len(t.Chains), len(t.Sets))
+		}
+		if sizes(got[i]) != sizes(table) {
+			t.Fatalf("%s, nft has %s", sizes(got[i]), sizes(table))
 		}
 		for j, s := range table.Sets {
 			if g, w := elementsOf(got[i].Sets[j]), elementsOf(s); got[i].Sets[j].Name() != s.Name() || !reflect.DeepEqual(g, w) {
@@ -91,7 +95,8 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 		for j, c := range table.Chains {
 			g := got[i].Chains[j]
 			if g.Name != c.Name || !reflect.DeepEqual(g.Base, c.Base) || g.Unread != c.Unread || len(g.Rules) != len(c.Rules) {
-				t.Errorf("chain %s %+v with %d rules, nft has %s %+v with %d", g.Name, g.Base, len(g.Rules), c.Name, c.Base, len(c.Rules))
+				t.Errorf("chain %s %+v with %d rules, nft has %s %+v with %d",
+					g.Name, g.Base, len(g.Rules), c.Name, c.Base, len(c.Rules))
 				continue
 			}
 			base := c.Base
@@ -106,7 +111,8 @@ func sameTables(t *testing.T, got, want []*netfilter.Table) {
 				for _, p := range spread {
 					effects++
 					a, b := does(g.Rules[k], base, n, p), does(r, base, n, p)
-					if strings.Contains(r.Text, "reject with tcp reset") { // nft does not print for which family's packets a reset is; the kernel says so
+					// nft does not print for which family's packets a reset is; the kernel says so.
+					if strings.Contains(r.Text, "reject with tcp reset") {
 						b = unprinted.ReplaceAllString(b, "")
 					}
 					if a != b {
@@ -212,69 +218,7 @@ func TestDumpLeavesOutWhatNobodyShows(t *testing.T) {
 	t.Error("the table nat is not there")
 }
 
-func TestOutline(t *testing.T) {
-	_, _, answers, err := cutHeader(readFile(t, "extra.nl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask, left, err := Outline(answers, binary.LittleEndian, IPTables)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []TableName{{"ip", "nat"}}; !reflect.DeepEqual(left, want) {
-		t.Errorf("left %v, want %v", left, want)
-	}
-	var names []string
-	for _, x := range ask {
-		names = append(names, fmt.Sprint(x.Family, " ", x.Name, " ", x.Number, " ", x.Sets))
-	}
-	if want := []string{"ip6 asleep 10 []", "ip filter 2 []", "inet extra 1 [{tomark 0}]"}; !reflect.DeepEqual(names, want) {
-		t.Errorf("ask %q, want %q", names, want)
-	}
-}
-
-func TestDumpErrors(t *testing.T) {
-	good := readFile(t, "extra.nl")
-	line := bytes.IndexByte(good, '\n') + 1
-	damaged := func(at int, b byte) []byte {
-		out := slices.Clone(good)
-		out[at] = b
-		return out
-	}
-	for name, c := range map[string]struct {
-		data []byte
-		want string
-	}{
-		"empty":         {nil, "it is empty"},
-		"no line":       {[]byte(`{"version":1}`), "has no end"},
-		"no JSON":       {[]byte("table ip nat\n"), "no JSON"},
-		"version":       {[]byte("{\"version\":9}\n"), "version 9"},
-		"order":         {[]byte("{\"version\":1,\"order\":\"middle\"}\n"), `"middle"`},
-		"cut off":       {good[:len(good)-3], "are left"},
-		"half a header": {append(slices.Clone(good), 1, 2, 3, 4), "cut off"},
-		"short message": {damaged(line, 5), "the message at byte 0"},
-		"attribute":     {damaged(line+messageHeader+genericHeader, 2), "damaged"},
-	} {
-		tables, err := ParseDump(c.data, nil)
-		if err == nil || tables != nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), DumpFile+": ") {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
-	}
-}
-
-// Values of the machine's own order are read in the order that the header says.
-func TestDumpOfABigEndianMachine(t *testing.T) {
-	d := &dump{order: binary.BigEndian, header: &DumpHeader{}}
-	if got := wireMark.constant(d, wireMark.inOrder(d, []byte{0, 0, 0x40, 0}, false)); got != float64(0x4000) {
-		t.Errorf("the mark is %v", got)
-	}
-	d.order = binary.LittleEndian
-	if got := wireMark.constant(d, wireMark.inOrder(d, []byte{0, 0x40, 0, 0}, false)); got != float64(0x4000) {
-		t.Errorf("the mark is %v", got)
-	}
-}
-
-// FuzzParseDump damages a whole dump, FuzzDumpRule the expressions of a rule.
+// FuzzParseDump damages a whole dump, FuzzDumpRule one rule.
 func FuzzParseDump(f *testing.F) {
 	f.Add(readFile(f, "extra.nl"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -292,34 +236,30 @@ func FuzzParseDump(f *testing.F) {
 }
 
 func FuzzDumpRule(f *testing.F) {
-	h, order, rest, err := cutHeader(readFile(f, "more.nl"))
+	rs, err := netlink.Read(readFile(f, "more.nl"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	d := newDump(h, order)
-	if err := d.visit(rest, func(o *object) error {
-		if o.Rule != nil {
-			var a attrs
-			if err := parseAttrs(o.raw, order, &a); err != nil {
-				return err
+	for _, table := range rs.Tables {
+		for _, c := range table.Chains {
+			for _, s := range table.Rules(c.Name) {
+				f.Add([]byte(s))
 			}
-			f.Add(a[ruleExprs], a[ruleUserData])
 		}
-		return nil
-	}); err != nil {
-		f.Fatal(err)
 	}
 	n := smallHost(f)
-	f.Fuzz(func(t *testing.T, expressions, user []byte) {
+	f.Fuzz(func(t *testing.T, data []byte) {
 		for family := range families {
-			full, err := d.rule(family, d.sets[TableName{"inet", "more"}], expressions, user)
+			table := &syntax.Table{TableName: syntax.TableName{Family: family, Name: "more"}}
+			rule, err := rs.NewRuleReader()(table, data)
 			if err != nil {
 				continue
 			}
-			r := &netfilter.Rule{Text: ruleText(full.Rule.Expr, full.Rule.Comment)}
-			(&builder{scope: &scope{object: &tableObject{Family: family}, source: &source{whole: true}, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}, rule: r}).build(full.Rule.Expr)
-			if len(full.Rule.Expr) > 0 && r.Text == "" {
-				t.Errorf("%v has no text", full.Rule.Expr)
+			r := &netfilter.Rule{Text: rule.Text()}
+			in := &scope{ruleset: rs, table: table, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}
+			(&builder{scope: in, rule: r}).build(rule.Statements)
+			if len(rule.Statements) > 0 && r.Text == "" {
+				t.Errorf("%v has no text", rule.Statements)
 			}
 			does(r, &netfilter.Base{Hook: netfilter.Prerouting}, n, spread[0])
 		}

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// The attributes of sets and of their elements (enum nft_set_attributes, nft_set_elem_attributes, nft_set_elem_list_attributes).
+// The attributes of sets and of their elements (enum nft_set_attributes, nft_set_elem_attributes,
+// nft_set_elem_list_attributes).
 const (
 	setTable    = 1
 	setName     = 2
@@ -47,7 +50,7 @@ const (
 
 // dumpSet is a set of a dump.
 type dumpSet struct {
-	table                TableName
+	table                syntax.TableName
 	name                 string
 	flags                uint64
 	keys, data           []*wireType // nil: not known
@@ -56,6 +59,7 @@ type dumpSet struct {
 	object               uint64   // of a map of objects, their kind
 	lists                [][]byte // its elements as they came, until they are read
 	elements             []dumpElement
+	declared             *syntax.Set // nil: it has no name of its own
 }
 
 // dumpElement is an element: the attributes that count.
@@ -66,14 +70,17 @@ type dumpElement struct {
 }
 
 // readSet reads a set without its elements.
-func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error) {
+func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error) {
 	var a attrs
 	if err := parseAttrs(data, d.order, &a); err != nil {
 		return nil, nil, err
 	}
-	s := &dumpSet{name: a.text(setName), flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen)}
-	o := &setObject{Family: family, Table: a.text(setTable), Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
-	if s.name == "" || o.Table == "" {
+	s := &dumpSet{
+		table: syntax.TableName{Family: family, Name: a.text(setTable)}, name: a.text(setName),
+		flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen),
+	}
+	o := &syntax.Set{Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
+	if s.name == "" || s.table.Name == "" {
 		return nil, nil, errAttrs
 	}
 	var keyHost, dataHost, interval bool
@@ -89,17 +96,17 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *setObject, error)
 	}
 	keyLen := a.size(setKeyLen)
 	s.keys, s.lengths = typedLengths(a.num(setKeyType), keyLen, keyHost, s.fieldLengths(d, a[setDesc]))
-	o.Type = typeNames(s.keys)
+	o.Keys = *typeNames(s.keys)
 	switch {
 	case s.flags&setObjects != 0:
-		o.Map = objectNames[s.object]
+		o.Data = &syntax.Type{Names: []string{objectNames[s.object]}}
 	case s.flags&setMap != 0:
 		length := s.dataLength
 		if interval {
 			length /= 2
 		}
 		s.data, s.dataLengths = typedLengths(a.num(setDataType), length, dataHost, nil)
-		o.Map = typeNames(s.data)
+		o.Data = typeNames(s.data)
 	}
 	return s, o, nil
 }
@@ -129,8 +136,8 @@ func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
 	return out
 }
 
-// typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the types
-// do not fill the length, they are not known.
+// typedLengths finds the types of a key or of data, and where its parts begin: in registers, of 4 bytes each. Where the
+// types do not fill the length, they are not known.
 func typedLengths(number uint64, total int, host bool, lengths []int) ([]*wireType, []int) {
 	if total <= 0 || total > len(registers{})*registerBytes {
 		return nil, nil
@@ -167,19 +174,16 @@ func typedLengths(number uint64, total int, host bool, lengths []int) ([]*wireTy
 	return list, lengths
 }
 
-// typeNames are the types as nft -j prints them; of types that are not known a word that no type has.
-func typeNames(list []*wireType) any {
+// typeNames are the types as nft prints them; of types that are not known a word that no type has.
+func typeNames(list []*wireType) *syntax.Type {
 	if len(list) == 0 {
-		return "a type that is not known"
+		return &syntax.Type{Names: []string{"a type that is not known"}}
 	}
-	names := make([]any, len(list))
+	names := make([]string, len(list))
 	for i, t := range list {
 		names[i] = t.name
 	}
-	if len(names) == 1 {
-		return names[0]
-	}
-	return names
+	return &syntax.Type{Names: names}
 }
 
 // readElements reads elements of a set from one message.
@@ -192,7 +196,9 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 		if err := parseAttrs(e, d.order, &a); err != nil {
 			return err
 		}
-		out := dumpElement{flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser]}
+		out := dumpElement{
+			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
+		}
 		for _, part := range [...]struct {
 			from int
 			to   *[]byte
@@ -214,14 +220,14 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 	return nil
 }
 
-// list makes the elements as nft -j prints them, sorted as nft does. types are those of the key; of an anonymous set they are those of
-// what is looked up in it.
-func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
+// list makes the elements as nft -j prints them, sorted as nft does. types are those of the key; of an anonymous set
+// they are those of what is looked up in it.
+func (s *dumpSet) list(d *dump, types []*wireType) ([]syntax.Element, error) {
 	if len(types) == 0 || len(types) != len(s.lengths) && len(s.elements) > 0 {
 		if len(s.elements) == 0 {
 			return nil, nil
 		}
-		return []any{"an element of a type that is not known"}, nil
+		return []syntax.Element{{Key: syntax.String("an element of a type that is not known")}}, nil
 	}
 	intervals := s.flags&setInterval != 0
 	var rest *dumpElement
@@ -238,7 +244,7 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 	} else if !intervals {
 		s.sort(d, elements, types)
 	}
-	out := make([]any, 0, len(elements)+1)
+	out := make([]syntax.Element, 0, len(elements)+1)
 	for _, e := range elements {
 		v, err := s.one(d, e, s.keyOf(d, e, types, intervals))
 		if err != nil {
@@ -247,7 +253,7 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]any, error) {
 		out = append(out, v)
 	}
 	if rest != nil {
-		v, err := s.one(d, rest, "*")
+		v, err := s.one(d, rest, syntax.String("*"))
 		if err != nil {
 			return nil, err
 		}
@@ -272,8 +278,8 @@ func (s *dumpSet) sort(d *dump, elements []*dumpElement, types []*wireType) {
 	})
 }
 
-// joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the first one behind it
-// (nft_set_rbtree.c). A range without an end reaches to the last value.
+// joinIntervals makes ranges of the elements that begin and end them: the kernel has the first value of each, and the
+// first one behind it (nft_set_rbtree.c). A range without an end reaches to the last value.
 func joinIntervals(elements []*dumpElement, length int) []*dumpElement {
 	slices.SortFunc(elements, func(a, b *dumpElement) int {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
@@ -312,8 +318,8 @@ func before(v []byte) []byte {
 }
 
 // keyOf writes the key of an element.
-func (s *dumpSet) keyOf(d *dump, e *dumpElement, types []*wireType, intervals bool) any {
-	parts := make([]any, 0, len(types))
+func (s *dumpSet) keyOf(d *dump, e *dumpElement, types []*wireType, intervals bool) syntax.Expr {
+	parts := make([]syntax.Expr, 0, len(types))
 	at := 0
 	for i, length := range s.lengths {
 		if at+length > len(e.key) || e.end != nil && at+length > len(e.end) {
@@ -329,12 +335,12 @@ func (s *dumpSet) keyOf(d *dump, e *dumpElement, types []*wireType, intervals bo
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	return object1("concat", parts)
+	return syntax.Concat(parts)
 }
 
-// between writes a value, or the values from one to another: as a network where they are one. In sets with intervals all values are in network
-// byte order (set_to_intervals in src/segtree.c of nft).
-func (t *wireType) between(d *dump, first, last []byte, intervals bool) any {
+// between writes a value, or the values from one to another: as a network where they are one. In sets with intervals
+// all values are in network byte order (set_to_intervals in src/segtree.c of nft).
+func (t *wireType) between(d *dump, first, last []byte, intervals bool) syntax.Expr {
 	swapped := intervals && t.host
 	from := t.inOrder(d, first, swapped)
 	if bytes.Equal(first, last) {
@@ -342,14 +348,16 @@ func (t *wireType) between(d *dump, first, last []byte, intervals bool) any {
 	}
 	to := t.inOrder(d, last, swapped)
 	if t == wireIfname {
-		if n := bytes.IndexByte(from, 0); n >= 0 && bytes.Equal(bytes.TrimRight(from, "\x00"), from[:n]) && len(bytes.TrimRight(to, "\xff")) <= n && bytes.Equal(from[:n], to[:n]) {
-			return string(from[:n]) + "*"
+		n := bytes.IndexByte(from, 0)
+		if n >= 0 && bytes.Equal(bytes.TrimRight(from, "\x00"), from[:n]) &&
+			len(bytes.TrimRight(to, "\xff")) <= n && bytes.Equal(from[:n], to[:n]) {
+			return syntax.String(string(from[:n]) + "*")
 		}
 	}
 	if bits, ok := networkBits(from, to); ok && t.prefix {
-		return object1("prefix", members{{"addr", t.constant(d, from)}, {"len", float64(bits)}})
+		return &syntax.Prefix{Addr: t.constant(d, from), Len: float64(bits)}
 	}
-	return object1("range", []any{t.constant(d, from), t.constant(d, to)})
+	return &syntax.Range{From: t.constant(d, from), To: t.constant(d, to)}
 }
 
 // networkBits tells whether the values from one to another are a network, and how long its prefix is.
@@ -373,43 +381,36 @@ func networkBits(from, to []byte) (int, bool) {
 	return bits, true
 }
 
-// one writes an element: the key, with its comment and timeout, and what the map has for it.
-func (s *dumpSet) one(d *dump, e *dumpElement, key any) (any, error) {
+// one makes an element: the key, with its comment and timeout, and what the map has for it.
+func (s *dumpSet) one(d *dump, e *dumpElement, key syntax.Expr) (out syntax.Element, err error) {
 	text, err := comment(e.user)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	if text != "" || e.timeout > 0 {
-		arg := map[string]any{"val": key}
-		if text != "" {
-			arg["comment"] = text
-		}
-		if e.timeout > 0 {
-			arg["timeout"] = float64(e.timeout / 1000)
-		}
-		key = object1("elem", arg)
+		key = &syntax.Elem{Val: key, Comment: text, Timed: e.timeout > 0, Timeout: float64(e.timeout / 1000)}
 	}
-	if s.flags&(setMap|setObjects) == 0 {
-		return key, nil
+	out.Key = key
+	if s.flags&(setMap|setObjects) != 0 {
+		out.Value, err = s.value(d, e)
 	}
-	value, err := s.value(d, e)
-	return []any{key, value}, err
+	return out, err
 }
 
-// value writes what a map has for a key.
-func (s *dumpSet) value(d *dump, e *dumpElement) (any, error) {
+// value makes what a map has for a key.
+func (s *dumpSet) value(d *dump, e *dumpElement) (syntax.Expr, error) {
 	if s.flags&setObjects != 0 {
-		return "an object", nil
+		return syntax.String("an object"), nil
 	}
 	var a attrs
 	if err := parseAttrs(e.data, d.order, &a); err != nil {
 		return nil, err
 	}
 	if a[dataVerdictAttr] != nil {
-		return d.verdict(a[dataVerdictAttr])
+		return d.elementVerdict(a[dataVerdictAttr])
 	}
 	v := a[dataValue]
-	var parts []any
+	var parts []syntax.Expr
 	at, half := 0, 0
 	for _, n := range s.dataLengths {
 		half += align(n)
@@ -431,5 +432,5 @@ func (s *dumpSet) value(d *dump, e *dumpElement) (any, error) {
 	case 1:
 		return parts[0], nil
 	}
-	return object1("concat", parts), nil
+	return syntax.Concat(parts), nil
 }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
+
+import "github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 
 // wireField is a field of a header, or a key of meta and the like: what an expression of the kernel loads.
 type wireField struct {
 	offset, bits int // in the header
 	typ          *wireType
-	expr         any // as nft -j prints it; shared, and never changed
-}
-
-func payloadExpr(protocol, field string) any {
-	return object1("payload", members{{"protocol", protocol}, {"field", field}})
+	expr         syntax.Expr // shared, and never changed
 }
 
 // headerField is a field of a header, to be put into wireHeaders.
@@ -25,7 +23,9 @@ var wireHeaders = func() map[string][]wireField {
 	out := map[string][]wireField{}
 	for protocol, fields := range map[string][]headerField{
 		"ether": {{"daddr", 0, 48, wireEther}, {"saddr", 48, 48, wireEther}, {"type", 96, 16, wireEthType}},
-		"vlan":  {{"pcp", 0, 3, wireInteger}, {"dei", 3, 1, wireInteger}, {"id", 4, 12, wireInteger}, {"type", 16, 16, wireEthType}},
+		"vlan": {
+			{"pcp", 0, 3, wireInteger}, {"dei", 3, 1, wireInteger}, {"id", 4, 12, wireInteger}, {"type", 16, 16, wireEthType},
+		},
 		"arp": {
 			{"htype", 0, 16, wireInteger},
 			{"ptype", 16, 16, wireEthType},
@@ -75,10 +75,25 @@ var wireHeaders = func() map[string][]wireField {
 			{"checksum", 128, 16, wireInteger},
 			{"urgptr", 144, 16, wireInteger},
 		},
-		"udp":     {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"length", 32, 16, wireInteger}, {"checksum", 48, 16, wireInteger}},
-		"udplite": {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"csumcov", 32, 16, wireInteger}, {"checksum", 48, 16, wireInteger}},
-		"sctp":    {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"vtag", 32, 32, wireInteger}, {"checksum", 64, 32, wireInteger}},
-		"dccp":    {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"type", 67, 4, wireInteger}},
+		"udp": {
+			{"sport", 0, 16, wirePort},
+			{"dport", 16, 16, wirePort},
+			{"length", 32, 16, wireInteger},
+			{"checksum", 48, 16, wireInteger},
+		},
+		"udplite": {
+			{"sport", 0, 16, wirePort},
+			{"dport", 16, 16, wirePort},
+			{"csumcov", 32, 16, wireInteger},
+			{"checksum", 48, 16, wireInteger},
+		},
+		"sctp": {
+			{"sport", 0, 16, wirePort},
+			{"dport", 16, 16, wirePort},
+			{"vtag", 32, 32, wireInteger},
+			{"checksum", 64, 32, wireInteger},
+		},
+		"dccp": {{"sport", 0, 16, wirePort}, {"dport", 16, 16, wirePort}, {"type", 67, 4, wireInteger}},
 		"icmp": {
 			{"type", 0, 8, wireICMP},
 			{"code", 8, 8, wireICMPCode},
@@ -94,8 +109,13 @@ var wireHeaders = func() map[string][]wireField {
 			{"id", 32, 16, wireInteger},
 			{"sequence", 48, 16, wireInteger},
 		},
-		"igmp": {{"type", 0, 8, wireInteger}, {"mrt", 8, 8, wireInteger}, {"checksum", 16, 16, wireInteger}, {"group", 32, 32, wireIPv4}},
-		"esp":  {{"spi", 0, 32, wireInteger}, {"sequence", 32, 32, wireInteger}},
+		"igmp": {
+			{"type", 0, 8, wireInteger},
+			{"mrt", 8, 8, wireInteger},
+			{"checksum", 16, 16, wireInteger},
+			{"group", 32, 32, wireIPv4},
+		},
+		"esp": {{"spi", 0, 32, wireInteger}, {"sequence", 32, 32, wireInteger}},
 		"ah": {
 			{"nexthdr", 0, 8, wireProto},
 			{"hdrlength", 8, 8, wireInteger},
@@ -106,7 +126,8 @@ var wireHeaders = func() map[string][]wireField {
 		"comp": {{"nexthdr", 0, 8, wireProto}, {"flags", 8, 8, wireInteger}, {"cpi", 16, 16, wireInteger}},
 	} {
 		for _, f := range fields {
-			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, payloadExpr(protocol, f.name)})
+			e := &syntax.Payload{Protocol: protocol, Field: f.name}
+			out[protocol] = append(out[protocol], wireField{f.offset, f.bits, f.typ, e})
 		}
 	}
 	return out
@@ -114,20 +135,25 @@ var wireHeaders = func() map[string][]wireField {
 
 // transports are the headers that a protocol's number leads to.
 var transports = map[uint8]string{
-	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "icmpv6", 108: "comp", 132: "sctp", 136: "udplite",
+	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "icmpv6", 108: "comp", 132: "sctp",
+	136: "udplite",
 }
 
 // keyed are the keys of an expression by the kernel's number.
-func keyed(kind string, keys []headerField) map[uint64]wireField {
+func keyed(expr func(key string) syntax.Expr, keys []headerField) map[uint64]wireField {
 	out := make(map[uint64]wireField, len(keys))
 	for _, k := range keys {
-		out[uint64(k.offset)] = wireField{typ: k.typ, expr: object1(kind, object1("key", k.name))} //nolint:gosec // small numbers
+		out[uint64(k.offset)] = wireField{typ: k.typ, expr: expr(k.name)} //nolint:gosec // small numbers
 	}
 	return out
 }
 
+func metaOf(key string) syntax.Expr   { return &syntax.Meta{Key: key} }
+func ctOf(key string) syntax.Expr     { return &syntax.CT{Key: key} }
+func socketOf(key string) syntax.Expr { return &syntax.Socket{Key: key} }
+
 // wireMetas are the keys of meta, by number (enum nft_meta_keys).
-var wireMetas = keyed("meta", []headerField{
+var wireMetas = keyed(metaOf, []headerField{
 	{name: "length", offset: 0, typ: wireHostInt},
 	{name: "protocol", offset: 1, typ: wireEthType},
 	{name: "priority", offset: 2, typ: wireClass},
@@ -174,7 +200,7 @@ const (
 )
 
 // wireCTs are the keys of ct, by number (enum nft_ct_keys). 8 and 9 are addresses of either family.
-var wireCTs = keyed("ct", []headerField{
+var wireCTs = keyed(ctOf, []headerField{
 	{name: "state", offset: 0, typ: wireCTState},
 	{name: "direction", offset: 1, typ: wireCTDir},
 	{name: "status", offset: 2, typ: wireCTStatus},
@@ -203,17 +229,17 @@ var wireCTs = keyed("ct", []headerField{
 
 // wireSockets are the keys of socket (enum nft_socket_keys), wireRoutes those of rt (enum nft_rt_keys).
 var (
-	wireSockets = keyed("socket", []headerField{
+	wireSockets = keyed(socketOf, []headerField{
 		{name: "transparent", offset: 0, typ: wireInteger},
 		{name: "mark", offset: 1, typ: wireMark},
 		{name: "wildcard", offset: 2, typ: wireInteger},
 		{name: "cgroupv2", offset: 3, typ: wireCgroup},
 	})
 	wireRoutes = map[uint64]wireField{
-		0: {typ: wireRealm, expr: object1("rt", object1("key", "classid"))},
-		1: {typ: wireIPv4, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip"}})},
-		2: {typ: wireIPv6, expr: object1("rt", members{{"key", "nexthop"}, {"family", "ip6"}})},
-		3: {typ: wireHostInt, expr: object1("rt", object1("key", "mtu"))},
-		4: {typ: wireBool, expr: object1("rt", object1("key", "ipsec"))},
+		0: {typ: wireRealm, expr: &syntax.Route{Key: "classid"}},
+		1: {typ: wireIPv4, expr: &syntax.Route{Key: "nexthop", Family: "ip"}},
+		2: {typ: wireIPv6, expr: &syntax.Route{Key: "nexthop", Family: "ip6"}},
+		3: {typ: wireHostInt, expr: &syntax.Route{Key: "mtu"}},
+		4: {typ: wireBool, expr: &syntax.Route{Key: "ipsec"}},
 	}
 )

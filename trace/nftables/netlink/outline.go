@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"bytes"
@@ -8,42 +8,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// DumpFile is the name of the file that [ParseDump] reads.
-const DumpFile = "nft-ruleset.nl"
-
-// DumpHeader is the first line of a dump, a JSON object. Behind it are the messages that the kernel has answered with to requests for all
-// tables, chains and sets, and for the rules and the elements of each table that [Outline] does not leave out.
-type DumpHeader struct {
+// Header is the first line of a dump, a JSON object. Behind it are the messages that the kernel has answered with to
+// requests for all tables, chains and sets, and for the rules and the elements of each table that [Outline] does not
+// leave out.
+type Header struct {
 	Version int `json:"version"`
-	// Order is the byte order of the machine, "little" or "big": of the headers of messages and attributes, and of some values in registers.
+	// Order is the byte order of the machine, "little" or "big": of the headers of messages and attributes, and of some
+	// values in registers.
 	Order string `json:"order"`
 	// Generation is the kernel's number of the state that was read (NFTA_GEN_ID).
 	Generation uint32 `json:"generation"`
 	// Interfaces are the names of interfaces by number, for rules that have the number.
 	Interfaces map[int]string `json:"interfaces,omitempty"`
 	// Left are the tables of which neither rules nor elements were asked for: iptables-save shows them.
-	Left []TableName `json:"left,omitempty"`
+	Left []syntax.TableName `json:"left,omitempty"`
 }
 
 // dumpVersion is that of the dumps that this package reads.
 const dumpVersion = 1
 
-// TableName names a table of nf_tables.
-type TableName struct {
-	Family string `json:"family"` // ip, ip6, inet, arp, bridge, netdev
-	Name   string `json:"name"`
-}
-
 // Encode returns the header as the line that a dump begins with. Its version is set.
-func (h DumpHeader) Encode() ([]byte, error) {
+func (h Header) Encode() ([]byte, error) {
 	h.Version = dumpVersion
 	line, err := json.Marshal(h)
 	return append(line, '\n'), err
 }
 
-func (h *DumpHeader) byteOrder() (binary.ByteOrder, error) {
+func (h *Header) byteOrder() (binary.ByteOrder, error) {
 	switch h.Order {
 	case "little":
 		return binary.LittleEndian, nil
@@ -54,12 +49,12 @@ func (h *DumpHeader) byteOrder() (binary.ByteOrder, error) {
 }
 
 // cutHeader reads the first line.
-func cutHeader(data []byte) (h *DumpHeader, order binary.ByteOrder, rest []byte, err error) {
+func cutHeader(data []byte) (h *Header, order binary.ByteOrder, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(data, []byte{'\n'})
 	if len(data) == 0 {
 		return nil, nil, nil, errors.New("it is empty")
 	}
-	h = &DumpHeader{}
+	h = &Header{}
 	if !ok {
 		return nil, nil, nil, errors.New("its first line, the header, has no end")
 	}
@@ -75,7 +70,7 @@ func cutHeader(data []byte) (h *DumpHeader, order binary.ByteOrder, rest []byte,
 
 // OutlineTable is a table whose rules and elements a dump has to have.
 type OutlineTable struct {
-	TableName
+	syntax.TableName
 
 	Number uint8 // that of the family in messages
 	Sets   []OutlineSet
@@ -84,20 +79,23 @@ type OutlineTable struct {
 // OutlineSet is a set or a map, also one without a name of its own ("__map12").
 type OutlineSet struct {
 	Name string
-	// Counted is how many elements it has if their keys are 0, 1, 2, …, each a number of 32 bits in the machine's byte order: such is a map that a
-	// random or counted choice is looked up in. 0: they are others, or it cannot be told. Whoever finds the elements of all of these keys has
-	// the whole set: it has room for no more, and does not change.
+	// Counted is how many elements it has if their keys are 0, 1, 2, …, each a number of 32 bits in the machine's byte
+	// order: such is a map that a random or counted choice is looked up in. 0: they are others, or it cannot be told.
+	// Whoever finds the elements of all of these keys has the whole set: it has room for no more, and does not change.
 	Counted int
 }
 
-// typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in include/datatype.h of nft).
+// typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in
+// include/datatype.h of nft).
 const typeNumber = 4
 
 // outlineSet tells what there is to ask for.
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	const whole = setAnonymous | setConstant
+	const numberBytes = 4
 	s := OutlineSet{Name: a.text(setName)}
-	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber || a.num(setKeyLen) != 4 { //nolint:mnd // bytes of a number
+	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber ||
+		a.num(setKeyLen) != numberBytes {
 		return s
 	}
 	var desc attrs
@@ -107,41 +105,43 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	return s
 }
 
-// Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements belong into the
-// dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no base chain that it does not show
-// (see [Parse]). Tables of families that are not read are in neither.
-func Outline(answers []byte, order binary.ByteOrder, managed func(family, table string) bool) (ask []OutlineTable, left []TableName, err error) {
-	foreign := map[TableName]bool{}
-	at := map[TableName]int{}
+// Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
+// belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
+// base chain that it does not show (see [syntax.Chain.IsIPTables]). Tables of families that are not read are in
+// neither.
+func Outline(
+	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
+) (ask []OutlineTable, left []syntax.TableName, err error) {
+	foreign := map[syntax.TableName]bool{}
+	at := map[syntax.TableName]int{}
 	var all []OutlineTable
 	err = messages(answers, order, func(m message) error {
 		family := familyNumbers[m.family]
-		if families[family] == 0 {
+		if !syntax.IsIP(family) {
 			return nil
 		}
 		switch m.kind {
 		case msgNewTable:
-			t, err := readTable(family, m.attrs, order)
+			name, _, err := readTable(family, m.attrs, order)
 			if err != nil {
 				return err
 			}
-			name := TableName{family, t.Name}
 			at[name] = len(all)
 			all = append(all, OutlineTable{TableName: name, Number: m.family})
 		case msgNewChain:
-			c, err := readChain(family, m.attrs, order)
+			table, c, err := readChain(family, m.attrs, order)
 			if err != nil {
 				return err
 			}
-			if c.Hook != "" && !c.isBuiltin() {
-				foreign[TableName{family, c.Table}] = true
+			if c.Hook != "" && !c.IsIPTables(table.Name) {
+				foreign[table] = true
 			}
 		case msgNewSet:
 			var a attrs
 			if err := parseAttrs(m.attrs, order, &a); err != nil {
 				return err
 			}
-			if i, ok := at[TableName{family, a.text(setTable)}]; ok {
+			if i, ok := at[syntax.TableName{Family: family, Name: a.text(setTable)}]; ok {
 				all[i].Sets = append(all[i].Sets, outlineSet(&a, order))
 			}
 		}

@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"bytes"
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not among them makes
-// a statement that is not understood.
+// wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not
+// among them makes a statement that is not understood.
 var wireExpressions map[string]reads
 
 func init() { //nolint:gochecknoinits // a statement may hold others: a table of functions that use the table
 	wireExpressions = map[string]reads{
-		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket, "fib": loadFib,
-		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1), "tunnel": loadOther("tunnel", 2),
+		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket,
+		"fib":    loadFib,
+		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1),
+		"tunnel":    loadOther("tunnel", 2),
 		"immediate": loadConstant, "bitwise": bitwise, "byteorder": byteOrder, "lookup": lookUp,
 
 		"cmp": compare, "range": compareRange,
 
 		"nat": wireNAT, "masq": wireMasquerade, "redir": wireRedirect, "tproxy": wireTProxy, "synproxy": simple("synproxy"),
-		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit, "quota": wireQuota,
-		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"), "fwd": wireDup("fwd"),
+		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit,
+		"quota":     wireQuota,
+		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"),
+		"fwd":          wireDup("fwd"),
 		"flow_offload": wireFlow, "objref": wireObject, "dynset": wireDynset,
 		"match": wireXT("match"), "target": wireXT("target"),
 	}
@@ -38,7 +44,7 @@ func (m *machine) load(reg uint64, f wireField, size int) *loaded {
 }
 
 // stored is what a register holds that a statement writes somewhere, as a constant of a type, or as an expression.
-func (m *machine) stored(reg uint64, t *wireType) any {
+func (m *machine) stored(reg uint64, t *wireType) syntax.Expr {
 	s := m.regs.get(reg)
 	switch {
 	case s.loaded == nil:
@@ -53,8 +59,8 @@ func (m *machine) stored(reg uint64, t *wireType) any {
 	return m.whole(s.loaded)
 }
 
-func mangled(key, value any) any {
-	return object1("mangle", members{{"key", key}, {"value", value}})
+func mangled(key, value syntax.Expr) syntax.Statement {
+	return &syntax.Mangle{Key: key, Value: value}
 }
 
 // loadPayload reads bytes of a header, or writes them (nft_payload.c).
@@ -86,7 +92,8 @@ func loadPayload(m *machine, a *attrs) error {
 	return nil
 }
 
-// rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an xor.
+// rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an
+// xor.
 func rewritten(v *loaded) (f *wireField, shift int, value []byte) {
 	keeps := loaded{of: v.of, mask: slices.Clone(v.mask)}
 	value = make([]byte, len(v.mask))
@@ -115,7 +122,8 @@ func loadMeta(m *machine, a *attrs) error {
 	}
 	v := m.load(a.num(dreg), f, 0)
 	v.context = map[uint64]context{
-		metaProtocol: isNetworkProtocol, metaIIFType: isHardware, metaNFProto: isNetworkFamily, metaL4Proto: isTransportProtocol,
+		metaProtocol: isNetworkProtocol, metaIIFType: isHardware, metaNFProto: isNetworkFamily,
+		metaL4Proto: isTransportProtocol,
 	}[a.num(key)]
 	return nil
 }
@@ -135,17 +143,19 @@ func loadCT(m *machine, a *attrs) error {
 		m.unknown("ct")
 		return nil
 	}
+	ct := *f.expr.(*syntax.CT)    // wireCTs has no others
 	if n == ctSrc || n == ctDst { // an address of the table's family
-		word := map[uint64]string{ctSrc: "saddr", ctDst: "daddr"}[n]
 		switch m.family {
 		case "ip":
-			f = wireField{typ: wireIPv4, expr: object1("ct", object1("key", "ip "+word))}
+			f.typ, ct.Key = wireIPv4, "ip "+ct.Key
 		case "ip6":
-			f = wireField{typ: wireIPv6, expr: object1("ct", object1("key", "ip6 "+word))}
+			f.typ, ct.Key = wireIPv6, "ip6 "+ct.Key
 		}
+		f.expr = &ct
 	}
 	if dir, has := a.number(direction); has && dir < 2 {
-		f.expr = object1("ct", members{{"key", words(member(f.expr, "ct"), "key")}, {"dir", []string{"original", "reply"}[dir]}})
+		ct.Dir = []string{"original", "reply"}[dir]
+		f.expr = &ct
 	}
 	if a[sreg] != nil {
 		m.add(mangled(f.expr, m.stored(a.num(sreg), f.typ)))
@@ -191,15 +201,13 @@ func loadFib(m *machine, a *attrs) error {
 	if bits&present != 0 {
 		t = wireBool
 	}
-	var names []any
+	fib := &syntax.Fib{Result: []string{1: "oif", 2: "oifname", 3: "type"}[n]}
 	for i, name := range []string{"saddr", "daddr", "mark", "iif", "oif"} {
 		if bits>>i&1 == 1 {
-			names = append(names, name)
+			fib.Flags = append(fib.Flags, name)
 		}
 	}
-	m.load(a.num(dreg), wireField{typ: t, expr: object1("fib", members{
-		{"result", []string{1: "oif", 2: "oifname", 3: "type"}[n]}, {"flags", names},
-	})}, 0)
+	m.load(a.num(dreg), wireField{typ: t, expr: fib}, 0)
 	return nil
 }
 
@@ -211,38 +219,33 @@ func loadNumgen(m *machine, a *attrs) error {
 		m.unknown("numgen")
 		return nil
 	}
-	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1("numgen", members{
-		{"mode", []string{"inc", "random"}[n]}, {"mod", float64(a.num(modulus))}, {"offset", float64(a.num(offset))},
-	})}, registerBytes)
+	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: &syntax.Numgen{
+		Mode: []string{"inc", "random"}[n], Mod: float64(a.num(modulus)), Offset: float64(a.num(offset)),
+	}}, registerBytes)
 	return nil
 }
 
 // loadHash computes a hash of registers, or of the packet (nft_hash.c).
 func loadHash(m *machine, a *attrs) error {
 	const sreg, dreg, length, modulus, seed, offset, kind = 1, 2, 3, 4, 5, 6, 7
-	arg := map[string]any{"mod": float64(a.num(modulus))}
-	name := "symhash"
+	h := &syntax.Hash{Name: "symhash", Mod: float64(a.num(modulus)), Offset: float64(a.num(offset))}
 	switch a.num(kind) {
 	case 0:
-		name = "jhash"
-		arg["expr"] = m.hashed(a.num(sreg), a.size(length))
-		if n := a.num(seed); n != 0 {
-			arg["seed"] = float64(n)
-		}
+		h.Name = "jhash"
+		h.Expr = m.hashed(a.num(sreg), a.size(length))
+		h.Seed = float64(a.num(seed))
+		h.Seeded = h.Seed != 0
 	case 1:
 	default:
 		m.unknown("hash")
 		return nil
 	}
-	if n := a.num(offset); n != 0 {
-		arg["offset"] = float64(n)
-	}
-	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: object1(name, arg)}, registerBytes)
+	m.load(a.num(dreg), wireField{typ: wireHostInt, expr: h}, registerBytes)
 	return nil
 }
 
 // hashed is what so many bytes of registers hold, value by value.
-func (m *machine) hashed(reg uint64, length int) any {
+func (m *machine) hashed(reg uint64, length int) syntax.Expr {
 	at, ok := slotOf(reg)
 	var lengths []int
 	for n := 0; ok && n < length; {
@@ -262,13 +265,17 @@ func (m *machine) hashed(reg uint64, length int) any {
 
 // loadOther is an expression of which nobody asks more than that it is there; dreg is the attribute with its register.
 func loadOther(name string, dreg int) reads {
+	f := wireField{typ: wireInteger, expr: &syntax.Opaque{
+		Name: name, Text: syntax.JSONObject(name, syntax.JSONObject("key", syntax.JSONString("something"))),
+	}}
 	return func(m *machine, a *attrs) error {
-		m.load(a.num(dreg), wireField{typ: wireInteger, expr: object1(name, object1("key", "something"))}, len(m.regs)*registerBytes)
+		m.load(a.num(dreg), f, len(m.regs)*registerBytes)
 		return nil
 	}
 }
 
-// loadHeader reads a field of an IPv6 extension header or of an option, or whether there is one, or writes it (nft_exthdr.c).
+// loadHeader reads a field of an IPv6 extension header or of an option, or whether there is one, or writes it
+// (nft_exthdr.c).
 func loadHeader(m *machine, a *attrs) error {
 	const dreg, typ, offset, length, flags, kind, sreg = 1, 2, 3, 4, 5, 6, 7
 	names := []string{"exthdr", "tcp option", "ip option", "sctp chunk", "dccp option"}
@@ -279,13 +286,12 @@ func loadHeader(m *machine, a *attrs) error {
 	}
 	number := uint8(a.num(typ)) //nolint:gosec // an attribute of one byte
 	m.uses(&headerBytes{base: optionOf[n].base, protocol: optionOf[n].protocol})
-	arg := members{{"name", optionName(n, number)}}
-	f := wireField{typ: wireBool}
+	h := &syntax.Header{Kind: names[n], Name: optionName(n, number)}
+	f := wireField{typ: wireBool, expr: h}
 	if a.num(flags)&1 == 0 {
-		arg = append(arg, namedValue{"field", optionField(n, number, a.size(offset), a.size(length))})
+		h.Field = optionField(n, number, a.size(offset), a.size(length))
 		f.typ = wireInteger
 	}
-	f.expr = object1(names[n], arg)
 	switch {
 	case a[sreg] != nil:
 		value := m.stored(a.num(sreg), wireInteger)
@@ -294,7 +300,7 @@ func loadHeader(m *machine, a *attrs) error {
 		}
 		m.add(mangled(f.expr, value))
 	case a[dreg] == nil:
-		m.add(object1("reset", f.expr))
+		m.add(&syntax.Opaque{Name: "reset", Text: syntax.JSONObject("reset", syntax.JSON(f.expr))})
 	default:
 		m.load(a.num(dreg), f, a.size(length))
 	}
@@ -309,9 +315,7 @@ func loadConstant(m *machine, a *attrs) error {
 		return err
 	}
 	if d[dataVerdictAttr] != nil {
-		v, err := m.verdict(d[dataVerdictAttr])
-		m.add(v)
-		return err
+		return m.ends(d[dataVerdictAttr])
 	}
 	if d[dataValue] == nil {
 		m.unknown("immediate")
@@ -350,15 +354,17 @@ func bitwise(m *machine, a *attrs) error {
 		other := m.regs.get(a.num(sreg2))
 		if other.loaded != nil && other.at == 0 && other.expr != nil {
 			sign := []string{bitAnd: "&", bitOr: "|", bitXor: "^"}[n]
-			out = &loaded{expr: object1(sign, []any{m.whole(s.loaded), m.whole(other.loaded)}), types: s.types, swapped: s.swapped}
+			out = &loaded{expr: &syntax.Binary{
+				Op: sign, Operands: []syntax.Expr{m.whole(s.loaded), m.whole(other.loaded)},
+			}, types: s.types, swapped: s.swapped}
 		}
 	}
 	m.regs.set(a.num(dreg), out, size)
 	return nil
 }
 
-// masked is (v & mask) ^ xor, which nft prints as and, xor and or (netlink_parse_bitwise_mask_xor in src/netlink_delinearize.c). A mask is at
-// its place in the value, whatever the machine's order of bytes.
+// masked is (v & mask) ^ xor, which nft prints as and, xor and or (netlink_parse_bitwise_mask_xor in
+// src/netlink_delinearize.c). A mask is at its place in the value, whatever the machine's order of bytes.
 func (m *machine) masked(v *loaded, mask, xor []byte) *loaded {
 	if len(mask) == 0 || len(mask) != len(xor) {
 		return nil
@@ -380,18 +386,18 @@ func (m *machine) masked(v *loaded, mask, xor []byte) *loaded {
 			continue
 		}
 		bits := t.inOrder(m.dump, c.bits, v.swapped)
-		var right any
+		var right syntax.Expr
 		switch {
 		case t.prefix && !t.host:
 			right = t.constant(m.dump, bits)
 		case len(bits) > 8:
-			right = hexText(bits)
+			right = syntax.String(hexText(bits))
 		case t.bitmask:
 			right = t.flags(bigNumber(bits), "")
 		default:
-			right = float64(bigNumber(bits))
+			right = syntax.Number(bigNumber(bits))
 		}
-		out.expr = object1(c.sign, []any{out.expr, right})
+		out.expr = &syntax.Binary{Op: c.sign, Operands: []syntax.Expr{out.expr, right}}
 	}
 	if bytes.Count(xor, []byte{0}) != len(xor) {
 		out.xor = xor
@@ -413,11 +419,13 @@ func (m *machine) shifted(v *loaded, right bool, by []byte) *loaded {
 	if right {
 		sign = ">>"
 	}
-	return &loaded{expr: object1(sign, []any{m.whole(v), float64(n)}), types: v.types, swapped: v.swapped}
+	return &loaded{expr: &syntax.Binary{
+		Op: sign, Operands: []syntax.Expr{m.whole(v), syntax.Number(n)},
+	}, types: v.types, swapped: v.swapped}
 }
 
-// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a value is shorter than
-// what is swapped: the kernel then does nothing.
+// byteOrder changes the order of a value's bytes (nft_byteorder.c): the value is the same. nft also asks for it where a
+// value is shorter than what is swapped: the kernel then does nothing.
 func byteOrder(m *machine, a *attrs) error {
 	const sreg, dreg, length, each = 1, 2, 4, 5
 	s := m.regs.get(a.num(sreg))

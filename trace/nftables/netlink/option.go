@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import "fmt"
 
@@ -22,11 +22,12 @@ type extKey struct {
 	number uint8
 }
 
-// optionNames are those of IPv6 extension headers and TCP options (src/exthdr.c and src/tcpopt.c of nft). The packets that are walked have
-// none of them, so that names are for people only.
+// optionNames are those of IPv6 extension headers and TCP options (src/exthdr.c and src/tcpopt.c of nft). The packets
+// that are walked have none of them, so that names are for people only.
 var optionNames = map[extKey]string{
 	{extIPv6, 0}: "hbh", {extIPv6, 43}: "rt", {extIPv6, 44}: "frag", {extIPv6, 60}: "dst", {extIPv6, 135}: "mh",
-	{extTCP, 0}: "eol", {extTCP, 1}: "nop", {extTCP, 2}: "maxseg", {extTCP, 3}: "window", {extTCP, 4}: "sack-perm", {extTCP, 5}: "sack", {extTCP, 8}: "timestamp",
+	{extTCP, 0}: "eol", {extTCP, 1}: "nop", {extTCP, 2}: "maxseg", {extTCP, 3}: "window", {extTCP, 4}: "sack-perm",
+	{extTCP, 5}: "sack", {extTCP, 8}: "timestamp",
 	{extTCP, 30}: "mptcp",
 	{extIPv4, 7}: "rr", {extIPv4, 131}: "lsrr", {extIPv4, 137}: "ssrr", {extIPv4, 148}: "ra",
 }
@@ -38,7 +39,8 @@ type extField struct {
 }
 
 var optionFields = map[extField]string{
-	{extKey{extTCP, 2}, 2, 2}: "size", {extKey{extTCP, 3}, 2, 1}: "count", {extKey{extTCP, 8}, 2, 4}: "tsval", {extKey{extTCP, 8}, 6, 4}: "tsecr",
+	{extKey{extTCP, 2}, 2, 2}: "size", {extKey{extTCP, 3}, 2, 1}: "count", {extKey{extTCP, 8}, 2, 4}: "tsval",
+	{extKey{extTCP, 8}, 6, 4}:   "tsecr",
 	{extKey{extIPv6, 43}, 2, 1}: "type", {extKey{extIPv6, 44}, 0, 1}: "nexthdr", {extKey{extIPv6, 44}, 4, 4}: "id",
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"encoding/binary"
@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// wireType is a type of nft as the kernel keeps it for nft: by number, in the types of sets (NFTA_SET_KEY_TYPE; enum datatypes in
-// include/datatype.h of nft, the types themselves in its src/datatype.c, src/meta.c, src/ct.c, src/fib.c, src/proto.c).
+// wireType is a type of nft as the kernel keeps it for nft: by number, in the types of sets (NFTA_SET_KEY_TYPE; enum
+// datatypes in include/datatype.h of nft, the types themselves in its src/datatype.c, src/meta.c, src/ct.c, src/fib.c,
+// src/proto.c).
 type wireType struct {
 	name string
 	size int  // bytes, 0 for a type whose values have different sizes
@@ -24,8 +25,9 @@ type wireType struct {
 	bitmask bool
 	prefix  bool // nft writes ranges that are networks as such
 	words   bool // a value without a symbol is no number to whoever reads it
-	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte order.
-	write func(d *dump, v []byte) any
+	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte
+	// order.
+	write func(d *dump, v []byte) syntax.Expr
 }
 
 // alone is the list that has the type only.
@@ -40,19 +42,21 @@ var (
 	wireIPv4     = &wireType{name: "ipv4_addr", size: 4, prefix: true, write: writeAddr}
 	wireIPv6     = &wireType{name: "ipv6_addr", size: 16, prefix: true, write: writeAddr}
 	wireEther    = &wireType{name: "ether_addr", size: 6, write: writeEther}
-	wireEthType  = &wireType{name: "ether_type", size: 2, symbols: reversed(typeEthType.symbols)}
+	wireEthType  = &wireType{name: "ether_type", size: 2, symbols: reversed(syntax.EtherTypes)}
 	wireProto    = &wireType{name: "inet_proto", size: 1, write: writeProto}
 	wirePort     = &wireType{name: "inet_service", size: 2}
 	wireMark     = &wireType{name: "mark", size: 4, host: true, prefix: true}
 	wireIfindex  = &wireType{name: "iface_index", size: 4, host: true, write: writeIfindex}
 	wireIfname   = &wireType{name: "ifname", size: 16, write: writeIfname}
-	wireNFProto  = &wireType{name: "nf_proto", size: 1, symbols: reversed(typeNFProto.symbols)}
-	wireCTState  = &wireType{name: "ct_state", size: 4, host: true, bitmask: true, symbols: reversed(typeCTState.symbols)}
-	wireCTStatus = &wireType{name: "ct_status", size: 4, host: true, bitmask: true, symbols: reversed(typeCTStatus.symbols)}
-	wireCTDir    = &wireType{name: "ct_dir", size: 1, symbols: reversed(typeCTDir.symbols)}
-	wirePktType  = &wireType{name: "pkt_type", size: 1, symbols: map[uint64]string{0: "host", 1: "broadcast", 2: "multicast", 3: "other"}}
-	wireTCPFlags = &wireType{name: "tcp_flag", size: 1, bitmask: true, symbols: reversed(typeTCPFlags.symbols)}
-	wireBool     = &wireType{name: "boolean", size: 1, write: func(_ *dump, v []byte) any { return bigNumber(v) != 0 }}
+	wireNFProto  = &wireType{name: "nf_proto", size: 1, symbols: reversed(syntax.NFProtos)}
+	wireCTState  = &wireType{name: "ct_state", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStates)}
+	wireCTStatus = &wireType{name: "ct_status", size: 4, host: true, bitmask: true, symbols: reversed(syntax.CTStatuses)}
+	wireCTDir    = &wireType{name: "ct_dir", size: 1, symbols: reversed(syntax.CTDirs)}
+	wirePktType  = &wireType{
+		name: "pkt_type", size: 1, symbols: map[uint64]string{0: "host", 1: "broadcast", 2: "multicast", 3: "other"},
+	}
+	wireTCPFlags = &wireType{name: "tcp_flag", size: 1, bitmask: true, symbols: reversed(syntax.TCPFlags)}
+	wireBool     = &wireType{name: "boolean", size: 1, write: writeBool}
 	wireFibType  = &wireType{name: "fib_addrtype", size: 4, host: true, words: true, symbols: symbolsFrom(
 		"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit")}
 
@@ -61,34 +65,45 @@ var (
 	}}
 	wireClass  = &wireType{name: "classid", size: 4, host: true, write: writeClass}
 	wireEvents = &wireType{name: "ct_event", size: 4, host: true, bitmask: true, symbols: map[uint64]string{
-		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark", 256: "seqadj", 512: "secmark", 1024: "label",
+		1: "new", 2: "related", 4: "destroy", 8: "reply", 16: "assured", 32: "protoinfo", 64: "helper", 128: "mark",
+		256: "seqadj", 512: "secmark", 1024: "label",
 	}}
 	wireRealm  = &wireType{name: "realm", size: 4, host: true}
 	wireUID    = &wireType{name: "uid", size: 4, host: true}
 	wireGID    = &wireType{name: "gid", size: 4, host: true}
 	wireGroup  = &wireType{name: "devgroup", size: 4, host: true, symbols: map[uint64]string{0: "default"}}
 	wireCgroup = &wireType{name: "cgroupsv2", size: 8, host: true}
-	wireSpan   = &wireType{name: "time", size: 4, host: true, write: func(_ *dump, v []byte) any { return float64(bigNumber(v) / 1000) }}
-	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) any {
-		return time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime)
+	wireSpan   = &wireType{name: "time", size: 4, host: true, write: writeSpan}
+	wireDate   = &wireType{name: "time", size: 8, host: true, write: func(_ *dump, v []byte) syntax.Expr {
+		return syntax.String(time.Unix(0, int64(bigNumber(v))).UTC().Format(time.DateTime))
 	}}
 	wireHour = &wireType{name: "hour", size: 4, host: true, write: writeHour}
-	wireDay  = &wireType{name: "day", size: 1, symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")}
+	wireDay  = &wireType{
+		name: "day", size: 1,
+		symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"),
+	}
 
 	wireDSCP = &wireType{name: "dscp", size: 1, symbols: map[uint64]string{
-		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11", 12: "af12", 14: "af13", 18: "af21",
+		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11",
+		12: "af12", 14: "af13", 18: "af21",
 		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef",
 	}}
-	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")} //nolint:misspell // what nft calls it
+	//nolint:misspell // what nft calls it
+	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
 	wireICMP = &wireType{name: "icmp_type", size: 1, symbols: map[uint64]string{
-		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation",
-		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply",
+		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
+		9: "router-advertisement", 10: "router-solicitation",
+		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request",
+		16: "info-reply",
 		17: "address-mask-request", 18: "address-mask-reply",
 	}}
 	wireICMPv6 = &wireType{name: "icmpv6_type", size: 1, symbols: map[uint64]string{
-		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply",
-		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert",
-		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering", 141: "ind-neighbor-solicit",
+		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request",
+		129: "echo-reply",
+		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit",
+		134: "nd-router-advert",
+		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering",
+		141: "ind-neighbor-solicit",
 		142: "ind-neighbor-advert", 143: "mld2-listener-report",
 	}}
 	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(icmpCodes)}
@@ -97,16 +112,25 @@ var (
 
 // The codes of refusals.
 var (
-	icmpCodes   = map[string]uint64{"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4, "net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13}
-	icmpv6Codes = map[string]uint64{"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5, "reject-route": 6}
-	icmpxCodes  = symbolsFrom("no-route", "port-unreachable", "host-unreachable", "admin-prohibited")
+	icmpCodes = map[string]uint64{
+		"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4,
+		"net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13,
+	}
+	icmpv6Codes = map[string]uint64{
+		"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5,
+		"reject-route": 6,
+	}
+	icmpxCodes = symbolsFrom("no-route", "port-unreachable", "host-unreachable", "admin-prohibited")
 )
 
 // wireTypes are the types of sets by number. A concatenation has one number of its types' numbers, typeBits each.
 var wireTypes = map[uint64]*wireType{
-	2: wireNFProto, 4: wireInteger, 5: wireString, 7: wireIPv4, 8: wireIPv6, 9: wireEther, 10: wireEthType, 12: wireProto, 13: wirePort, 14: wireICMP,
-	15: wireTCPFlags, 18: wireSpan, 19: wireMark, 20: wireIfindex, 21: wireHardware, 22: wireRealm, 23: wireClass, 24: wireUID, 25: wireGID, 26: wireCTState,
-	27: wireCTDir, 28: wireCTStatus, 29: wireICMPv6, 31: wirePktType, 32: wireICMPCode, 33: wireICMPv6Code, 35: wireGroup, 36: wireDSCP, 37: wireECN,
+	2: wireNFProto, 4: wireInteger, 5: wireString, 7: wireIPv4, 8: wireIPv6, 9: wireEther, 10: wireEthType, 12: wireProto,
+	13: wirePort, 14: wireICMP,
+	15: wireTCPFlags, 18: wireSpan, 19: wireMark, 20: wireIfindex, 21: wireHardware, 22: wireRealm, 23: wireClass,
+	24: wireUID, 25: wireGID, 26: wireCTState,
+	27: wireCTDir, 28: wireCTStatus, 29: wireICMPv6, 31: wirePktType, 32: wireICMPCode, 33: wireICMPv6Code, 35: wireGroup,
+	36: wireDSCP, 37: wireECN,
 	38: wireFibType, 39: wireBool, 41: wireIfname, 43: wireDate, 44: wireHour, 45: wireDay, 46: wireCgroup,
 }
 
@@ -149,7 +173,8 @@ func symbolsFrom(names ...string) map[uint64]string {
 	return out
 }
 
-// inOrder returns a value of the type in network byte order. swapped tells that it has been brought from its own order into the other.
+// inOrder returns a value of the type in network byte order. swapped tells that it has been brought from its own order
+// into the other.
 func (t *wireType) inOrder(d *dump, v []byte, swapped bool) []byte {
 	if t.size > 0 && len(v) > t.size {
 		v = v[:t.size] // registers are filled up to 4 bytes
@@ -163,45 +188,45 @@ func (t *wireType) inOrder(d *dump, v []byte, swapped bool) []byte {
 }
 
 // constant makes of a value what nft -j prints for it. The value is in network byte order.
-func (t *wireType) constant(d *dump, v []byte) any {
+func (t *wireType) constant(d *dump, v []byte) syntax.Expr {
 	if t.write != nil {
 		return t.write(d, v)
 	}
 	if len(v) > 8 {
-		return hexText(v)
+		return syntax.String(hexText(v))
 	}
 	n := bigNumber(v)
 	if t.bitmask {
 		return t.flags(n, "|")
 	}
 	if s, ok := t.symbols[n]; ok {
-		return s
+		return syntax.String(s)
 	}
 	if t.words {
-		return "type " + strconv.FormatUint(n, 10)
+		return syntax.String("type " + strconv.FormatUint(n, 10))
 	}
-	return float64(n)
+	return syntax.Number(n)
 }
 
-// flags writes the bits of a bitmask: one as its name, several as a list, as an object with a key where key is not empty.
-func (t *wireType) flags(n uint64, key string) any {
-	var names []any
+// flags makes the bits of a bitmask: one as its name, several as a list, or or-ed where op is "|".
+func (t *wireType) flags(n uint64, op string) syntax.Expr {
+	var names []syntax.Expr
 	rest := n
 	for bit := uint64(1); bit != 0 && bit <= n; bit <<= 1 {
 		if s, ok := t.symbols[bit]; ok && n&bit != 0 {
-			names = append(names, s)
+			names = append(names, syntax.String(s))
 			rest &^= bit
 		}
 	}
 	switch {
 	case rest != 0 || len(names) == 0:
-		return float64(n)
+		return syntax.Number(n)
 	case len(names) == 1:
 		return names[0]
-	case key != "":
-		return members{{key, names}}
+	case op != "":
+		return &syntax.Binary{Op: op, Operands: names}
 	}
-	return names
+	return syntax.List(names)
 }
 
 // bigNumber reads a number of at most 8 bytes, in network byte order.
@@ -214,9 +239,9 @@ func bigNumber(v []byte) uint64 {
 }
 
 // writeClass writes a class of tc: major:minor.
-func writeClass(_ *dump, v []byte) any {
+func writeClass(_ *dump, v []byte) syntax.Expr {
 	n := bigNumber(v)
-	return strconv.FormatUint(n>>16, 16) + ":" + strconv.FormatUint(n&0xffff, 16)
+	return syntax.String(strconv.FormatUint(n>>16, 16) + ":" + strconv.FormatUint(n&0xffff, 16))
 }
 
 const hexDigits = "0123456789abcdef"
@@ -229,15 +254,15 @@ func hexText(v []byte) string {
 	return string(out)
 }
 
-func writeAddr(_ *dump, v []byte) any {
+func writeAddr(_ *dump, v []byte) syntax.Expr {
 	a, ok := netip.AddrFromSlice(v)
 	if !ok {
-		return hexText(v)
+		return syntax.String(hexText(v))
 	}
-	return a.String()
+	return syntax.Addr{Addr: a}
 }
 
-func writeEther(_ *dump, v []byte) any {
+func writeEther(_ *dump, v []byte) syntax.Expr {
 	var out []byte
 	for i, b := range v {
 		if i > 0 {
@@ -245,53 +270,59 @@ func writeEther(_ *dump, v []byte) any {
 		}
 		out = append(out, hexDigits[b>>4], hexDigits[b&15])
 	}
-	return string(out)
+	return syntax.String(out)
 }
 
 // protoNames are the protocols that nft has names for, from the system's list of them.
-var protoNames = func() (names [256]any) {
-	for _, s := range []string{
-		"icmp", "igmp", "tcp", "udp", "dccp", "gre", "esp", "ah", "ipv6-icmp", "sctp", "udplite", "ipencap", "ipv6", "ospf", "pim",
-		"ipcomp", "vrrp", "l2tp",
-	} {
-		if n, ok := op.Protocol(s); ok {
-			names[n] = s
-		}
-	}
-	for n := range names {
-		if names[n] == nil {
-			names[n] = float64(n)
-		}
-	}
-	return names
-}()
-
-func writeProto(_ *dump, v []byte) any { return protoNames[uint8(bigNumber(v))] } //nolint:gosec // has one byte
-
-func writeString(_ *dump, v []byte) any { return cString(v) }
-
-// writeIfname writes a name; a * at its end is one of its characters, and escaped.
-func writeIfname(_ *dump, v []byte) any {
-	name := cString(v)
-	if prefix, ok := strings.CutSuffix(name, "*"); ok {
-		return prefix + `\*`
-	}
-	return name
+var protoNames = map[uint8]string{
+	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
+	58: "ipv6-icmp", 89: "ospf", 103: "pim", 108: "ipcomp", 112: "vrrp", 115: "l2tp", 132: "sctp", 136: "udplite",
 }
 
-func writeIfindex(d *dump, v []byte) any {
+// protoExprs are all protocols, by number.
+var protoExprs = func() (out [256]syntax.Expr) {
+	for n := range out {
+		out[n] = syntax.Number(n)
+		if s, ok := protoNames[uint8(n)]; ok {
+			out[n] = syntax.String(s)
+		}
+	}
+	return out
+}()
+
+func writeProto(_ *dump, v []byte) syntax.Expr {
+	return protoExprs[uint8(bigNumber(v))] //nolint:gosec // has one byte
+}
+
+func writeBool(_ *dump, v []byte) syntax.Expr { return syntax.Bool(bigNumber(v) != 0) }
+
+// writeSpan writes a time in seconds, which is kept in milliseconds.
+func writeSpan(_ *dump, v []byte) syntax.Expr { return syntax.Number(bigNumber(v) / 1000) }
+
+func writeString(_ *dump, v []byte) syntax.Expr { return syntax.String(cString(v)) }
+
+// writeIfname writes a name; a * at its end is one of its characters, and escaped.
+func writeIfname(_ *dump, v []byte) syntax.Expr {
+	name := cString(v)
+	if prefix, ok := strings.CutSuffix(name, "*"); ok {
+		return syntax.String(prefix + `\*`)
+	}
+	return syntax.String(name)
+}
+
+func writeIfindex(d *dump, v []byte) syntax.Expr {
 	n := bigNumber(v)
 	if name, ok := d.header.Interfaces[int(n)]; ok { //nolint:gosec // 32 bits
-		return name
+		return syntax.String(name)
 	}
-	return strconv.FormatUint(n, 10)
+	return syntax.String(strconv.FormatUint(n, 10))
 }
 
 // writeHour writes an hour of the day, which is kept in seconds, in UTC.
-func writeHour(_ *dump, v []byte) any {
+func writeHour(_ *dump, v []byte) syntax.Expr {
 	t := time.Unix(int64(bigNumber(v)%86400), 0).UTC()
 	if t.Second() == 0 {
-		return t.Format("15:04")
+		return syntax.String(t.Format("15:04"))
 	}
-	return t.Format("15:04:05")
+	return syntax.String(t.Format("15:04:05"))
 }

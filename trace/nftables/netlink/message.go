@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"encoding/binary"
@@ -9,8 +9,9 @@ import (
 	"iter"
 )
 
-// The messages and attributes of nf_tables, as far as they are read (include/uapi/linux/netfilter/nf_tables.h, nfnetlink.h and netlink.h).
-// They are here, and not taken from package unix, because this package builds on every system.
+// The messages and attributes of nf_tables, as far as they are read (include/uapi/linux/netfilter/nf_tables.h,
+// nfnetlink.h and netlink.h). They are here, and not taken from package unix, because this package builds on every
+// system.
 const (
 	subsystem = 10 // NFNL_SUBSYS_NFTABLES
 
@@ -36,8 +37,8 @@ type message struct {
 	attrs  []byte
 }
 
-// messages walks the messages that the kernel has answered with, one after the other as they came. Those of other subsystems are
-// passed over. The error names the offset of the message that cannot be read.
+// messages walks the messages that the kernel has answered with, one after the other as they came. Those of other
+// subsystems are passed over. The error names the offset of the message that cannot be read.
 func messages(data []byte, order binary.ByteOrder, visit func(m message) error) error {
 	for at := 0; at < len(data); {
 		rest := data[at:]
@@ -46,7 +47,8 @@ func messages(data []byte, order binary.ByteOrder, visit func(m message) error) 
 		}
 		size := int(order.Uint32(rest))
 		if size < messageHeader || size > len(rest) {
-			return fmt.Errorf("the message at byte %d of the dump says that it has %d bytes, where %d are left", at, size, len(rest))
+			return fmt.Errorf("the message at byte %d of the dump says that it has %d bytes, where %d are left",
+				at, size, len(rest))
 		}
 		if kind := order.Uint16(rest[4:]); kind>>8 == subsystem {
 			if size < messageHeader+genericHeader {
@@ -67,8 +69,8 @@ func align(n int) int { return (n + 3) &^ 3 }
 // maxAttr is above every number of an attribute that is read.
 const maxAttr = 24
 
-// attrs are attributes by number, each without its header; nil is one that is not there. Numbers in them are in network byte order, of one
-// that is there twice the last one counts, as in the kernel's nla_parse.
+// attrs are attributes by number, each without its header; nil is one that is not there. Numbers in them are in network
+// byte order, of one that is there twice the last one counts, as in the kernel's nla_parse.
 type attrs [maxAttr][]byte
 
 var errAttrs = errors.New("its attributes are damaged")

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// machine reads the expressions of one rule as the kernel runs them, and remembers what each register holds, as src/netlink_delinearize.c
-// of nft does. What it makes are the statements that nft -j would print.
+// machine reads the expressions of one rule as the kernel runs them, and remembers what each register holds, as
+// src/netlink_delinearize.c of nft does. What it makes are the statements that nft -j would print.
 type machine struct {
 	*dump
 	family string
 	sets   map[string]*dumpSet // of the table
 	regs   registers
-	out    []any
+	out    []syntax.Statement
 	last   *loaded // what the last comparison was of
 	// The headers of the packet that the rule has made sure of: ether, vlan; ip, ip6, arp; tcp and so on. "" is not known.
 	link, network, transport string
-	// made are the statements, by number from 1 on, that made sure of a header; nft does not print one that a field of the header stands
-	// behind. 0: none, or none that may go.
+	// made are the statements, by number from 1 on, that made sure of a header; nft does not print one that a field of the
+	// header stands behind. 0: none, or none that may go.
 	madeNetwork, madeTransport, madeLink int
 	gone                                 []int
 	acted                                int // the number of the last statement that is no match
@@ -33,25 +36,25 @@ type machine struct {
 type reads func(m *machine, a *attrs) error
 
 // rule reads a rule: its attribute with the list of expressions, and that with the user's data.
-func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []byte) (full fullRule, err error) {
+func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []byte) (rule syntax.Rule, err error) {
 	m := &d.machine
-	*m = machine{dump: d, family: family, sets: sets, out: make([]any, 0, 4)}
+	*m = machine{dump: d, family: family, sets: sets, out: m.out[:0]}
 	switch family {
 	case "ip", "ip6":
 		m.network = family
 	}
 	for _, e := range eachAttr(list, d.order) {
 		if e == nil {
-			return full, errAttrs
+			return rule, errAttrs
 		}
 		if err := m.expression(e); err != nil {
-			return full, err
+			return rule, err
 		}
 	}
 	m.drop()
-	full.Rule.Expr = m.out
-	full.Rule.Comment, err = comment(userdata)
-	return full, err
+	rule.Statements = m.out
+	rule.Comment, err = comment(userdata)
+	return rule, err
 }
 
 // expression reads one expression: its name, and what belongs to it.
@@ -77,8 +80,13 @@ func (m *machine) expression(data []byte) error {
 
 // unknown is an expression that is not known: it may be a match or a statement, and may have written to registers.
 func (m *machine) unknown(name string) {
-	m.add(object1("unknown", name))
+	m.addUnknown(name)
 	m.regs.forget()
+}
+
+// addUnknown adds a statement that is not known.
+func (m *machine) addUnknown(what string) {
+	m.add(&syntax.Opaque{Name: "unknown", Text: "unknown set " + strconv.Quote(what)})
 }
 
 // The attributes of an expression (enum nft_expr_attributes).
@@ -88,14 +96,14 @@ const (
 )
 
 // add adds a statement that does something.
-func (m *machine) add(statement any) {
+func (m *machine) add(statement syntax.Statement) {
 	m.out = append(m.out, statement)
 	m.acted = len(m.out)
 }
 
 // match adds a statement that asks something.
-func (m *machine) match(sign string, left, right any) {
-	m.out = append(m.out, object1("match", members{{"op", sign}, {"left", left}, {"right", right}}))
+func (m *machine) match(sign string, left, right syntax.Expr) {
+	m.out = append(m.out, &syntax.Match{Op: sign, Left: left, Right: right})
 }
 
 // drop removes the statements that nft does not print.
@@ -109,8 +117,9 @@ func (m *machine) drop() {
 	}
 }
 
-// uses notes that a field of a header stands in the rule: what made sure of the header goes without saying (payload_dependency_kill in
-// src/payload.c of nft). It has to be said where something was done in between, which nft forgets.
+// uses notes that a field of a header stands in the rule: what made sure of the header goes without saying
+// (payload_dependency_kill in src/payload.c of nft). It has to be said where something was done in between, which nft
+// forgets.
 func (m *machine) uses(h *headerBytes) {
 	if h.protocol == "" || h.protocol == "th" {
 		return
@@ -138,7 +147,8 @@ func (m *machine) forgets(made *int) {
 	}
 }
 
-// learns takes note of what a comparison with a constant tells: statement is the number of the statement that it has become.
+// learns takes note of what a comparison with a constant tells: statement is the number of the statement that it has
+// become.
 func (m *machine) learns(v *loaded, constant []byte, statement int) {
 	size := v.typ().size
 	if size == 0 || size > len(constant) {
@@ -179,7 +189,8 @@ func (m *machine) learns(v *loaded, constant []byte, statement int) {
 // hardwareEther is ARPHRD_ETHER.
 const hardwareEther = 1
 
-// The parts of the user's data of rules, sets and elements (libnftnl: include/libnftnl/udata.h): one byte for the type, one for the length.
+// The parts of the user's data of rules, sets and elements (libnftnl: include/libnftnl/udata.h): one byte for the type,
+// one for the length.
 const userComment = 0
 
 // userData returns the part of a type; nil where there is none.

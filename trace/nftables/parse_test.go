@@ -44,8 +44,9 @@ func lines(tables []*netfilter.Table) []string {
 }
 
 func TestBaseChains(t *testing.T) {
-	// Taken from nft 1.0.6: firewalld.json has a firewalld table, tables of families that do not count, a table of which nft
-	// garbles the flags, a base chain of a person's own in the table filter of iptables-nft, and iptables-nft's table nat.
+	// Taken from nft 1.0.6: firewalld.json has a firewalld table, tables of families that do not count, a table of which
+	// nft garbles the flags, a base chain of a person's own in the table filter of iptables-nft, and iptables-nft's table
+	// nat.
 	for _, c := range []struct {
 		file    string
 		managed func(family, table string) bool
@@ -119,8 +120,11 @@ func TestManagedTable(t *testing.T) {
 }
 
 func TestDormant(t *testing.T) {
-	for flags, want := range map[string]int{`"dormant"`: 0, `["owner","dormant"]`: 0, `["owner","persist"]`: 1, `"owner"`: 1} {
-		text := `{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"input","prio":0,"policy":"drop"}},
+	for flags, want := range map[string]int{
+		`"dormant"`: 0, `["owner","dormant"]`: 0, `["owner","persist"]`: 1, `"owner"`: 1,
+	} {
+		text := `{"nftables":[
+			{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"input","prio":0,"policy":"drop"}},
 			{"table":{"family":"ip","name":"t","flags":` + flags + `}}]}`
 		tables, err := Parse([]byte(text), nil)
 		if err != nil || len(tables) != want || want == 1 && tables[0].Chains[0].Unread != "" {
@@ -142,13 +146,21 @@ func TestErrors(t *testing.T) {
 		"no list":        {`{"nftables":5}`, "5 where [ was due"},
 		"wrong type":     {`{"nftables":[{"chain":{"family":5}}]}`, "number"},
 		"trailing":       {`{"nftables":[]} {}`, "behind the ruleset"},
-		"no table":       {`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","hook":"input","prio":0,"type":"filter"}}]}`, "in no table"},
-		"no priority":    {fmt.Sprintf(chain, `"hook":"input","type":"filter"`), "no priority"},
-		"policy":         {fmt.Sprintf(chain, `"hook":"input","type":"filter","prio":0,"policy":"maybe"`), `"maybe"`},
-		"type":           {fmt.Sprintf(chain, `"hook":"input","type":"odd","prio":0`), `"odd"`},
+		"no table": {
+			`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","hook":"input","prio":0,"type":"filter"}}]}`,
+			"in no table",
+		},
+		"chain twice": {
+			`{"nftables":[{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"c"}},
+				{"chain":{"family":"ip","table":"t","name":"c"}}]}`, "chain ip t c is there twice",
+		},
+		"no priority": {fmt.Sprintf(chain, `"hook":"input","type":"filter"`), "no priority"},
+		"policy":      {fmt.Sprintf(chain, `"hook":"input","type":"filter","prio":0,"policy":"maybe"`), `"maybe"`},
+		"type":        {fmt.Sprintf(chain, `"hook":"input","type":"odd","prio":0`), `"odd"`},
 	} {
 		tables, err := Parse([]byte(c.text), nil)
-		if err == nil || tables != nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "nft-ruleset.json") {
+		if err == nil || tables != nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "nft-ruleset.json") {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nftables
+package netlink
 
 import (
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // The signs of comparisons (enum nft_cmp_ops).
 var compareSigns = []string{"==", "!=", "<", "<=", ">", ">="}
 
-// compare is cmp: {"match": …} of what a register holds with a constant.
+// compare is cmp: a match of what a register holds with a constant.
 func compare(m *machine, a *attrs) error {
 	const sreg, sign, data = 1, 2, 3
 	s := m.regs.get(a.num(sreg))
@@ -35,7 +37,7 @@ func (m *machine) compared(v *loaded, sign string, right []byte) {
 		m.match(sign, m.whole(v), network(m.dump, v.typ(), right, len(right)*8))
 	case sign == "==" && v.header != nil && v.header.field == nil && m.several(v.header, right):
 	case equality && v.typ() == wireIfname && len(right) < wireIfname.size:
-		m.match(sign, m.whole(v), cString(right)+"*")
+		m.match(sign, m.whole(v), syntax.String(cString(right)+"*"))
 	case sign == "<=" && m.endsRange(v, right):
 	default:
 		m.match(sign, m.whole(v), m.constant(v, right))
@@ -47,20 +49,20 @@ func (m *machine) compared(v *loaded, sign string, right []byte) {
 }
 
 // constant is what a value is compared with.
-func (m *machine) constant(v *loaded, right []byte) any {
+func (m *machine) constant(v *loaded, right []byte) syntax.Expr {
 	t := v.typ()
 	return t.constant(m.dump, t.inOrder(m.dump, right, v.swapped))
 }
 
 // network writes the network that begins with some bytes of an address.
-func network(d *dump, t *wireType, first []byte, bits int) any {
+func network(d *dump, t *wireType, first []byte, bits int) syntax.Expr {
 	full := make([]byte, t.size)
 	copy(full, first)
-	return object1("prefix", members{{"addr", t.constant(d, full)}, {"len", float64(bits)}})
+	return &syntax.Prefix{Addr: t.constant(d, full), Len: float64(bits)}
 }
 
-// maskedMatch adds the comparison of bits of a value: of a field that is no whole bytes, of a network, of flags. It returns false where
-// it is none of these.
+// maskedMatch adds the comparison of bits of a value: of a field that is no whole bytes, of a network, of flags. It
+// returns false where it is none of these.
 func (m *machine) maskedMatch(v *loaded, sign string, right []byte) bool {
 	if v.mask == nil || v.xor != nil {
 		return false
@@ -82,7 +84,7 @@ func (m *machine) maskedMatch(v *loaded, sign string, right []byte) bool {
 	case t.bitmask && bigNumber(value) == 0:
 		m.match(map[string]string{"!=": "in", "==": "!"}[sign], m.whole(v.of), t.flags(bigNumber(mask), ""))
 	case t.bitmask:
-		left := object1("&", []any{m.whole(v.of), t.flags(bigNumber(mask), "")})
+		left := &syntax.Binary{Op: "&", Operands: []syntax.Expr{m.whole(v.of), t.flags(bigNumber(mask), "")}}
 		m.match(sign, left, t.flags(bigNumber(value), ""))
 	default:
 		return false
@@ -126,13 +128,13 @@ func (m *machine) endsRange(v *loaded, right []byte) bool {
 	if m.last != v || len(m.out) == 0 {
 		return false
 	}
-	before := member(m.out[len(m.out)-1], "match")
-	if words(before, "op") != ">=" {
+	before, _ := m.out[len(m.out)-1].(*syntax.Match)
+	if before == nil || before.Op != ">=" {
 		return false
 	}
-	m.out[len(m.out)-1] = object1("match", members{
-		{"op", "=="}, {"left", member(before, "left")}, {"right", object1("range", []any{member(before, "right"), m.constant(v, right)})},
-	})
+	m.out[len(m.out)-1] = &syntax.Match{
+		Op: "==", Left: before.Left, Right: &syntax.Range{From: before.Right, To: m.constant(v, right)},
+	}
 	return true
 }
 
@@ -145,7 +147,8 @@ func compareRange(m *machine, a *attrs) error {
 		m.match("==", notUnderstood("a range"), notUnderstood("a value"))
 		return nil
 	}
-	m.match(compareSigns[n], m.whole(s.loaded), object1("range", []any{m.constant(s.loaded, lo), m.constant(s.loaded, hi)}))
+	between := &syntax.Range{From: m.constant(s.loaded, lo), To: m.constant(s.loaded, hi)}
+	m.match(compareSigns[n], m.whole(s.loaded), between)
 	return nil
 }
 

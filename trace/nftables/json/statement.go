@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package json
+
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
+)
+
+// statements are all that have a type, by what JSON calls them. A reader reads the value behind the name, and returns
+// nil for one that lacks something.
+var statements map[string]func(c *cursor) syntax.Statement
+
+func init() { //nolint:gochecknoinits // statements contain statements: a table of functions that use the table
+	statements = map[string]func(c *cursor) syntax.Statement{
+		"match":      (*cursor).match,
+		"accept":     verdictStatement("accept"),
+		"drop":       verdictStatement("drop"),
+		"return":     verdictStatement("return"),
+		"continue":   verdictStatement("continue"),
+		"jump":       verdictStatement("jump"),
+		"goto":       verdictStatement("goto"),
+		"vmap":       (*cursor).vmap,
+		"reject":     (*cursor).reject,
+		"queue":      (*cursor).queue,
+		"dnat":       nat("dnat"),
+		"snat":       nat("snat"),
+		"masquerade": nat("masquerade"),
+		"redirect":   nat("redirect"),
+		"tproxy":     (*cursor).tproxy,
+		"mangle":     (*cursor).mangle,
+		"set":        update("set"),
+		"map":        update("map"),
+		"counter":    object("counter", (*cursor).counter),
+		"limit":      object("limit", (*cursor).limit),
+		"quota":      object("quota", (*cursor).quota),
+		"ct count":   object("ct count", (*cursor).ctCount),
+		"log":        (*cursor).log,
+		"flow":       (*cursor).flow,
+	}
+}
+
+// statement reads a statement: an object with one member, or a word alone.
+func (c *cursor) statement() syntax.Statement {
+	switch c.kind() {
+	case kindObject:
+	case kindString:
+		name := c.text()
+		return &syntax.Opaque{Name: name, Text: syntax.JSONString(name)}
+	default:
+		start := c.start()
+		c.skip()
+		return &syntax.Opaque{Text: canonical(c.since(start))}
+	}
+	var s syntax.Statement
+	o := c.object(func(name []byte) bool {
+		if read := statements[string(name)]; read != nil {
+			s = read(c)
+			return s != nil
+		}
+		known := c.kept(name)
+		switch c.kind() {
+		case kindNull:
+			c.skip()
+			s = syntax.Plain(known)
+		case kindString:
+			s = &syntax.ObjectRef{Kind: known, Name: c.text()}
+		default:
+			c.skip()
+			return false
+		}
+		return true
+	})
+	if o != nil {
+		return o
+	}
+	return s
+}
+
+func (c *cursor) match() syntax.Statement {
+	m := &syntax.Match{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "op":
+			m.Op = c.word()
+		case "left":
+			m.Left = c.expr()
+		case "right":
+			m.Right = c.expr()
+		default:
+			c.skip()
+		}
+	})
+	if m.Left == nil || m.Right == nil {
+		return nil
+	}
+	return m
+}
+
+func verdictStatement(kind string) func(c *cursor) syntax.Statement {
+	return func(c *cursor) syntax.Statement {
+		if v := c.verdict(kind); v != nil {
+			return v
+		}
+		return nil
+	}
+}
+
+func (c *cursor) vmap() syntax.Statement {
+	m := c.lookup()
+	if m.Key == nil {
+		return nil
+	}
+	return (*syntax.VMap)(&m)
+}
+
+func (c *cursor) reject() syntax.Statement {
+	r := &syntax.Reject{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "type":
+			r.Type = c.word()
+		case "expr":
+			r.Code = c.word()
+		default:
+			c.skip()
+		}
+	})
+	return r
+}
+
+func (c *cursor) queue() syntax.Statement {
+	q := &syntax.Queue{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "num":
+			q.Num = c.expr()
+		case "flags":
+			q.Flags = c.wordList()
+		default:
+			c.skip()
+		}
+	})
+	return q
+}
+
+func nat(kind string) func(c *cursor) syntax.Statement {
+	return func(c *cursor) syntax.Statement {
+		n := &syntax.NAT{Kind: kind}
+		ok := true
+		c.members(func(name []byte) {
+			switch string(name) {
+			case "family":
+				n.Family = c.word()
+			case "addr":
+				n.Addr = c.given(&ok)
+			case "port":
+				n.Port = c.given(&ok)
+			case "flags":
+				n.Flags = c.wordList()
+			case "type_flags":
+				n.TypeFlags = c.wordList()
+			default:
+				c.skip()
+			}
+		})
+		if !ok {
+			return nil
+		}
+		return n
+	}
+}
+
+// given reads an expression; ok becomes false for null.
+func (c *cursor) given(ok *bool) syntax.Expr {
+	e := c.expr()
+	*ok = *ok && e != nil
+	return e
+}
+
+func (c *cursor) tproxy() syntax.Statement {
+	t := &syntax.TProxy{}
+	ok := true
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "family":
+			t.Family = c.word()
+		case "addr":
+			t.Addr = c.given(&ok)
+		case "port":
+			t.Port = c.given(&ok)
+		default:
+			c.skip()
+		}
+	})
+	if !ok {
+		return nil
+	}
+	return t
+}
+
+func (c *cursor) mangle() syntax.Statement {
+	m := &syntax.Mangle{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "key":
+			m.Key = c.expr()
+		case "value":
+			m.Value = c.expr()
+		default:
+			c.skip()
+		}
+	})
+	if m.Key == nil || m.Value == nil {
+		return nil
+	}
+	return m
+}
+
+// update reads {"op": …, "elem": …, "set": "@NAME"}; of a map also "data", and "map" in place of "set".
+func update(kind string) func(c *cursor) syntax.Statement {
+	return func(c *cursor) syntax.Statement {
+		u := &syntax.Update{Kind: kind}
+		c.members(func(name []byte) {
+			switch string(name) {
+			case "op":
+				u.Op = c.word()
+			case kind:
+				u.Set = c.text()
+			case "elem":
+				u.Elem = c.expr()
+			case "data":
+				u.Data = c.expr()
+			case "stmt":
+				c.elements(func() { u.Statements = append(u.Statements, c.statement()) })
+			default:
+				c.skip()
+			}
+		})
+		if u.Set == "" {
+			return nil
+		}
+		return u
+	}
+}
+
+// object reads a statement that may name an object of its kind instead.
+func object(kind string, read func(c *cursor) syntax.Statement) func(c *cursor) syntax.Statement {
+	return func(c *cursor) syntax.Statement {
+		if c.kind() == kindString {
+			return &syntax.ObjectRef{Kind: kind, Name: c.text()}
+		}
+		return read(c)
+	}
+}
+
+func (c *cursor) counter() syntax.Statement {
+	c.skip()
+	return syntax.Plain("counter")
+}
+
+func (c *cursor) limit() syntax.Statement {
+	l := &syntax.Limit{}
+	ok := false
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "rate":
+			l.Rate, ok = c.number()
+		case "burst":
+			l.Burst, _ = c.number()
+		case "rate_unit":
+			l.RateUnit = c.word()
+		case "burst_unit":
+			l.BurstUnit = c.word()
+		case "per":
+			l.Per = c.word()
+		case "inv":
+			l.Inverted = c.truth()
+		default:
+			c.skip()
+		}
+	})
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+// truth reads true; false for another value.
+func (c *cursor) truth() bool {
+	if c.kind() == kindTrue {
+		return c.token() == kindTrue
+	}
+	c.skip()
+	return false
+}
+
+func (c *cursor) quota() syntax.Statement {
+	q := &syntax.Quota{}
+	ok := false
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "val":
+			q.Val, ok = c.number()
+		case "val_unit":
+			q.Unit = c.word()
+		case "inv":
+			q.Inverted = c.truth()
+		default:
+			c.skip()
+		}
+	})
+	if !ok {
+		return nil
+	}
+	return q
+}
+
+func (c *cursor) ctCount() syntax.Statement {
+	n := &syntax.CTCount{}
+	ok := false
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "val":
+			n.Val, ok = c.number()
+		case "inv":
+			n.Inverted = c.truth()
+		default:
+			c.skip()
+		}
+	})
+	if !ok {
+		return nil
+	}
+	return n
+}
+
+func (c *cursor) log() syntax.Statement {
+	l := &syntax.Log{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "prefix":
+			l.Prefix = c.text()
+		case "group":
+			l.Group, l.Grouped = c.number()
+		case "level":
+			l.Level = c.word()
+		default:
+			c.skip()
+		}
+	})
+	return l
+}
+
+func (c *cursor) flow() syntax.Statement {
+	f := &syntax.Flow{}
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "op":
+			f.Op = c.word()
+		case "flowtable":
+			f.Flowtable = c.word()
+		default:
+			c.skip()
+		}
+	})
+	return f
+}

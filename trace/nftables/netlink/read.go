@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlink
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/internal/parallel"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
+)
+
+// The attributes of tables, chains, hooks and rules (enum nft_table_attributes and so on).
+const (
+	tableName  = 1
+	tableFlags = 2
+
+	chainTable  = 1
+	chainName   = 3
+	chainHook   = 4
+	chainPolicy = 5
+	chainType   = 7
+
+	hookNumber   = 1
+	hookPriority = 2
+
+	ruleTable    = 1
+	ruleChain    = 2
+	ruleExprs    = 4
+	ruleUserData = 7
+
+	listTable    = 1
+	listSet      = 2
+	listElements = 3
+)
+
+// dump is a dump that is being read.
+type dump struct {
+	header *Header
+	order  binary.ByteOrder
+	sets   map[syntax.TableName]map[string]*dumpSet
+	// here is the set that the last elements were of, filled are all that have elements.
+	here   *dumpSet
+	filled []*dumpSet
+
+	machine machine // of the rule that is being read
+	// jumps are jumps and gotos by chain: many rules have the same one.
+	jumps map[int32]map[string]*syntax.Verdict
+}
+
+// Read reads what a collector has asked the kernel for (see [Header]). The rules are read only when they are asked for,
+// from data, which must not change until then.
+func Read(data []byte) (*syntax.Ruleset, error) {
+	h, order, rest, err := cutHeader(data)
+	if err != nil {
+		return nil, err
+	}
+	d := newDump(h, order)
+	rs := &syntax.Ruleset{Complete: true, NewRuleReader: func() syntax.RuleReader {
+		own := newDump(h, order)
+		own.sets = d.sets // which nobody changes any more
+		return own.fullRule
+	}}
+	if err := d.read(rest, rs); err != nil {
+		return nil, err
+	}
+	for _, t := range rs.Tables {
+		t.RulesNotRead = slices.Contains(h.Left, t.TableName)
+	}
+	return rs, nil
+}
+
+// fullRule reads a rule of which the message was found.
+func (d *dump) fullRule(t *syntax.Table, s syntax.Source) (syntax.Rule, error) {
+	var a attrs
+	if err := parseAttrs(s, d.order, &a); err != nil {
+		return syntax.Rule{}, err
+	}
+	return d.rule(t.Family, d.sets[t.TableName], a[ruleExprs], a[ruleUserData])
+}
+
+func newDump(h *Header, order binary.ByteOrder) *dump {
+	return &dump{
+		header: h, order: order, sets: map[syntax.TableName]map[string]*dumpSet{},
+		jumps: map[int32]map[string]*syntax.Verdict{},
+	}
+}
+
+// read finds every table, chain and rule, and every set and map that has a name.
+func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
+	var here struct { // rules of a chain come together, and share its list
+		table *syntax.Table
+		chain string
+		rules *syntax.RuleList
+	}
+	err := messages(data, d.order, func(m message) error {
+		family := familyNumbers[m.family]
+		if !syntax.IsIP(family) {
+			return nil
+		}
+		switch m.kind {
+		case msgNewTable:
+			name, flags, err := readTable(family, m.attrs, d.order)
+			if err != nil {
+				return err
+			}
+			t := rs.Table(name)
+			t.Declared, t.Flags = true, flags
+		case msgNewChain:
+			table, c, err := readChain(family, m.attrs, d.order)
+			if err != nil {
+				return err
+			}
+			t := rs.Table(table)
+			t.Chains = append(t.Chains, c)
+		case msgNewSet:
+			return d.newSet(family, m.attrs, rs)
+		case msgNewElement:
+			return d.newElements(family, m.attrs)
+		case msgNewRule:
+			var a attrs
+			if err := parseAttrs(m.attrs, d.order, &a); err != nil {
+				return err
+			}
+			if t := here.table; t == nil || t.Family != family ||
+				!isText(a[ruleTable], t.Name) || !isText(a[ruleChain], here.chain) {
+				here.table = rs.Table(syntax.TableName{Family: family, Name: a.text(ruleTable)})
+				here.chain = a.text(ruleChain)
+				here.rules = here.table.RuleList(here.chain)
+			}
+			here.rules.Sources = append(here.rules.Sources, m.attrs)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return parallel.Each(d.filled, func() func(*dumpSet) error {
+		own := newDump(d.header, d.order)
+		return func(s *dumpSet) error {
+			if err := own.fill(s); err != nil {
+				return fmt.Errorf("the set %s %s %s: %w", s.table.Family, s.table.Name, s.name, err)
+			}
+			return nil
+		}
+	})
+}
+
+// fill reads the elements of a set. Those of one without a name are made into expressions where the rule is.
+func (d *dump) fill(s *dumpSet) error {
+	s.elements = make([]dumpElement, 0, len(s.lists))
+	for _, l := range s.lists {
+		if err := d.readElements(s, l); err != nil {
+			return err
+		}
+	}
+	s.lists = nil
+	if s.declared == nil {
+		return nil
+	}
+	var err error
+	s.declared.Elements, err = s.list(d, s.keys)
+	s.elements = nil
+	return err
+}
+
+// isText tells whether an attribute is a string, without making one.
+func isText(attr []byte, s string) bool {
+	return len(attr) == len(s)+1 && attr[len(s)] == 0 && string(attr[:len(s)]) == s
+}
+
+func (d *dump) newSet(family string, data []byte, rs *syntax.Ruleset) error {
+	s, o, err := d.readSet(family, data)
+	if err != nil {
+		return err
+	}
+	d.here = nil
+	if d.sets[s.table] == nil {
+		d.sets[s.table] = map[string]*dumpSet{}
+	}
+	d.sets[s.table][s.name] = s
+	if s.flags&setAnonymous != 0 {
+		return nil
+	}
+	s.declared = o
+	t := rs.Table(s.table)
+	t.Sets = append(t.Sets, o)
+	return nil
+}
+
+func (d *dump) newElements(family string, data []byte) error {
+	var a attrs
+	if err := parseAttrs(data, d.order, &a); err != nil {
+		return err
+	}
+	// The messages of a set come together.
+	s := d.here
+	if s == nil || s.table.Family != family || !isText(a[listTable], s.table.Name) || !isText(a[listSet], s.name) {
+		if s = d.sets[syntax.TableName{Family: family, Name: a.text(listTable)}][a.text(listSet)]; s == nil {
+			return fmt.Errorf("it has elements of a set %s that is not there", a.text(listSet))
+		}
+		d.here = s
+	}
+	if s.lists == nil {
+		d.filled = append(d.filled, s)
+	}
+	s.lists = append(s.lists, a[listElements])
+	return nil
+}
+
+func readTable(family string, data []byte, order binary.ByteOrder) (name syntax.TableName, flags []string, err error) {
+	var a attrs
+	if err := parseAttrs(data, order, &a); err != nil {
+		return name, nil, err
+	}
+	for i, flag := range []string{"dormant", "owner", "persist"} {
+		if a.num(tableFlags)>>i&1 == 1 {
+			flags = append(flags, flag)
+		}
+	}
+	return syntax.TableName{Family: family, Name: a.text(tableName)}, flags, nil
+}
+
+// The names of hooks by number: those of IP (include/uapi/linux/netfilter.h), with inet's ingress behind them.
+var hookNumbers = []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+
+func readChain(
+	family string, data []byte, order binary.ByteOrder,
+) (table syntax.TableName, c *syntax.Chain, err error) {
+	var a, hook attrs
+	if err := parseAttrs(data, order, &a); err != nil {
+		return table, nil, err
+	}
+	table = syntax.TableName{Family: family, Name: a.text(chainTable)}
+	c = &syntax.Chain{Name: a.text(chainName)}
+	if a[chainHook] == nil {
+		return table, c, nil
+	}
+	if err := parseAttrs(a[chainHook], order, &hook); err != nil {
+		return table, nil, err
+	}
+	n, hasNumber := hook.number(hookNumber)
+	priority, hasPriority := hook.number(hookPriority)
+	if !hasNumber || n >= uint64(len(hookNumbers)) || !hasPriority {
+		return table, nil, fmt.Errorf("the hook of the chain %s is not known", c.Name)
+	}
+	p := int(int32(uint32(priority))) //nolint:gosec // it is signed in the kernel
+	c.Hook, c.Priority, c.Type = hookNumbers[n], &p, a.text(chainType)
+	if policy, ok := a.number(chainPolicy); ok {
+		c.Policy = map[uint64]string{0: "drop", 1: "accept"}[policy]
+		if c.Policy == "" {
+			c.Policy = fmt.Sprint(policy)
+		}
+	}
+	return table, c, nil
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package syntax
+
+// The names of values that expressions have (src/datatype.c, src/ct.c, src/proto.c and src/meta.c of nft).
+var (
+	// EtherTypes are those of ether type and meta protocol.
+	EtherTypes = map[string]uint64{"ip": 0x0800, "ip6": 0x86dd, "arp": 0x0806, "vlan": 0x8100}
+	// NFProtos are those of meta nfproto.
+	NFProtos = map[string]uint64{"ipv4": 2, "ipv6": 10}
+	// CTStates are the bits of ct state (include/uapi/linux/netfilter/nf_conntrack_common.h).
+	CTStates = map[string]uint64{"invalid": 1, "established": 2, "related": 4, "new": 8, "untracked": 64}
+	// CTStatuses are the bits of ct status (ibid.).
+	CTStatuses = map[string]uint64{
+		"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": 8, "snat": 16, "dnat": 32, "dying": 512,
+	}
+	// CTDirs are those of ct direction.
+	CTDirs = map[string]uint64{"original": 0, "reply": 1}
+	// TCPFlags are the bits of tcp flags.
+	TCPFlags = map[string]uint64{
+		"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32, "ecn": 64, "cwr": 128,
+	}
+)

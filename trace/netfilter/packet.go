@@ -56,7 +56,7 @@ const (
 // The empty string means that the packet has no such interface at this hook.
 const UnknownIface = "?"
 
-// Packet is the state of one packet, the first of its connection, at one point of its way. It is comparable: two equal
+// Packet is the state of one packet, the first of its connection, at one point of its path. It is comparable: two equal
 // packets have the same future, which is what lets the walk merge branches.
 type Packet struct {
 	Family           Family
@@ -85,7 +85,7 @@ type Packet struct {
 	Virtual   netip.AddrPort
 	Scheduled string
 
-	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule on the way has put the source
+	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule has put the source
 	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was changed.
 	Recent string
 }
@@ -121,6 +121,8 @@ type Context struct {
 	Recent func(list string) (listed, known bool)
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
+	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.
+	Work int
 }
 
 // SetLookup answers membership questions about ipsets.

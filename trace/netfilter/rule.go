@@ -103,7 +103,7 @@ type Brancher interface {
 	Op
 	// BranchesTo calls f with the name of each of the chains.
 	BranchesTo(f func(name string))
-	// ResolveAll gives the op a way to find its chains by name; what the table does not have is nil.
+	// ResolveAll gives the op a function that finds its chains by name; what the table does not have is nil.
 	ResolveAll(chain func(name string) *Chain)
 }
 
@@ -120,7 +120,7 @@ const (
 	Split               // one of Effect.Alts, each with its probability
 	Accept              // ends this base chain
 	Drop                // ends everything
-	Reject              // Drop with an answer to the sender (RST or ICMP)
+	Reject              // Drop with an answer to the client (RST or ICMP)
 	Queue               // handed to user space, which decides
 	Stolen              // the packet leaves the walk for a local socket or elsewhere (TPROXY, SYNPROXY); Effect.Why says where
 	Return              // back to the calling chain, or the policy
@@ -139,7 +139,7 @@ type Effect struct {
 	Lookup *Lookup
 }
 
-// Alt is one way a Split may go. The probabilities of all ways add up to 1.
+// Alt is one of the branches of a Split. The probabilities of all of them add up to 1.
 type Alt struct {
 	P      float64
 	Packet Packet

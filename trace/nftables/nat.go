@@ -193,7 +193,7 @@ func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
 // drawn goes every way that chance may choose.
 func (t *translated) drawn(c *netfilter.Context) netfilter.Effect {
 	plain := true
-	alts := t.by.draws(func(e *element) netfilter.Alt {
+	alts := t.by.draws(c, func(e *element) netfilter.Alt {
 		alt := netfilter.Alt{Packet: *c.Packet} // the effect Next of none: the next rule is asked
 		if e == nil {
 			return alt

@@ -4,8 +4,8 @@ package op
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 
-// CameBack tells whether the packet has left the node by lo, and is on its way in: it then has the connection that it got on
-// the way out.
+// CameBack tells whether the packet has left the node by lo, and comes in again: it then has the connection that it got
+// when it left.
 func CameBack(c *netfilter.Context) bool {
 	return c.Packet.Local && (c.Hook == netfilter.Prerouting || c.Hook == netfilter.Input)
 }

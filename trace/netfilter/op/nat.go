@@ -18,7 +18,7 @@ type NATRange struct {
 	Shuffle   bool // NF_NAT_RANGE_PROTO_RANDOM, or …_RANDOM_FULLY
 }
 
-// maxAlternatives bounds the ways that a range of destinations opens.
+// maxAlternatives bounds the branches that a range of destinations opens.
 const maxAlternatives = 256
 
 // Single tells whether the range leaves no choice.
@@ -58,16 +58,16 @@ func (n *DNATSplit) Run(c *netfilter.Context) netfilter.Effect {
 		addrs = append(addrs, a)
 	}
 	low, high := n.choose(c.Packet.DstPort)
-	ways := len(addrs) * (int(high) - int(low) + 1)
-	if ways > maxAlternatives || ways == 0 {
+	count := len(addrs) * (int(high) - int(low) + 1)
+	if count > maxAlternatives || count == 0 {
 		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it translates to any of very many destinations"}
 	}
-	alts := make([]netfilter.Alt, 0, ways)
+	alts := make([]netfilter.Alt, 0, count)
 	for _, a := range addrs {
 		for port := low; ; port++ {
 			p := *c.Packet
 			p.Dst, p.DstPort, p.DNAT = a, port, true
-			alts = append(alts, netfilter.Alt{P: 1 / float64(ways), Packet: p, Effect: netfilter.Effect{Kind: netfilter.Accept}})
+			alts = append(alts, netfilter.Alt{P: 1 / float64(count), Packet: p, Effect: netfilter.Effect{Kind: netfilter.Accept}})
 			if port == high {
 				break
 			}

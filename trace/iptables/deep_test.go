@@ -13,7 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// A dump in which 45 chains jump twice to the next one each is walked in milliseconds: what a chain does with a packet is remembered.
+// A dump in which 45 chains jump twice to the next one each is walked in milliseconds: what a chain does with a packet
+// is remembered.
 func TestChainsThatJumpTwiceToTheNext(t *testing.T) {
 	const n = 45
 	for name, leaf := range map[string]string{
@@ -45,7 +46,8 @@ func TestChainsThatJumpTwiceToTheNext(t *testing.T) {
 		for _, steps := range []bool{false, true} {
 			start := time.Now()
 			res := w.Walk(netfilter.Start{Packet: netfilter.Packet{
-				Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("10.244.0.5"), Dst: netip.MustParseAddr("10.96.0.1"), DstPort: 80, In: "cni0",
+				Family: netfilter.IPv4, Proto: netfilter.TCP, DstPort: 80, In: "cni0",
+				Src: netip.MustParseAddr("10.244.0.5"), Dst: netip.MustParseAddr("10.96.0.1"),
 			}}, netfilter.Options{Steps: steps})
 			if d := time.Since(start); d > 2*time.Second {
 				t.Errorf("%s: it took %v", name, d)

@@ -38,8 +38,10 @@ func BenchmarkWalk(b *testing.B) {
 	rs := &netfilter.Ruleset{Tables: tables}
 	rs.Link()
 	n, errs := host.Parse(host.Files{
-		Addr:   []byte(`[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
-		Route4: []byte(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"dst":"10.0.0.0/24","dev":"eth0","prefsrc":"10.0.0.1"}]`),
+		Addr: []byte(`[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
+			{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+		Route4: []byte(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},
+			{"dst":"10.0.0.0/24","dev":"eth0","prefsrc":"10.0.0.1"}]`),
 	})
 	if len(errs) > 0 {
 		b.Fatal(errs)
@@ -50,7 +52,8 @@ func BenchmarkWalk(b *testing.B) {
 			for _, r := range c.Rules {
 				if r.Key.Dst.IsValid() {
 					starts = append(starts, netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-						Family: netfilter.IPv4, Proto: r.Key.Proto, Src: netip.MustParseAddr("10.244.0.5"), Dst: r.Key.Dst, DstPort: r.Key.DstPort, In: "cni0",
+						Family: netfilter.IPv4, Proto: r.Key.Proto,
+						Src: netip.MustParseAddr("10.244.0.5"), Dst: r.Key.Dst, DstPort: r.Key.DstPort, In: "cni0",
 					}})
 				}
 			}

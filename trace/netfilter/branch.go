@@ -2,8 +2,8 @@
 
 package netfilter
 
-// branch is one of the things that may happen to the packet: its state, how likely chance makes it, and what has to be true for it. yes
-// and no are sets of unknowns (bits) that it takes to be true, and not to be.
+// branch is one of the things that may happen to the packet: its state, how likely chance makes it, and what has to be
+// true for it. yes and no are sets of unknowns (bits) that it takes to be true, and not to be.
 type branch struct {
 	pkt     Packet
 	p       float64
@@ -19,8 +19,8 @@ type branch struct {
 // overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.
 const overflowBit = 63
 
-// unknownKey tells unknowns apart: the thing that is not known (a rule, an address, a slot), the hook that asks, and how
-// often this branch has asked there before. A rule that is met twice may well match once and not the other time.
+// unknownKey tells unknowns apart: the thing that is not known (a rule, an address, a slot), the hook that asks, and
+// how often this branch has asked there before. A rule that is met twice may well match once and not the other time.
 type unknownKey struct {
 	about any
 	hook  Hook
@@ -63,8 +63,8 @@ func (w *Walker) taint(b branch, about any, u Uncertain) branch {
 	return b
 }
 
-// opaque gives the two branches past something that the walk cannot follow: it let the packet through unchanged, or it did
-// anything else.
+// opaque gives the two branches past something that the walk cannot follow: it let the packet through unchanged, or it
+// did anything else.
 func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 	what := "chain " + at.Chain.Name
 	var about any = at.Chain

@@ -4,8 +4,8 @@ package netfilter
 
 import "fmt"
 
-// limits are the bounds of one walk. A walk through a node's rules runs some hundreds of rules and holds some tens of branches; these bounds are
-// for rule sets that were made, or have come, to cost more than anybody can wait for.
+// limits are the bounds of one walk. A walk through a node's rules runs some hundreds of rules and holds some tens of
+// branches; these bounds are for rule sets that were made, or have come, to cost more than anybody can wait for.
 type limits struct {
 	// work is how much a walk may cost, in rules run; going through branches and elements counts, too.
 	work int
@@ -25,8 +25,8 @@ var defaults = limits{work: 1 << 22, uncertain: 1 << 20, live: 512, branches: 1 
 // keptBranches is the size from which a buffer of branches is not kept for the next time.
 const keptBranches = 1 << 10
 
-// over tells whether the walk's budget is used up. Where it is for the first time, the walk ends at the place given: one uncertain end
-// stands for all branches that were not followed to theirs.
+// over tells whether the walk's budget is used up. Where it is for the first time, the walk ends at the place given:
+// one uncertain end stands for all branches that were not followed to theirs.
 func (w *Walker) over(at Ref) bool {
 	if w.budget != "" {
 		return true
@@ -41,7 +41,8 @@ func (w *Walker) over(at Ref) bool {
 	default:
 		return false
 	}
-	w.unknown = append(w.unknown, Uncertain{Where: at, What: "what becomes of the packet behind " + at.String(), Why: w.budget})
+	what := "what becomes of the packet behind " + at.String()
+	w.unknown = append(w.unknown, Uncertain{Where: at, What: what, Why: w.budget})
 	w.lose(at, w.budget)
 	return true
 }

@@ -39,12 +39,20 @@ func TestBudget(t *testing.T) {
 		ended bool // Result.Ended says why; else the walk is complete
 	}{
 		{"chains that lead twice to the next, and count", tower(45, Jump, []Op{count}, []Op{verdict(Next)}), true, true},
-		{"certain branches that multiply", many(40, func(i int) []Op { return []Op{chance(0.5), flip(i % 32)} }), false, true},
-		{"uncertain branches that multiply", many(40, func(i int) []Op { return []Op{unknown("x"), flip(i % 32)} }), false, false},
+		{"certain branches that multiply", many(40, func(i int) []Op {
+			return []Op{chance(0.5), flip(i % 32)}
+		}), false, true},
+		{"uncertain branches that multiply", many(40, func(i int) []Op {
+			return []Op{unknown("x"), flip(i % 32)}
+		}), false, false},
 		{"certain branches that leave a chain", tower(40, Jump, []Op{chance(0.5), count}, []Op{chance(0.5), flip(1)}), false, true},
 		{"draws among thousands, one after the other", many(3, func(int) []Op { return []Op{wide} }), false, true},
-		{"a chain of very many rules", many(30_000, func(int) []Op { return []Op{chance(1e-9), verdict(Drop)} }), false, true},
-		{"a chain of very many rules that do not match", many(30_000, func(int) []Op { return []Op{dst("10.0.0.1"), verdict(Drop)} }), false, false},
+		{"a chain of very many rules", many(30_000, func(int) []Op {
+			return []Op{chance(1e-9), verdict(Drop)}
+		}), false, true},
+		{"a chain of very many rules that do not match", many(30_000, func(int) []Op {
+			return []Op{dst("10.0.0.1"), verdict(Drop)}
+		}), false, false},
 		{"very many rules for many branches", many(30_000, func(i int) []Op {
 			if i == 0 {
 				return []Op{wide}

@@ -5,10 +5,11 @@ package netfilter
 // maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
 const maxDepth = 64
 
-// frame is the state of one chain in progress: the branch that is being run, those that wait, and those that have left the
-// chain. A Walker keeps one for each depth of calls.
+// frame is the state of one chain in progress: the branch that is being run, those that wait, and those that have left
+// the chain. A Walker keeps one for each depth of calls.
 type frame struct {
 	cur     branch
+	saved   Packet // that of cur, as it was before the op in progress; kept with Options.Steps only
 	live    []cursor
 	out     []branch
 	mergeAt int // the length of out at which it is merged before the chain is through
@@ -20,9 +21,9 @@ type cursor struct {
 	b  branch
 }
 
-// chain runs a chain for one packet and returns every branch that comes out of it, merged. A branch's verdict is Return when it fell off
-// the end or was told to return; otherwise it is Accept (of the base chain) or Drop (it has ended, see branch.end). The
-// result is good until the next call at the same depth; who takes it over takes it off Walker.held.
+// chain runs a chain for one packet and returns every branch that comes out of it, merged. A branch's verdict is Return
+// when it fell off the end or was told to return; otherwise it is Accept (of the base chain) or Drop (it has ended, see
+// branch.end). The result is good until the next call at the same depth; who takes it over takes it off Walker.held.
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()
@@ -86,8 +87,8 @@ func (w *Walker) mergeOut(f *frame) {
 	w.held -= before - len(f.out)
 }
 
-// park puts a branch aside so that the ones behind it catch up, or joins it with one that waits at the same rule in the same
-// state.
+// park puts a branch aside so that the ones behind it catch up, or joins it with one that waits at the same rule in the
+// same state.
 func (w *Walker) park(f *frame, at int, b *branch) {
 	w.ctx.Work += len(f.live) / costOfComparing
 	for i := range f.live {
@@ -119,8 +120,8 @@ func (w *Walker) resume(f *frame) (at int, ok bool) {
 	return at, true
 }
 
-// rule runs rule number at of a chain for the frame's branch. It returns true when that goes on with the chain's next rule;
-// other branches are parked (those that go on) or leave the chain.
+// rule runs rule number at of a chain for the frame's branch. It returns true when that goes on with the chain's next
+// rule; other branches are parked (those that go on) or leave the chain.
 func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 	f := &w.frames[depth]
 	cur, r := &f.cur, c.Rules[at]
@@ -133,18 +134,17 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		w.giveUp(here)
 		return false
 	}
-	var saved Packet
 	for _, op := range r.Ops {
 		w.ctx.Packet = &cur.pkt
 		if w.opt.Steps {
-			saved = cur.pkt
+			f.saved = cur.pkt
 		}
 		eff := op.Run(&w.ctx)
 		sign(&cur.pkt, here)
 		switch eff.Kind {
 		case Next:
-			if w.opt.Steps && saved != cur.pkt {
-				s := did(op, &saved, &cur.pkt)
+			if w.opt.Steps && f.saved != cur.pkt {
+				s := did(op, &f.saved, &cur.pkt)
 				s.Ref, s.P = here, cur.p
 				w.step(&s)
 			}
@@ -172,11 +172,11 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 				*cur = whole
 				cur.pkt, cur.p = alt.Packet, whole.p*alt.P
 				sign(&cur.pkt, here)
-				w.decide(at, here, op, &alt.Effect, depth, &saved)
+				w.decide(at, here, op, &alt.Effect, depth)
 			}
 			return false
 		case Opaque, Accept, Drop, Reject, Queue, Stolen, Return, Jump, Goto:
-			w.decide(at, here, op, &eff, depth, &saved)
+			w.decide(at, here, op, &eff, depth)
 			return false
 		}
 	}
@@ -189,8 +189,8 @@ func after(c *Chain, at int, p *Packet) int {
 	return cand.next(at + 1)
 }
 
-// decide carries out a verdict of an op, in rule number at, on the frame's branch, whose packet was saved before the op ran.
-func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int, saved *Packet) {
+// decide carries out a verdict of an op, in rule number at, on the frame's branch.
+func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int) {
 	f := &w.frames[depth]
 	b := &f.cur
 	if w.budget != "" {
@@ -198,8 +198,8 @@ func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int, saved *
 	}
 	switch eff.Kind {
 	case Accept:
-		if w.opt.Steps && *saved != b.pkt {
-			s := did(op, saved, &b.pkt)
+		if w.opt.Steps && f.saved != b.pkt {
+			s := did(op, &f.saved, &b.pkt)
 			s.Verdict, s.Ref, s.P = Accept, here, b.p
 			w.step(&s)
 		} else {

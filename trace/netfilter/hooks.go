@@ -15,8 +15,9 @@ type slot struct {
 	chains   []*Chain
 }
 
-// conntrack's own place among the priorities of the NAT chains: whatever priority a nat chain asks for, it runs from the NAT
-// core's hook (net/netfilter/nf_nat_proto.c, nf_nat_ipv4_ops), the priority only orders nat chains among themselves.
+// conntrack's own place among the priorities of the NAT chains: whatever priority a nat chain asks for, it runs from
+// the NAT core's hook (net/netfilter/nf_nat_proto.c, nf_nat_ipv4_ops), the priority only orders nat chains among
+// themselves.
 const (
 	natDstPriority = -100
 	natSrcPriority = 100
@@ -56,10 +57,11 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 		})
 		for i, x := range found[h] {
 			nat := x.chain.Base.Type == TypeNAT
-			last := len(out[h]) - 1
-			if i > 0 && found[h][i-1].order == x.order && out[h][last].priority == x.priority && out[h][last].nat == nat {
-				out[h][last].chains = append(out[h][last].chains, x.chain)
-				continue
+			if i > 0 && found[h][i-1].order == x.order {
+				if last := &out[h][len(out[h])-1]; last.priority == x.priority && last.nat == nat {
+					last.chains = append(last.chains, x.chain)
+					continue
+				}
 			}
 			out[h] = append(out[h], slot{priority: x.priority, nat: nat, chains: []*Chain{x.chain}})
 		}
@@ -96,8 +98,8 @@ func (w *Walker) fromPrerouting(in branch) {
 }
 
 // fromOutput follows a locally made packet: OUTPUT by the route that its first destination asks for, a new routing
-// decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in again
-// by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
+// decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in
+// again by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
 	alive := w.hook(Output, w.egress(Output, append(w.first[:0], in)), false)
@@ -115,9 +117,9 @@ func (w *Walker) fromOutput(in branch) {
 	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
 }
 
-// resend sends on what IPVS has scheduled to real servers beyond the node. It goes through OUTPUT from its beginning, whichever hook it
-// was scheduled at, to POSTROUTING (net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_send_or_cont); the nat chains of OUTPUT have had, or
-// missed, their turn: the destination's translation is settled.
+// resend sends on what IPVS has scheduled to real servers beyond the node. It goes through OUTPUT from its beginning,
+// whichever hook it was scheduled at, to POSTROUTING (net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_send_or_cont); the nat
+// chains of OUTPUT have had, or missed, their turn: the destination's translation is settled.
 func (w *Walker) resend() []branch {
 	again := w.resent
 	w.resent = nil
@@ -135,8 +137,8 @@ func (w *Walker) resend() []branch {
 	return out
 }
 
-// hook runs the base chains of one hook, in the order of their priorities, for packets of one family, and returns those that
-// come out of it. It takes the slice over.
+// hook runs the base chains of one hook, in the order of their priorities, for packets of one family, and returns those
+// that come out of it. It takes the slice over.
 func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 	if len(alive) == 0 || w.budget != "" {
 		return nil
@@ -169,8 +171,9 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 	return alive
 }
 
-// scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are not the node. For
-// one on the node the packet goes on through the hook (ip_vs_nat_xmit). It looks at the branches from number from on.
+// scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are
+// not the node. For one on the node the packet goes on through the hook (ip_vs_nat_xmit). It looks at the branches from
+// number from on.
 func (w *Walker) scheduled(bs []branch, from int) []branch {
 	fresh := slices.Clone(bs[from:])
 	bs = bs[:from]
@@ -191,8 +194,8 @@ func (w *Walker) finish(bs []branch, e End) {
 	}
 }
 
-// slot runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends on
-// which was loaded last, and no dump tells: both orders are tried.
+// slot runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends
+// on which was loaded last, and no dump tells: both orders are tried.
 func (w *Walker) slot(h Hook, s *slot, b *branch, alive []branch) []branch {
 	switch {
 	case len(s.chains) == 1:
@@ -217,8 +220,9 @@ func orderUnknown(h Hook, s *slot) Uncertain {
 		names[i] = string(c.Table.Backend) + " table " + c.Table.Name
 	}
 	return Uncertain{
-		Where: Ref{Hook: h, Chain: s.chains[0]}, What: "the order of " + strings.Join(names, " and ") + " at " + h.String(),
-		Why: "they have the same priority; the one loaded last goes first, which no dump tells",
+		Where: Ref{Hook: h, Chain: s.chains[0]},
+		What:  "the order of " + strings.Join(names, " and ") + " at " + h.String(),
+		Why:   "they have the same priority; the one loaded last goes first, which no dump tells",
 	}
 }
 

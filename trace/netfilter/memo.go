@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// memo remembers, for one walk, what a chain does with a packet. Without it, a few dozen chains that lead to the next one twice each would
-// be walked 2^n times.
+// memo remembers, for one walk, what a chain does with a packet. Without it, a few dozen chains that lead to the next
+// one twice each would be walked 2^n times.
 //
-// It costs more than a walk through most chains, and equal packets come to a chain seldom: it is used once a walk has become long, and for
-// what comes to a chain a second time.
+// It costs more than a walk through most chains, and equal packets come to a chain seldom: it is used once a walk has
+// become long, and for what comes to a chain a second time.
 type memo struct {
 	// seen has the hashes of what came to a chain once, each at a place of its own that others may take.
 	seen []uint64
@@ -32,13 +32,14 @@ const (
 	sharesPerBranch = 32
 )
 
-// visit is everything that decides what a chain does: the packet, what its branch takes for true of the unknowns, where it is hooked in,
-// and how deep the call is, for calls that are too deep end. What a walk assumes is the same for all its visits.
+// visit is everything that decides what a chain does: the packet, what its branch takes for true of the unknowns, where
+// it is hooked in, and how deep the call is, for calls that are too deep end. What a walk assumes is the same for all
+// its visits.
 type visit struct {
 	chain   *Chain
 	base    *Base
 	hook    Hook
-	depth   uint8
+	depth   int
 	yes, no uint64
 	pkt     Packet
 }
@@ -71,7 +72,7 @@ func (w *Walker) visit(h Hook, c *Chain, in *branch, depth int) []branch {
 	if w.ctx.Work < w.memoAfter || !w.again(h, c, in, depth) {
 		return w.chain(h, c, in, depth)
 	}
-	key := visit{chain: c, base: w.ctx.Base, hook: h, depth: uint8(depth), yes: in.yes, no: in.no, pkt: in.pkt} //nolint:gosec // below maxDepth
+	key := visit{chain: c, base: w.ctx.Base, hook: h, depth: depth, yes: in.yes, no: in.no, pkt: in.pkt}
 	known := w.memo.by[key]
 	if known == nil {
 		return w.record(h, c, in, depth, &key)
@@ -92,7 +93,7 @@ func (w *Walker) again(h Hook, c *Chain, in *branch, depth int) bool {
 	if w.memo.seen == nil {
 		w.memo.seen, w.memo.by = make([]uint64, memoPlaces), map[visit]*effectOf{}
 	}
-	hash := in.pkt.hash() ^ maphash.Comparable(seed, [...]uint64{in.yes, in.no, uint64(h), uint64(depth)}) ^ maphash.Comparable(seed, c) //nolint:gosec // depth is not negative
+	hash := in.pkt.hash() ^ maphash.Comparable(seed, visit{chain: c, hook: h, depth: depth, yes: in.yes, no: in.no})
 	place := &w.memo.seen[hash%memoPlaces]
 	if *place == hash {
 		return true

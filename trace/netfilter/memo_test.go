@@ -16,8 +16,8 @@ import (
 // neverRemember is a memoAfter that no walk comes to.
 const neverRemember = math.MaxInt
 
-// tower is a table of n chains each of which leads twice to the next one, by jump or goto, between the rules before and behind; the last one
-// has the rules leaf.
+// tower is a table of n chains each of which leads twice to the next one, by jump or goto, between the rules before and
+// behind; the last one has the rules leaf.
 func tower(n int, kind Kind, before, leaf []Op) *Table {
 	t := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "C1", kind: Jump}}))
 	for i := 1; i < n; i++ {
@@ -42,15 +42,42 @@ func TestChainsThatLeadTwiceToTheNext(t *testing.T) {
 		steps        int
 		last         float64 // share of the last step
 	}{
-		{name: "empty leaves", kind: Jump, leaf: []Op{verdict(Next)}, want: "sent 10.96.0.1", steps: 1 + 2*(n-1), last: 1 << (n - 2)},
-		{name: "gotos", kind: Goto, leaf: []Op{verdict(Next)}, want: "sent 10.96.0.1", steps: 1 + 2*(n-1), last: 1 << (n - 2)},
-		{name: "marks in the leaves", kind: Jump, leaf: []Op{mark(4)}, want: "sent 10.96.0.1", steps: 2 + 2*(n-1), last: 1 << (n - 2)},
-		{name: "translations in the leaves", kind: Jump, leaf: []Op{dnat("10.1.1.1")}, want: "sent 10.1.1.1", steps: n + 1, last: 1},
-		{name: "translations that chance decides", kind: Jump, leaf: []Op{chance(1. / 3), dnat("10.1.1.1")}, want: "sent 10.1.1.1; sent 10.96.0.1 0", steps: 2 + 2*(n-1)},
-		{name: "a drop that chance decides on the path", kind: Jump, before: []Op{chance(0.5), verdict(Return)}, leaf: []Op{verdict(Next)}, want: "sent 10.96.0.1", steps: 1 + 3*(n-1)},
-		{name: "what is not known in the leaves", kind: Jump, leaf: []Op{unknown("x"), dnat("10.1.1.1")}, want: "?sent 10.1.1.1; ?sent 10.96.0.1", steps: 2 + 2*(n-1)},
-		{name: "what is not known and does not matter", kind: Jump, leaf: []Op{unknown("x"), verdict(Return)}, want: "sent 10.96.0.1", steps: 2 + 2*(n-1)},
-		{name: "an opaque target in the leaves", kind: Jump, leaf: []Op{verdict(Opaque)}, want: "?not known 10.96.0.1 by nat C45 rule 1; ?sent 10.96.0.1", steps: 2 + 2*(n-1)},
+		{
+			name: "empty leaves", kind: Jump, leaf: []Op{verdict(Next)},
+			want: "sent 10.96.0.1", steps: 1 + 2*(n-1), last: 1 << (n - 2),
+		},
+		{
+			name: "gotos", kind: Goto, leaf: []Op{verdict(Next)},
+			want: "sent 10.96.0.1", steps: 1 + 2*(n-1), last: 1 << (n - 2),
+		},
+		{
+			name: "marks in the leaves", kind: Jump, leaf: []Op{mark(4)},
+			want: "sent 10.96.0.1", steps: 2 + 2*(n-1), last: 1 << (n - 2),
+		},
+		{
+			name: "translations in the leaves", kind: Jump, leaf: []Op{dnat("10.1.1.1")},
+			want: "sent 10.1.1.1", steps: n + 1, last: 1,
+		},
+		{
+			name: "translations that chance decides", kind: Jump, leaf: []Op{chance(1. / 3), dnat("10.1.1.1")},
+			want: "sent 10.1.1.1; sent 10.96.0.1 0", steps: 2 + 2*(n-1),
+		},
+		{
+			name: "a return that chance decides on the path", kind: Jump, leaf: []Op{verdict(Next)},
+			before: []Op{chance(0.5), verdict(Return)}, want: "sent 10.96.0.1", steps: 1 + 3*(n-1),
+		},
+		{
+			name: "what is not known in the leaves", kind: Jump, leaf: []Op{unknown("x"), dnat("10.1.1.1")},
+			want: "?sent 10.1.1.1; ?sent 10.96.0.1", steps: 2 + 2*(n-1),
+		},
+		{
+			name: "what is not known and does not matter", kind: Jump, leaf: []Op{unknown("x"), verdict(Return)},
+			want: "sent 10.96.0.1", steps: 2 + 2*(n-1),
+		},
+		{
+			name: "an opaque target in the leaves", kind: Jump, leaf: []Op{verdict(Opaque)},
+			want: "?not known 10.96.0.1 by nat C45 rule 1; ?sent 10.96.0.1", steps: 2 + 2*(n-1),
+		},
 	}
 	for _, tt := range tests {
 		for _, steps := range []bool{false, true} {
@@ -75,7 +102,9 @@ func TestChainsThatLeadTwiceToTheNext(t *testing.T) {
 				if len(res.Steps) != tt.steps {
 					t.Errorf("%d steps, want %d", len(res.Steps), tt.steps)
 				}
-				at := slices.IndexFunc(res.Steps, func(s Step) bool { return s.Ref.Chain.Name == "C44" && s.Ref.Rule.Num == 1 })
+				at := slices.IndexFunc(res.Steps, func(s Step) bool {
+					return s.Ref.Chain.Name == "C44" && s.Ref.Rule.Num == 1
+				})
 				if tt.last != 0 && math.Abs(res.Steps[at].P/tt.last-1) > 1e-9 {
 					t.Errorf("share of the last step is %v, want %v", res.Steps[at].P, tt.last)
 				}
@@ -85,9 +114,11 @@ func TestChainsThatLeadTwiceToTheNext(t *testing.T) {
 }
 
 func TestLoops(t *testing.T) {
-	a := &Chain{Name: "A", Rules: rules([]Op{mark(2)}, []Op{&jump{name: "B", kind: Jump}}, []Op{&jump{name: "A", kind: Jump}}, []Op{&jump{name: "B", kind: Goto}})}
-	b := &Chain{Name: "B", Rules: rules([]Op{&jump{name: "A", kind: Jump}}, []Op{&jump{name: "A", kind: Goto}})}
-	rs := &Ruleset{Tables: []*Table{nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "A", kind: Jump}}), a, b)}}
+	to := func(name string, kind Kind) []Op { return []Op{&jump{name: name, kind: kind}} }
+	a := &Chain{Name: "A", Rules: rules([]Op{mark(2)}, to("B", Jump), to("A", Jump), to("B", Goto))}
+	b := &Chain{Name: "B", Rules: rules(to("A", Jump), to("A", Goto))}
+	pre := base("PREROUTING", Prerouting, -100, TypeNAT, Accept, to("A", Jump))
+	rs := &Ruleset{Tables: []*Table{nat(pre, a, b)}}
 	rs.Link()
 	start := time.Now()
 	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true})
@@ -112,7 +143,8 @@ func randomRules(r *rand.Rand) *Ruleset {
 		return op(func(c *Context) Effect {
 			one, two := *c.Packet, *c.Packet
 			one.Mark ^= 1
-			return Effect{Kind: Split, Alts: []Alt{{P: 0.25, Packet: one}, {P: 0.75, Packet: two, Effect: Effect{Kind: Return}}}}
+			alts := []Alt{{P: 0.25, Packet: one}, {P: 0.75, Packet: two, Effect: Effect{Kind: Return}}}
+			return Effect{Kind: Split, Alts: alts}
 		})
 	}
 	remember := func() Op {
@@ -149,7 +181,10 @@ func randomRules(r *rand.Rand) *Ruleset {
 		}
 		return lists
 	}
-	t := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, list(-1)...), base("POSTROUTING", Postrouting, 100, TypeNAT, Accept, list(-1)...))
+	t := nat(
+		base("PREROUTING", Prerouting, -100, TypeNAT, Accept, list(-1)...),
+		base("POSTROUTING", Postrouting, 100, TypeNAT, Accept, list(-1)...),
+	)
 	f := filter(base("FORWARD", Forward, 0, TypeFilter, Drop, append(list(-1), []Op{verdict(Accept)})...))
 	for i := range n {
 		t.Chains = append(t.Chains, &Chain{Name: fmt.Sprintf("C%d", i), Rules: rules(list(i)...)})
@@ -158,7 +193,8 @@ func randomRules(r *rand.Rand) *Ruleset {
 	return &Ruleset{Tables: []*Table{t, f}}
 }
 
-// The memo must not change a result: outcomes, shares, what is uncertain, and steps, in their order, are those of a walk without it.
+// The memo must not change a result: outcomes, shares, what is uncertain, and steps, in their order, are those of a
+// walk without it.
 func TestMemoChangesNothing(t *testing.T) {
 	n, uses, compared := testHost(t), 0, 0
 	for seed := range uint64(1000) {
@@ -166,7 +202,8 @@ func TestMemoChangesNothing(t *testing.T) {
 		rs := randomRules(r)
 		rs.Link()
 		for _, steps := range []bool{true, false} {
-			plain, remembers := NewWalker(rs, n, nil, WithMemoAfter(neverRemember)), NewWalker(rs, n, nil, WithMemoAfter(0))
+			plain := NewWalker(rs, n, nil, WithMemoAfter(neverRemember))
+			remembers := NewWalker(rs, n, nil, WithMemoAfter(0))
 			plain.limits.work, plain.limits.uncertain = 1<<15, 1<<15
 			want := plain.Walk(send(Prerouting, "10.96.0.1"), Options{Steps: steps})
 			if plain.gaveUp || plain.budget != "" {
@@ -208,7 +245,8 @@ func TestMemoIsBounded(t *testing.T) {
 	rs := &Ruleset{Tables: []*Table{tb}}
 	rs.Link()
 	w := NewWalker(rs, testHost(t), nil)
-	if res := w.Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true}); len(w.memo.by) > maxMemo || w.memo.size > maxMemo || len(res.Outcomes) == 0 {
+	res := w.Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true})
+	if len(w.memo.by) > maxMemo || w.memo.size > maxMemo || len(res.Outcomes) == 0 {
 		t.Errorf("%d visits, size %d, %s", len(w.memo.by), w.memo.size, show(res))
 	}
 	w.Walk(Start{Hook: Prerouting, Packet: Packet{Family: IPv6, Dst: netip.MustParseAddr("::2")}}, Options{})

@@ -10,16 +10,18 @@ import (
 	"slices"
 )
 
-// sameShare is the rounding, as a part of it, that the same product of probabilities may come with when it was multiplied in another order.
+// sameShare is the rounding, as a part of it, that the same product of probabilities may come with when it was
+// multiplied in another order.
 const sameShare = 1e-12
 
 // sameState tells whether two branches have the same future, or the same past where they ended.
 func sameState(a, b *branch) bool {
-	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end && a.where == b.where && a.why == b.why && a.route == b.route
+	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end &&
+		a.where == b.where && a.why == b.why && a.route == b.route
 }
 
-// join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities add
-// up; under opposite conditions, all else equal, the condition does not matter.
+// join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities
+// add up; under opposite conditions, all else equal, the condition does not matter.
 func join(a, b *branch) bool {
 	if a.yes == b.yes && a.no == b.no {
 		a.p += b.p
@@ -38,8 +40,8 @@ func joinOpposite(a, b *branch) bool {
 	return true
 }
 
-// mergeEnds joins ends that are the same to whoever sent the packet, though other branches led to them: an unknown that decides
-// only which of two rules drops it, or whether its destination is inside the node or beyond, does not matter.
+// mergeEnds joins ends that are the same to whoever sent the packet, though other branches led to them: an unknown that
+// decides only which of two rules drops it, or whether its destination is inside the node or beyond, does not matter.
 func (w *Walker) mergeEnds(bs []branch) []branch {
 	arrived := func(e End) End {
 		if e == Delivered {
@@ -55,8 +57,8 @@ func (w *Walker) mergeEnds(bs []branch) []branch {
 	return w.mergeBy(bs, false, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })
 }
 
-// merge joins branches in the same state until none can be joined any more. Where many are left, the uncertain ones among those in the
-// same state become one.
+// merge joins branches in the same state until none can be joined any more. Where many are left, the uncertain ones
+// among those in the same state become one.
 func (w *Walker) merge(bs []branch) []branch {
 	bs = w.mergeBy(bs, true, func(a, b *branch) bool { return sameState(a, b) && join(a, b) })
 	if len(bs) <= manyBranches {
@@ -65,8 +67,8 @@ func (w *Walker) merge(bs []branch) []branch {
 	return w.mergeBy(bs, true, func(a, b *branch) bool { return sameState(a, b) && blur(a, b) })
 }
 
-// manyBranches is how many branches are told apart by what they depend on. Beyond it, those that depend on unknowns and are in the
-// same state become one that is uncertain for good: what is known of n unknowns could ask for 2^n branches.
+// manyBranches is how many branches are told apart by what they depend on. Beyond it, those that depend on unknowns and
+// are in the same state become one that is uncertain for good: what is known of n unknowns could ask for 2^n branches.
 const manyBranches = 32
 
 // blur joins two uncertain branches, and forgets on what they depend.
@@ -81,8 +83,8 @@ func blur(a, b *branch) bool {
 // costOfComparing is how many comparisons of branches cost as much as a rule.
 const costOfComparing = 16
 
-// mergeBy joins branches by a function that joins two whose packets have the same addresses, ports and marks, and no others; exact: and
-// that were ended at the same place. The first of those that are joined stays, where it is.
+// mergeBy joins branches by a function that joins two whose packets have the same addresses, ports and marks, and no
+// others; exact: and that were ended at the same place. The first of those that are joined stays, where it is.
 func (w *Walker) mergeBy(bs []branch, exact bool, joined func(a, b *branch) bool) []branch {
 	if len(bs) > manyBranches {
 		return w.mergeGroups(bs, exact, joined)
@@ -102,8 +104,8 @@ func (w *Walker) mergeBy(bs []branch, exact bool, joined func(a, b *branch) bool
 	return bs
 }
 
-// maxGroup is how many branches of one group one of them is compared with, so that the time which merging takes does not grow with the
-// square of their number. Those that are not joined for that stay as they are, which is never wrong.
+// maxGroup is how many branches of one group one of them is compared with, so that the time which merging takes does
+// not grow with the square of their number. Those that are not joined for that stay as they are, which is never wrong.
 const maxGroup = 512
 
 // mergeGroups is mergeBy for many branches: only those of one hash are compared with each other.
@@ -130,8 +132,8 @@ func (w *Walker) mergeGroups(bs []branch, exact bool, joined func(a, b *branch) 
 	return kept
 }
 
-// mergeGroup joins the branches of a group, given by their places in ascending order, and marks those that are gone. It returns how many
-// comparisons that took.
+// mergeGroup joins the branches of a group, given by their places in ascending order, and marks those that are gone. It
+// returns how many comparisons that took.
 func mergeGroup(bs []branch, group []int32, gone []bool, joined func(a, b *branch) bool) (compared int) {
 	for again := len(group) > 1; again; {
 		again = false

@@ -8,8 +8,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
-// martian ends a branch that the node does not take for its destination, a loopback address, from outside. Where that is not known it
-// is lost with one half, and goes on with the other.
+// martian ends a branch that the node does not take for its destination, a loopback address, from outside. Where that
+// is not known it is lost with one half, and goes on with the other.
 func (w *Walker) martian(b *branch) bool {
 	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
 	if known && !refused {
@@ -18,7 +18,10 @@ func (w *Walker) martian(b *branch) bool {
 	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()
 	if !known {
 		var lost branch
-		lost, *b = w.fork(*b, martianKey{}, Uncertain{What: what, Why: "that depends on settings (sysctl.txt) and routes that were not collected, or on the way back"})
+		lost, *b = w.fork(*b, martianKey{}, Uncertain{
+			What: what,
+			Why:  "that depends on settings (sysctl.txt) and routes that were not collected, or on the way back",
+		})
 		lost.why = what
 		w.finish([]branch{lost}, Lost)
 		return false
@@ -89,8 +92,9 @@ func (w *Walker) egress(before Hook, bs []branch) []branch {
 	return out
 }
 
-// route looks up the route of a packet. Of one that came in by an interface the kernel's rules may ask for source, mark and interface as they
-// are (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in net/ipv6/route.c); a process's is looked up before it has a source.
+// route looks up the route of a packet. Of one that came in by an interface the kernel's rules may ask for source, mark
+// and interface as they are (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in net/ipv6/route.c); a process's
+// is looked up before it has a source.
 func (w *Walker) route(p *Packet) (r host.Route, known bool) {
 	if p.Local || p.In == "" || p.In == UnknownIface {
 		r, known, _ = w.host.Route(p.Dst)
@@ -136,8 +140,8 @@ func (w *Walker) routedIn(bs []branch) {
 	}
 }
 
-// SourceFor returns the address that a local process's packet to dst carries as its source: that of the route, and for the
-// node's own addresses the destination itself. The zero Addr when it is not known.
+// SourceFor returns the address that a local process's packet to dst carries as its source: that of the route, and for
+// the node's own addresses the destination itself. The zero Addr when it is not known.
 func SourceFor(h *host.Network, dst netip.Addr) netip.Addr {
 	if local, known := h.Local(dst); known && local {
 		return dst

@@ -39,7 +39,9 @@ const (
 	StepOpaque
 )
 
-// Step is something that happened to the packet on some of its branches, by a rule or a chain's policy. Its Kind says which of the fields below P mean something. One rule has several steps where it did several things, or left the choice to chance.
+// Step is something that happened to the packet on some of its branches, by a rule or a chain's policy. Its Kind says
+// which of the fields below P mean something. One rule has several steps where it did several things, or left the
+// choice to chance.
 type Step struct {
 	Kind StepKind
 	// Verdict is what the rule decided thereby; Next where it went on with its next op.
@@ -51,12 +53,15 @@ type Step struct {
 	Target *Chain
 	NAT    Translation
 	Mark   Mark
-	Why    string // of StepOpaque; of a Drop or Stolen where an op says why; "" where it is not the same on all branches
-	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was changed.
+	// Why is the reason of StepOpaque, and of a Drop or Stolen where an op gives one; "" where it is not the same on all branches.
+	Why string
+	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was
+	// changed.
 	List string
 	// Asked is the list that the rule found the client in; zero for a rule that asks for none.
 	Asked ClientList
-	// Lookup is the element of a set or map of nftables that decided; zero where none did, or not the same on all branches.
+	// Lookup is the element of a set or map of nftables that decided; zero where none did, or not the same on all
+	// branches.
 	Lookup Lookup
 }
 
@@ -85,8 +90,9 @@ const (
 type Translation struct {
 	By   NATKind
 	Side Side
-	// From and To are the side's address and port before and after. An address that is not known is the zero Addr, a port 0. A value
-	// that is not the same on all branches of the step is zero, but for the To of a destination: each one is a step of its own.
+	// From and To are the side's address and port before and after. An address that is not known is the zero Addr, a
+	// port 0. A value that is not the same on all branches of the step is zero, but for the To of a destination: each
+	// one is a step of its own.
 	From, To netip.AddrPort
 }
 
@@ -189,9 +195,6 @@ func (w *Walker) step(s *Step) {
 	if !w.opt.Steps {
 		return
 	}
-	if r := s.Ref.Rule; r != nil {
-		s.Asked = r.asks()
-	}
 	key, p := s.key(), s.P
 	i, ok := w.stepIDs[key]
 	if ok {
@@ -199,7 +202,9 @@ func (w *Walker) step(s *Step) {
 	} else {
 		i = len(w.steps)
 		w.stepIDs[key] = i
-		s.P = 0
+		if s.P = 0; s.Ref.Rule != nil {
+			s.Asked = s.Ref.Rule.asks()
+		}
 		w.steps = append(w.steps, *s)
 	}
 	w.count(i, p)
@@ -246,10 +251,13 @@ func did(o Op, before, after *Packet) (s Step) {
 }
 
 func translation(by NATKind, side Side, before, after *Packet) Translation {
-	if side == Source {
-		return Translation{by, side, netip.AddrPortFrom(before.Src, before.SrcPort), netip.AddrPortFrom(after.Src, after.SrcPort)}
+	end := func(p *Packet) netip.AddrPort {
+		if side == Source {
+			return netip.AddrPortFrom(p.Src, p.SrcPort)
+		}
+		return netip.AddrPortFrom(p.Dst, p.DstPort)
 	}
-	return Translation{by, side, netip.AddrPortFrom(before.Dst, before.DstPort), netip.AddrPortFrom(after.Dst, after.DstPort)}
+	return Translation{by, side, end(before), end(after)}
 }
 
 // kindOf asks an op what it is in the kernel.

@@ -21,12 +21,14 @@ const (
 	NoRoute              // no usable route to Packet.Dst
 	Taken                // handed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
 	Lost                 // the walk cannot follow it any further: an opaque target or chain at Outcome.Where
-	Filtered             // dropped for its source, by no rule: the reverse path filter's setting and route are in Outcome.Why and Outcome.Route
+	Filtered             // dropped for its source by the reverse path filter: its setting is Outcome.Why
 )
 
 // String returns the end as a verb form for people.
 func (e End) String() string {
-	return [...]string{"sent", "delivered", "dropped", "rejected", "no route", "taken", "not known", "dropped for its source"}[e]
+	return [...]string{
+		"sent", "delivered", "dropped", "rejected", "no route", "taken", "not known", "dropped for its source",
+	}[e]
 }
 
 // Start is how a packet enters the node: at Prerouting with Packet.In set, or at Output as a local process sends it.
@@ -40,11 +42,12 @@ type Options struct {
 	// Listed are xt_recent lists (each followed by ' ', as in Packet.Recent) that the source is in already: a returning
 	// client. Empty: a client that was never seen before.
 	Listed string
-	// Only follows no branch any further, once PREROUTING is behind it, that was translated to another destination. The Result
-	// then lacks these branches.
+	// Only follows no branch any further, once PREROUTING is behind it, that was translated to another destination. The
+	// Result then lacks these branches.
 	Only netip.AddrPort
-	// Enters says that the packet is certain to come in by Packet.In, so that the reverse path filter of that interface may be asked. What
-	// it would make of a packet is not asked where that is an assumption, and nothing is claimed where its inputs were not collected.
+	// Enters says that the packet is certain to come in by Packet.In, so that the reverse path filter of that interface
+	// may be asked. What it would make of a packet is not asked where that is an assumption, and nothing is claimed
+	// where its inputs were not collected.
 	Enters bool
 	// Steps records the rules that applied.
 	Steps bool
@@ -85,11 +88,11 @@ type Result struct {
 	Steps     []Step
 	// Routes are the routing decisions, in the order in which they were taken first; recorded with Steps.
 	Routes []RouteStep
-	// Both tells that something that the packet met was not known, so that Steps has the rules of both branches, even if it did not matter in
-	// the end and is not in Uncertain.
+	// Both tells that something that the packet met was not known, so that Steps has the rules of both branches, even
+	// if it did not matter in the end and is not in Uncertain.
 	Both bool
-	// Ended says why the walk ended before all branches did, where it has cost too much: an uncertain outcome, Lost, stands for those, and
-	// Uncertain has where that was. "" for a walk that was complete.
+	// Ended says why the walk ended before all branches did, where it has cost too much: an uncertain outcome, Lost,
+	// stands for those, and Uncertain has where that was. "" for a walk that was complete.
 	Ended string
 }
 
@@ -142,14 +145,14 @@ func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOp
 // WalkerOption is something that holds for all walks of a Walker.
 type WalkerOption func(*Walker)
 
-// WithClientLists gives prefixes of the names of lists whose clients are known ([ClientList]): a new client is in none of these lists,
-// a returning one in those of Options.Listed.
+// WithClientLists gives prefixes of the names of lists whose clients are known ([ClientList]): a new client is in none
+// of these lists, a returning one in those of Options.Listed.
 func WithClientLists(prefixes ...string) WalkerOption {
 	return func(w *Walker) { w.lists = prefixes }
 }
 
-// WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with and without: its
-// result never depends on it, but for rounding, unless it is Ended.
+// WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with
+// and without: its result never depends on it, but for rounding, unless it is Ended.
 func WithMemoAfter(rules int) WalkerOption {
 	return func(w *Walker) { w.memoAfter = rules }
 }
@@ -203,7 +206,8 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Certain: b.yes|b.no == 0, Where: b.where, Why: b.why, Route: b.route}
+		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route}
+		o.Certain = b.yes|b.no == 0
 		if !o.Certain {
 			o.P = min(o.P, 1) // it may be the sum over several cases of what is not known
 		}

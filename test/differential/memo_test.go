@@ -63,7 +63,8 @@ func TestRandomRuleSetsWithMemo(t *testing.T) {
 			steps += len(got.Steps)
 		}
 	}
-	if t.Logf("%d walks, %d steps", compared, steps); steps < compared {
+	t.Logf("%d walks, %d steps", compared, steps)
+	if steps < compared {
 		t.Error("the packets meet too few rules")
 	}
 }

@@ -27,7 +27,7 @@ func TestBudget(t *testing.T) {
 		e := Effect{Kind: Split}
 		for i := range 4096 {
 			p := *c.Packet
-			p.CTMark = p.CTMark*4096 + uint32(i) //nolint:gosec // small
+			p.CTMark = p.CTMark*4096 + uint32(i)
 			e.Alts = append(e.Alts, Alt{P: 1. / 4096, Packet: p})
 		}
 		return e

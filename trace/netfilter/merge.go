@@ -116,7 +116,7 @@ func (w *Walker) mergeGroups(bs []branch, exact bool, joined func(a, b *branch) 
 		if exact {
 			h ^= maphash.Comparable(seed, bs[i].where)
 		}
-		groups[h] = append(groups[h], int32(i)) //nolint:gosec // there are not that many branches
+		groups[h] = append(groups[h], int32(i))
 	}
 	w.ctx.Work += len(bs) / 2
 	gone := make([]bool, len(bs))

@@ -79,6 +79,11 @@ func (w *world) compare(p packet, a *answer) (netfilter.Result, judged) {
 	r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
 	j := w.judge(&r, a)
 	r.Outcomes = slices.Clone(r.Outcomes)
+	if again := w.remembers.Walk(p.start(), netfilter.Options{Steps: true}); !alike(&r, &again) {
+		j.verdict, j.what = differs, "a walk that remembers what chains do comes to something else"
+		again.Outcomes = slices.Clone(again.Outcomes)
+		return again, j
+	}
 	// Where no routes are known every packet is taken to have one.
 	if j.verdict == differs || slices.ContainsFunc(r.Outcomes, func(o netfilter.Outcome) bool { return o.End == netfilter.NoRoute }) {
 		return r, j

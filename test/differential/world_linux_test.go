@@ -76,7 +76,9 @@ type world struct {
 	where map[place]at       // of each rule of nf_tables by its handle
 	texts map[at]string      // of each rule of iptables-legacy
 	walk  *netfilter.Walker
-	views []view
+	// remembers is walk, but that it remembers from the beginning what chains do.
+	remembers *netfilter.Walker
+	views     []view
 }
 
 // view is a walk that knows less than there is to know. It must not say anything else for that.
@@ -442,6 +444,7 @@ func (w *world) read(rs *ruleSet) error {
 	}
 	w.rules.Link()
 	w.walk = netfilter.NewWalker(w.rules, w.network, sets)
+	w.remembers = netfilter.NewWalker(w.rules, w.network, sets, netfilter.WithMemoAfter(0))
 	w.views = []view{
 		{"a source port that is not known", w.walk, true},
 		{"routes that are not known", netfilter.NewWalker(w.rules, w.addresses, sets), false},

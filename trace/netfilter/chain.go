@@ -2,51 +2,107 @@
 
 package netfilter
 
-// chain runs a chain for one packet and returns every way out of it, merged. A branch's verdict is Return when it fell off
-// the end or was told to return; otherwise it is Accept (of the base chain) or Drop (the way has ended, see branch.end). The
-// result is good until the next call at the same depth.
+// maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
+const maxDepth = 64
+
+// frame is the state of one chain in progress: the branch that is being run, those that wait, and those that have left
+// the chain. A Walker keeps one for each depth of calls.
+type frame struct {
+	cur     branch
+	saved   Packet // that of cur, as it was before the op in progress; kept with Options.Steps only
+	live    []cursor
+	out     []branch
+	mergeAt int // the length of out at which it is merged before the chain is through
+}
+
+// cursor is a branch that waits before rule at of a chain.
+type cursor struct {
+	at int
+	b  branch
+}
+
+// chain runs a chain for one packet and returns every branch that comes out of it, merged. A branch's verdict is Return
+// when it fell off the end or was told to return; otherwise it is Accept (of the base chain) or Drop (it has ended, see
+// branch.end). The result is good until the next call at the same depth; who takes it over takes it off Walker.held.
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
-	f.live, f.out = f.live[:0], f.out[:0]
+	f.reset()
 	cur := &f.cur
 	*cur = *in
-	cur.verdict, cur.end, cur.where, cur.why = Next, Sent, Ref{}, ""
+	cur.verdict, cur.end, cur.where, cur.why, cur.route = Next, Sent, Ref{}, "", ""
 	cand := c.candidates(&cur.pkt)
 	at := cand.next(0)
 	for {
 		if at >= len(c.Rules) {
 			cur.verdict = Return
-			f.out = append(f.out, *cur)
+			w.leave(f, cur)
 		} else if w.rule(h, c, at, depth) {
 			at = cand.next(at + 1)
 			if len(f.live) == 0 {
 				continue
 			}
-			f.park(at, *cur)
+			w.park(f, at, cur)
+		}
+		if w.budget != "" {
+			f.live, f.out = nil, nil
+			return nil
 		}
 		var ok bool
-		if at, ok = f.resume(); !ok {
-			f.out = collapse(merge(f.out))
+		if at, ok = w.resume(f); !ok {
+			w.mergeOut(f)
 			return f.out
 		}
 		cand = c.candidates(&cur.pkt)
 	}
 }
 
-// park puts a branch aside so that the ones behind it catch up, or joins it with one that waits at the same rule in the same
-// state.
-func (f *frame) park(at int, b branch) {
+// firstMerge is how many branches may leave a chain before they are merged for the first time.
+const firstMerge = 256
+
+// reset empties a frame. A large buffer is not kept: there is one for each depth.
+func (f *frame) reset() {
+	f.live, f.out, f.mergeAt = f.live[:0], f.out[:0], firstMerge
+	if cap(f.live) > keptBranches {
+		f.live = nil
+	}
+	if cap(f.out) > keptBranches {
+		f.out = nil
+	}
+}
+
+// leave takes a branch out of a chain.
+func (w *Walker) leave(f *frame, b *branch) {
+	f.out = append(f.out, *b)
+	w.held++
+	if len(f.out) >= f.mergeAt {
+		w.mergeOut(f)
+		f.mergeAt = max(firstMerge, 2*len(f.out))
+	}
+}
+
+// mergeOut merges the branches that have left a chain.
+func (w *Walker) mergeOut(f *frame) {
+	before := len(f.out)
+	f.out = w.merge(f.out)
+	w.held -= before - len(f.out)
+}
+
+// park puts a branch aside so that the ones behind it catch up, or joins it with one that waits at the same rule in the
+// same state.
+func (w *Walker) park(f *frame, at int, b *branch) {
+	w.ctx.Work += len(f.live) / costOfComparing
 	for i := range f.live {
 		c := &f.live[i]
-		if c.at == at && sameState(&c.b, &b) && (join(&c.b, &b) || len(f.live) > manyWays && blur(&c.b, &b)) {
+		if c.at == at && sameState(&c.b, b) && (join(&c.b, b) || len(f.live) > manyBranches && blur(&c.b, b)) {
 			return
 		}
 	}
-	f.live = append(f.live, cursor{at, b})
+	f.live = append(f.live, cursor{at, *b})
+	w.held++
 }
 
 // resume takes up the waiting branch that is furthest behind.
-func (f *frame) resume() (at int, ok bool) {
+func (w *Walker) resume(f *frame) (at int, ok bool) {
 	if len(f.live) == 0 {
 		return 0, false
 	}
@@ -60,34 +116,37 @@ func (f *frame) resume() (at int, ok bool) {
 	at, f.cur = f.live[first].at, f.live[first].b
 	f.live[first] = f.live[last]
 	f.live = f.live[:last]
+	w.held--
 	return at, true
 }
 
-// rule runs rule number at of a chain for the frame's branch. It returns true when that goes on with the chain's next rule;
-// other ways are parked (those that go on) or leave the chain.
+// rule runs rule number at of a chain for the frame's branch. It returns true when that goes on with the chain's next
+// rule; other branches are parked (those that go on) or leave the chain.
 func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 	f := &w.frames[depth]
 	cur, r := &f.cur, c.Rules[at]
-	w.work++
-	if (w.work > maxWork || len(f.live) > maxLive) && cur.yes|cur.no != 0 {
-		w.giveUp(Ref{Hook: h, Chain: c, Rule: r})
+	here := Ref{Hook: h, Chain: c, Rule: r}
+	w.ctx.Work++
+	if w.over(here) {
 		return false
 	}
-	var saved Packet
+	if (w.ctx.Work > w.limits.uncertain || len(f.live) > w.limits.live) && cur.yes|cur.no != 0 {
+		w.giveUp(here)
+		return false
+	}
 	for _, op := range r.Ops {
 		w.ctx.Packet = &cur.pkt
-		w.at = Ref{Hook: h, Chain: c, Rule: r}
 		if w.opt.Steps {
-			saved = cur.pkt
+			f.saved = cur.pkt
 		}
 		eff := op.Run(&w.ctx)
-		w.sign(&cur.pkt)
+		sign(&cur.pkt, here)
 		switch eff.Kind {
 		case Next:
-			if w.opt.Steps && saved != cur.pkt {
-				s := w.did(op, &saved, &cur.pkt)
-				s.P = cur.p
-				w.step(s)
+			if w.opt.Steps && f.saved != cur.pkt {
+				s := did(op, &f.saved, &cur.pkt)
+				s.Ref, s.P = here, cur.p
+				w.step(&s)
 			}
 		case Break:
 			return true
@@ -98,39 +157,30 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 			if eff.P < 1 {
 				rest := *cur
 				rest.p *= 1 - eff.P
-				f.park(after(c, at, &rest.pkt), rest)
+				w.park(f, after(c, at, &rest.pkt), &rest)
 				cur.p *= eff.P
 			}
 		case Unknown:
-			yes, no := w.fork(*cur, r, Uncertain{Where: w.at, What: r.Text, Why: eff.Why})
-			f.park(after(c, at, &no.pkt), no)
+			yes, no := w.fork(*cur, r, Uncertain{Where: here, What: r.Text, Why: eff.Why})
+			w.park(f, after(c, at, &no.pkt), &no)
 			*cur = yes
 		case Split:
 			whole := *cur
-			for _, alt := range eff.Alts {
-				w.at = Ref{Hook: h, Chain: c, Rule: r}
+			w.ctx.Work += len(eff.Alts)
+			for i := range eff.Alts {
+				alt := &eff.Alts[i]
 				*cur = whole
 				cur.pkt, cur.p = alt.Packet, whole.p*alt.P
-				w.sign(&cur.pkt)
-				w.decide(h, c, at, op, alt.Effect, depth, &saved)
+				sign(&cur.pkt, here)
+				w.decide(at, here, op, &alt.Effect, depth)
 			}
 			return false
 		case Opaque, Accept, Drop, Reject, Queue, Stolen, Return, Jump, Goto:
-			w.decide(h, c, at, op, eff, depth, &saved)
+			w.decide(at, here, op, &eff, depth)
 			return false
 		}
 	}
 	return true
-}
-
-// sign notes which rule settled a translation.
-func (w *Walker) sign(p *Packet) {
-	if p.DNAT && p.DNATBy.Chain == nil {
-		p.DNATBy = w.at
-	}
-	if p.SNAT && p.SNATBy.Chain == nil {
-		p.SNATBy = w.at
-	}
 }
 
 // after is where a branch goes on behind rule at.
@@ -139,78 +189,75 @@ func after(c *Chain, at int, p *Packet) int {
 	return cand.next(at + 1)
 }
 
-// decide carries out a verdict of op on the frame's branch, whose packet was saved before.
-func (w *Walker) decide(h Hook, c *Chain, at int, op Op, eff Effect, depth int, saved *Packet) {
+// decide carries out a verdict of an op, in rule number at, on the frame's branch.
+func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int) {
 	f := &w.frames[depth]
 	b := &f.cur
-	here := Ref{Hook: h, Chain: c, Rule: c.Rules[at]}
-	step := Step{Verdict: eff.Kind, Ref: here, P: b.p, Why: eff.Why}
-	if eff.Lookup != nil {
-		step.Lookup = *eff.Lookup
-	}
-	end := func(e End) {
-		w.step(step)
-		b.verdict, b.end, b.where, b.why = Drop, e, here, eff.Why
-		f.out = append(f.out, *b)
+	if w.budget != "" {
+		return
 	}
 	switch eff.Kind {
 	case Accept:
-		if w.opt.Steps && *saved != b.pkt {
-			step = w.did(op, saved, &b.pkt)
-			step.Verdict, step.P = Accept, b.p
+		if w.opt.Steps && f.saved != b.pkt {
+			s := did(op, &f.saved, &b.pkt)
+			s.Verdict, s.Ref, s.P = Accept, here, b.p
+			w.step(&s)
+		} else {
+			w.verdict(here, eff, b.p)
 		}
-		w.step(step)
 		b.verdict = Accept
-		f.out = append(f.out, *b)
-	case Drop:
-		end(Dropped)
-	case Reject:
-		end(Rejected)
-	case Stolen:
-		end(Taken)
-	case Queue, Opaque:
-		w.lose(c, at, here, eff.Why, f)
+		w.leave(f, b)
+	case Drop, Reject, Stolen:
+		w.verdict(here, eff, b.p)
+		b.verdict, b.end, b.where, b.why = Drop, ends[eff.Kind], here, eff.Why
+		w.leave(f, b)
 	case Return:
-		w.step(step)
+		w.verdict(here, eff, b.p)
 		b.verdict = Return
-		f.out = append(f.out, *b)
+		w.leave(f, b)
 	case Jump, Goto:
-		step.Kind, step.Target = StepCall, eff.Chain
-		w.call(h, c, at, &step, depth)
+		w.call(at, here, eff, depth)
 	case Next:
-		f.park(after(c, at, &b.pkt), *b)
+		w.park(f, after(here.Chain, at, &b.pkt), b)
+	case Queue, Opaque:
+		w.pass(f, at, here, eff.Why)
 	case Break, Chance, Unknown, Split:
-		// A Split's ways are verdicts; anything else is an op's bug, and must not pass for an answer.
-		w.lose(c, at, here, "an op gave no verdict", f)
+		// The branches of a Split are verdicts; anything else is an op's bug, and must not pass for an answer.
+		w.pass(f, at, here, "an op gave no verdict")
 	}
 }
 
-// lose goes both ways past a rule that cannot be followed.
-func (w *Walker) lose(c *Chain, at int, here Ref, why string, f *frame) {
+// ends are those of verdicts that end everything.
+var ends = [...]End{Drop: Dropped, Reject: Rejected, Stolen: Taken}
+
+// pass follows both branches past a rule that cannot be followed.
+func (w *Walker) pass(f *frame, at int, here Ref, why string) {
 	through, lost := w.opaque(f.cur, here, why)
-	f.park(after(c, at, &through.pkt), through)
-	f.out = append(f.out, lost)
+	w.park(f, after(here.Chain, at, &through.pkt), &through)
+	w.leave(f, &lost)
 }
 
 // call runs a jump or goto. What returns from a goto leaves this chain too.
-func (w *Walker) call(h Hook, c *Chain, at int, step *Step, depth int) {
+func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 	f := &w.frames[depth]
-	here := step.Ref
 	switch {
-	case step.Target == nil:
-		w.lose(c, at, here, "the chain that it leads to is not in the table", f)
+	case eff.Chain == nil:
+		w.pass(f, at, here, "the chain that it leads to is not in the table")
 		return
 	case depth+1 == maxDepth:
-		w.lose(c, at, here, "calls are nested too deep", f)
+		w.pass(f, at, here, "calls are nested too deep")
 		return
 	}
-	w.step(*step)
-	for _, o := range w.chain(h, step.Target, &f.cur, depth+1) {
-		if o.verdict == Return && step.Verdict == Jump {
+	w.verdict(here, eff, f.cur.p)
+	out := w.visit(here.Hook, eff.Chain, &f.cur, depth+1)
+	for i := range out {
+		o := &out[i]
+		if o.verdict == Return && eff.Kind == Jump {
 			o.verdict = Next
-			f.park(after(c, at, &o.pkt), o)
+			w.park(f, after(here.Chain, at, &o.pkt), o)
 			continue
 		}
-		f.out = append(f.out, o)
+		w.leave(f, o)
 	}
+	w.held -= len(out)
 }

@@ -10,8 +10,8 @@ import (
 // linearUpTo is the chain length below which looking at every rule is cheaper than asking the index.
 const linearUpTo = 12
 
-// index sorts the rules of a long chain by the one condition that tells most of them apart, so that a packet meets only the
-// rules that may match it: KUBE-SERVICES by destination, KUBE-NODEPORTS by port, per-pod chains by source.
+// index sorts the rules of a long chain by the one condition that tells most of them apart, so that a packet meets only
+// the rules that may match it: KUBE-SERVICES by destination, KUBE-NODEPORTS by port, per-pod chains by source.
 type index struct {
 	rest  []int32 // rules without a usable key
 	byDst map[netip.Addr][]int32

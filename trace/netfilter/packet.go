@@ -52,11 +52,11 @@ const (
 	UDPLite uint8 = 136
 )
 
-// UnknownIface stands in Packet.In and Packet.Out for an interface that exists but whose name the snapshot does not tell.
-// The empty string means that the packet has no such interface at this hook.
+// UnknownIface stands in Packet.In and Packet.Out for an interface that exists but whose name the snapshot does not
+// tell. The empty string means that the packet has no such interface at this hook.
 const UnknownIface = "?"
 
-// Packet is the state of one packet, the first of its connection, at one point of its way. It is comparable: two equal
+// Packet is the state of one packet, the first of its connection, at one point of its path. It is comparable: two equal
 // packets have the same future, which is what lets the walk merge branches.
 type Packet struct {
 	Family           Family
@@ -67,12 +67,13 @@ type Packet struct {
 	Mark             uint32 // skb mark
 	CTMark           uint32 // conntrack mark
 
-	// OrigSrc, OrigDst and OrigDstPort are the connection's addresses before any translation (conntrack's original tuple).
+	// OrigSrc, OrigDst and OrigDstPort are the connection's addresses before any translation (conntrack's original
+	// tuple).
 	OrigSrc, OrigDst netip.Addr
 	OrigDstPort      uint16
 
 	Untracked bool   // raw table: CT --notrack; no NAT will be done
-	Template  bool   // raw table: CT --zone and the like gave it a template of its connection, which connection tracking goes by
+	Template  bool   // raw table: CT --zone and the like gave it a template that connection tracking goes by
 	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
 	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
 	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
@@ -80,13 +81,15 @@ type Packet struct {
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
 
-	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is by what it
-	// chooses among its real servers where that is no fixed share ("load", "client"); the branch's probability then says nothing.
+	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is
+	// by what it chooses among its real servers where that is no fixed share ("load", "client"); the branch's
+	// probability then says nothing.
 	Virtual   netip.AddrPort
 	Scheduled string
 
-	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule on the way has put the source
-	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was changed.
+	// Recent holds the names of xt_recent lists (and of sets of nftables, TABLE@SET) that a rule has put the source
+	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was
+	// changed.
 	Recent string
 }
 
@@ -115,17 +118,19 @@ type Context struct {
 	Base   *Base         // of the base chain that is being run; nil outside of a walk
 	Host   *host.Network // addresses, routes, links; never nil, but may know nothing
 	Sets   SetLookup     // ipsets; nil when they were not collected
-	// Recent tells whether the packet's source is in a list of that name since before this packet: one of xt_recent, or a set
-	// of nftables that rules fill, named TABLE@SET. known is
-	// false for lists that the walk's assumptions (first packet of a new client, or a returning client) do not cover.
+	// Recent tells whether the packet's source is in a list of that name since before this packet: one of xt_recent, or
+	// a set of nftables that rules fill, named TABLE@SET. known is false for lists that the walk's assumptions (first
+	// packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
+	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.
+	Work int
 }
 
 // SetLookup answers membership questions about ipsets.
 type SetLookup interface {
-	// Match says whether the packet's elements, chosen by flags ("src", "dst" per dimension, in order), are in the named
-	// set. known is false where the set, or the answer, is not to be had from the snapshot; why then says so.
+	// Match says whether the packet's elements, chosen by flags ("src", "dst" per dimension, in order), are in the
+	// named set. known is false where the set, or the answer, is not to be had from the snapshot; why then says so.
 	Match(c *Context, set string, flags []string) (in, known bool, why string)
 }

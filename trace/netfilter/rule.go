@@ -34,8 +34,8 @@ type Table struct {
 type ChainType uint8
 
 // The chain types. A nat chain sees only the first packet of a connection, and only while the translation that its hook
-// makes is not settled (net/netfilter/nf_nat_core.c, nf_nat_inet_fn). A route chain re-routes local output when it changed
-// the packet's mark or addresses.
+// makes is not settled (net/netfilter/nf_nat_core.c, nf_nat_inet_fn). A route chain re-routes local output when it
+// changed the packet's mark or addresses.
 const (
 	TypeFilter ChainType = iota
 	TypeNAT
@@ -56,7 +56,8 @@ type Chain struct {
 	Name  string
 	Base  *Base // nil for a chain that is only jumped to
 	Rules []*Rule
-	// Unread says why the chain's rules could not be read; the walk takes such a chain for opaque. Empty: they were read.
+	// Unread says why the chain's rules could not be read; the walk takes such a chain for opaque. Empty: they were
+	// read.
 	Unread string
 
 	index *index // made by Link
@@ -70,13 +71,16 @@ type Rule struct {
 	Key  Key
 	// Comment is the rule's (first) comment, as a person wrote it; "" for none.
 	Comment string
-	// Target is what an iptables rule names behind -j or -g, a target or a chain; "" for none, and for rules of other backends.
+	// Target is what an iptables rule names behind -j or -g, a target or a chain; "" for none, and for rules of other
+	// backends.
 	Target string
-	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has none.
+	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has
+	// none.
 	NAT netip.AddrPort
 }
 
-// Key is what an index may sort a rule by: conditions that every packet matching the rule satisfies. Zero fields say nothing.
+// Key is what an index may sort a rule by: conditions that every packet matching the rule satisfies. Zero fields say
+// nothing.
 type Key struct {
 	Src, Dst netip.Addr // -s and -d of a single address, not negated
 	Proto    uint8      // with DstPort
@@ -103,7 +107,7 @@ type Brancher interface {
 	Op
 	// BranchesTo calls f with the name of each of the chains.
 	BranchesTo(f func(name string))
-	// ResolveAll gives the op a way to find its chains by name; what the table does not have is nil.
+	// ResolveAll gives the op a function that finds its chains by name; what the table does not have is nil.
 	ResolveAll(chain func(name string) *Chain)
 }
 
@@ -120,9 +124,9 @@ const (
 	Split               // one of Effect.Alts, each with its probability
 	Accept              // ends this base chain
 	Drop                // ends everything
-	Reject              // Drop with an answer to the sender (RST or ICMP)
+	Reject              // Drop with an answer to the client (RST or ICMP)
 	Queue               // handed to user space, which decides
-	Stolen              // the packet leaves the walk for a local socket or elsewhere (TPROXY, SYNPROXY); Effect.Why says where
+	Stolen              // the packet leaves the walk for a local socket or elsewhere (SYNPROXY); Effect.Why says where
 	Return              // back to the calling chain, or the policy
 	Jump                // call Effect.Chain
 	Goto                // continue in Effect.Chain, never come back to this one
@@ -135,11 +139,12 @@ type Effect struct {
 	Why   string  // for Unknown, Opaque, Queue, Stolen, and for Drop where it is not the rule that says so
 	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
 	Alts  []Alt   // for Split
-	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not ask for it.
+	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not ask for
+	// it.
 	Lookup *Lookup
 }
 
-// Alt is one way a Split may go. The probabilities of all ways add up to 1.
+// Alt is one of the branches of a Split. The probabilities of all of them add up to 1.
 type Alt struct {
 	P      float64
 	Packet Packet
@@ -149,8 +154,8 @@ type Alt struct {
 // Rememberer is an Op that asks for clients who are remembered for a time.
 type Rememberer interface {
 	Op
-	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client is found in it, 0 for
-	// any time; "" for none.
+	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client is found
+	// in it, 0 for any time; "" for none.
 	Remembers() (list string, seconds uint32)
 }
 

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not be
-// changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for opaque.
+// Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not
+// be changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for
+// opaque.
 func (rs *Ruleset) Link() {
 	for _, t := range rs.Tables {
 		t.link()
@@ -60,7 +61,8 @@ type Ref struct {
 	Rule  *Rule // nil: the chain's policy, or the chain as a whole
 }
 
-// String returns "nat KUBE-SERVICES rule 3", "filter FORWARD policy", "ipvs TCP 10.96.0.1:443 rr", or "" for the zero Ref.
+// String returns "nat KUBE-SERVICES rule 3", "filter FORWARD policy", "ipvs TCP 10.96.0.1:443 rr", or "" for the zero
+// Ref.
 func (r Ref) String() string {
 	if r.Chain == nil {
 		return ""

@@ -4,16 +4,16 @@ package netfilter
 
 import "net/netip"
 
-// Set is a set or a map that a native table has, for who wants to know what is in it. Rules that look something up in it are ops
-// of their own.
+// Set is a set or a map that a native table has, for who wants to know what is in it. Rules that look something up in
+// it are ops of their own.
 type Set interface {
 	Name() string
 	// Each calls f with every element, in the order of the dump.
 	Each(f func(SetElement))
 }
 
-// SetElement is an element of a Set. Of its key the fields are told that an address, a protocol and a port are; zero where the key
-// has no such field, or where it is a range.
+// SetElement is an element of a Set. Of its key the fields are told that an address, a protocol and a port are; zero
+// where the key has no such field, or where it is a range.
 type SetElement struct {
 	Addr  netip.Addr
 	Proto uint8

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
 // StepKind says what happened in a Step.
@@ -37,15 +35,13 @@ const (
 	StepChangeSet
 	// StepChange is a rule that changed something else, or translated a packet to where it went before.
 	StepChange
-	// StepRoute is a routing decision between two hooks: Step.Route. No rule made it, and Step.Ref has nothing but the hook
-	// behind which it was made.
-	StepRoute
 	// StepOpaque is a rule or a chain that the walk cannot follow: Step.Why says why.
 	StepOpaque
 )
 
-// Step is something that happened to the packet on some of its branches: a rule that applied, or a routing decision. Its Kind says
-// which of the fields below P mean something. One rule has several steps where it did several things, or left the choice to chance.
+// Step is something that happened to the packet on some of its branches, by a rule or a chain's policy. Its Kind says
+// which of the fields below P mean something. One rule has several steps where it did several things, or left the
+// choice to chance.
 type Step struct {
 	Kind StepKind
 	// Verdict is what the rule decided thereby; Next where it went on with its next op.
@@ -57,13 +53,15 @@ type Step struct {
 	Target *Chain
 	NAT    Translation
 	Mark   Mark
-	Route  host.Route
-	Why    string // of StepOpaque; of a Drop or Stolen where an op says why; "" where it is not the same on all branches
-	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was changed.
+	// Why is the reason of StepOpaque, and of a Drop or Stolen where an op gives one; "" where it is not the same on all branches.
+	Why string
+	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was
+	// changed.
 	List string
 	// Asked is the list that the rule found the client in; zero for a rule that asks for none.
 	Asked ClientList
-	// Lookup is the element of a set or map of nftables that decided; zero where none did, or not the same on all branches.
+	// Lookup is the element of a set or map of nftables that decided; zero where none did, or not the same on all
+	// branches.
 	Lookup Lookup
 }
 
@@ -92,8 +90,9 @@ const (
 type Translation struct {
 	By   NATKind
 	Side Side
-	// From and To are the side's address and port before and after. An address that is not known is the zero Addr, a port 0. A value
-	// that is not the same on all branches of the step is zero, but for the To of a destination: each one is a step of its own.
+	// From and To are the side's address and port before and after. An address that is not known is the zero Addr, a
+	// port 0. A value that is not the same on all branches of the step is zero, but for the To of a destination: each
+	// one is a step of its own.
 	From, To netip.AddrPort
 }
 
@@ -145,8 +144,6 @@ func (s *Step) String() string {
 		return "template of the connection"
 	case StepRemember, StepForget, StepChangeSet:
 		return "remember the client"
-	case StepRoute:
-		return "route by " + s.Route.Dev
 	case StepOpaque:
 		return "not known"
 	case StepChange:
@@ -167,20 +164,18 @@ type stepKey struct {
 	to      netip.AddrPort
 	mark    Mark
 	list    string
-	route   host.Route
 }
 
 func (s *Step) key() stepKey {
-	k := stepKey{kind: s.Kind, verdict: s.Verdict, ref: s.Ref, target: s.Target, mark: s.Mark, list: s.List, route: s.Route}
+	k := stepKey{kind: s.Kind, verdict: s.Verdict, ref: s.Ref, target: s.Target, mark: s.Mark, list: s.List}
 	if s.NAT.Side == Destination {
 		k.to = s.NAT.To
 	}
 	return k
 }
 
-// fold adds a step of the same key. Details that differ are not the step's.
+// fold takes in a step of the same key, all but its share. Details that differ are not the step's.
 func (s *Step) fold(o *Step) {
-	s.P += o.P
 	if s.NAT.From != o.NAT.From {
 		s.NAT.From = netip.AddrPort{}
 	}
@@ -195,26 +190,43 @@ func (s *Step) fold(o *Step) {
 	}
 }
 
-// step records a step of the rule in progress.
-func (w *Walker) step(s Step) {
+// step records a step.
+func (w *Walker) step(s *Step) {
 	if !w.opt.Steps {
 		return
 	}
-	if r := s.Ref.Rule; r != nil {
-		s.Asked = r.asks()
+	key, p := s.key(), s.P
+	i, ok := w.stepIDs[key]
+	if ok {
+		w.steps[i].fold(s)
+	} else {
+		i = len(w.steps)
+		w.stepIDs[key] = i
+		if s.P = 0; s.Ref.Rule != nil {
+			s.Asked = s.Ref.Rule.asks()
+		}
+		w.steps = append(w.steps, *s)
 	}
-	key := s.key()
-	if i, ok := w.stepIDs[key]; ok {
-		w.steps[i].fold(&s)
+	w.count(i, p)
+}
+
+// verdict records a rule that decided and changed nothing.
+func (w *Walker) verdict(at Ref, eff *Effect, p float64) {
+	if !w.opt.Steps {
 		return
 	}
-	w.stepIDs[key] = len(w.steps)
-	w.steps = append(w.steps, s)
+	s := Step{Verdict: eff.Kind, Ref: at, P: p, Why: eff.Why}
+	if eff.Kind == Jump || eff.Kind == Goto {
+		s.Kind, s.Target = StepCall, eff.Chain
+	}
+	if eff.Lookup != nil {
+		s.Lookup = *eff.Lookup
+	}
+	w.step(&s)
 }
 
 // did is the step of an op that changed the packet.
-func (w *Walker) did(o Op, before, after *Packet) Step {
-	s := Step{Ref: w.at}
+func did(o Op, before, after *Packet) (s Step) {
 	switch {
 	case before.Virtual != after.Virtual:
 		s.Kind, s.NAT = StepTranslate, translation(Scheduled, Destination, before, after)
@@ -239,10 +251,13 @@ func (w *Walker) did(o Op, before, after *Packet) Step {
 }
 
 func translation(by NATKind, side Side, before, after *Packet) Translation {
-	if side == Source {
-		return Translation{by, side, netip.AddrPortFrom(before.Src, before.SrcPort), netip.AddrPortFrom(after.Src, after.SrcPort)}
+	end := func(p *Packet) netip.AddrPort {
+		if side == Source {
+			return netip.AddrPortFrom(p.Src, p.SrcPort)
+		}
+		return netip.AddrPortFrom(p.Dst, p.DstPort)
 	}
-	return Translation{by, side, netip.AddrPortFrom(before.Dst, before.DstPort), netip.AddrPortFrom(after.Dst, after.DstPort)}
+	return Translation{by, side, end(before), end(after)}
 }
 
 // kindOf asks an op what it is in the kernel.

@@ -279,7 +279,8 @@ func TestTranslationWithoutARouteEndsAtOnce(t *testing.T) {
 	}
 }
 
-// What is translated to a loopback address on its way in is not delivered, unless the node takes such packets from outside.
+// What is translated to a loopback address on its way in is not delivered, unless the node takes such packets from
+// outside.
 func TestLoopbackFromOutsideIsNotDelivered(t *testing.T) {
 	rs := &Ruleset{Tables: []*Table{nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{dnat("127.0.0.1")}))}}
 	rs.Link()
@@ -324,8 +325,8 @@ func TestIndexHidesNothing(t *testing.T) {
 	}
 }
 
-// Found by holding the expectation against kube-proxy's code with a dump whose rules were all unknown: every unknown rule
-// doubled the branches (n=12 took 16 s).
+// Found by holding the expectation against kube-proxy's code with a dump whose rules were all unknown: every unknown
+// rule doubled the branches (n=12 took 16 s).
 func TestManyUnknownRulesDoNotMultiply(t *testing.T) {
 	const n = 40
 	main := &Chain{Name: "S"}

@@ -434,6 +434,7 @@ func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 	if t == op.No {
 		return t, nil
 	}
+	c.Work += l.in.cost(key)
 	e, found := l.in.find(key)
 	return both(t, found), e
 }

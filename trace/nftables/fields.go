@@ -206,7 +206,7 @@ var headers = map[string]op.Cond{
 	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6),
 	"igmp": isProto(2),
 	"esp":  isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
-	"ether": op.CameByWire, "vlan": op.Unsure, "arp": op.Nobody,
+	"ether": op.HasLinkHeader, "vlan": op.Unsure, "arp": op.Nobody,
 }
 
 // metas are the fields of meta (nft_meta_get_eval in net/netfilter/nft_meta.c).
@@ -220,8 +220,8 @@ var metas = map[string]field{
 	"iif":       {typ: typeIface, get: iface(inName)},
 	"oif":       {typ: typeIface, get: iface(outName)},
 	"pkttype":   {typ: typePktType, get: packetType},
-	"skuid":     needs(op.SentByNode, unknown("the process that sends it")),
-	"skgid":     needs(op.SentByNode, unknown("the process that sends it")),
+	"skuid":     needs(op.FromNode, unknown("the process that sends it")),
+	"skgid":     needs(op.FromNode, unknown("the process that sends it")),
 	"cgroup":    unknown("the process that sends it"),
 	"length":    unknown("the packet's length"),
 	"iiftype":   unknown("the type of the interface"),

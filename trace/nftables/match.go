@@ -260,6 +260,7 @@ func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why st
 	if changed || op.Noted(c.Packet, s.list) {
 		return op.Maybe, "a rule on the packet's way changes the set " + s.name
 	}
+	c.Work += s.cost(key)
 	_, in = s.find(key)
 	if s.unread != "" {
 		return in, s.unread

@@ -173,7 +173,7 @@ func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
 // drawn translates to each of the values that may be drawn, with its share.
 func (t *translated) drawn(c *netfilter.Context) netfilter.Effect {
 	plain := true
-	alts := t.by.draws(func(e *element) netfilter.Alt {
+	alts := t.by.draws(c, func(e *element) netfilter.Alt {
 		alt := netfilter.Alt{Packet: *c.Packet} // the effect Next of none: the next rule is asked
 		if e == nil {
 			return alt

@@ -97,6 +97,22 @@ func (s *set) find(key []value) (e *element, t op.Truth) {
 	return nil, op.No
 }
 
+// costOfElement is how many elements take as long to go through as a rule.
+const costOfElement = 16
+
+// cost is what it takes to look a key up, in rules.
+func (s *set) cost(key []value) int {
+	switch {
+	case len(s.elements) <= few:
+		return 0
+	case slices.ContainsFunc(key, func(v value) bool { return !v.exact() }):
+		return len(s.elements) / costOfElement
+	case len(s.fields) > 1:
+		return len(s.ranges) / costOfElement
+	}
+	return 0
+}
+
 // isElement finds the element that is a key and no range.
 func (s *set) isElement(k *tuple) (n int32, ok bool) {
 	if s.exact != nil {

@@ -277,7 +277,7 @@ type choice struct{ branches }
 
 // Run implements [netfilter.Op].
 func (d *choice) Run(c *netfilter.Context) netfilter.Effect {
-	return netfilter.Effect{Kind: netfilter.Split, Alts: d.draws(func(e *element) netfilter.Alt {
+	return netfilter.Effect{Kind: netfilter.Split, Alts: d.draws(c, func(e *element) netfilter.Alt {
 		alt := netfilter.Alt{Packet: *c.Packet} // the effect Next of none: the next rule is asked
 		if e != nil {
 			alt.Effect = d.in.decided(c, e)
@@ -286,10 +286,11 @@ func (d *choice) Run(c *netfilter.Context) netfilter.Effect {
 	})}
 }
 
-// draws makes an alternative of each element that a draw may come to, with its share; of nil for numbers that no
-// element has.
-func (l *lookup) draws(alternative func(e *element) netfilter.Alt) []netfilter.Alt {
+// draws makes a branch of each element that a draw may come to, with its share; of nil for numbers that no element
+// has.
+func (l *lookup) draws(c *netfilter.Context, branch func(e *element) netfilter.Alt) []netfilter.Alt {
 	d := l.key[0].draw
+	c.Work += int(d.mod / costOfElement) //nolint:gosec // at most maxDrawn
 	var order []*element
 	count := map[*element]int{}
 	for i := range d.mod {
@@ -301,7 +302,7 @@ func (l *lookup) draws(alternative func(e *element) netfilter.Alt) []netfilter.A
 	}
 	alts := make([]netfilter.Alt, len(order))
 	for i, e := range order {
-		alts[i] = alternative(e)
+		alts[i] = branch(e)
 		alts[i].P = float64(count[e]) / float64(d.mod)
 	}
 	return alts

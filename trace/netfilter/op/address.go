@@ -32,8 +32,9 @@ func LocalOn(c *netfilter.Context, a netip.Addr, dev string) Truth {
 	return Maybe
 }
 
-// RouteBack tells whether there is a route back to the packet's source by the interface that it came in by; loose takes any
-// interface, local also takes the node's own addresses (net/ipv4/netfilter/ipt_rpfilter.c, net/ipv6/netfilter/ip6t_rpfilter.c).
+// RouteBack tells whether there is a route back to the packet's source by the interface that it came in by; loose takes
+// any interface, local also takes the node's own addresses (net/ipv4/netfilter/ipt_rpfilter.c,
+// net/ipv6/netfilter/ip6t_rpfilter.c).
 func RouteBack(c *netfilter.Context, loose, local bool) Truth {
 	in := c.Packet.In
 	if in == "lo" {

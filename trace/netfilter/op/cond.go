@@ -86,8 +86,8 @@ func (x *oneCondition) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// condition is an op made of conditions that have to hold all. One that does not hold settles it, whatever is not known of
-// the others.
+// condition is an op made of conditions that have to hold all. One that does not hold settles it, whatever is not known
+// of the others.
 type condition struct {
 	conds []Cond
 	why   string // for an answer of maybe
@@ -111,7 +111,8 @@ func (x *condition) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// Conditions makes an op of conditions that have to hold all, with the reason for an answer of Maybe; nil where there are none.
+// Conditions makes an op of conditions that have to hold all, with the reason for an answer of Maybe; nil where there
+// are none.
 func Conditions(conds []Cond, why string) netfilter.Op {
 	switch len(conds) {
 	case 0:

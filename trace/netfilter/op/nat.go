@@ -8,8 +8,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// NATRange is what a translation may lead to: one address and port, or a range of either (struct nf_nat_range2). Zero addresses
-// or ports keep the packet's.
+// NATRange is what a translation may lead to: one address and port, or a range of either (struct nf_nat_range2). Zero
+// addresses or ports keep the packet's.
 type NATRange struct {
 	From, To  netip.Addr
 	Low, High uint16
@@ -18,7 +18,7 @@ type NATRange struct {
 	Shuffle   bool // NF_NAT_RANGE_PROTO_RANDOM, or …_RANDOM_FULLY
 }
 
-// maxAlternatives bounds the ways that a range of destinations opens.
+// maxAlternatives bounds the branches that a range of destinations opens.
 const maxAlternatives = 256
 
 // Single tells whether the range leaves no choice.
@@ -58,16 +58,17 @@ func (n *DNATSplit) Run(c *netfilter.Context) netfilter.Effect {
 		addrs = append(addrs, a)
 	}
 	low, high := n.choose(c.Packet.DstPort)
-	ways := len(addrs) * (int(high) - int(low) + 1)
-	if ways > maxAlternatives || ways == 0 {
+	count := len(addrs) * (int(high) - int(low) + 1)
+	if count > maxAlternatives || count == 0 {
 		return netfilter.Effect{Kind: netfilter.Opaque, Why: "it translates to any of very many destinations"}
 	}
-	alts := make([]netfilter.Alt, 0, ways)
+	alts := make([]netfilter.Alt, 0, count)
 	for _, a := range addrs {
 		for port := low; ; port++ {
 			p := *c.Packet
 			p.Dst, p.DstPort, p.DNAT = a, port, true
-			alts = append(alts, netfilter.Alt{P: 1 / float64(ways), Packet: p, Effect: netfilter.Effect{Kind: netfilter.Accept}})
+			accept := netfilter.Effect{Kind: netfilter.Accept}
+			alts = append(alts, netfilter.Alt{P: 1 / float64(count), Packet: p, Effect: accept})
 			if port == high {
 				break
 			}
@@ -76,9 +77,9 @@ func (n *DNATSplit) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Split, Alts: alts}
 }
 
-// choose narrows the ports down. Unless it has to shuffle, the kernel keeps a destination port that is in the range, and
-// takes the range's first for another, as long as no connection has the same addresses and ports (get_unique_tuple and
-// nf_nat_l4proto_unique_tuple; before Linux 5.0 it counted on from the last).
+// choose narrows the ports down. Unless it has to shuffle, the kernel keeps a destination port that is in the range,
+// and takes the range's first for another, as long as no connection has the same addresses and ports (get_unique_tuple
+// and nf_nat_l4proto_unique_tuple; before Linux 5.0 it counted on from the last).
 func (r *NATRange) choose(port uint16) (low, high uint16) {
 	switch {
 	case r.Low == 0:

@@ -18,7 +18,7 @@ func Note(p *netfilter.Packet, add, remove string) {
 	}
 }
 
-// Noted tells whether a word is in Packet.Recent. Besides the names of lists that a rule on the way has put the source into
+// Noted tells whether a word is in Packet.Recent. Besides the names of lists that a rule has put the source into
 // there are those of lists that it was taken out of ("!NAME"), and of sets that a rule has changed ("set:NAME").
 func Noted(p *netfilter.Packet, word string) bool {
 	rest := p.Recent

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// slot is one priority of a hook: chains whose order among themselves the ruleset does not tell.
+type slot struct {
+	priority int
+	nat      bool
+	chains   []*Chain
+}
+
+// conntrack's own place among the priorities of the NAT chains: whatever priority a nat chain asks for, it runs from
+// the NAT core's hook (net/netfilter/nf_nat_proto.c, nf_nat_ipv4_ops), the priority only orders nat chains among
+// themselves.
+const (
+	natDstPriority = -100
+	natSrcPriority = 100
+)
+
+func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
+	type hooked struct {
+		order, priority int
+		chain           *Chain
+	}
+	var found [hooks][]hooked
+	for _, t := range rs.Tables {
+		if t.Family&f == 0 {
+			continue
+		}
+		for _, c := range t.Chains {
+			if c.Base == nil || c.Base.Hook >= hooks || c.inert() {
+				continue
+			}
+			order := c.Base.Priority
+			if c.Base.Type == TypeNAT {
+				order = natDstPriority
+				if c.Base.Hook == Input || c.Base.Hook == Postrouting {
+					order = natSrcPriority
+				}
+			}
+			found[c.Base.Hook] = append(found[c.Base.Hook], hooked{order, c.Base.Priority, c})
+		}
+	}
+	var out [hooks][]slot
+	for h := range found {
+		slices.SortStableFunc(found[h], func(a, b hooked) int {
+			if a.order != b.order {
+				return a.order - b.order
+			}
+			return a.priority - b.priority
+		})
+		for i, x := range found[h] {
+			nat := x.chain.Base.Type == TypeNAT
+			if i > 0 && found[h][i-1].order == x.order {
+				if last := &out[h][len(out[h])-1]; last.priority == x.priority && last.nat == nat {
+					last.chains = append(last.chains, x.chain)
+					continue
+				}
+			}
+			out[h] = append(out[h], slot{priority: x.priority, nat: nat, chains: []*Chain{x.chain}})
+		}
+	}
+	return out
+}
+
+// fromPrerouting follows a packet that comes in by an interface: PREROUTING, the routing decision, and then either
+// INPUT, or FORWARD and POSTROUTING.
+func (w *Walker) fromPrerouting(in branch) {
+	alive := w.hook(Prerouting, append(w.first[:0], in), false)
+	var toInput []branch
+	toForward := make([]branch, 0, len(alive))
+	for _, b := range alive {
+		// One that is translated to itself may still be IPVS's.
+		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
+		if w.opt.Only.IsValid() && b.pkt.DNAT && !same && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
+			continue
+		}
+		if b.pkt.TProxy != 0 {
+			toInput = append(toInput, b)
+			continue
+		}
+		if w.martian(&b) || w.filtered(b) {
+			continue
+		}
+		toInput, toForward = w.byAddress(b, toInput, toForward)
+	}
+	w.routedIn(toInput)
+	w.finish(w.hook(Input, toInput, false), Delivered)
+	w.finish(w.hook(Postrouting, w.resend(), false), Sent)
+	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).
+	w.finish(w.hook(Postrouting, w.hook(Forward, w.egress(Forward, toForward), false), false), Sent)
+}
+
+// fromOutput follows a locally made packet: OUTPUT by the route that its first destination asks for, a new routing
+// decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in
+// again by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
+func (w *Walker) fromOutput(in branch) {
+	in.pkt.Local = true
+	alive := w.hook(Output, w.egress(Output, append(w.first[:0], in)), false)
+	alive = append(alive, w.resend()...)
+	alive = w.hook(Postrouting, w.egress(Postrouting, alive), false)
+	var loop []branch
+	sent := make([]branch, 0, len(alive))
+	for _, b := range alive {
+		loop, sent = w.byAddress(b, loop, sent)
+	}
+	w.finish(sent, Sent)
+	for i := range loop {
+		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
+	}
+	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
+}
+
+// resend sends on what IPVS has scheduled to real servers beyond the node. It goes through OUTPUT from its beginning,
+// whichever hook it was scheduled at, to POSTROUTING (net/netfilter/ipvs/ip_vs_xmit.c, ip_vs_nat_send_or_cont); the nat
+// chains of OUTPUT have had, or missed, their turn: the destination's translation is settled.
+func (w *Walker) resend() []branch {
+	again := w.resent
+	w.resent = nil
+	if len(again) == 0 {
+		return nil
+	}
+	in := again[0].pkt.In // of all: they are one packet
+	for i := range again {
+		again[i].pkt.In = ""
+	}
+	out := w.hook(Output, w.egress(Output, again), true)
+	for i := range out {
+		out[i].pkt.In = in
+	}
+	return out
+}
+
+// hook runs the base chains of one hook, in the order of their priorities, for packets of one family, and returns those
+// that come out of it. It takes the slice over.
+func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
+	if len(alive) == 0 || w.budget != "" {
+		return nil
+	}
+	w.ctx.Hook = h
+	slots := w.slots[alive[0].pkt.Family][h]
+	for i := range slots {
+		s := &slots[i]
+		if s.nat && natDone {
+			continue
+		}
+		next := w.spare[:0]
+		for j := range alive {
+			if s.nat && natSettled(&alive[j].pkt, h) {
+				next = append(next, alive[j])
+				continue
+			}
+			from := len(next)
+			next = w.slot(h, s, &alive[j], next)
+			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
+				next = w.scheduled(next, from)
+			}
+		}
+		if s.nat && h == Output {
+			next = w.translated(next)
+		}
+		w.spare, alive = alive, w.merge(next)
+		w.held = len(w.ended) + len(alive) + len(w.resent)
+	}
+	return alive
+}
+
+// scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are
+// not the node. For one on the node the packet goes on through the hook (ip_vs_nat_xmit). It looks at the branches from
+// number from on.
+func (w *Walker) scheduled(bs []branch, from int) []branch {
+	fresh := slices.Clone(bs[from:])
+	bs = bs[:from]
+	for _, b := range fresh {
+		if !b.pkt.Virtual.IsValid() {
+			bs = append(bs, b)
+			continue
+		}
+		bs, w.resent = w.byAddress(b, bs, w.resent)
+	}
+	return bs
+}
+
+func (w *Walker) finish(bs []branch, e End) {
+	for _, b := range bs {
+		b.verdict, b.end, b.where = Drop, e, Ref{}
+		w.ended = append(w.ended, b)
+	}
+}
+
+// slot runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends
+// on which was loaded last, and no dump tells: both orders are tried.
+func (w *Walker) slot(h Hook, s *slot, b *branch, alive []branch) []branch {
+	switch {
+	case len(s.chains) == 1:
+		return w.base(h, s.chains[0], b, alive)
+	case len(s.chains) == 2:
+		first, second := w.fork(*b, s, orderUnknown(h, s))
+		alive = w.sequence(h, s, first, s.chains, alive)
+		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive)
+	}
+	// Of more chains one order stands for all: the packet may also come to another end.
+	u := orderUnknown(h, s)
+	tainted := w.taint(*b, s, u)
+	lost := tainted
+	lost.why = u.What
+	w.finish([]branch{lost}, Lost)
+	return w.sequence(h, s, tainted, s.chains, alive)
+}
+
+func orderUnknown(h Hook, s *slot) Uncertain {
+	names := make([]string, len(s.chains))
+	for i, c := range s.chains {
+		names[i] = string(c.Table.Backend) + " table " + c.Table.Name
+	}
+	return Uncertain{
+		Where: Ref{Hook: h, Chain: s.chains[0]},
+		What:  "the order of " + strings.Join(names, " and ") + " at " + h.String(),
+		Why:   "they have the same priority; the one loaded last goes first, which no dump tells",
+	}
+}
+
+func (w *Walker) sequence(h Hook, s *slot, b branch, chains []*Chain, alive []branch) []branch {
+	in := []branch{b}
+	for _, c := range chains {
+		var next []branch
+		for i := range in {
+			if s.nat && natSettled(&in[i].pkt, h) {
+				next = append(next, in[i])
+				continue
+			}
+			next = w.base(h, c, &in[i], next)
+		}
+		in = next
+	}
+	return append(alive, in...)
+}
+
+// base runs a base chain and applies its policy. It appends what the chain accepts to alive; the rest ends.
+func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
+	if c.Unread != "" {
+		through, lost := w.opaque(*b, Ref{Hook: h, Chain: c}, c.Unread)
+		through.verdict = Accept
+		w.ended = append(w.ended, lost)
+		return append(alive, through)
+	}
+	w.ctx.Base = c.Base
+	out := w.chain(h, c, b, 0)
+	for i := range out {
+		o := &out[i]
+		switch {
+		case o.verdict == Accept, o.verdict == Return && c.Base.Policy == Accept:
+			o.verdict = Accept
+			alive = append(alive, *o)
+			continue
+		case o.verdict == Return:
+			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
+			w.step(&Step{Kind: StepPolicy, Verdict: Drop, Ref: o.where, P: o.p})
+		}
+		w.ended = append(w.ended, *o)
+	}
+	return alive
+}

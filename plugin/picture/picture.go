@@ -6,6 +6,7 @@ package picture
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -155,7 +156,7 @@ func (e *End) labelled() []string {
 	if e.Status == "" || e.State == OK {
 		return e.Lines
 	}
-	return append(e.Lines[:len(e.Lines):len(e.Lines)], e.Status)
+	return append(slices.Clip(e.Lines), e.Status)
 }
 
 // class is that of an end. One that counts others has none of its own.

@@ -256,9 +256,10 @@ func (r *row) end() picture.End {
 
 // endsOf makes the ends of a picture of a group's rows.
 func endsOf(rows []row) []picture.End {
-	var out []picture.End
-	for _, r := range fold(rows, endLimit, wrongEnds) {
-		out = append(out, r.end())
+	shown := fold(rows, endLimit, wrongEnds)
+	out := make([]picture.End, len(shown))
+	for i := range shown {
+		out[i] = shown[i].end()
 	}
 	return out
 }

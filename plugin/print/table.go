@@ -162,7 +162,8 @@ func (t *table) lines(paint func(row int, cell string) string) []string {
 	// The last cell is painted here: with a colour in it, the table's padding behind it would end in a second end of
 	// the colour.
 	rendered := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-	lines := []string{strings.TrimRight(rendered[0], " ")}
+	lines := make([]string, 0, 1+len(wrapped))
+	lines = append(lines, strings.TrimRight(rendered[0], " "))
 	at := 1
 	for i, parts := range wrapped {
 		var row []string

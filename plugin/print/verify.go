@@ -45,10 +45,11 @@ func (t *text) verifyTable() {
 	}
 	if t.Width > 0 {
 		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
-		for _, leave := range []string{"EXPECTED", "ACTUAL"} {
-			if tab.width() > t.Width {
-				tab = tab.without(leave)
-			}
+		if tab.width() > t.Width {
+			tab = tab.without("EXPECTED").squeeze("ACTUAL", 20, t.Width)
+		}
+		if tab.width() > t.Width {
+			tab = tab.without("ACTUAL")
 		}
 		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
 	}

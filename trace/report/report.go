@@ -3,7 +3,10 @@
 // Package report is the contract of what every command prints: its types, and what verdicts come to together.
 package report
 
-import "net/netip"
+import (
+	"math"
+	"net/netip"
+)
 
 // APIVersion is the version of the report contract that this package writes.
 const APIVersion = "svcproxy.dev/v1alpha1"
@@ -154,11 +157,10 @@ type Endpoint struct {
 // AddrPort returns the endpoint as the address and port that it is; false where it is none.
 func (e *Endpoint) AddrPort() (netip.AddrPort, bool) {
 	a, err := netip.ParseAddr(e.Address)
-	return netip.AddrPortFrom(
-			a,
-			uint16(e.Port),
-		), err == nil && e.Port > 0 &&
-			e.Port <= 65535 //nolint:gosec // then it is a port
+	if err != nil || e.Port <= 0 || e.Port > math.MaxUint16 {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(a, uint16(e.Port)), true
 }
 
 // Actual is what the rules that were read do.

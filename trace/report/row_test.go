@@ -91,7 +91,8 @@ func TestComplete(t *testing.T) {
 	}{
 		"as expected": {
 			Path{Verdict: Match, Expected: expecting(2), Actual: Actual{Outcomes: sent(1, 1, 2)}},
-			"2 endpoints", "2 endpoints", []string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 OK"},
+			"2 endpoints", "2 endpoints",
+			[]string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 OK"},
 		},
 		"one endpoint missing": {
 			Path{
@@ -112,39 +113,45 @@ func TestComplete(t *testing.T) {
 				Verdict: Mismatch, Expected: expecting(2),
 				Actual: Actual{Outcomes: append(sent(0.25, 1), sent(0.75, 2)...)},
 			},
-			"2 endpoints", "2 endpoints, uneven", []string{"1:80 0.50/0.25 Uneven", "2:80 0.50/0.75 Uneven"},
+			"2 endpoints", "2 endpoints, uneven",
+			[]string{"1:80 0.50/0.25 Uneven", "2:80 0.50/0.75 Uneven"},
 		},
 		"shares that differ by rounding": {
 			Path{
 				Verdict: Match, Expected: expecting(2),
 				Actual: Actual{Outcomes: append(sent(0.50004, 1), sent(0.49996, 2)...)},
 			},
-			"2 endpoints", "2 endpoints", []string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 OK"},
+			"2 endpoints", "2 endpoints",
+			[]string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 OK"},
 		},
 		"dropped on the path to one": {
 			Path{
 				Verdict: Mismatch, Expected: expecting(2),
 				Actual: Actual{Outcomes: append(sent(0.5, 1), ended("Drop", 0.5, 2))},
 			},
-			"2 endpoints", "1 endpoint, 10.244.0.2:80 dropped", []string{"1:80 0.50/0.50 OK", "2:80 0.50/0.00 Dropped"},
+			"2 endpoints", "1 endpoint, 10.244.0.2:80 dropped",
+			[]string{"1:80 0.50/0.50 OK", "2:80 0.50/0.00 Dropped"},
 		},
 		"dropped on the path to all": {
 			Path{
 				Verdict: Mismatch, Expected: expecting(2),
 				Actual: Actual{Outcomes: []Outcome{ended("Drop", 0.5, 1), ended("Drop", 0.5, 2)}},
 			},
-			"2 endpoints", "dropped", []string{"1:80 0.50/0.00 Dropped", "2:80 0.50/0.00 Dropped"},
+			"2 endpoints", "dropped",
+			[]string{"1:80 0.50/0.00 Dropped", "2:80 0.50/0.00 Dropped"},
 		},
 		"rejected before an endpoint is chosen": {
 			Path{Verdict: Mismatch, Expected: expecting(1), Actual: Actual{Outcomes: []Outcome{ended("Reject", 1, 0)}}},
-			"1 endpoint", "rejected", []string{"1:80 1.00/0.00 Missing", "Reject 0.00/1.00 Rejected"},
+			"1 endpoint", "rejected",
+			[]string{"1:80 1.00/0.00 Missing", "Reject 0.00/1.00 Rejected"},
 		},
 		"not translated": {
 			Path{
 				Verdict: Mismatch, Expected: expecting(1),
 				Actual: Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}},
 			},
-			"1 endpoint", "not translated", []string{"1:80 1.00/0.00 Missing", "Accept 0.00/1.00 NotTranslated"},
+			"1 endpoint", "not translated",
+			[]string{"1:80 1.00/0.00 Missing", "Accept 0.00/1.00 NotTranslated"},
 		},
 		"no route": {
 			Path{
@@ -160,7 +167,8 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: sent(1, 1, 2)},
 				Findings: []Finding{finding("HairpinOff", Error, 2)},
 			},
-			"2 endpoints", "2 endpoints, hairpin off", []string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 Wrong HairpinOff"},
+			"2 endpoints", "2 endpoints, hairpin off",
+			[]string{"1:80 0.50/0.50 OK", "2:80 0.50/0.50 Wrong HairpinOff"},
 		},
 		"an error that shares do not show, of no endpoint": {
 			Path{
@@ -168,7 +176,8 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: sent(1, 1, 2)},
 				Findings: []Finding{finding("Shadowed", Error)},
 			},
-			"2 endpoints", "2 endpoints, shadowed", []string{"1:80 0.50/0.50 Wrong Shadowed", "2:80 0.50/0.50 OK"},
+			"2 endpoints", "2 endpoints, shadowed",
+			[]string{"1:80 0.50/0.50 Wrong Shadowed", "2:80 0.50/0.50 OK"},
 		},
 		"a warning": {
 			Path{
@@ -176,7 +185,8 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: sent(1, 1)},
 				Findings: []Finding{finding("SharedFrontend", Warn)},
 			},
-			"1 endpoint", "1 endpoint", []string{"1:80 1.00/1.00 Suspect SharedFrontend"},
+			"1 endpoint", "1 endpoint",
+			[]string{"1:80 1.00/1.00 Suspect SharedFrontend"},
 		},
 		"information": {
 			Path{
@@ -184,18 +194,21 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: sent(1, 1)},
 				Findings: []Finding{finding("Programmed", Info, 1)},
 			},
-			"1 endpoint", "1 endpoint", []string{"1:80 1.00/1.00 OK"},
+			"1 endpoint", "1 endpoint",
+			[]string{"1:80 1.00/1.00 OK"},
 		},
 		"a rule that cannot be judged": {
 			Path{
 				Verdict: Unknown, Expected: expecting(1),
 				Actual: Actual{Outcomes: append(sent(1, 1), ended("Drop", 1, 0)), Uncertain: uncertain},
 			},
-			"1 endpoint", "?", []string{"1:80 1.00/? Unknown", "Drop 0.00/? Unknown"},
+			"1 endpoint", "?",
+			[]string{"1:80 1.00/? Unknown", "Drop 0.00/? Unknown"},
 		},
 		"a rule that cannot be judged, and an endpoint missing all the same": {
 			Path{Verdict: Mismatch, Expected: expecting(2), Actual: Actual{Outcomes: sent(1, 1), Uncertain: uncertain}},
-			"2 endpoints", "?, 10.244.0.2:80 missing", []string{"1:80 0.50/? Unknown", "2:80 0.50/0.00 Missing"},
+			"2 endpoints", "?, 10.244.0.2:80 missing",
+			[]string{"1:80 0.50/? Unknown", "2:80 0.50/0.00 Missing"},
 		},
 		"nothing read": {
 			Path{Verdict: Unknown, Expected: expecting(1)}, "1 endpoint", "?", []string{"1:80 1.00/? Unknown"},
@@ -210,7 +223,8 @@ func TestComplete(t *testing.T) {
 				Verdict: Match, Expected: expecting(2),
 				Actual: Actual{Outcomes: append(sent(0.3, 1), sent(0.7, 2)...), Sharing: "load"},
 			},
-			"2 endpoints", "2 endpoints", []string{"1:80 by load/by load OK", "2:80 by load/by load OK"},
+			"2 endpoints", "2 endpoints",
+			[]string{"1:80 by load/by load OK", "2:80 by load/by load OK"},
 		},
 		"refused by design": {
 			Path{
@@ -218,11 +232,13 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: []Outcome{ended("Reject", 1, 0)}},
 				Findings: []Finding{finding("NoEndpoints", Info)},
 			},
-			"reject", "reject", []string{"all reject/reject ByDesign NoEndpoints"},
+			"reject", "reject",
+			[]string{"all reject/reject ByDesign NoEndpoints"},
 		},
 		"left alone by design": {
 			Path{Verdict: ByDesign, Expected: Expected{Action: "None"}, Findings: []Finding{finding("Headless", Info)}},
-			"-", "-", []string{"all -/- ByDesign Headless"},
+			"-", "-",
+			[]string{"all -/- ByDesign Headless"},
 		},
 		"answered by a cache, by design": {
 			Path{
@@ -230,11 +246,13 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}},
 				Findings: []Finding{finding("NodeLocalDNS", Info)},
 			},
-			"2 endpoints", "not translated", []string{"all 2 endpoints/not translated ByDesign NodeLocalDNS"},
+			"2 endpoints", "not translated",
+			[]string{"all 2 endpoints/not translated ByDesign NodeLocalDNS"},
 		},
 		"no answer by design": {
 			Path{Verdict: ByDesign, Expected: expecting(1), Actual: Actual{Outcomes: sent(1, 1)}},
-			"1 endpoint", "1 endpoint", []string{"1:80 1.00/1.00 ByDesign"},
+			"1 endpoint", "1 endpoint",
+			[]string{"1:80 1.00/1.00 ByDesign"},
 		},
 		"refused in another way": {
 			Path{
@@ -242,7 +260,8 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: []Outcome{ended("Drop", 1, 0)}},
 				Findings: []Finding{finding("Dropped", Error)},
 			},
-			"reject", "drop", []string{"all reject/drop Wrong Dropped"},
+			"reject", "drop",
+			[]string{"all reject/drop Wrong Dropped"},
 		},
 		"not refused": {
 			Path{
@@ -250,14 +269,16 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: sent(1, 1, 2)},
 				Findings: []Finding{finding("SourceRangesMismatch", Error)},
 			},
-			"drop", "2 endpoints", []string{"all drop/2 endpoints Wrong SourceRangesMismatch"},
+			"drop", "2 endpoints",
+			[]string{"all drop/2 endpoints Wrong SourceRangesMismatch"},
 		},
 		"kube-proxy listens": {
 			Path{
 				Verdict: Match, Expected: Expected{Action: "Proxy"},
 				Actual: Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1, Listener: "process kube-proxy (8)"}}},
 			},
-			"kube-proxy listens", "process kube-proxy (8)", []string{"Proxy listens/process kube-proxy (8) OK"},
+			"kube-proxy listens", "process kube-proxy (8)",
+			[]string{"Proxy listens/process kube-proxy (8) OK"},
 		},
 		"kube-proxy does not listen": {
 			Path{
@@ -265,7 +286,8 @@ func TestComplete(t *testing.T) {
 				Actual:   Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}},
 				Findings: []Finding{finding("ProxyNotListening", Error)},
 			},
-			"kube-proxy listens", "nobody listens", []string{"Proxy listens/nobody listens Wrong ProxyNotListening"},
+			"kube-proxy listens", "nobody listens",
+			[]string{"Proxy listens/nobody listens Wrong ProxyNotListening"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

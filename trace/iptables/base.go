@@ -31,8 +31,8 @@ var hookNames = map[string]netfilter.Hook{
 	"OUTPUT": netfilter.Output, "POSTROUTING": netfilter.Postrouting,
 }
 
-// nftSecurity is the priority of iptables-nft's table security: its own, not the kernel's NF_IP_PRI_SECURITY of 50, so that it stands
-// behind the NAT of INPUT (xtables_ipv4 in iptables/nft.c).
+// nftSecurity is the priority of iptables-nft's table security: its own, not the kernel's NF_IP_PRI_SECURITY of 50,
+// so that it stands behind the NAT of INPUT (xtables_ipv4 in iptables/nft.c).
 const nftSecurity = 150
 
 // baseOf returns how a builtin chain is hooked in, with the policy ACCEPT; nil where the table has no such chain.

@@ -64,7 +64,8 @@ type scope struct {
 	chains map[string]*target
 }
 
-// compile makes a rule of its words. text is the whole rule, from "-A" on; what was split into words begins at offset in it.
+// compile makes a rule of its words. text is the whole rule, from "-A" on; what was split into words begins at
+// offset in it.
 func (c *compiler) compile(in *scope, num int, text string, offset int, words []word) (*netfilter.Rule, error) {
 	r := c.rules.make(netfilter.Rule{Num: num, Text: text})
 	s := &c.spec
@@ -112,7 +113,8 @@ func isVerdict(w word) bool { return !w.quoted && (w.text == "-j" || w.text == "
 // isStart tells whether a word begins a match or the target.
 func isStart(w word) bool { return !w.quoted && w.text == "-m" || isVerdict(w) }
 
-// isSelector tells whether a word is an option that needs no -m. iptables-save writes those in front; a person may not.
+// isSelector tells whether a word is an option that needs no -m. iptables-save writes those in front; a person may
+// not.
 func isSelector(w word) bool {
 	return len(w.text) == 2 && w.text[0] == '-' && !w.quoted && (w.text == "-f" || selectors[w.text] != nil)
 }
@@ -207,7 +209,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// options reads the options of a match from word i on, up to the next match or the target; those of a target up to the end.
+// options reads the options of a match from word i on, up to the next match or the target; those of a target up to
+// the end.
 func (s *ruleSpec) options(i int, args map[string]int, inTarget bool) (opts []option, end int) {
 	opts = s.opts[:0]
 	defer func() { s.opts = opts }()
@@ -294,8 +297,8 @@ func (s *ruleSpec) key(opts []option) {
 	}
 }
 
-// takePorts moves conditions on ports from a match to the selector, where they are looked at first. It returns the options
-// that are left.
+// takePorts moves conditions on ports from a match to the selector, where they are looked at first. It returns the
+// options that are left.
 func (s *ruleSpec) takePorts(opts []option) []option {
 	left := opts[:0]
 	for _, o := range opts {

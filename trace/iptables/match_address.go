@@ -39,7 +39,8 @@ func ipRange(of func(*netfilter.Packet) netip.Addr) reader {
 	})
 }
 
-// addrTypes are the types of addrtype. Those without a RouteType no address has (ANYCAST: none that the walk knows of).
+// addrTypes are the types of addrtype. Those without a RouteType no address has (ANYCAST: none that the walk knows
+// of).
 var addrTypes = map[string]host.RouteType{
 	"LOCAL": host.RouteLocal, "UNICAST": host.RouteUnicast, "BROADCAST": host.RouteBroadcast, "MULTICAST": host.RouteMulticast,
 	"BLACKHOLE": host.RouteBlackhole, "UNREACHABLE": host.RouteUnreachable, "PROHIBIT": host.RouteProhibit,
@@ -131,7 +132,8 @@ func anyType(c *netfilter.Context, a netip.Addr, dev string, types []host.RouteT
 	return op.Known(slices.Contains(types, t), ok)
 }
 
-// everyType is match_type6: each type of the list is a condition of its own, but LOCAL, ANYCAST and UNREACHABLE are one.
+// everyType is match_type6: each type of the list is a condition of its own, but LOCAL, ANYCAST and UNREACHABLE are
+// one.
 func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.RouteType) truth {
 	asked, found := false, no
 	for _, t := range types {
@@ -162,7 +164,8 @@ func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.Rout
 	return yes
 }
 
-// rpfilter asks the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c, net/ipv6/netfilter/ip6t_rpfilter.c).
+// rpfilter asks the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c,
+// net/ipv6/netfilter/ip6t_rpfilter.c).
 func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var loose, local, invert bool
 	for i := range opts {

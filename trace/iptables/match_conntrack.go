@@ -12,8 +12,8 @@ import (
 
 // Connection tracking as the first packet has it: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
 
-// noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet that the
-// node has sent to itself comes in by lo with the connection that it got on the way out.
+// noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet
+// that the node has sent to itself comes in by lo with the connection that it got when it left.
 func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	if s.table != "raw" {
 		return func(c *netfilter.Context) bool { return c.Packet.Untracked }
@@ -21,8 +21,8 @@ func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
 }
 
-// untemplated makes conditions that ask for the connection not known for a packet in table raw that has a template of one: its fields
-// are those of the template.
+// untemplated makes conditions that ask for the connection not known for a packet in table raw that has a template
+// of one: its fields are those of the template.
 func untemplated(s *ruleSpec, conds []cond) []cond {
 	if s.table != "raw" {
 		return conds
@@ -72,7 +72,8 @@ func ctport(in func(*netfilter.Packet, portRange) truth) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, in) }
 }
 
-// conntrack reads -m conntrack and -m state. Where there is no connection only the state is asked for (conntrack_mt).
+// conntrack reads -m conntrack and -m state. Where there is no connection only the state is asked for
+// (conntrack_mt).
 func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var state cond
 	rest := make([]option, 0, len(opts))
@@ -125,8 +126,8 @@ var stateNames = map[string]uint8{
 	"RELATED": stateOther, "ESTABLISHED": stateOther,
 }
 
-// ctstate: the first packet is NEW; a translation that was settled on the way adds DNAT or SNAT. Without a connection it is
-// UNTRACKED if a rule said so, else INVALID.
+// ctstate: the first packet is NEW; a translation that was settled before adds DNAT or SNAT. Without a
+// connection it is UNTRACKED if a rule said so, else INVALID.
 func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	var want uint8
@@ -158,8 +159,8 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	}, ok
 }
 
-// ctstatus: until it has left the node, or has come to its socket, the first packet's connection is not confirmed, and it is
-// none of the other things. NONE asks for no bit, so nothing has it.
+// ctstatus: until it has left the node, or has come to its socket, the first packet's connection is not confirmed,
+// and it is none of the other things. NONE asks for no bit, so nothing has it.
 func ctstatus(arg string) (cond, bool) {
 	confirmed := false
 	for name := range strings.SplitSeq(arg, ",") {

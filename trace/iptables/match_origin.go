@@ -17,13 +17,15 @@ func sentBySomebody(c *netfilter.Context) truth {
 	return no
 }
 
-// mayHaveSocket: on the way in the kernel may have found the socket already (net/netfilter/xt_cgroup.c, early demux).
+// mayHaveSocket: ahead of routing the kernel may have found the socket already (net/netfilter/xt_cgroup.c, early
+// demux).
 func mayHaveSocket(c *netfilter.Context) truth {
 	return op.Is(c.Packet.Local || c.Hook == netfilter.Input || c.Hook == netfilter.Prerouting)
 }
 
-// bridged tells whether a packet has come by a port of a bridge with br_netfilter: no where it surely has not; then every
-// option of physdev fails (net/netfilter/xt_physdev.c, nf_bridge_info_exists). Of one that has, the port is not known.
+// bridged tells whether a packet has come by a port of a bridge with br_netfilter: no where it surely has not; then
+// every option of physdev fails (net/netfilter/xt_physdev.c, nf_bridge_info_exists). Of one that has, the port is
+// not known.
 func bridged(c *netfilter.Context) truth {
 	in := c.Packet.In
 	switch {

@@ -46,7 +46,8 @@ func portList(in func(*netfilter.Packet, portRange) truth) reader {
 	})
 }
 
-// tcpFlagNames are the flags that iptables names. The first packet has only SYN of them (the ECN bits have no name here).
+// tcpFlagNames are the flags that iptables names. The first packet has only SYN of them (the ECN bits have no name
+// here).
 var tcpFlagNames = []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"}
 
 // flagSet reads a list of TCP flags, and says whether SYN is in it and whether anything else is.

@@ -19,8 +19,8 @@ func (p chanceOp) Run(*netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Chance, P: float64(p)}
 }
 
-// statistic: random with its probability as it is written; nth with the share that it comes to over many connections, for
-// where its counter stands the snapshot does not tell (net/netfilter/xt_statistic.c).
+// statistic: random with its probability as it is written; nth with the share that it comes to over many
+// connections, for where its counter stands the snapshot does not tell (net/netfilter/xt_statistic.c).
 func statistic(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	p, not, mode := -1.0, false, ""
 	for i := range opts {
@@ -225,8 +225,8 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	return set, set.name != ""
 }
 
-// ipvsOptions are what -m ipvs asks of a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c: it looks for the connection that
-// the packet's answer will belong to, which scheduling has just made).
+// ipvsOptions are what -m ipvs asks of a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c: it
+// looks for the connection that the packet's answer will belong to, which scheduling has just made).
 var ipvsOptions = map[string]reader{
 	"--vproto": withArg(func(arg string) (cond, bool) {
 		p, ok := op.Protocol(arg)
@@ -249,7 +249,8 @@ var ipvsOptions = map[string]reader{
 // scheduled tells whether IPVS has had the packet.
 func scheduled(c *netfilter.Context) truth { return op.Is(c.Packet.Virtual.IsValid()) }
 
-// ipvs is net/netfilter/xt_ipvs.c. With any option beside --ipvs a packet that IPVS has not had never matches, also with "!".
+// ipvs is net/netfilter/xt_ipvs.c. With any option beside --ipvs a packet that IPVS has not had never matches, also
+// with "!".
 func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var conds []cond
 	for i := range opts {

@@ -7,7 +7,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// reader makes a condition of an option, without its "!". It returns false for arguments that it does not understand.
+// reader makes a condition of an option, without its "!". It returns false for arguments that it does not
+// understand.
 type reader func(s *ruleSpec, o *option) (cond, bool)
 
 // matchSpec is what is known of a match.
@@ -28,7 +29,8 @@ func needs(what string) *matchSpec { return &matchSpec{depends: what} }
 // none gives a match that fails for every packet which the walk follows, with or without "!".
 func none() *matchSpec { return &matchSpec{only: op.Nobody, depends: "nothing"} }
 
-// otherProtocol gives a match for a protocol that no Service has: false for every other, and not followed for that one.
+// otherProtocol gives a match for a protocol that no Service has: false for every other, and not followed for that
+// one.
 func otherProtocol(p uint8) *matchSpec {
 	return &matchSpec{proto: p, depends: "a header that the walk's packet does not have"}
 }
@@ -37,8 +39,8 @@ func tcpPacket(what string) *matchSpec { return &matchSpec{proto: netfilter.TCP,
 
 // matches are all that are known.
 //
-// The walk follows the first packet of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram, unicast, no
-// fragment, without IP options or extension headers.
+// The walk follows the first packet of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram,
+// unicast, no fragment, without IP options or extension headers.
 var matches = map[string]*matchSpec{
 	"addrtype":   {whole: addrType},
 	"ah":         otherProtocol(netfilter.AH),

@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// selector holds the conditions of which nearly every rule has some: -s, -d, -p, and the ports of -m tcp and its like. It
-// holds no pointer.
+// selector holds the conditions of which nearly every rule has some: -s, -d, -p, and the ports of -m tcp and its
+// like. It holds no pointer.
 type selector struct {
 	src, dst     network
 	sport, dport portRange
@@ -110,8 +110,8 @@ func (o *ifaceOp) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// ifaceIs compares an interface with a pattern; "+" at its end stands for anything. A packet without an interface has an
-// empty name (ip_packet_match in net/ipv4/netfilter/ip_tables.c, nulldevname).
+// ifaceIs compares an interface with a pattern; "+" at its end stands for anything. A packet without an interface
+// has an empty name (ip_packet_match in net/ipv4/netfilter/ip_tables.c, nulldevname).
 func ifaceIs(pattern, name string) truth {
 	prefix, wild := strings.CutSuffix(pattern, "+")
 	switch {

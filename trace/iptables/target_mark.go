@@ -85,7 +85,8 @@ func markMasks(opts []option) (nf, ct uint32, ok bool) {
 
 func notrack(*ruleSpec, []option) (netfilter.Op, bool) { return op.Action(op.Notrack), true }
 
-// ct is CT. Zones, helpers and the like change nothing for the first packet of a connection, but that it stays tracked.
+// ct is CT. Zones, helpers and the like change nothing for the first packet of a connection, but that it stays
+// tracked.
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	for i := range opts {
 		switch opts[i].name {
@@ -99,8 +100,8 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return op.Action(op.GiveTemplate), true
 }
 
-// tproxy hands the packet to a local socket, wherever it goes (net/netfilter/xt_TPROXY.c). That one listens there is taken for
-// granted: without it the kernel drops the packet.
+// tproxy hands the packet to a local socket, wherever it goes (net/netfilter/xt_TPROXY.c). That one listens there
+// is taken for granted: without it the kernel drops the packet.
 func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	var port uint16
 	var v, m uint32

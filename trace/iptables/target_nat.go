@@ -10,9 +10,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// natArg reads [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]] (extensions/libxt_NAT.c). Port 0 is nothing that iptables takes: a dump
-// that has it was written, or read, by an iptables of another version, which took one revision of the kernel's structure for
-// another (kubernetes/kubernetes#112477, #114537). What the kernel really holds such a dump does not tell.
+// natArg reads [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]] (extensions/libxt_NAT.c). Port 0 is nothing that iptables
+// takes: a dump that has it was written, or read, by an iptables of another version, which took one revision of the
+// kernel's structure for another (kubernetes/kubernetes#112477, #114537). What the kernel really holds such a dump
+// does not tell.
 func natArg(arg string) (r op.NATRange, ok bool) {
 	addrs, ports := arg, ""
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 && (strings.HasSuffix(arg[:i], "]") || strings.Count(arg, ":") == 1) {
@@ -56,8 +57,8 @@ func natPorts(r *op.NATRange, s string) (ok bool) {
 	return ok1 && ok2 && 0 < r.Low && r.Low <= r.High
 }
 
-// natTarget reads the options of a target whose range is the argument of the option to. NAT is for table nat alone: the kernel
-// takes such a rule nowhere else.
+// natTarget reads the options of a target whose range is the argument of the option to. NAT is for table nat alone:
+// the kernel takes such a rule nowhere else.
 func natTarget(to string, then func(s *ruleSpec, r *op.NATRange) netfilter.Op) targetSpec {
 	return func(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 		var r op.NATRange

@@ -10,8 +10,8 @@ import (
 // targetSpec makes an op of a target's options; nil is one that does nothing to the packet that anything asks for.
 type targetSpec func(s *ruleSpec, opts []option) (netfilter.Op, bool)
 
-// targets are all that are known. One that only counts, logs, or changes fields that the walk does not follow, does nothing
-// whatever its options are.
+// targets are all that are known. One that only counts, logs, or changes fields that the walk does not follow, does
+// nothing whatever its options are.
 var targets = map[string]targetSpec{
 	"ACCEPT":      verdict(netfilter.Accept, ""),
 	"AUDIT":       nothing,
@@ -67,7 +67,8 @@ func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
 
-// hopLimit: one that leaves nothing to live on ends the packet at the next routing decision; so may one that takes away.
+// hopLimit: one that leaves nothing to live on ends the packet at the next routing decision; so may one that takes
+// away.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	if len(opts) != 1 {
 		return nil, false
@@ -83,8 +84,8 @@ func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return nil, false
 }
 
-// changeSet is SET: it leaves a note for the rules that ask the set afterwards. What the set's entries may bring to the packet
-// (--map-mark and the like) is not followed.
+// changeSet is SET: it leaves a note for the rules that ask the set afterwards. What the set's entries may bring to
+// the packet (--map-mark and the like) is not followed.
 func changeSet(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	name := ""
 	for i := range opts {

@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// network is a set of addresses, those that agree with one of them in some bits; IPv4 as IPv4-mapped IPv6. It is what the
-// kernel's ip_packet_match compares, and holds no pointer: a dump has 100,000 of them.
+// network is a set of addresses, those that agree with one of them in some bits; IPv4 as IPv4-mapped IPv6. It is
+// what the kernel's ip_packet_match compares, and holds no pointer: a dump has 100,000 of them.
 type network struct {
 	hi, lo         uint64
 	maskHi, maskLo uint64

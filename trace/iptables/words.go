@@ -24,8 +24,8 @@ func (w *word) begins() bool {
 	return w.is("!") || !w.quoted && strings.HasPrefix(w.text, "--") || isStart(*w)
 }
 
-// split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where need be, with " and \
-// escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
+// split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where need be,
+// with " and \ escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
 func split(s string, buf []word) ([]word, error) {
 	for i := 0; i < len(s); {
 		switch s[i] {

@@ -35,8 +35,8 @@ type RealServer struct {
 	Active, Inactive int
 }
 
-// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line; nothing of a text that has
-// one is used.
+// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line;
+// nothing of a text that has one is used.
 func Parse(data []byte) ([]VirtualServer, error) {
 	p := parser{}
 	n := 0
@@ -172,7 +172,7 @@ func (v *VirtualServer) set(option, value string) error {
 	return nil
 }
 
-// methods are the ways to a real server, as ipvsadm-save has them.
+// methods are how packets are forwarded to a real server, as ipvsadm-save has them.
 var methods = map[string]string{"-m": "Masq", "-g": "Route", "-i": "Tunnel"}
 
 func (p *parser) savedReal(f []string) error {

@@ -4,13 +4,15 @@ package ipvs
 
 import "slices"
 
-// choice is one thing that a scheduler may do with a new connection: give it to a real server, or, with none, refuse it.
+// choice is one thing that a scheduler may do with a new connection: give it to a real server, or, with none,
+// refuse it.
 type choice struct {
 	real  *RealServer
 	share float64
 }
 
-// What a scheduler chooses by, where over many connections that comes to no fixed share. Packet.Scheduled has one of them.
+// What a scheduler chooses by, where over many connections that comes to no fixed share. Packet.Scheduled has one
+// of them.
 const (
 	ByLoad        = "load"                  // how many connections the real servers have
 	ByClient      = "client address"        // a hash of the client's address, or of address and port
@@ -24,8 +26,8 @@ type scheduler struct {
 	by       string // "": by fixed shares
 	weighted bool   // shares are as the weights
 	highest  bool   // only those of the highest weight get connections
-	// hashed: also a real server of weight 0 has its part of the hash table, and what falls to it is refused; the flag of that name
-	// makes the scheduler look further.
+	// hashed: also a real server of weight 0 has its part of the hash table, and what falls to it is refused; the
+	// flag of that name makes the scheduler try the next one.
 	hashed   bool
 	fallback string
 }

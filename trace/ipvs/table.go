@@ -22,8 +22,9 @@ const (
 // protocols are those that IPVS schedules (ip_vs_proto.c); FWM serves any of them.
 var protocols = map[string]uint8{"TCP": netfilter.TCP, "UDP": netfilter.UDP, "SCTP": netfilter.SCTP}
 
-// Tables makes rules of the virtual servers, for the walk: one a virtual server, at both hooks of IPVS. tracked tells whether IPVS leaves
-// its connections to connection tracking (the setting net/ipv4/vs/conntrack), without which their source is not translated.
+// Tables makes rules of the virtual servers, for the walk: one a virtual server, at both hooks of IPVS. tracked
+// tells whether IPVS leaves its connections to connection tracking (the setting net/ipv4/vs/conntrack), without
+// which their source is not translated.
 func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 	var out []*netfilter.Table
 	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
@@ -39,8 +40,8 @@ func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 	return out
 }
 
-// rulesOf puts the virtual servers in the order in which the kernel looks for one: firewall marks, then address and port, then any port
-// of an address (ip_vs_ctl.c, ip_vs_service_find).
+// rulesOf puts the virtual servers in the order in which the kernel searches for one: firewall marks, then address and
+// port, then any port of an address (ip_vs_ctl.c, ip_vs_service_find).
 func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*netfilter.Rule {
 	var order [3][]*VirtualServer
 	for i := range servers {
@@ -91,7 +92,8 @@ func (v *VirtualServer) key() netfilter.Key {
 	return k
 }
 
-// condition asks for the packets that the virtual server takes: none that IPVS has had before (ip_vs_in_hook, skb->ipvs_property).
+// condition asks for the packets that the virtual server takes: none that IPVS has had before (ip_vs_in_hook,
+// skb->ipvs_property).
 func (v *VirtualServer) condition() netfilter.Op {
 	fresh := func(c *netfilter.Context) op.Truth { return op.Is(!c.Packet.Virtual.IsValid()) }
 	if v.Protocol == "FWM" {
@@ -153,7 +155,8 @@ type schedule struct {
 	untracked bool
 }
 
-// Run implements [netfilter.Op]. Where no real server can be had, the kernel answers that the port is unreachable (ip_vs_leave).
+// Run implements [netfilter.Op]. Where no real server can be had, the kernel answers that the port is unreachable
+// (ip_vs_leave).
 func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
 	if len(s.choices) == 0 {
 		return netfilter.Effect{Kind: netfilter.Reject}
@@ -187,8 +190,8 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 	return alt
 }
 
-// leaves is what becomes of a packet on its way to a real server: one from a loopback address must not leave the node
-// (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
+// leaves is what becomes of a packet to a real server: one from a loopback address must not leave the
+// node (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
 func leaves(c *netfilter.Context, src, server netip.Addr) netfilter.Effect {
 	const why = "IPVS sends nothing from a loopback address to another host"
 	stays := op.Yes

@@ -172,7 +172,7 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 }
 
 // scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are
-// not the node. For one on the node the packet goes on through the hook (ip_vs_nat_xmit). It looks at the branches from
+// not the node. For one on the node the packet goes on through the hook (ip_vs_nat_xmit). It takes the branches from
 // number from on.
 func (w *Walker) scheduled(bs []branch, from int) []branch {
 	fresh := slices.Clone(bs[from:])

@@ -111,7 +111,7 @@ func (h Hook) String() string {
 	return [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "?"}[min(h, hooks)]
 }
 
-// Context is what an Op may look at: the packet, and the node around it.
+// Context is what an Op may ask: the packet, and the node around it.
 type Context struct {
 	Packet *Packet
 	Hook   Hook

@@ -32,13 +32,13 @@ func (w *Walker) martian(b *branch) bool {
 	return true
 }
 
-// filtered ends a branch that the kernel drops where it routes it, for the way back to its source.
+// filtered ends a branch that the kernel drops where it routes it, for the route back to its source.
 func (w *Walker) filtered(b branch) bool {
 	if !w.opt.Enters || b.pkt.In == UnknownIface {
 		return false
 	}
 	if r, known := w.route(&b.pkt); known && unusable(r.Type) {
-		return false // the way there is looked up first
+		return false // the route there is looked up first
 	}
 	drop, _ := w.host.ReversePath(host.Query{Dst: b.pkt.Dst, Src: b.pkt.Src, In: b.pkt.In, Mark: b.pkt.Mark})
 	if drop == (host.Reverse{}) {

@@ -58,7 +58,7 @@ type Outcome struct {
 	End     End
 	Packet  Packet // as it was at the end
 	P       float64
-	Certain bool // false: only if some of Result.Uncertain turn out one way
+	Certain bool // false: only if some of Result.Uncertain turn out in one manner
 	Where   Ref  // what ended it; zero for Sent, Delivered, NoRoute and Filtered
 	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
 	Why   string

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -134,7 +134,7 @@ func model(tables []*netfilter.Table) (lines []string) {
 
 // The same rules make the same model, read by nft and read over netlink.
 func TestNetlinkIsWhatNFTPrints(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
 	}
 	must(t, "ip", "link", "set", "lo", "up")
@@ -168,7 +168,7 @@ func at(lines []string, i int) string {
 
 // What is said of a node is the same from both, with every step of the way.
 func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
 	}
 	for _, name := range []string{"nftables", "real-2node-nftables"} {
@@ -272,7 +272,7 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 
 // A ruleset that changes all the time is not taken for one that was read.
 func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
 		return
 	}
 	must(t, "nft", "add", "table", "ip", "t")
@@ -293,7 +293,7 @@ func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
 
 // Maps that a drawn number is looked up in are asked for by their keys; a map that lacks one of them is read as any other.
 func TestElementsByTheirKeys(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")

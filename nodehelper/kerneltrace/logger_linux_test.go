@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // set returns the loggers of both families.
@@ -45,7 +45,7 @@ func left(t *testing.T, root string) []string {
 // The kernel tells of the rules of iptables-legacy that one connection's packets met, among those of nf_tables and in their order; afterwards the log
 // goes where it went.
 func TestRulesOfLegacyAreTraced(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
@@ -146,7 +146,7 @@ func TestLoggersOfAKilledProcess(t *testing.T) {
 			}
 		}
 	}
-	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-legacy-restore") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-legacy-restore") {
 		return
 	}
 	must(t, legacyText, "iptables-legacy-restore")

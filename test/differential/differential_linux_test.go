@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -59,7 +59,7 @@ type figures struct {
 }
 
 func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
-	if !isolate.Process(t, syscall.CLONE_NEWNET, tools...) {
+	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}
 	w, err := newWorld(t.TempDir())

@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
@@ -45,7 +47,7 @@ func listen(t *testing.T) {
 			}
 		}
 	}
-	places := map[string]place{"": placeAt(t, ""), "pods": placeAt(t, "pods"), "router": placeAt(t, "router")}
+	places := map[string]testutil.Thread{"": threadAt(t, ""), "pods": threadAt(t, "pods"), "router": threadAt(t, "router")}
 	has := map[netip.Addr]bool{}
 	for e := range all {
 		at := homeOf(e.address.Addr())
@@ -56,7 +58,7 @@ func listen(t *testing.T) {
 		if e.address.String() == "10.77.0.1:6443" { // what the API server says of itself
 			e.protocol = "TCP"
 		}
-		places[at].answer(t, e)
+		testutil.Echo(t, places[at], strings.ToLower(e.protocol), e.address.String())
 	}
 }
 

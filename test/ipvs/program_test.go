@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	helper "github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
@@ -128,20 +129,7 @@ func undo(t *testing.T, p *helper.Programmer, which string) {
 // exactly is the node as undoing has to leave it: in the order in which the tools print it, without counters.
 func exactly(t *testing.T) string {
 	t.Helper()
-	var out strings.Builder
-	for _, tool := range []string{"ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn"} {
-		for line := range strings.Lines(do(t, tool)) {
-			if strings.HasPrefix(line, "#") {
-				continue
-			}
-			if strings.HasPrefix(line, ":") {
-				line, _, _ = strings.Cut(line, " [")
-				line += "\n"
-			}
-			out.WriteString(tool + ": " + line)
-		}
-	}
-	return out.String()
+	return testutil.Listing(t, "ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn")
 }
 
 func unchanged(t *testing.T, before string) {
@@ -207,7 +195,7 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *diagnose.NodeReport
 // ask opens connections on paths, and says how many there were.
 func askPaths(t *testing.T, paths []*diagnose.Path) (asked, packets int) {
 	t.Helper()
-	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
+	places := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world")}
 	arrived := map[string]bool{}
 	for _, p := range paths {
 		if p.Origin.Address == "" || p.Frontend.Protocol == "SCTP" {

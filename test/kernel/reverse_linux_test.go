@@ -21,7 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -89,7 +89,7 @@ type reverseWorld struct {
 // TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and holds what the kernel does with them against
 // the walk: strictly, loosely and not filtered, by the interface's own setting and that of all, with routes and rules of many kinds.
 func TestReversePathFilterAgainstTheKernel(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return
 	}
 	w := &reverseWorld{t: t, wires: map[string]int{}, macs: map[string][]byte{}, port: 20000}

@@ -33,9 +33,9 @@ import (
 	proxyutiltest "k8s.io/kubernetes/pkg/proxy/util/testing"
 	utiliptables "k8s.io/kubernetes/pkg/util/iptables"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
@@ -99,7 +99,7 @@ func runs(t *testing.T) int {
 // has IPVS, it is that mode: make bench-ipvs.
 func TestProgramAgainstKubeProxy(t *testing.T) {
 	quiet(t)
-	if !isolate.Process(t, syscall.CLONE_NEWNET, "iptables-nft", "nft") {
+	if !testutil.Isolate(t, syscall.CLONE_NEWNET, "iptables-nft", "nft") {
 		return
 	}
 	services, endpointSlices := cluster()

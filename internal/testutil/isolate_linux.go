@@ -29,7 +29,9 @@ func Isolate(t *testing.T, namespaces uintptr, tools ...string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.v", "-test.count=1"}
+	// go test takes the pattern apart at slashes, and compares each part with the name of one level.
+	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
+	args := []string{"-test.run=" + pattern, "-test.v", "-test.count=1"}
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, "-test.timeout="+time.Until(deadline).String())
 	}

@@ -23,8 +23,7 @@ type Namespace struct {
 func NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	// It ends with the test; where that is killed, after an hour.
-	cmd := exec.CommandContext(t.Context(), "sleep", "3600")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	cmd := Unshared(t, "sleep", "3600")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +33,14 @@ func NewNamespace(t testing.TB) *Namespace {
 	})
 	pid := strconv.Itoa(cmd.Process.Pid)
 	return &Namespace{PID: pid, Path: "/proc/" + pid + "/ns/net"}
+}
+
+// Unshared is a command in a network namespace of its own, which ends with the command.
+func Unshared(t testing.TB, argv ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...) //nolint:gosec // words of the tests
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	return cmd
 }
 
 // Command is a command in the namespace.

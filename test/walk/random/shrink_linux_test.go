@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"slices"
@@ -92,7 +92,7 @@ func (rs *ruleSet) smaller(yield func(*ruleSet) bool) {
 const maxShrink = 600
 
 // shrink takes parts out of the rule set as long as the difference stays: any difference of the same packet.
-func (w *world) shrink(d *difference) *difference {
+func (w *kernelNode) shrink(d *difference) *difference {
 	if d.times > 1 {
 		return d // what chance decides does not show in a few packets
 	}
@@ -120,7 +120,7 @@ func (w *world) shrink(d *difference) *difference {
 }
 
 // again sends a packet a few times, for what chance decides, and returns a difference.
-func (w *world) again(rs *ruleSet, p packet, port uint16) *difference {
+func (w *kernelNode) again(rs *ruleSet, p packet, port uint16) *difference {
 	for range 12 {
 		port++
 		p = p.from(port)

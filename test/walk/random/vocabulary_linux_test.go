@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 const fillings = 6
 
 // vocabularyOf leaves out what this kernel, or these tools, do not take, and says so.
-func vocabularyOf(t *testing.T, w *world) vocabulary {
+func vocabularyOf(t *testing.T, w *kernelNode) vocabulary {
 	t.Helper()
 	v := everything()
 	g := &generator{Rand: rand.New(rand.NewPCG(0, 0)), vocabulary: v}
@@ -48,7 +48,7 @@ func vocabularyOf(t *testing.T, w *world) vocabulary {
 }
 
 // taken tells whether a term is taken at all.
-func (g *generator) taken(t *testing.T, w *world, backend netfilter.Backend, x *term) bool {
+func (g *generator) taken(t *testing.T, w *kernelNode, backend netfilter.Backend, x *term) bool {
 	t.Helper()
 	var err error
 	for i := range fillings {

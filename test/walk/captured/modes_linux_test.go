@@ -2,7 +2,7 @@
 
 //go:build !vm
 
-package kernel
+package captured
 
 import (
 	"testing"
@@ -10,8 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// ways are those that need no module that a kernel may lack.
-var ways = []way{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
+// modes are those that need no module that a kernel may lack.
+var modes = []mode{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
 
 // ipvsStates are for state; the kernel may have none of it.
 var ipvsStates []string

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // readHandles notes the number of each rule in its chain, which is how the walk names it, from what nft -j lists.
-func (w *world) readHandles(listing string) error {
+func (w *kernelNode) readHandles(listing string) error {
 	var all struct {
 		Objects []struct {
 			Rule *struct {
@@ -37,7 +37,7 @@ func (w *world) readHandles(listing string) error {
 }
 
 // readTexts notes the rules that iptables-legacy-save lists, which the kernel's log names by their numbers.
-func (w *world) readTexts(family, save string) {
+func (w *kernelNode) readTexts(family, save string) {
 	table, count := "", map[at]int{}
 	for line := range strings.Lines(save) {
 		words := strings.Fields(line)

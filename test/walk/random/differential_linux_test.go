@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"cmp"
@@ -62,7 +62,7 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}
-	w, err := newWorld(t.TempDir())
+	w, err := newKernelNode(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ type difference struct {
 }
 
 // try makes a rule set and sends packets through it. It returns the first difference.
-func (w *world) try(t *testing.T, g *generator, f *figures) *difference {
+func (w *kernelNode) try(t *testing.T, g *generator, f *figures) *difference {
 	t.Helper()
 	rs := g.ruleSet()
 	if err := w.load(rs); err != nil {
@@ -152,7 +152,7 @@ func (w *world) try(t *testing.T, g *generator, f *figures) *difference {
 }
 
 // try1 is one case.
-func (w *world) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*difference, judged) {
+func (w *kernelNode) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*difference, judged) {
 	t.Helper()
 	a, err := w.send(p)
 	if err != nil {
@@ -180,7 +180,7 @@ func (w *world) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*differen
 
 // repeat sends a packet many times, each from a port of its own, and tests how often it came to each outcome. Packets to which the
 // walk gives other shares, for their ports, are not counted together.
-func (w *world) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *figures) *difference {
+func (w *kernelNode) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *figures) *difference {
 	t.Helper()
 	type group struct {
 		shares []float64
@@ -228,7 +228,7 @@ func (w *world) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *fig
 }
 
 // report shrinks a difference, and prints it.
-func (w *world) report(t *testing.T, seed uint64, d *difference) {
+func (w *kernelNode) report(t *testing.T, seed uint64, d *difference) {
 	t.Helper()
 	d = w.shrink(d)
 	var b strings.Builder

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package captured
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,13 +18,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/diagnose"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 const (
-	inside = "SVCPROXY_TEST_INSIDE" // "node SNAPSHOT", "probe", or a programmed as JSON, in the processes that the test starts in namespaces
+	probing = "SVCPROXY_TEST_PROBES" // set in the processes that send packets for the test
 	// firstPort is above the node ports. Each packet is sent from a port of its own: where two connections come from one port to one
 	// endpoint, the kernel gives the second another port, which looks like a masquerade.
 	firstPort = 33000
@@ -40,7 +41,7 @@ type probe struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(inside) == "probe" {
+	if os.Getenv(probing) != "" {
 		serveProbes(os.Stdin, os.Stdout)
 		return
 	}
@@ -101,42 +102,24 @@ func send(p probe) string {
 	return "sent"
 }
 
+// tools are what the tests need besides root.
+var tools = []string{"nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"}
+
 func TestFixturesAgainstTheKernel(t *testing.T) {
-	if v := os.Getenv(inside); v != "" {
-		name, _ := strings.CutPrefix(v, "node ")
-		runNode(t, name)
-		return
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	for _, tool := range []string{"unshare", "nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s: %v", tool, err)
-		}
-	}
 	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each has a network namespace of its own
-			cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestFixturesAgainstTheKernel$", "-test.v", "-test.timeout=5m")
-			cmd.Env = append(os.Environ(), inside+"=node "+name)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			for line := range strings.Lines(string(out)) {
-				if strings.Contains(line, "compared") {
-					t.Log(strings.TrimSpace(line))
-				}
+			if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
+				compareCaptured(t, name)
 			}
 		})
 	}
 }
 
-// world is the node's namespace, this process's own, and one beyond its uplink in which everybody else lives.
-type world struct {
+// nodeNetwork is the node's namespace, this process's own, and one beyond its uplink in which everybody else is.
+type nodeNetwork struct {
 	t      *testing.T
-	beyond *exec.Cmd // a process that holds the other namespace open
+	beyond *testutil.Namespace
 	probes map[string]*prober
 	port   uint16 // the last port that was sent from
 }
@@ -146,84 +129,57 @@ type prober struct {
 	out io.Reader
 }
 
-func run(t *testing.T, stdin []byte, name string, args ...string) string {
+// newNodeNetwork is a network with the rules of the captured node.
+func newNodeNetwork(t *testing.T, node *snapshot.Node, sources []netip.Addr) *nodeNetwork {
 	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = bytes.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// newWorld is a world with the rules of the captured node.
-func newWorld(t *testing.T, node *snapshot.Node, sources []netip.Addr) *world {
-	t.Helper()
-	w := emptyWorld(t, sources)
+	w := emptyNodeNetwork(t, sources)
 	w.load(node)
 	w.serve()
 	return w
 }
 
-// emptyWorld gives the node the addresses and interfaces of the captured one, and the world beyond every other address.
-func emptyWorld(t *testing.T, sources []netip.Addr) *world {
+// emptyNodeNetwork gives the node the addresses and interfaces of the captured one, and the namespace beyond every other address.
+func emptyNodeNetwork(t *testing.T, sources []netip.Addr) *nodeNetwork {
 	t.Helper()
-	w := &world{t: t, probes: map[string]*prober{}, port: firstPort - 1}
-	w.beyond = exec.Command("unshare", "-n", "sleep", "280")
-	if err := w.beyond.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = w.beyond.Process.Kill()
-		_ = w.beyond.Wait()
-	})
-	other := strconv.Itoa(w.beyond.Process.Pid)
-	nsenter := func(args ...string) { run(t, nil, "nsenter", append([]string{"-t", other, "-n"}, args...)...) }
-	for range 100 { // until it is in a namespace of its own
-		mine, _ := os.Readlink("/proc/self/ns/net")
-		if theirs, err := os.Readlink("/proc/" + other + "/ns/net"); err == nil && theirs != mine {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	run(t, nil, "ip", "link", "set", "lo", "up")
-	run(t, nil, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.conf.all.route_localnet=1", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
+	w := &nodeNetwork{t: t, probes: map[string]*prober{}, port: firstPort - 1}
+	w.beyond = testutil.NewNamespace(t)
+	beyond := func(argv ...string) { w.beyond.Run(t, argv...) }
+	testutil.Run(t, "", "ip", "link", "set", "lo", "up")
+	testutil.Run(t, "", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.conf.all.route_localnet=1", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
 		"net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
-	nsenter("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.default.accept_dad=0")
-	run(t, nil, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "up0", "netns", other)
-	run(t, nil, "ip", "link", "set", "eth0", "up")
-	nsenter("ip", "link", "set", "lo", "up")
-	nsenter("ip", "link", "set", "up0", "up")
-	run(t, nil, "ip", "addr", "add", "10.77.0.11/24", "dev", "eth0")
-	run(t, nil, "ip", "addr", "add", "fd00:77::11/64", "dev", "eth0", "nodad")
-	run(t, nil, "ip", "route", "add", "default", "via", "10.77.0.1")
-	run(t, nil, "ip", "-6", "route", "add", "default", "via", "fd00:77::1")
-	nsenter("ip", "addr", "add", "10.77.0.1/24", "dev", "up0")
-	nsenter("ip", "addr", "add", "fd00:77::1/64", "dev", "up0", "nodad")
-	nsenter("ip", "route", "add", "default", "via", "10.77.0.11")
-	nsenter("ip", "-6", "route", "add", "default", "via", "fd00:77::11")
+	beyond("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.default.accept_dad=0")
+	testutil.Run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "up0", "netns", w.beyond.PID)
+	testutil.Run(t, "", "ip", "link", "set", "eth0", "up")
+	beyond("ip", "link", "set", "lo", "up")
+	beyond("ip", "link", "set", "up0", "up")
+	testutil.Run(t, "", "ip", "addr", "add", "10.77.0.11/24", "dev", "eth0")
+	testutil.Run(t, "", "ip", "addr", "add", "fd00:77::11/64", "dev", "eth0", "nodad")
+	testutil.Run(t, "", "ip", "route", "add", "default", "via", "10.77.0.1")
+	testutil.Run(t, "", "ip", "-6", "route", "add", "default", "via", "fd00:77::1")
+	beyond("ip", "addr", "add", "10.77.0.1/24", "dev", "up0")
+	beyond("ip", "addr", "add", "fd00:77::1/64", "dev", "up0", "nodad")
+	beyond("ip", "route", "add", "default", "via", "10.77.0.11")
+	beyond("ip", "-6", "route", "add", "default", "via", "fd00:77::11")
 	// What comes through to the other side is swallowed there: answers would only close connections.
-	nsenter("iptables-legacy", "-P", "INPUT", "DROP")
-	nsenter("iptables-legacy", "-A", "OUTPUT", "-p", "icmp", "-j", "DROP")
-	nsenter("iptables-legacy", "-I", "INPUT", "-p", "icmp", "-j", "ACCEPT")
+	beyond("iptables-legacy", "-P", "INPUT", "DROP")
+	beyond("iptables-legacy", "-A", "OUTPUT", "-p", "icmp", "-j", "DROP")
+	beyond("iptables-legacy", "-I", "INPUT", "-p", "icmp", "-j", "ACCEPT")
 	for _, a := range sources {
 		bits := "/32"
 		if a.Is6() {
 			bits = "/128"
 		}
-		nsenter("ip", "addr", "add", a.String()+bits, "dev", "lo")
+		beyond("ip", "addr", "add", a.String()+bits, "dev", "lo")
 	}
 	return w
 }
 
 // serve starts a process on either side that sends packets.
-func (w *world) serve() {
+func (w *nodeNetwork) serve() {
 	t := w.t
 	t.Helper()
-	other := strconv.Itoa(w.beyond.Process.Pid)
-	for name, cmd := range map[string]*exec.Cmd{"node": exec.Command(os.Args[0]), "beyond": exec.Command("nsenter", "-t", other, "-n", os.Args[0])} {
-		cmd.Env = append(os.Environ(), inside+"=probe")
+	for name, cmd := range map[string]*exec.Cmd{"node": exec.CommandContext(t.Context(), os.Args[0]), "beyond": w.beyond.Command(t, os.Args[0])} {
+		cmd.Env = append(os.Environ(), probing+"=1")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +200,7 @@ func (w *world) serve() {
 }
 
 // load loads the captured rules, without the nfacct matches, which count and do nothing else.
-func (w *world) load(node *snapshot.Node) {
+func (w *nodeNetwork) load(node *snapshot.Node) {
 	w.t.Helper()
 	saved := false
 	for _, v := range []string{"ip", "ip6"} {
@@ -265,7 +221,7 @@ func (w *world) load(node *snapshot.Node) {
 				}
 				lines = append(lines, line)
 			}
-			run(w.t, []byte(strings.Join(lines, "")), v+"tables-"+backend+"-restore")
+			testutil.Run(w.t, strings.Join(lines, ""), v+"tables-"+backend+"-restore")
 			saved = true
 		}
 	}
@@ -274,7 +230,7 @@ func (w *world) load(node *snapshot.Node) {
 
 // loadNative loads the tables of nftables that iptables' save files do not show: what nft -j lists, in an order in which nft takes it,
 // chains ahead of the maps that lead to them.
-func (w *world) loadNative(node *snapshot.Node, saved bool) {
+func (w *nodeNetwork) loadNative(node *snapshot.Node, saved bool) {
 	w.t.Helper()
 	data, ok, err := node.File("nft-ruleset.json")
 	if err != nil {
@@ -313,11 +269,11 @@ func (w *world) loadNative(node *snapshot.Node, saved bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	run(w.t, text, "nft", "-j", "-f", "-")
+	testutil.Run(w.t, string(text), "nft", "-j", "-f", "-")
 }
 
 // send sends one packet and returns what came of it: "DNAT 10.0.0.1:80 masq", "Accept", "Reject", "Drop".
-func (w *world) send(from string, p probe) string {
+func (w *nodeNetwork) send(from string, p probe) string {
 	w.t.Helper()
 	w.port++
 	p.From = w.port
@@ -354,7 +310,7 @@ func (w *world) send(from string, p probe) string {
 }
 
 // entry looks the connection up in the node's connection tracking.
-func (w *world) entry(p probe) string {
+func (w *nodeNetwork) entry(p probe) string {
 	port := strconv.Itoa(int(p.From))
 	family := "ipv4"
 	if strings.Contains(p.Dst, ":") {
@@ -391,7 +347,7 @@ func (w *world) entry(p probe) string {
 }
 
 // listen answers for endpoints that are the node itself: a reset would take the connection out of the table at once.
-func (w *world) listen(paths []diagnose.Path) {
+func (w *nodeNetwork) listen(paths []diagnose.Path) {
 	w.t.Helper()
 	open := map[string]bool{}
 	for _, p := range paths {
@@ -428,7 +384,7 @@ func outcomes(p diagnose.Path) []string {
 // captured opens a captured cluster, and its first node.
 func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	s, err := snapshot.Open("../../testdata/snapshots/" + name)
+	s, err := snapshot.Open("../../../testdata/snapshots/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,14 +399,14 @@ func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 	return c, node
 }
 
-func runNode(t *testing.T, name string) {
+func compareCaptured(t *testing.T, name string) {
 	t.Helper()
 	c, node := captured(t, name)
 	r := diagnose.Node(c, node, diagnose.Request{Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
-	w := newWorld(t, node, senders(&r))
+	w := newNodeNetwork(t, node, senders(&r))
 	w.listen(r.Paths)
 	w.compare(name, r.Paths)
 }
@@ -468,7 +424,7 @@ func senders(r *diagnose.NodeReport) []netip.Addr {
 }
 
 // compare sends packets on every path, and holds what becomes of them against the walk.
-func (w *world) compare(name string, paths []diagnose.Path) {
+func (w *nodeNetwork) compare(name string, paths []diagnose.Path) {
 	t := w.t
 	t.Helper()
 	compared, packets, unsent := 0, 0, 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"bytes"
@@ -16,11 +16,13 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
@@ -61,8 +63,8 @@ table inet ` + watcher + ` {
 }
 `
 
-// world is the node, which is this process's own network namespace, and the wires that lead to it from another one.
-type world struct {
+// kernelNode is the node, which is this process's own network namespace, and the wires that lead to it from another one.
+type kernelNode struct {
 	tracer    *kerneltrace.Listener
 	log       *kerneltrace.Logger
 	raw       map[bool]int // sockets that send as the node, for IPv4 (true) and IPv6
@@ -131,8 +133,9 @@ route add unreachable fd00:66::/64
 route add blackhole fd00:67::/64
 `
 
-// newWorld makes the node; dir is a folder to write to. It binds the calling goroutine to one CPU: of one CPU's packets none overtakes another.
-func newWorld(dir string) (*world, error) {
+// newKernelNode makes the node. It binds the calling goroutine to one CPU: of one CPU's packets none overtakes another.
+func newKernelNode(t *testing.T) (*kernelNode, error) {
+	t.Helper()
 	runtime.LockOSThread()
 	var cpu, allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -152,8 +155,8 @@ func newWorld(dir string) (*world, error) {
 			return nil, err
 		}
 	}
-	w := &world{raw: map[bool]int{}, wires: map[string]wire{}, links: map[uint32]string{}}
-	if err := w.wire(); err != nil {
+	w := &kernelNode{raw: map[bool]int{}, wires: map[string]wire{}, links: map[uint32]string{}}
+	if err := w.wire(t); err != nil {
 		return nil, err
 	}
 	if _, err := run(nodeRoutes, "ip", "-batch", "-"); err != nil {
@@ -163,7 +166,7 @@ func newWorld(dir string) (*world, error) {
 	if w.tracer, err = kerneltrace.Listen(traceRoom); err != nil {
 		return nil, err
 	}
-	if w.log, err = kerneltrace.Log(w.tracer, dir); err != nil {
+	if w.log, err = kerneltrace.Log(w.tracer, t.TempDir()); err != nil {
 		return nil, err
 	}
 	for v4, family := range map[bool]int{true: unix.AF_INET, false: unix.AF_INET6} {
@@ -175,8 +178,9 @@ func newWorld(dir string) (*world, error) {
 	return w, err
 }
 
-// wire makes the node's interfaces, whose far ends lie in a namespace that lives as long as the sockets that this opens in it.
-func (w *world) wire() error {
+// wire makes the node's interfaces, whose far ends lie in another namespace, with a socket on each of them.
+func (w *kernelNode) wire(t *testing.T) error {
+	t.Helper()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -185,31 +189,13 @@ func (w *world) wire() error {
 		return err
 	}
 	w.links[uint32(lo.Attrs().Index)] = "lo"
-	far := make(chan error)
-	here := make(chan struct{})
-	var tid int
-	sockets := map[string]int{}
-	go func() {
-		runtime.LockOSThread() // never undone: the thread ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			far <- err
-			return
-		}
-		tid = unix.Gettid()
-		far <- nil
-		<-here
-		far <- openFar(sockets)
-	}()
-	if err := <-far; err != nil {
-		return err
-	}
-	ns, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", tid))
+	beyond := testutil.NewNamespace(t)
+	pid, err := strconv.Atoi(beyond.PID)
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
 	for name, addrs := range nodeLinks {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(int(ns.Fd()))}
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsPid(pid)}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
@@ -235,8 +221,9 @@ func (w *world) wire() error {
 			}
 		}
 	}
-	close(here)
-	if err := <-far; err != nil {
+	sockets := map[string]int{}
+	testutil.NewThread(t, beyond.Path).Do(func() { err = openFar(sockets) })
+	if err != nil {
 		return err
 	}
 	for name, fd := range sockets {
@@ -269,7 +256,7 @@ func openFar(sockets map[string]int) error {
 	return nil
 }
 
-func (w *world) readNetwork() error {
+func (w *kernelNode) readNetwork() error {
 	var f host.Files
 	for _, x := range []struct {
 		to   *[]byte
@@ -321,7 +308,7 @@ func noLegacy() string {
 }
 
 // load replaces what is loaded. The error is a tool's that does not take it.
-func (w *world) load(rs *ruleSet) error {
+func (w *kernelNode) load(rs *ruleSet) error {
 	if _, err := run("flush ruleset\n"+watchers+rs.native(), "nft", "-f", "-"); err != nil {
 		// So that the old rules do not hold on to the old sets, nor to connections.
 		_, again := run("flush ruleset\n", "nft", "-f", "-")
@@ -391,7 +378,7 @@ func lineOf(err error, text string) string {
 }
 
 // read reads back what is loaded, by the product's parsers.
-func (w *world) read(rs *ruleSet) error {
+func (w *kernelNode) read(rs *ruleSet) error {
 	w.rules, w.where, w.texts = &netfilter.Ruleset{}, map[place]at{}, map[at]string{}
 	shown := map[string]bool{}
 	for _, s := range saves {
@@ -495,7 +482,7 @@ var flush = packet{proto: netfilter.UDP, src: netip.MustParseAddrPort("10.77.0.1
 const traceRoom = 64 << 20
 
 // send sends a packet, and reports what the kernel did with it. The error is one of the test's own.
-func (w *world) send(p packet) (answer, error) {
+func (w *kernelNode) send(p packet) (answer, error) {
 	if _, err := w.tracer.Collect(0); err != nil {
 		return answer{}, err
 	}
@@ -541,7 +528,7 @@ func (w *world) send(p packet) (answer, error) {
 }
 
 // put hands a packet to the kernel. What its hooks drop at once is an error, too.
-func (w *world) put(p packet) error {
+func (w *kernelNode) put(p packet) error {
 	b := p.bytes()
 	if p.in == "" {
 		if p.v4() {
@@ -560,7 +547,7 @@ func (w *world) put(p packet) error {
 	return err
 }
 
-func (w *world) close() {
+func (w *kernelNode) close() {
 	_ = w.log.Close()
 	_ = w.tracer.Close()
 	for _, fd := range w.raw {

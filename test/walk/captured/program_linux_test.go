@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package captured
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -24,8 +24,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// way is a mode to program in, and iptables' backend.
-type way struct{ Mode, Backend string }
+// mode is what to program in, and iptables' backend.
+type mode struct{ Name, Backend string }
 
 // programmed is what is programmed in one network namespace.
 type programmed struct {
@@ -34,63 +34,36 @@ type programmed struct {
 	// Unbound: the node does not have the addresses that kube-proxy has bound in ipvs mode, so that what it sends comes from another one.
 	Unbound bool
 	// Ranges take the place of loadBalancerSourceRanges; what is programmed is held against the expectation alone, as the captured rules have others.
-	Ranges []string `json:",omitempty"`
-	Way    way
+	Ranges []string
+	Mode   mode
 }
 
 func (c *programmed) String() string {
-	return strings.TrimSpace(strings.Join(append(slices.Concat([]string{c.Fixture}, c.Only, c.Ranges), c.Way.Mode, c.Way.Backend), " "))
+	return strings.TrimSpace(strings.Join(append(slices.Concat([]string{c.Fixture}, c.Only, c.Ranges), c.Mode.Name, c.Mode.Backend), " "))
 }
 
 // The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through them, end as kube-proxy's own rules have
 // them end. Then it is taken away, and the node is as before.
 func TestProgramFixtures(t *testing.T) {
-	if v := os.Getenv(inside); v != "" {
-		var c programmed
-		if err := json.Unmarshal([]byte(v), &c); err != nil {
-			t.Fatal(err)
-		}
-		c.run(t)
-		return
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	for _, tool := range []string{"unshare", "nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s: %v", tool, err)
-		}
-	}
+	testutil.NeedRoot(t, tools...)
 	prepare(t)
 	for _, p := range programmings {
-		for _, w := range ways {
+		for _, w := range modes {
 			c := p
-			if c.Way = w; c.Unbound && w.Mode == wire.IPVS {
+			if c.Mode = w; c.Unbound && w.Name == wire.IPVS {
 				continue // which binds them
 			}
 			t.Run(c.String(), func(t *testing.T) {
 				t.Parallel() // each has a network namespace of its own
-				data, err := json.Marshal(c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestProgramFixtures$", "-test.v", "-test.timeout=5m")
-				cmd.Env = append(os.Environ(), inside+"="+string(data))
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-				for line := range strings.Lines(string(out)) {
-					if strings.Contains(line, "compared") {
-						t.Log(strings.TrimSpace(line))
-					}
+				if testutil.Isolate(t, unix.CLONE_NEWNET) {
+					c.run(t)
 				}
 			})
 		}
 	}
 }
 
-// programmings are all of them, but for the ways.
+// programmings are all of them, but for the modes.
 var programmings = []programmed{
 	{Fixture: "iptables"},
 	{Fixture: "real-2node-iptables"},
@@ -112,7 +85,7 @@ func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snaps
 			continue
 		}
 		req := plan.Request{Services: []*corev1.Service{svc}}
-		if c.Way.Mode == wire.IPVS {
+		if c.Mode.Name == wire.IPVS {
 			req.NoLoopback = plan.NoLoopbackInIPVS
 		}
 		p, left, _, err := diagnose.Read(node).Plan(cluster, req)
@@ -132,7 +105,7 @@ func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snaps
 	if err := all.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if c.Way.Mode == wire.IPVS {
+	if c.Mode.Name == wire.IPVS {
 		leaveOut(t, &all, func() error {
 			dry := c.params(&all)
 			dry.DryRun = true
@@ -171,11 +144,8 @@ func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 }
 
 func (c *programmed) params(p *plan.Plan) *wire.ProgramParams {
-	return &wire.ProgramParams{Plan: p, Mode: c.Way.Mode, Backend: c.Way.Backend, TTL: time.Minute, Run: "run", By: "the tests"}
+	return &wire.ProgramParams{Plan: p, Mode: c.Mode.Name, Backend: c.Mode.Backend, TTL: time.Minute, Run: "run", By: "the tests"}
 }
-
-// states are what shows what a programming may change.
-var states = []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset", "ip -o address"}
 
 // bindAsIPVS gives the node the addresses that kube-proxy has bound in ipvs mode, on lo as not every kernel has other interfaces for them.
 func bindAsIPVS(t *testing.T, node *snapshot.Node) {
@@ -194,26 +164,20 @@ func bindAsIPVS(t *testing.T, node *snapshot.Node) {
 	for _, l := range links {
 		for _, a := range l.Addresses {
 			if l.Name == "kube-ipvs0" && !a.Local.IsLinkLocalUnicast() {
-				run(t, nil, "ip", "address", "add", netip.PrefixFrom(a.Local, a.Local.BitLen()).String(), "dev", "lo")
+				words := []string{"ip", "address", "add", netip.PrefixFrom(a.Local, a.Local.BitLen()).String(), "dev", "lo"}
+				if a.Local.Is6() {
+					words = append(words, "nodad") // else it is tentative for a moment, and the listing changes by itself
+				}
+				testutil.Run(t, "", words...)
 			}
 		}
 	}
 }
 
-// state is what the save programs show, without counters and comments.
+// state is what a programming may change.
 func state(t *testing.T) string {
 	t.Helper()
-	var out strings.Builder
-	for _, words := range slices.Concat(states, ipvsStates) {
-		argv := strings.Fields(words)
-		for line := range strings.Lines(run(t, nil, argv[0], argv[1:]...)) {
-			if !strings.HasPrefix(line, "#") {
-				line, _, _ = strings.Cut(line, " [") // counters of policies
-				out.WriteString(line)
-			}
-		}
-	}
-	return out.String()
+	return testutil.Listing(t, slices.Concat(testutil.Rules, []string{"ip -o address"}, ipvsStates)...)
 }
 
 func (c *programmed) run(t *testing.T) {
@@ -226,16 +190,13 @@ func (c *programmed) run(t *testing.T) {
 	}
 	want := diagnose.Node(cluster, node, diagnose.Request{Matching: true, PerPathService: true})
 	sources := senders(&want)
-	w := emptyWorld(t, sources)
-	if !c.Unbound && c.Way.Mode != wire.IPVS {
+	w := emptyNodeNetwork(t, sources)
+	if !c.Unbound && c.Mode.Name != wire.IPVS {
 		bindAsIPVS(t, node)
 	}
 	// In the legacy backend a table appears as it is first asked for, and stays.
-	if c.Way.Backend == wire.BackendLegacy {
-		for _, words := range []string{"iptables-legacy", "ip6tables-legacy"} {
-			run(t, nil, words, "-t", "nat", "-S")
-			run(t, nil, words, "-t", "filter", "-S")
-		}
+	if c.Mode.Backend == wire.BackendLegacy {
+		testutil.LegacyTables(t)
 	}
 	before := state(t)
 	prog, err := program.New(program.Options{Root: t.TempDir()})
@@ -308,7 +269,7 @@ func (c *programmed) run(t *testing.T) {
 func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 	t.Helper()
 	files := ruleFiles
-	if slices.Contains(ways, way{wire.IPVS, wire.BackendNFT}) {
+	if slices.Contains(modes, mode{wire.IPVS, wire.BackendNFT}) {
 		files = slices.Concat(files, ipvsFiles, []string{"sysctl.txt"})
 	}
 	out := map[string][]byte{}

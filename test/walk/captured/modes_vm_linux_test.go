@@ -2,16 +2,17 @@
 
 //go:build vm
 
-package kernel
+package captured
 
 import (
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// ways is the one for which there is a virtual machine.
-var ways = []way{{wire.IPVS, wire.BackendNFT}}
+// modes is the one for which there is a virtual machine.
+var modes = []mode{{wire.IPVS, wire.BackendNFT}}
 
 // ipvsStates are for state.
 var ipvsStates = []string{"ipvsadm-save -n", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn"}
@@ -23,6 +24,6 @@ const sends = 2
 func prepare(t *testing.T) {
 	t.Helper()
 	for _, module := range []string{"dummy", "ip_vs", "nf_conntrack", "sctp"} {
-		run(t, nil, "modprobe", module)
+		testutil.Run(t, "", "modprobe", module)
 	}
 }

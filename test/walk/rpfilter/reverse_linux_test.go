@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rpfilter
 
 import (
 	"encoding/binary"
@@ -9,12 +9,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -76,8 +73,8 @@ var reversePaths = []struct {
 // opposite makes the command that undoes another.
 var opposite = strings.NewReplacer(" add ", " del ", " del ", " add ")
 
-// reverseWorld is the node, which is the namespace of this process, and the far ends of its interfaces.
-type reverseWorld struct {
+// node is the node: it is the namespace of this process, and the far ends of its interfaces.
+type node struct {
 	t     *testing.T
 	wires map[string]int // raw sockets on the far ends
 	macs  map[string][]byte
@@ -92,12 +89,12 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return
 	}
-	w := &reverseWorld{t: t, wires: map[string]int{}, macs: map[string][]byte{}, port: 20000}
+	w := &node{t: t, wires: map[string]int{}, macs: map[string][]byte{}, port: 20000}
 	w.links()
-	run(t, []byte(reverseRules), "nft", "-f", "-")
+	testutil.Run(t, reverseRules, "nft", "-f", "-")
 	for _, p := range reversePaths {
 		for _, words := range p.add {
-			run(t, nil, "ip", strings.Fields(words)...)
+			ip(t, words)
 		}
 		before := w.open
 		for all := range 3 {
@@ -113,7 +110,7 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 			t.Errorf("%s: the walk leaves %d datagrams open", p.name, w.open-before)
 		}
 		for _, words := range slices.Backward(p.add) {
-			run(t, nil, "ip", strings.Fields(opposite.Replace(words))...)
+			ip(t, opposite.Replace(words))
 		}
 	}
 	t.Logf("compared: %d datagrams filtered, %d let through, %d without a route, %d left open", w.filtered, w.passed, w.lost, w.open)
@@ -123,23 +120,14 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 }
 
 // links makes the interfaces. Their far ends lie in a namespace that lives as long as a process of the test.
-func (w *reverseWorld) links() {
-	beyond := exec.CommandContext(w.t.Context(), "sleep", "500")
-	beyond.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if err := beyond.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		_ = beyond.Process.Kill()
-		_ = beyond.Wait()
-	})
-	pid := strconv.Itoa(beyond.Process.Pid)
+func (w *node) links() {
+	beyond := testutil.NewNamespace(w.t)
 	write(w.t, "net/ipv4/ip_forward", 1)
-	run(w.t, nil, "ip", "link", "set", "lo", "up")
+	testutil.Run(w.t, "", "ip", "link", "set", "lo", "up")
 	for _, name := range []string{"eth0", "eth1", "pod0", "bare0"} {
-		run(w.t, nil, "ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", pid)
-		run(w.t, nil, "ip", "link", "set", name, "up")
-		run(w.t, nil, "nsenter", "-t", pid, "-n", "ip", "link", "set", name, "up")
+		testutil.Run(w.t, "", "ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", beyond.PID)
+		testutil.Run(w.t, "", "ip", "link", "set", name, "up")
+		beyond.Run(w.t, "ip", "link", "set", name, "up")
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			w.t.Fatal(err)
@@ -147,15 +135,11 @@ func (w *reverseWorld) links() {
 		w.macs[name] = link.Attrs().HardwareAddr
 	}
 	for _, words := range reverseLinks {
-		run(w.t, nil, "ip", strings.Fields(words)...)
+		ip(w.t, words)
 	}
-	ns, err := os.Open("/proc/" + pid + "/ns/net")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer ns.Close()
+	there := testutil.NewThread(w.t, beyond.Path)
 	for name := range w.macs {
-		w.wires[name] = rawSocket(w.t, ns, name)
+		w.wires[name] = rawSocket(w.t, there, name)
 	}
 }
 
@@ -167,7 +151,7 @@ func write(t *testing.T, name string, value int) {
 }
 
 // set sets the filters of the interfaces that datagrams come in by.
-func (w *reverseWorld) set(all, own, mark int) {
+func (w *node) set(all, own, mark int) {
 	write(w.t, "net/ipv4/conf/all/rp_filter", all)
 	write(w.t, "net/ipv4/conf/all/src_valid_mark", mark)
 	for name := range w.macs {
@@ -176,9 +160,9 @@ func (w *reverseWorld) set(all, own, mark int) {
 }
 
 // compare sends one datagram of each kind, and walks it.
-func (w *reverseWorld) compare(name string, open bool) {
+func (w *node) compare(name string, open bool) {
 	w.t.Helper()
-	run(w.t, []byte("flush set ip watcher local\nflush set ip watcher forwarded\n"), "nft", "-f", "-")
+	testutil.Run(w.t, "flush set ip watcher local\nflush set ip watcher forwarded\n", "nft", "-f", "-")
 	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 		w.t.Fatal(err)
 	}
@@ -244,9 +228,9 @@ func (w *reverseWorld) compare(name string, open bool) {
 }
 
 // walker reads the node as the product's collector does.
-func (w *reverseWorld) walker() *netfilter.Walker {
+func (w *node) walker() *netfilter.Walker {
 	w.t.Helper()
-	ip := func(args ...string) []byte { return []byte(run(w.t, nil, "ip", args...)) }
+	ip := func(args ...string) []byte { return []byte(testutil.Run(w.t, "", append([]string{"ip"}, args...)...)) }
 	f := host.Files{Addr: ip("-j", "addr"), Link: ip("-j", "-d", "link"), Route4: ip("-j", "-4", "route", "show", "table", "all"), Rule4: ip("-j", "rule")}
 	for _, of := range []string{"all", "eth0", "eth1", "bare0", "pod0"} {
 		for _, key := range []string{"rp_filter", "src_valid_mark"} {
@@ -262,7 +246,7 @@ func (w *reverseWorld) walker() *netfilter.Walker {
 	if len(errs) > 0 {
 		w.t.Fatal(errs)
 	}
-	tables, err := nftables.Parse([]byte(run(w.t, nil, "nft", "-j", "list", "ruleset")), func(_, table string) bool { return table == "watcher" })
+	tables, err := nftables.Parse([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "ruleset")), func(_, table string) bool { return table == "watcher" })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -276,7 +260,7 @@ type counts struct{ filtered, lost int }
 
 // count reads how many packets the reverse path filter has dropped, and how many had no route (LINUX_MIB_IPRPFILTER,
 // IPSTATS_MIB_INNOROUTES), since the namespace was made. The process's first thread may have gone to open sockets elsewhere.
-func (w *reverseWorld) count() counts {
+func (w *node) count() counts {
 	w.t.Helper()
 	data, err := os.ReadFile("/proc/thread-self/net/netstat")
 	if err != nil {
@@ -301,7 +285,7 @@ func (w *reverseWorld) count() counts {
 }
 
 // arrived reads which datagrams came through, by their source ports: the interface that they leave by, and "lo" for the node's own.
-func (w *reverseWorld) arrived() map[uint16]string {
+func (w *node) arrived() map[uint16]string {
 	w.t.Helper()
 	out := map[uint16]string{}
 	for _, set := range []string{"local", "forwarded"} {
@@ -310,7 +294,7 @@ func (w *reverseWorld) arrived() map[uint16]string {
 				Set *struct{ Elem []json.RawMessage }
 			} `json:"nftables"`
 		}
-		if err := json.Unmarshal([]byte(run(w.t, nil, "nft", "-j", "list", "set", "ip", "watcher", set)), &listed); err != nil {
+		if err := json.Unmarshal([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "set", "ip", "watcher", set)), &listed); err != nil {
 			w.t.Fatal(err)
 		}
 		for _, o := range listed.Objects {
@@ -336,7 +320,7 @@ func (w *reverseWorld) arrived() map[uint16]string {
 }
 
 // send sends a datagram in by an interface.
-func (w *reverseWorld) send(p *netfilter.Packet) {
+func (w *node) send(p *netfilter.Packet) {
 	w.t.Helper()
 	frame := append(append([]byte{}, w.macs[p.In]...), 2, 0, 0, 0, 0, 1, 8, 0)
 	h := make([]byte, 28)
@@ -361,34 +345,26 @@ func (w *reverseWorld) send(p *netfilter.Packet) {
 }
 
 // rawSocket opens a socket that sends frames by an interface of another namespace.
-func rawSocket(t *testing.T, ns *os.File, name string) int {
+func rawSocket(t *testing.T, there testutil.Thread, name string) (fd int) {
 	t.Helper()
-	type result struct {
-		fd  int
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never undone: the thread ends with the goroutine
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- result{err: err}
+	var err error
+	there.Do(func() {
+		var link *net.Interface
+		if link, err = net.InterfaceByName(name); err != nil {
 			return
 		}
-		link, err := net.InterfaceByName(name)
-		if err != nil {
-			done <- result{err: err}
-			return
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err == nil {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err == nil {
 			err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index})
 		}
-		done <- result{fd, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		t.Fatal(r.err)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(r.fd) })
-	return r.fd
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+func ip(t *testing.T, words string) {
+	t.Helper()
+	testutil.Run(t, "", append([]string{"ip"}, strings.Fields(words)...)...)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 // term is one match or one target of a rule, as text with places in braces that are filled in at random (see places). All of a rule's
 // matches stand before its target.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package differential
+package random
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func fitsElsewhere(o *netfilter.Outcome, a *answer) bool {
 }
 
 // compare walks the packet, with all that is known and with less, and compares with what the kernel did.
-func (w *world) compare(p packet, a *answer) (netfilter.Result, judged) {
+func (w *kernelNode) compare(p packet, a *answer) (netfilter.Result, judged) {
 	r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
 	j := w.judge(&r, a)
 	r.Outcomes = slices.Clone(r.Outcomes)
@@ -102,7 +102,7 @@ func (w *world) compare(p packet, a *answer) (netfilter.Result, judged) {
 }
 
 // judge compares.
-func (w *world) judge(r *netfilter.Result, a *answer) judged {
+func (w *kernelNode) judge(r *netfilter.Result, a *answer) judged {
 	j := judged{at: -1, certain: !r.Both && len(r.Outcomes) == 1}
 	count, open := 0, false
 	for i := range r.Outcomes {
@@ -160,7 +160,7 @@ func (m met) String() string {
 }
 
 // met lists the rules that decided, in their order, each once. What a rule of iptables-legacy decides its target says, and the log nothing.
-func (w *world) met(a *answer) (out []met) {
+func (w *kernelNode) met(a *answer) (out []met) {
 	for i := range a.events {
 		e := &a.events[i]
 		m := met{at: at{family: e.Family, table: e.Table, chain: e.Chain, num: e.Rule, legacy: e.Legacy}}

@@ -1,4 +1,4 @@
-module github.com/svcproxy/kubectl-svcproxy/test/oracle/v1.37
+module github.com/svcproxy/kubectl-svcproxy/test/oracle/kubeproxy
 
 go 1.26.0
 

@@ -11,50 +11,27 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
-// inside is set in the process that a test starts in a network namespace of its own.
-const inside = "SVCPROXY_ORACLE_INSIDE"
+// prepared is set where kube-proxy may write its rules into the kernel.
+var prepared bool
 
 // InNamespace runs the test once more in a network namespace of its own, where kube-proxy may write its rules into the kernel, and
 // tells whether this is the process in it: true, and the test goes on; false, and it has been run.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(inside) != "" {
-		for _, args := range [][]string{
-			{"link", "set", "lo", "up"}, // for kube-proxy's own listeners
-			// Rules that name an interface by its number (kube-proxy before 1.34) can be loaded only where there is one of the name.
-			{"link", "add", "cni0", "type", "veth", "peer", "name", "cni1"},
-		} {
-			if _, err := run(t.Context(), "ip", args...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return true
+	if !testutil.Isolate(t, syscall.CLONE_NEWNET, "nft", "ip", "ss") {
+		return false
 	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root, to make a network namespace")
-	}
-	for _, tool := range []string{"unshare", "nft", "ip", "ss"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s: %v", tool, err)
-		}
-	}
-	args := append([]string{"-n", os.Args[0]}, os.Args[1:]...)
-	args = append(args, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd := exec.CommandContext(t.Context(), "unshare", args...) //nolint:gosec // this test itself
-	cmd.Env = append(os.Environ(), inside+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "differences") {
-			t.Log(strings.TrimSpace(line))
-		}
-	}
-	return false
+	testutil.Run(t, "", "ip", "link", "set", "lo", "up") // for kube-proxy's own listeners
+	// Rules that name an interface by its number (kube-proxy before 1.34) can be loaded only where there is one of the name.
+	testutil.Run(t, "", "ip", "link", "add", "cni0", "type", "veth", "peer", "name", "cni1")
+	prepared = true
+	return true
 }
 
 // Flush empties the namespace's nftables.
@@ -75,7 +52,7 @@ func Listeners(ctx context.Context) ([]byte, error) {
 func nft(ctx context.Context, args ...string) ([]byte, error) { return run(ctx, "nft", args...) }
 
 func run(ctx context.Context, program string, args ...string) ([]byte, error) {
-	if os.Getenv(inside) == "" {
+	if !prepared {
 		return nil, fmt.Errorf("%s %s: not in a network namespace of its own", program, strings.Join(args, " "))
 	}
 	var stderr bytes.Buffer

@@ -1,10 +1,11 @@
-module github.com/svcproxy/kubectl-svcproxy/test/oracle/v1.33
+module github.com/svcproxy/kubectl-svcproxy/test/oracle/kubeproxy
 
 go 1.26.0
 
 require (
 	github.com/svcproxy/kubectl-svcproxy v0.0.0
 	k8s.io/api v0.37.2
+	k8s.io/apimachinery v0.37.2
 	k8s.io/apiserver v0.33.0
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kubernetes v1.33.0
@@ -73,7 +74,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/apiextensions-apiserver v0.0.0 // indirect
-	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/client-go v0.37.2 // indirect
 	k8s.io/component-base v0.33.0 // indirect
 	k8s.io/component-helpers v0.0.0 // indirect

@@ -3,23 +3,16 @@
 package oracle
 
 import (
-	"bytes"
-	"context"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/kubernetes/pkg/proxy/conntrack"
-	"k8s.io/kubernetes/pkg/proxy/healthcheck"
-	"k8s.io/kubernetes/pkg/proxy/ipvs"
 	fakeipset "k8s.io/kubernetes/pkg/proxy/ipvs/ipset/testing"
 	fakenetlink "k8s.io/kubernetes/pkg/proxy/ipvs/testing"
 	fakeipvs "k8s.io/kubernetes/pkg/proxy/ipvs/util/testing"
-	fakeiptables "k8s.io/kubernetes/pkg/util/iptables/testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -29,7 +22,7 @@ import (
 // TestIPVSOracle lets kube-proxy write into fakes of IPVS, ipset, iptables and the node's interfaces.
 func TestIPVSOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, "v1.33.0", expect.IPVS, writeIPVS, "PreferSameTrafficDistribution")
+	gen.Run(t, version, expect.IPVS, writeIPVS, absent...)
 }
 
 const (
@@ -58,14 +51,8 @@ func writeIPVS(w *gen.World) (r gen.Rules, err error) {
 }
 
 func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS) ([]byte, error) {
-	c := &w.Config
-	tables := fakeiptables.NewFake()
-	if at == 1 {
-		tables = fakeiptables.NewIPv6Fake()
-	}
-	servers, sets, links := fakeipvs.NewFake(), fakeipset.NewFake(ipsetVersion), fakenetlink.NewFakeNetlinkHandle(at == 1)
-	p, err := ipvs.NewProxier(context.Background(), family, tables, servers, sets, sysctls{}, time.Hour, time.Hour, nil, false, 0, 0, 0, c.MasqueradeAll,
-		c.MasqueradeBit, detector(w, family), w.Node.Name, net.ParseIP(w.Node.Status.Addresses[at].Address), nil, nil, c.Scheduler, c.NodePortAddresses, false)
+	f, links := newFakes(at), fakenetlink.NewFakeNetlinkHandle(at == 1)
+	p, err := newIPVS(w, family, at, f)
 	if err != nil {
 		return nil, err
 	}
@@ -77,23 +64,11 @@ func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS
 		return nil, err
 	}
 	set(p, "netlinkHandle", links)
-	set(p, "networkInterfacer", network(w))
-	set(p, "conntrack", conntrack.NewFake())
-	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
+	isolate(p, w)
+	feed(p, w)
 
-	p.OnNodeAdd(w.Node)
-	services, endpointSlices := w.Seen(true)
-	for _, s := range services {
-		p.OnServiceAdd(s)
-	}
-	for _, s := range endpointSlices {
-		p.OnEndpointSliceAdd(s)
-	}
-	p.OnServiceSynced()
-	p.OnEndpointSlicesSynced()
-
-	out.Servers = append(out.Servers, serversOf(servers)...)
-	out.Sets = append(out.Sets, setsOf(sets, at == 1)...)
+	out.Servers = append(out.Servers, serversOf(f.servers)...)
+	out.Sets = append(out.Sets, setsOf(f.sets, at == 1)...)
 	bound, err := links.GetLocalAddresses(ipvsDevice)
 	if err != nil {
 		return nil, err
@@ -102,9 +77,7 @@ func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS
 		out.Bound = append(out.Bound, netip.MustParseAddr(a))
 	}
 	slices.SortFunc(out.Bound, netip.Addr.Compare)
-	var buf bytes.Buffer
-	err = tables.SaveInto("", &buf)
-	return buf.Bytes(), err
+	return f.save()
 }
 
 // serversOf returns what the fake IPVS has.

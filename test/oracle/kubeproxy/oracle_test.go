@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oracle lets kube-proxy 1.33 write its rules for random clusters, and holds the project's expectation against them.
+// Package oracle lets kube-proxy write its rules for random clusters, and compares the project's expectation with them. go.mod has
+// one version of kube-proxy, v1.33.mod another: api_*_test.go is all that depends on which.
 package oracle
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"net"
 	"reflect"
 	"testing"
-	"time"
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/proxy/conntrack"
 	"k8s.io/kubernetes/pkg/proxy/healthcheck"
-	"k8s.io/kubernetes/pkg/proxy/iptables"
+	fakeipset "k8s.io/kubernetes/pkg/proxy/ipvs/ipset/testing"
+	fakeipvs "k8s.io/kubernetes/pkg/proxy/ipvs/util/testing"
 	proxyutil "k8s.io/kubernetes/pkg/proxy/util"
 	proxyutiltest "k8s.io/kubernetes/pkg/proxy/util/testing"
 	fakeiptables "k8s.io/kubernetes/pkg/util/iptables/testing"
@@ -28,7 +29,7 @@ import (
 
 func TestOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, "v1.33.0", "iptables", write, "PreferSameTrafficDistribution")
+	gen.Run(t, version, "iptables", write, absent...)
 }
 
 func quiet(t *testing.T) {
@@ -56,24 +57,50 @@ func write(w *gen.World) (r gen.Rules, err error) {
 	return r, err
 }
 
-func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
-	c := &w.Config
-	fake := fakeiptables.NewFake()
+// proxier is what the proxiers of all modes and versions have.
+type proxier interface {
+	nodeHandler
+	OnServiceAdd(service *corev1.Service)
+	OnServiceSynced()
+	OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice)
+	OnEndpointSlicesSynced()
+}
+
+// fakes take the place of the kernel.
+type fakes struct {
+	tables  *fakeiptables.FakeIPTables
+	servers *fakeipvs.FakeIPVS
+	sets    *fakeipset.FakeIPSet
+}
+
+func newFakes(at int) *fakes {
+	f := &fakes{fakeiptables.NewFake(), fakeipvs.NewFake(), fakeipset.NewFake(ipsetVersion)}
 	if at == 1 {
-		fake = fakeiptables.NewIPv6Fake()
+		f.tables = fakeiptables.NewIPv6Fake()
 	}
-	p, err := iptables.NewProxier(context.Background(), family, fake, sysctls{}, time.Hour, time.Hour, c.MasqueradeAll, c.LocalhostNodePorts && at == 0,
-		c.MasqueradeBit, detector(w, family), w.Node.Name, net.ParseIP(w.Node.Status.Addresses[at].Address), nil, nil, c.NodePortAddresses, false)
-	if err != nil {
-		return nil, err
-	}
+	return f
+}
+
+// save is what iptables-save would print.
+func (f *fakes) save() ([]byte, error) {
+	var buf bytes.Buffer
+	err := f.tables.SaveInto("", &buf)
+	return buf.Bytes(), err
+}
+
+func nodeIP(w *gen.World, at int) net.IP { return net.ParseIP(w.Node.Status.Addresses[at].Address) }
+
+// isolate puts fakes in the place of what reaches out to the machine, in a proxier of any mode.
+func isolate(p proxier, w *gen.World) {
 	set(p, "networkInterfacer", network(w))
 	set(p, "conntrack", conntrack.NewFake())
 	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
-	clear(p, "nfacct")
+}
 
-	p.OnNodeAdd(w.Node)
-	services, slices := w.Seen(true)
+// feed tells a proxier of all that its informers would: with the last word it writes its rules.
+func feed(p proxier, w *gen.World) {
+	nodeSeen(p, w)
+	services, slices := w.Seen(oneSelector)
 	for _, s := range services {
 		p.OnServiceAdd(s)
 	}
@@ -82,9 +109,18 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	}
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	var buf bytes.Buffer
-	err = fake.SaveInto("", &buf)
-	return buf.Bytes(), err
+}
+
+func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
+	f := newFakes(at)
+	p, err := newIPTables(w, family, at, f)
+	if err != nil {
+		return nil, err
+	}
+	isolate(p, w)
+	clear(p, "nfacct")
+	feed(p, w)
+	return f.save()
 }
 
 // network has the addresses of the world's node.

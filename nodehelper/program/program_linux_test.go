@@ -357,9 +357,6 @@ func TestUpdateKeepsClients(t *testing.T) {
 	}
 }
 
-// killings is how often helpers are killed.
-const killings = 200
-
 // Helpers are killed in the middle of programming, updating and undoing. What the next one finds in the journal always leads back.
 func TestKilled(t *testing.T) {
 	if spec := os.Getenv(child); spec != "" {
@@ -376,7 +373,7 @@ func TestKilled(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	prog := newProgrammer(t, root)
-	half := 0
+	half, killings := 0, testutil.Count(t, testutil.Kills, 40)
 	for i := range killings {
 		w := ways[random.IntN(len(ways))]
 		if random.IntN(4) == 0 {

@@ -6,7 +6,6 @@ package ipvs
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -434,18 +432,6 @@ func TestProgramAndUndoForever(t *testing.T) {
 	}
 }
 
-// killsVariable says how often the helper is killed, by default 8 times: each takes some ten seconds here.
-const killsVariable = "SVCPROXY_KILLS"
-
-func kills(t *testing.T) int {
-	t.Helper()
-	n, err := strconv.Atoi(cmp.Or(os.Getenv(killsVariable), "8"))
-	if err != nil || n < 1 {
-		t.Fatalf("%s is %q: it may be a number from 1 on", killsVariable, os.Getenv(killsVariable))
-	}
-	return n
-}
-
 // Whenever a helper is killed as it programs, updates or undoes, the journal leads back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	cluster, files := captures(t)
@@ -474,7 +460,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	unchanged(t, before)
 	round := time.Since(begin) * 3 / 2
 	dirty := 0
-	kills := kills(t)
+	kills := testutil.Count(t, testutil.Kills, 4) // each takes some ten seconds here
 	for n := range kills {
 		killed(t, file, time.Duration(rand.Int64N(int64(round))))
 		undone, err := prog.Undo(t.Context(), wire.UndoDead)

@@ -101,10 +101,12 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	if slices.Sort(steps); !slices.Equal(steps, s.ci) {
+	slices.Sort(steps)
+	if !slices.Equal(steps, s.ci) {
 		t.Errorf("the workflows run the steps %v, hack/test.sh %v", steps, s.ci)
 	}
-	if slices.Sort(shards); !slices.Equal(shards, s.nightly) {
+	slices.Sort(shards)
+	if !slices.Equal(shards, s.nightly) {
 		t.Errorf("the workflows run the shards %v, hack/test.sh %v", shards, s.nightly)
 	}
 }
@@ -112,8 +114,14 @@ func TestSteps(t *testing.T) {
 // lengths are what makes a test long, by the shard that says so: in the shard's function or in a target of the Makefile that it makes. CI
 // has a short form of the same test.
 var lengths = []struct{ shard, says string }{
-	{"repeat", `-count "${REPEAT:-`}, {"fuzz", `run_fuzz "${FUZZTIME:-`}, {"oracle", `run_oracle "${ORACLE_SERVICES:-`}, {"walk", "differential CASES="},
-	{"kills", "SVCPROXY_KILLS="}, {"bench", "make --no-print-directory bench\n"}, {"bench-vm", "bench-ipvs RUNS="}, {"release", "release-test.sh twice"},
+	{"repeat", `-count "${REPEAT:-`},
+	{"fuzz", `run_fuzz "${FUZZTIME:-`},
+	{"oracle", `run_oracle "${ORACLE_SERVICES:-`},
+	{"walk", "differential CASES="},
+	{"kills", "SVCPROXY_KILLS="},
+	{"bench", "make --no-print-directory bench\n"},
+	{"bench-vm", "bench-ipvs RUNS="},
+	{"release", "release-test.sh twice"},
 }
 
 func TestShardsAreLong(t *testing.T) {

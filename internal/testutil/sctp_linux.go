@@ -21,12 +21,16 @@ func HoldSCTP(t testing.TB, thread Thread, at netip.AddrPort) {
 	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
+		var held []net.Conn
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return
+				break
 			}
-			defer c.Close() // all of them, at the end
+			held = append(held, c)
+		}
+		for _, c := range held {
+			c.Close()
 		}
 	}()
 }

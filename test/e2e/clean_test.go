@@ -19,8 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // However a run ends, no pod is left, and the node is as before.

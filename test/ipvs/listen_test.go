@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 const (

@@ -16,9 +16,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"golang.org/x/sys/unix"
 )
 
 // TestKernel loads random sets into the kernel of this machine, saves them, sends packets past a rule for each, and compares

@@ -272,25 +272,23 @@ run() {
 
 # run_whole_list runs CI's list, with one step beside some others.
 run_whole_list() {
-	local step pid='' log status=0
-	log="$(mktemp)"
+	local step status=0
 	for step in "${ci[@]}"; do
 		if [[ "$step" == "$beside_from" ]]; then
 			echo "=== $beside begins, beside $beside_from to $beside_to"
+			beside_log="$(mktemp)"
 			set -m # in a process group of its own, to be ended with all that it has started
-			(run step "$beside") >"$log" 2>&1 </dev/null &
+			(run step "$beside") >"$beside_log" 2>&1 </dev/null &
 			set +m
-			pid=$!
-			trap 'kill -- "-$pid" 2>/dev/null || true; wait "$pid" || true; clean_up' EXIT
+			beside_pid=$!
 		fi
 		if [[ "$step" != "$beside" ]]; then
 			(run step "$step")
 		fi
 		if [[ "$step" == "$beside_to" ]]; then
-			wait "$pid" || status=$?
-			trap clean_up EXIT
-			cat "$log"
-			rm -f "$log"
+			wait "$beside_pid" || status=$?
+			beside_pid=
+			cat "$beside_log"
 			if ((status != 0)); then
 				echo "=== $beside failed" >&2
 				return "$status"
@@ -298,6 +296,16 @@ run_whole_list() {
 		fi
 	done
 }
+
+# end_beside ends what runs beside a step that has failed.
+end_beside() {
+	if [[ -n "$beside_pid" ]]; then
+		kill -- "-$beside_pid" 2>/dev/null || true
+		wait "$beside_pid" || true
+	fi
+	rm -f "$beside_log"
+}
+beside_pid='' beside_log=''
 
 # What root builds must not be in the way of the person's own next build.
 clean_up() {
@@ -325,8 +333,8 @@ if ((${#chosen[@]} == 0)); then
 		exec sudo --preserve-env=CI,GOPROXY,GOSUMDB,GONOSUMDB,GOPRIVATE,GOFLAGS,HTTP_PROXY,HTTPS_PROXY,NO_PROXY \
 			env "PATH=$PATH" "$0" "${list[@]}"
 	fi
+	trap 'end_beside; clean_up' EXIT
 	hack/install-test-deps.sh
-	trap clean_up EXIT
 fi
 # Without git, or in a tree that git does not trust for this user, go build could not say which commit it is.
 if ! git rev-parse --git-dir >/dev/null 2>&1; then

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gotest runs go test with the arguments it is given and prints a line per package, the whole output of what failed,
-// and every test that was skipped, with the reason. With CI=true a skipped test is a failure: a test that needs root or a
-// tool has to get it there, and must not vanish without anybody noticing. For the same reason it fails where no test was run at all.
+// Command gotest runs go test with the arguments it is given and prints a line per package, the whole output of
+// what failed, and every test that was skipped, with the reason. With CI=true a skipped test is a failure: a test
+// that needs root or a tool has to get it there, and must not vanish without anybody noticing. For the same reason
+// it fails where no test was run at all.
 package main
 
 import (

@@ -71,7 +71,8 @@ func targets(text string) map[string]string {
 	return bodies
 }
 
-// Each step and shard of hack/test.sh is in its list, and a job of the workflows, once; the lists and the workflows have no other.
+// Each step and shard of hack/test.sh is in its list, and a job of the workflows, once; the lists and the workflows
+// have no other.
 func TestSteps(t *testing.T) {
 	s := readScript(t)
 	if !slices.Equal(s.ci, s.steps) || !slices.Equal(s.nightly, s.shards) {
@@ -111,8 +112,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// lengths are what makes a test long, by the shard that says so: in the shard's function or in a target of the Makefile that it makes. CI
-// has a short form of the same test.
+// lengths are what makes a test long, by the shard that says so: in the shard's function or in a target of the
+// Makefile that it makes. CI has a short form of the same test.
 var lengths = []struct{ shard, says string }{
 	{"repeat", `-count "${REPEAT:-`},
 	{"fuzz", `run_fuzz "${FUZZTIME:-`},

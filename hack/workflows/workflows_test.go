@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workflows_test compares the workflows of GitHub with the project's own test command, so that neither runs less than the other, and
-// no test is in neither.
+// Package workflows_test compares the workflows of GitHub with the project's own test command, so that neither runs
+// less than the other, and no test is in neither.
 package workflows_test
 
 import (
@@ -49,7 +49,8 @@ func workflows(t *testing.T) map[string]string {
 	return texts
 }
 
-// Whoever may move a tag of an action must not run in a release: actions are named by their commit, with the full version beside it.
+// Whoever may move a tag of an action must not run in a release: actions are named by their commit, with the full
+// version beside it.
 func TestActionsArePinned(t *testing.T) {
 	uses := regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
 	pinned := regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Kills is the environment variable that says how often tests kill what they test: few times in CI, hundreds in a nightly run.
+// Kills is the environment variable that says how often tests kill what they test: few times in CI, hundreds in a
+// nightly run.
 const Kills = "SVCPROXY_KILLS"
 
 // Count is how often a test does what it does: the number that an environment variable holds, or the one for CI.

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Echo answers at an address ("10.244.1.1:8080") until the test ends: each line of a connection ("tcp"), and each datagram ("udp"), with the server's
-// own address, the client's as the server sees it, and what it was sent. The socket is made by the thread.
+// Echo answers at an address ("10.244.1.1:8080") until the test ends: each line of a connection ("tcp"), and each
+// datagram ("udp"), with the server's own address, the client's as the server sees it, and what it was sent. The
+// socket is made by the thread.
 func Echo(t testing.TB, at Thread, network, address string) {
 	t.Helper()
 	var err error
@@ -94,8 +95,8 @@ type Echoed struct {
 
 const asked = "hello\n"
 
-// Ask sends a line, or a datagram, to a server of Echo, from an address of the thread's namespace or, without one, from what the kernel chooses. It
-// gives up after wait.
+// Ask sends a line, or a datagram, to a server of Echo, from an address of the thread's namespace or, without one,
+// from what the kernel chooses. It gives up after wait.
 func Ask(at Thread, network string, from netip.Addr, to string, wait time.Duration) (who Echoed, err error) {
 	at.Do(func() { who, err = ask(network, from, to, wait) })
 	return who, err

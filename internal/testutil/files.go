@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Files returns what the files hold whose paths match a pattern (filepath.Glob), as they are: a fuzz target begins with what real nodes and
-// clusters said. The test fails where there are none.
+// Files returns what the files hold whose paths match a pattern (filepath.Glob), as they are: a fuzz target begins
+// with what real nodes and clusters said. The test fails where there are none.
 func Files(t testing.TB, pattern string) [][]byte {
 	t.Helper()
 	names, err := filepath.Glob(pattern)

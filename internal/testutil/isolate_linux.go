@@ -16,9 +16,9 @@ import (
 // isolated is set, to the test's name, in the process that a test runs in namespaces of its own.
 const isolated = "SVCPROXY_TEST_ISOLATED"
 
-// Isolate runs the rest of a test in a process with namespaces of its own (syscall.CLONE_NEWNET, …): threads of one process could
-// not be kept apart. It returns true there; outside it waits for the result, and returns false. Without root, or a tool, the test is
-// skipped, and where it is skipped there. What the test logs there is logged.
+// Isolate runs the rest of a test in a process with namespaces of its own (syscall.CLONE_NEWNET, …): threads of one
+// process could not be kept apart. It returns true there; outside it waits for the result, and returns false.
+// Without root, or a tool, the test is skipped, and where it is skipped there. What the test logs there is logged.
 func Isolate(t *testing.T, namespaces uintptr, tools ...string) bool {
 	t.Helper()
 	if os.Getenv(isolated) == t.Name() {
@@ -35,7 +35,8 @@ func Isolate(t *testing.T, namespaces uintptr, tools ...string) bool {
 	if deadline, ok := t.Deadline(); ok {
 		args = append(args, "-test.timeout="+time.Until(deadline).String())
 	}
-	cmd := exec.CommandContext(t.Context(), program, append(args, ownArguments()...)...) //nolint:gosec // this test itself
+	args = append(args, ownArguments()...)
+	cmd := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // this test itself
 	cmd.Env = append(os.Environ(), isolated+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	out, err := cmd.CombinedOutput()

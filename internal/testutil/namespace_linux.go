@@ -15,8 +15,11 @@ import (
 
 // Namespace is a network namespace that ends with the test.
 type Namespace struct {
-	PID  string // of a process in it, which does nothing: ip takes it for the namespace's name, and probes find pods by their processes
-	Path string // the namespace's file
+	// PID is that of a process in it, which does nothing: ip takes it for the name of the namespace, and probes find
+	// pods by their processes.
+	PID string
+	// Path is the file of the namespace.
+	Path string
 }
 
 // NewNamespace makes an empty network namespace. When it returns, the namespace is there.
@@ -46,7 +49,8 @@ func Unshared(t testing.TB, argv ...string) *exec.Cmd {
 // Command is a command in the namespace.
 func (n *Namespace) Command(t testing.TB, argv ...string) *exec.Cmd {
 	t.Helper()
-	return exec.CommandContext(t.Context(), "nsenter", append([]string{"--net=" + n.Path}, argv...)...) //nolint:gosec // words of the tests
+	argv = append([]string{"--net=" + n.Path}, argv...)
+	return exec.CommandContext(t.Context(), "nsenter", argv...) //nolint:gosec // words of the tests
 }
 
 // Run runs a command in the namespace and returns its output; the test fails where the command does.
@@ -55,11 +59,12 @@ func (n *Namespace) Run(t testing.TB, argv ...string) string {
 	return output(t, n.Command(t, argv...))
 }
 
-// Thread is a thread that stays in a network namespace: sockets that its jobs make belong to the namespace. The nil Thread is in the test's own.
+// Thread is a thread that stays in a network namespace: sockets that its jobs make belong to the namespace. The nil
+// Thread is in the test's own.
 type Thread chan func()
 
-// NewThread begins a thread in the network namespace with that file (Namespace.Path, or of ip netns /run/netns/NAME); without one, in
-// the test's own namespace. It ends with the test.
+// NewThread begins a thread in the network namespace with that file (Namespace.Path, or of ip netns
+// /run/netns/NAME); without one, in the test's own namespace. It ends with the test.
 func NewThread(t testing.TB, path string) Thread {
 	t.Helper()
 	jobs, ready := make(Thread), make(chan error)
@@ -93,7 +98,8 @@ func enter(path string) error {
 	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
 }
 
-// Do runs a job on the thread, and returns when it is done. A job must not end the test (t.Fatal): that has to be the test's own goroutine.
+// Do runs a job on the thread, and returns when it is done. A job must not end the test (t.Fatal): that has to be
+// the test's own goroutine.
 func (th Thread) Do(job func()) {
 	if th == nil {
 		job()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Run runs a command with what it reads, and returns what it prints, errors included; the test fails where the command does.
+// Run runs a command with what it reads, and returns what it prints, errors included; the test fails where the
+// command does.
 func Run(t testing.TB, stdin string, argv ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...) //nolint:gosec // words of the tests
@@ -26,10 +27,12 @@ func output(t testing.TB, cmd *exec.Cmd) string {
 }
 
 // Rules are the commands that list the rules of every backend.
-var Rules = []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset"}
+var Rules = []string{
+	"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset",
+}
 
-// Listing returns what the commands print, each line after its command, without comments and without the counters of policies: equal
-// before and after, if nothing was left.
+// Listing returns what the commands print, each line after its command, without comments and without the counters
+// of policies: equal before and after, if nothing was left.
 func Listing(t testing.TB, commands ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -48,7 +51,8 @@ func Listing(t testing.TB, commands ...string) string {
 	return b.String()
 }
 
-// LegacyTables has the kernel make the tables that iptables-legacy makes as they are first asked for, and that stay.
+// LegacyTables has the kernel make the tables that iptables-legacy makes as they are first asked for, and that
+// stay.
 func LegacyTables(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {

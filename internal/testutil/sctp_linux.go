@@ -10,7 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/sctp"
 )
 
-// HoldSCTP accepts associations at an address, and holds them open until the test ends. The socket is made by the thread.
+// HoldSCTP accepts associations at an address, and holds them open until the test ends. The socket is made by the
+// thread.
 func HoldSCTP(t testing.TB, thread Thread, at netip.AddrPort) {
 	t.Helper()
 	var l net.Listener

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server in another namespace says who it is and whom it sees; what the namespaces hold is listed, and nothing of it is elsewhere.
+// A server in another namespace says who it is and whom it sees; what the namespaces hold is listed, and nothing of
+// it is elsewhere.
 func TestNamespaces(t *testing.T) {
 	if !Isolate(t, unix.CLONE_NEWNET, "ip", "nsenter", "nft", "iptables-nft-save", "iptables-legacy-save") {
 		return

@@ -15,8 +15,9 @@ import (
 // backlog is how many associations may wait to be accepted.
 const backlog = 128
 
-// Listen opens a socket of the one-to-one style (RFC 6458, section 4), which Go's net package knows how to accept from. At the
-// unspecified address of IPv6 it is one for IPv4, too. The error is that of the kernel, which may have no SCTP.
+// Listen opens a socket of the one-to-one style (RFC 6458, section 4), which Go's net package knows how to accept
+// from. At the unspecified address of IPv6 it is one for IPv4, too. The error is that of the kernel, which may have
+// no SCTP.
 func Listen(at netip.AddrPort) (net.Listener, error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()})
 	if at.Addr().Is4() {

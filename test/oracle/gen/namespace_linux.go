@@ -20,15 +20,16 @@ import (
 // prepared is set where kube-proxy may write its rules into the kernel.
 var prepared bool
 
-// InNamespace runs the test once more in a network namespace of its own, where kube-proxy may write its rules into the kernel, and
-// tells whether this is the process in it: true, and the test goes on; false, and it has been run.
+// InNamespace runs the test once more in a network namespace of its own, where kube-proxy may write its rules into
+// the kernel, and tells whether this is the process in it: true, and the test goes on; false, and it has been run.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, "nft", "ip", "ss") {
 		return false
 	}
 	testutil.Run(t, "", "ip", "link", "set", "lo", "up") // for kube-proxy's own listeners
-	// Rules that name an interface by its number (kube-proxy before 1.34) can be loaded only where there is one of the name.
+	// Rules that name an interface by its number (kube-proxy before 1.34) can be loaded only where there is one of
+	// the name.
 	testutil.Run(t, "", "ip", "link", "add", "cni0", "type", "veth", "peer", "name", "cni1")
 	prepared = true
 	return true

@@ -22,7 +22,8 @@ const version = "v1.33.0"
 // oneSelector: its informers ask for both labels on Services and on slices (gen.Cluster.Seen).
 const oneSelector = true
 
-// absent are the feature gates of the newest version that this one does not have; in nftables mode those of absentNFT, too.
+// absent are the feature gates of the newest version that this one does not have; in nftables mode those of
+// absentNFT, too.
 var (
 	absent    = []string{"PreferSameTrafficDistribution"}
 	absentNFT []string
@@ -50,8 +51,8 @@ func newNFTables(ctx context.Context, w *gen.Cluster, family corev1.IPFamily, at
 		nodeIP(w, at), nil, nil, w.NodePortAddresses(), false)
 }
 
-// restrict changes what this version cannot do: it asks for the prefix with iif, which nft takes for the name of one interface, and
-// such a kube-proxy cannot write anything (fixed in 1.34).
+// restrict changes what this version cannot do: it asks for the prefix with iif, which nft takes for the name of
+// one interface, and such a kube-proxy cannot write anything (fixed in 1.34).
 func restrict(w *gen.Cluster) {
 	if w.Config.DetectLocalMode == "InterfaceNamePrefix" {
 		w.Config.DetectLocalMode = "BridgeInterface"

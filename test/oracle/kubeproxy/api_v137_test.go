@@ -24,7 +24,8 @@ const version = "v1.37.1"
 // oneSelector: its informers ask for one label on Services and one on slices (gen.Cluster.Seen).
 const oneSelector = false
 
-// absent are the feature gates of other versions that this one does not have; in nftables mode those of absentNFT, too.
+// absent are the feature gates of other versions that this one does not have; in nftables mode those of absentNFT,
+// too.
 var (
 	absent    = []string{"AllowServiceExternalIPs"}
 	absentNFT = []string{"KubeProxyNFTablesLocalhostNodePorts"}

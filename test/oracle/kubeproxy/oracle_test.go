@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oracle lets kube-proxy write its rules for random clusters, and compares the project's expectation with them. go.mod has
-// one version of kube-proxy, v1.33.mod another: api_*_test.go is all that depends on which.
+// Package oracle lets kube-proxy write its rules for random clusters, and compares the project's expectation with
+// them. go.mod has one version of kube-proxy, v1.33.mod another: api_*_test.go is all that depends on which.
 package oracle
 
 import (

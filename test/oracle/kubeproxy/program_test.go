@@ -94,9 +94,10 @@ func runs(t *testing.T) int {
 	return n
 }
 
-// TestProgramAgainstKubeProxy programs the same Services as kube-proxy's own sync writes, into the kernel, and prints both times, medians of some
-// runs, and the median of what they are to each other in a run. It is a benchmark, and fails for nothing but errors: make bench. In the virtual machine, which
-// has IPVS, it is that mode: make bench-ipvs.
+// TestProgramAgainstKubeProxy programs the same Services as kube-proxy's own sync writes, into the kernel, and
+// prints both times, medians of some runs, and the median of what they are to each other in a run. It is a
+// benchmark, and fails for nothing but errors: make bench. In the virtual machine, which has IPVS, it is that mode:
+// make bench-ipvs.
 func TestProgramAgainstKubeProxy(t *testing.T) {
 	quiet(t)
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, "iptables-nft", "nft") {
@@ -172,7 +173,8 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// What the programs can do kube-proxy has found out before it syncs; here a dry run does, as ahead of every question to go on.
+			// What the programs can do kube-proxy has found out before it syncs; here a dry run does, as ahead of
+			// every question to go on.
 			write(services[:1], true)
 			begin = time.Now()
 			write(services, false)

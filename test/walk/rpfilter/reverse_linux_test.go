@@ -24,7 +24,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
-// reverseRules translate one address, mark what goes to port 81, and note the source port of each datagram that gets as far as INPUT or FORWARD.
+// reverseRules translate one address, mark what goes to port 81, and note the source port of each datagram that
+// gets as far as INPUT or FORWARD.
 const reverseRules = `table ip t {
 	chain marks { type filter hook prerouting priority mangle; udp dport 81 meta mark set 0x10; }
 	chain translates { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to 10.244.1.7; }
@@ -37,7 +38,8 @@ table ip watcher {
 }
 `
 
-// reverseLinks are the node's interfaces: two uplinks, one where pods are, and one without an address. eth0 has the default route.
+// reverseLinks are the node's interfaces: two uplinks, one where pods are, and one without an address. eth0 has the
+// default route.
 var reverseLinks = []string{
 	"addr add 10.77.0.11/24 dev eth0", "addr add 10.88.0.11/24 dev eth1", "addr add 10.244.1.1/24 dev pod0",
 	"route add default via 10.77.0.1", "route add 10.99.0.0/24 dev bare0",
@@ -83,8 +85,9 @@ type node struct {
 	filtered, passed, lost, open int
 }
 
-// TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and holds what the kernel does with them against
-// the walk: strictly, loosely and not filtered, by the interface's own setting and that of all, with routes and rules of many kinds.
+// TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and holds what the kernel
+// does with them against the walk: strictly, loosely and not filtered, by the interface's own setting and that of
+// all, with routes and rules of many kinds.
 func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return
@@ -182,7 +185,8 @@ func (w *node) compare(name string, open bool) {
 			}
 		}
 	}
-	// Each is counted, at the latest a moment after it was sent: as filtered, as one without a route, or where it came to.
+	// Each is counted, at the latest a moment after it was sent: as filtered, as one without a route, or where it
+	// came to.
 	var came map[uint16]string
 	var did, said counts
 	for range 200 {
@@ -258,8 +262,9 @@ func (w *node) walker() *netfilter.Walker {
 // counts are of packets that the kernel dropped where it looked for their route.
 type counts struct{ filtered, lost int }
 
-// count reads how many packets the reverse path filter has dropped, and how many had no route (LINUX_MIB_IPRPFILTER,
-// IPSTATS_MIB_INNOROUTES), since the namespace was made. The process's first thread may have gone to open sockets elsewhere.
+// count reads how many packets the reverse path filter has dropped, and how many had no route
+// (LINUX_MIB_IPRPFILTER, IPSTATS_MIB_INNOROUTES), since the namespace was made. The process's first thread may have
+// gone to open sockets elsewhere.
 func (w *node) count() counts {
 	w.t.Helper()
 	data, err := os.ReadFile("/proc/thread-self/net/netstat")
@@ -284,7 +289,8 @@ func (w *node) count() counts {
 	return counts{filtered, lost}
 }
 
-// arrived reads which datagrams came through, by their source ports: the interface that they leave by, and "lo" for the node's own.
+// arrived reads which datagrams came through, by their source ports: the interface that they leave by, and "lo" for
+// the node's own.
 func (w *node) arrived() map[uint16]string {
 	w.t.Helper()
 	out := map[uint16]string{}

@@ -225,7 +225,7 @@ shard_repeat() {
 }
 
 shard_fuzz() {
-	run_fuzz "${FUZZTIME:-90s}"
+	run_fuzz "${FUZZTIME:-120s}"
 }
 
 shard_oracle() {

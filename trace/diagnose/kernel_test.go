@@ -16,7 +16,7 @@ import (
 // withTraces judges shop/ep3 from the node, with traces that meet what the walk meets on its way to one endpoint, as change makes them.
 func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) Path {
 	t.Helper()
-	w := openCaptured(t, base)
+	w := openWorld(t, base)
 	req := Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "ep3"}}, Matching: true, PerPathService: true, Steps: true, From: &From{Kind: "node"}}
 	first := Node(w.cluster, snapshot.NewNode("node1", w.files), req)
 	if len(first.Paths) != 1 {

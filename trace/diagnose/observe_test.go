@@ -47,7 +47,7 @@ func TestTwoSided(t *testing.T) {
 
 // TestObserved puts beside right rules what connections may show.
 func TestObserved(t *testing.T) {
-	w := openCaptured(t, "iptables")
+	w := openWorld(t, "iptables")
 	var svc types.NamespacedName
 	for _, s := range w.cluster.Services {
 		if s.Name == "ep2" {
@@ -156,7 +156,7 @@ func TestConnectionsLostWhileProbing(t *testing.T) {
 		{snapshot.Tracked{Seconds: 2, InsertFailed: 1}, Warn},
 		{snapshot.Tracked{Seconds: 2, Drop: 5, Invalid: 1}, Warn},
 	} {
-		w := openCaptured(t, "iptables")
+		w := openWorld(t, "iptables")
 		data, err := json.Marshal(snapshot.Probing{Tracked: &tt.tracked})
 		if err != nil {
 			t.Fatal(err)

@@ -15,12 +15,12 @@ import (
 )
 
 // modeOf looks at the node alone.
-func (w *capturedNode) modeOf() NodeReport {
+func (w *world) modeOf() NodeReport {
 	return Node(w.cluster, snapshot.NewNode("node1", w.files), Request{NodeAlone: true})
 }
 
 // health makes kube-proxy's /healthz answer at a time after its last sync; stuck says that IPv4 waits.
-func (w *capturedNode) health(after time.Duration, stuck bool) {
+func (w *world) health(after time.Duration, stuck bool) {
 	const synced = "2026-11-20T19:41:04.19Z"
 	at, err := time.Parse(time.RFC3339, synced)
 	if err != nil {
@@ -36,12 +36,12 @@ func (w *capturedNode) health(after time.Duration, stuck bool) {
 }
 
 // queue lets kube-proxy see a change of IPv4 one second after its last sync.
-func (w *capturedNode) queue() {
+func (w *world) queue() {
 	w.replace("metrics.txt", "1.7952036640206673e+09", "1.7952036651e+09", `last_queued_timestamp_seconds{ip_family="IPv4"}`)
 }
 
 // stop takes away all that a running kube-proxy answers.
-func (w *capturedNode) stop(processes ...snapshot.Process) {
+func (w *world) stop(processes ...snapshot.Process) {
 	reasons := map[string]string{}
 	for _, f := range proxyFiles {
 		delete(w.files, f)
@@ -52,14 +52,14 @@ func (w *capturedNode) stop(processes ...snapshot.Process) {
 }
 
 // flush takes kube-proxy's rules away.
-func (w *capturedNode) flush() {
+func (w *world) flush() {
 	for _, f := range []string{v4, v6} {
 		w.files[f] = []byte("*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n")
 	}
 	delete(w.files, rulesetFile)
 }
 
-func (w *capturedNode) link(name string) {
+func (w *world) link(name string) {
 	w.files["ip-link.json"] = []byte(`[{"ifindex":1,"ifname":"lo"},{"ifindex":7,"ifname":"` + name + `"}]`)
 }
 
@@ -68,47 +68,45 @@ func TestKubeProxysOwnWord(t *testing.T) {
 	proxy := snapshot.Process{PID: 812, Name: "kube-proxy"}
 	for _, tt := range []struct {
 		name    string
-		damage  func(*capturedNode)
+		damage  func(*world)
 		codes   []string // of warnings and errors, and of what replaces a judgement
 		says    string   // in a message, an expectation, a piece of evidence
 		health  string
 		verdict Verdict
 	}{
-		{"as captured", func(*capturedNode) {}, nil, "", HealthHealthy, Match},
-		{"processes known", func(w *capturedNode) {
-			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy})
-		}, nil, "", HealthHealthy, Match},
-		{"a change that is only just seen", func(w *capturedNode) { w.queue(); w.health(2*time.Second, false) }, nil, "", HealthHealthy, Match},
-		{"a change that waits", func(w *capturedNode) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", HealthHealthy, Warning},
-		{"nobody knows what time it is", func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", Match},
-		{"it says that it is not healthy", func(w *capturedNode) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", HealthUnhealthy, Warning},
-		{"a restore that fails", func(w *capturedNode) {
+		{"as captured", func(*world) {}, nil, "", HealthHealthy, Match},
+		{"processes known", func(w *world) { w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy}) }, nil, "", HealthHealthy, Match},
+		{"a change that is only just seen", func(w *world) { w.queue(); w.health(2*time.Second, false) }, nil, "", HealthHealthy, Match},
+		{"a change that waits", func(w *world) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", HealthHealthy, Warning},
+		{"nobody knows what time it is", func(w *world) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", Match},
+		{"it says that it is not healthy", func(w *world) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", HealthUnhealthy, Warning},
+		{"a restore that fails", func(w *world) {
 			w.queue()
 			w.health(5*time.Minute, true)
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
 		}, []string{KubeProxyUnhealthy, RestoreFailing}, "17 failed", HealthUnhealthy, Warning},
-		{"restores that failed, and no longer do", func(w *capturedNode) {
+		{"restores that failed, and no longer do", func(w *world) {
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
 		}, nil, "", HealthHealthy, Match},
-		{"unhealthy before 1.29", func(w *capturedNode) {
+		{"unhealthy before 1.29", func(w *world) {
 			w.files["healthz.json"] = []byte(`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`)
 		}, []string{KubeProxyUnhealthy}, "19:31:04", HealthUnhealthy, Warning},
-		{"stopped", func(w *capturedNode) { w.stop() }, []string{KubeProxyDown}, "connection refused", HealthDown, Warning},
-		{"it hangs", func(w *capturedNode) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", HealthUnhealthy, Warning},
-		{"stopped, and nobody looked for processes", func(w *capturedNode) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", Match},
-		{"it is a part of k3s", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", Match},
-		{"it fell back", func(w *capturedNode) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", HealthHealthy, Warning},
-		{"stopped beside Cilium, rules left", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", HealthDown, Warning},
-		{"Cilium in its place", func(w *capturedNode) {
+		{"stopped", func(w *world) { w.stop() }, []string{KubeProxyDown}, "connection refused", HealthDown, Warning},
+		{"it hangs", func(w *world) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", HealthUnhealthy, Warning},
+		{"stopped, and nobody looked for processes", func(w *world) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", Match},
+		{"it is a part of k3s", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", Match},
+		{"it fell back", func(w *world) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", HealthHealthy, Warning},
+		{"stopped beside Cilium, rules left", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", HealthDown, Warning},
+		{"Cilium in its place", func(w *world) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.link("cilium_host")
 		}, []string{Replaced}, "interface cilium_host", HealthDown, Unknown},
-		{"Cilium beside a kube-proxy whose rules were flushed", func(w *capturedNode) {
+		{"Cilium beside a kube-proxy whose rules were flushed", func(w *world) {
 			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{{PID: 9, Name: "cilium-agent"}, proxy})
 			w.flush()
 		}, []string{NotProgrammed, NotProgrammed}, "", HealthHealthy, Mismatch},
-		{"Cilium beside a kube-proxy that should run", func(w *capturedNode) {
+		{"Cilium beside a kube-proxy that should run", func(w *world) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.cluster.Pods = append(slices.Clip(w.cluster.Pods), &corev1.Pod{
@@ -116,15 +114,15 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				Spec:       corev1.PodSpec{NodeName: "node1"},
 			})
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, Mismatch},
-		{"Calico's eBPF", func(w *capturedNode) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", HealthDown, Unknown},
-		{"chains that Antrea left long ago", func(w *capturedNode) {
+		{"Calico's eBPF", func(w *world) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", HealthDown, Unknown},
+		{"chains that Antrea left long ago", func(w *world) {
 			w.stop()
 			w.flush()
 			w.files[v4] = []byte(strings.Replace(string(w.files[v4]), "COMMIT", ":ANTREA-POSTROUTING - [0:0]\nCOMMIT", 1))
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", HealthDown, Mismatch},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openCaptured(t, "iptables")
+			w := openWorld(t, "iptables")
 			tt.damage(w)
 			r := w.modeOf()
 			var codes []string
@@ -151,7 +149,7 @@ func oneLine(from, to string) func(string) []string {
 
 // TestConfigMapOfAnotherMode is information: many clusters start kube-proxy with something else.
 func TestConfigMapOfAnotherMode(t *testing.T) {
-	w := openCaptured(t, "iptables")
+	w := openWorld(t, "iptables")
 	w.cluster.ConfigMaps = append(w.cluster.ConfigMaps, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"},
 		Data:       map[string]string{"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"},
@@ -165,7 +163,7 @@ func TestConfigMapOfAnotherMode(t *testing.T) {
 
 // TestDownAnswersOnce: what KubeProxyDown says is not said again of each file.
 func TestDownAnswersOnce(t *testing.T) {
-	w := openCaptured(t, "iptables")
+	w := openWorld(t, "iptables")
 	w.stop()
 	for _, f := range w.modeOf().Findings {
 		if f.Code == NotCollected && f.Subject != "kube-proxy's configuration" {
@@ -176,7 +174,7 @@ func TestDownAnswersOnce(t *testing.T) {
 
 func TestDamagedAnswers(t *testing.T) {
 	for file, data := range map[string]string{"healthz.json": "{", snapshot.ProcessesFile: "kube-proxy\n"} {
-		w := openCaptured(t, "iptables")
+		w := openWorld(t, "iptables")
 		w.files[file] = []byte(data)
 		if r := w.modeOf(); r.Verdict != Unknown || !strings.Contains(r.Error, file) {
 			t.Errorf("%s: %s %q", file, r.Verdict, r.Error)

@@ -16,8 +16,8 @@ import (
 // TestSettings turns off a kernel setting that packets need: the paths that need it are wrong, with its code, and no other.
 func TestSettings(t *testing.T) {
 	const links = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":%v}}}]`
-	set := func(key, value string) func(*capturedNode) {
-		return func(w *capturedNode) {
+	set := func(key, value string) func(*world) {
+		return func(w *world) {
 			was := ""
 			for line := range strings.Lines(string(w.files["sysctl.txt"])) {
 				if strings.HasPrefix(line, key+"=") {
@@ -28,8 +28,8 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	// routing adds routes and a routing rule, and an interface eth1 with a strict filter on all of them.
-	routing := func(routes, rule string) func(*capturedNode) {
-		return func(w *capturedNode) {
+	routing := func(routes, rule string) func(*world) {
+		return func(w *world) {
 			const std = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
 			w.files["ip-rule.json"] = []byte(std + rule + "]")
 			w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[", "["+routes, 1))
@@ -46,50 +46,50 @@ func TestSettings(t *testing.T) {
 	itself := &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}
 	for _, tt := range []struct {
 		name   string
-		damage []func(*capturedNode)
+		damage []func(*world)
 		from   *From
 		code   string // "" for nothing
 		hits   func(p *Path) bool
 	}{
 		{"as captured", nil, nil, "", nil},
-		{"ip_forward", []func(*capturedNode){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *Path) bool {
+		{"ip_forward", []func(*world){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *Path) bool {
 			return p.Origin.Kind != "node" && strings.Contains(p.Frontend.Address, ".")
 		}},
-		{"forwarding of the interface is on", []func(*capturedNode){set("net/ipv4/ip_forward", "0"), set("net/ipv4/conf/cni0/forwarding", "1"), set("net/ipv4/conf/eth0/forwarding", "1")}, nil, "", nil},
-		{"forwarding of the bridge alone", []func(*capturedNode){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *Path) bool {
+		{"forwarding of the interface is on", []func(*world){set("net/ipv4/ip_forward", "0"), set("net/ipv4/conf/cni0/forwarding", "1"), set("net/ipv4/conf/eth0/forwarding", "1")}, nil, "", nil},
+		{"forwarding of the bridge alone", []func(*world){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *Path) bool {
 			return p.Origin.Kind == "pod" && strings.Contains(p.Frontend.Address, ".")
 		}},
-		{"route_localnet", []func(*capturedNode){
+		{"route_localnet", []func(*world){
 			set("net/ipv4/conf/all/route_localnet", "0"), set("net/ipv4/conf/cni0/route_localnet", "0"), set("net/ipv4/conf/eth0/route_localnet", "0"),
 		}, nil, RouteLocalnetOff, func(p *Path) bool { return p.Frontend.Address == "127.0.0.1" }},
-		{"route_localnet, of interfaces not collected", []func(*capturedNode){set("net/ipv4/conf/all/route_localnet", "0")}, nil, "", nil},
-		{"bridge-nf-call-iptables", []func(*capturedNode){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *Path) bool {
+		{"route_localnet, of interfaces not collected", []func(*world){set("net/ipv4/conf/all/route_localnet", "0")}, nil, "", nil},
+		{"bridge-nf-call-iptables", []func(*world){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *Path) bool {
 			return p.Origin.Kind == "pod" && slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") })
 		}},
-		{"hairpin mode", []func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *Path) bool {
+		{"hairpin mode", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *Path) bool {
 			return slices.ContainsFunc(p.Expected.Endpoints, func(e Endpoint) bool { return e.Address == "10.244.1.3" })
 		}},
-		{"hairpin mode is on", []func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
-		{"rp_filter, ways back as ways there", []func(*capturedNode){routing(byEth1, "")}, nil, "", nil},
-		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*capturedNode){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *Path) bool {
+		{"hairpin mode is on", []func(*world){func(w *world) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
+		{"rp_filter, ways back as ways there", []func(*world){routing(byEth1, "")}, nil, "", nil},
+		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*world){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *Path) bool {
 			return p.Origin.Kind == "external" && strings.Contains(p.Frontend.Address, ".")
 		}},
-		{"rp_filter of that interface was not collected", []func(*capturedNode){
-			routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`), func(w *capturedNode) {
+		{"rp_filter of that interface was not collected", []func(*world){
+			routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`), func(w *world) {
 				w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), "net/ipv4/conf/eth0/rp_filter=1\n", "", 1))
 			},
 		}, nil, "", nil},
-		{"rp_filter, the way back to this client is another one", []func(*capturedNode){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *Path) bool {
+		{"rp_filter, the way back to this client is another one", []func(*world){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *Path) bool {
 			return strings.HasPrefix(p.Frontend.Address, "10.77.0.") // an address of eth0's subnet; of others it is not known by what they come in
 		}},
-		{"rp_filter, what is masqueraded leaves by another way, and its answers come in there", []func(*capturedNode){
+		{"rp_filter, what is masqueraded leaves by another way, and its answers come in there", []func(*world){
 			routing(byEth1, `,{"priority":9,"src":"all","fwmark":"0x4000","fwmask":"0x4000","table":"100"}`),
 		}, nil, ReversePathFilter, func(p *Path) bool {
 			return p.Origin.Kind == "external" && p.Expected.Masquerade == "Always" && strings.Contains(p.Frontend.Address, ".")
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openCaptured(t, "real-2node-iptables")
+			w := openWorld(t, "real-2node-iptables")
 			w.files["ip-link.json"] = fmt.Appendf(nil, links, true)
 			for _, d := range tt.damage {
 				d(w)

@@ -47,9 +47,9 @@ func (r *Result) Add(o Result) {
 	}
 }
 
-// checker walks packets through kube-proxy's rules of one cluster.
+// checker walks packets through kube-proxy's rules of one world.
 type checker struct {
-	w      *Cluster
+	w      *World
 	exp    *expect.Node
 	net    *host.Network
 	walker *netfilter.Walker
@@ -58,8 +58,8 @@ type checker struct {
 	res     Result
 }
 
-// Check holds the expectation for a cluster against the rules that kube-proxy wrote for it.
-func Check(w *Cluster, r Rules) (Result, error) {
+// Check holds the expectation for a world against the rules that kube-proxy wrote for it.
+func Check(w *World, r Rules) (Result, error) {
 	files := w.Files(r)
 	network, errs := host.Parse(host.Files{Addr: files["ip-addr.json"], Link: files["ip-link.json"], Route4: files["ip-route.json"], Route6: files["ip6-route.json"], Sysctl: files["sysctl.txt"]})
 	if len(errs) > 0 {
@@ -91,7 +91,7 @@ func Check(w *Cluster, r Rules) (Result, error) {
 }
 
 // rulesOf reads the rules as the brain does.
-func rulesOf(w *Cluster, files map[string][]byte) (*netfilter.Ruleset, error) {
+func rulesOf(w *World, files map[string][]byte) (*netfilter.Ruleset, error) {
 	rules := &netfilter.Ruleset{}
 	if w.Config.Mode == expect.NFTables {
 		var err error

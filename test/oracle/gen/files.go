@@ -37,7 +37,7 @@ func (r *Rules) empty(mode string) bool {
 const masqueradeBit = 14
 
 // modeConfig is the part of the configuration that a mode has for itself.
-func (w *Cluster) modeConfig(mode string) map[string]any {
+func (w *World) modeConfig(mode string) map[string]any {
 	c := &w.Config
 	if c.Mode != mode && (c.Mode != expect.IPVS || mode != "iptables") {
 		return map[string]any{"masqueradeBit": masqueradeBit, "masqueradeAll": false}
@@ -47,7 +47,7 @@ func (w *Cluster) modeConfig(mode string) map[string]any {
 
 // NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has the default
 // "primary" (cmd/kube-proxy/app).
-func (w *Cluster) NodePortAddresses() []string {
+func (w *World) NodePortAddresses() []string {
 	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != expect.NFTables {
 		return list
 	}
@@ -60,8 +60,8 @@ func (w *Cluster) NodePortAddresses() []string {
 	return out
 }
 
-// Files renders the cluster as the snapshot format has it.
-func (w *Cluster) Files(r Rules) map[string][]byte {
+// Files renders the world as the snapshot format has it.
+func (w *World) Files(r Rules) map[string][]byte {
 	files := map[string][]byte{
 		"nft-ruleset.json": []byte(`{"nftables":[]}`),
 		"configz.json":     w.configz(),
@@ -130,7 +130,7 @@ func interfaces(links []link) []byte {
 	return marshal(out)
 }
 
-func (w *Cluster) configz() []byte {
+func (w *World) configz() []byte {
 	c := &w.Config
 	iptables := w.modeConfig("iptables")
 	iptables["localhostNodePorts"] = c.LocalhostNodePorts
@@ -154,8 +154,8 @@ func marshal(v any) []byte {
 	return data
 }
 
-// Snapshot returns the cluster as diagnose wants it.
-func (w *Cluster) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
+// Snapshot returns the world as diagnose wants it.
+func (w *World) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
 	c := &snapshot.Cluster{Services: w.Services, EndpointSlices: w.Slices}
 	c.Nodes = append(c.Nodes, w.Node)
 	return c, snapshot.NewNode(nodeName, w.Files(r))

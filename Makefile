@@ -35,7 +35,7 @@ notices: ## Write the licences of what is compiled in to bin/THIRD_PARTY_LICENSE
 
 .PHONY: release-test
 release-test: ## Build a release twice, compare, and install it through krew
-	hack/test.sh release
+	hack/test.sh nightly release
 
 .PHONY: cluster-up
 cluster-up: build ## Bring up a real Kubernetes with three nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
@@ -96,15 +96,15 @@ cross: ## Build for every system that the plugin runs on
 	hack/test.sh cross
 
 .PHONY: oracle
-oracle: ## Hold the expectation against kube-proxy's own code
+oracle: ## Compare the expectation with kube-proxy's own code
 	hack/test.sh oracle
 
 .PHONY: differential
-differential: ## Hold the walk against the kernel for CASES packets through random rule sets, from SEED on (needs root)
-	SVCPROXY_DIFF_CASES=$(CASES) SVCPROXY_DIFF_SEED=$(SEED) go test -count=1 -timeout 0 -v -run TestRandomRuleSetsAgainstTheKernel ./test/differential
+differential: ## Compare the walk with the kernel for CASES packets through random rule sets, from SEED on (needs root)
+	SVCPROXY_DIFF_CASES=$(CASES) SVCPROXY_DIFF_SEED=$(SEED) go test -count=1 -timeout 0 -v -run TestRandomRuleSetsAgainstTheKernel ./test/walk/random
 
 .PHONY: ipvs
-ipvs: ## Run kube-proxy in ipvs mode in a virtual machine, and hold the collecting against it (Debian, root)
+ipvs: ## Run kube-proxy in ipvs mode in a virtual machine, and compare what is collected with it (Debian, root)
 	hack/test.sh ipvs
 
 .PHONY: fuzz
@@ -117,16 +117,20 @@ bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Service
 	go run ./test/bench/nft -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS) -old
 	go test -tags bench -count=1 -v -run '^TestUserspaceAgainstHAProxy$$' ./nodehelper/program
-	cd test/oracle/v1.37 && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
+	cd test/oracle/kubeproxy && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
 
 .PHONY: bench-ipvs
 bench-ipvs: ## Time program in ipvs mode against kube-proxy, in a virtual machine (Debian, root)
 	test/vm/vm setup
-	cd test/oracle/v1.37 && BENCH_RUNS=$(RUNS) VM_TIMEOUT=1200 go test -tags bench -count=1 -timeout 15m -v -run '^TestProgramAgainstKubeProxy$$' -exec "$(CURDIR)/test/vm/vm run" .
+	cd test/oracle/kubeproxy && BENCH_RUNS=$(RUNS) VM_TIMEOUT=1200 go test -tags bench -count=1 -timeout 15m -v -run '^TestProgramAgainstKubeProxy$$' -exec "$(CURDIR)/test/vm/vm run" .
 
 .PHONY: ci
-ci: ## Install what the tests need and run all of them (asks for root)
+ci: ## Install what the tests need and run all of CI's list (asks for root)
 	hack/test.sh
+
+.PHONY: nightly
+nightly: ## The same of the nightly list: what is long and rarely breaks (hours); SHARD is one of them
+	hack/test.sh nightly $(SHARD)
 
 .PHONY: clean
 clean: ## Remove what was built

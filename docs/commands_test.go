@@ -24,7 +24,7 @@ var elsewhere = map[string]struct{ file, line string }{
 	"hack/test.sh":                      {".ci/run", "\nexec hack/test.sh\n"},
 	"make cluster-up":                   {"hack/test.sh", "\n\tmake --no-print-directory cluster-up >/dev/null\n"},
 	"make image":                        {"test/cluster/lib/binaries.sh", `"$root/hack/image.sh" "$images/nodehelper.tar"`},
-	"make differential":                 {"test/differential/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel("},
+	"make differential":                 {"test/walk/random/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel("},
 	"kubectl krew install svcproxy":     {"hack/release-test.sh", `kubectl krew install --manifest="$work/svcproxy.yaml"`},
 	"kubectl apply -k deploy/daemonset": {"test/e2e/deploy_test.go", `"kustomize", "../../deploy/daemonset"`},
 }

@@ -1,37 +1,48 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what the tests need, then runs every check of the project, in the order in which a mistake shows soonest.
-# With arguments it runs those steps alone and installs nothing:
+# The project's tests and checks, in two lists. test/README.md says what each proves, how long it takes and what it needs.
 #
-#   hack/test.sh [tidy|cross|readme|vet|lint|licenses|vulns|test|release|oracle|fuzz|bench|ipvs|e2e ...]
+#   hack/test.sh                     installs what the tests need, then runs all of CI's list, in the order in which a mistake shows soonest
+#   hack/test.sh STEP…               these steps of CI's list alone; installs nothing
+#   hack/test.sh nightly             installs what the tests need, then runs all shards of the nightly list: what is long and rarely breaks
+#   hack/test.sh nightly SHARD…      these shards alone
 #
-# The whole run needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test
-# that is skipped is a test that failed.
+# A list needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test that is skipped is a
+# test that failed.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-all=(tidy cross readme vet lint licenses vulns test release oracle fuzz bench ipvs e2e)
+# hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of them.
+ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
+nightly=(repeat fuzz oracle walk kills bench bench-vm release)
+
+# What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It begins when the
+# plugin is built, and must have ended before the tests that watch the clock, on this machine and on the cluster.
+beside=ipvs beside_from=vet beside_to=fuzz
 
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
 
-# Modules of their own, which may import k8s.io/kubernetes.
-oracle_modules() {
-	local mod
-	for mod in test/oracle/*/go.mod; do
-		if [[ -e "$mod" ]]; then
-			dirname "$mod"
-		fi
-	done
+# The oracle is one module with two versions of kube-proxy: the words that choose each.
+oracle=("-modfile=go.mod" "-modfile=v1.33.mod -tags=kubeproxy_v1.33")
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
+
+# once runs a command that fills the cache or installs packages, and waits for one that does so already.
+once() {
+	mkdir -p "$cache"
+	flock "$cache/lock" "$@"
 }
 
 step_tidy() {
-	go mod tidy -diff
-	local dir
-	for dir in $(oracle_modules) "${tools[@]}" test/cluster/k8s test/cluster/containerd; do
+	local dir mod
+	for dir in . "${tools[@]}" test/cluster/k8s test/cluster/containerd; do
 		(cd "$dir" && go mod tidy -diff)
+	done
+	for mod in go.mod v1.33.mod; do
+		(cd test/oracle/kubeproxy && go mod tidy -modfile="$mod" -diff)
 	done
 }
 
@@ -53,14 +64,17 @@ step_readme() {
 }
 
 step_vet() {
-	go vet -tags e2e,vm ./...
-	local dir
+	local dir system flags
+	local -A archs=([darwin]=arm64 [windows]=amd64)
+	go vet -tags e2e,vm,bench ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
+	for flags in "${oracle[@]}"; do
+		# shellcheck disable=SC2086 # words
+		(cd test/oracle/kubeproxy && go vet $flags ./...)
+	done
 	# What runs on a person's own machine has to be right there, too.
-	local system
-	local -A archs=([darwin]=arm64 [windows]=amd64)
 	for system in darwin windows; do
 		CGO_ENABLED=0 GOOS="$system" GOARCH="${archs[$system]}" go vet -trimpath ./trace/... ./plugin/... ./cmd/kubectl-svcproxy
 	done
@@ -84,18 +98,9 @@ step_vulns() {
 # with_kubectl puts a kubectl on the PATH where there is none: that of the tests' cluster.
 with_kubectl() {
 	if ! command -v kubectl >/dev/null; then
-		test/cluster/cluster build
+		once test/cluster/cluster build
 		PATH="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kubectl)"):$PATH"
 	fi
-}
-
-step_test() {
-	local dir
-	with_kubectl
-	go run ./hack/gotest -race ./...
-	for dir in "${tools[@]}"; do
-		(cd "$dir" && go test ./...)
-	done
 }
 
 step_release() {
@@ -103,26 +108,32 @@ step_release() {
 	hack/release-test.sh
 }
 
-step_oracle() {
-	local dir tool
-	tool="$(mktemp)"
-	go build -o "$tool" ./hack/gotest
-	for dir in $(oracle_modules); do
-		echo "$dir"
-		(cd "$dir" && go vet ./... && "$tool" -timeout 20m ./...)
+# run_oracle SERVICES compares with both versions of kube-proxy, so many Services in each mode.
+run_oracle() {
+	local flags tool
+	mkdir -p bin
+	go build -o bin/gotest ./hack/gotest
+	tool="$PWD/bin/gotest"
+	for flags in "${oracle[@]}"; do
+		echo "$flags, $1 Services in each mode"
+		# shellcheck disable=SC2086 # words
+		(cd test/oracle/kubeproxy && ORACLE_SERVICES="$1" "$tool" -count=1 -timeout 50m $flags ./...)
 	done
-	rm -f "$tool"
 }
 
-# Every fuzz target for a short time: enough to run the seeds and the corpus, and to notice a parser that breaks easily.
-step_fuzz() {
+step_oracle() {
+	run_oracle 1000
+}
+
+# run_fuzz TIME runs every fuzz target for so long, beginning with its seeds.
+run_fuzz() {
 	local dir name status out targets=0
 	out="$(mktemp)"
 	while IFS=: read -r dir name; do
 		echo "$dir $name"
 		targets=$((targets + 1))
 		status=0
-		go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-6s}" "./$dir" >"$out" 2>&1 || status=$?
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "$1" "./$dir" >"$out" 2>&1 || status=$?
 		tail -n 1 "$out"
 		if ((status == 0)); then
 			continue
@@ -145,64 +156,198 @@ step_fuzz() {
 	fi
 }
 
-step_bench() {
-	make --no-print-directory bench RUNS=3
+# Long enough to notice a parser that breaks easily.
+step_fuzz() {
+	run_fuzz "${FUZZTIME:-2s}"
+}
+
+step_test() {
+	local dir
+	with_kubectl
+	go run ./hack/gotest -race ./...
+	for dir in "${tools[@]}"; do
+		(cd "$dir" && go test ./...)
+	done
+}
+
+# with_vm makes the virtual machine ready, and in_vm runs tests in it, SECONDS at most.
+with_vm() {
+	make --no-print-directory build
+	once test/cluster/cluster build
+	once test/vm/vm setup
+}
+
+in_vm() {
+	local seconds="$1"
+	shift
+	KUBERNETES_BIN="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")" VM_TIMEOUT="$seconds" \
+		go run ./hack/gotest -count=1 -timeout "$((seconds - 60))s" -exec "$PWD/test/vm/vm run" "$@"
 }
 
 # IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel and binaries are fetched
 # and built when they are not in the cache.
 step_ipvs() {
-	make --no-print-directory build
-	test/cluster/cluster build
-	test/vm/vm setup
-	local bin
-	bin="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")"
-	KUBERNETES_BIN="$bin" VM_TIMEOUT=1500 go run ./hack/gotest -tags vm -count=1 -timeout 20m -exec "$PWD/test/vm/vm run" ./test/ipvs
-	go run ./hack/gotest -count=1 -timeout 5m -run '^TestSCTP$' -exec "$PWD/test/vm/vm run" ./nodehelper/live
-	go run ./hack/gotest -tags vm -count=1 -timeout 14m -run '^TestProgramFixtures$' -exec "$PWD/test/vm/vm run" ./test/kernel
+	with_vm
+	in_vm 1800 -tags vm ./test/ipvs
+	in_vm 300 -run '^TestSCTP$' ./nodehelper/live
 }
 
-# The plugin on a real cluster, with faults made for real. What the cluster needs is built when it is not in the cache.
-step_e2e() {
+# on_cluster runs a command with the plugin and a real cluster, which is built when it is not in the cache, and takes the cluster down.
+on_cluster() {
 	local status=0
 	test/cluster/cluster down
 	trap 'test/cluster/cluster down' EXIT
 	make --no-print-directory cluster-up >/dev/null
 	eval "$(test/cluster/cluster env)"
-	go run ./hack/gotest -tags e2e -count=1 -timeout 20m ./test/e2e || status=$?
+	"$@" || status=$?
 	test/cluster/cluster down
 	trap - EXIT
 	test/cluster/cluster check
 	return "$status"
 }
 
-steps=("$@")
-if ((${#steps[@]} == 0)); then
+# With faults made for real.
+step_e2e() {
+	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 25m ./test/e2e
+}
+
+# Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not show.
+shard_repeat() {
+	with_kubectl
+	local busy=() status=0
+	for _ in 1 2; do
+		timeout 3500 sh -c 'while :; do :; done' &
+		busy+=("$!")
+	done
+	go run ./hack/gotest -race -count "${REPEAT:-3}" -timeout 55m ./... || status=$?
+	kill "${busy[@]}" 2>/dev/null || true
+	return "$status"
+}
+
+shard_fuzz() {
+	run_fuzz "${FUZZTIME:-120s}"
+}
+
+shard_oracle() {
+	run_oracle "${ORACLE_SERVICES:-60000}"
+}
+
+# The walk against the kernel: a million packets through random rule sets; and in the virtual machine all captured rules in ipvs mode.
+shard_walk() {
+	make --no-print-directory differential CASES="${CASES:-1000000}"
+	with_vm
+	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
+}
+
+# Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the cluster two.
+shard_kills() {
+	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' ./nodehelper/...
+	with_vm
+	SVCPROXY_KILLS=60 in_vm 1500 -tags vm -run '^TestKilledAtAnyMoment$' ./test/ipvs
+	export SVCPROXY_KILLS=200
+	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 20m -run '^TestKilledAtRandomMoments$' ./test/e2e
+}
+
+shard_bench() {
+	make --no-print-directory bench
+}
+
+shard_bench-vm() {
+	with_vm
+	make --no-print-directory bench-ipvs RUNS=3
+}
+
+shard_release() {
+	with_kubectl
+	hack/release-test.sh twice
+}
+
+# run KIND NAME runs a step or a shard, and says how long it took.
+run() {
+	local start=$SECONDS
+	echo "=== $2"
+	"$1_$2"
+	echo "=== $2 passed in $((SECONDS - start)) s"
+}
+
+# run_whole_list runs CI's list, with one step beside some others.
+run_whole_list() {
+	local step status=0
+	for step in "${ci[@]}"; do
+		if [[ "$step" == "$beside_from" ]]; then
+			echo "=== $beside begins, beside $beside_from to $beside_to"
+			beside_log="$(mktemp)"
+			set -m # in a process group of its own, to be ended with all that it has started
+			(run step "$beside") >"$beside_log" 2>&1 </dev/null &
+			set +m
+			beside_pid=$!
+		fi
+		if [[ "$step" != "$beside" ]]; then
+			(run step "$step")
+		fi
+		if [[ "$step" == "$beside_to" ]]; then
+			wait "$beside_pid" || status=$?
+			beside_pid=
+			cat "$beside_log"
+			if ((status != 0)); then
+				echo "=== $beside failed" >&2
+				return "$status"
+			fi
+		fi
+	done
+}
+
+# end_beside ends what runs beside a step that has failed.
+end_beside() {
+	if [[ -n "$beside_pid" ]]; then
+		kill -- "-$beside_pid" 2>/dev/null || true
+		wait "$beside_pid" || true
+	fi
+	rm -f "$beside_log"
+}
+beside_pid='' beside_log=''
+
+# What root builds must not be in the way of the person's own next build.
+clean_up() {
+	if [[ -n "${SUDO_UID:-}" && -d bin ]]; then
+		chown -R "$SUDO_UID" bin
+	fi
+}
+
+kind=step names=("${ci[@]}")
+if [[ "${1:-}" == nightly ]]; then
+	kind=shard names=("${nightly[@]}")
+	shift
+fi
+chosen=("$@")
+for name in "${chosen[@]}"; do
+	if [[ " ${names[*]} " != *" $name "* ]]; then
+		echo "there is no $kind $name: ${names[*]}" >&2
+		exit 2
+	fi
+done
+if ((${#chosen[@]} == 0)); then
 	if ((EUID != 0)); then
+		list=()
+		[[ "$kind" == step ]] || list=(nightly)
 		exec sudo --preserve-env=CI,GOPROXY,GOSUMDB,GONOSUMDB,GOPRIVATE,GOFLAGS,HTTP_PROXY,HTTPS_PROXY,NO_PROXY \
-			env "PATH=$PATH" "$0"
+			env "PATH=$PATH" "$0" "${list[@]}"
 	fi
+	trap 'end_beside; clean_up' EXIT
 	hack/install-test-deps.sh
-	steps=("${all[@]}")
-	if [[ -n "${SUDO_UID:-}" ]]; then
-		# What root builds must not be in the way of the person's own next build.
-		trap 'if [[ -d bin ]]; then chown -R "$SUDO_UID" bin; fi' EXIT
-	fi
 fi
 # Without git, or in a tree that git does not trust for this user, go build could not say which commit it is.
 if ! git rev-parse --git-dir >/dev/null 2>&1; then
 	export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 fi
 
-for step in "${steps[@]}"; do
-	if [[ " ${all[*]} " != *" $step "* ]]; then
-		echo "there is no step $step: ${all[*]}" >&2
-		exit 2
-	fi
-done
-for step in "${steps[@]}"; do
-	start=$SECONDS
-	echo "=== $step"
-	"step_$step"
-	echo "=== $step passed in $((SECONDS - start)) s"
+if [[ "$kind" == step ]] && ((${#chosen[@]} == 0)); then
+	run_whole_list
+	exit
+fi
+if ((${#chosen[@]} == 0)); then
+	chosen=("${names[@]}")
+fi
+for name in "${chosen[@]}"; do
+	(run "$kind" "$name")
 done

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gotest runs go test with the arguments it is given and prints a line per package, the whole output of what failed,
-// and every test that was skipped, with the reason. With CI=true a skipped test is a failure: a test that needs root or a
-// tool has to get it there, and must not vanish without anybody noticing.
+// Command gotest runs go test with the arguments it is given and prints a line per package, the whole output of
+// what failed, and every test that was skipped, with the reason. With CI=true a skipped test is a failure: a test
+// that needs root or a tool has to get it there, and must not vanish without anybody noticing. For the same reason
+// it fails where no test was run at all.
 package main
 
 import (
@@ -44,6 +45,9 @@ func run(args []string, ci bool, stdout, stderr io.Writer) int {
 	case err != nil:
 		return fail(stderr, err)
 	case len(s.failed) > 0:
+		return 1
+	case s.passed+len(s.skipped) == 0:
+		fmt.Fprintln(stderr, "gotest: no test was run")
 		return 1
 	case ci && len(s.skipped) > 0:
 		fmt.Fprintf(stderr, "gotest: %d tests were skipped, and CI=true\n", len(s.skipped))

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
@@ -34,7 +34,7 @@ import (
 // isolated runs the rest of a test in a network and a mount namespace of its own; true there.
 func isolated(t *testing.T) bool {
 	t.Helper()
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip", "mount") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip", "mount") {
 		return false
 	}
 	must(t, "mount", "--make-rprivate", "/")

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -138,7 +138,7 @@ func model(tables []*netfilter.Table) (lines []string) {
 
 // The same rules make the same model, read by nft and read over netlink.
 func TestNetlinkIsWhatNFTPrints(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
 	}
 	must(t, "ip", "link", "set", "lo", "up")
@@ -173,7 +173,7 @@ func at(lines []string, i int) string {
 
 // The report about a node is the same from both, with every step of every path.
 func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft", "ip") {
 		return
 	}
 	for _, name := range []string{"nftables", "real-2node-nftables"} {
@@ -285,9 +285,9 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	}
 }
 
-// A set that is gone by the time that its elements are requested is a change of the rules.
-func TestDumpOfWhatIsGone(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
+// A ruleset that changes all the time is not taken for one that was read.
+func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {
 		return
 	}
 	must(t, "nft", "add", "table", "ip", "t")
@@ -308,7 +308,7 @@ func TestDumpOfWhatIsGone(t *testing.T) {
 // The elements of maps whose keys are random or counted numbers are requested by their keys; a map that lacks one of
 // the keys is read like any other.
 func TestElementsByTheirKeys(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")

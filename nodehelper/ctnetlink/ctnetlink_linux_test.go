@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 const rules = `
@@ -40,7 +40,7 @@ func run(t *testing.T, stdin string, args ...string) {
 }
 
 func TestFind(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
 	}
 	run(t, "", "ip", "link", "set", "lo", "up")

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 func must(t *testing.T, stdin, name string, args ...string) string {
@@ -103,7 +103,7 @@ func send(t *testing.T, from, to string) {
 // The kernel reports the rules of iptables-nft and of nft that the packets of one connection traverse, and those of no
 // other connection.
 func TestOneConnectionIsTraced(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-nft-restore", "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-nft-restore", "nft", "ip") {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
@@ -185,7 +185,7 @@ func TestNothingStaysOfAKilledProcess(t *testing.T) {
 		}
 		return
 	}
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft") {
 		return
 	}
 	program, err := os.Executable()

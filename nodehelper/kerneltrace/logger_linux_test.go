@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // set returns the loggers of both families.
@@ -44,7 +44,7 @@ func left(t *testing.T, root string) []string {
 // The kernel reports the rules of iptables-legacy that one connection's packets traverse, among those of nf_tables and in
 // their order; afterwards the loggers are those that were there before.
 func TestRulesOfLegacyAreTraced(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
@@ -144,7 +144,7 @@ func TestLoggersOfAKilledProcess(t *testing.T) {
 			}
 		}
 	}
-	if !isolate.Process(t, unix.CLONE_NEWNET, "iptables-legacy-restore") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-legacy-restore") {
 		return
 	}
 	must(t, legacyText, "iptables-legacy-restore")

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -80,7 +80,7 @@ var rulesets6 = []struct {
 
 // TestIPv6 connects by IPv6, where either kind of rules translates: what became of it, to which endpoint, by which rules of the kernel's own trace.
 func TestIPv6(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore", "ip6tables-legacy-restore") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore", "ip6tables-legacy-restore") {
 		return
 	}
 	for _, words := range []string{"link set lo up", "-6 addr add fd00:9::1/128 dev lo nodad", "-6 addr add fd00:9::2/128 dev lo nodad", "-6 route add fd00::/64 dev lo", "-6 route add fd00:9::3/128 dev lo"} {
@@ -89,7 +89,7 @@ func TestIPv6(t *testing.T) {
 	in := podNamespace(t)
 	must(t, "ip -6 addr add fd00:244::1/64 dev veth0 nodad")
 	for _, words := range []string{"link set lo up", "link set eth0 up", "-6 addr add fd00:244::5/64 dev eth0 nodad", "-6 route add default via fd00:244::1"} {
-		must(t, "nsenter --net="+in+" ip "+words)
+		in.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
 	for _, at := range []string{"[fd00:9::1]:8080", "[fd00:9::2]:8080"} {
 		l, err := net.Listen("tcp", at)
@@ -99,7 +99,7 @@ func TestIPv6(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 	}
 	for _, at := range []string{"[fd00:9::1]:5353", "[fd00:9::2]:5353"} {
-		answer(t, at)
+		testutil.Echo(t, nil, "udp", at)
 	}
 	for _, r := range rulesets6 {
 		t.Run(r.name, func(t *testing.T) {

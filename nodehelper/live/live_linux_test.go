@@ -6,19 +6,17 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -33,31 +31,16 @@ func readlink(t *testing.T, path string) string {
 
 func must(t *testing.T, words string, stdin ...string) {
 	t.Helper()
-	argv := strings.Fields(words)
-	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Stdin = strings.NewReader(strings.Join(stdin, ""))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", words, err, out)
-	}
+	testutil.Run(t, strings.Join(stdin, ""), strings.Fields(words)...)
 }
 
-// podNamespace makes a network namespace, held by a process that the test ends, with an interface eth0 whose other end is veth0 here. It
-// returns the namespace's file.
-func podNamespace(t *testing.T) string {
+// podNamespace makes a network namespace with an interface eth0 whose other end is veth0 here.
+func podNamespace(t *testing.T) *testutil.Namespace {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sleep", "120")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	pid := strconv.Itoa(cmd.Process.Pid)
-	must(t, "ip link add veth0 type veth peer name eth0 netns "+pid)
+	in := testutil.NewNamespace(t)
+	must(t, "ip link add veth0 type veth peer name eth0 netns "+in.PID)
 	must(t, "ip link set veth0 up")
-	return "/proc/" + pid + "/ns/net"
+	return in
 }
 
 // pod makes a pod with an address.
@@ -66,27 +49,8 @@ func pod(t *testing.T) {
 	in := podNamespace(t)
 	must(t, "ip addr add 10.244.1.1/24 dev veth0")
 	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "route add default via 10.244.1.1"} {
-		must(t, "nsenter --net="+in+" ip "+words)
+		in.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
-}
-
-// answer has a UDP socket answer whatever comes.
-func answer(t *testing.T, at string) {
-	t.Helper()
-	c, err := net.ListenPacket("udp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	go func() {
-		for b := make([]byte, 10); ; {
-			_, from, err := c.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteTo([]byte("yes"), from)
-		}
-	}()
 }
 
 // rules have a Service of two endpoints, ports of others, one address that is dropped, and one that is rejected.
@@ -112,7 +76,7 @@ table ip6 t {
 `
 
 func TestProbes(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
 		return
 	}
 	for _, words := range []string{
@@ -135,7 +99,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	answer(t, "10.244.9.2:5353")
+	testutil.Echo(t, nil, "udp", "10.244.9.2:5353")
 
 	var node netip.Addr
 	client := netip.MustParseAddr("10.244.1.5")

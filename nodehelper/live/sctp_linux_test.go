@@ -12,8 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
-	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -32,7 +31,7 @@ const rulesSCTP = `table inet t {
 // TestSCTP makes associations where the kernel has SCTP (that of test/vm has), and says in one sentence that it has none where not: no module
 // is loaded for it.
 func TestSCTP(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
 		return
 	}
 	target := func(to string, from netip.Addr, n int) snapshot.ProbeTarget {
@@ -61,7 +60,7 @@ func TestSCTP(t *testing.T) {
 	pod(t)
 	must(t, "nft -f -", rulesSCTP)
 	for _, at := range []string{"10.244.9.1:3869", "10.244.9.2:3869", "[fd00:9::1]:3869"} {
-		listenSCTP(t, netip.MustParseAddrPort(at))
+		testutil.HoldSCTP(t, nil, netip.MustParseAddrPort(at))
 	}
 	client := netip.MustParseAddr("10.244.1.5")
 	both := []string{"10.244.9.1:3869", "10.244.9.2:3869"}
@@ -125,23 +124,4 @@ func modules(t *testing.T) string {
 		names[i] = e.Name()
 	}
 	return strings.Join(names, " ")
-}
-
-// listenSCTP accepts associations at an address, and holds them open.
-func listenSCTP(t *testing.T, at netip.AddrPort) {
-	t.Helper()
-	l, err := sctp.Listen(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-		}
-	}()
 }

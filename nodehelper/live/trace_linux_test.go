@@ -11,14 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // A packet of a connection that comes when its events have been collected already, as some of SCTP's do, is none of the next connection's.
 func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
 	}
 	must(t, "ip link set lo up")
@@ -27,7 +27,7 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 	chain filter { type filter hook output priority 0; udp dport 53 counter; udp dport 5353 counter; }
 }
 `)
-	answer(t, "127.0.0.2:5353")
+	testutil.Echo(t, nil, "udp", "127.0.0.2:5353")
 	to := netip.MustParseAddrPort("127.0.0.1:53")
 	tracer, err := newTracing(t.TempDir())
 	if err != nil {
@@ -67,7 +67,7 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 
 // A connection that is masqueraded and comes in by lo again has another source there: what it meets then in iptables-legacy is its own all the same.
 func TestLegacyRulesBehindMasquerade(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, "nft", "ip", "iptables-legacy-restore") {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "iptables-legacy-restore") {
 		return
 	}
 	must(t, "ip link set lo up")

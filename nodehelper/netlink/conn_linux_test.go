@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 func dial(t testing.TB) *Conn {
@@ -67,7 +67,7 @@ func tables(t testing.TB, c *Conn) (names []string) {
 }
 
 func TestCommit(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c := dial(t)
@@ -109,7 +109,7 @@ func TestCommit(t *testing.T) {
 }
 
 func TestDoReportsErrors(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c := dial(t)
@@ -175,7 +175,7 @@ func TestWithoutRoot(t *testing.T) {
 
 // A socket stays in the network namespace of the thread that opened it.
 func TestNetworkNamespaceOfTheThread(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	here := dial(t)
@@ -214,7 +214,7 @@ func TestNetworkNamespaceOfTheThread(t *testing.T) {
 }
 
 func TestNotifications(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c := dial(t)
@@ -252,7 +252,7 @@ func TestNotifications(t *testing.T) {
 
 // What the kernel has discarded is an error, and the socket can be used afterwards.
 func TestLostNotifications(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c, changes := dial(t), dial(t)
@@ -282,7 +282,7 @@ func TestLostNotifications(t *testing.T) {
 
 // A dump of rules that change meanwhile says so.
 func TestInterruptedDump(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c, changes := dial(t), dial(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // chainRequests are for the chains with these names in table a, which are answered by one message if there is such a
@@ -47,7 +47,7 @@ func namesIn(t *testing.T, answers []byte) (names []string) {
 }
 
 func TestAppendCounted(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c := dial(t)
@@ -82,7 +82,7 @@ func TestAppendCounted(t *testing.T) {
 
 // Answers that the kernel had to discard are an error, and not missing.
 func TestAppendCountedLosesAnswers(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return
 	}
 	c := dial(t)

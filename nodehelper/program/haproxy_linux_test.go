@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 )
 
 // What is measured, in each run.
@@ -193,16 +193,16 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 		}
 		return
 	}
-	if !isolate.Process(t, unix.CLONE_NEWNET, append(programs, "haproxy")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "haproxy")...) {
 		return
 	}
 	for _, words := range []string{
 		"ip link set lo up", "ip addr add 10.244.1.1/32 dev lo", "ip addr add 192.0.2.10/32 dev lo", "ip route add 10.96.0.0/16 dev lo", "sysctl -qw net.ipv4.ip_local_port_range=1024\t65000",
 		"sysctl -qw net.ipv4.tcp_tw_reuse=1",
 	} {
-		output(t, strings.Split(words, " ")...)
+		testutil.Run(t, "", strings.Split(words, " ")...)
 	}
-	output(t, "iptables-nft", "-t", "nat", "-A", "OUTPUT", "-d", "10.96.0.11/32", "-p", "tcp", "--dport", "80", "-j", "REDIRECT", "--to-ports", "8081")
+	testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", "OUTPUT", "-d", "10.96.0.11/32", "-p", "tcp", "--dport", "80", "-j", "REDIRECT", "--to-ports", "8081")
 	benchServe(t)
 	config := filepath.Join(t.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(config, []byte(benchConfig), 0o600); err != nil {

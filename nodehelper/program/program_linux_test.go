@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -50,39 +50,6 @@ func web(affinity int32, endpoints ...string) *plan.Plan {
 	}
 }
 
-func output(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, out)
-	}
-	return string(out)
-}
-
-// state is what the node's tools show, without counters and comments.
-func state(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	for _, words := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset"} {
-		for line := range strings.Lines(output(t, strings.Fields(words)...)) {
-			if !strings.HasPrefix(line, "#") {
-				line, _, _ = strings.Cut(line, " [")
-				b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
-			}
-		}
-	}
-	return b.String()
-}
-
-// legacyTables has the tables made that the legacy backend makes as they are first asked for, and that stay.
-func legacyTables(t *testing.T) {
-	t.Helper()
-	for _, table := range []string{"nat", "filter"} {
-		output(t, "iptables-legacy", "-t", table, "-S")
-		output(t, "ip6tables-legacy", "-t", table, "-S")
-	}
-}
-
 func newProgrammer(t *testing.T, root string) *Programmer {
 	t.Helper()
 	p, err := New(Options{Root: root})
@@ -102,24 +69,24 @@ func params(p *plan.Plan, mode, backend, run string) *Request {
 
 // What iptables-nft leaves of tables that somebody has emptied stays as it is.
 func TestEmptyTablesStay(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	for _, tool := range []string{"iptables-nft", "ip6tables-nft"} {
 		for _, table := range []string{"nat", "filter"} {
-			output(t, tool, "-t", table, "-N", "THEIRS")
-			output(t, tool, "-t", table, "-A", "OUTPUT", "-j", "THEIRS")
-			output(t, tool, "-t", table, "-F")
-			output(t, tool, "-t", table, "-X")
+			testutil.Run(t, "", tool, "-t", table, "-N", "THEIRS")
+			testutil.Run(t, "", tool, "-t", table, "-A", "OUTPUT", "-j", "THEIRS")
+			testutil.Run(t, "", tool, "-t", table, "-F")
+			testutil.Run(t, "", tool, "-t", table, "-X")
 		}
 	}
 	for _, w := range ways {
 		t.Run(w.mode+" "+w.backend, func(t *testing.T) {
 			if w.backend == wire.BackendLegacy {
-				legacyTables(t)
+				testutil.LegacyTables(t)
 			}
 			prog := newProgrammer(t, t.TempDir())
-			before := state(t)
+			before := testutil.Listing(t, testutil.Rules...)
 			if !strings.Contains(before, "table ip nat") {
 				t.Fatalf("there are no tables: %s", before)
 			}
@@ -129,7 +96,7 @@ func TestEmptyTablesStay(t *testing.T) {
 			if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
 				t.Fatal(err)
 			}
-			if after := state(t); after != before {
+			if after := testutil.Listing(t, testutil.Rules...); after != before {
 				t.Errorf("before:\n%s\nafter:\n%s", before, after)
 			}
 		})
@@ -138,24 +105,24 @@ func TestEmptyTablesStay(t *testing.T) {
 
 // Beside rules that are there already, what is programmed comes and goes, and leaves nothing; a dry run leaves nothing from the start.
 func TestProgramAndUndo(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	for _, w := range ways {
 		t.Run(w.mode+" "+w.backend, func(t *testing.T) {
 			if w.backend == wire.BackendLegacy {
-				legacyTables(t)
+				testutil.LegacyTables(t)
 			}
 			root := t.TempDir()
 			prog := newProgrammer(t, root)
-			before := state(t)
+			before := testutil.Listing(t, testutil.Rules...)
 			req := params(web(0, "10.244.1.1:8080", "10.244.2.2:8080"), w.mode, w.backend, "a")
 			req.DryRun = true
 			r, err := prog.Apply(t.Context(), req)
 			if err != nil || r.What != wire.Planned || len(r.Commands) != 1 || len(r.Added) < 10 || len(r.Removed) != 0 {
 				t.Fatalf("%+v %v", r, err)
 			}
-			if got := state(t); got != before {
+			if got := testutil.Listing(t, testutil.Rules...); got != before {
 				t.Errorf("a dry run left %s", got)
 			}
 			if left, err := filepath.Glob(root + "/run/svcproxy/*/*"); len(left) > 0 || err != nil {
@@ -165,26 +132,26 @@ func TestProgramAndUndo(t *testing.T) {
 			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Programmed {
 				t.Fatalf("%+v %v", r, err)
 			}
-			there := state(t)
+			there := testutil.Listing(t, testutil.Rules...)
 			for _, want := range []string{"10.244.1.1", "10.244.2.2"} {
 				if !strings.Contains(there, want) {
 					t.Errorf("%s is not in %s", want, there)
 				}
 			}
-			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Unchanged || state(t) != there {
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Unchanged || testutil.Listing(t, testutil.Rules...) != there {
 				t.Errorf("a second time: %+v %v", r, err)
 			}
 			// Another state of it.
 			req.Plan = web(0, "10.244.2.2:8080", "10.244.3.3:8080", "10.244.3.4:8080")
 			req.DryRun = true
-			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Planned || len(r.Added) == 0 || len(r.Removed) == 0 || state(t) != there {
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Planned || len(r.Added) == 0 || len(r.Removed) == 0 || testutil.Listing(t, testutil.Rules...) != there {
 				t.Fatalf("%+v %v", r, err)
 			}
 			req.DryRun = false
 			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Updated {
 				t.Fatalf("%+v %v", r, err)
 			}
-			now := state(t)
+			now := testutil.Listing(t, testutil.Rules...)
 			if strings.Contains(now, "10.244.1.1") || !strings.Contains(now, "10.244.3.4") {
 				t.Errorf("updated to %s", now)
 			}
@@ -192,7 +159,7 @@ func TestProgramAndUndo(t *testing.T) {
 			if err != nil || len(undone) != 1 {
 				t.Errorf("%v %v", undone, err)
 			}
-			if got := state(t); got != before {
+			if got := testutil.Listing(t, testutil.Rules...); got != before {
 				t.Errorf("before:\n%s\nafter:\n%s", before, got)
 			}
 			if left, err := filepath.Glob(root + "/run/*"); len(left) > 0 || err != nil {
@@ -204,24 +171,24 @@ func TestProgramAndUndo(t *testing.T) {
 
 // What two people program does not mix.
 func TestTwoPeople(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	root := t.TempDir()
 	one, two := newProgrammer(t, root), newProgrammer(t, root)
-	before := state(t)
+	before := testutil.Listing(t, testutil.Rules...)
 	first := params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")
 	if _, err := one.Apply(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	there := state(t)
+	there := testutil.Listing(t, testutil.Rules...)
 	refused := func(name string, req *Request) {
 		t.Helper()
 		var refusal RefusalError
 		if r, err := two.Apply(t.Context(), req); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
-		if state(t) != there {
+		if testutil.Listing(t, testutil.Rules...) != there {
 			t.Errorf("%s changed something", name)
 		}
 	}
@@ -245,28 +212,28 @@ func TestTwoPeople(t *testing.T) {
 	if _, err := one.Undo(t.Context(), wire.UndoMine); err != nil {
 		t.Fatal(err)
 	}
-	if got := state(t); strings.Contains(got, "10.244.1.1") || !strings.Contains(got, "10.244.5.5") {
+	if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "10.244.1.1") || !strings.Contains(got, "10.244.5.5") {
 		t.Errorf("the first one undone: %s", got)
 	}
-	if _, err := one.Undo(t.Context(), wire.UndoDead); err != nil || !strings.Contains(state(t), "10.244.5.5") {
+	if _, err := one.Undo(t.Context(), wire.UndoDead); err != nil || !strings.Contains(testutil.Listing(t, testutil.Rules...), "10.244.5.5") {
 		t.Errorf("what is held by somebody alive was taken for left: %v", err)
 	}
 	if _, err := one.Undo(t.Context(), wire.UndoAll); err != nil {
 		t.Fatal(err)
 	}
-	if got := state(t); got != before {
+	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
 	}
 }
 
 // The tables that iptables-nft made for two go with the last of them, whichever that is.
 func TestNothingStaysOfTwo(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	for _, firstEnds := range []bool{true, false} {
 		root := t.TempDir()
-		before := state(t)
+		before := testutil.Listing(t, testutil.Rules...)
 		a, b := web(0, "10.244.1.1:8080"), web(0, "10.244.2.2:8080")
 		b.Name = "ffff0001"
 		for i := range b.Frontends {
@@ -290,7 +257,7 @@ func TestNothingStaysOfTwo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if after := state(t); after != before {
+		if after := testutil.Listing(t, testutil.Rules...); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 	}
@@ -298,7 +265,7 @@ func TestNothingStaysOfTwo(t *testing.T) {
 
 // kube-proxy comes back meanwhile and writes all of its rules, its jumps ahead of ours; and somebody flushes a chain of ours.
 func TestOthersWriteMeanwhile(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	const kube = `*nat
@@ -320,21 +287,21 @@ COMMIT
 				}
 			}
 			restore()
-			legacyTables(t)
-			want := state(t)
-			output(t, "iptables-"+backend, "-t", "nat", "-F")
-			output(t, "iptables-"+backend, "-t", "nat", "-X")
+			testutil.LegacyTables(t)
+			want := testutil.Listing(t, testutil.Rules...)
+			testutil.Run(t, "", "iptables-"+backend, "-t", "nat", "-F")
+			testutil.Run(t, "", "iptables-"+backend, "-t", "nat", "-X")
 			prog := newProgrammer(t, t.TempDir())
 			if _, err := prog.Apply(t.Context(), params(web(60, "10.244.1.1:8080", "10.244.2.2:8080"), wire.IPTables, backend, "a")); err != nil {
 				t.Fatal(err)
 			}
 			restore()
-			output(t, "iptables-"+backend, "-t", "nat", "-F", "SVCPROXY-0123abcd-F0")
-			output(t, "iptables-"+backend, "-t", "filter", "-D", "INPUT", "1")
+			testutil.Run(t, "", "iptables-"+backend, "-t", "nat", "-F", "SVCPROXY-0123abcd-F0")
+			testutil.Run(t, "", "iptables-"+backend, "-t", "filter", "-D", "INPUT", "1")
 			if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
 				t.Fatal(err)
 			}
-			got := state(t)
+			got := testutil.Listing(t, testutil.Rules...)
 			// The base chains that it uses it has not made, so they stay.
 			if backend == wire.BackendNFT {
 				got, want = without(got, "chain POSTROUTING"), without(want, "chain POSTROUTING")
@@ -369,7 +336,7 @@ func natOf(state string) string {
 
 // A client stays with its endpoint while others come and go.
 func TestUpdateKeepsClients(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	prog := newProgrammer(t, t.TempDir())
@@ -379,21 +346,18 @@ func TestUpdateKeepsClients(t *testing.T) {
 	}
 	l := layoutOf(req.Plan, false)
 	set := "a-" + l.ends[1].name
-	output(t, "nft", "add", "element", "ip", nftTable(req.Plan.Name), set, "{ 10.244.7.7 }")
+	testutil.Run(t, "", "nft", "add", "element", "ip", nftTable(req.Plan.Name), set, "{ 10.244.7.7 }")
 	req.Plan = web(600, "10.244.0.1:8080", "10.244.2.2:8080", "10.244.3.3:8080")
 	if _, err := prog.Apply(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if got := output(t, "nft", "list", "set", "ip", nftTable(req.Plan.Name), set); !strings.Contains(got, "10.244.7.7") {
+	if got := testutil.Run(t, "", "nft", "list", "set", "ip", nftTable(req.Plan.Name), set); !strings.Contains(got, "10.244.7.7") {
 		t.Errorf("the client of %s is forgotten: %s", l.ends[1].address, got)
 	}
-	if got := state(t); strings.Contains(got, "a-"+l.ends[0].name) || strings.Contains(got, "e-"+l.ends[0].name) {
+	if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "a-"+l.ends[0].name) || strings.Contains(got, "e-"+l.ends[0].name) {
 		t.Errorf("something of %s is left: %s", l.ends[0].address, got)
 	}
 }
-
-// killings is how often helpers are killed.
-const killings = 200
 
 // Helpers are killed in the middle of programming, updating and undoing. What the next one finds in the journal always leads back.
 func TestKilled(t *testing.T) {
@@ -401,17 +365,17 @@ func TestKilled(t *testing.T) {
 		runChild(t, spec)
 		return
 	}
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
-	legacyTables(t)
-	before := state(t)
+	testutil.LegacyTables(t)
+	before := testutil.Listing(t, testutil.Rules...)
 	root := t.TempDir()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	prog := newProgrammer(t, root)
-	half := 0
+	half, killings := 0, testutil.Count(t, testutil.Kills, 40)
 	for i := range killings {
 		w := ways[random.IntN(len(ways))]
 		if random.IntN(4) == 0 {
@@ -437,13 +401,13 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_, _ = in.Close(), cmd.Wait()
 		// A program that it ran may go on alone, with the lock that it has inherited.
-		if state(t) != before {
+		if testutil.Listing(t, testutil.Rules...) != before {
 			half++
 		}
 		if _, err := prog.Undo(t.Context(), wire.UndoDead); err != nil {
 			t.Fatalf("killing %d, %s: %v", i, w, err)
 		}
-		if got := state(t); got != before {
+		if got := testutil.Listing(t, testutil.Rules...); got != before {
 			t.Fatalf("killing %d, %s: before:\n%s\nafter:\n%s", i, w, before, got)
 		}
 		if left, err := filepath.Glob(root + "/run/*"); len(left) > 0 || err != nil {
@@ -480,10 +444,10 @@ func runChild(t *testing.T, spec string) {
 
 // What is held ends at its time, and at the end of the context.
 func TestHold(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
-	before := state(t)
+	before := testutil.Listing(t, testutil.Rules...)
 	prog := newProgrammer(t, t.TempDir())
 	short, long := params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"), web(0, "10.244.1.1:8080")
 	short.TTL = time.Second
@@ -502,29 +466,29 @@ func TestHold(t *testing.T) {
 		for len(prog.Held()) == 2 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := state(t); strings.Contains(got, "0123abcd") || !strings.Contains(got, "ffff0002") {
+		if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "0123abcd") || !strings.Contains(got, "ffff0002") {
 			t.Errorf("at the end of the shorter time: %s", got)
 		}
 	}()
 	if err := prog.Hold(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got := state(t); got != before {
+	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("after all: %s", got)
 	}
 }
 
 // A helper that was killed is started again, and takes over what it held; what it had not completed it undoes.
 func TestAdopt(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
-	before := state(t)
+	before := testutil.Listing(t, testutil.Rules...)
 	prog := newProgrammer(t, t.TempDir())
 	if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")); err != nil {
 		t.Fatal(err)
 	}
-	there := state(t)
+	there := testutil.Listing(t, testutil.Rules...)
 	dies := func(change func(*Record)) *Programmer {
 		r := prog.Held()[0]
 		r.Holder.Started++ // another process of that number
@@ -538,18 +502,18 @@ func TestAdopt(t *testing.T) {
 	if err := next.Adopt(t.Context(), "b"); err != nil || len(next.Held()) != 0 {
 		t.Errorf("what another run left is taken over: %v", err)
 	}
-	if err := next.Adopt(t.Context(), "a"); err != nil || len(next.Held()) != 1 || state(t) != there {
+	if err := next.Adopt(t.Context(), "a"); err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
 		t.Errorf("not taken over: %v", err)
 	}
 	last := dies(func(r *Record) { r.Complete = false })
-	if err := last.Adopt(t.Context(), "a"); err != nil || len(last.Held()) != 0 || state(t) != before {
-		t.Errorf("half of a change: %v, %s", err, state(t))
+	if err := last.Adopt(t.Context(), "a"); err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
+		t.Errorf("half of a change: %v, %s", err, testutil.Listing(t, testutil.Rules...))
 	}
 }
 
 // A journal that cannot be read is said to be so, and nothing is changed over it.
 func TestBadJournal(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, programs...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
 	}
 	prog := newProgrammer(t, t.TempDir())

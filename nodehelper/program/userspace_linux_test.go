@@ -8,28 +8,25 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os/exec"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/test/isolate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
 // servedNode is a node with endpoints that answer with their own addresses, and a pod beside it.
-func servedNode(t *testing.T, endpoints ...string) (pod string) {
+func servedNode(t *testing.T, endpoints ...string) (pod *testutil.Namespace) {
 	t.Helper()
 	for _, words := range []string{
 		"ip link set lo up", "ip link add uplink type veth peer name beyond", "ip link set uplink up", "ip link set beyond up", "ip addr add 192.0.2.10/24 dev uplink", "ip route add default via 192.0.2.1",
 		"ip addr add 2001:db8:1::10/64 dev uplink nodad", "ip -6 route add default via 2001:db8:1::1", "sysctl -qw net.ipv4.ip_forward=1",
 	} {
-		output(t, strings.Fields(words)...)
+		testutil.Run(t, "", strings.Fields(words)...)
 	}
 	for _, e := range endpoints {
 		at := netip.MustParseAddrPort(e)
@@ -37,62 +34,17 @@ func servedNode(t *testing.T, endpoints ...string) (pod string) {
 		if at.Addr().Is6() {
 			words = append(words, "nodad")
 		}
-		output(t, words...)
-		l, err := net.Listen("tcp", e)
-		if err != nil {
-			t.Fatal(err)
+		testutil.Run(t, "", words...)
+		for _, network := range []string{"tcp", "udp"} {
+			testutil.Echo(t, nil, network, e)
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					r := bufio.NewReader(c)
-					for {
-						line, err := r.ReadString('\n')
-						if err != nil {
-							return
-						}
-						fmt.Fprintf(c, "%s %s", e, line)
-					}
-				}()
-			}
-		}()
-		u, err := net.ListenPacket("udp", e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { u.Close() })
-		go func() {
-			buf := make([]byte, 100)
-			for {
-				n, from, err := u.ReadFrom(buf)
-				if err != nil {
-					return
-				}
-				_, _ = u.WriteTo([]byte(e+" "+string(buf[:n])), from)
-			}
-		}()
 	}
-	cmd := exec.CommandContext(t.Context(), "sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	pod = strconv.Itoa(cmd.Process.Pid)
-	for _, words := range []string{"ip link add veth0 type veth peer name eth0 netns " + pod, "ip link set veth0 up", "ip addr add 10.244.0.1/24 dev veth0"} {
-		output(t, strings.Fields(words)...)
+	pod = testutil.NewNamespace(t)
+	for _, words := range []string{"ip link add veth0 type veth peer name eth0 netns " + pod.PID, "ip link set veth0 up", "ip addr add 10.244.0.1/24 dev veth0"} {
+		testutil.Run(t, "", strings.Fields(words)...)
 	}
 	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.0.5/24 dev eth0", "route add default via 10.244.0.1"} {
-		output(t, append([]string{"nsenter", "--net=/proc/" + pod + "/ns/net", "ip"}, strings.Fields(words)...)...)
+		pod.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
 	return pod
 }
@@ -100,24 +52,11 @@ func servedNode(t *testing.T, endpoints ...string) (pod string) {
 // ask opens a connection, and returns which endpoint answers.
 func ask(t *testing.T, network, to string) (endpoint string, err error) {
 	t.Helper()
-	c, err := net.DialTimeout(network, to, 2*time.Second)
+	who, err := testutil.Ask(nil, network, netip.Addr{}, to, 2*time.Second)
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-	if _, err := io.WriteString(c, "hello\n"); err != nil {
-		return "", err
-	}
-	line, err := bufio.NewReader(c).ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	endpoint, rest, _ := strings.Cut(line, " ")
-	if rest != "hello\n" {
-		t.Errorf("%s answers %q", to, line)
-	}
-	return endpoint, nil
+	return who.Server.String(), nil
 }
 
 func udp(p *plan.Plan) *plan.Plan {
@@ -137,16 +76,16 @@ const (
 
 // A proxy of our own, brought its connections by one rule for each frontend: shared out, kept to their endpoints, updated, drained, and gone.
 func TestUserspace(t *testing.T) {
-	if !isolate.Process(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
 		return
 	}
 	pod := servedNode(t, one, two, three, "[fd00:244::1]:8080")
 	// Where nobody else tracks connections, the kernel stops translating what is open as the last rule goes.
 	for _, chain := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
-		output(t, "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT")
+		testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT")
 	}
 	prog := newProgrammer(t, t.TempDir())
-	before := state(t)
+	before := testutil.Listing(t, testutil.Rules...)
 	apply := func(p *plan.Plan, scheduler string) {
 		t.Helper()
 		req := params(p, wire.Userspace, wire.BackendNFT, "a")
@@ -176,8 +115,8 @@ func TestUserspace(t *testing.T) {
 		}
 	}
 	// From a pod.
-	out := output(t, "nsenter", "--net=/proc/"+pod+"/ns/net", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.10/80; echo hello >&3; head -1 <&3")
-	if !strings.HasSuffix(out, ":8080 hello\n") {
+	out := pod.Run(t, "bash", "-c", "exec 3<>/dev/tcp/10.96.0.10/80; echo hello >&3; head -1 <&3")
+	if !strings.Contains(out, ":8080 ") || !strings.HasSuffix(out, " hello\n") {
 		t.Errorf("a pod gets %q", out)
 	}
 	// Whoever comes to the proxy's port by himself is not served.
@@ -229,7 +168,7 @@ func TestUserspace(t *testing.T) {
 	if took := time.Since(begin); took > drainTime {
 		t.Errorf("draining took %s, though the connection was closed", took)
 	}
-	if got := state(t); got != before {
+	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
 	}
 	if e, err := ask(t, "tcp", "192.0.2.10:30080"); err == nil {
@@ -297,7 +236,7 @@ func TestUserspace(t *testing.T) {
 		}
 	}
 	undo(t, prog)
-	if got := state(t); got != before {
+	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
 	}
 }

@@ -24,7 +24,7 @@ func daemonPod() *corev1.Pod {
 }
 
 func TestDaemonSetIsUsed(t *testing.T) {
-	w := newWorld(t, nil, daemonPod())
+	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
 		if pod.Name != "daemon-1" || !slices.Equal(command, []string{"/svcproxy-nodehelper", "serve", "--hello=1m0s", "--deadline=6m0s"}) {
 			return errors.New("this is not the pod, or not the command")
@@ -64,7 +64,7 @@ func TestDaemonSetIsNotUsed(t *testing.T) {
 			p := daemonPod()
 			var wanted Options
 			change(p, &wanted)
-			w := newWorld(t, func(o *Options) { o.OwnPod = wanted.OwnPod }, p)
+			w := newFakeCluster(t, func(o *Options) { o.OwnPod = wanted.OwnPod }, p)
 			s, err := w.l.Open(t.Context(), "node1")
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +81,7 @@ func TestDaemonSetIsNotUsed(t *testing.T) {
 
 // Where the DaemonSet's helper is of no use, an own one is launched, and a person is told.
 func TestDaemonSetFails(t *testing.T) {
-	w := newWorld(t, nil, daemonPod())
+	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
 		if command != nil {
 			return says("", "exec: /svcproxy-nodehelper: not found", errors.New("command terminated with exit code 127"))(ctx, pod, command, s)
@@ -102,7 +102,7 @@ func TestDaemonSetFails(t *testing.T) {
 }
 
 func TestOtherBuildIsNoted(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Build = "v1.3.0" })
+	w := newFakeCluster(t, func(o *Options) { o.Build = "v1.3.0" })
 	if _, err := w.l.Open(t.Context(), "node1"); err != nil {
 		t.Fatal(err)
 	}

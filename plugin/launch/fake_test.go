@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 
 const watchdogVariable = "SVCPROXY_TEST_WATCHDOG"
 
-// world is a cluster whose kubelet does as a test says.
-type world struct {
+// fakeCluster is a cluster whose kubelet does as a test says.
+type fakeCluster struct {
 	t      *testing.T
 	client *fake.Clientset
 	l      *Launcher
@@ -96,12 +96,12 @@ func readyNode(name string) *corev1.Node {
 	}}
 }
 
-// newWorld makes a world with the node "node1" and other objects; the launcher has the options that change sets.
-func newWorld(t *testing.T, change func(*Options), objects ...runtime.Object) *world {
+// newFakeCluster makes a cluster with the node "node1" and other objects; the launcher has the options that change sets.
+func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *fakeCluster {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset(append(objects, readyNode("node1"))...), attach: goodHelper}
+	w := &fakeCluster{t: t, client: fake.NewClientset(append(objects, readyNode("node1"))...), attach: goodHelper}
 	w.watches = events(statusStarted, statusRunning)
-	w.client.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+	w.react("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		p := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
 		p.Name, p.UID, p.ResourceVersion = podName, types.UID("uid-1"), "1"
 		return false, nil, nil
@@ -131,13 +131,21 @@ func newWorld(t *testing.T, change func(*Options), objects ...runtime.Object) *w
 	return w
 }
 
-func (w *world) note(to *[]string, what string) {
+// react adds a reactor before the others. The fake's own method does so without its lock, while the sweep that Open starts, or a helper's
+// session, may be asking it.
+func (w *fakeCluster) react(verb, resource string, f ktesting.ReactionFunc) {
+	w.client.Lock()
+	defer w.client.Unlock()
+	w.client.PrependReactor(verb, resource, f)
+}
+
+func (w *fakeCluster) note(to *[]string, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	*to = append(*to, what)
 }
 
-func (w *world) watch() watch.Interface {
+func (w *fakeCluster) watch() watch.Interface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := watch.NewRaceFreeFake()
@@ -163,7 +171,7 @@ func (w *world) watch() watch.Interface {
 }
 
 // left names the pods that are still there.
-func (w *world) left() []string {
+func (w *fakeCluster) left() []string {
 	list, err := w.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "tools")
 	if err != nil {
 		w.t.Fatal(err)
@@ -176,7 +184,7 @@ func (w *world) left() []string {
 }
 
 // did lists the requests of a verb and resource.
-func (w *world) did(verb, resource string) []ktesting.Action {
+func (w *fakeCluster) did(verb, resource string) []ktesting.Action {
 	return slices.DeleteFunc(slices.Clone(w.client.Actions()), func(a ktesting.Action) bool {
 		return !a.Matches(verb, resource)
 	})

@@ -26,7 +26,7 @@ import (
 )
 
 func TestOpenCollectClose(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFakeCluster(t, nil)
 	s, err := w.l.Open(t.Context(), "node1")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestOpenCollectClose(t *testing.T) {
 
 // The kubelet tells late that a container runs; the helper is met before that.
 func TestOpenAttachesEarly(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFakeCluster(t, nil)
 	w.watches = events(statusStarted)
 	tries := 0
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
@@ -154,7 +154,7 @@ func TestOpenPodFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFakeCluster(t, nil)
 			w.watches = c.watches
 			w.attach = func(ctx context.Context, _ *corev1.Pod, _ []string, _ streams) error {
 				<-ctx.Done()
@@ -206,7 +206,7 @@ func TestOpenTimesOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, c.objects...)
+			w := newFakeCluster(t, nil, c.objects...)
 			w.l.o.Timeout = 50 * time.Millisecond
 			w.watches = c.watches
 			w.attach = says("", "", errors.New("not yet"))
@@ -255,7 +255,7 @@ func TestOpenCannotConnect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFakeCluster(t, nil)
 			w.watches = events(statusRunning)
 			w.attach = c.attach
 			_, err := w.l.Open(t.Context(), "node1")
@@ -324,8 +324,8 @@ func TestOpenRefused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, c.objects...)
-			w.client.PrependReactor("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+			w := newFakeCluster(t, nil, c.objects...)
+			w.react("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
 			_, err := w.l.Open(t.Context(), "node1")
 			expect(t, err, c.want)
 			expect(t, w.l.Check(t.Context(), "node1"), c.want)
@@ -364,9 +364,9 @@ func TestOpenNode(t *testing.T) {
 			if c.change != nil {
 				c.change(n)
 			}
-			w := newWorld(t, nil, n)
+			w := newFakeCluster(t, nil, n)
 			if c.err != nil {
-				w.client.PrependReactor("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+				w.react("get", "nodes", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
 			}
 			_, err := w.l.Open(t.Context(), c.node)
 			expect(t, err, c.want)
@@ -385,9 +385,9 @@ func TestOpenInterrupted(t *testing.T) {
 		"while the helper is met": "attach",
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFakeCluster(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
-			w.client.PrependReactor("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+			w.react("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 				if stage == "create" {
 					cancel()
 				}
@@ -421,7 +421,7 @@ func TestOpenInterrupted(t *testing.T) {
 
 // The end of the run ends what its user forgot.
 func TestCloseEndsSessions(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFakeCluster(t, nil)
 	s, err := w.l.Open(t.Context(), "node1")
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestCloseEndsSessions(t *testing.T) {
 }
 
 func TestKeep(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Keep = true })
+	w := newFakeCluster(t, func(o *Options) { o.Keep = true })
 	s, err := w.l.Open(t.Context(), "node1")
 	if err != nil {
 		t.Fatal(err)
@@ -475,8 +475,8 @@ func TestCloseCannotDelete(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
-			w.client.PrependReactor("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+			w := newFakeCluster(t, nil)
+			w.react("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 				if len(c.errs) == 0 {
 					return false, nil, nil
 				}
@@ -559,13 +559,13 @@ func TestCollectFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFakeCluster(t, nil)
 			w.attach = c.attach
 			s, err := w.l.Open(t.Context(), "node1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.client.PrependReactor("get", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+			w.react("get", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 				return true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName, UID: "uid-1"}, Status: c.status}, nil
 			})
 			data, unread, err := s.Collect(t.Context(), nil)
@@ -602,7 +602,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 
 // A helper that falls silent is given up; one that speaks now and then is not, however long it takes.
 func TestCollectSilence(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFakeCluster(t, nil)
 	w.attach = helper(map[string]wire.Handler{wire.MethodCollect: func(ctx context.Context, _ json.RawMessage, _ *wire.Answer) error {
 		<-ctx.Done()
 		return ctx.Err()

@@ -52,7 +52,7 @@ func TestSweep(t *testing.T) {
 			for _, o := range objects {
 				copies = append(copies, o.DeepCopyObject())
 			}
-			w := newWorld(t, nil, copies...)
+			w := newFakeCluster(t, nil, copies...)
 			before := w.left()
 			removed, err := w.l.Sweep(t.Context(), c.which, nil)
 			if err != nil {
@@ -79,14 +79,14 @@ func TestSweepFails(t *testing.T) {
 	}
 	p := Pod(Options{Run: "other", Namespace: "tools"}, "node1")
 	p.Name = "p"
-	w := newWorld(t, nil, p)
-	w.client.PrependReactor("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("delete") })
+	w := newFakeCluster(t, nil, p)
+	w.react("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("delete") })
 	removed, err := w.l.Sweep(t.Context(), All, nil)
 	expect(t, err, "could not delete the helper pod tools/p: cannot delete pods in tools as user jane: deploy/rbac.yaml grants it")
 	if len(removed) > 0 {
 		t.Errorf("%d pods are said to be removed", len(removed))
 	}
-	w.client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("list") })
+	w.react("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("list") })
 	_, err = w.l.Sweep(t.Context(), All, nil)
 	expect(t, err, "cannot look for helper pods in namespace tools: cannot list pods in tools as user jane: deploy/rbac.yaml grants it")
 }

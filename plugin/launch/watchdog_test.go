@@ -155,7 +155,7 @@ func TestRemoveRun(t *testing.T) {
 	ours.Name = "ours"
 	client := fake.NewClientset(other)
 	looks := 0
-	w := &world{t: t, client: client}
+	w := &fakeCluster{t: t, client: client}
 	client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 		looks++
 		if looks == 3 {

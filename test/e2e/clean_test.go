@@ -20,6 +20,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // However a run ends, no pod is left, and the node is as before.
@@ -83,7 +85,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // SIGKILL at any moment of a run: the watchdog removes what there is by then.
 func TestKilledAtRandomMoments(t *testing.T) {
-	for range 10 {
+	for range testutil.Count(t, testutil.Kills, 5) {
 		cmd := command(t.Context(), "trace", app, "--node", nodes[0], "--image", image, "-n", namespace)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

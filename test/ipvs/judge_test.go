@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -90,7 +91,7 @@ const refusalWait = 2 * time.Second
 func TestWalkAgainstTheKernel(t *testing.T) {
 	listen(t)
 	r := judged(t)
-	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
+	places := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world")}
 	arrived := map[string]bool{}
 	asked, packets := 0, 0
 	for i := range r.Paths {
@@ -143,7 +144,7 @@ func outcomes(p *report.Path) string {
 }
 
 // compare asks until every endpoint had its turn, and says what the walk has not foretold.
-func compare(at place, p *report.Path, from netip.Addr) (asked int, problem string) {
+func compare(at testutil.Thread, p *report.Path, from netip.Addr) (asked int, problem string) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
 	wait, times := answerWait, max(1, len(p.Actual.Outcomes)*rounds)
 	if !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == report.ByDesign {
@@ -152,19 +153,19 @@ func compare(at place, p *report.Path, from netip.Addr) (asked int, problem stri
 	seenAt := map[string]bool{}
 	for range times {
 		asked++
-		s := at.ask(p.Frontend.Protocol, from, to, wait)
+		s, err := ask(at, p.Frontend.Protocol, from, to, wait)
 		var was string
 		switch {
-		case s.err == nil && s.client != from:
-			was = "DNAT " + s.endpoint.String() + " masqueraded"
-		case s.err == nil:
-			was = "DNAT " + s.endpoint.String()
-		case errors.Is(s.err, syscall.ECONNREFUSED):
+		case err == nil && s.Client != from:
+			was = "DNAT " + s.Server.String() + " masqueraded"
+		case err == nil:
+			was = "DNAT " + s.Server.String()
+		case errors.Is(err, syscall.ECONNREFUSED):
 			was = "Reject"
-		case errors.Is(s.err, syscall.ECONNRESET) || s.err != nil && isTimeout(s.err):
+		case errors.Is(err, syscall.ECONNRESET) || isTimeout(err):
 			was = "Drop"
 		default:
-			return asked, s.err.Error()
+			return asked, err.Error()
 		}
 		seenAt[was] = true
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // virtual is a virtual server as ipvsadm-save prints it.
@@ -45,7 +47,7 @@ func virtuals(t *testing.T) []*virtual {
 // a persistent client stays; without a real server that has a weight, the client is refused.
 func TestKernelSharesAsItsTableSays(t *testing.T) {
 	listen(t)
-	from := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client")}
+	from := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client")}
 	all := func(only string) (sent int) {
 		for _, v := range virtuals(t) {
 			if only != "" && v.address.String() != only {
@@ -80,7 +82,7 @@ func TestKernelSharesAsItsTableSays(t *testing.T) {
 }
 
 // share opens connections to a virtual server and returns what is not as it should be.
-func share(at place, v *virtual) string {
+func share(at testutil.Thread, v *virtual) string {
 	weighted := 0
 	for _, has := range v.reals {
 		if has {
@@ -88,18 +90,18 @@ func share(at place, v *virtual) string {
 		}
 	}
 	if weighted == 0 {
-		if s := at.ask(v.protocol, netip.Addr{}, v.address, answerWait); !errors.Is(s.err, syscall.ECONNREFUSED) {
-			return fmt.Sprintf("it is not refused: %+v", s)
+		if _, err := ask(at, v.protocol, netip.Addr{}, v.address, answerWait); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Sprintf("it is not refused: %v", err)
 		}
 		return ""
 	}
 	got := map[netip.AddrPort]int{}
 	for range rounds * weighted {
-		s := at.ask(v.protocol, netip.Addr{}, v.address, answerWait)
-		if s.err != nil {
-			return s.err.Error()
+		s, err := ask(at, v.protocol, netip.Addr{}, v.address, answerWait)
+		if err != nil {
+			return err.Error()
 		}
-		got[s.endpoint]++
+		got[s.Server]++
 	}
 	if v.persistent {
 		if len(got) != 1 {

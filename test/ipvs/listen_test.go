@@ -11,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 const (
@@ -45,7 +48,7 @@ func listen(t *testing.T) {
 			}
 		}
 	}
-	places := map[string]place{"": placeAt(t, ""), "pods": placeAt(t, "pods"), "router": placeAt(t, "router")}
+	places := map[string]testutil.Thread{"": threadAt(t, ""), "pods": threadAt(t, "pods"), "router": threadAt(t, "router")}
 	has := map[netip.Addr]bool{}
 	for e := range all {
 		at := homeOf(e.address.Addr())
@@ -56,7 +59,7 @@ func listen(t *testing.T) {
 		if e.address.String() == "10.77.0.1:6443" { // what the API server says of itself
 			e.protocol = "TCP"
 		}
-		places[at].answer(t, e)
+		testutil.Echo(t, places[at], strings.ToLower(e.protocol), e.address.String())
 	}
 }
 

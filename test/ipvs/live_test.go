@@ -8,7 +8,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"encoding/json"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
-	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -30,7 +29,9 @@ var sctpReals = map[string]string{"10.244.1.69:3868": "pods", "10.244.2.70:3868"
 func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 	listen(t)
 	for at, home := range sctpReals {
-		listenSCTP(t, home, netip.MustParseAddrPort(at))
+		where := netip.MustParseAddrPort(at)
+		bind(t, home, where.Addr())
+		testutil.HoldSCTP(t, threadAt(t, home), where)
 	}
 	client := inhabit(t, "client")
 	reals := map[string][]string{"10.96.106.106:3868": {"10.244.1.69:3868", "10.244.2.70:3868"}}
@@ -133,26 +134,4 @@ func inhabit(t *testing.T, namespace string) map[bool]netip.Addr {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return map[bool]netip.Addr{true: netip.MustParseAddr("10.244.1.254"), false: netip.MustParseAddr("fd00:10:244:1:ffff:ffff:ffff:fffe")}
-}
-
-// listenSCTP accepts associations at an address of a namespace, and holds them open.
-func listenSCTP(t *testing.T, namespace string, at netip.AddrPort) {
-	t.Helper()
-	bind(t, namespace, at.Addr())
-	var l net.Listener
-	var err error
-	placeAt(t, namespace).do(func() { l, err = sctp.Listen(at) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-		}
-	}()
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	helper "github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -132,20 +131,7 @@ func undo(t *testing.T, p *helper.Programmer, which string) {
 // exactly is the node as undoing has to leave it: in the order in which the tools print it, without counters.
 func exactly(t *testing.T) string {
 	t.Helper()
-	var out strings.Builder
-	for _, tool := range []string{"ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn"} {
-		for line := range strings.Lines(do(t, tool)) {
-			if strings.HasPrefix(line, "#") {
-				continue
-			}
-			if strings.HasPrefix(line, ":") {
-				line, _, _ = strings.Cut(line, " [")
-				line += "\n"
-			}
-			out.WriteString(tool + ": " + line)
-		}
-	}
-	return out.String()
+	return testutil.Listing(t, "ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn")
 }
 
 func unchanged(t *testing.T, before string) {
@@ -211,7 +197,7 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) 
 // ask opens connections on paths, and says how many there were.
 func askPaths(t *testing.T, paths []*report.Path) (asked, packets int) {
 	t.Helper()
-	places := map[string]place{"node": placeAt(t, ""), "pod": placeAt(t, "client"), "external": placeAt(t, "world")}
+	places := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world")}
 	arrived := map[string]bool{}
 	for _, p := range paths {
 		if p.Origin.Address == "" || p.Frontend.Protocol == "SCTP" {
@@ -450,18 +436,6 @@ func TestProgramAndUndoForever(t *testing.T) {
 	}
 }
 
-// killsVariable says how often the helper is killed, by default 8 times: each takes some ten seconds here.
-const killsVariable = "SVCPROXY_KILLS"
-
-func kills(t *testing.T) int {
-	t.Helper()
-	n, err := strconv.Atoi(cmp.Or(os.Getenv(killsVariable), "8"))
-	if err != nil || n < 1 {
-		t.Fatalf("%s is %q: it may be a number from 1 on", killsVariable, os.Getenv(killsVariable))
-	}
-	return n
-}
-
 // Whenever a helper is killed as it programs, updates or undoes, the journal leads back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	cluster, files := captures(t)
@@ -490,7 +464,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	unchanged(t, before)
 	round := time.Since(begin) * 3 / 2
 	dirty := 0
-	kills := kills(t)
+	kills := testutil.Count(t, testutil.Kills, 4) // each takes some ten seconds here
 	for n := range kills {
 		killed(t, file, time.Duration(rand.Int64N(int64(round))))
 		undone, err := prog.Undo(t.Context(), wire.UndoDead)

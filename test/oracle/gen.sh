@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the go.mod of one version's module anew: gen.sh v1.37 v1.37.1
+# Makes the go.mod of one version of kube-proxy anew: gen.sh go.mod v1.37.1, or gen.sh v1.33.mod v1.33.0
 # k8s.io/kubernetes asks for its staging modules as v0.0.0; the replace directives name the real ones.
 set -euo pipefail
-dir=$1 v=$2 sv=v0.${2#v1.}
-cd "$(dirname "$0")/$dir"
-rm -f go.mod go.sum
+mod=$1 v=$2 sv=v0.${2#v1.}
+cd "$(dirname "$0")/kubeproxy"
+rm -f "$mod" "${mod%.mod}.sum"
 src=$(cd / && GOFLAGS=-mod=mod go mod download -json "k8s.io/kubernetes@$v" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 {
-	echo "module github.com/svcproxy/kubectl-svcproxy/test/oracle/$dir"
+	echo "module github.com/svcproxy/kubectl-svcproxy/test/oracle/kubeproxy"
 	echo
 	sed -n '/^go /p' ../../../go.mod
 	echo
@@ -26,5 +26,5 @@ src=$(cd / && GOFLAGS=-mod=mod go mod download -json "k8s.io/kubernetes@$v" | se
 	done
 	awk '/^replace \(/{r=1;next} r&&/^\)/{r=0} r&&$2=="=>"{print $1}' "$src/go.mod" | while read -r m; do echo "	$m => $m $sv"; done
 	echo ")"
-} >go.mod
-go mod tidy
+} >"$mod"
+go mod tidy -modfile="$mod"

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -105,6 +106,9 @@ func TestTable(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	for _, data := range testutil.Files(f, "../../testdata/snapshots/*/nodes/*/conntrack.txt") {
+		f.Add(data)
+	}
 	f.Add([]byte("ipv4     2 tcp      6 117 TIME_WAIT src=127.0.0.1 dst=127.0.0.1 sport=33748 dport=10249 src=127.0.0.1 dst=127.0.0.1 sport=10249 dport=33748 [ASSURED] mark=0 use=1\n"))
 	f.Add([]byte("udp 17 29 src=::1 dst=::2 sport=40000 dport=53 [UNREPLIED] src=::2 dst=::1 sport=53 dport=40000\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 func TestParseListen(t *testing.T) {
@@ -56,6 +58,9 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 }
 
 func FuzzParseListen(f *testing.F) {
+	for _, data := range testutil.Files(f, "../../testdata/snapshots/*/nodes/*/listen.txt") {
+		f.Add(data)
+	}
 	f.Add([]byte("tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:((\"kube-proxy\",pid=29133,fd=11))\n"))
 	f.Add([]byte("udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

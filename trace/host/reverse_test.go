@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// reverseFiles are a node with two uplinks, pods, and all that is asked of it. test/kernel holds the rest against the kernel.
+// reverseFiles are a node with two uplinks, pods, and all that is asked of it. test/walk/rpfilter compares the rest with the kernel.
 func reverseFiles() Files {
 	return Files{
 		Addr: []byte(`[{"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},

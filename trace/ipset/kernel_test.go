@@ -10,61 +10,32 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
-
-const inNamespace = "SVCPROXY_IPSET_NETNS"
 
 // TestKernel loads random sets into the kernel of this machine, saves them, sends packets past a rule for each, and compares
 // whether the rule matched with what Match makes of the saved text. It runs in a network namespace of its own.
 func TestKernel(t *testing.T) {
-	if seed, err := strconv.ParseUint(os.Getenv(inNamespace), 10, 64); err == nil {
-		againstKernel(t, seed)
-		return
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	for _, tool := range []string{"unshare", "ip", "ipset", "iptables", "iptables-save"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s: %v", tool, err)
-		}
-	}
-	if out, err := exec.Command("unshare", "-n", "sh", "-ec",
-		"ipset create x hash:ip; iptables -A OUTPUT -m set --match-set x dst").CombinedOutput(); err != nil {
+	testutil.NeedRoot(t, "ip", "ipset", "iptables", "iptables-save")
+	if out, err := testutil.Unshared(t, "sh", "-ec", "ipset create x hash:ip; iptables -A OUTPUT -m set --match-set x dst").CombinedOutput(); err != nil {
 		t.Skipf("the kernel or the rights do not suffice for ipset: %v: %s", err, out)
 	}
-	for seed := range 4 {
-		cmd := exec.Command("unshare", "-n", os.Args[0], "-test.run=^TestKernel$", "-test.v")
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", inNamespace, seed))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, out)
-		}
-		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "compared") {
-				t.Log(strings.TrimSpace(line))
+	for seed := range uint64(4) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			if testutil.Isolate(t, unix.CLONE_NEWNET) {
+				againstKernel(t, seed)
 			}
-		}
+		})
 	}
-}
-
-func run(t *testing.T, stdin, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %v: %v\n%s\n%s", name, args, err, out, stdin)
-	}
-	return string(out)
 }
 
 var (
@@ -156,19 +127,19 @@ func againstKernel(t *testing.T, seed uint64) {
 	t.Helper()
 	// What the kernel sends by itself counts, too: IGMP reports within a second (a bridge that snoops joins a group of its own), and
 	// ICMP errors when a neighbour does not answer.
-	run(t, "", "sh", "-ec", "ip link set lo up; ip link add br0 type bridge mcast_snooping 0; ip link set br0 arp off multicast off; ip link set br0 up; ip addr add 10.0.0.1/8 dev br0; ip addr add 10.1.0.1/8 dev br0")
+	testutil.Run(t, "", "sh", "-ec", "ip link set lo up; ip link add br0 type bridge mcast_snooping 0; ip link set br0 arp off multicast off; ip link set br0 up; ip addr add 10.0.0.1/8 dev br0; ip addr add 10.1.0.1/8 dev br0")
 	has := func(typ string) bool {
 		ok := exec.Command("sh", "-c", "ipset create probe "+typ).Run() == nil
 		if ok {
-			run(t, "", "ipset", "destroy", "probe")
+			testutil.Run(t, "", "ipset", "destroy", "probe")
 		}
 		return ok
 	}
 	compared, unknown, matched := 0, 0, 0
 	r := rand.New(rand.NewPCG(seed, 7))
 	text, names := randomSets(r, has)
-	run(t, text, "ipset", "restore")
-	saved := run(t, "", "ipset", "save")
+	testutil.Run(t, text, "ipset", "restore")
+	saved := testutil.Run(t, "", "ipset", "save")
 	sets, err := Parse([]byte(saved))
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, saved)
@@ -191,7 +162,7 @@ func againstKernel(t *testing.T, seed uint64) {
 		fmt.Fprintf(&rules, "-A OUTPUT -m set --match-set %s %s\n", name, strings.Join(f, ","))
 	}
 	rules.WriteString("COMMIT\n")
-	run(t, rules.String(), "iptables-restore")
+	testutil.Run(t, rules.String(), "iptables-restore")
 	before := counts(t)
 	for range 60 {
 		p := &netfilter.Packet{
@@ -230,7 +201,7 @@ func againstKernel(t *testing.T, seed uint64) {
 // counts returns the packet counters of the rules of OUTPUT.
 func counts(t *testing.T) (out []string) {
 	t.Helper()
-	for line := range strings.Lines(run(t, "", "iptables-save", "-c", "-t", "filter")) {
+	for line := range strings.Lines(testutil.Run(t, "", "iptables-save", "-c", "-t", "filter")) {
 		if i := strings.Index(line, "] -A OUTPUT"); i > 0 {
 			out = append(out, line[:i])
 		}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package iptables
 
 import (
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -173,16 +176,13 @@ var kernelPaths = []kernelPath{
 	{"node to itself", "node", "10.1.0.1", "10.1.0.1", []kernelHook{{netfilter.Output, "", "lo"}, {netfilter.Postrouting, "", "lo"}, {netfilter.Prerouting, "lo", ""}, {netfilter.Input, "lo", ""}}, true},
 }
 
-// kernelScript makes a node between a client and a server that answers nothing, and sends packets one by one. Its argument
+// kernelScript makes a node between a client and a server that answers nothing (processes in their namespaces), and sends packets one by one. Its argument
 // are lines of "namespace protocol address"; the rules come on standard input.
 // A SYN without an answer is sent again after a second, and that is another packet: each is given up well before.
 const kernelScript = `
 set -e
 cat >/dev/shm/rules.$$
-unshare -n sleep 120 & client=$!
-unshare -n sleep 120 & server=$!
-trap 'kill $client $server; rm -f /dev/shm/rules.$$' EXIT
-while [ "$(readlink /proc/$client/ns/net)" = "$(readlink /proc/self/ns/net)" ] || [ "$(readlink /proc/$server/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+trap 'rm -f /dev/shm/rules.$$' EXIT
 at() { pid=$1; shift; nsenter -t $pid -n "$@"; }
 ip link set lo up
 ip link add vea type veth peer name eth0 netns $client
@@ -259,7 +259,7 @@ func TestAgainstTheKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, tool := range []string{"unshare", "nsenter", "ip", "ipset", "bash", "timeout"} {
+	for _, tool := range []string{"nsenter", "ip", "ipset", "bash", "timeout"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: %v", tool, err)
 		}
@@ -319,7 +319,7 @@ func loadable(t *testing.T, backend netfilter.Backend, rules []kernelRule) []ker
 	t.Helper()
 	for range 20 {
 		dump := kernelDump(rules)
-		cmd := exec.Command("unshare", "-n", "sh", "-c", "ipset create pods hash:net; exec iptables-"+string(backend)+"-restore")
+		cmd := testutil.Unshared(t, "sh", "-c", "ipset create pods hash:net; exec iptables-"+string(backend)+"-restore")
 		cmd.Stdin = strings.NewReader(dump)
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -345,8 +345,8 @@ func loadable(t *testing.T, backend netfilter.Backend, rules []kernelRule) []ker
 
 func runKernel(t *testing.T, backend netfilter.Backend, sends, rules string) string {
 	t.Helper()
-	cmd := exec.Command("unshare", "-n", "bash", "-c", kernelScript, "sh", sends)
-	cmd.Env = append(os.Environ(), "BACKEND="+string(backend))
+	cmd := testutil.Unshared(t, "bash", "-c", kernelScript, "sh", sends)
+	cmd.Env = append(os.Environ(), "BACKEND="+string(backend), "client="+testutil.NewNamespace(t).PID, "server="+testutil.NewNamespace(t).PID)
 	cmd.Stdin = strings.NewReader(rules)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 var at = netip.MustParseAddrPort
@@ -104,6 +106,9 @@ func TestCaptured(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	for _, data := range testutil.Files(f, "../../testdata/snapshots/*/nodes/*/ipvsadm.txt") {
+		f.Add(data)
+	}
 	f.Add([]byte(saved))
 	f.Add([]byte(listed))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package nftables
 
 import (
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
@@ -152,10 +155,6 @@ table inet t {
 const kernelScript = `
 set -e
 exec 3<&0
-unshare -n sleep 120 & client=$!
-unshare -n sleep 120 & server=$!
-trap 'kill $client $server' EXIT
-while [ "$(readlink /proc/$client/ns/net)" = "$(readlink /proc/self/ns/net)" ] || [ "$(readlink /proc/$server/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
 at() { pid=$1; shift; nsenter -t $pid -n "$@"; }
 ip link set lo up
 ip link add vea type veth peer name eth0 netns $client
@@ -227,7 +226,7 @@ func TestAgainstTheKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, tool := range []string{"unshare", "nsenter", "ip", "nft", "bash", "timeout", "sysctl"} {
+	for _, tool := range []string{"nsenter", "ip", "nft", "bash", "timeout", "sysctl"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: %v", tool, err)
 		}
@@ -265,7 +264,8 @@ func againstTheKernel(t *testing.T, rules []string) {
 			sends.WriteString(kernelPaths[i].send + " " + name + " " + kernelPaths[i].dst + "\n")
 		}
 	}
-	cmd := exec.Command("unshare", "-n", "bash", "-c", kernelScript, "sh", strings.TrimSpace(sends.String()))
+	cmd := testutil.Unshared(t, "bash", "-c", kernelScript, "sh", strings.TrimSpace(sends.String()))
+	cmd.Env = append(os.Environ(), "client="+testutil.NewNamespace(t).PID, "server="+testutil.NewNamespace(t).PID)
 	cmd.Stdin = strings.NewReader(in.String())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

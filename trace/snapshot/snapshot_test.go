@@ -6,12 +6,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 const (
@@ -181,6 +184,12 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(tarOf(f, "a/", small())))
 	f.Add([]byte(gz(f, tarOf(f, "", small()))))
 	f.Add([]byte(oneService))
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(w.AddFS(os.DirFS("../../examples/broken-node")), w.Close()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		files, err := readTar("fuzz", bytes.NewReader(data))
 		if err != nil {
@@ -194,6 +203,12 @@ func FuzzOpen(f *testing.F) {
 // FuzzCluster feeds the JSON and YAML of the cluster's side.
 func FuzzCluster(f *testing.F) {
 	f.Add([]byte(oneService), false)
+	for _, data := range testutil.Files(f, "../../testdata/snapshots/real-2node-*/cluster/[es]*.json") {
+		f.Add(data, false)
+	}
+	for _, data := range testutil.Files(f, "../../examples/broken-node/cluster/*.yaml") {
+		f.Add(data, true)
+	}
 	f.Add([]byte(yamlNode), true)
 	f.Add([]byte(`{"kind":"List","items":[{"kind":"Service","spec":{"ports":[{"targetPort":"web"}]}}]}`), false)
 	f.Fuzz(func(t *testing.T, data []byte, asYAML bool) {

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/test/sctp"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/sctp"
 )
 
 func main() {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// Kills is the environment variable that says how often tests kill what they test: few times in CI, hundreds in a
+// nightly run.
+const Kills = "SVCPROXY_KILLS"
+
+// Count is how often a test does what it does: the number that an environment variable holds, or the one for CI.
+func Count(t testing.TB, variable string, ci int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return ci
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q: it may be a number from 1 on", variable, text)
+	}
+	return n
+}

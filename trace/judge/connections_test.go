@@ -27,7 +27,7 @@ func entry(proto, state, client, to, answers string) string {
 // TestStaleConnections is kubernetes/kubernetes#125467 and its like: the rules are right, and the connections of old follow their
 // entries.
 func TestStaleConnections(t *testing.T) {
-	w := openWorld(t, "iptables")
+	w := openCaptured(t, "iptables")
 	at := func(name, port string) (frontend, endpoint string) { // a Service's cluster IP, and an endpoint of it
 		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Matching: true, PerPathService: true})
 		for _, p := range r.Paths {
@@ -60,7 +60,7 @@ func TestStaleConnections(t *testing.T) {
 		{"a table that is nearly full", "nearly", "as good as full", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, "iptables")
+			w := openCaptured(t, "iptables")
 			switch tt.entries {
 			case "full":
 				w.replace("sysctl.txt", "nf_conntrack_count=3", "nf_conntrack_count=262144")

@@ -23,8 +23,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// world is a captured node and cluster that a test may damage.
-type world struct {
+// capturedNode is a captured node and cluster that a test may damage.
+type capturedNode struct {
 	t       *testing.T
 	cluster *snapshot.Cluster
 	files   map[string][]byte
@@ -48,10 +48,10 @@ func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.
 	return c, n
 }
 
-func openWorld(t *testing.T, name string) *world {
+func openCaptured(t *testing.T, name string) *capturedNode {
 	t.Helper()
 	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), "node1")
-	w := &world{t: t, cluster: c, files: map[string][]byte{}}
+	w := &capturedNode{t: t, cluster: c, files: map[string][]byte{}}
 	for _, f := range snapshot.NodeFiles {
 		data, ok, err := n.File(f)
 		if err != nil {
@@ -70,7 +70,7 @@ func openWorld(t *testing.T, name string) *world {
 }
 
 // run judges the node. In what is said of a mismatch in a few words, what happens must never read as what should.
-func (w *world) run() report.NodeReport {
+func (w *capturedNode) run() report.NodeReport {
 	r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Backwards: true, Matching: true, PerPathService: true})
 	for i := range r.Paths {
 		p := &r.Paths[i]
@@ -84,7 +84,7 @@ func (w *world) run() report.NodeReport {
 const v4, v6 = "iptables-save.txt", "ip6tables-save.txt"
 
 // edit changes the lines of a save file for which f returns something else; every edit must change something.
-func (w *world) edit(file string, f func(line string) []string) {
+func (w *capturedNode) edit(file string, f func(line string) []string) {
 	w.t.Helper()
 	var out []string
 	changed := false
@@ -105,7 +105,7 @@ func has(line string, parts ...string) bool {
 }
 
 // drop removes the rules that contain all parts.
-func (w *world) drop(file string, parts ...string) {
+func (w *capturedNode) drop(file string, parts ...string) {
 	w.t.Helper()
 	w.edit(file, func(l string) []string {
 		if has(l, parts...) && !strings.HasPrefix(l, ":") {
@@ -116,7 +116,7 @@ func (w *world) drop(file string, parts ...string) {
 }
 
 // replace changes text in the rules that contain all parts.
-func (w *world) replace(file, old, repl string, parts ...string) {
+func (w *capturedNode) replace(file, old, repl string, parts ...string) {
 	w.t.Helper()
 	w.edit(file, func(l string) []string {
 		if has(l, parts...) {
@@ -127,7 +127,7 @@ func (w *world) replace(file, old, repl string, parts ...string) {
 }
 
 // table runs f on the lines of one table only.
-func (w *world) table(file, table string, f func(line string) []string) {
+func (w *capturedNode) table(file, table string, f func(line string) []string) {
 	w.t.Helper()
 	in := false
 	w.edit(file, func(l string) []string {
@@ -142,7 +142,7 @@ func (w *world) table(file, table string, f func(line string) []string) {
 }
 
 // first puts a rule before the first one of a chain, or before COMMIT.
-func (w *world) first(file, table, chain, rule string) {
+func (w *capturedNode) first(file, table, chain, rule string) {
 	w.t.Helper()
 	done := false
 	w.table(file, table, func(l string) []string {
@@ -155,7 +155,7 @@ func (w *world) first(file, table, chain, rule string) {
 }
 
 // last puts a rule behind all of a table.
-func (w *world) last(file, table, rule string) {
+func (w *capturedNode) last(file, table, rule string) {
 	w.t.Helper()
 	w.table(file, table, func(l string) []string {
 		if l == "COMMIT" {
@@ -166,7 +166,7 @@ func (w *world) last(file, table, rule string) {
 }
 
 // policy makes a base chain drop what it does not accept.
-func (w *world) policy(file, table, chain string) {
+func (w *capturedNode) policy(file, table, chain string) {
 	w.t.Helper()
 	w.table(file, table, func(l string) []string {
 		return []string{strings.Replace(l, ":"+chain+" ACCEPT", ":"+chain+" DROP", 1)}
@@ -174,9 +174,9 @@ func (w *world) policy(file, table, chain string) {
 }
 
 // addTable appends a table to a save file.
-func (w *world) addTable(file, text string) { w.files[file] = append(w.files[file], text...) }
+func (w *capturedNode) addTable(file, text string) { w.files[file] = append(w.files[file], text...) }
 
-func (w *world) service(name string) *corev1.Service {
+func (w *capturedNode) service(name string) *corev1.Service {
 	for _, s := range w.cluster.Services {
 		if s.Namespace+"/"+s.Name == name {
 			return s
@@ -186,7 +186,7 @@ func (w *world) service(name string) *corev1.Service {
 	return nil
 }
 
-func (w *world) slice(name string) *discoveryv1.EndpointSlice {
+func (w *capturedNode) slice(name string) *discoveryv1.EndpointSlice {
 	for _, s := range w.cluster.EndpointSlices {
 		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] == name {
 			return s
@@ -196,7 +196,7 @@ func (w *world) slice(name string) *discoveryv1.EndpointSlice {
 	return nil
 }
 
-func (w *world) sep(port, ep string) string {
+func (w *capturedNode) sep(port, ep string) string {
 	return kubeproxy.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
 }
 
@@ -244,7 +244,7 @@ func changes(before, after map[string]string) []string {
 func TestFixturesHaveNoMismatch(t *testing.T) {
 	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables", "ipvs"} {
 		t.Run(name, func(t *testing.T) {
-			r := openWorld(t, name).run()
+			r := openCaptured(t, name).run()
 			if r.Error != "" {
 				t.Fatal(r.Error)
 			}
@@ -267,7 +267,7 @@ func TestFixturesHaveNoMismatch(t *testing.T) {
 }
 
 func TestEveryServiceOfTheFixtureIsJudged(t *testing.T) {
-	w := openWorld(t, "iptables")
+	w := openCaptured(t, "iptables")
 	seen := map[string]bool{}
 	for _, p := range w.run().Paths {
 		seen[p.Service.Namespace+"/"+p.Service.Name] = true
@@ -280,7 +280,7 @@ func TestEveryServiceOfTheFixtureIsJudged(t *testing.T) {
 }
 
 // legacyCopy loads the same rules into the other backend as well.
-func (w *world) legacyCopy() {
+func (w *capturedNode) legacyCopy() {
 	w.files["iptables-nft-save.txt"] = w.files[v4]
 	w.files["iptables-legacy-save.txt"] = bytes.ReplaceAll(w.files[v4], []byte(" (nf_tables)"), nil)
 	delete(w.files, v4)
@@ -290,7 +290,7 @@ func (w *world) legacyCopy() {
 type fault struct {
 	name string
 	base string // snapshot; "iptables" when empty
-	do   func(w *world)
+	do   func(w *capturedNode)
 	want []string                                // lines of changes
 	all  func(before map[string]string) []string // in place of want, where a fault touches very many paths
 }
@@ -319,7 +319,7 @@ func every(pick func(path, was string) string) func(before map[string]string) []
 	}
 }
 
-func faults(w *world) []fault {
+func faults(w *capturedNode) []fault {
 	ep3Port, npPort := "shop/ep3", "shop/np"
 	svcEp3, svcNp := kubeproxy.ChainNames(ep3Port, corev1.ProtocolTCP), kubeproxy.ChainNames(npPort, corev1.ProtocolTCP)
 	aff := kubeproxy.ChainNames("shop/affinity", corev1.ProtocolTCP)
@@ -327,37 +327,37 @@ func faults(w *world) []fault {
 	sep1 := w.sep(ep3Port, "10.244.1.19:8080")
 	return []fault{
 		{
-			name: "a SEP rule removed from the middle", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.2.20:8080") },
+			name: "a SEP rule removed from the middle", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.2.20:8080") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080"),
 		},
 		{
-			name: "the last SEP rule removed", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.3.21:8080") },
+			name: "the last SEP rule removed", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.3.21:8080") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.3.21:8080"),
 		},
 		{
-			name: "a SEP's address changed", do: func(w *world) { w.replace(v4, "10.244.2.20:8080", "10.244.2.99:8080", "--to-destination") },
+			name: "a SEP's address changed", do: func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.99:8080", "--to-destination") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.99:8080"),
 		},
 		{
-			name: "a SEP's port changed", do: func(w *world) { w.replace(v4, "10.244.2.20:8080", "10.244.2.20:8081", "--to-destination") },
+			name: "a SEP's port changed", do: func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.20:8081", "--to-destination") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.20:8081"),
 		},
 		{
-			name: "a probability changed", do: func(w *world) { w.replace(v4, "0.33333333349", "0.50000000000", "-A "+svcEp3.Cluster) },
+			name: "a probability changed", do: func(w *capturedNode) { w.replace(v4, "0.33333333349", "0.50000000000", "-A "+svcEp3.Cluster) },
 			want: both(ep3, "Mismatch: UnevenShare"),
 		},
-		{name: "a probability removed", do: func(w *world) {
+		{name: "a probability removed", do: func(w *capturedNode) {
 			w.replace(v4, "-m statistic --mode random --probability 0.33333333349 ", "", "-A "+svcEp3.Cluster)
 		}, want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; MissingEndpoint 10.244.3.21:8080")},
-		{name: "a probability in place of none at the end", do: func(w *world) {
+		{name: "a probability in place of none at the end", do: func(w *capturedNode) {
 			w.replace(v4, "-j KUBE-SEP", "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP", "-A "+svcEp3.Cluster, "10.244.3.21")
 		}, want: both(ep3, "Mismatch: UnevenShare")},
 		{
-			name: "the jump to a Service removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) },
+			name: "the jump to a Service removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) },
 			want: both(ep3, "Mismatch: ServiceNotProgrammed"),
 		},
 		{
-			name: "a NodePort's rules removed", do: func(w *world) { w.drop(v4, "-A KUBE-NODEPORTS", "-j "+svcNp.External) },
+			name: "a NodePort's rules removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-NODEPORTS", "-j "+svcNp.External) },
 			want: []string{
 				np + "10.77.0.11:30080/TCP from external → Mismatch: ServiceNotProgrammed",
 				np + "10.77.0.11:30080/TCP from node → Mismatch: ServiceNotProgrammed",
@@ -365,7 +365,7 @@ func faults(w *world) []fault {
 			},
 		},
 		{
-			name: "an external IP's rule removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
+			name: "an external IP's rule removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
 			want: []string{
 				"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Mismatch: ServiceNotProgrammed",
 				"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Mismatch: ServiceNotProgrammed",
@@ -374,36 +374,36 @@ func faults(w *world) []fault {
 			},
 		},
 		{
-			name: "a Service's chain emptied", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster) },
+			name: "a Service's chain emptied", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster) },
 			want: both(ep3, "Mismatch: ServiceNotProgrammed"),
 		},
 		{
-			name: "a SEP chain emptied", do: func(w *world) { w.drop(v4, "-A "+sep1) },
+			name: "a SEP chain emptied", do: func(w *capturedNode) { w.drop(v4, "-A "+sep1) },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.1.19:8080"),
 		},
 		{
-			name: "a SEP chain emptied and declared only", do: func(w *world) { w.drop(v4, "-A "+sep1, "-j DNAT") },
+			name: "a SEP chain emptied and declared only", do: func(w *capturedNode) { w.drop(v4, "-A "+sep1, "-j DNAT") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.1.19:8080"),
 		},
-		{name: "a DROP in raw", do: func(w *world) {
+		{name: "a DROP in raw", do: func(w *capturedNode) {
 			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -d 10.96.77.154/32 -j DROP\nCOMMIT\n")
 		}, want: []string{ep3 + "pod → Mismatch: Dropped"}},
 		{
-			name: "a DROP in mangle OUTPUT", do: func(w *world) { w.first(v4, "mangle", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j DROP") },
+			name: "a DROP in mangle OUTPUT", do: func(w *capturedNode) { w.first(v4, "mangle", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j DROP") },
 			want: []string{ep3 + "node → Mismatch: Dropped"},
 		},
 		{
-			name: "a DROP of an endpoint in FORWARD", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -j DROP") },
+			name: "a DROP of an endpoint in FORWARD", do: func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -j DROP") },
 			want: []string{ep3 + "pod → Mismatch: Dropped 10.244.2.20:8080"},
 		},
-		{name: "a REJECT of an endpoint in OUTPUT", do: func(w *world) {
+		{name: "a REJECT of an endpoint in OUTPUT", do: func(w *capturedNode) {
 			w.first(v4, "filter", "OUTPUT", "-d 10.244.2.20/32 -j REJECT --reject-with icmp-port-unreachable")
 		}, want: []string{ep3 + "node → Mismatch: Rejected 10.244.2.20:8080"}},
-		{name: "a REJECT of the ClusterIP in filter, behind the translation, breaks nothing", do: func(w *world) {
+		{name: "a REJECT of the ClusterIP in filter, behind the translation, breaks nothing", do: func(w *capturedNode) {
 			w.first(v4, "filter", "OUTPUT", "-d 10.96.77.154/32 -j REJECT --reject-with icmp-port-unreachable")
 		}},
 		{
-			name: "FORWARD policy DROP", do: func(w *world) { w.policy(v4, "filter", "FORWARD") },
+			name: "FORWARD policy DROP", do: func(w *capturedNode) { w.policy(v4, "filter", "FORWARD") },
 			all: every(func(path, was string) string {
 				if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") && !sourceKept(path) {
 					return ""
@@ -412,7 +412,7 @@ func faults(w *world) []fault {
 			}),
 		},
 		{
-			name: "the masquerade mark of external traffic dropped", do: func(w *world) { w.drop(v4, "-A "+svcNp.External, "KUBE-MARK-MASQ") },
+			name: "the masquerade mark of external traffic dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+svcNp.External, "KUBE-MARK-MASQ") },
 			want: []string{
 				np + "10.77.0.11:30080/TCP from external → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
 				np + "10.77.0.11:30080/TCP from node → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
@@ -420,17 +420,17 @@ func faults(w *world) []fault {
 			},
 		},
 		{
-			name: "the masquerade mark of the node's traffic dropped", do: func(w *world) { w.drop(v4, "-A "+svcEp3.Cluster, "KUBE-MARK-MASQ") },
+			name: "the masquerade mark of the node's traffic dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "KUBE-MARK-MASQ") },
 			want: []string{ep3 + "node → Mismatch: WrongMasquerade 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080"},
 		},
 		{
-			name: "the hairpin mark dropped", do: func(w *world) { w.drop(v4, "-A "+sep1, "KUBE-MARK-MASQ") },
+			name: "the hairpin mark dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+sep1, "KUBE-MARK-MASQ") },
 			want: []string{ep3 + "pod → Mismatch: WrongMasquerade 10.244.1.19:8080"},
 		},
-		{name: "MASQUERADE itself removed", do: func(w *world) { w.drop(v4, "-A KUBE-POSTROUTING", "-j MASQUERADE") }, all: masqueradeGone},
-		{name: "KUBE-MARK-MASQ emptied", do: func(w *world) { w.drop(v4, "-A KUBE-MARK-MASQ") }, all: masqueradeGone},
+		{name: "MASQUERADE itself removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-POSTROUTING", "-j MASQUERADE") }, all: masqueradeGone},
+		{name: "KUBE-MARK-MASQ emptied", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-MARK-MASQ") }, all: masqueradeGone},
 		{
-			name: "everything masqueraded", do: func(w *world) { w.drop(v4, "-A KUBE-POSTROUTING", "-j RETURN") },
+			name: "everything masqueraded", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-POSTROUTING", "-j RETURN") },
 			all: every(func(path, was string) string {
 				if strings.Contains(path, "-noep NodePort 127.0.0.1:") {
 					// MASQUERADE on lo takes eth0's address, and KUBE-FIREWALL drops what comes to 127.0.0.0/8 from elsewhere
@@ -444,108 +444,108 @@ func faults(w *world) []fault {
 			}),
 		},
 		{
-			name: "the affinity checks dropped", do: func(w *world) { w.drop(v4, "-A "+aff.Cluster, "--rcheck") },
+			name: "the affinity checks dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+aff.Cluster, "--rcheck") },
 			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
 		},
-		{name: "one client list no longer written", do: func(w *world) {
+		{name: "one client list no longer written", do: func(w *capturedNode) {
 			w.replace(v4, "-m recent --set --name "+w.sep("shop/affinity", "10.244.1.56:8080")+" --mask 255.255.255.255 --rsource ", "", "--set", w.sep("shop/affinity", "10.244.1.56:8080"))
 		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080")},
 		{
-			name: "another affinity time", do: func(w *world) {
+			name: "another affinity time", do: func(w *capturedNode) {
 				w.service("shop/affinity").Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = new(int32(900))
 			},
 			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityTimeout 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
 		},
-		{name: "affinity taken from the Service", do: func(w *world) {
+		{name: "affinity taken from the Service", do: func(w *capturedNode) {
 			w.service("shop/affinity").Spec.SessionAffinity = corev1.ServiceAffinityNone
 			w.service("shop/affinity").Spec.SessionAffinityConfig = nil
 		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityUnexpected 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080")},
-		{name: "affinity given to the Service", do: func(w *world) {
+		{name: "affinity given to the Service", do: func(w *capturedNode) {
 			w.service("shop/ep3").Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			w.service("shop/ep3").Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
 		}, want: both(ep3, "Mismatch: AffinityMissing 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080")},
-		{name: "the rules in both backends", do: (*world).legacyCopy, want: []string{"node → SplitBackend IPv4"}},
-		{name: "an older set in the other backend", do: func(w *world) {
+		{name: "the rules in both backends", do: (*capturedNode).legacyCopy, want: []string{"node → SplitBackend IPv4"}},
+		{name: "an older set in the other backend", do: func(w *capturedNode) {
 			w.legacyCopy()
 			w.drop("iptables-legacy-save.txt", "-A "+svcEp3.Cluster, "10.244.2.20:8080")
 		}, want: append(both(ep3, "Unknown"), "node → SplitBackend IPv4")},
-		{name: "a Service deleted from the API", do: func(w *world) {
+		{name: "a Service deleted from the API", do: func(w *capturedNode) {
 			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" })
 		}, want: []string{"node → StaleService shop/ep3", ep3 + "node → gone", ep3 + "pod → gone"}},
-		{name: "a NodePort Service deleted from the API", do: func(w *world) {
+		{name: "a NodePort Service deleted from the API", do: func(w *capturedNode) {
 			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "np" })
 		}, want: []string{
 			"node → StaleService shop/np",
 			"shop/np ClusterIP 10.96.62.156:80/TCP from node → gone", "shop/np ClusterIP 10.96.62.156:80/TCP from pod → gone",
 			np + "10.77.0.11:30080/TCP from external → gone", np + "10.77.0.11:30080/TCP from node → gone", np + "127.0.0.1:30080/TCP from node → gone",
 		}},
-		{name: "a Service without endpoints deleted from the API", do: func(w *world) {
+		{name: "a Service without endpoints deleted from the API", do: func(w *capturedNode) {
 			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep0-empty" })
 		}, want: []string{
 			"node → StaleService shop/ep0-empty",
 			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from node → gone", "shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from pod → gone",
 		}},
-		{name: "an endpoint gone from the API", do: func(w *world) {
+		{name: "an endpoint gone from the API", do: func(w *capturedNode) {
 			s := w.slice("shop/ep3")
 			s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == "10.244.2.20" })
 		}, want: both(ep3, "Mismatch: StaleEndpoint 10.244.2.20:8080")},
-		{name: "an endpoint new in the API", do: func(w *world) {
+		{name: "an endpoint new in the API", do: func(w *capturedNode) {
 			s := w.slice("shop/ep3")
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.244.3.99"}, NodeName: new("node3")})
 		}, want: both(ep3, "Mismatch: MissingEndpoint 10.244.3.99:8080")},
-		{name: "an endpoint no longer ready", do: func(w *world) {
+		{name: "an endpoint no longer ready", do: func(w *capturedNode) {
 			for i := range w.slice("shop/ep3").Endpoints {
 				if e := &w.slice("shop/ep3").Endpoints[i]; e.Addresses[0] == "10.244.2.20" {
 					e.Conditions.Ready = new(false)
 				}
 			}
 		}, want: both(ep3, "Mismatch: StaleEndpoint 10.244.2.20:8080")},
-		{name: "all endpoints no longer ready", do: func(w *world) {
+		{name: "all endpoints no longer ready", do: func(w *capturedNode) {
 			for i := range w.slice("shop/ep3").Endpoints {
 				w.slice("shop/ep3").Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
 			}
 		}, want: both(ep3, "Mismatch: AcceptedWithoutEndpoints")},
 		{
-			name: "a no-endpoints REJECT removed", do: func(w *world) { w.drop(v4, "shop/ep0-empty has no endpoints") },
+			name: "a no-endpoints REJECT removed", do: func(w *capturedNode) { w.drop(v4, "shop/ep0-empty has no endpoints") },
 			want: both("shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from ", "Mismatch: AcceptedWithoutEndpoints"),
 		},
-		{name: "an old no-endpoints REJECT in place of the rules", do: func(w *world) {
+		{name: "an old no-endpoints REJECT in place of the rules", do: func(w *capturedNode) {
 			w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster)
 			w.first(v4, "filter", "KUBE-SERVICES", `-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable`)
 		}, want: both(ep3, "Mismatch: RefusedWithEndpoints")},
 		{
-			name: "a source range's rule removed", do: func(w *world) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },
+			name: "a source range's rule removed", do: func(w *capturedNode) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },
 			want: []string{
 				lbr + "external 192.0.2.128 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.128 → Mismatch: SourceRangesMismatch",
 			},
 		},
 		{
-			name: "a source range wider in the rules", do: func(w *world) { w.replace(v4, "192.0.2.128/25", "192.0.2.0/24", "-A "+ranges.Firewall) },
+			name: "a source range wider in the rules", do: func(w *capturedNode) { w.replace(v4, "192.0.2.128/25", "192.0.2.0/24", "-A "+ranges.Firewall) },
 			want: []string{
 				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.77 → Mismatch: SourceRangesMismatch",
 			},
 		},
 		{
-			name: "the firewall's DROP removed", do: func(w *world) { w.drop(v4, "-A KUBE-PROXY-FIREWALL", "203.0.113.11/32") },
+			name: "the firewall's DROP removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-PROXY-FIREWALL", "203.0.113.11/32") },
 			want: []string{
 				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr + "node → Mismatch: SourceRangesMismatch",
 			},
 		},
-		{name: "externalTrafficPolicy now Cluster", do: func(w *world) {
+		{name: "externalTrafficPolicy now Cluster", do: func(w *capturedNode) {
 			w.service("shop/np-etp-local").Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 		}, want: []string{"shop/np-etp-local NodePort 10.77.0.11:30082/TCP from external → Mismatch: TrafficPolicyMismatch"}},
-		{name: "externalTrafficPolicy now Local", do: func(w *world) {
+		{name: "externalTrafficPolicy now Local", do: func(w *capturedNode) {
 			w.service("shop/np").Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}, want: []string{np + "10.77.0.11:30080/TCP from external → Mismatch: TrafficPolicyMismatch"}},
-		{name: "internalTrafficPolicy now Local", do: func(w *world) {
+		{name: "internalTrafficPolicy now Local", do: func(w *capturedNode) {
 			w.service("shop/ep3").Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}, want: both(ep3, "Mismatch: TrafficPolicyMismatch")},
 		{
-			name: "a no-local-endpoints DROP removed", do: func(w *world) { w.drop(v4, "shop/np-etp-local-none has no local endpoints") },
+			name: "a no-local-endpoints DROP removed", do: func(w *capturedNode) { w.drop(v4, "shop/np-etp-local-none has no local endpoints") },
 			want: []string{"shop/np-etp-local-none NodePort 10.77.0.11:30083/TCP from external → Mismatch: AcceptedWithoutEndpoints"},
 		},
 		{
-			name: "PREROUTING does not lead to kube-proxy", do: func(w *world) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
+			name: "PREROUTING does not lead to kube-proxy", do: func(w *capturedNode) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
 			all: every(func(path, was string) string {
 				if was != string(report.Match) || isV6(path) || strings.HasSuffix(path, "node") {
 					return ""
@@ -554,7 +554,7 @@ func faults(w *world) []fault {
 			}),
 		},
 		{
-			name: "the jump to the NodePorts removed", do: func(w *world) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
+			name: "the jump to the NodePorts removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
 			all: every(func(path, was string) string {
 				if was != string(report.Match) || isV6(path) || !strings.Contains(path, " NodePort ") {
 					return ""
@@ -562,23 +562,25 @@ func faults(w *world) []fault {
 				return "Mismatch: ServiceNotProgrammed"
 			}),
 		},
-		{name: "no IPv6 rules", do: func(w *world) { w.files[v6] = emptyTables }, all: every(func(path, was string) string {
+		{name: "no IPv6 rules", do: func(w *capturedNode) { w.files[v6] = emptyTables }, all: every(func(path, was string) string {
 			return gone(path, was, isV6(path), "FamilyMissing", "FamilyMissing IPv6")
 		})},
-		{name: "no IPv4 rules", do: func(w *world) { w.files[v4] = emptyTables }, all: every(func(path, was string) string {
+		{name: "no IPv4 rules", do: func(w *capturedNode) { w.files[v4] = emptyTables }, all: every(func(path, was string) string {
 			return gone(path, was, !isV6(path), "FamilyMissing", "FamilyMissing IPv4")
 		})},
-		{name: "no rules at all", do: func(w *world) { w.files[v4], w.files[v6] = emptyTables, emptyTables }, all: every(func(path, was string) string {
+		{name: "no rules at all", do: func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables }, all: every(func(path, was string) string {
 			return gone(path, was, true, "NotProgrammed", "NotProgrammed IPv4; NotProgrammed IPv6")
 		})},
-		{name: "a hostPort on the NodePort", do: func(w *world) {
+		{name: "a hostPort on the NodePort", do: func(w *capturedNode) {
 			w.first(v4, "nat", "PREROUTING", "-p tcp -m tcp --dport 30080 -j DNAT --to-destination 10.244.1.200:80")
 		}, want: []string{np + "10.77.0.11:30080/TCP from external → Mismatch: Shadowed"}},
 		{
-			name: "a REDIRECT of the ClusterIP", do: func(w *world) { w.first(v4, "nat", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j REDIRECT --to-ports 15001") },
+			name: "a REDIRECT of the ClusterIP", do: func(w *capturedNode) {
+				w.first(v4, "nat", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j REDIRECT --to-ports 15001")
+			},
 			want: []string{ep3 + "node → Mismatch: Shadowed"},
 		},
-		{name: "a rule that stands twice", do: func(w *world) {
+		{name: "a rule that stands twice", do: func(w *capturedNode) {
 			w.edit(v4, func(l string) []string {
 				if has(l, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) {
 					return []string{l, l}
@@ -586,22 +588,24 @@ func faults(w *world) []fault {
 				return []string{l}
 			})
 		}, want: []string{"node → DuplicateRules nat KUBE-SERVICES"}},
-		{name: "a DNAT to :0", do: func(w *world) {
+		{name: "a DNAT to :0", do: func(w *capturedNode) {
 			w.replace(v4, "--to-destination 10.244.2.20:8080", "--to-destination :0 --persistent", "--to-destination")
 		}, want: both(ep3, "Unknown: BrokenRule "+w.sep(ep3Port, "10.244.2.20:8080"))},
 		{
-			name: "an unknown match before", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -m fancy --magic 7 -j DROP") },
+			name: "an unknown match before", do: func(w *capturedNode) {
+				w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -m fancy --magic 7 -j DROP")
+			},
 			want: []string{ep3 + "pod → Unknown"},
 		},
-		{name: "an unknown match that does not matter", do: func(w *world) { w.first(v4, "filter", "FORWARD", "-m fancy --magic 7 -j LOG") }},
+		{name: "an unknown match that does not matter", do: func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-m fancy --magic 7 -j LOG") }},
 		{
-			name: "an unknown target", do: func(w *world) { w.first(v4, "mangle", "PREROUTING", "-d 10.96.77.154/32 -j MAGIC --level 7") },
+			name: "an unknown target", do: func(w *capturedNode) { w.first(v4, "mangle", "PREROUTING", "-d 10.96.77.154/32 -j MAGIC --level 7") },
 			want: []string{ep3 + "pod → Unknown"},
 		},
-		{name: "a chain that nothing leads to", do: func(w *world) {
+		{name: "a chain that nothing leads to", do: func(w *capturedNode) {
 			w.replace(v4, ":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-SERVICES")
 		}, want: []string{"node → OrphanChain KUBE-SVC-AAAAAAAAAAAAAAAA"}},
-		{name: "another pod network in the configuration", do: func(w *world) {
+		{name: "another pod network in the configuration", do: func(w *capturedNode) {
 			w.files["configz.json"] = bytes.Replace(w.files["configz.json"], []byte("10.244.0.0/16"), []byte("10.99.0.0/16"), 1)
 		}, all: every(func(path, was string) string {
 			if was != string(report.Match) || isV6(path) || !strings.HasSuffix(path, "pod") {
@@ -610,7 +614,7 @@ func faults(w *world) []fault {
 			return "Mismatch: WrongMasquerade *"
 		})},
 		{
-			name: "another load-balancer IP", do: func(w *world) { w.service("shop/lb").Status.LoadBalancer.Ingress[0].IP = "203.0.113.200" },
+			name: "another load-balancer IP", do: func(w *capturedNode) { w.service("shop/lb").Status.LoadBalancer.Ingress[0].IP = "203.0.113.200" },
 			want: []string{
 				"node → StaleService shop/lb",
 				"shop/lb LoadBalancerIP 203.0.113.200:80/TCP from external 192.0.2.77 → Mismatch: ServiceNotProgrammed",
@@ -620,17 +624,17 @@ func faults(w *world) []fault {
 			},
 		},
 		{
-			name: "a UDP Service's rule for TCP", do: func(w *world) { w.replace(v4, "-p udp", "-p tcp", "-A KUBE-SERVICES", "shop/udp cluster IP") },
+			name: "a UDP Service's rule for TCP", do: func(w *capturedNode) { w.replace(v4, "-p udp", "-p tcp", "-A KUBE-SERVICES", "shop/udp cluster IP") },
 			want: append(both("shop/udp ClusterIP 10.96.178.81:53/UDP from ", "Mismatch: ServiceNotProgrammed"), "node → StaleService shop/udp"),
 		},
-		{name: "the ClusterIP exempt from tracking", do: func(w *world) {
+		{name: "the ClusterIP exempt from tracking", do: func(w *capturedNode) {
 			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.77.154/32 -j CT --notrack\nCOMMIT\n")
 		}, want: []string{ep3 + "node → Mismatch: Shadowed"}},
-		{name: "no route to an endpoint", do: func(w *world) {
+		{name: "no route to an endpoint", do: func(w *capturedNode) {
 			w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`)
 		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
 		{
-			name: "two Services with one external IP", do: func(w *world) {
+			name: "two Services with one external IP", do: func(w *capturedNode) {
 				w.service("shop/np").Spec.ExternalIPs = []string{"198.51.100.20"}
 			},
 			want: []string{
@@ -640,7 +644,7 @@ func faults(w *world) []fault {
 				"shop/np ExternalIP 198.51.100.20:80/TCP from node → Warning: SharedFrontend shop/extip",
 			},
 		},
-		{name: "docker's FORWARD chain lets Services through", do: func(w *world) {
+		{name: "docker's FORWARD chain lets Services through", do: func(w *capturedNode) {
 			w.policy(v4, "filter", "FORWARD")
 			w.last(v4, "filter", "-A FORWARD -s 10.244.0.0/16 -j ACCEPT")
 			w.last(v4, "filter", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT")
@@ -695,7 +699,7 @@ const Headless = expect.ReasonHeadless
 
 func TestFaults(t *testing.T) {
 	baseline := map[string]map[string]string{}
-	list := faults(openWorld(t, "iptables"))
+	list := faults(openCaptured(t, "iptables"))
 	if len(list) < 40 {
 		t.Errorf("%d faults, at least 40 were asked for", len(list))
 	}
@@ -706,9 +710,9 @@ func TestFaults(t *testing.T) {
 				base = "iptables"
 			}
 			if baseline[base] == nil {
-				baseline[base] = facts(openWorld(t, base).run())
+				baseline[base] = facts(openCaptured(t, base).run())
 			}
-			w := openWorld(t, base)
+			w := openCaptured(t, base)
 			f.do(w)
 			r := w.run()
 			if r.Error != "" {

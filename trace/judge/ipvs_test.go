@@ -13,13 +13,13 @@ import (
 
 // What ipvs mode leaves behind is told apart from virtual servers that somebody else has.
 func TestLeftoversOfIPVS(t *testing.T) {
-	bind := func(w *world) {
+	bind := func(w *capturedNode) {
 		w.files["ip-addr.json"] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
 			`,{"ifindex":99,"ifname":"kube-ipvs0","flags":["NOARP"],"addr_info":[{"family":"inet","local":"10.96.77.154","prefixlen":32,"scope":"global"}]}]`...)
 	}
 	for _, tt := range []struct {
 		name, base, servers string
-		do                  func(w *world)
+		do                  func(w *capturedNode)
 		want                []string
 	}{
 		{name: "virtual servers of a cluster IP and a NodePort", base: "iptables", servers: "-A -t 10.96.77.154:80 -s rr\n-A -t 10.77.0.11:30080 -s rr\n", want: []string{"virtual servers of IPVS"}},
@@ -27,12 +27,12 @@ func TestLeftoversOfIPVS(t *testing.T) {
 		{name: "both, in nftables mode", base: "nftables", servers: "-A -t 10.96.77.154:80 -s rr\n", do: bind, want: []string{"virtual servers of IPVS", "addresses on kube-ipvs0"}},
 		{name: "somebody else's", base: "iptables", servers: "-A -t 10.77.0.11:8443 -s rr\n-a -t 10.77.0.11:8443 -r 10.77.0.12:6443 -m -w 1\n-A -f 3 -s rr\n"},
 		{name: "none", base: "ipvs"},
-		{name: "a table of nftables mode in ipvs mode", base: "ipvs", do: func(w *world) {
+		{name: "a table of nftables mode in ipvs mode", base: "ipvs", do: func(w *capturedNode) {
 			w.files[snapshot.NFTFile] = []byte(`{"nftables":[{"table":{"family":"ip","name":"kube-proxy","handle":1}}]}`)
 		}, want: []string{"table kube-proxy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, tt.base)
+			w := openCaptured(t, tt.base)
 			if tt.servers != "" {
 				w.files[snapshot.IPVSFile] = []byte(tt.servers)
 			}
@@ -64,7 +64,7 @@ func TestLeftoversOfIPVS(t *testing.T) {
 
 // Which mode the kernel is in is told from the kernel, also where kube-proxy says nothing.
 func TestIPVSModeIsReadFromTheKernel(t *testing.T) {
-	w := openWorld(t, "ipvs")
+	w := openCaptured(t, "ipvs")
 	for _, f := range []string{"proxyMode.txt", "configz.json", "kube-proxy-config.yaml", "metrics.txt"} {
 		delete(w.files, f)
 	}
@@ -80,7 +80,7 @@ func TestIPVSModeIsReadFromTheKernel(t *testing.T) {
 
 // kube-proxy says that it runs in iptables mode, having found no ip_vs, and what it wrote in ipvs mode before is still there.
 func TestIPVSRulesUnderIPTablesMode(t *testing.T) {
-	w := openWorld(t, "ipvs")
+	w := openCaptured(t, "ipvs")
 	w.files["proxyMode.txt"] = []byte("iptables")
 	r := w.run()
 	if r.Error != "" {
@@ -96,7 +96,7 @@ func TestIPVSRulesUnderIPTablesMode(t *testing.T) {
 
 // Where a scheduler has no fixed shares, none is claimed, and none is missed.
 func TestSharesThatDependOnLoad(t *testing.T) {
-	w := openWorld(t, "ipvs")
+	w := openCaptured(t, "ipvs")
 	w.replace("configz.json", `"scheduler":"rr"`, `"scheduler":"lc"`, "scheduler")
 	w.edit(snapshot.IPVSFile, func(l string) []string {
 		return []string{string(bytes.Replace([]byte(l), []byte("-s rr"), []byte("-s lc"), 1))}

@@ -18,7 +18,7 @@ import (
 // withTraces judges shop/ep3 from the node, with traces that meet what the walk meets on its way to one endpoint, as change makes them.
 func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) report.Path {
 	t.Helper()
-	w := openWorld(t, base)
+	w := openCaptured(t, base)
 	req := Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "ep3"}}, Matching: true, PerPathService: true, Steps: true, From: &From{Kind: "node"}}
 	first := Files(w.cluster, snapshot.NewNode("node1", w.files), req)
 	if len(first.Paths) != 1 {

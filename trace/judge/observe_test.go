@@ -49,7 +49,7 @@ func TestTwoSided(t *testing.T) {
 
 // TestObserved puts beside right rules what connections may show.
 func TestObserved(t *testing.T) {
-	w := openWorld(t, "iptables")
+	w := openCaptured(t, "iptables")
 	var svc types.NamespacedName
 	for _, s := range w.cluster.Services {
 		if s.Name == "ep2" {
@@ -158,7 +158,7 @@ func TestConnectionsLostWhileProbing(t *testing.T) {
 		{snapshot.Tracked{Seconds: 2, InsertFailed: 1}, report.Warn},
 		{snapshot.Tracked{Seconds: 2, Drop: 5, Invalid: 1}, report.Warn},
 	} {
-		w := openWorld(t, "iptables")
+		w := openCaptured(t, "iptables")
 		data, err := json.Marshal(snapshot.Probing{Tracked: &tt.tracked})
 		if err != nil {
 			t.Fatal(err)

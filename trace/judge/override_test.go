@@ -41,7 +41,7 @@ func TestProgrammedVirtualServers(t *testing.T) {
 		{"without the virtual server", "", true, true, []string{ServiceNotProgrammed, Programmed}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, "iptables")
+			w := openCaptured(t, "iptables")
 			w.files[snapshot.IPVSFile] = []byte(tt.servers)
 			w.files["sysctl.txt"] = append(w.files["sysctl.txt"], "\nnet/ipv4/vs/conntrack=1\n"...)
 			if tt.bound {

@@ -32,7 +32,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 		{"nobody knows who", "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:*\n", report.Unknown, NotCollected},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, "nftables")
+			w := openCaptured(t, "nftables")
 			w.edit("configz.json", func(l string) []string {
 				l = strings.Replace(l, `"nodePortAddresses":["primary"]`, `"nodePortAddresses":["127.0.0.0/8","10.77.0.0/16"]`, 1)
 				return []string{strings.Replace(l, `"mode":`, `"featureGates":{"KubeProxyNFTablesLocalhostNodePorts":true},"mode":`, 1)}
@@ -65,7 +65,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 }
 
 // nodePort returns the Service that has a NodePort.
-func (w *world) nodePort(port int32) types.NamespacedName {
+func (w *capturedNode) nodePort(port int32) types.NamespacedName {
 	for _, s := range w.cluster.Services {
 		for i := range s.Spec.Ports {
 			if s.Spec.Ports[i].NodePort == port {
@@ -88,7 +88,7 @@ func TestUserspaceMode(t *testing.T) {
 		{"nobody does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, "nobody does"},
 		{"nobody looked", "", report.Unknown, "not collected"},
 	} {
-		w := openWorld(t, "iptables")
+		w := openCaptured(t, "iptables")
 		svc := w.cluster.Services[slices.IndexFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" })]
 		for _, f := range []string{v4, v6} {
 			w.files[f] = []byte("*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:KUBE-PORTALS-CONTAINER -\n:KUBE-PORTALS-HOST -\n" +

@@ -18,12 +18,12 @@ import (
 )
 
 // modeOf looks at the node alone.
-func (w *world) modeOf() report.NodeReport {
+func (w *capturedNode) modeOf() report.NodeReport {
 	return Files(w.cluster, snapshot.NewNode("node1", w.files), Request{NodeAlone: true})
 }
 
 // health makes kube-proxy's /healthz answer at a time after its last sync; stuck says that IPv4 waits.
-func (w *world) health(after time.Duration, stuck bool) {
+func (w *capturedNode) health(after time.Duration, stuck bool) {
 	const synced = "2026-11-20T19:41:04.19Z"
 	at, err := time.Parse(time.RFC3339, synced)
 	if err != nil {
@@ -39,12 +39,12 @@ func (w *world) health(after time.Duration, stuck bool) {
 }
 
 // queue lets kube-proxy see a change of IPv4 one second after its last sync.
-func (w *world) queue() {
+func (w *capturedNode) queue() {
 	w.replace("metrics.txt", "1.7952036640206673e+09", "1.7952036651e+09", `last_queued_timestamp_seconds{ip_family="IPv4"}`)
 }
 
 // stop takes away all that a running kube-proxy answers.
-func (w *world) stop(processes ...snapshot.Process) {
+func (w *capturedNode) stop(processes ...snapshot.Process) {
 	reasons := map[string]string{}
 	for _, f := range nodestate.StatusFiles {
 		delete(w.files, f)
@@ -55,14 +55,14 @@ func (w *world) stop(processes ...snapshot.Process) {
 }
 
 // flush takes kube-proxy's rules away.
-func (w *world) flush() {
+func (w *capturedNode) flush() {
 	for _, f := range []string{v4, v6} {
 		w.files[f] = []byte("*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n")
 	}
 	delete(w.files, snapshot.NFTFile)
 }
 
-func (w *world) link(name string) {
+func (w *capturedNode) link(name string) {
 	w.files["ip-link.json"] = []byte(`[{"ifindex":1,"ifname":"lo"},{"ifindex":7,"ifname":"` + name + `"}]`)
 }
 
@@ -71,45 +71,47 @@ func TestKubeProxysOwnWord(t *testing.T) {
 	proxy := snapshot.Process{PID: 812, Name: "kube-proxy"}
 	for _, tt := range []struct {
 		name    string
-		damage  func(*world)
+		damage  func(*capturedNode)
 		codes   []string // of warnings and errors, and of what replaces a judgement
 		says    string   // in a message, an expectation, a piece of evidence
 		health  string
 		verdict report.Verdict
 	}{
-		{"as captured", func(*world) {}, nil, "", healthy, report.Match},
-		{"processes known", func(w *world) { w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy}) }, nil, "", healthy, report.Match},
-		{"a change that is only just seen", func(w *world) { w.queue(); w.health(2*time.Second, false) }, nil, "", healthy, report.Match},
-		{"a change that waits", func(w *world) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", healthy, report.Warning},
-		{"nobody knows what time it is", func(w *world) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", report.Match},
-		{"it says that it is not healthy", func(w *world) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", unhealthy, report.Warning},
-		{"a restore that fails", func(w *world) {
+		{"as captured", func(*capturedNode) {}, nil, "", healthy, report.Match},
+		{"processes known", func(w *capturedNode) {
+			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy})
+		}, nil, "", healthy, report.Match},
+		{"a change that is only just seen", func(w *capturedNode) { w.queue(); w.health(2*time.Second, false) }, nil, "", healthy, report.Match},
+		{"a change that waits", func(w *capturedNode) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", healthy, report.Warning},
+		{"nobody knows what time it is", func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", report.Match},
+		{"it says that it is not healthy", func(w *capturedNode) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", unhealthy, report.Warning},
+		{"a restore that fails", func(w *capturedNode) {
 			w.queue()
 			w.health(5*time.Minute, true)
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
 		}, []string{KubeProxyUnhealthy, RestoreFailing}, "17 failed", unhealthy, report.Warning},
-		{"restores that failed, and no longer do", func(w *world) {
+		{"restores that failed, and no longer do", func(w *capturedNode) {
 			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
 		}, nil, "", healthy, report.Match},
-		{"unhealthy before 1.29", func(w *world) {
+		{"unhealthy before 1.29", func(w *capturedNode) {
 			w.files["healthz.json"] = []byte(`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`)
 		}, []string{KubeProxyUnhealthy}, "19:31:04", unhealthy, report.Warning},
-		{"stopped", func(w *world) { w.stop() }, []string{KubeProxyDown}, "connection refused", down, report.Warning},
-		{"it hangs", func(w *world) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", unhealthy, report.Warning},
-		{"stopped, and nobody looked for processes", func(w *world) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", report.Match},
-		{"it is a part of k3s", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", report.Match},
-		{"it fell back", func(w *world) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", healthy, report.Warning},
-		{"stopped beside Cilium, rules left", func(w *world) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", down, report.Warning},
-		{"Cilium in its place", func(w *world) {
+		{"stopped", func(w *capturedNode) { w.stop() }, []string{KubeProxyDown}, "connection refused", down, report.Warning},
+		{"it hangs", func(w *capturedNode) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", unhealthy, report.Warning},
+		{"stopped, and nobody looked for processes", func(w *capturedNode) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", report.Match},
+		{"it is a part of k3s", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", report.Match},
+		{"it fell back", func(w *capturedNode) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", healthy, report.Warning},
+		{"stopped beside Cilium, rules left", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", down, report.Warning},
+		{"Cilium in its place", func(w *capturedNode) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.link("cilium_host")
 		}, []string{Replaced}, "interface cilium_host", down, report.Unknown},
-		{"Cilium beside a kube-proxy whose rules were flushed", func(w *world) {
+		{"Cilium beside a kube-proxy whose rules were flushed", func(w *capturedNode) {
 			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{{PID: 9, Name: "cilium-agent"}, proxy})
 			w.flush()
 		}, []string{NotProgrammed, NotProgrammed}, "", healthy, report.Mismatch},
-		{"Cilium beside a kube-proxy that should run", func(w *world) {
+		{"Cilium beside a kube-proxy that should run", func(w *capturedNode) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.cluster.Pods = append(slices.Clip(w.cluster.Pods), &corev1.Pod{
@@ -117,15 +119,15 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				Spec:       corev1.PodSpec{NodeName: "node1"},
 			})
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", down, report.Mismatch},
-		{"Calico's eBPF", func(w *world) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", down, report.Unknown},
-		{"chains that Antrea left long ago", func(w *world) {
+		{"Calico's eBPF", func(w *capturedNode) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", down, report.Unknown},
+		{"chains that Antrea left long ago", func(w *capturedNode) {
 			w.stop()
 			w.flush()
 			w.files[v4] = []byte(strings.Replace(string(w.files[v4]), "COMMIT", ":ANTREA-POSTROUTING - [0:0]\nCOMMIT", 1))
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", down, report.Mismatch},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, "iptables")
+			w := openCaptured(t, "iptables")
 			tt.damage(w)
 			r := w.modeOf()
 			var codes []string
@@ -152,7 +154,7 @@ func oneLine(from, to string) func(string) []string {
 
 // TestConfigMapOfAnotherMode is information: many clusters start kube-proxy with something else.
 func TestConfigMapOfAnotherMode(t *testing.T) {
-	w := openWorld(t, "iptables")
+	w := openCaptured(t, "iptables")
 	w.cluster.ConfigMaps = append(w.cluster.ConfigMaps, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"},
 		Data:       map[string]string{"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"},
@@ -166,7 +168,7 @@ func TestConfigMapOfAnotherMode(t *testing.T) {
 
 // TestDownAnswersOnce: what KubeProxyDown says is not said again of each file.
 func TestDownAnswersOnce(t *testing.T) {
-	w := openWorld(t, "iptables")
+	w := openCaptured(t, "iptables")
 	w.stop()
 	for _, f := range w.modeOf().Findings {
 		if f.Code == NotCollected && f.Subject != "kube-proxy's configuration" {
@@ -177,7 +179,7 @@ func TestDownAnswersOnce(t *testing.T) {
 
 func TestDamagedAnswers(t *testing.T) {
 	for file, data := range map[string]string{"healthz.json": "{", snapshot.ProcessesFile: "kube-proxy\n"} {
-		w := openWorld(t, "iptables")
+		w := openCaptured(t, "iptables")
 		w.files[file] = []byte(data)
 		if r := w.modeOf(); r.Verdict != report.Unknown || !strings.Contains(r.Error, file) {
 			t.Errorf("%s: %s %q", file, r.Verdict, r.Error)

@@ -17,13 +17,13 @@ func TestUnreadFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		unread map[string]string
-		do     func(w *world)
+		do     func(w *capturedNode)
 		want   map[string]string // by path
 		note   string            // a node-wide finding's subject and message
 	}{
 		{name: "everything was read", want: map[string]string{ep3Path: "Match", v6Path: "Match"}},
 		{
-			name: "all rules were flushed", do: func(w *world) { delete(w.files, v4); delete(w.files, v6); delete(w.files, "nft-ruleset.json") },
+			name: "all rules were flushed", do: func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6); delete(w.files, "nft-ruleset.json") },
 			want: map[string]string{ep3Path: "Mismatch: NotProgrammed", v6Path: "Mismatch: NotProgrammed"},
 		},
 		{
@@ -32,7 +32,7 @@ func TestUnreadFiles(t *testing.T) {
 		},
 		{
 			name: "one backend was not read, the other is empty", unread: map[string]string{"iptables-nft-save.txt": "table `nat' is incompatible, use 'nft' tool"},
-			do:   func(w *world) { delete(w.files, v4) },
+			do:   func(w *capturedNode) { delete(w.files, v4) },
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Match"},
 		},
 		{
@@ -45,7 +45,7 @@ func TestUnreadFiles(t *testing.T) {
 		},
 		{
 			name: "the kernel answered, but nft did not", unread: map[string]string{"nft-ruleset.json": "nft is not installed"},
-			do: func(w *world) {
+			do: func(w *capturedNode) {
 				delete(w.files, "nft-ruleset.json")
 				w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\n")
 			},
@@ -53,7 +53,7 @@ func TestUnreadFiles(t *testing.T) {
 		},
 		{
 			name: "neither the kernel nor nft answered", unread: map[string]string{nftables.DumpFile: "Operation not permitted"},
-			do:   func(w *world) { delete(w.files, "nft-ruleset.json") },
+			do:   func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
@@ -62,7 +62,7 @@ func TestUnreadFiles(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := openWorld(t, "iptables")
+			w := openCaptured(t, "iptables")
 			if tt.do != nil {
 				tt.do(w)
 			}

@@ -47,9 +47,9 @@ func (r *Result) Add(o Result) {
 	}
 }
 
-// checker walks packets through kube-proxy's rules of one world.
+// checker walks packets through kube-proxy's rules of one cluster.
 type checker struct {
-	w      *World
+	w      *Cluster
 	exp    *expect.Node
 	net    *host.Network
 	walker *netfilter.Walker
@@ -58,8 +58,8 @@ type checker struct {
 	res     Result
 }
 
-// Check holds the expectation for a world against the rules that kube-proxy wrote for it.
-func Check(w *World, r Rules) (Result, error) {
+// Check holds the expectation for a cluster against the rules that kube-proxy wrote for it.
+func Check(w *Cluster, r Rules) (Result, error) {
 	state, err := nodestate.Load(snapshot.NewNode(nodeName, w.Files(r)))
 	if err != nil {
 		return Result{}, err

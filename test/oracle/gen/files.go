@@ -38,7 +38,7 @@ func (r *Rules) empty(mode string) bool {
 const masqueradeBit = 14
 
 // modeConfig is the part of the configuration that a mode has for itself.
-func (w *World) modeConfig(mode string) map[string]any {
+func (w *Cluster) modeConfig(mode string) map[string]any {
 	c := &w.Config
 	if c.Mode != mode && (c.Mode != kubeproxy.IPVS || mode != "iptables") {
 		return map[string]any{"masqueradeBit": masqueradeBit, "masqueradeAll": false}
@@ -48,7 +48,7 @@ func (w *World) modeConfig(mode string) map[string]any {
 
 // NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has the default
 // "primary" (cmd/kube-proxy/app).
-func (w *World) NodePortAddresses() []string {
+func (w *Cluster) NodePortAddresses() []string {
 	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != kubeproxy.NFTables {
 		return list
 	}
@@ -61,8 +61,8 @@ func (w *World) NodePortAddresses() []string {
 	return out
 }
 
-// Files renders the world as the snapshot format has it.
-func (w *World) Files(r Rules) map[string][]byte {
+// Files renders the cluster as the snapshot format has it.
+func (w *Cluster) Files(r Rules) map[string][]byte {
 	files := map[string][]byte{
 		"nft-ruleset.json": []byte(`{"nftables":[]}`),
 		"configz.json":     w.configz(),
@@ -131,7 +131,7 @@ func interfaces(links []link) []byte {
 	return marshal(out)
 }
 
-func (w *World) configz() []byte {
+func (w *Cluster) configz() []byte {
 	c := &w.Config
 	iptables := w.modeConfig("iptables")
 	iptables["localhostNodePorts"] = c.LocalhostNodePorts
@@ -155,8 +155,8 @@ func marshal(v any) []byte {
 	return data
 }
 
-// Snapshot returns the world as diagnose wants it.
-func (w *World) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
+// Snapshot returns the cluster as diagnose wants it.
+func (w *Cluster) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
 	c := &snapshot.Cluster{Services: w.Services, EndpointSlices: w.Slices}
 	c.Nodes = append(c.Nodes, w.Node)
 	return c, snapshot.NewNode(nodeName, w.Files(r))

@@ -28,8 +28,8 @@ func fromEnv(name string, otherwise int) int {
 // shown is how many differences a failing test prints.
 const shown = 20
 
-// Proxy makes a kube-proxy of its version write its rules for a world.
-type Proxy func(w *World) (Rules, error)
+// Proxy makes a kube-proxy of its version write its rules for a cluster.
+type Proxy func(w *Cluster) (Rules, error)
 
 // Run is the test of one version: it generates clusters, lets kube-proxy write its rules, and compares. A failure names the seed
 // that makes the cluster again: -seed N -services 60.

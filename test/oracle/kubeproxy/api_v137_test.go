@@ -21,7 +21,7 @@ import (
 // version is that of k8s.io/kubernetes in go.mod.
 const version = "v1.37.1"
 
-// oneSelector: its informers ask for one label on Services and one on slices (gen.World.Seen).
+// oneSelector: its informers ask for one label on Services and one on slices (gen.Cluster.Seen).
 const oneSelector = false
 
 // absent are the feature gates of other versions that this one does not have; in nftables mode those of absentNFT,
@@ -35,9 +35,9 @@ type nodeHandler interface {
 	OnTopologyChange(labels map[string]string)
 }
 
-func nodeSeen(p nodeHandler, w *gen.World) { p.OnTopologyChange(w.Node.Labels) }
+func nodeSeen(p nodeHandler, w *gen.Cluster) { p.OnTopologyChange(w.Node.Labels) }
 
-func configuration(w *gen.World) *kubeproxyconfig.KubeProxyConfiguration {
+func configuration(w *gen.Cluster) *kubeproxyconfig.KubeProxyConfiguration {
 	c := &w.Config
 	bit := int32(c.MasqueradeBit) //nolint:gosec // 0 to 31
 	return &kubeproxyconfig.KubeProxyConfiguration{
@@ -50,23 +50,23 @@ func configuration(w *gen.World) *kubeproxyconfig.KubeProxyConfiguration {
 	}
 }
 
-func newIPTables(w *gen.World, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
+func newIPTables(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
 	return iptables.NewProxier(context.Background(), configuration(w), family, f.tables, sysctls{}, detector(w, family), w.Node.Name, nodeIP(w, at), nil, nil, false)
 }
 
-func newIPVS(w *gen.World, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
+func newIPVS(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
 	return ipvs.NewProxier(context.Background(), configuration(w), family, f.tables, f.servers, f.sets, sysctls{}, detector(w, family), w.Node.Name,
 		nodeIP(w, at), nil, nil, false)
 }
 
-func newNFTables(ctx context.Context, w *gen.World, family corev1.IPFamily, at int) (proxier, error) {
+func newNFTables(ctx context.Context, w *gen.Cluster, family corev1.IPFamily, at int) (proxier, error) {
 	config := configuration(w)
 	config.NodePortAddresses = w.NodePortAddresses()
 	return nftables.NewProxier(ctx, config, family, detector(w, family), w.Node.Name, nodeIP(w, at), nil, nil, false)
 }
 
 // restrict changes what a version cannot do; this one can do it all.
-func restrict(*gen.World) {}
+func restrict(*gen.Cluster) {}
 
 // listeners returns what ends the proxy that listens for NodePorts on localhost, if there is one.
 func listeners(p proxier) func() {

@@ -31,7 +31,7 @@ const (
 	ipvsPersistent = 0x1 // IP_VS_SVC_F_PERSISTENT
 )
 
-func writeIPVS(w *gen.World) (r gen.Rules, err error) {
+func writeIPVS(w *gen.Cluster) (r gen.Rules, err error) {
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(w.Config.FeatureGates); err != nil {
 		return r, err
 	}
@@ -50,7 +50,7 @@ func writeIPVS(w *gen.World) (r gen.Rules, err error) {
 	return r, nil
 }
 
-func writeIPVSFamily(w *gen.World, family corev1.IPFamily, at int, out *gen.IPVS) ([]byte, error) {
+func writeIPVSFamily(w *gen.Cluster, family corev1.IPFamily, at int, out *gen.IPVS) ([]byte, error) {
 	f, links := newFakes(at), fakenetlink.NewFakeNetlinkHandle(at == 1)
 	p, err := newIPVS(w, family, at, f)
 	if err != nil {

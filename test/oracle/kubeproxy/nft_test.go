@@ -23,7 +23,7 @@ func TestNFTOracle(t *testing.T) {
 	}
 }
 
-func writeNFT(w *gen.World) (r gen.Rules, err error) {
+func writeNFT(w *gen.Cluster) (r gen.Rules, err error) {
 	ctx := context.Background()
 	restrict(w)
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(w.Config.FeatureGates); err != nil {

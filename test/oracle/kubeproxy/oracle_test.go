@@ -46,7 +46,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func write(w *gen.World) (r gen.Rules, err error) {
+func write(w *gen.Cluster) (r gen.Rules, err error) {
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(w.Config.FeatureGates); err != nil {
 		return r, err
 	}
@@ -88,17 +88,17 @@ func (f *fakes) save() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-func nodeIP(w *gen.World, at int) net.IP { return net.ParseIP(w.Node.Status.Addresses[at].Address) }
+func nodeIP(w *gen.Cluster, at int) net.IP { return net.ParseIP(w.Node.Status.Addresses[at].Address) }
 
 // isolate puts fakes in the place of what reaches out to the machine, in a proxier of any mode.
-func isolate(p proxier, w *gen.World) {
+func isolate(p proxier, w *gen.Cluster) {
 	set(p, "networkInterfacer", network(w))
 	set(p, "conntrack", conntrack.NewFake())
 	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
 }
 
 // feed tells a proxier of all that its informers would: with the last word it writes its rules.
-func feed(p proxier, w *gen.World) {
+func feed(p proxier, w *gen.Cluster) {
 	nodeSeen(p, w)
 	services, slices := w.Seen(oneSelector)
 	for _, s := range services {
@@ -111,7 +111,7 @@ func feed(p proxier, w *gen.World) {
 	p.OnEndpointSlicesSynced()
 }
 
-func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
+func writeFamily(w *gen.Cluster, family corev1.IPFamily, at int) ([]byte, error) {
 	f := newFakes(at)
 	p, err := newIPTables(w, family, at, f)
 	if err != nil {
@@ -123,8 +123,8 @@ func writeFamily(w *gen.World, family corev1.IPFamily, at int) ([]byte, error) {
 	return f.save()
 }
 
-// network has the addresses of the world's node.
-func network(w *gen.World) *proxyutiltest.FakeNetwork {
+// network has the addresses of the cluster's node.
+func network(w *gen.Cluster) *proxyutiltest.FakeNetwork {
 	n := proxyutiltest.NewFakeNetwork()
 	var addresses []net.Addr
 	for _, a := range w.Addresses() {
@@ -135,7 +135,7 @@ func network(w *gen.World) *proxyutiltest.FakeNetwork {
 }
 
 // detector is getLocalDetectors of cmd/kube-proxy/app/server_linux.go, which cannot be imported.
-func detector(w *gen.World, family corev1.IPFamily) proxyutil.LocalTrafficDetector {
+func detector(w *gen.Cluster, family corev1.IPFamily) proxyutil.LocalTrafficDetector {
 	c := &w.Config
 	cidrs := w.Node.Spec.PodCIDRs
 	switch c.DetectLocalMode {

@@ -27,7 +27,7 @@ func TestHungWatch(t *testing.T) {
 		{"this moment", 10 * time.Minute, 10*time.Minute + time.Second, false},
 		{"before the last sync", -time.Minute, 11 * time.Minute, false},
 	} {
-		w := openWorld(t, "iptables")
+		w := openCaptured(t, "iptables")
 		w.health(tt.read, false)
 		at := time.Date(2026, 11, 20, 19, 41, 4, 0, time.UTC).Add(tt.changed)
 		for i, s := range w.cluster.EndpointSlices {

@@ -22,8 +22,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
-// World is one random cluster, seen from its first node.
-type World struct {
+// Cluster is one random cluster, seen from its first node.
+type Cluster struct {
 	Seed     uint64
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
@@ -49,8 +49,8 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // New makes a cluster of so many Services. The version and the mode are those of the kube-proxy, gates its feature gates to be set
 // at random.
-func New(seed uint64, services int, version, mode string, gates ...string) *World {
-	w := &World{Seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), taken: map[string]bool{}} //nolint:gosec // not for secrets
+func New(seed uint64, services int, version, mode string, gates ...string) *Cluster {
+	w := &Cluster{Seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), taken: map[string]bool{}} //nolint:gosec // not for secrets
 	w.node()
 	w.config(version, mode, gates)
 	for i := range services {
@@ -64,11 +64,11 @@ func New(seed uint64, services int, version, mode string, gates ...string) *Worl
 	return w
 }
 
-func (w *World) oneIn(n int) bool { return w.rng.IntN(n) == 0 }
+func (w *Cluster) oneIn(n int) bool { return w.rng.IntN(n) == 0 }
 
-func pick[T any](w *World, list ...T) T { return list[w.rng.IntN(len(list))] }
+func pick[T any](w *Cluster, list ...T) T { return list[w.rng.IntN(len(list))] }
 
-func (w *World) node() {
+func (w *Cluster) node() {
 	w.links = []link{
 		{"lo", prefixes("127.0.0.1/8", "::1/128")},
 		{"eth0", prefixes("192.168.0.1/24", "fd00:192::1/64")},
@@ -101,7 +101,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-func (w *World) config(version, mode string, gates []string) {
+func (w *Cluster) config(version, mode string, gates []string) {
 	c := kubeproxy.DefaultConfig()
 	c.Source, c.Version, c.Mode = "generated", version, mode
 	c.DetectLocalMode = pick(w, "", "ClusterCIDR", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
@@ -141,7 +141,7 @@ func splitComma(s string) []string {
 	return out
 }
 
-func (w *World) service(i int) {
+func (w *Cluster) service(i int) {
 	s := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pick(w, "shop", "kube-system", "a"), Name: fmt.Sprintf("svc-%d", i), Labels: map[string]string{}},
@@ -171,7 +171,7 @@ func (w *World) service(i int) {
 	w.endpointSlices(s)
 }
 
-func (w *World) clusterIPs(s *corev1.Service, i int) {
+func (w *Cluster) clusterIPs(s *corev1.Service, i int) {
 	four, six := fmt.Sprintf("10.96.%d.%d", i/200, i%200+1), fmt.Sprintf("fd00:10:96::%x", i+1)
 	switch w.rng.IntN(5) {
 	case 0:
@@ -186,7 +186,7 @@ func (w *World) clusterIPs(s *corev1.Service, i int) {
 	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 }
 
-func (w *World) ports(s *corev1.Service, i int) {
+func (w *Cluster) ports(s *corev1.Service, i int) {
 	for j := range pick(w, 1, 1, 2, 3) {
 		p := corev1.ServicePort{Name: fmt.Sprintf("p%d", j), Port: int32(80 + j), Protocol: pick(w, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)}
 		p.TargetPort = pick(w, intstr.FromInt32(8080), intstr.FromString("web"))
@@ -203,7 +203,7 @@ func (w *World) ports(s *corev1.Service, i int) {
 	}
 }
 
-func (w *World) policies(s *corev1.Service) {
+func (w *Cluster) policies(s *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
 		s.Spec.InternalTrafficPolicy = pick(w, nil, new(corev1.ServiceInternalTrafficPolicyCluster), new(corev1.ServiceInternalTrafficPolicyLocal))
 	}
@@ -218,7 +218,7 @@ func (w *World) policies(s *corev1.Service) {
 	}
 }
 
-func (w *World) external(s *corev1.Service, i int) {
+func (w *Cluster) external(s *corev1.Service, i int) {
 	if w.oneIn(4) {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("198.51.%d.%d", 101+i/200, i%200+1))
 		if w.oneIn(2) {
@@ -256,7 +256,7 @@ func (w *World) external(s *corev1.Service, i int) {
 	}
 }
 
-func (w *World) ranges(s *corev1.Service) {
+func (w *Cluster) ranges(s *corev1.Service) {
 	for range 1 + w.rng.IntN(3) {
 		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24",
 			"2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32")
@@ -270,7 +270,7 @@ func (w *World) ranges(s *corev1.Service) {
 // nodes are the nodes that endpoints stand on, and their zones. The last is none.
 var nodes = []struct{ name, zone string }{{nodeName, "zone-a"}, {nodeName, "zone-b"}, {"node2", "zone-b"}, {"node3", "zone-a"}, {"node4", "zone-c"}, {"", ""}}
 
-func (w *World) endpointSlices(s *corev1.Service) {
+func (w *Cluster) endpointSlices(s *corev1.Service) {
 	if w.oneIn(12) {
 		return // no EndpointSlice at all
 	}
@@ -300,7 +300,7 @@ func (w *World) endpointSlices(s *corev1.Service) {
 	}
 }
 
-func (w *World) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service) {
+func (w *Cluster) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service) {
 	for _, p := range s.Spec.Ports {
 		if w.oneIn(15) {
 			continue // a named target port that this pod does not have
@@ -316,7 +316,7 @@ func (w *World) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service) 
 	}
 }
 
-func (w *World) endpoint(family int, hints string) discoveryv1.Endpoint {
+func (w *Cluster) endpoint(family int, hints string) discoveryv1.Endpoint {
 	var e discoveryv1.Endpoint
 	on := pick(w, nodes...)
 	if on.name != "" {
@@ -359,7 +359,7 @@ func (w *World) endpoint(family int, hints string) discoveryv1.Endpoint {
 }
 
 // duplicate puts some endpoints in a second time, in the same or another slice, alike or in other conditions.
-func (w *World) duplicate(all []*discoveryv1.EndpointSlice) {
+func (w *Cluster) duplicate(all []*discoveryv1.EndpointSlice) {
 	for _, from := range all {
 		if len(from.Endpoints) == 0 || !w.oneIn(4) {
 			continue
@@ -378,7 +378,7 @@ func (w *World) duplicate(all []*discoveryv1.EndpointSlice) {
 
 // Seen returns what kube-proxy's informers let through, by the labels of either kind (cmd/kube-proxy/app/server.go, Run). The
 // oldest versions ask for neither label on both, newer ones for one label on each.
-func (w *World) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
+func (w *Cluster) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
 	hidden := func(labels map[string]string, label string) bool {
 		_, other := labels[labelProxyName]
 		_, headless := labels[corev1.IsHeadlessService]
@@ -395,7 +395,7 @@ func (w *World) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.Endpoi
 }
 
 // Addresses returns the node's addresses with the lengths of their networks, as the interfaces have them.
-func (w *World) Addresses() []netip.Prefix {
+func (w *Cluster) Addresses() []netip.Prefix {
 	var out []netip.Prefix
 	for _, l := range w.links {
 		out = append(out, l.addresses...)
@@ -404,7 +404,7 @@ func (w *World) Addresses() []netip.Prefix {
 }
 
 // Inputs returns what the expectation needs to know.
-func (w *World) Inputs() expect.Inputs {
+func (w *Cluster) Inputs() expect.Inputs {
 	in := expect.Inputs{Services: w.Services, Slices: w.Slices, Node: w.Node, NodeName: nodeName, Config: w.Config}
 	for _, p := range w.Addresses() {
 		in.Addresses = append(in.Addresses, p.Addr())

@@ -66,15 +66,19 @@ func (p *pathCase) ruleAffinity() []issue {
 	}
 	if len(timeouts) > 0 {
 		issues = append(issues, issue{
-			code: AffinityTimeout, subject: cut(timeouts, 4), endpoints: timeouts, expected: due, actual: fmt.Sprintf("%ds", seconds),
-			message: "clients are remembered for another time than the Service asks for",
+			code:      AffinityTimeout,
+			subject:   cut(timeouts, 4),
+			endpoints: timeouts,
+			expected:  due,
+			actual:    fmt.Sprintf("%ds", seconds),
+			message:   "clients are remembered for another time than the Service asks for",
 		})
 	}
 	return issues
 }
 
-// comesBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules remember
-// it for, in seconds; 0 for any time.
+// comesBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules
+// remember it for, in seconds; 0 for any time.
 func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32) {
 	if first.recent == "" {
 		return false, 0

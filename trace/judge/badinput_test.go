@@ -19,28 +19,91 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 		do         func(w *capturedNode)
 		want       string
 	}{
-		{"an nftables node without its tables", "nftables", func(w *capturedNode) { delete(w.files, "nft-ruleset.json") }, "nft-ruleset.json was not collected"},
-		{"an IPVS node without its virtual servers", "ipvs", func(w *capturedNode) { delete(w.files, "ipvsadm.txt") }, "ipvsadm.txt was not collected"},
-		{"a damaged list of virtual servers", "ipvs", func(w *capturedNode) { w.files["ipvsadm.txt"] = []byte("-A -t 10.96.0.1\n") }, "ipvsadm.txt: line 1"},
-		{"a dump that is cut off", "iptables", func(w *capturedNode) { w.files[v4] = w.files[v4][:len(w.files[v4])/2] }, "cut off"},
+		{
+			"an nftables node without its tables",
+			"nftables",
+			func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
+			"nft-ruleset.json was not collected",
+		},
+		{
+			"an IPVS node without its virtual servers",
+			"ipvs",
+			func(w *capturedNode) { delete(w.files, "ipvsadm.txt") },
+			"ipvsadm.txt was not collected",
+		},
+		{
+			"a damaged list of virtual servers",
+			"ipvs",
+			func(w *capturedNode) { w.files["ipvsadm.txt"] = []byte("-A -t 10.96.0.1\n") },
+			"ipvsadm.txt: line 1",
+		},
+		{
+			"a dump that is cut off",
+			"iptables",
+			func(w *capturedNode) { w.files[v4] = w.files[v4][:len(w.files[v4])/2] },
+			"cut off",
+		},
 		{"a dump that ends between two lines", "iptables", func(w *capturedNode) {
 			w.files[v4] = w.files[v4][:bytes.LastIndex(w.files[v4], []byte("COMMIT"))]
 		}, "table nat has no COMMIT"},
-		{"a binary file", "iptables", func(w *capturedNode) { w.files[v4] = bytes.Repeat([]byte{0, 1, 0xff}, 500) }, "no text"},
-		{"an HTML page", "iptables", func(w *capturedNode) { w.files[v4] = []byte("<html>\n<body>404</body>\n") }, "outside of any table"},
-		{"empty files", "iptables", func(w *capturedNode) { w.files[v4], w.files[v6] = []byte("\n"), nil; delete(w.files, v6) }, "nothing to walk"},
+		{
+			"a binary file",
+			"iptables",
+			func(w *capturedNode) { w.files[v4] = bytes.Repeat([]byte{0, 1, 0xff}, 500) },
+			"no text",
+		},
+		{
+			"an HTML page",
+			"iptables",
+			func(w *capturedNode) { w.files[v4] = []byte("<html>\n<body>404</body>\n") },
+			"outside of any table",
+		},
+		{
+			"empty files",
+			"iptables",
+			func(w *capturedNode) { w.files[v4], w.files[v6] = []byte("\n"), nil; delete(w.files, v6) },
+			"nothing to walk",
+		},
 		{"no save file", "iptables", func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6) }, "nothing to walk"},
 		{"another machine's files", "iptables", func(w *capturedNode) {
-			w.files["ip-addr.json"] = bytes.ReplaceAll(bytes.ReplaceAll(w.files["ip-addr.json"], []byte("10.77.0.11"), []byte("10.77.0.99")), []byte("fd00:77::11"), []byte("fd00:77::99"))
+			w.files["ip-addr.json"] = bytes.ReplaceAll(
+				bytes.ReplaceAll(w.files["ip-addr.json"], []byte("10.77.0.11"), []byte("10.77.0.99")),
+				[]byte("fd00:77::11"), []byte("fd00:77::99"),
+			)
 		}, "another machine"},
-		{"a damaged ip-addr.json", "iptables", func(w *capturedNode) { w.files["ip-addr.json"] = []byte(`[{"ifname":`) }, "ip-addr.json"},
-		{"a damaged configz", "iptables", func(w *capturedNode) { w.files["configz.json"] = []byte("Forbidden") }, "configz.json"},
+		{
+			"a damaged ip-addr.json",
+			"iptables",
+			func(w *capturedNode) { w.files["ip-addr.json"] = []byte(`[{"ifname":`) },
+			"ip-addr.json",
+		},
+		{
+			"a damaged configz",
+			"iptables",
+			func(w *capturedNode) { w.files["configz.json"] = []byte("Forbidden") },
+			"configz.json",
+		},
 		{"damaged answers of nf_tables", "iptables", func(w *capturedNode) {
 			w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\nabc")
 		}, nftables.DumpFile},
-		{"a damaged nft ruleset", "iptables", func(w *capturedNode) { w.files["nft-ruleset.json"] = []byte(`{"nftables":[{"table"`) }, "nft-ruleset.json"},
-		{"a damaged ipset dump", "iptables", func(w *capturedNode) { w.files["ipset-save.txt"] = []byte("create what\n") }, "ipset-save.txt"},
-		{"a node that the cluster does not have", "iptables", func(w *capturedNode) { w.cluster.Nodes = w.cluster.Nodes[1:] }, "has no Node of that name"},
+		{
+			"a damaged nft ruleset",
+			"iptables",
+			func(w *capturedNode) { w.files["nft-ruleset.json"] = []byte(`{"nftables":[{"table"`) },
+			"nft-ruleset.json",
+		},
+		{
+			"a damaged ipset dump",
+			"iptables",
+			func(w *capturedNode) { w.files["ipset-save.txt"] = []byte("create what\n") },
+			"ipset-save.txt",
+		},
+		{
+			"a node that the cluster does not have",
+			"iptables",
+			func(w *capturedNode) { w.cluster.Nodes = w.cluster.Nodes[1:] },
+			"has no Node of that name",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, tt.base)
@@ -64,13 +127,19 @@ func TestWhatWasNotCollectedIsUnknown(t *testing.T) {
 		path string // of a path that depends on it
 		want string
 	}{
-		{"the IPv6 rules", func(w *capturedNode) { delete(w.files, v6) }, "shop/v6only ClusterIP fd00:10:96::915a:80/TCP from pod", "Unknown"},
+		{
+			"the IPv6 rules",
+			func(w *capturedNode) { delete(w.files, v6) },
+			"shop/v6only ClusterIP fd00:10:96::915a:80/TCP from pod",
+			"Unknown",
+		},
 		{"the addresses, for a NodePort on an address that only they can tell", func(w *capturedNode) {
 			delete(w.files, "ip-addr.json")
 			w.cluster.Missing, w.cluster.Nodes = []string{"nodes"}, nil
 		}, "shop/ep3 ClusterIP 10.96.77.154:80/TCP from node", "Unknown"},
 		{
-			"kube-proxy's configuration", func(w *capturedNode) { delete(w.files, "configz.json"); delete(w.files, "kube-proxy-config.yaml") },
+			"kube-proxy's configuration",
+			func(w *capturedNode) { delete(w.files, "configz.json"); delete(w.files, "kube-proxy-config.yaml") },
 			"shop/np-etp-local NodePort 10.77.0.11:30082/TCP from external", "Match",
 		},
 	} {

@@ -4,8 +4,8 @@ package judge
 
 import "math"
 
-// twoSided is the probability with which n trials, each with probability p, give a count that is no likelier than k: the exact binomial
-// test with the method of small p-values.
+// twoSided is the probability with which n trials, each with probability p, give a count that is no likelier than k:
+// the exact binomial test with the method of small p-values.
 func twoSided(k, n int, p float64) float64 {
 	const relative = 1 + 1e-7 // for counts that are as likely, but for rounding
 	limit := binomial(k, n, p) * relative

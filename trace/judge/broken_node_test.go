@@ -25,9 +25,12 @@ func TestShippedExample(t *testing.T) {
 		"shop/checkout ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: Dropped 10.244.2.12:8080",
 	}
 	want = append(want, both("shop/batch ClusterIP 10.96.128.57:80/TCP from ", "ByDesign: NoEndpoints")...)
-	want = append(want, both("shop/web ClusterIP 10.96.21.191:80/TCP from ", "Mismatch: MissingEndpoint 10.244.3.4:8080")...)
+	want = append(
+		want,
+		both("shop/web ClusterIP 10.96.21.191:80/TCP from ", "Mismatch: MissingEndpoint 10.244.3.4:8080")...)
 	for _, path := range []string{
-		"ClusterIP 10.96.62.156:80/TCP from node", "ClusterIP 10.96.62.156:80/TCP from pod", "NodePort 10.77.0.11:30080/TCP from external",
+		"ClusterIP 10.96.62.156:80/TCP from node", "ClusterIP 10.96.62.156:80/TCP from pod",
+		"NodePort 10.77.0.11:30080/TCP from external",
 		"NodePort 10.77.0.11:30080/TCP from node", "NodePort 127.0.0.1:30080/TCP from node",
 	} {
 		want = append(want, "shop/api "+path+" → Mismatch: MissingEndpoint 10.244.2.40:8080; StaleEndpoint 10.244.2.14:8080")

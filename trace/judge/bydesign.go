@@ -4,7 +4,8 @@ package judge
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/expect"
 
-// By design: the API asks for it that packets are refused, or left alone. The expectation says so (expect.Path.Reason, expect.Node.Ignored).
+// By design: the API asks for it that packets are refused, or left alone. The expectation says so (expect.Path.Reason,
+// expect.Node.Ignored).
 var (
 	_ = register(kind{code: expect.ReasonNoEndpoints, severity: note, scope: onPath})
 	_ = register(kind{code: expect.ReasonNoLocalEndpoints, severity: note, scope: onPath})

@@ -15,7 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Cluster is the objects of a cluster, indexed for the judgement of any number of nodes. It does not change, and may be shared by goroutines.
+// Cluster is the objects of a cluster, indexed for the judgement of any number of nodes. It does not change, and may be
+// shared by goroutines.
 type Cluster struct {
 	*snapshot.Cluster
 

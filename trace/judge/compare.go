@@ -9,9 +9,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
-// comparison compares what must happen with what does. It judges only what is certain; an issue is never due to something that
-// could not be read.
-var comparison = &detector{stage: stageCompare, path: func(p *pathCase) []issue { return compare(p.node, p.want, &p.got) }}
+// comparison compares what must happen with what does. It judges only what is certain; an issue is never due to
+// something that could not be read.
+var comparison = &detector{
+	stage: stageCompare,
+	path:  func(p *pathCase) []issue { return compare(p.node, p.want, &p.got) },
+}
 
 func compare(n *node, want *expect.Path, got *outcomes) []issue {
 	if foreign := shadow(got); foreign != nil {
@@ -52,16 +55,22 @@ func compareDNAT(n *node, want *expect.Path, got *outcomes) []issue {
 // compareNone looks at a frontend that kube-proxy leaves alone: nothing of kube-proxy's may touch it.
 func compareNone(want *expect.Path, got *outcomes) []issue {
 	for _, o := range got.translated() {
-		return []issue{{
-			code: AcceptedWithoutEndpoints, expected: "nothing", actual: "sent to " + o.to.String(), where: o.by, evidence: []string{cite(o.by)},
-			message: "kube-proxy should leave this address alone (" + want.Why + "), yet its rules translate it",
-		}}
+		return []issue{
+			{
+				code:     AcceptedWithoutEndpoints,
+				expected: "nothing",
+				actual:   "sent to " + o.to.String(),
+				where:    o.by,
+				evidence: []string{cite(o.by)},
+				message:  "kube-proxy should leave this address alone (" + want.Why + "), yet its rules translate it",
+			},
+		}
 	}
 	return nil
 }
 
-// Shadowed: a translation by a rule that is not kube-proxy's took the packet before kube-proxy's rules could, or a process other than
-// kube-proxy listens where kube-proxy should.
+// Shadowed: a translation by a rule that is not kube-proxy's took the packet before kube-proxy's rules could, or a
+// process other than kube-proxy listens where kube-proxy should.
 const Shadowed = "Shadowed"
 
 var _ = register(kind{

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Confirmed tells whether what is wrong in a node's report was wrong in the same way in an earlier one. kube-proxy needs a moment
-// to follow the API, so that a difference seen once may be nothing but its normal work (a sync under way).
+// Confirmed tells whether what is wrong in a node's report was wrong in the same way in an earlier one. kube-proxy
+// needs a moment to follow the API, so that a difference seen once may be nothing but its normal work (a sync under
+// way).
 func Confirmed(earlier, later *report.NodeReport) bool {
 	before := wrongIn(earlier)
 	for subject, findings := range wrongIn(later) {
@@ -25,8 +26,8 @@ func Confirmed(earlier, later *report.NodeReport) bool {
 // Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
 func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 
-// Doubt takes back what is wrong in a node's report and was not so in the earlier one: such paths become Unknown, with the
-// finding Changing, and node-wide findings information. why says what keeps changing.
+// Doubt takes back what is wrong in a node's report and was not so in the earlier one: such paths become Unknown, with
+// the finding Changing, and node-wide findings information. why says what keeps changing.
 func Doubt(earlier, later *report.NodeReport, why string) {
 	before := wrongIn(earlier)
 	later.Summary = report.Summary{
@@ -63,15 +64,22 @@ func Doubt(earlier, later *report.NodeReport, why string) {
 const Changing = "Changing"
 
 var _ = register(kind{
-	code: Changing, severity: note, scope: onPath,
-	remedy: "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync metrics",
+	code:     Changing,
+	severity: note,
+	scope:    onPath,
+	remedy: "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync " +
+		"metrics",
 	issues: []string{"kubernetes/kubernetes#112604"},
 })
 
 func changing(node, why string) report.Finding {
 	k := kinds[Changing]
 	return report.Finding{
-		Code: k.code, Severity: k.severity, Message: why, Remedy: strings.ReplaceAll(k.remedy, "{node}", node), Links: links(k),
+		Code:     k.code,
+		Severity: k.severity,
+		Message:  why,
+		Remedy:   strings.ReplaceAll(k.remedy, "{node}", node),
+		Links:    links(k),
 	}
 }
 
@@ -103,7 +111,9 @@ func severe(fs []report.Finding) []string {
 }
 
 func pathKey(p *report.Path) string {
-	key := p.Frontend.Kind + " " + p.Frontend.Address + " " + p.Frontend.Protocol + " " + strconv.Itoa(int(p.Frontend.Port)) + " " + p.Origin.Kind + " " + p.Origin.Address
+	key := p.Frontend.Kind + " " + p.Frontend.Address + " " + p.Frontend.Protocol + " " + strconv.Itoa(
+		int(p.Frontend.Port),
+	) + " " + p.Origin.Kind + " " + p.Origin.Address
 	if p.Service != nil {
 		key = p.Service.Namespace + "/" + p.Service.Name + " " + key
 	}

@@ -11,7 +11,12 @@ import (
 
 // wrongPath is a path with findings.
 func wrongPath(address string, v report.Verdict, fs ...report.Finding) report.Path {
-	return report.Path{Frontend: report.Frontend{Kind: "ClusterIP", Address: address, Port: 80, Protocol: "TCP"}, Origin: report.Origin{Kind: "pod"}, Verdict: v, Findings: fs}
+	return report.Path{
+		Frontend: report.Frontend{Kind: "ClusterIP", Address: address, Port: 80, Protocol: "TCP"},
+		Origin:   report.Origin{Kind: "pod"},
+		Verdict:  v,
+		Findings: fs,
+	}
 }
 
 func errorOf(code, subject string) report.Finding {
@@ -37,11 +42,26 @@ func TestConfirmed(t *testing.T) {
 	}{
 		{"nothing is wrong any more", missing, reportOf(), true},
 		{"wrong in the same way", missing, missing, true},
-		{"wrong in part the same way", missing, reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(MissingEndpoint, "a"), errorOf(StaleEndpoint, "c"))), true},
+		{
+			"wrong in part the same way",
+			missing,
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(MissingEndpoint, "a"), errorOf(StaleEndpoint, "c"))),
+			true,
+		},
 		{"wrong for the first time", reportOf(), missing, false},
-		{"wrong in another way", missing, reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(StaleEndpoint, "c"))), false},
+		{
+			"wrong in another way",
+			missing,
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(StaleEndpoint, "c"))),
+			false,
+		},
 		{"another path", missing, reportOf(wrongPath("10.0.0.2", report.Mismatch, errorOf(MissingEndpoint, "a"))), false},
-		{"a node-wide finding for the first time", missing, &report.NodeReport{Findings: []report.Finding{errorOf(StaleService, "x")}}, false},
+		{
+			"a node-wide finding for the first time",
+			missing,
+			&report.NodeReport{Findings: []report.Finding{errorOf(StaleService, "x")}},
+			false,
+		},
 		{"unknown needs no proof", reportOf(), reportOf(wrongPath("10.0.0.1", report.Unknown)), true},
 	} {
 		if got := Confirmed(tt.earlier, tt.later); got != tt.want {
@@ -59,7 +79,8 @@ func TestDoubt(t *testing.T) {
 	later := reportOf(lasting, passing)
 	later.Findings = []report.Finding{{Code: StaleService, Subject: "x", Severity: report.Error, Message: "m"}}
 	Doubt(reportOf(lasting), later, "it keeps changing")
-	if later.Verdict != report.Mismatch || later.Paths[0].Verdict != report.Mismatch || later.Paths[1].Verdict != report.Unknown {
+	if later.Verdict != report.Mismatch || later.Paths[0].Verdict != report.Mismatch ||
+		later.Paths[1].Verdict != report.Unknown {
 		t.Errorf("verdicts %s, %s, %s", later.Verdict, later.Paths[0].Verdict, later.Paths[1].Verdict)
 	}
 	if f := later.Paths[1].Findings; len(f) != 2 || f[1].Code != Changing || f[1].Message != "it keeps changing" {

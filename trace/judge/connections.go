@@ -28,20 +28,28 @@ var (
 		issues: []string{"kubernetes/kubernetes#125467", "kubernetes/kubernetes#139628", "kubernetes/kubernetes#48719"},
 	})
 	_ = register(kind{
-		code: ConntrackFull, severity: mismatch, scope: onNode, by: tableFull,
-		remedy: "raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find who opens so many connections: conntrack -L",
+		code:     ConntrackFull,
+		severity: mismatch,
+		scope:    onNode,
+		by:       tableFull,
+		remedy: "raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find who " +
+			"opens so many connections: conntrack -L",
 		issues: []string{"kubernetes/kubernetes#71261", "kubernetes/kubernetes#97377"},
 	})
 	_ = register(kind{
-		code: ConntrackInvalid, severity: warning, scope: onNode, by: lostConnections,
-		remedy: "watch which of the counters rises: conntrack -S on {node}; of invalid packets see why answers come another way, or set kube-proxy's conntrack.tcpBeLiberal",
+		code:     ConntrackInvalid,
+		severity: warning,
+		scope:    onNode,
+		by:       lostConnections,
+		remedy: "watch which of the counters rises: conntrack -S on {node}; of invalid packets see why answers come " +
+			"another way, or set kube-proxy's conntrack.tcpBeLiberal",
 		issues: []string{"kubernetes/kubernetes#74839", "kubernetes/kubernetes#117924", "kubernetes/kubernetes#56903"},
 	})
 )
 
-// staleConnections finds connections to the frontends asked for that rules of an earlier moment decided over, and that no rule can mend: their
-// packets follow the entry. kube-proxy removes those of UDP that lead to no serving endpoint (pkg/proxy/conntrack/cleanup.go), and none
-// of other protocols; TCP ends by itself when its endpoint does.
+// staleConnections finds connections to the frontends asked for that rules of an earlier moment decided over, and that
+// no rule can mend: their packets follow the entry. kube-proxy removes those of UDP that lead to no serving endpoint
+// (pkg/proxy/conntrack/cleanup.go), and none of other protocols; TCP ends by itself when its endpoint does.
 func (n *node) staleConnections(req *Request) []issue {
 	if n.Connections == nil {
 		return nil
@@ -99,17 +107,30 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 	for _, w := range targets {
 		at := netip.AddrPortFrom(f.Address, f.Port)
 		is := issue{
-			code: ConntrackStale, subject: expect.NameOf(svc).String() + " " + at.String() + "/" + string(f.Protocol),
+			code:     ConntrackStale,
+			subject:  expect.NameOf(svc).String() + " " + at.String() + "/" + string(f.Protocol),
 			remedy:   clearing(f, w) + "   # on " + n.Name,
-			expected: "a serving endpoint", actual: w.to.String(),
-			message: fmt.Sprintf("%s to %s %s in the kernel's connection table to %s, which is no serving endpoint: as long as packets come the entry stays, whatever the rules say",
-				number(len(w.clients), string(f.Protocol)+" connection"), at, verb(len(w.clients), "leads", "lead"), w.to),
+			expected: "a serving endpoint",
+			actual:   w.to.String(),
+			message: fmt.Sprintf(
+				"%s to %s %s in the kernel's connection table to %s, which is no serving endpoint: as long as packets come the "+
+					"entry stays, whatever the rules say",
+				number(len(w.clients), string(f.Protocol)+" connection"),
+				at,
+				verb(len(w.clients), "leads", "lead"),
+				w.to,
+			),
 			evidence: w.clients[:min(len(w.clients), maxEvidence)],
 		}
 		if !w.translated {
 			is.actual = "not translated"
-			is.message = fmt.Sprintf("%s to %s %s not translated: the first packet came when no rule was there, and the entry stays as long as packets come",
-				number(len(w.clients), string(f.Protocol)+" connection"), at, verb(len(w.clients), "is", "are"))
+			is.message = fmt.Sprintf(
+				"%s to %s %s not translated: the first packet came when no rule was there, and the entry stays as long as "+
+					"packets come",
+				number(len(w.clients), string(f.Protocol)+" connection"),
+				at,
+				verb(len(w.clients), "is", "are"),
+			)
 		}
 		out = append(out, is)
 	}
@@ -122,11 +143,13 @@ func misled(f *expect.Frontend, e *conntrack.Entry) bool {
 		// A NodePort's address is the node's own, where somebody else may be meant.
 		return e.Translated() || f.Kind != expect.NodePort
 	}
-	// A TCP connection that was translated had an endpoint, and ends with it. One to a cluster IP that was not never had any.
+	// A TCP connection that was translated had an endpoint, and ends with it. One to a cluster IP that was not never had
+	// any.
 	return f.Kind == expect.ClusterIP && !e.Translated() && e.State == "SYN_SENT"
 }
 
-// serving returns the endpoints that connections may lead to: every one that serves, whatever policies make of it for new ones.
+// serving returns the endpoints that connections may lead to: every one that serves, whatever policies make of it for
+// new ones.
 func (n *node) serving(svc *corev1.Service, f *expect.Frontend) map[netip.AddrPort]bool {
 	out := map[netip.AddrPort]bool{}
 	family := corev1.IPv4Protocol
@@ -149,17 +172,30 @@ func (n *node) serving(svc *corev1.Service, f *expect.Frontend) map[netip.AddrPo
 
 // clearing is the command that removes the entries.
 func clearing(f *expect.Frontend, w *staleTarget) string {
-	args := []string{"conntrack -D -f", "ipv4", "-p", strings.ToLower(string(f.Protocol)), "--orig-dst", f.Address.String(), "--orig-port-dst", strconv.Itoa(int(f.Port)), "--reply-src", w.to.Addr().String()}
+	args := []string{
+		"conntrack -D -f",
+		"ipv4",
+		"-p",
+		strings.ToLower(string(f.Protocol)),
+		"--orig-dst",
+		f.Address.String(),
+		"--orig-port-dst",
+		strconv.Itoa(int(f.Port)),
+		"--reply-src",
+		w.to.Addr().String(),
+	}
 	if !f.Address.Is4() {
 		args[1] = "ipv6"
 	}
 	return strings.Join(args, " ")
 }
 
-// crowded is from which share on the connection table counts as full: from 95% on the kernel drops entries that are not assured.
+// crowded is from which share on the connection table counts as full: from 95% on the kernel drops entries that are not
+// assured.
 const crowded = 0.95
 
-// tableFull finds a connection table that has no room for new ones (nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
+// tableFull finds a connection table that has no room for new ones (nf_conntrack_alloc in
+// net/netfilter/nf_conntrack_core.c).
 var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
 	value := func(key string) (float64, bool) {
 		text, ok := n.net.Sysctl("net/netfilter/" + key)
@@ -180,28 +216,34 @@ var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
 		},
 	}
 	if used >= most {
-		is.severity, is.message = mismatch, "the kernel's connection table is full: new connections are dropped, whatever the rules say"
+		is.severity, is.message = mismatch, "the kernel's connection table is full: new connections are dropped, whatever "+
+			"the rules say"
 	}
 	return []issue{is}
 }}
 
-// lostConnections finds connections that connection tracking lost while the node was probed: their first packet was dropped, for want of
-// room or for another that came at the same moment. Packets that are invalid are told, and are no fault by themselves: those that come late are.
+// lostConnections finds connections that connection tracking lost while the node was probed: their first packet was
+// dropped, for want of room or for another that came at the same moment. Packets that are invalid are told, and are no
+// fault by themselves: those that come late are.
 var lostConnections = &detector{stage: stageConnections, node: func(n *node) []issue {
 	t := n.Tracked
 	if t == nil || t.InsertFailed+t.Drop+t.Invalid == 0 {
 		return nil
 	}
 	is := issue{
-		code: ConntrackInvalid, subject: "connection tracking", expected: "no connection lost",
+		code:     ConntrackInvalid,
+		subject:  "connection tracking",
+		expected: "no connection lost",
 		actual: fmt.Sprintf("%d for want of room, %d that came at the same moment, %d invalid packets in %.1f s",
 			t.Drop, t.InsertFailed, t.Invalid, t.Seconds),
-		message: "while the node was probed, its connection tracking dropped first packets of connections, whosever they are: " +
+		message: "while the node was probed, its connection tracking dropped first packets of connections, whosever they " +
+			"are: " +
 			"their senders wait, and send again",
 	}
 	if t.InsertFailed+t.Drop == 0 {
 		is.severity = note
-		is.message = "while the node was probed, packets came that belong to no connection; kube-proxy drops those that it can: " +
+		is.message = "while the node was probed, packets came that belong to no connection; kube-proxy drops those that it " +
+			"can: " +
 			"a few are what is left of old connections, many tell of answers that come another way"
 	}
 	return []issue{is}

@@ -20,18 +20,31 @@ func entry(proto, state, client, to, answers string) string {
 	numbers := map[string]int{"tcp": 6, "udp": 17, "sctp": 132}
 	a, b := strings.LastIndexByte(client, ':'), strings.LastIndexByte(to, ':')
 	c := strings.LastIndexByte(answers, ':')
-	return fmt.Sprintf("ipv4     2 %s %d 100 %s src=%s dst=%s sport=%s dport=%s src=%s dst=%s sport=%s dport=%s mark=0 use=1\n",
-		proto, numbers[proto], state, client[:a], to[:b], client[a+1:], to[b+1:], answers[:c], client[:a], answers[c+1:], client[a+1:])
+	return fmt.Sprintf(
+		"ipv4     2 %s %d 100 %s src=%s dst=%s sport=%s dport=%s src=%s dst=%s sport=%s dport=%s mark=0 use=1\n",
+		proto,
+		numbers[proto],
+		state,
+		client[:a],
+		to[:b],
+		client[a+1:],
+		to[b+1:],
+		answers[:c],
+		client[:a],
+		answers[c+1:],
+		client[a+1:],
+	)
 }
 
-// TestStaleConnections is kubernetes/kubernetes#125467 and its like: the rules are right, and the connections of old follow their
-// entries.
+// TestStaleConnections is kubernetes/kubernetes#125467 and its like: the rules are right, and the connections of old
+// follow their entries.
 func TestStaleConnections(t *testing.T) {
 	w := openCaptured(t, "iptables")
 	at := func(name, port string) (frontend, endpoint string) { // a Service's cluster IP, and an endpoint of it
 		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Matching: true, PerPathService: true})
 		for _, p := range r.Paths {
-			if p.Service.Name == name && p.Frontend.Kind == "ClusterIP" && p.Frontend.PortName == port && len(p.Expected.Endpoints) > 0 {
+			if p.Service.Name == name && p.Frontend.Kind == "ClusterIP" && p.Frontend.PortName == port &&
+				len(p.Expected.Endpoints) > 0 {
 				e := p.Expected.Endpoints[0]
 				return fmt.Sprintf("%s:%d", p.Frontend.Address, p.Frontend.Port), fmt.Sprintf("%s:%d", e.Address, e.Port)
 			}
@@ -49,9 +62,25 @@ func TestStaleConnections(t *testing.T) {
 	}{
 		{"none", "", "", ""},
 		{"UDP to an endpoint", entry("udp", "", client, dns, good), "", ""},
-		{"UDP to a pod that is gone", entry("udp", "", client, dns, gone), "to " + gone + ", which is no serving endpoint", "conntrack -D -f ipv4 -p udp --orig-dst " + hostPart(dns) + " --orig-port-dst " + portPart(dns) + " --reply-src 10.244.9.9   # on node1"},
-		{"two clients", entry("udp", "", client, dns, gone) + entry("udp", "", "10.244.1.6:1", dns, gone), "2 UDP connections to " + dns + " lead", ""},
-		{"UDP from before the rules", entry("udp", "[UNREPLIED]", client, dns, dns), "is not translated", "--reply-src " + hostPart(dns)},
+		{
+			"UDP to a pod that is gone",
+			entry("udp", "", client, dns, gone),
+			"to " + gone + ", which is no serving endpoint",
+			"conntrack -D -f ipv4 -p udp --orig-dst " + hostPart(dns) + " --orig-port-dst " + portPart(dns) +
+				" --reply-src 10.244.9.9   # on node1",
+		},
+		{
+			"two clients",
+			entry("udp", "", client, dns, gone) + entry("udp", "", "10.244.1.6:1", dns, gone),
+			"2 UDP connections to " + dns + " lead",
+			"",
+		},
+		{
+			"UDP from before the rules",
+			entry("udp", "[UNREPLIED]", client, dns, dns),
+			"is not translated",
+			"--reply-src " + hostPart(dns),
+		},
 		{"a TCP connection that goes on", entry("tcp", "ESTABLISHED", client, web, pod), "", ""},
 		{"a TCP connection of a pod that was deleted", entry("tcp", "ESTABLISHED", client, web, gone), "", ""},
 		{"TCP from before the rules", entry("tcp", "SYN_SENT", client, web, web), "is not translated", "-p tcp"},
@@ -82,7 +111,9 @@ func TestStaleConnections(t *testing.T) {
 				}
 				return
 			}
-			if len(found) != 1 || !strings.Contains(found[0].Message, tt.says) || !strings.Contains(found[0].Remedy, tt.remedy) || r.Verdict == report.Match {
+			if len(found) != 1 || !strings.Contains(found[0].Message, tt.says) ||
+				!strings.Contains(found[0].Remedy, tt.remedy) ||
+				r.Verdict == report.Match {
 				t.Errorf("%s %+v", r.Verdict, found)
 			}
 		})
@@ -98,7 +129,10 @@ func TestStaleConnections(t *testing.T) {
 			}
 		}
 		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Services: []types.NamespacedName{svc}})
-		if got := slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == ConntrackStale }); got != want {
+		if got := slices.ContainsFunc(
+			r.Findings,
+			func(f report.Finding) bool { return f.Code == ConntrackStale },
+		); got != want {
 			t.Errorf("asked for %s: %+v", name, r.Findings)
 		}
 	}

@@ -29,8 +29,12 @@ func missingEndpoints(want *expect.Path, got *outcomes) []issue {
 		at := want.Endpoints[i].Address
 		if _, possible := got.share(at); !possible && !lostOnTheWay(got, at) {
 			out = append(out, issue{
-				code: MissingEndpoint, subject: at.String(), endpoints: []string{at.String()}, expected: percent(due(want)), actual: "none",
-				message: "no rule leads to this endpoint",
+				code:      MissingEndpoint,
+				subject:   at.String(),
+				endpoints: []string{at.String()},
+				expected:  percent(due(want)),
+				actual:    "none",
+				message:   "no rule leads to this endpoint",
 			})
 		}
 	}
@@ -40,7 +44,8 @@ func missingEndpoints(want *expect.Path, got *outcomes) []issue {
 // due is the share of each endpoint.
 func due(want *expect.Path) float64 { return 1 / float64(len(want.Endpoints)) }
 
-// lostOnTheWay tells whether packets are translated to an endpoint but do not get there: they are dropped, or have no route.
+// lostOnTheWay tells whether packets are translated to an endpoint but do not get there: they are dropped, or have no
+// route.
 func lostOnTheWay(got *outcomes, to netip.AddrPort) bool {
 	return slices.ContainsFunc(got.list, func(o outcome) bool { return o.to == to })
 }
@@ -56,8 +61,14 @@ func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 	for _, o := range got.translated() {
 		if !slices.ContainsFunc(want.Endpoints, func(e expect.Endpoint) bool { return e.Address == o.to }) {
 			out = append(out, issue{
-				code: StaleEndpoint, subject: o.to.String(), endpoints: []string{o.to.String()}, expected: "none", actual: percent(o.share),
-				where: o.by, message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []string{cite(o.by)},
+				code:      StaleEndpoint,
+				subject:   o.to.String(),
+				endpoints: []string{o.to.String()},
+				expected:  "none",
+				actual:    percent(o.share),
+				where:     o.by,
+				message:   o.to.String() + " is not an endpoint to use here, yet connections are sent to it",
+				evidence:  []string{cite(o.by)},
 			})
 		}
 	}

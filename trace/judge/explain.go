@@ -13,7 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// explainRules says of each issue, in modes whose rules lead to the endpoints, where it comes from. Several issues with one cause become one.
+// explainRules says of each issue, in modes whose rules lead to the endpoints, where it comes from. Several issues with
+// one cause become one.
 func (p *pathCase) explainRules(issues []issue) []issue {
 	if len(issues) == 0 {
 		return nil
@@ -41,7 +42,8 @@ func (p *pathCase) explainIssue(w *walked, is *issue) {
 		// The drop itself is right for what stays untranslated; what is missing is the short cut to all endpoints.
 		if p.want.Action == expect.DNAT && policyOf(p.svc, p.want.Frontend.Kind) && kubes {
 			is.code = ServiceNotProgrammed
-			is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it gets there"
+			is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it gets " +
+				"there"
 		}
 	case ServiceNotProgrammed, AcceptedWithoutEndpoints, SourceRangesMismatch:
 		if p.got.all(acceptAction) || is.code == ServiceNotProgrammed && p.byKubeProxy(is.where) {
@@ -64,11 +66,14 @@ func (p *pathCase) explainIssue(w *walked, is *issue) {
 	}
 }
 
-// policyMismatch recognises a whole path that follows the other traffic policy: the endpoints come from the chain of local
-// endpoints (KUBE-SVL, local-) where those of the cluster (KUBE-SVC, service-) are due, or the reverse.
+// policyMismatch recognises a whole path that follows the other traffic policy: the endpoints come from the chain of
+// local endpoints (KUBE-SVL, local-) where those of the cluster (KUBE-SVC, service-) are due, or the reverse.
 func (p *pathCase) policyMismatch(w *walked, issues []issue) *issue {
 	if p.want.Action != expect.DNAT || slices.ContainsFunc(issues, func(is issue) bool {
-		return !slices.Contains([]string{MissingEndpoint, StaleEndpoint, UnevenShare, WrongMasquerade, AffinityMissing}, is.code)
+		return !slices.Contains(
+			[]string{MissingEndpoint, StaleEndpoint, UnevenShare, WrongMasquerade, AffinityMissing},
+			is.code,
+		)
 	}) {
 		return nil
 	}
@@ -84,7 +89,11 @@ func (p *pathCase) policyMismatch(w *walked, issues []issue) *issue {
 		return nil
 	}
 	is.evidence = quote(is.where.Chain)
-	is.message = fmt.Sprintf("the rules follow the traffic policy %s, where the Service asks for %s", is.actual, is.expected)
+	is.message = fmt.Sprintf(
+		"the rules follow the traffic policy %s, where the Service asks for %s",
+		is.actual,
+		is.expected,
+	)
 	return &is
 }
 
@@ -97,10 +106,11 @@ func policyOf(svc *corev1.Service, kind expect.FrontendKind) bool {
 	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// localPolicy tells whether a path has to use the local endpoints alone. Traffic from the cluster itself to an external address
-// takes the short cut to all of them (kube-proxy, pkg/proxy/iptables/proxier.go, the KUBE-EXT chain).
+// localPolicy tells whether a path has to use the local endpoints alone. Traffic from the cluster itself to an external
+// address takes the short cut to all of them (kube-proxy, pkg/proxy/iptables/proxier.go, the KUBE-EXT chain).
 func localPolicy(svc *corev1.Service, want *expect.Path) bool {
-	return policyOf(svc, want.Frontend.Kind) && (want.Frontend.Kind == expect.ClusterIP || want.Origin.Kind == expect.FromExternal)
+	return policyOf(svc, want.Frontend.Kind) &&
+		(want.Frontend.Kind == expect.ClusterIP || want.Origin.Kind == expect.FromExternal)
 }
 
 // explainStale says what the API knows of an address that connections should not go to.

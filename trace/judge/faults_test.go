@@ -8,10 +8,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"bytes"
-	"fmt"
 	"maps"
-	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,271 +17,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
-
-// capturedNode is a captured node and cluster that a test may damage.
-type capturedNode struct {
-	t       *testing.T
-	cluster *snapshot.Cluster
-	files   map[string][]byte
-}
-
-// openSnapshot opens a snapshot of the repository.
-func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
-	t.Helper()
-	s, err := snapshot.Open(filepath.Join("..", "..", dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, n
-}
-
-func openCaptured(t *testing.T, name string) *capturedNode {
-	t.Helper()
-	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), "node1")
-	w := &capturedNode{t: t, cluster: c, files: map[string][]byte{}}
-	for _, f := range snapshot.NodeFiles {
-		data, ok, err := n.File(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			w.files[f] = data
-		}
-	}
-	// One file a family, so that a fault need be put into one place only.
-	for _, v := range []string{"iptables", "ip6tables"} {
-		delete(w.files, v+"-nft-save.txt")
-		delete(w.files, v+"-legacy-save.txt")
-	}
-	return w
-}
-
-// run judges the node. In what is said of a mismatch in a few words, what happens must never read as what should.
-func (w *capturedNode) run() report.NodeReport {
-	r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Backwards: true, Matching: true, PerPathService: true})
-	for i := range r.Paths {
-		p := &r.Paths[i]
-		if p.Verdict == report.Mismatch && p.Expected.Summary == p.Actual.Summary {
-			w.t.Errorf("%s: the path is a mismatch, and expected and actual are both %q", pathKey(p), p.Actual.Summary)
-		}
-	}
-	return r
-}
-
-const v4, v6 = "iptables-save.txt", "ip6tables-save.txt"
-
-// edit changes the lines of a save file for which f returns something else; every edit must change something.
-func (w *capturedNode) edit(file string, f func(line string) []string) {
-	w.t.Helper()
-	var out []string
-	changed := false
-	for line := range strings.Lines(string(w.files[file])) {
-		line = strings.TrimSuffix(line, "\n")
-		got := f(line)
-		changed = changed || len(got) != 1 || got[0] != line
-		out = append(out, got...)
-	}
-	if !changed {
-		w.t.Fatalf("the fault changes nothing in %s", file)
-	}
-	w.files[file] = []byte(strings.Join(out, "\n") + "\n")
-}
-
-func has(line string, parts ...string) bool {
-	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) })
-}
-
-// drop removes the rules that contain all parts.
-func (w *capturedNode) drop(file string, parts ...string) {
-	w.t.Helper()
-	w.edit(file, func(l string) []string {
-		if has(l, parts...) && !strings.HasPrefix(l, ":") {
-			return nil
-		}
-		return []string{l}
-	})
-}
-
-// replace changes text in the rules that contain all parts.
-func (w *capturedNode) replace(file, old, repl string, parts ...string) {
-	w.t.Helper()
-	w.edit(file, func(l string) []string {
-		if has(l, parts...) {
-			return []string{strings.Replace(l, old, repl, 1)}
-		}
-		return []string{l}
-	})
-}
-
-// table runs f on the lines of one table only.
-func (w *capturedNode) table(file, table string, f func(line string) []string) {
-	w.t.Helper()
-	in := false
-	w.edit(file, func(l string) []string {
-		if strings.HasPrefix(l, "*") {
-			in = l == "*"+table
-		}
-		if !in {
-			return []string{l}
-		}
-		return f(l)
-	})
-}
-
-// first puts a rule before the first one of a chain, or before COMMIT.
-func (w *capturedNode) first(file, table, chain, rule string) {
-	w.t.Helper()
-	done := false
-	w.table(file, table, func(l string) []string {
-		if !done && (strings.Contains(l, "-A "+chain+" ") || l == "COMMIT") {
-			done = true
-			return []string{"-A " + chain + " " + rule, l}
-		}
-		return []string{l}
-	})
-}
-
-// last puts a rule behind all of a table.
-func (w *capturedNode) last(file, table, rule string) {
-	w.t.Helper()
-	w.table(file, table, func(l string) []string {
-		if l == "COMMIT" {
-			return []string{rule, l}
-		}
-		return []string{l}
-	})
-}
-
-// policy makes a base chain drop what it does not accept.
-func (w *capturedNode) policy(file, table, chain string) {
-	w.t.Helper()
-	w.table(file, table, func(l string) []string {
-		return []string{strings.Replace(l, ":"+chain+" ACCEPT", ":"+chain+" DROP", 1)}
-	})
-}
-
-// addTable appends a table to a save file.
-func (w *capturedNode) addTable(file, text string) { w.files[file] = append(w.files[file], text...) }
-
-func (w *capturedNode) service(name string) *corev1.Service {
-	for _, s := range w.cluster.Services {
-		if s.Namespace+"/"+s.Name == name {
-			return s
-		}
-	}
-	w.t.Fatalf("no Service %s", name)
-	return nil
-}
-
-func (w *capturedNode) slice(name string) *discoveryv1.EndpointSlice {
-	for _, s := range w.cluster.EndpointSlices {
-		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] == name {
-			return s
-		}
-	}
-	w.t.Fatalf("no EndpointSlice of %s", name)
-	return nil
-}
-
-func (w *capturedNode) sep(port, ep string) string {
-	return kubeproxy.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
-}
-
-// facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes.
-func facts(r report.NodeReport) map[string]string {
-	out := map[string]string{}
-	add := func(key string, fs []report.Finding) {
-		var codes []string
-		for _, f := range fs {
-			if f.Code != NotCollected {
-				codes = append(codes, strings.TrimSpace(f.Code+" "+f.Subject))
-			}
-		}
-		slices.Sort(codes)
-		out[key] = strings.Join(slices.Compact(codes), "; ")
-	}
-	add("node", r.Findings)
-	for _, p := range r.Paths {
-		key := fmt.Sprintf("%s/%s %s %s:%d/%s from %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind)
-		if p.Frontend.Kind == "LoadBalancerIP" && p.Origin.Kind == "external" {
-			key += " " + p.Origin.Address
-		}
-		add(key, p.Findings)
-		out[key] = strings.TrimSuffix(string(p.Verdict)+": "+out[key], ": ")
-	}
-	return out
-}
-
-// changes returns what a fault changed in the facts, a line each.
-func changes(before, after map[string]string) []string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(after)) {
-		if after[k] != before[k] {
-			out = append(out, k+" → "+after[k])
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(before)) {
-		if _, ok := after[k]; !ok {
-			out = append(out, k+" → gone")
-		}
-	}
-	return out
-}
-
-func TestFixturesHaveNoMismatch(t *testing.T) {
-	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables", "ipvs"} {
-		t.Run(name, func(t *testing.T) {
-			r := openCaptured(t, name).run()
-			if r.Error != "" {
-				t.Fatal(r.Error)
-			}
-			for _, p := range r.Paths {
-				if p.Verdict != report.Match && p.Verdict != report.ByDesign {
-					t.Errorf("%s/%s %+v from %+v: %s %+v\nexpected %+v\nactual %+v", p.Service.Namespace, p.Service.Name, p.Frontend, p.Origin, p.Verdict, p.Findings, p.Expected, p.Actual)
-				}
-			}
-			for _, f := range r.Findings {
-				if f.Severity != report.Info {
-					t.Errorf("node: %+v", f)
-				}
-			}
-			t.Logf("%+v", r.Summary)
-			if r.Summary.Matched == 0 {
-				t.Error("nothing matched: nothing was judged")
-			}
-		})
-	}
-}
-
-func TestEveryServiceOfTheFixtureIsJudged(t *testing.T) {
-	w := openCaptured(t, "iptables")
-	seen := map[string]bool{}
-	for _, p := range w.run().Paths {
-		seen[p.Service.Namespace+"/"+p.Service.Name] = true
-	}
-	for _, s := range w.cluster.Services {
-		if !seen[s.Namespace+"/"+s.Name] {
-			t.Errorf("Service %s/%s has no path in the report", s.Namespace, s.Name)
-		}
-	}
-}
-
-// legacyCopy loads the same rules into the other backend as well.
-func (w *capturedNode) legacyCopy() {
-	w.files["iptables-nft-save.txt"] = w.files[v4]
-	w.files["iptables-legacy-save.txt"] = bytes.ReplaceAll(w.files[v4], []byte(" (nf_tables)"), nil)
-	delete(w.files, v4)
-}
 
 // fault is one thing put wrong, and what must be reported for it: nothing more, nothing less.
 type fault struct {
@@ -327,37 +60,50 @@ func faults(w *capturedNode) []fault {
 	sep1 := w.sep(ep3Port, "10.244.1.19:8080")
 	return []fault{
 		{
-			name: "a SEP rule removed from the middle", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.2.20:8080") },
+			name: "a SEP rule removed from the middle",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.2.20:8080") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080"),
 		},
 		{
-			name: "the last SEP rule removed", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.3.21:8080") },
+			name: "the last SEP rule removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "10.244.3.21:8080") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.3.21:8080"),
 		},
 		{
-			name: "a SEP's address changed", do: func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.99:8080", "--to-destination") },
+			name: "a SEP's address changed",
+			do:   func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.99:8080", "--to-destination") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.99:8080"),
 		},
 		{
-			name: "a SEP's port changed", do: func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.20:8081", "--to-destination") },
+			name: "a SEP's port changed",
+			do:   func(w *capturedNode) { w.replace(v4, "10.244.2.20:8080", "10.244.2.20:8081", "--to-destination") },
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; StaleEndpoint 10.244.2.20:8081"),
 		},
 		{
-			name: "a probability changed", do: func(w *capturedNode) { w.replace(v4, "0.33333333349", "0.50000000000", "-A "+svcEp3.Cluster) },
+			name: "a probability changed",
+			do:   func(w *capturedNode) { w.replace(v4, "0.33333333349", "0.50000000000", "-A "+svcEp3.Cluster) },
 			want: both(ep3, "Mismatch: UnevenShare"),
 		},
 		{name: "a probability removed", do: func(w *capturedNode) {
 			w.replace(v4, "-m statistic --mode random --probability 0.33333333349 ", "", "-A "+svcEp3.Cluster)
 		}, want: both(ep3, "Mismatch: MissingEndpoint 10.244.2.20:8080; MissingEndpoint 10.244.3.21:8080")},
 		{name: "a probability in place of none at the end", do: func(w *capturedNode) {
-			w.replace(v4, "-j KUBE-SEP", "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP", "-A "+svcEp3.Cluster, "10.244.3.21")
+			w.replace(
+				v4,
+				"-j KUBE-SEP",
+				"-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP",
+				"-A "+svcEp3.Cluster,
+				"10.244.3.21",
+			)
 		}, want: both(ep3, "Mismatch: UnevenShare")},
 		{
-			name: "the jump to a Service removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) },
+			name: "the jump to a Service removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster) },
 			want: both(ep3, "Mismatch: ServiceNotProgrammed"),
 		},
 		{
-			name: "a NodePort's rules removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-NODEPORTS", "-j "+svcNp.External) },
+			name: "a NodePort's rules removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-NODEPORTS", "-j "+svcNp.External) },
 			want: []string{
 				np + "10.77.0.11:30080/TCP from external → Mismatch: ServiceNotProgrammed",
 				np + "10.77.0.11:30080/TCP from node → Mismatch: ServiceNotProgrammed",
@@ -365,7 +111,8 @@ func faults(w *capturedNode) []fault {
 			},
 		},
 		{
-			name: "an external IP's rule removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
+			name: "an external IP's rule removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
 			want: []string{
 				"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Mismatch: ServiceNotProgrammed",
 				"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Mismatch: ServiceNotProgrammed",
@@ -386,14 +133,19 @@ func faults(w *capturedNode) []fault {
 			want: both(ep3, "Mismatch: MissingEndpoint 10.244.1.19:8080"),
 		},
 		{name: "a DROP in raw", do: func(w *capturedNode) {
-			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -d 10.96.77.154/32 -j DROP\nCOMMIT\n")
+			w.addTable(
+				v4,
+				"*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -d 10.96.77.154/32 -j DROP\nCOMMIT\n",
+			)
 		}, want: []string{ep3 + "pod → Mismatch: Dropped"}},
 		{
-			name: "a DROP in mangle OUTPUT", do: func(w *capturedNode) { w.first(v4, "mangle", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j DROP") },
+			name: "a DROP in mangle OUTPUT",
+			do:   func(w *capturedNode) { w.first(v4, "mangle", "OUTPUT", "-d 10.96.77.154/32 -p tcp -j DROP") },
 			want: []string{ep3 + "node → Mismatch: Dropped"},
 		},
 		{
-			name: "a DROP of an endpoint in FORWARD", do: func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -j DROP") },
+			name: "a DROP of an endpoint in FORWARD",
+			do:   func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-d 10.244.2.20/32 -j DROP") },
 			want: []string{ep3 + "pod → Mismatch: Dropped 10.244.2.20:8080"},
 		},
 		{name: "a REJECT of an endpoint in OUTPUT", do: func(w *capturedNode) {
@@ -412,7 +164,8 @@ func faults(w *capturedNode) []fault {
 			}),
 		},
 		{
-			name: "the masquerade mark of external traffic dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+svcNp.External, "KUBE-MARK-MASQ") },
+			name: "the masquerade mark of external traffic dropped",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+svcNp.External, "KUBE-MARK-MASQ") },
 			want: []string{
 				np + "10.77.0.11:30080/TCP from external → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
 				np + "10.77.0.11:30080/TCP from node → Mismatch: WrongMasquerade 10.244.1.32:8080, 10.244.2.33:8080",
@@ -420,14 +173,19 @@ func faults(w *capturedNode) []fault {
 			},
 		},
 		{
-			name: "the masquerade mark of the node's traffic dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "KUBE-MARK-MASQ") },
+			name: "the masquerade mark of the node's traffic dropped",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+svcEp3.Cluster, "KUBE-MARK-MASQ") },
 			want: []string{ep3 + "node → Mismatch: WrongMasquerade 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080"},
 		},
 		{
 			name: "the hairpin mark dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+sep1, "KUBE-MARK-MASQ") },
 			want: []string{ep3 + "pod → Mismatch: WrongMasquerade 10.244.1.19:8080"},
 		},
-		{name: "MASQUERADE itself removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-POSTROUTING", "-j MASQUERADE") }, all: masqueradeGone},
+		{
+			name: "MASQUERADE itself removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-POSTROUTING", "-j MASQUERADE") },
+			all:  masqueradeGone,
+		},
 		{name: "KUBE-MARK-MASQ emptied", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-MARK-MASQ") }, all: masqueradeGone},
 		{
 			name: "everything masqueraded", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-POSTROUTING", "-j RETURN") },
@@ -444,25 +202,44 @@ func faults(w *capturedNode) []fault {
 			}),
 		},
 		{
-			name: "the affinity checks dropped", do: func(w *capturedNode) { w.drop(v4, "-A "+aff.Cluster, "--rcheck") },
-			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
+			name: "the affinity checks dropped",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+aff.Cluster, "--rcheck") },
+			want: both(
+				"shop/affinity ClusterIP 10.96.32.7:80/TCP from ",
+				"Mismatch: AffinityMissing 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080",
+			),
 		},
 		{name: "one client list no longer written", do: func(w *capturedNode) {
-			w.replace(v4, "-m recent --set --name "+w.sep("shop/affinity", "10.244.1.56:8080")+" --mask 255.255.255.255 --rsource ", "", "--set", w.sep("shop/affinity", "10.244.1.56:8080"))
+			w.replace(
+				v4,
+				"-m recent --set --name "+w.sep("shop/affinity", "10.244.1.56:8080")+" --mask 255.255.255.255 --rsource ",
+				"",
+				"--set",
+				w.sep("shop/affinity", "10.244.1.56:8080"),
+			)
 		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityMissing 10.244.1.56:8080")},
 		{
-			name: "another affinity time", do: func(w *capturedNode) {
+			name: "another affinity time",
+			do: func(w *capturedNode) {
 				w.service("shop/affinity").Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = new(int32(900))
 			},
-			want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityTimeout 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080"),
+			want: both(
+				"shop/affinity ClusterIP 10.96.32.7:80/TCP from ",
+				"Mismatch: AffinityTimeout 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080",
+			),
 		},
 		{name: "affinity taken from the Service", do: func(w *capturedNode) {
 			w.service("shop/affinity").Spec.SessionAffinity = corev1.ServiceAffinityNone
 			w.service("shop/affinity").Spec.SessionAffinityConfig = nil
-		}, want: both("shop/affinity ClusterIP 10.96.32.7:80/TCP from ", "Mismatch: AffinityUnexpected 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080")},
+		}, want: both(
+			"shop/affinity ClusterIP 10.96.32.7:80/TCP from ",
+			"Mismatch: AffinityUnexpected 10.244.1.56:8080, 10.244.2.57:8080, 10.244.3.58:8080",
+		)},
 		{name: "affinity given to the Service", do: func(w *capturedNode) {
 			w.service("shop/ep3").Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			w.service("shop/ep3").Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
+			w.service("shop/ep3").Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))},
+			}
 		}, want: both(ep3, "Mismatch: AffinityMissing 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080")},
 		{name: "the rules in both backends", do: (*capturedNode).legacyCopy, want: []string{"node → SplitBackend IPv4"}},
 		{name: "an older set in the other backend", do: func(w *capturedNode) {
@@ -476,18 +253,28 @@ func faults(w *capturedNode) []fault {
 			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "np" })
 		}, want: []string{
 			"node → StaleService shop/np",
-			"shop/np ClusterIP 10.96.62.156:80/TCP from node → gone", "shop/np ClusterIP 10.96.62.156:80/TCP from pod → gone",
-			np + "10.77.0.11:30080/TCP from external → gone", np + "10.77.0.11:30080/TCP from node → gone", np + "127.0.0.1:30080/TCP from node → gone",
+			"shop/np ClusterIP 10.96.62.156:80/TCP from node → gone",
+			"shop/np ClusterIP 10.96.62.156:80/TCP from pod → gone",
+			np + "10.77.0.11:30080/TCP from external → gone",
+			np + "10.77.0.11:30080/TCP from node → gone",
+			np + "127.0.0.1:30080/TCP from node → gone",
 		}},
 		{name: "a Service without endpoints deleted from the API", do: func(w *capturedNode) {
-			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep0-empty" })
+			w.cluster.Services = slices.DeleteFunc(
+				w.cluster.Services,
+				func(s *corev1.Service) bool { return s.Name == "ep0-empty" },
+			)
 		}, want: []string{
 			"node → StaleService shop/ep0-empty",
-			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from node → gone", "shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from pod → gone",
+			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from node → gone",
+			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from pod → gone",
 		}},
 		{name: "an endpoint gone from the API", do: func(w *capturedNode) {
 			s := w.slice("shop/ep3")
-			s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == "10.244.2.20" })
+			s.Endpoints = slices.DeleteFunc(
+				s.Endpoints,
+				func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == "10.244.2.20" },
+			)
 		}, want: both(ep3, "Mismatch: StaleEndpoint 10.244.2.20:8080")},
 		{name: "an endpoint new in the API", do: func(w *capturedNode) {
 			s := w.slice("shop/ep3")
@@ -511,22 +298,32 @@ func faults(w *capturedNode) []fault {
 		},
 		{name: "an old no-endpoints REJECT in place of the rules", do: func(w *capturedNode) {
 			w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster)
-			w.first(v4, "filter", "KUBE-SERVICES", `-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable`)
+			w.first(
+				v4,
+				"filter",
+				"KUBE-SERVICES",
+				`-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable`,
+			)
 		}, want: both(ep3, "Mismatch: RefusedWithEndpoints")},
 		{
-			name: "a source range's rule removed", do: func(w *capturedNode) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },
+			name: "a source range's rule removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },
 			want: []string{
-				lbr + "external 192.0.2.128 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.128 → Mismatch: SourceRangesMismatch",
+				lbr + "external 192.0.2.128 → Mismatch: SourceRangesMismatch",
+				lbr2 + "external 192.0.2.128 → Mismatch: SourceRangesMismatch",
 			},
 		},
 		{
-			name: "a source range wider in the rules", do: func(w *capturedNode) { w.replace(v4, "192.0.2.128/25", "192.0.2.0/24", "-A "+ranges.Firewall) },
+			name: "a source range wider in the rules",
+			do:   func(w *capturedNode) { w.replace(v4, "192.0.2.128/25", "192.0.2.0/24", "-A "+ranges.Firewall) },
 			want: []string{
-				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr2 + "external 192.0.2.77 → Mismatch: SourceRangesMismatch",
+				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch",
+				lbr2 + "external 192.0.2.77 → Mismatch: SourceRangesMismatch",
 			},
 		},
 		{
-			name: "the firewall's DROP removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-PROXY-FIREWALL", "203.0.113.11/32") },
+			name: "the firewall's DROP removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-PROXY-FIREWALL", "203.0.113.11/32") },
 			want: []string{
 				lbr + "external 192.0.2.77 → Mismatch: SourceRangesMismatch", lbr + "node → Mismatch: SourceRangesMismatch",
 			},
@@ -541,11 +338,15 @@ func faults(w *capturedNode) []fault {
 			w.service("shop/ep3").Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}, want: both(ep3, "Mismatch: TrafficPolicyMismatch")},
 		{
-			name: "a no-local-endpoints DROP removed", do: func(w *capturedNode) { w.drop(v4, "shop/np-etp-local-none has no local endpoints") },
-			want: []string{"shop/np-etp-local-none NodePort 10.77.0.11:30083/TCP from external → Mismatch: AcceptedWithoutEndpoints"},
+			name: "a no-local-endpoints DROP removed",
+			do:   func(w *capturedNode) { w.drop(v4, "shop/np-etp-local-none has no local endpoints") },
+			want: []string{
+				"shop/np-etp-local-none NodePort 10.77.0.11:30083/TCP from external → Mismatch: AcceptedWithoutEndpoints",
+			},
 		},
 		{
-			name: "PREROUTING does not lead to kube-proxy", do: func(w *capturedNode) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
+			name: "PREROUTING does not lead to kube-proxy",
+			do:   func(w *capturedNode) { w.drop(v4, "-A PREROUTING", "KUBE-SERVICES") },
 			all: every(func(path, was string) string {
 				if was != string(report.Match) || isV6(path) || strings.HasSuffix(path, "node") {
 					return ""
@@ -554,7 +355,8 @@ func faults(w *capturedNode) []fault {
 			}),
 		},
 		{
-			name: "the jump to the NodePorts removed", do: func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
+			name: "the jump to the NodePorts removed",
+			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS") },
 			all: every(func(path, was string) string {
 				if was != string(report.Match) || isV6(path) || !strings.Contains(path, " NodePort ") {
 					return ""
@@ -562,15 +364,27 @@ func faults(w *capturedNode) []fault {
 				return "Mismatch: ServiceNotProgrammed"
 			}),
 		},
-		{name: "no IPv6 rules", do: func(w *capturedNode) { w.files[v6] = emptyTables }, all: every(func(path, was string) string {
-			return gone(path, was, isV6(path), "FamilyMissing", "FamilyMissing IPv6")
-		})},
-		{name: "no IPv4 rules", do: func(w *capturedNode) { w.files[v4] = emptyTables }, all: every(func(path, was string) string {
-			return gone(path, was, !isV6(path), "FamilyMissing", "FamilyMissing IPv4")
-		})},
-		{name: "no rules at all", do: func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables }, all: every(func(path, was string) string {
-			return gone(path, was, true, "NotProgrammed", "NotProgrammed IPv4; NotProgrammed IPv6")
-		})},
+		{
+			name: "no IPv6 rules",
+			do:   func(w *capturedNode) { w.files[v6] = emptyTables },
+			all: every(func(path, was string) string {
+				return gone(path, was, isV6(path), "FamilyMissing", "FamilyMissing IPv6")
+			}),
+		},
+		{
+			name: "no IPv4 rules",
+			do:   func(w *capturedNode) { w.files[v4] = emptyTables },
+			all: every(func(path, was string) string {
+				return gone(path, was, !isV6(path), "FamilyMissing", "FamilyMissing IPv4")
+			}),
+		},
+		{
+			name: "no rules at all",
+			do:   func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables },
+			all: every(func(path, was string) string {
+				return gone(path, was, true, "NotProgrammed", "NotProgrammed IPv4; NotProgrammed IPv6")
+			}),
+		},
 		{name: "a hostPort on the NodePort", do: func(w *capturedNode) {
 			w.first(v4, "nat", "PREROUTING", "-p tcp -m tcp --dport 30080 -j DNAT --to-destination 10.244.1.200:80")
 		}, want: []string{np + "10.77.0.11:30080/TCP from external → Mismatch: Shadowed"}},
@@ -597,13 +411,22 @@ func faults(w *capturedNode) []fault {
 			},
 			want: []string{ep3 + "pod → Unknown"},
 		},
-		{name: "an unknown match that does not matter", do: func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-m fancy --magic 7 -j LOG") }},
 		{
-			name: "an unknown target", do: func(w *capturedNode) { w.first(v4, "mangle", "PREROUTING", "-d 10.96.77.154/32 -j MAGIC --level 7") },
+			name: "an unknown match that does not matter",
+			do:   func(w *capturedNode) { w.first(v4, "filter", "FORWARD", "-m fancy --magic 7 -j LOG") },
+		},
+		{
+			name: "an unknown target",
+			do:   func(w *capturedNode) { w.first(v4, "mangle", "PREROUTING", "-d 10.96.77.154/32 -j MAGIC --level 7") },
 			want: []string{ep3 + "pod → Unknown"},
 		},
 		{name: "a chain that nothing leads to", do: func(w *capturedNode) {
-			w.replace(v4, ":KUBE-SERVICES - [0:0]", ":KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-SERVICES")
+			w.replace(
+				v4,
+				":KUBE-SERVICES - [0:0]",
+				":KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
+				":KUBE-SERVICES",
+			)
 		}, want: []string{"node → OrphanChain KUBE-SVC-AAAAAAAAAAAAAAAA"}},
 		{name: "another pod network in the configuration", do: func(w *capturedNode) {
 			w.files["configz.json"] = bytes.Replace(w.files["configz.json"], []byte("10.244.0.0/16"), []byte("10.99.0.0/16"), 1)
@@ -614,7 +437,8 @@ func faults(w *capturedNode) []fault {
 			return "Mismatch: WrongMasquerade *"
 		})},
 		{
-			name: "another load-balancer IP", do: func(w *capturedNode) { w.service("shop/lb").Status.LoadBalancer.Ingress[0].IP = "203.0.113.200" },
+			name: "another load-balancer IP",
+			do:   func(w *capturedNode) { w.service("shop/lb").Status.LoadBalancer.Ingress[0].IP = "203.0.113.200" },
 			want: []string{
 				"node → StaleService shop/lb",
 				"shop/lb LoadBalancerIP 203.0.113.200:80/TCP from external 192.0.2.77 → Mismatch: ServiceNotProgrammed",
@@ -624,14 +448,23 @@ func faults(w *capturedNode) []fault {
 			},
 		},
 		{
-			name: "a UDP Service's rule for TCP", do: func(w *capturedNode) { w.replace(v4, "-p udp", "-p tcp", "-A KUBE-SERVICES", "shop/udp cluster IP") },
-			want: append(both("shop/udp ClusterIP 10.96.178.81:53/UDP from ", "Mismatch: ServiceNotProgrammed"), "node → StaleService shop/udp"),
+			name: "a UDP Service's rule for TCP",
+			do:   func(w *capturedNode) { w.replace(v4, "-p udp", "-p tcp", "-A KUBE-SERVICES", "shop/udp cluster IP") },
+			want: append(
+				both("shop/udp ClusterIP 10.96.178.81:53/UDP from ", "Mismatch: ServiceNotProgrammed"),
+				"node → StaleService shop/udp",
+			),
 		},
 		{name: "the ClusterIP exempt from tracking", do: func(w *capturedNode) {
-			w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.77.154/32 -j CT --notrack\nCOMMIT\n")
+			w.addTable(
+				v4,
+				"*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.77.154/32 -j CT --notrack\nCOMMIT\n",
+			)
 		}, want: []string{ep3 + "node → Mismatch: Shadowed"}},
 		{name: "no route to an endpoint", do: func(w *capturedNode) {
-			w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`)
+			w.files["ip-route.json"] = []byte(
+				`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`,
+			)
 		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
 		{
 			name: "two Services with one external IP", do: func(w *capturedNode) {
@@ -661,11 +494,15 @@ func isV6(path string) bool {
 	return strings.Contains(path, "fd00:") || strings.Contains(path, "2001:db8:")
 }
 
-var emptyTables = []byte("# Generated by iptables-save v1.8.9 (nf_tables) on Fri Nov 20 19:41:06 2026\n*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n")
+var emptyTables = []byte(
+	"# Generated by iptables-save v1.8.9 (nf_tables) on Fri Nov 20 19:41:06 2026\n*nat\n:PREROUTING ACCEPT " +
+		"[0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n",
+)
 
 // notMasqueraded tells whether a path from outside keeps its source address: externalTrafficPolicy Local.
 func sourceKept(path string) bool {
-	return strings.Contains(path, "from external") && (strings.Contains(path, "local") || strings.Contains(path, "kitchen-sink"))
+	return strings.Contains(path, "from external") &&
+		(strings.Contains(path, "local") || strings.Contains(path, "kitchen-sink"))
 }
 
 // masqueradeGone: every path that kube-proxy masquerades, and every one where a pod of the node may reach itself.
@@ -686,9 +523,11 @@ func gone(path, was string, mine bool, code, nodeFinding string) string {
 	switch {
 	case path == "node":
 		return nodeFinding
-	case strings.HasSuffix(path, "from node") && strings.HasPrefix(was, "ByDesign: NoEndpoints") && (strings.Contains(path, " ExternalIP ") || strings.Contains(path, " LoadBalancerIP ")):
+	case strings.HasSuffix(path, "from node") && strings.HasPrefix(was, "ByDesign: NoEndpoints") &&
+		(strings.Contains(path, " ExternalIP ") || strings.Contains(path, " LoadBalancerIP ")):
 		return "" // kube-proxy refuses these only where they come in from outside
-	case !mine || strings.Contains(was, Headless) || strings.Contains(path, " None") || strings.HasPrefix(was, "ByDesign: NotForKubeProxy") || strings.HasPrefix(was, "ByDesign: ExternalName"):
+	case !mine || strings.Contains(was, Headless) || strings.Contains(path, " None") ||
+		strings.HasPrefix(was, "ByDesign: NotForKubeProxy") || strings.HasPrefix(was, "ByDesign: ExternalName"):
 		return ""
 	}
 	return "Mismatch: " + code

@@ -54,8 +54,11 @@ var (
 	})
 	_ = register(kind{code: PersistenceMismatch, severity: mismatch, scope: onPath, remedy: restart})
 	_ = register(kind{
-		code: PersistenceStale, severity: warning, scope: onPath,
-		remedy: "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and find what turned it off",
+		code:     PersistenceStale,
+		severity: warning,
+		scope:    onPath,
+		remedy: "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and " +
+			"find what turned it off",
 		issues: []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"},
 	})
 	_ = register(kind{
@@ -69,8 +72,11 @@ var (
 		issues: []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"},
 	})
 	_ = register(kind{
-		code: VIPStale, severity: mismatch, scope: onNode,
-		remedy: restart + "; when it is certain that nobody needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
+		code:     VIPStale,
+		severity: mismatch,
+		scope:    onNode,
+		remedy: restart + "; when it is certain that nobody " +
+			"needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
 		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
 	})
 	_ = register(kind{
@@ -78,8 +84,11 @@ var (
 		issues: []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"},
 	})
 	_ = register(kind{
-		code: IPVSConntrackOff, severity: mismatch, scope: onPath,
-		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it off",
+		code:     IPVSConntrackOff,
+		severity: mismatch,
+		scope:    onPath,
+		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned " +
+			"it off",
 	})
 )
 
@@ -100,8 +109,15 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 			})
 		case v.Reals[k].Weight == 0:
 			out = append(out, issue{
-				code: RealServerWeightZero, subject: at.String(), endpoints: []string{at.String()}, expected: "weight 1", actual: "weight 0",
-				evidence: []string{citeReal(v, &v.Reals[k])}, message: "the real server gets no new connections, yet the endpoint is one to use",
+				code:      RealServerWeightZero,
+				subject:   at.String(),
+				endpoints: []string{at.String()},
+				expected:  "weight 1",
+				actual:    "weight 0",
+				evidence: []string{
+					citeReal(v, &v.Reals[k]),
+				},
+				message: "the real server gets no new connections, yet the endpoint is one to use",
 			})
 		}
 	}
@@ -109,9 +125,14 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 		r := &v.Reals[i]
 		if r.Method != "Masq" && r.Method != "Local" {
 			out = append(out, issue{
-				code: ForwardMethod, subject: r.Address.String(), endpoints: []string{r.Address.String()}, expected: "Masq", actual: r.Method,
-				evidence: []string{citeReal(v, r)},
-				message:  "IPVS sends connections to this real server without translating them: a pod does not answer for the Service's address",
+				code:      ForwardMethod,
+				subject:   r.Address.String(),
+				endpoints: []string{r.Address.String()},
+				expected:  "Masq",
+				actual:    r.Method,
+				evidence:  []string{citeReal(v, r)},
+				message: "IPVS sends connections to this real server without translating them: a pod does not answer for the " +
+					"Service's address",
 			})
 		}
 		if r.Weight == 0 && !due[r.Address] && p.want.Action != expect.Drop {
@@ -125,10 +146,15 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 // (pkg/proxy/ipvs/graceful_termination.go).
 func (p *pathCase) terminating(v *ipvs.VirtualServer, r *ipvs.RealServer) issue {
 	is := issue{
-		code: RealServerTerminating, subject: r.Address.String(), endpoints: []string{r.Address.String()}, expected: "no new connections",
-		actual: "weight 0", evidence: []string{citeReal(v, r)},
+		code:      RealServerTerminating,
+		subject:   r.Address.String(),
+		endpoints: []string{r.Address.String()},
+		expected:  "no new connections",
+		actual:    "weight 0",
+		evidence:  []string{citeReal(v, r)},
 	}
-	is.message = "the endpoint is no longer to be used; the real server stays, without new connections, until the last one has ended"
+	is.message = "the endpoint is no longer to be used; the real server stays, without new connections, until the last " +
+		"one has ended"
 	if r.Active > 0 || r.Inactive > 0 {
 		is.message += fmt.Sprintf(" (%d active, %d inactive)", r.Active, r.Inactive)
 	}
@@ -145,17 +171,26 @@ func (p *pathCase) serverSettings(v *ipvs.VirtualServer) []issue {
 		for i := range v.Reals {
 			if r := &v.Reals[i]; r.Weight == 0 {
 				out = append(out, issue{
-					code: PersistenceStale, subject: r.Address.String(), endpoints: []string{r.Address.String()},
-					expected: "net.ipv4.vs.expire_quiescent_template=1", actual: "0", evidence: citeServer(v),
-					message: "clients that have been at this real server go on being sent to it, though it is to get no new connections",
+					code:      PersistenceStale,
+					subject:   r.Address.String(),
+					endpoints: []string{r.Address.String()},
+					expected:  "net.ipv4.vs.expire_quiescent_template=1",
+					actual:    "0",
+					evidence:  citeServer(v),
+					message: "clients that have been at this real server go on being sent to it, though it is to get no new " +
+						"connections",
 				})
 			}
 		}
 	}
 	if due := p.config.Scheduler; v.Scheduler != due {
 		out = append(out, issue{
-			code: SchedulerMismatch, subject: serverName(p.want.Frontend), expected: due, actual: v.Scheduler, evidence: citeServer(v),
-			message: "the virtual server shares out connections by another scheduler than kube-proxy's configuration names",
+			code:     SchedulerMismatch,
+			subject:  serverName(p.want.Frontend),
+			expected: due,
+			actual:   v.Scheduler,
+			evidence: citeServer(v),
+			message:  "the virtual server shares out connections by another scheduler than kube-proxy's configuration names",
 		})
 	}
 	return append(out, p.persistence(v)...)
@@ -173,10 +208,18 @@ func (p *pathCase) persistence(v *ipvs.VirtualServer) []issue {
 		}
 		return "ClientIP for " + strconv.FormatUint(uint64(s), 10) + "s"
 	}
-	return []issue{{
-		code: PersistenceMismatch, subject: serverName(p.want.Frontend), expected: seconds(due), actual: seconds(v.Persistent),
-		evidence: citeServer(v), message: "the virtual server does not keep clients at their real server as the Service's session affinity asks for",
-	}}
+	return []issue{
+		{
+			code:     PersistenceMismatch,
+			subject:  serverName(p.want.Frontend),
+			expected: seconds(due),
+			actual:   seconds(v.Persistent),
+			evidence: citeServer(
+				v,
+			),
+			message: "the virtual server does not keep clients at their real server as the Service's session affinity asks for",
+		},
+	}
 }
 
 // citeServer quotes a virtual server and its real servers.
@@ -195,8 +238,8 @@ func citeReal(v *ipvs.VirtualServer, r *ipvs.RealServer) string {
 	return "ipvs " + v.String() + " -> " + r.String()
 }
 
-// unownedServers finds virtual servers that belong to no Service. What kube-proxy is told to leave alone, and what is by firewall mark, is
-// others'.
+// unownedServers finds virtual servers that belong to no Service. What kube-proxy is told to leave alone, and what is
+// by firewall mark, is others'.
 func (n *node) unownedServers() []issue {
 	var out []issue
 	for i := range n.Virtual {
@@ -214,7 +257,8 @@ func (n *node) unownedServers() []issue {
 	return out
 }
 
-// unownedAddresses finds addresses on kube-ipvs0 that no Service has, among them those that it must never have: the node's own.
+// unownedAddresses finds addresses on kube-ipvs0 that no Service has, among them those that it must never have: the
+// node's own.
 func (n *node) unownedAddresses() []issue {
 	due := map[netip.Addr]bool{}
 	for k := range n.survey.frontends {
@@ -230,7 +274,8 @@ func (n *node) unownedAddresses() []issue {
 			message: "the node takes an address for its own that no Service has: nothing that is sent to it leaves the node",
 		}
 		if a == n.internalIP(a.Is4()) {
-			is.message = "the node's own address is on " + kubeproxy.IPVSDevice + ", which kube-proxy clears of what no Service has"
+			is.message = "the node's own address is on " + kubeproxy.IPVSDevice + ", which kube-proxy clears of what no " +
+				"Service has"
 		}
 		out = append(out, is)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// setEntry is an element that a set of ipvs mode must have for a frontend: the packet that it is asked for, and by which fields.
+// setEntry is an element that a set of ipvs mode must have for a frontend: the packet that it is asked for, and by
+// which fields.
 type setEntry struct {
 	set    string
 	flags  []string
@@ -23,7 +24,13 @@ func (p *pathCase) entriesDue() []setEntry {
 	svc := p.cluster.services[f.Service]
 	local := policyOf(svc, expect.NodePort)
 	at := netfilter.Packet{
-		Family: netfilter.FamilyOf(f.Address), Proto: protocolNumber(f.Protocol), Src: p.want.Origin.Address, Dst: f.Address, DstPort: f.Port,
+		Family: netfilter.FamilyOf(
+			f.Address,
+		),
+		Proto:   protocolNumber(f.Protocol),
+		Src:     p.want.Origin.Address,
+		Dst:     f.Address,
+		DstPort: f.Port,
 	}
 	var out []setEntry
 	add := func(set string, packet netfilter.Packet, flags ...string) {

@@ -14,7 +14,8 @@ import (
 // What ipvs mode leaves behind is told apart from virtual servers that somebody else has.
 func TestLeftoversOfIPVS(t *testing.T) {
 	bind := func(w *capturedNode) {
-		w.files["ip-addr.json"] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
+		w.files["ip-addr.json"] = append(
+			bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
 			`,{"ifindex":99,"ifname":"kube-ipvs0","flags":["NOARP"],"addr_info":[{"family":"inet","local":"10.96.77.154","prefixlen":32,"scope":"global"}]}]`...)
 	}
 	for _, tt := range []struct {
@@ -22,10 +23,25 @@ func TestLeftoversOfIPVS(t *testing.T) {
 		do                  func(w *capturedNode)
 		want                []string
 	}{
-		{name: "virtual servers of a cluster IP and a NodePort", base: "iptables", servers: "-A -t 10.96.77.154:80 -s rr\n-A -t 10.77.0.11:30080 -s rr\n", want: []string{"virtual servers of IPVS"}},
+		{
+			name:    "virtual servers of a cluster IP and a NodePort",
+			base:    "iptables",
+			servers: "-A -t 10.96.77.154:80 -s rr\n-A -t 10.77.0.11:30080 -s rr\n",
+			want:    []string{"virtual servers of IPVS"},
+		},
 		{name: "addresses", base: "iptables", do: bind, want: []string{"addresses on kube-ipvs0"}},
-		{name: "both, in nftables mode", base: "nftables", servers: "-A -t 10.96.77.154:80 -s rr\n", do: bind, want: []string{"virtual servers of IPVS", "addresses on kube-ipvs0"}},
-		{name: "somebody else's", base: "iptables", servers: "-A -t 10.77.0.11:8443 -s rr\n-a -t 10.77.0.11:8443 -r 10.77.0.12:6443 -m -w 1\n-A -f 3 -s rr\n"},
+		{
+			name:    "both, in nftables mode",
+			base:    "nftables",
+			servers: "-A -t 10.96.77.154:80 -s rr\n",
+			do:      bind,
+			want:    []string{"virtual servers of IPVS", "addresses on kube-ipvs0"},
+		},
+		{
+			name:    "somebody else's",
+			base:    "iptables",
+			servers: "-A -t 10.77.0.11:8443 -s rr\n-a -t 10.77.0.11:8443 -r 10.77.0.12:6443 -m -w 1\n-A -f 3 -s rr\n",
+		},
 		{name: "none", base: "ipvs"},
 		{name: "a table of nftables mode in ipvs mode", base: "ipvs", do: func(w *capturedNode) {
 			w.files[snapshot.NFTFile] = []byte(`{"nftables":[{"table":{"family":"ip","name":"kube-proxy","handle":1}}]}`)
@@ -78,7 +94,8 @@ func TestIPVSModeIsReadFromTheKernel(t *testing.T) {
 	}
 }
 
-// kube-proxy says that it runs in iptables mode, having found no ip_vs, and what it wrote in ipvs mode before is still there.
+// kube-proxy says that it runs in iptables mode, having found no ip_vs, and what it wrote in ipvs mode before is still
+// there.
 func TestIPVSRulesUnderIPTablesMode(t *testing.T) {
 	w := openCaptured(t, "ipvs")
 	w.files["proxyMode.txt"] = []byte("iptables")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package judge compares what kube-proxy must have programmed on a node with what the node's rules do, and names every difference with its cause,
-// the evidence and the remedy. It changes neither the cluster's objects nor the node's state: both can be judged any number of times, by any number of
-// goroutines, with the same report.
+// Package judge compares what kube-proxy must have programmed on a node with what the node's rules do, and names every
+// difference with its cause, the evidence and the remedy. It changes neither the cluster's objects nor the node's
+// state: both can be judged any number of times, by any number of goroutines, with the same report.
 package judge
 
 import (
@@ -34,8 +34,8 @@ type Request struct {
 	From *From
 	// NodeAlone asks only which proxy the node runs and how it fares: no path is judged.
 	NodeAlone bool
-	// PathsAlone asks only about paths: how kube-proxy fares, and its rules at large, are not judged, and what is found of the node counts as
-	// information.
+	// PathsAlone asks only about paths: how kube-proxy fares, and its rules at large, are not judged, and what is found of
+	// the node counts as information.
 	PathsAlone bool
 	// Backwards also goes from the rules to the API: every chain and frontend in the rules must belong to a Service.
 	Backwards bool
@@ -54,8 +54,9 @@ type From struct {
 	Pod     string     // namespace/name of a pod, where one was named
 }
 
-// Node judges one node: it computes what kube-proxy must have programmed, walks a packet for each frontend and origin, and reports. What cannot be
-// judged becomes NodeReport.Error or an Unknown path, never a match. The report keeps nothing of the state alive.
+// Node judges one node: it computes what kube-proxy must have programmed, walks a packet for each frontend and origin,
+// and reports. What cannot be judged becomes NodeReport.Error or an Unknown path, never a match. The report keeps
+// nothing of the state alive.
 func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	n, err := newNode(c, s)
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
@@ -155,7 +156,8 @@ type judged struct {
 	quiet bool
 }
 
-// withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend shows.
+// withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend
+// shows.
 func withoutQuiet(paths []judged) []judged {
 	type fact struct {
 		frontend report.Frontend
@@ -182,10 +184,14 @@ func withoutQuiet(paths []judged) []judged {
 	})
 }
 
-// clientLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables), and the sets of its table in
-// nftables mode (pkg/proxy/nftables); and of those that the command program keeps in its place. A new client is in none of them.
+// clientLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables),
+// and the sets of its table in nftables mode (pkg/proxy/nftables); and of those that the command program keeps in its
+// place. A new client is in none of them.
 var clientLists = []string{
-	kubeproxy.PrefixEndpoint, kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity, kubeproxy.ProgramChainPrefix, kubeproxy.ProgramTablePrefix,
+	kubeproxy.PrefixEndpoint,
+	kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity,
+	kubeproxy.ProgramChainPrefix,
+	kubeproxy.ProgramTablePrefix,
 }
 
 // NewWalker prepares walks over a node's rules as the judgement makes them. It is for one goroutine.

@@ -40,7 +40,9 @@ func (p *pathCase) traced() *snapshot.Probes {
 func met(probes *snapshot.Probes) map[ruleKey]int {
 	out := map[ruleKey]int{}
 	for i := range probes.Traces {
-		for _, s := range slices.CompactFunc(slices.Clone(probes.Traces[i].Steps), func(a, b snapshot.TraceStep) bool { return a == b }) {
+		for _, s := range slices.CompactFunc(
+			slices.Clone(probes.Traces[i].Steps), func(a, b snapshot.TraceStep) bool { return a == b },
+		) {
 			if s.Rule > 0 {
 				out[keyOfStep(&s)]++
 			}
@@ -49,7 +51,8 @@ func met(probes *snapshot.Probes) map[ruleKey]int {
 	return out
 }
 
-// tellsOf tells whether the kernel's trace has the rules of a backend: not the virtual servers of IPVS, and those of iptables-legacy not always.
+// tellsOf tells whether the kernel's trace has the rules of a backend: not the virtual servers of IPVS, and those of
+// iptables-legacy not always.
 func tellsOf(probes *snapshot.Probes, b netfilter.Backend) bool {
 	return b == netfilter.BackendNFT || b == netfilter.BackendNative || b == netfilter.BackendLegacy && probes.Legacy
 }
@@ -59,7 +62,8 @@ func translatesTo(s *netfilter.Step) bool {
 	return s.Kind == netfilter.StepTranslate && s.NAT.Side == netfilter.Destination
 }
 
-// ledTo counts the connections that met a step's rule and came to where it translates to: one rule may draw among several.
+// ledTo counts the connections that met a step's rule and came to where it translates to: one rule may draw among
+// several.
 func ledTo(probes *snapshot.Probes, step *netfilter.Step) int {
 	n, rule := 0, keyOfRule(step.Ref)
 	for i := range probes.Traces {
@@ -75,8 +79,8 @@ func ledTo(probes *snapshot.Probes, step *netfilter.Step) int {
 // baseChains are those of iptables-legacy that a hook calls.
 var baseChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// acted tells whether a rule did something for certain that the walk does not know of. Of iptables-legacy the kernel tells no verdicts: there it is
-// a rule of a chain that the walk does not come to.
+// acted tells whether a rule did something for certain that the walk does not know of. Of iptables-legacy the kernel
+// tells no verdicts: there it is a rule of a chain that the walk does not come to.
 func acted(s *snapshot.TraceStep, ledTo bool) bool {
 	if s.Legacy {
 		return !ledTo && !slices.Contains(baseChains, s.Chain)
@@ -84,8 +88,8 @@ func acted(s *snapshot.TraceStep, ledTo bool) bool {
 	return s.Verdict != "continue"
 }
 
-// rulesDisagree compares the rules that the kernel had connections meet with those of the walk. A rule that matched and did nothing is none
-// of the walk's steps; what the walk takes for certain has to be in every trace.
+// rulesDisagree compares the rules that the kernel had connections meet with those of the walk. A rule that matched and
+// did nothing is none of the walk's steps; what the walk takes for certain has to be in every trace.
 func (p *pathCase) rulesDisagree() []issue {
 	probes := p.traced()
 	if probes == nil {
@@ -124,12 +128,15 @@ func (p *pathCase) rulesDisagree() []issue {
 			has[k] = true
 			foretold := walked[k]
 			if k.rule = 0; !foretold && s.Rule > 0 && acted(&s, leads[k]) {
-				note(strings.TrimSuffix(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict), ": "))
+				note(
+					strings.TrimSuffix(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict), ": "),
+				)
 			}
 		}
 		for k := range res.Steps {
 			s := &res.Steps[k]
-			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
+			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 ||
+				has[keyOfRule(s.Ref)] {
 				continue
 			}
 			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s))
@@ -138,10 +145,17 @@ func (p *pathCase) rulesDisagree() []issue {
 	if len(evidence) == 0 {
 		return nil
 	}
-	return []issue{{
-		code: WalkDisagrees, subject: "rules", expected: "the rules of the walk", actual: fmt.Sprintf("%d rules differ", len(evidence)), evidence: evidence[:min(len(evidence), maxEvidence)],
-		message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this tool reads them wrongly",
-	}}
+	return []issue{
+		{
+			code:     WalkDisagrees,
+			subject:  "rules",
+			expected: "the rules of the walk",
+			actual:   fmt.Sprintf("%d rules differ", len(evidence)),
+			evidence: evidence[:min(len(evidence), maxEvidence)],
+			message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this " +
+				"tool reads them wrongly",
+		},
+	}
 }
 
 // confirm notes beside each step of a path how many of the traced connections met it.

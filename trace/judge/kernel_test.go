@@ -15,11 +15,18 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// withTraces judges shop/ep3 from the node, with traces that meet what the walk meets on its way to one endpoint, as change makes them.
+// withTraces judges shop/ep3 from the node, with traces that meet what the walk meets on its way to one endpoint, as
+// change makes them.
 func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) report.Path {
 	t.Helper()
 	w := openCaptured(t, base)
-	req := Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "ep3"}}, Matching: true, PerPathService: true, Steps: true, From: &From{Kind: "node"}}
+	req := Request{
+		Services:       []types.NamespacedName{{Namespace: "shop", Name: "ep3"}},
+		Matching:       true,
+		PerPathService: true,
+		Steps:          true,
+		From:           &From{Kind: "node"},
+	}
 	first := Files(w.cluster, snapshot.NewNode("node1", w.files), req)
 	if len(first.Paths) != 1 {
 		t.Fatalf("%+v", first)
@@ -36,7 +43,17 @@ func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceSte
 	trace := snapshot.Trace{Probe: probes.List[0]}
 	for _, s := range first.Paths[0].Steps {
 		if s.Share == 1 && s.Rule > 0 && s.Table != "ipvs" {
-			trace.Steps = append(trace.Steps, snapshot.TraceStep{Family: "ip", Table: s.Table, Chain: s.Chain, Rule: s.Rule, Legacy: probes.Legacy, Verdict: "accept"})
+			trace.Steps = append(
+				trace.Steps,
+				snapshot.TraceStep{
+					Family:  "ip",
+					Table:   s.Table,
+					Chain:   s.Chain,
+					Rule:    s.Rule,
+					Legacy:  probes.Legacy,
+					Verdict: "accept",
+				},
+			)
 		}
 	}
 	trace.Steps = change(trace.Steps)
@@ -93,9 +110,17 @@ func TestKernelTraceAgainstTheWalk(t *testing.T) {
 			}
 			p = withTraces(t, base, func(s []snapshot.TraceStep) []snapshot.TraceStep {
 				if legacy {
-					return append(s, snapshot.TraceStep{Family: "ip", Table: "nat", Chain: "c", Rule: 4, Legacy: true}, snapshot.TraceStep{Family: "ip", Table: "nat", Chain: "KUBE-SERVICES", Rule: 1, Legacy: true})
+					return append(
+						s,
+						snapshot.TraceStep{Family: "ip", Table: "nat", Chain: "c", Rule: 4, Legacy: true},
+						snapshot.TraceStep{Family: "ip", Table: "nat", Chain: "KUBE-SERVICES", Rule: 1, Legacy: true},
+					)
 				}
-				return append(s, snapshot.TraceStep{Family: "ip", Table: "mine", Chain: "c", Rule: 4, Verdict: "accept"}, snapshot.TraceStep{Family: "ip", Table: "mine", Chain: "c", Rule: 5, Verdict: "continue"})
+				return append(
+					s,
+					snapshot.TraceStep{Family: "ip", Table: "mine", Chain: "c", Rule: 4, Verdict: "accept"},
+					snapshot.TraceStep{Family: "ip", Table: "mine", Chain: "c", Rule: 5, Verdict: "continue"},
+				)
 			})
 			want := "the kernel alone: mine c rule 4: accept"
 			if legacy {

@@ -11,13 +11,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// kind is one kind of finding. It is registered once, beside the detector that finds it; docs/findings.md has a section for each.
+// kind is one kind of finding. It is registered once, beside the detector that finds it; docs/findings.md has a section
+// for each.
 type kind struct {
 	code     string
 	severity report.Severity
 	scope    scope
-	// remedy is what to do. {restart} is the command that makes kube-proxy on the node write everything anew, {where} the place, {node} the
-	// node, {subject} the finding's subject.
+	// remedy is what to do. {restart} is the command that makes kube-proxy on the node write everything anew, {where} the
+	// place, {node} the node, {subject} the finding's subject.
 	remedy string
 	issues []string // upstream, owner/repo#number
 	by     *detector
@@ -54,14 +55,15 @@ type stage uint8
 
 // The stages of a path. Between stageProgrammed and stageSettings the mode says where each difference comes from.
 const (
-	stageRecognise  stage = iota // who else answers: a detector that knows calls pathCase.settle, and the comparison is left out
-	stageCompare                 // what happens against what must
-	stageHairpin                 // the same for a pod that reaches itself
-	stageAffinity                // the same for a client that comes back
-	stageProgrammed              // what the command program has put there
-	stageSettings                // settings of the kernel that stop what the rules make right
-	stageVerdict                 // what else the verdict depends on
-	stageObserve                 // what real connections showed
+	// stageRecognise: who else answers. A detector that knows calls pathCase.settle, and the comparison is left out.
+	stageRecognise  stage = iota
+	stageCompare          // what happens against what must
+	stageHairpin          // the same for a pod that reaches itself
+	stageAffinity         // the same for a client that comes back
+	stageProgrammed       // what the command program has put there
+	stageSettings         // settings of the kernel that stop what the rules make right
+	stageVerdict          // what else the verdict depends on
+	stageObserve          // what real connections showed
 )
 
 // The stages of a node.
@@ -152,7 +154,8 @@ func (n *node) finding(i issue) report.Finding {
 	}
 	f.Remedy = i.remedy
 	if f.Remedy == "" {
-		f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.Name, "{subject}", i.subject).Replace(k.remedy)
+		f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.Name, "{subject}", i.subject).
+			Replace(k.remedy)
 	}
 	if !i.unlinked {
 		f.Links = links(k)

@@ -15,8 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// watchHangs finds a kube-proxy whose watch of the API hangs: endpoints of a Service that is wrong here changed, and after that kube-proxy
-// has seen no change of anything.
+// watchHangs finds a kube-proxy whose watch of the API hangs: endpoints of a Service that is wrong here changed, and
+// after that kube-proxy has seen no change of anything.
 func (n *node) watchHangs(paths []judged, req *Request) []issue {
 	h := n.Proxy.Health
 	if h == nil || len(n.Proxy.Syncs) == 0 {

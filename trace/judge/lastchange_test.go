@@ -33,7 +33,8 @@ func TestHungWatch(t *testing.T) {
 		for i, s := range w.cluster.EndpointSlices {
 			s = s.DeepCopy()
 			s.CreationTimestamp = metav1.NewTime(at.Add(-time.Hour))
-			if s.Labels[discoveryv1.LabelServiceName] == "ep1" && s.AddressType == discoveryv1.AddressTypeIPv4 && len(s.Endpoints) > 0 {
+			if s.Labels[discoveryv1.LabelServiceName] == "ep1" && s.AddressType == discoveryv1.AddressTypeIPv4 &&
+				len(s.Endpoints) > 0 {
 				s.Endpoints[0].Addresses = []string{"10.244.1.99"}
 				s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at.Format(time.RFC3339Nano)}
 			}

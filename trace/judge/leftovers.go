@@ -30,7 +30,11 @@ var (
 		issues: []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"},
 	})
 	_ = register(kind{
-		code: StaleService, severity: mismatch, scope: onNode, remedy: restart, issues: []string{"kubernetes/kubernetes#76338"},
+		code:     StaleService,
+		severity: mismatch,
+		scope:    onNode,
+		remedy:   restart,
+		issues:   []string{"kubernetes/kubernetes#76338"},
 	})
 	_ = register(kind{
 		code: OrphanChain, severity: note, scope: onNode,
@@ -63,8 +67,8 @@ func (n *node) leftoverNames() []string {
 	return out
 }
 
-// orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy removes
-// them late (largeClusterMode), and they harm nobody.
+// orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy
+// removes them late (largeClusterMode), and they harm nobody.
 func (n *node) orphans() []issue {
 	gone := map[string]bool{}
 	names := n.mode.names()
@@ -143,8 +147,8 @@ var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
 	}}
 }}
 
-// listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that is both
-// an external and a load-balancer IP, or is listed twice, and a source range that is.
+// listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that
+// is both an external and a load-balancer IP, or is listed twice, and a source range that is.
 func (n *node) listedTwice(c *netfilter.Chain, r *netfilter.Rule) bool {
 	if hash, ok := strings.CutPrefix(c.Name, kubeproxy.PrefixFirewall); ok && n.cluster.twice[listing{chain: hash}] {
 		return true
@@ -153,7 +157,8 @@ func (n *node) listedTwice(c *netfilter.Chain, r *netfilter.Rule) bool {
 		r.Key.Src.IsValid() && n.cluster.twice[listing{address: r.Key.Src}]
 }
 
-// repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to kube-proxy's.
+// repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to
+// kube-proxy's.
 func repeated(c *netfilter.Chain) []*netfilter.Rule {
 	if len(c.Rules) < 2 {
 		return nil

@@ -34,7 +34,8 @@ func processOf(s *host.Socket) string {
 	return fmt.Sprintf("process %s (%d)", s.Process, s.PID)
 }
 
-// listening judges a frontend that kube-proxy serves itself, by listening there: no rule may come in between. Others it leaves to inUserspace.
+// listening judges a frontend that kube-proxy serves itself, by listening there: no rule may come in between. Others it
+// leaves to inUserspace.
 var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue {
 	want := p.want
 	if want.Action != expect.Proxy {
@@ -43,16 +44,23 @@ var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue
 	p.settle()
 	at := netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port)
 	for _, o := range p.got.translated() {
-		return []issue{{
-			code: Shadowed, where: o.by, expected: describe(want), actual: "sent to " + o.to.String(), evidence: []string{cite(o.by)},
-			message: fmt.Sprintf("kube-proxy itself listens at %s, and a rule sends the packet elsewhere", at),
-		}}
+		return []issue{
+			{
+				code:     Shadowed,
+				where:    o.by,
+				expected: describe(want),
+				actual:   "sent to " + o.to.String(),
+				evidence: []string{cite(o.by)},
+				message:  fmt.Sprintf("kube-proxy itself listens at %s, and a rule sends the packet elsewhere", at),
+			},
+		}
 	}
 	if issues := refusals(p.node, want, &p.got); len(issues) > 0 {
 		return issues
 	}
 	if !p.SocketsRead {
-		want.Unsure = "kube-proxy itself should listen at " + at.String() + "; who listens on the node (listen.txt) was not collected"
+		want.Unsure = "kube-proxy itself should listen at " + at.String() + "; who listens on the node (listen.txt) was " +
+			"not collected"
 		return nil
 	}
 	s := p.listener(at)

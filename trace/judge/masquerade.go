@@ -22,8 +22,8 @@ const (
 	masqueraded    = "Always"
 )
 
-// masquerading compares who has the source address translated. A CNI may do so for reasons of its own; only kube-proxy's own
-// translation can be one too many, while any will do where one is due.
+// masquerading compares who has the source address translated. A CNI may do so for reasons of its own; only
+// kube-proxy's own translation can be one too many, while any will do where one is due.
 func masquerading(want *expect.Path, got *outcomes) []issue {
 	var missing, needless []string
 	for i := range want.Endpoints {
@@ -32,7 +32,8 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			if o.to != e.Address {
 				continue
 			}
-			due := want.Masquerade == expect.MasqAlways || want.Masquerade == expect.MasqHairpin && want.Origin.Address == e.Address.Addr()
+			due := want.Masquerade == expect.MasqAlways ||
+				want.Masquerade == expect.MasqHairpin && want.Origin.Address == e.Address.Addr()
 			switch {
 			case want.Masquerade == expect.MasqUnknown:
 			case due && !o.masq && !o.inside:
@@ -49,14 +50,22 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
 		}
 		issues = append(issues, issue{
-			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: notMasqueraded,
-			message: "the source address is not translated: " + why,
+			code:      WrongMasquerade,
+			subject:   cut(missing, 4),
+			endpoints: missing,
+			expected:  string(want.Masquerade),
+			actual:    notMasqueraded,
+			message:   "the source address is not translated: " + why,
 		})
 	}
 	if len(needless) > 0 {
 		issues = append(issues, issue{
-			code: WrongMasquerade, subject: cut(needless, 4), endpoints: needless, expected: string(want.Masquerade), actual: masqueraded,
-			message: "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client",
+			code:      WrongMasquerade,
+			subject:   cut(needless, 4),
+			endpoints: needless,
+			expected:  string(want.Masquerade),
+			actual:    masqueraded,
+			message:   "kube-proxy's rules translate the source address: the endpoint sees the node in place of the client",
 		})
 	}
 	return issues
@@ -91,8 +100,15 @@ func (p *pathCase) hairpin() []issue {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []issue{{
-		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: notMasqueraded,
-		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)",
-	}}
+	return []issue{
+		{
+			code:      WrongMasquerade,
+			subject:   cut(missing, 4),
+			endpoints: missing,
+			expected:  string(expect.MasqHairpin),
+			actual:    notMasqueraded,
+			message: "a pod that reaches itself through the Service gets no answer: its source address is not translated " +
+				"(hairpin)",
+		},
+	}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 )
 
-// mode is one of kube-proxy's proxy modes: where its rules are, which of them are a Service's, and how a difference in them is explained. Each has a
-// file, mode_NAME.go, and stands in modes. What a mode shares with iptables mode it takes from [iptablesMode] by embedding.
+// mode is one of kube-proxy's proxy modes: where its rules are, which of them are a Service's, and how a difference in
+// them is explained. Each has a file, mode_NAME.go, and stands in modes. What a mode shares with iptables mode it takes
+// from [iptablesMode] by embedding.
 type mode interface {
 	// name is what kube-proxy calls the mode.
 	name() string
@@ -24,7 +25,8 @@ type mode interface {
 	home(t *netfilter.Table) bool
 	// owns tells whether a rule, a policy or a chain is kube-proxy's, written in this mode.
 	owns(r netfilter.Ref) bool
-	// ofService tells whether a chain of the mode's belongs to a Service port: one whose name begins with one of chainNames' prefixes.
+	// ofService tells whether a chain of the mode's belongs to a Service port: one whose name begins with one of
+	// chainNames' prefixes.
 	ofService(c *netfilter.Chain, prefix string) bool
 	// baseChain names, for people, the base chain of a hook that leads to the chain of all Services.
 	baseChain(h netfilter.Hook) string
@@ -35,7 +37,8 @@ type mode interface {
 	programmed(s *nodestate.State, f netfilter.Family) bool
 	// notRead says why the rules of a family cannot be judged; "" when they can.
 	notRead(s *nodestate.State, f netfilter.Family) string
-	// tellsWhy tells whether notRead names the file that is missing even where the collector does not tell what it could not read.
+	// tellsWhy tells whether notRead names the file that is missing even where the collector does not tell what it could
+	// not read.
 	tellsWhy(s *nodestate.State) bool
 	// notCollected are files that the mode can be judged without, but not all that matters beside it.
 	notCollected(s *nodestate.State) []issue
@@ -44,9 +47,11 @@ type mode interface {
 
 	// leftovers are what the mode has left on a node that runs in another one.
 	leftovers(n *node) []issue
-	// unowned finds what is programmed for frontends that belong to no Service, and what is left of Services that are gone.
+	// unowned finds what is programmed for frontends that belong to no Service, and what is left of Services that are
+	// gone.
 	unowned(n *node) []issue
-	// namesDue calls f with the name of every chain and set that the mode may have made for the Services and endpoints there are, used or not.
+	// namesDue calls f with the name of every chain and set that the mode may have made for the Services and endpoints
+	// there are, used or not.
 	namesDue(n *node, f func(name string))
 
 	// untranslated tells whether a packet was refused because no rule has translated it.
@@ -67,7 +72,8 @@ type mode interface {
 	elements(n *node, f expect.Frontend) []string
 }
 
-// modes are all of them; the first is that of a node of which nothing tells the mode (cmd/kube-proxy/app/server_linux.go: the default on Linux).
+// modes are all of them; the first is that of a node of which nothing tells the mode
+// (cmd/kube-proxy/app/server_linux.go: the default on Linux).
 var modes = []mode{&iptablesMode{}, &nftablesMode{}, &ipvsMode{}}
 
 // modeOf returns the mode of a name; the first one for a name that is not known.
@@ -89,7 +95,8 @@ func held(s *nodestate.State) []mode {
 	return out
 }
 
-// chainNames are the chains of a mode: that of all Services, and what the names of those of one Service port begin with; "" where it has none.
+// chainNames are the chains of a mode: that of all Services, and what the names of those of one Service port begin
+// with; "" where it has none.
 type chainNames struct {
 	services                                     string
 	cluster, local, external, firewall, endpoint string
@@ -114,7 +121,8 @@ func (n *node) ownerOf(r netfilter.Ref) owner {
 	case n.mode.owns(r) || kubeProxyNames(r):
 		return kubeProxy
 	case strings.HasPrefix(r.Chain.Name, kubeproxy.ProgramChainPrefix),
-		r.Chain.Table.Backend == netfilter.BackendNative && strings.HasPrefix(r.Chain.Table.Name, kubeproxy.ProgramTablePrefix):
+		r.Chain.Table.Backend == netfilter.BackendNative &&
+			strings.HasPrefix(r.Chain.Table.Name, kubeproxy.ProgramTablePrefix):
 		return program
 	}
 	return others

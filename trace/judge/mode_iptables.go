@@ -44,7 +44,8 @@ func (*iptablesMode) ofService(c *netfilter.Chain, prefix string) bool {
 
 func (*iptablesMode) baseChain(h netfilter.Hook) string { return "nat " + h.String() }
 
-// holds: the chain of all Services has one name in iptables and in ipvs mode; in ipvs mode it leads to a chain that iptables mode does not have.
+// holds: the chain of all Services has one name in iptables and in ipvs mode; in ipvs mode it leads to a chain that
+// iptables mode does not have.
 func (m *iptablesMode) holds(s *nodestate.State) bool {
 	services, ipvs := servicesChains(m, s)
 	return services && !ipvs
@@ -68,8 +69,8 @@ func servicesChains(m mode, s *nodestate.State) (iptables, ipvs bool) {
 
 func (*iptablesMode) programmed(*nodestate.State, netfilter.Family) bool { return true }
 
-// notRead: where the collector says what it could not read, a save file that is not there is one without rules. One backend's rules prove nothing
-// while the other's may hold anything.
+// notRead: where the collector says what it could not read, a save file that is not there is one without rules. One
+// backend's rules prove nothing while the other's may hold anything.
 func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if why := savesNotRead(s, f); why != "" {
 		return why
@@ -99,7 +100,8 @@ func (*iptablesMode) notCollected(*nodestate.State) []issue { return nil }
 
 func (m *iptablesMode) showBackends(n *node) { showBackends(n, m.name()) }
 
-// showBackends notes the backends of the chain of all Services. actual is what that makes the mode of the node, where nothing else told; "" for nothing.
+// showBackends notes the backends of the chain of all Services. actual is what that makes the mode of the node, where
+// nothing else told; "" for nothing.
 func showBackends(n *node, actual string) {
 	for _, t := range n.Rules.Tables {
 		if t.Name != "nat" || t.Backend == netfilter.BackendNative || t.Chain(kubeproxy.ChainServices) == nil {
@@ -124,8 +126,8 @@ func (m *iptablesMode) leftovers(n *node) []issue {
 	return []issue{leftover(n, m, "table nat", "kube-proxy's iptables chains, too")}
 }
 
-// refusesStill tells whether what iptables mode has refused stays refused: the chain of all Services in nat is written anew by ipvs mode, its chains
-// in filter are not (kubernetes/kubernetes#96034).
+// refusesStill tells whether what iptables mode has refused stays refused: the chain of all Services in nat is written
+// anew by ipvs mode, its chains in filter are not (kubernetes/kubernetes#96034).
 func refusesStill(s *nodestate.State) bool {
 	for _, t := range s.Rules.Tables {
 		if t.Name != "filter" || t.Backend != netfilter.BackendNFT && t.Backend != netfilter.BackendLegacy {
@@ -144,9 +146,15 @@ func refusesStill(s *nodestate.State) bool {
 // leftover is rules of a mode that are live beside those of the mode that kube-proxy runs in.
 func leftover(n *node, of mode, subject, actual string) issue {
 	return issue{
-		code: ModeLeftover, subject: subject, expected: "rules of " + n.mode.name() + " mode alone", actual: actual,
-		message: fmt.Sprintf("kube-proxy runs in %s mode, and its rules of %s mode are still live: whichever translates a packet first decides",
-			n.mode.name(), of.name()),
+		code:     ModeLeftover,
+		subject:  subject,
+		expected: "rules of " + n.mode.name() + " mode alone",
+		actual:   actual,
+		message: fmt.Sprintf(
+			"kube-proxy runs in %s mode, and its rules of %s mode are still live: whichever translates a packet first decides",
+			n.mode.name(),
+			of.name(),
+		),
 	}
 }
 
@@ -202,7 +210,8 @@ func (*iptablesMode) namesDue(n *node, f func(name string)) {
 
 func (*iptablesMode) untranslated(*outcome) bool { return false }
 
-// noLocalEndpoint is in the comment of a rule that drops for want of a local endpoint (pkg/proxy/iptables/proxier.go, "%s has no local endpoints").
+// noLocalEndpoint is in the comment of a rule that drops for want of a local endpoint (pkg/proxy/iptables/proxier.go,
+// "%s has no local endpoints").
 const noLocalEndpoint = "no local endpoints"
 
 func (*iptablesMode) refusal(is issue, o *outcome) issue {

@@ -16,12 +16,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// ipvsMode is pkg/proxy/ipvs/proxier.go: virtual servers lead to the endpoints, and rules of iptables with sets mark for masquerade and refuse. It
-// has no chains of single Services.
+// ipvsMode is pkg/proxy/ipvs/proxier.go: virtual servers lead to the endpoints, and rules of iptables with sets mark
+// for masquerade and refuse. It has no chains of single Services.
 type ipvsMode struct{ iptablesMode }
 
 var ipvsNames = chainNames{
-	services: kubeproxy.ChainServices, where: "the virtual servers of IPVS, table nat", marks: "jumps to " + kubeproxy.ChainMarkMasq,
+	services: kubeproxy.ChainServices,
+	where:    "the virtual servers of IPVS, table nat",
+	marks:    "jumps to " + kubeproxy.ChainMarkMasq,
 }
 
 func (*ipvsMode) name() string       { return kubeproxy.IPVS }
@@ -43,7 +45,8 @@ func (*ipvsMode) programmed(s *nodestate.State, f netfilter.Family) bool {
 	})
 }
 
-// notRead: where the collector says what it could not read, a file that is not there is a table that the kernel does not have.
+// notRead: where the collector says what it could not read, a file that is not there is a table that the kernel does
+// not have.
 func (m *ipvsMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if why := serversNotRead(s); why != "" {
 		return why
@@ -68,8 +71,11 @@ func (*ipvsMode) tellsWhy(s *nodestate.State) bool { return serversNotRead(s) !=
 func (*ipvsMode) showBackends(n *node) { showBackends(n, "") }
 
 func (*ipvsMode) leftovers(n *node) []issue {
-	message := fmt.Sprintf("kube-proxy runs in %s mode, and what it made in ipvs mode is still there: the node takes these addresses for its own",
-		n.mode.name())
+	message := fmt.Sprintf(
+		"kube-proxy runs in %s mode, and what it made in ipvs mode is still there: the node takes these addresses for its "+
+			"own",
+		n.mode.name(),
+	)
 	var out []issue
 	for _, left := range []struct {
 		is              bool
@@ -83,7 +89,11 @@ func (*ipvsMode) leftovers(n *node) []issue {
 	} {
 		if left.is {
 			out = append(out, issue{
-				code: ModeLeftover, subject: left.subject, expected: "rules of " + n.mode.name() + " mode alone", actual: left.actual, message: message,
+				code:     ModeLeftover,
+				subject:  left.subject,
+				expected: "rules of " + n.mode.name() + " mode alone",
+				actual:   left.actual,
+				message:  message,
 			})
 		}
 	}
@@ -107,8 +117,8 @@ func (*ipvsMode) unowned(n *node) []issue {
 
 func (*ipvsMode) affinity(*pathCase) []issue { return nil } // the virtual server's persistence, see explain
 
-// explain judges the virtual server of a frontend, and says where the issues that the walk has found come from. What the walk has found
-// and a finding about the virtual server explains is left out.
+// explain judges the virtual server of a frontend, and says where the issues that the walk has found come from. What
+// the walk has found and a finding about the virtual server explains is left out.
 func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 	f := p.want.Frontend
 	if p.want.Action == expect.None || p.want.Action == expect.Drop && len(issues) == 0 {
@@ -125,7 +135,9 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 			return nil
 		}
 		is := issue{
-			code: NotProgrammed, expected: describe(p.want), message: "the node has no virtual servers, or no rules, of kube-proxy's",
+			code:     NotProgrammed,
+			expected: describe(p.want),
+			message:  "the node has no virtual servers, or no rules, of kube-proxy's",
 		}
 		p.familyMissing(&is)
 		return []issue{is}
@@ -136,9 +148,13 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 		})
 	case known && !local && p.want.Origin.Kind != expect.FromNode && len(issues) > 0:
 		return append(without(issues, explainedByServer...), issue{
-			code: VIPMissing, subject: f.Address.String(), expected: "on " + kubeproxy.IPVSDevice, actual: "on no interface",
+			code:     VIPMissing,
+			subject:  f.Address.String(),
+			expected: "on " + kubeproxy.IPVSDevice,
+			actual:   "on no interface",
 			evidence: []string{"ipvs " + v.String()},
-			message:  f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never sees it",
+			message: f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never " +
+				"sees it",
 		})
 	}
 	found := p.realServers(v)
@@ -146,7 +162,8 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 	issues = without(issues, MissingEndpoint)
 	if hasCode(found, RealServerWeightZero) || hasCode(found, MissingEndpoint) {
 		issues = slices.DeleteFunc(issues, func(is issue) bool {
-			return is.where.Chain != nil && is.where.Chain.Table.Backend == netfilter.BackendIPVS && is.code == RefusedWithEndpoints
+			return is.where.Chain != nil && is.where.Chain.Table.Backend == netfilter.BackendIPVS &&
+				is.code == RefusedWithEndpoints
 		})
 	}
 	return append(found, p.aroundServer(issues)...)
@@ -154,8 +171,17 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 
 // explainedByServer are the codes of issues that a virtual server which is not reached, or not there, explains.
 var explainedByServer = []string{
-	ServiceNotProgrammed, MissingEndpoint, Rejected, RefusedWithEndpoints, AcceptedWithoutEndpoints, NoRoute, UnevenShare, WrongMasquerade,
-	SourceRangesMismatch, TrafficPolicyMismatch, StaleEndpoint,
+	ServiceNotProgrammed,
+	MissingEndpoint,
+	Rejected,
+	RefusedWithEndpoints,
+	AcceptedWithoutEndpoints,
+	NoRoute,
+	UnevenShare,
+	WrongMasquerade,
+	SourceRangesMismatch,
+	TrafficPolicyMismatch,
+	StaleEndpoint,
 }
 
 func without(issues []issue, codes ...string) []issue {
@@ -186,17 +212,29 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 		case is.code != WrongMasquerade && is.code != SourceRangesMismatch && !p.byKubeProxy(is.where):
 		case is.code == WrongMasquerade && is.actual == notMasqueraded && p.untrackedByIPVS():
 			is = issue{
-				code: IPVSConntrackOff, expected: "net.ipv4.vs.conntrack=1", actual: "0", subject: is.subject, endpoints: is.endpoints,
-				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers do not come back",
+				code:      IPVSConntrackOff,
+				expected:  "net.ipv4.vs.conntrack=1",
+				actual:    "0",
+				subject:   is.subject,
+				endpoints: is.endpoints,
+				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers " +
+					"do not come back",
 			}
 		case len(missing) > 0:
 			is = issue{
-				code: IPSetMissing, subject: strings.Join(missing, ", "), expected: "an entry", actual: "none", evidence: is.evidence,
-				message: "the set has no entry for the frontend: " + withoutEntry(&is),
+				code:     IPSetMissing,
+				subject:  strings.Join(missing, ", "),
+				expected: "an entry",
+				actual:   "none",
+				evidence: is.evidence,
+				message:  "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
 		case is.code == WrongMasquerade && is.actual == notMasqueraded && w.services() == nil:
-			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is to be translated",
-				p.mode.baseChain(p.hook()), p.mode.names().services)
+			is.code, is.message = NotProgrammed, fmt.Sprintf(
+				"%s does not lead to %s: nothing marks packets whose source is to be translated",
+				p.mode.baseChain(p.hook()),
+				p.mode.names().services,
+			)
 		case is.code == WrongMasquerade:
 			is.evidence = w.masquerading()
 		}

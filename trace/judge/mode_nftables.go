@@ -72,10 +72,14 @@ func (*nftablesMode) notCollected(s *nodestate.State) []issue {
 	if s.Tells() || len(s.Have[netfilter.IPv4])+len(s.Have[netfilter.IPv6]) > 0 {
 		return nil
 	}
-	return []issue{{
-		code: NotCollected, subject: snapshot.IPTablesFile,
-		message: "rules of iptables beside kube-proxy's were not collected: those of iptables-legacy, if there are any, are not judged",
-	}}
+	return []issue{
+		{
+			code:    NotCollected,
+			subject: snapshot.IPTablesFile,
+			message: "rules of iptables beside kube-proxy's were not collected: those of iptables-legacy, if there are any, " +
+				"are not judged",
+		},
+	}
 }
 
 func (*nftablesMode) showBackends(*node) {}
@@ -100,7 +104,9 @@ func nftTables(s *nodestate.State) []*netfilter.Table {
 
 // unowned finds elements of the maps and sets that belong to no Service: what belongs to one port is one finding.
 func (*nftablesMode) unowned(n *node) []issue {
-	stale := newGrouped(issue{expected: "no element", message: "kube-proxy's maps serve a frontend that belongs to no Service"})
+	stale := newGrouped(
+		issue{expected: "no element", message: "kube-proxy's maps serve a frontend that belongs to no Service"},
+	)
 	for _, t := range nftTables(n.State) {
 		for _, name := range frontendMaps {
 			if s := t.Set(name); s != nil {
@@ -122,8 +128,8 @@ func (*nftablesMode) unowned(n *node) []issue {
 	return append(stale.issues(StaleService, "elements"), n.orphans()...)
 }
 
-// ownerOfElement returns the Service port that the chain of an element names, "HASH-shop/web/tcp/http" being "shop/web:http"; else the
-// frontend itself.
+// ownerOfElement returns the Service port that the chain of an element names, "HASH-shop/web/tcp/http" being
+// "shop/web:http"; else the frontend itself.
 func ownerOfElement(e netfilter.SetElement) string {
 	if _, rest, ok := strings.Cut(e.Chain, "-"); ok && strings.Contains(e.Chain, "/") {
 		if _, name, ok := strings.Cut(rest, "-"); ok {
@@ -156,7 +162,8 @@ func (*nftablesMode) namesDue(n *node, f func(name string)) {
 func (*nftablesMode) untranslated(o *outcome) bool { return refusedUntranslated(o) }
 
 func refusedUntranslated(o *outcome) bool {
-	return o.where.Chain != nil && isNFTKube(o.where.Chain.Table) && o.where.Chain.Name == kubeproxy.NFTChainClusterIPsCheck
+	return o.where.Chain != nil && isNFTKube(o.where.Chain.Table) &&
+		o.where.Chain.Name == kubeproxy.NFTChainClusterIPsCheck
 }
 
 func (m *nftablesMode) refusal(is issue, o *outcome) issue {
@@ -178,7 +185,8 @@ func (m *nftablesMode) refusal(is issue, o *outcome) issue {
 	return is
 }
 
-// reachesServices: some packets are refused before they come to the chain of all Services; then it counts whether they could.
+// reachesServices: some packets are refused before they come to the chain of all Services; then it counts whether they
+// could.
 func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 	if w.services() != nil {
 		return true
@@ -196,7 +204,8 @@ func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 	return false
 }
 
-// noTranslation says that the map which should lead on from a frontend has nothing for it, or that nothing asks the map.
+// noTranslation says that the map which should lead on from a frontend has nothing for it, or that nothing asks the
+// map.
 func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string, evidence []string) {
 	evidence = m.elements(n, f)
 	name := kubeproxy.NFTMapServiceIPs
@@ -210,12 +219,14 @@ func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string
 		return table + " set " + kubeproxy.NFTSetNodePortIPs + " has no element " + f.Address.String(), evidence
 	}
 	if m.hasElement(n, name, f) {
-		return table + " services does not come to map " + name + ", or the chain that it leads to from " + key + " translates nothing", evidence
+		return table + " services does not come to map " + name + ", or the chain that it leads to from " + key +
+			" translates nothing", evidence
 	}
 	return table + " map " + name + " has no element " + key, evidence
 }
 
-// servesNodePorts tells whether the set of the addresses that serve NodePorts has one of them; where there is no such set, all do.
+// servesNodePorts tells whether the set of the addresses that serve NodePorts has one of them; where there is no such
+// set, all do.
 func servesNodePorts(s *nodestate.State, a netip.Addr) bool {
 	for _, t := range nftTables(s) {
 		set := t.Set(kubeproxy.NFTSetNodePortIPs)
@@ -229,7 +240,8 @@ func servesNodePorts(s *nodestate.State, a netip.Addr) bool {
 	return true
 }
 
-// missing: one rule draws among destinations, or, with session affinity or before 1.36, one that draws among the chains of endpoints.
+// missing: one rule draws among destinations, or, with session affinity or before 1.36, one that draws among the chains
+// of endpoints.
 func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
 	targets := map[string]bool{}
@@ -282,7 +294,8 @@ func elementsOf(s *nodestate.State, set string, f expect.Frontend) []netfilter.S
 			continue
 		}
 		s.Each(func(e netfilter.SetElement) {
-			if e.Proto == protocolNumber(f.Protocol) && e.Port == f.Port && (e.Addr == f.Address || !e.Addr.IsValid() && f.Kind == expect.NodePort) {
+			if e.Proto == protocolNumber(f.Protocol) && e.Port == f.Port &&
+				(e.Addr == f.Address || !e.Addr.IsValid() && f.Kind == expect.NodePort) {
 				out = append(out, e)
 			}
 		})

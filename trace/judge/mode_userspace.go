@@ -10,10 +10,13 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 )
 
-// userspaceChains have the rules of kube-proxy's userspace mode: they lead to ports at which kube-proxy listens, which connects to an endpoint of
-// its own choice. The mode went with 1.26, so that it is recognised, and not one of modes.
+// userspaceChains have the rules of kube-proxy's userspace mode: they lead to ports at which kube-proxy listens, which
+// connects to an endpoint of its own choice. The mode went with 1.26, so that it is recognised, and not one of modes.
 var userspaceChains = []string{
-	kubeproxy.ChainPortalsContainer, kubeproxy.ChainPortalsHost, kubeproxy.ChainNodePortContainer, kubeproxy.ChainNodePortHost,
+	kubeproxy.ChainPortalsContainer,
+	kubeproxy.ChainPortalsHost,
+	kubeproxy.ChainNodePortContainer,
+	kubeproxy.ChainNodePortHost,
 }
 
 // holdsUserspace tells whether a node has rules of userspace mode.
@@ -31,13 +34,15 @@ func holdsUserspace(s *nodestate.State) bool {
 	return false
 }
 
-// inUserspace recognises packets that rules bring to a process on the node which connects to an endpoint of its own choice: kube-proxy in userspace
-// mode, or the proxy of the command program. In the rules it is not to be seen which ones it chooses from: the path is not certain.
+// inUserspace recognises packets that rules bring to a process on the node which connects to an endpoint of its own
+// choice: kube-proxy in userspace mode, or the proxy of the command program. In the rules it is not to be seen which
+// ones it chooses from: the path is not certain.
 var inUserspace = &detector{stage: stageRecognise, path: func(p *pathCase) []issue {
 	for _, o := range p.got.translated() {
 		who := "kube-proxy"
 		switch {
-		case o.byOwner == program && o.by.Rule != nil && o.by.Rule.Target == "REDIRECT": // an endpoint may be on the node, too
+		case o.byOwner == program && o.by.Rule != nil &&
+			o.by.Rule.Target == "REDIRECT": // an endpoint may be on the node, too
 			who = "the proxy of kubectl svcproxy program"
 		case o.by.Chain == nil || !slices.Contains(userspaceChains, o.by.Chain.Name):
 			continue
@@ -56,7 +61,8 @@ var inUserspace = &detector{stage: stageRecognise, path: func(p *pathCase) []iss
 			}
 			listens = processOf(s) + " listens there"
 		}
-		p.want.Unsure = "userspace mode of " + who + ": " + o.by.String() + " brings the packet to " + o.to.String() + " on the node (" + listens +
+		p.want.Unsure = "userspace mode of " + who + ": " + o.by.String() + " brings the packet to " + o.to.String() +
+			" on the node (" + listens +
 			"); that process chooses the endpoint, and the rules do not show which ones it knows"
 		return nil
 	}

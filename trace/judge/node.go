@@ -18,8 +18,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// node is a node under judgement: its state, with what the cluster's objects say of it. It does not change once it is made, and is shared by the
-// goroutines that judge its paths.
+// node is a node under judgement: its state, with what the cluster's objects say of it. It does not change once it is
+// made, and is shared by the goroutines that judge its paths.
 type node struct {
 	*nodestate.State
 
@@ -37,8 +37,8 @@ type node struct {
 	restart  string                      // the command that makes kube-proxy write everything anew
 }
 
-// newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node then has what is known all the
-// same, for the report.
+// newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
+// then has what is known all the same, for the report.
 func newNode(c *Cluster, s *nodestate.State) (*node, error) {
 	n := &node{State: s, cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0]}
 	if err := n.findObject(); err != nil {
@@ -80,12 +80,16 @@ func (n *node) findObject() error {
 		}
 		names = append(names, o.Name)
 	}
-	return fmt.Errorf("node %s: the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name",
-		n.Name, cut(names, 8))
+	return fmt.Errorf(
+		"node %s: the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name",
+		n.Name,
+		cut(names, 8),
+	)
 }
 
-// others are the addresses of endpoints on nodes; an endpoint on a node has either an address of its own or that node's InternalIP (hostNetwork),
-// so that but for this node's own they are none of its addresses. nil where the node's own are not known.
+// others are the addresses of endpoints on nodes; an endpoint on a node has either an address of its own or that node's
+// InternalIP (hostNetwork), so that but for this node's own they are none of its addresses. nil where the node's own
+// are not known.
 func (n *node) others() map[netip.Addr]bool {
 	if !n.internalIP(true).IsValid() {
 		return nil
@@ -111,8 +115,11 @@ func (n *node) sameMachine() error {
 	if len(want) == 0 {
 		return nil
 	}
-	return fmt.Errorf("node %s: ip-addr.json has none of the Node's addresses (%s): the files were taken on another machine",
-		n.Name, strings.Join(want, ", "))
+	return fmt.Errorf(
+		"node %s: ip-addr.json has none of the Node's addresses (%s): the files were taken on another machine",
+		n.Name,
+		strings.Join(want, ", "),
+	)
 }
 
 // internalIP returns the Node object's address of a family.
@@ -146,7 +153,8 @@ func (n *node) pods() []pod { return n.cluster.pods[n.Name] }
 func (n *node) restartCommand() string {
 	name, ok := n.cluster.proxyPods[n.Name]
 	if !ok {
-		return "restart kube-proxy on " + n.Name + " (kubectl -n kube-system delete pod of it there): that writes every rule anew"
+		return "restart kube-proxy on " + n.Name + " (kubectl -n kube-system delete pod of it there): that writes every " +
+			"rule anew"
 	}
 	namespace, pod, _ := strings.Cut(name, "/")
 	return "kubectl -n " + namespace + " delete pod " + pod + "   # writes every rule on " + n.Name + " anew"
@@ -169,8 +177,8 @@ func (n *node) readConfig() error {
 	return nil
 }
 
-// chooseMode finds out in which mode kube-proxy's rules are to be judged. What the running kube-proxy says of itself counts most; then what the kernel
-// holds, where it holds the rules of one mode only; then the configuration.
+// chooseMode finds out in which mode kube-proxy's rules are to be judged. What the running kube-proxy says of itself
+// counts most; then what the kernel holds, where it holds the rules of one mode only; then the configuration.
 func (n *node) chooseMode() {
 	held := held(n.State)
 	name := n.Proxy.Reported
@@ -209,7 +217,11 @@ func (n *node) noteUnread() error {
 	if n.Tells() || n.mode.tellsWhy(n.State) {
 		return fmt.Errorf("node %s: %s", n.Name, n.unread[netfilter.IPv4])
 	}
-	return fmt.Errorf("node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to walk", n.Name)
+	return fmt.Errorf(
+		"node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to "+
+			"walk",
+		n.Name,
+	)
 }
 
 func (n *node) expectation() *expect.Node {
@@ -221,7 +233,13 @@ func (n *node) expectation() *expect.Node {
 		n.podCIDRs = n.config.ClusterCIDRs
 	}
 	return expect.New(expect.Inputs{
-		Services: n.cluster.Services, Slices: n.cluster.EndpointSlices, Index: n.cluster.index, Node: n.object, NodeName: name,
-		Config: n.config, Addresses: n.net.Addresses(), PodNames: n.cluster.podNames,
+		Services:  n.cluster.Services,
+		Slices:    n.cluster.EndpointSlices,
+		Index:     n.cluster.index,
+		Node:      n.object,
+		NodeName:  name,
+		Config:    n.config,
+		Addresses: n.net.Addresses(),
+		PodNames:  n.cluster.podNames,
 	})
 }

@@ -16,8 +16,8 @@ var _ = register(kind{
 	issues: []string{"kubernetes/dns#318"},
 })
 
-// nodeLocalDNS recognises the node-local DNS cache: it binds the VIP on the node and takes its packets out of connection
-// tracking, so that kube-proxy's rules are passed over on purpose (kubernetes/dns, cmd/node-cache).
+// nodeLocalDNS recognises the node-local DNS cache: it binds the VIP on the node and takes its packets out of
+// connection tracking, so that kube-proxy's rules are passed over on purpose (kubernetes/dns, cmd/node-cache).
 var nodeLocalDNS = &detector{stage: stageRecognise, path: func(p *pathCase) []issue {
 	f := &p.want.Frontend
 	if f.Kind != expect.ClusterIP || f.Port != 53 || !p.got.all(acceptAction) {
@@ -29,9 +29,14 @@ var nodeLocalDNS = &detector{stage: stageRecognise, path: func(p *pathCase) []is
 		}
 	}
 	p.settle()
-	return []issue{{
-		code: NodeLocalDNS, expected: describe(p.want), actual: "delivered to the node itself",
-		message: "the address is bound on the node and its packets are not tracked (raw table): a DNS cache on the node answers, " +
-			"kube-proxy's rules are passed over",
-	}}
+	return []issue{
+		{
+			code:     NodeLocalDNS,
+			expected: describe(p.want),
+			actual:   "delivered to the node itself",
+			message: "the address is bound on the node and its packets are not tracked (raw table): a DNS cache on the node " +
+				"answers, " +
+				"kube-proxy's rules are passed over",
+		},
+	}
 }}

@@ -49,8 +49,11 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 		}
 		if !n.survey.programmed[f] && n.survey.hasFrontends[f] && !holdsUserspace(n.State) {
 			is := issue{
-				code: NotProgrammed, subject: f.String(), expected: n.mode.names().services + " in " + n.mode.names().where, actual: "none",
-				message: fmt.Sprintf("the node has no %s rules of kube-proxy's", f),
+				code:     NotProgrammed,
+				subject:  f.String(),
+				expected: n.mode.names().services + " in " + n.mode.names().where,
+				actual:   "none",
+				message:  fmt.Sprintf("the node has no %s rules of kube-proxy's", f),
 			}
 			if n.survey.programmed[netfilter.Inet&^f] {
 				is.code = FamilyMissing
@@ -59,8 +62,12 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 		}
 		if len(n.survey.backends[f]) > 1 {
 			out = append(out, issue{
-				code: SplitBackend, subject: f.String(), expected: "one backend", actual: "nft and legacy",
-				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was loaded last is asked first",
+				code:     SplitBackend,
+				subject:  f.String(),
+				expected: "one backend",
+				actual:   "nft and legacy",
+				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was " +
+					"loaded last is asked first",
 			})
 		}
 	}

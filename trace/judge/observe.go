@@ -17,7 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// target is how a frontend, or an endpoint directly, is probed from an origin; ok is false for an origin that is not on the node.
+// target is how a frontend, or an endpoint directly, is probed from an origin; ok is false for an origin that is not on
+// the node.
 func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot.ProbeTarget, ok bool) {
 	t = snapshot.ProbeTarget{Protocol: string(f.Protocol), To: to}
 	switch o.Kind {
@@ -34,8 +35,8 @@ func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot
 // maxTraced is how many frontends have the kernel's own trace: each takes a moment, one after the other.
 const maxTraced = 100
 
-// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so many times, and
-// each endpoint once directly, at most limit targets in all. left counts those that do not fit.
+// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so
+// many times, and each endpoint once directly, at most limit targets in all. left counts those that do not fit.
 func ProbeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
 	seen := map[snapshot.ProbeTarget]bool{}
 	var direct []snapshot.ProbeTarget
@@ -78,7 +79,12 @@ func asked(p *report.Path) (f expect.Frontend, o expect.Origin, ok bool) {
 	if err != nil || p.Frontend.Port <= 0 || p.Frontend.Port > 65535 {
 		return f, o, false
 	}
-	f = expect.Frontend{Kind: expect.FrontendKind(p.Frontend.Kind), Address: a, Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)}
+	f = expect.Frontend{
+		Kind:     expect.FrontendKind(p.Frontend.Kind),
+		Address:  a,
+		Port:     uint16(p.Frontend.Port),
+		Protocol: corev1.Protocol(p.Frontend.Protocol),
+	}
 	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Pod: p.Origin.Pod}
 	if p.Origin.Address != "" {
 		if o.Address, err = netip.ParseAddr(p.Origin.Address); err != nil {
@@ -101,7 +107,13 @@ func (p *pathCase) observe(out *report.Path) {
 }
 
 func observedOf(probes *snapshot.Probes) *report.Observed {
-	o := &report.Observed{Probes: len(probes.List), Error: probes.Error, Traced: len(probes.Traces), TraceError: probes.TraceError, LegacyError: probes.LegacyError}
+	o := &report.Observed{
+		Probes:      len(probes.List),
+		Error:       probes.Error,
+		Traced:      len(probes.Traces),
+		TraceError:  probes.TraceError,
+		LegacyError: probes.LegacyError,
+	}
 	byEndpoint := map[netip.AddrPort]*report.ObservedEndpoint{}
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}
@@ -145,7 +157,9 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 		}
 		return int(a.Port - b.Port)
 	})
-	for _, result := range []string{snapshot.ProbeSent, snapshot.ProbeRefused, snapshot.ProbeTimeout, snapshot.ProbeNoRoute, snapshot.ProbeFailed} {
+	for _, result := range []string{
+		snapshot.ProbeSent, snapshot.ProbeRefused, snapshot.ProbeTimeout, snapshot.ProbeNoRoute, snapshot.ProbeFailed,
+	} {
 		if n := results[result]; n > 0 {
 			o.Events = append(o.Events, fmt.Sprintf("%d %s", n, ends[result]))
 		}
@@ -183,20 +197,36 @@ const (
 
 var (
 	_ = register(kind{
-		code: EndpointRefused, severity: mismatch, scope: onPath, by: connections,
-		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at 127.0.0.1 alone)?",
+		code:     EndpointRefused,
+		severity: mismatch,
+		scope:    onPath,
+		by:       connections,
+		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at " +
+			"127.0.0.1 alone)?",
 	})
 	_ = register(kind{
-		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections,
-		remedy: "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, the cloud's firewall)",
+		code:     EndpointTimeout,
+		severity: mismatch,
+		scope:    onPath,
+		by:       connections,
+		remedy: "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, " +
+			"the cloud's firewall)",
 	})
 	_ = register(kind{
-		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections,
-		remedy: "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for answers that come back another way",
+		code:     EndpointReachableDirectly,
+		severity: mismatch,
+		scope:    onPath,
+		by:       connections,
+		remedy: "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for " +
+			"answers that come back another way",
 	})
 	_ = register(kind{
-		code: WalkDisagrees, severity: warning, scope: onPath, by: connections,
-		remedy: "run it again; if it is still so, please report it with a dump: kubectl svcproxy dump --node {node} -o dump.tar.gz",
+		code:     WalkDisagrees,
+		severity: warning,
+		scope:    onPath,
+		by:       connections,
+		remedy: "run it again; if it is still so, please report it with a dump: kubectl svcproxy dump --node {node} -o " +
+			"dump.tar.gz",
 	})
 	_ = register(kind{
 		code: ObservedSkew, severity: warning, scope: onPath, by: connections,
@@ -237,7 +267,11 @@ func (p *pathCase) unanswered() []issue {
 	var issues []issue
 	for _, kind := range []struct{ result, code, what string }{
 		{snapshot.ProbeRefused, EndpointRefused, "refused: no process listens at its port"},
-		{snapshot.ProbeTimeout, EndpointTimeout, "not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does"},
+		{
+			snapshot.ProbeTimeout,
+			EndpointTimeout,
+			"not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does",
+		},
 	} {
 		n := count[kind.result]
 		if n == 0 {
@@ -245,15 +279,20 @@ func (p *pathCase) unanswered() []issue {
 		}
 		bad, reached := p.directly(kind.result)
 		is := issue{
-			code: kind.code, subject: cut(bad, 4), endpoints: bad, expected: "connected", actual: fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
-			message: "the rules are right; connections straight to the endpoint are " + kind.what,
+			code:      kind.code,
+			subject:   cut(bad, 4),
+			endpoints: bad,
+			expected:  "connected",
+			actual:    fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
+			message:   "the rules are right; connections straight to the endpoint are " + kind.what,
 		}
 		if len(bad) == 0 {
 			if reached == 0 {
 				continue // nothing is known of the endpoints themselves: the counts stand in observed
 			}
 			is.code, is.subject, is.endpoints = EndpointReachableDirectly, "", nil
-			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the Service they fail: something between translation and answer is in the way"
+			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the " +
+				"Service they fail: something between translation and answer is in the way"
 			if lost > 0 {
 				is.message += fmt.Sprintf(" (of %d connections the answer never came back to the node)", lost)
 			}
@@ -263,7 +302,8 @@ func (p *pathCase) unanswered() []issue {
 	return issues
 }
 
-// directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept it.
+// directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept
+// it.
 func (p *pathCase) directly(result string) (bad []string, reached int) {
 	for i := range p.want.Endpoints {
 		e := &p.want.Endpoints[i]
@@ -300,17 +340,24 @@ func (p *pathCase) disagreement() []issue {
 	if len(elsewhere) == 0 {
 		return nil
 	}
-	return []issue{{
-		code: WalkDisagrees, subject: cut(elsewhere, 4), endpoints: elsewhere, expected: "none of the probes", actual: "sent there by the kernel",
-		message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or this tool reads them wrongly",
-	}}
+	return []issue{
+		{
+			code:      WalkDisagrees,
+			subject:   cut(elsewhere, 4),
+			endpoints: elsewhere,
+			expected:  "none of the probes",
+			actual:    "sent there by the kernel",
+			message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or " +
+				"this tool reads them wrongly",
+		},
+	}
 }
 
 // improbable is how rarely chance may explain what is called a skew.
 const improbable = 1e-4
 
-// skew finds endpoints that get more or less than their share, beyond chance: the exact binomial test of each endpoint, with
-// Bonferroni's correction for their number.
+// skew finds endpoints that get more or less than their share, beyond chance: the exact binomial test of each endpoint,
+// with Bonferroni's correction for their number.
 func skew(got *outcomes, probes *snapshot.Probes) []issue {
 	count := map[netip.AddrPort]int{}
 	n := 0
@@ -339,8 +386,16 @@ func skew(got *outcomes, probes *snapshot.Probes) []issue {
 	if len(bad) == 0 {
 		return nil
 	}
-	return []issue{{
-		code: ObservedSkew, subject: skewed[0], endpoints: skewed, expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
-		message: "the endpoints get connections in other shares than the rules say, and chance explains that less than once in 10,000",
-	}}
+	return []issue{
+		{
+			code:      ObservedSkew,
+			subject:   skewed[0],
+			endpoints: skewed,
+			expected:  "the rules' shares",
+			actual:    cut(bad, 3),
+			evidence:  bad[:min(len(bad), maxEvidence)],
+			message: "the endpoints get connections in other shares than the rules say, and chance explains that less than " +
+				"once in 10,000",
+		},
+	}
 }

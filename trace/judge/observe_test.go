@@ -102,18 +102,41 @@ func TestObserved(t *testing.T) {
 		says    string
 	}{
 		{"all is well", list(11, ok, a, 9, ok, b), map[netip.AddrPort]string{a: ok, b: ok}, "", ""},
-		{"one endpoint refuses", list(11, ok, a, 9, refused, nil), map[netip.AddrPort]string{a: ok, b: refused}, EndpointRefused, b.String()},
-		{"one endpoint does not answer", list(11, ok, a, 9, timeout, b), map[netip.AddrPort]string{a: ok, b: timeout}, EndpointTimeout, b.String()},
-		{"only by way of the Service", list(20, timeout, a), map[netip.AddrPort]string{a: ok, b: ok}, EndpointReachableDirectly, "of 20 connections the answer never came back"},
+		{
+			"one endpoint refuses",
+			list(11, ok, a, 9, refused, nil),
+			map[netip.AddrPort]string{a: ok, b: refused},
+			EndpointRefused,
+			b.String(),
+		},
+		{
+			"one endpoint does not answer",
+			list(11, ok, a, 9, timeout, b),
+			map[netip.AddrPort]string{a: ok, b: timeout},
+			EndpointTimeout,
+			b.String(),
+		},
+		{
+			"only by way of the Service",
+			list(20, timeout, a),
+			map[netip.AddrPort]string{a: ok, b: ok},
+			EndpointReachableDirectly,
+			"of 20 connections the answer never came back",
+		},
 		{"refused, and nobody tried directly", list(20, refused, nil), nil, "", ""},
 		{"where no rule leads", list(19, ok, a, 1, ok, other), nil, WalkDisagrees, other.String()},
 		{"chance", list(16, ok, a, 4, ok, b), nil, "", ""},
 		{"no chance", list(20, ok, a), nil, ObservedSkew, "20 of 20, for a share of 50.0%"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			probes := []snapshot.Probes{{ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: frontend, Probes: 20}, List: tt.service}}
+			probes := []snapshot.Probes{
+				{ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: frontend, Probes: 20}, List: tt.service},
+			}
 			for e, result := range tt.direct {
-				probes = append(probes, snapshot.Probes{ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: e, Probes: 1}, List: list(1, result, e)})
+				probes = append(
+					probes,
+					snapshot.Probes{ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: e, Probes: 1}, List: list(1, result, e)},
+				)
 			}
 			data, err := json.Marshal(snapshot.Probing{Targets: probes})
 			if err != nil {
@@ -136,7 +159,10 @@ func TestObserved(t *testing.T) {
 				if tt.code == "" && (p.Verdict != report.Match || len(p.Findings) > 0) {
 					t.Errorf("%s %+v", p.Verdict, p.Findings)
 				}
-				if tt.code != "" && (p.Verdict == report.Match || len(p.Findings) != 1 || p.Findings[0].Code != tt.code || !strings.Contains(p.Findings[0].Subject+p.Findings[0].Actual+p.Findings[0].Message, tt.says)) {
+				if tt.code != "" &&
+					(p.Verdict == report.Match || len(p.Findings) != 1 || p.Findings[0].Code != tt.code || !strings.Contains(
+						p.Findings[0].Subject+p.Findings[0].Actual+p.Findings[0].Message, tt.says,
+					)) {
 					t.Errorf("%s %+v", p.Verdict, p.Findings)
 				}
 			}
@@ -176,7 +202,8 @@ func TestConnectionsLostWhileProbing(t *testing.T) {
 	}
 }
 
-// TestWhatIPVSSentAConnectionTo: its own connection table counts where connection tracking knows of no translation, and stands beside it elsewhere.
+// TestWhatIPVSSentAConnectionTo: its own connection table counts where connection tracking knows of no translation, and
+// stands beside it elsewhere.
 func TestWhatIPVSSentAConnectionTo(t *testing.T) {
 	at := netip.MustParseAddrPort
 	vip, a, b := at("10.96.0.1:80"), at("10.244.1.1:8080"), at("10.244.1.2:8080")
@@ -195,7 +222,13 @@ func TestWhatIPVSSentAConnectionTo(t *testing.T) {
 	if want := map[string]int{"10.244.1.1": 3, "10.244.1.2": 2}; !maps.Equal(got, want) || o.Scheduled != 4 {
 		t.Errorf("%v of %d, want %v of 4", got, o.Scheduled, want)
 	}
-	if want := []string{"1 timed out", "1 of which IPVS's connection table names another real server"}; !slices.Equal(o.Events, want) {
+	if want := []string{
+		"1 timed out",
+		"1 of which IPVS's connection table names another real server",
+	}; !slices.Equal(
+		o.Events,
+		want,
+	) {
 		t.Errorf("%q, want %q", o.Events, want)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// from is an origin to judge. A quiet one is reported only when something is wrong with it: it samples the edge of a source
-// range that another origin stands for.
+// from is an origin to judge. A quiet one is reported only when something is wrong with it: it samples the edge of a
+// source range that another origin stands for.
 type from struct {
 	expect.Origin
 	quiet bool
@@ -108,8 +108,9 @@ func (n *node) external(f *expect.Frontend, a netip.Addr) expect.Origin {
 	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.entrance(f, false)}
 }
 
-// entrance returns the interface by which packets from outside to a frontend come in: the one whose subnet the frontend's address is of,
-// where others than its neighbours get there (some route leads out by it to a gateway, or somebody is named who does); the uplink for all else.
+// entrance returns the interface by which packets from outside to a frontend come in: the one whose subnet the
+// frontend's address is of, where others than its neighbours get there (some route leads out by it to a gateway, or
+// somebody is named who does); the uplink for all else.
 func (n *node) entrance(f *expect.Frontend, named bool) string {
 	v4 := f.Address.Is4()
 	dev, subnet := n.net.SubnetOf(f.Address)
@@ -120,9 +121,10 @@ func (n *node) entrance(f *expect.Frontend, named bool) string {
 	return dev
 }
 
-// enters tells whether packets of an origin are certain to come in by its interface: a pod's do, and an outsider's where the way back to it
-// is by that interface, as far as the main table tells, or where the frontend's address is of the interface's subnet. An address
-// that merely stands for outsiders says nothing where the node has a route of its own for it.
+// enters tells whether packets of an origin are certain to come in by its interface: a pod's do, and an outsider's
+// where the way back to it is by that interface, as far as the main table tells, or where the frontend's address is of
+// the interface's subnet. An address that merely stands for outsiders says nothing where the node has a route of its
+// own for it.
 func (n *node) enters(f *expect.Frontend, o *expect.Origin, named bool) bool {
 	if o.Kind != expect.FromExternal || o.Iface == netfilter.UnknownIface {
 		return o.Kind == expect.FromPod
@@ -135,8 +137,8 @@ func (n *node) enters(f *expect.Frontend, o *expect.Origin, named bool) bool {
 	return dev == o.Iface && (named || back == n.uplink(o.Address.Is4()))
 }
 
-// fromOutside returns the outside origins of a load-balancer IP: one stranger; with source ranges one inside and one outside
-// of them, and quietly every edge of every range.
+// fromOutside returns the outside origins of a load-balancer IP: one stranger; with source ranges one inside and one
+// outside of them, and quietly every edge of every range.
 func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	ranges := sourceRanges(svc, f.Address.Is4())
 	if f.Kind != expect.LoadBalancerIP || len(ranges) == 0 {
@@ -146,7 +148,10 @@ func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	for i, r := range ranges {
 		out = append(out, from{n.external(&f, r.Addr()), i > 0}, from{n.external(&f, lastOf(r)), true})
 		for _, edge := range []netip.Addr{r.Addr().Prev(), lastOf(r).Next()} {
-			if local, known := n.net.Local(edge); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known && !local {
+			if local, known := n.net.Local(
+				edge,
+			); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known &&
+				!local {
 				out = append(out, from{n.external(&f, edge), true})
 			}
 		}
@@ -160,7 +165,11 @@ var strangers = map[bool][]netip.Addr{
 		netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("203.0.113.177"),
 		netip.MustParseAddr("198.51.100.177"), netip.MustParseAddr("198.19.255.77"),
 	},
-	false: {netip.MustParseAddr("2001:db8::77"), netip.MustParseAddr("2001:2::77"), netip.MustParseAddr("2001:db8:ffff::77")},
+	false: {
+		netip.MustParseAddr("2001:db8::77"),
+		netip.MustParseAddr("2001:2::77"),
+		netip.MustParseAddr("2001:db8:ffff::77"),
+	},
 }
 
 // stranger returns an address of nobody in the cluster that is in none of the ranges.

@@ -33,7 +33,8 @@ type outcome struct {
 	share   float64
 	certain bool
 	masq    bool
-	masqBy  netfilter.Ref // the rule that translated the source, where it is neither kube-proxy's nor of the command program
+	// masqBy is the rule that translated the source, where it is neither kube-proxy's nor of the command program.
+	masqBy  netfilter.Ref
 	by      netfilter.Ref // the rule that translated the destination
 	byOwner owner
 	where   netfilter.Ref // the rule that ended the walk

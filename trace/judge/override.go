@@ -15,8 +15,12 @@ import (
 const Programmed = "Programmed"
 
 var _ = register(kind{
-	code: Programmed, severity: note, scope: onPath, by: byProgram,
-	remedy: "nothing to do while it is meant to be so; to end it before its time: kubectl svcproxy cleanup --running --node {node}",
+	code:     Programmed,
+	severity: note,
+	scope:    onPath,
+	by:       byProgram,
+	remedy: "nothing to do while it is meant to be so; to end it before its time: kubectl svcproxy cleanup --running " +
+		"--node {node}",
 })
 
 // byProgram finds out whether the command program has put a path there ahead of kube-proxy's.
@@ -29,10 +33,17 @@ var byProgram = &detector{stage: stageProgrammed, path: func(p *pathCase) []issu
 	if p.got.list[i].byOwner != program {
 		by = p.got.list[i].where
 	}
-	return []issue{{
-		code: Programmed, where: by, evidence: []string{cite(by)},
-		message: fmt.Sprintf("%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are passed over until that ends", by),
-	}}
+	return []issue{
+		{
+			code:     Programmed,
+			where:    by,
+			evidence: []string{cite(by)},
+			message: fmt.Sprintf(
+				"%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are passed over until that ends",
+				by,
+			),
+		},
+	}
 }}
 
 // ofProgram returns an outcome that a rule of the command program decides; -1 where none does.
@@ -43,8 +54,8 @@ func (p *pathCase) ofProgram() int {
 // programmed tells whether rules of the command program decide.
 func (p *pathCase) programmed() bool { return p.ofProgram() >= 0 }
 
-// programServers are the frontends that the command program has given to IPVS: a rule of its own translates them to themselves, so that nobody else
-// translates them (nodehelper/program/ipvs_rules.go).
+// programServers are the frontends that the command program has given to IPVS: a rule of its own translates them to
+// themselves, so that nobody else translates them (nodehelper/program/ipvs_rules.go).
 func (n *node) programServers() map[frontendKey]bool {
 	out := map[frontendKey]bool{}
 	for _, t := range n.Rules.Tables {

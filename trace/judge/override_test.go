@@ -11,7 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// toIPVS are the rules by which the command program has IPVS take cluster IP 10.96.77.154, port 80, of shop/ep3 (nodehelper/program/ipvs_rules.go).
+// toIPVS are the rules by which the command program has IPVS take cluster IP 10.96.77.154, port 80, of shop/ep3
+// (nodehelper/program/ipvs_rules.go).
 const toIPVS = `-A SVCPROXY-0123abcd-NAT ! -s 10.244.0.0/16 -d 10.96.77.154/32 -p tcp -m tcp --dport 80 -j MARK --set-xmark 0x4000/0x4000
 -A SVCPROXY-0123abcd-NAT -d 10.96.77.154/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.96.77.154:80
 `
@@ -23,7 +24,8 @@ const onEp3 = `-A -t 10.96.77.154:80 -s SCHEDULER
 -a -t 10.96.77.154:80 -r 10.244.3.21:8080 -m -w 1
 `
 
-// A path through virtual servers that the command program has made is told from what ipvs mode has left behind, and judged.
+// A path through virtual servers that the command program has made is told from what ipvs mode has left behind, and
+// judged.
 func TestProgrammedVirtualServers(t *testing.T) {
 	for _, tt := range []struct {
 		name, servers string
@@ -32,12 +34,54 @@ func TestProgrammedVirtualServers(t *testing.T) {
 		leftovers     []string
 	}{
 		{"as it is made", strings.Replace(onEp3, "SCHEDULER", "rr", 1), true, true, []string{Programmed}, nil},
-		{"by another scheduler than kube-proxy's", strings.Replace(onEp3, "SCHEDULER", "lc", 1), true, true, []string{Programmed}, nil},
-		{"without the rules", strings.Replace(onEp3, "SCHEDULER", "rr", 1), false, true, nil, []string{"virtual servers of IPVS"}},
-		{"with persistence", strings.Replace(onEp3, "SCHEDULER", "rr -p 60", 1), true, true, []string{PersistenceMismatch, Programmed}, nil},
-		{"with weights", strings.Replace(onEp3, "SCHEDULER", "wrr", 1) + "-a -t 10.96.77.154:80 -r 10.244.9.9:8080 -m -w 1\n", true, true, []string{StaleEndpoint, Programmed}, nil},
-		{"without the hairpin", strings.Replace(onEp3, "SCHEDULER", "rr", 1), true, true, []string{WrongMasquerade, Programmed}, nil},
-		{"without the address", strings.Replace(onEp3, "SCHEDULER", "rr", 1), true, false, []string{ServiceNotProgrammed, Programmed}, nil},
+		{
+			"by another scheduler than kube-proxy's",
+			strings.Replace(onEp3, "SCHEDULER", "lc", 1),
+			true,
+			true,
+			[]string{Programmed},
+			nil,
+		},
+		{
+			"without the rules",
+			strings.Replace(onEp3, "SCHEDULER", "rr", 1),
+			false,
+			true,
+			nil,
+			[]string{"virtual servers of IPVS"},
+		},
+		{
+			"with persistence",
+			strings.Replace(onEp3, "SCHEDULER", "rr -p 60", 1),
+			true,
+			true,
+			[]string{PersistenceMismatch, Programmed},
+			nil,
+		},
+		{
+			"with weights",
+			strings.Replace(onEp3, "SCHEDULER", "wrr", 1) + "-a -t 10.96.77.154:80 -r 10.244.9.9:8080 -m -w 1\n",
+			true,
+			true,
+			[]string{StaleEndpoint, Programmed},
+			nil,
+		},
+		{
+			"without the hairpin",
+			strings.Replace(onEp3, "SCHEDULER", "rr", 1),
+			true,
+			true,
+			[]string{WrongMasquerade, Programmed},
+			nil,
+		},
+		{
+			"without the address",
+			strings.Replace(onEp3, "SCHEDULER", "rr", 1),
+			true,
+			false,
+			[]string{ServiceNotProgrammed, Programmed},
+			nil,
+		},
 		{"without the virtual server", "", true, true, []string{ServiceNotProgrammed, Programmed}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +89,8 @@ func TestProgrammedVirtualServers(t *testing.T) {
 			w.files[snapshot.IPVSFile] = []byte(tt.servers)
 			w.files["sysctl.txt"] = append(w.files["sysctl.txt"], "\nnet/ipv4/vs/conntrack=1\n"...)
 			if tt.bound {
-				w.files["ip-addr.json"] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
+				w.files["ip-addr.json"] = append(
+					bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
 					`,{"ifindex":99,"ifname":"svcproxy-ipvs","flags":["NOARP"],"addr_info":[{"family":"inet","local":"10.96.77.154","prefixlen":32,"scope":"global"}]}]`...)
 			}
 			if tt.rules {
@@ -74,7 +119,8 @@ func TestProgrammedVirtualServers(t *testing.T) {
 			seen := false
 			for i := range r.Paths {
 				p := &r.Paths[i]
-				if p.Service.Name != "ep3" || p.Service.Namespace != "shop" || p.Frontend.Kind != "ClusterIP" || p.Origin.Kind != "pod" {
+				if p.Service.Name != "ep3" || p.Service.Namespace != "shop" || p.Frontend.Kind != "ClusterIP" ||
+					p.Origin.Kind != "pod" {
 					continue
 				}
 				seen = true

@@ -78,7 +78,10 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 	want := w.exp.Path(f, o)
 	p := &pathCase{worker: w, svc: svc, want: &want}
 	if why := w.blind(f, o); why != "" {
-		out := report.Path{Verdict: report.Unknown, Findings: []report.Finding{w.finding(issue{code: NotCollected, message: why})}}
+		out := report.Path{
+			Verdict:  report.Unknown,
+			Findings: []report.Finding{w.finding(issue{code: NotCollected, message: why})},
+		}
 		p.describe(&out)
 		return out
 	}
@@ -107,7 +110,10 @@ func (w *worker) blind(f expect.Frontend, o expect.Origin) string {
 		return why
 	}
 	if !o.Address.IsValid() {
-		return fmt.Sprintf("no source address is known for a packet from %s: the node's addresses and pod network were not collected", o.Kind)
+		return fmt.Sprintf(
+			"no source address is known for a packet from %s: the node's addresses and pod network were not collected",
+			o.Kind,
+		)
 	}
 	return ""
 }
@@ -153,7 +159,8 @@ func (p *pathCase) conclude() {
 		p.verdict = report.ByDesign
 		p.found = append(p.found, p.finding(issue{code: want.Reason, message: want.Why, expected: describe(want)}))
 	}
-	if p.verdict == report.Match && slices.ContainsFunc(p.found, func(f report.Finding) bool { return f.Code == NodeLocalDNS }) {
+	if p.verdict == report.Match &&
+		slices.ContainsFunc(p.found, func(f report.Finding) bool { return f.Code == NodeLocalDNS }) {
 		p.verdict = report.ByDesign
 	}
 }
@@ -162,7 +169,13 @@ func (p *pathCase) conclude() {
 func (p *pathCase) describe(out *report.Path) {
 	f, o := &p.want.Frontend, &p.want.Origin
 	out.Frontend = report.Frontend{
-		Kind: string(f.Kind), Address: f.Address.String(), Port: int32(f.Port), Protocol: string(f.Protocol), PortName: f.PortName,
+		Kind: string(
+			f.Kind,
+		),
+		Address:  f.Address.String(),
+		Port:     int32(f.Port),
+		Protocol: string(f.Protocol),
+		PortName: f.PortName,
 	}
 	out.Origin = report.Origin{Kind: string(o.Kind), Pod: o.Pod}
 	if o.Address.IsValid() {
@@ -175,7 +188,11 @@ func (p *pathCase) describe(out *report.Path) {
 }
 
 func expectedOf(want *expect.Path) report.Expected {
-	e := report.Expected{Action: string(want.Action), Masquerade: string(want.Masquerade), AffinitySeconds: want.AffinitySeconds}
+	e := report.Expected{
+		Action:          string(want.Action),
+		Masquerade:      string(want.Masquerade),
+		AffinitySeconds: want.AffinitySeconds,
+	}
 	for i := range want.Endpoints {
 		x := &want.Endpoints[i]
 		e.Endpoints = append(e.Endpoints, report.Endpoint{
@@ -200,12 +217,16 @@ func (p *pathCase) actual() report.Actual {
 		a.Outcomes = append(a.Outcomes, out)
 	}
 	for _, u := range p.res.Uncertain {
-		a.Uncertain = append(a.Uncertain, report.Uncertain{Where: u.Where.String(), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)})
+		a.Uncertain = append(
+			a.Uncertain,
+			report.Uncertain{Where: u.Where.String(), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)},
+		)
 	}
 	return a
 }
 
-// listenerAt names the process that takes what is given to a socket of the node; "" where it is given to none, or none was collected.
+// listenerAt names the process that takes what is given to a socket of the node; "" where it is given to none, or none
+// was collected.
 func (p *pathCase) listenerAt(o *outcome) string {
 	if !o.here || !p.SocketsRead {
 		return ""

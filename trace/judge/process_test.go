@@ -16,7 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// TestLocalhostNodePorts is the alpha feature of 1.37: NodePorts at loopback addresses are served by kube-proxy itself in nftables mode.
+// TestLocalhostNodePorts is the alpha feature of 1.37: NodePorts at loopback addresses are served by kube-proxy itself
+// in nftables mode.
 func TestLocalhostNodePorts(t *testing.T) {
 	const listening = "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:* users:((\"kube-proxy\",pid=812,fd=12))\n"
 	for _, tt := range []struct {
@@ -26,7 +27,12 @@ func TestLocalhostNodePorts(t *testing.T) {
 		code    string
 	}{
 		{"it listens", listening, report.Match, ""},
-		{"nobody does", "tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, ProxyNotListening},
+		{
+			"nobody does",
+			"tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n",
+			report.Mismatch,
+			ProxyNotListening,
+		},
 		{"somebody else does", strings.Replace(listening, "kube-proxy", "nginx", 1), report.Mismatch, Shadowed},
 		{"nobody looked", "", report.Unknown, NotCollected},
 		{"nobody knows who", "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:*\n", report.Unknown, NotCollected},
@@ -35,7 +41,9 @@ func TestLocalhostNodePorts(t *testing.T) {
 			w := openCaptured(t, "nftables")
 			w.edit("configz.json", func(l string) []string {
 				l = strings.Replace(l, `"nodePortAddresses":["primary"]`, `"nodePortAddresses":["127.0.0.0/8","10.77.0.0/16"]`, 1)
-				return []string{strings.Replace(l, `"mode":`, `"featureGates":{"KubeProxyNFTablesLocalhostNodePorts":true},"mode":`, 1)}
+				return []string{
+					strings.Replace(l, `"mode":`, `"featureGates":{"KubeProxyNFTablesLocalhostNodePorts":true},"mode":`, 1),
+				}
 			})
 			w.edit("metrics.txt", func(l string) []string { return []string{strings.ReplaceAll(l, "v1.36.3", "v1.37.1")} })
 			w.files["listen.txt"] = []byte(tt.listen)
@@ -84,27 +92,40 @@ func TestUserspaceMode(t *testing.T) {
 		verdict      report.Verdict
 		says         string
 	}{
-		{"it listens", "tcp LISTEN 0 4096 *:43321 *:* users:((\"kube-proxy\",pid=812,fd=12))\n", report.Unknown, "process kube-proxy (812) listens there"},
+		{
+			"it listens",
+			"tcp LISTEN 0 4096 *:43321 *:* users:((\"kube-proxy\",pid=812,fd=12))\n",
+			report.Unknown,
+			"process kube-proxy (812) listens there",
+		},
 		{"nobody does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, "nobody does"},
 		{"nobody looked", "", report.Unknown, "not collected"},
 	} {
 		w := openCaptured(t, "iptables")
-		svc := w.cluster.Services[slices.IndexFunc(w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" })]
+		svc := w.cluster.Services[slices.IndexFunc(
+			w.cluster.Services, func(s *corev1.Service) bool { return s.Name == "ep3" },
+		)]
 		for _, f := range []string{v4, v6} {
 			w.files[f] = []byte("*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:KUBE-PORTALS-CONTAINER -\n:KUBE-PORTALS-HOST -\n" +
 				"-A PREROUTING -j KUBE-PORTALS-CONTAINER\n-A OUTPUT -j KUBE-PORTALS-HOST\nCOMMIT\n")
 		}
 		w.files[v4] = []byte(strings.Replace(string(w.files[v4]), "COMMIT",
 			"-A KUBE-PORTALS-CONTAINER -d "+svc.Spec.ClusterIP+"/32 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 43321\n"+
-				"-A KUBE-PORTALS-HOST -d "+svc.Spec.ClusterIP+"/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.77.0.11:43321\nCOMMIT", 1))
+				"-A KUBE-PORTALS-HOST -d "+svc.Spec.ClusterIP+"/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination "+
+				"10.77.0.11:43321\nCOMMIT", 1))
 		w.files["proxyMode.txt"] = []byte("userspace")
 		w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"userspace"`))
 		w.files["listen.txt"] = []byte(tt.listen)
 		if tt.listen == "" {
 			delete(w.files, "listen.txt")
 		}
-		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Services: []types.NamespacedName{expect.NameOf(svc)}, Matching: true})
-		if r.Error != "" || r.Mode.Actual != "userspace" || slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity != report.Info }) {
+		r := Files(
+			w.cluster,
+			snapshot.NewNode("node1", w.files),
+			Request{Services: []types.NamespacedName{expect.NameOf(svc)}, Matching: true},
+		)
+		if r.Error != "" || r.Mode.Actual != "userspace" ||
+			slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity != report.Info }) {
 			t.Fatalf("%s: %s %+v %+v", tt.name, r.Error, r.Mode, r.Findings)
 		}
 		judged := 0

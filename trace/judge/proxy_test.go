@@ -34,13 +34,21 @@ func (w *capturedNode) health(after time.Duration, stuck bool) {
 	if stuck {
 		updated, healthy = synced, "false"
 	}
-	w.files["healthz.json"] = []byte(`{"lastUpdated":"` + updated + `","currentTime":"` + now + `","nodeEligible":true,"healthy":` + healthy +
-		`,"status":{"IPv4":{"lastUpdated":"` + synced + `","healthy":` + healthy + `},"IPv6":{"lastUpdated":"` + synced + `","healthy":true}}}`)
+	w.files["healthz.json"] = []byte(
+		`{"lastUpdated":"` + updated + `","currentTime":"` + now + `","nodeEligible":true,"healthy":` + healthy +
+			`,"status":{"IPv4":{"lastUpdated":"` + synced + `","healthy":` + healthy + `},"IPv6":{"lastUpdated":"` + synced +
+			`","healthy":true}}}`,
+	)
 }
 
 // queue lets kube-proxy see a change of IPv4 one second after its last sync.
 func (w *capturedNode) queue() {
-	w.replace("metrics.txt", "1.7952036640206673e+09", "1.7952036651e+09", `last_queued_timestamp_seconds{ip_family="IPv4"}`)
+	w.replace(
+		"metrics.txt",
+		"1.7952036640206673e+09",
+		"1.7952036651e+09",
+		`last_queued_timestamp_seconds{ip_family="IPv4"}`,
+	)
 }
 
 // stop takes away all that a running kube-proxy answers.
@@ -57,7 +65,9 @@ func (w *capturedNode) stop(processes ...snapshot.Process) {
 // flush takes kube-proxy's rules away.
 func (w *capturedNode) flush() {
 	for _, f := range []string{v4, v6} {
-		w.files[f] = []byte("*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n")
+		w.files[f] = []byte(
+			"*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n",
+		)
 	}
 	delete(w.files, snapshot.NFTFile)
 }
@@ -81,27 +91,95 @@ func TestKubeProxysOwnWord(t *testing.T) {
 		{"processes known", func(w *capturedNode) {
 			w.files[snapshot.ProcessesFile] = snapshot.EncodeProcesses([]snapshot.Process{proxy})
 		}, nil, "", healthy, report.Match},
-		{"a change that is only just seen", func(w *capturedNode) { w.queue(); w.health(2*time.Second, false) }, nil, "", healthy, report.Match},
-		{"a change that waits", func(w *capturedNode) { w.queue(); w.health(time.Minute, false) }, []string{NotSyncing}, "IPv4: last written at 2026-11-20T19:41:04Z", healthy, report.Warning},
-		{"nobody knows what time it is", func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json") }, nil, "", "", report.Match},
-		{"it says that it is not healthy", func(w *capturedNode) { w.queue(); w.health(5*time.Minute, true) }, []string{KubeProxyUnhealthy, NotSyncing}, "not healthy", unhealthy, report.Warning},
+		{
+			"a change that is only just seen",
+			func(w *capturedNode) { w.queue(); w.health(2*time.Second, false) },
+			nil,
+			"",
+			healthy,
+			report.Match,
+		},
+		{
+			"a change that waits",
+			func(w *capturedNode) { w.queue(); w.health(time.Minute, false) },
+			[]string{NotSyncing},
+			"IPv4: last written at 2026-11-20T19:41:04Z",
+			healthy,
+			report.Warning,
+		},
+		{
+			"nobody knows what time it is",
+			func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json") },
+			nil,
+			"",
+			"",
+			report.Match,
+		},
+		{
+			"it says that it is not healthy",
+			func(w *capturedNode) { w.queue(); w.health(5*time.Minute, true) },
+			[]string{KubeProxyUnhealthy, NotSyncing},
+			"not healthy",
+			unhealthy,
+			report.Warning,
+		},
 		{"a restore that fails", func(w *capturedNode) {
 			w.queue()
 			w.health(5*time.Minute, true)
-			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
+			w.files["metrics.txt"] = append(
+				w.files["metrics.txt"],
+				"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...,
+			)
 		}, []string{KubeProxyUnhealthy, RestoreFailing}, "17 failed", unhealthy, report.Warning},
 		{"restores that failed, and no longer do", func(w *capturedNode) {
-			w.files["metrics.txt"] = append(w.files["metrics.txt"], "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...)
+			w.files["metrics.txt"] = append(
+				w.files["metrics.txt"],
+				"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 17\n"...,
+			)
 		}, nil, "", healthy, report.Match},
 		{"unhealthy before 1.29", func(w *capturedNode) {
-			w.files["healthz.json"] = []byte(`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`)
+			w.files["healthz.json"] = []byte(
+				`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`,
+			)
 		}, []string{KubeProxyUnhealthy}, "19:31:04", unhealthy, report.Warning},
 		{"stopped", func(w *capturedNode) { w.stop() }, []string{KubeProxyDown}, "connection refused", down, report.Warning},
-		{"it hangs", func(w *capturedNode) { w.stop(proxy) }, []string{KubeProxyUnhealthy}, "process 812", unhealthy, report.Warning},
-		{"stopped, and nobody looked for processes", func(w *capturedNode) { w.stop(); delete(w.files, snapshot.ProcessesFile) }, nil, "", "", report.Match},
-		{"it is a part of k3s", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) }, nil, "", "", report.Match},
-		{"it fell back", func(w *capturedNode) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) }, []string{ModeMismatch}, "ipvs (configz.json)", healthy, report.Warning},
-		{"stopped beside Cilium, rules left", func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) }, []string{KubeProxyDown}, "", down, report.Warning},
+		{
+			"it hangs", func(w *capturedNode) { w.stop(proxy) }, []string{
+				KubeProxyUnhealthy,
+			}, "process 812", unhealthy, report.Warning,
+		},
+		{
+			"stopped, and nobody looked for processes",
+			func(w *capturedNode) { w.stop(); delete(w.files, snapshot.ProcessesFile) },
+			nil,
+			"",
+			"",
+			report.Match,
+		},
+		{
+			"it is a part of k3s",
+			func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "k3s-agent"}) },
+			nil,
+			"",
+			"",
+			report.Match,
+		},
+		{
+			"it fell back",
+			func(w *capturedNode) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`)) },
+			[]string{ModeMismatch},
+			"ipvs (configz.json)",
+			healthy,
+			report.Warning,
+		},
+		{
+			"stopped beside Cilium, rules left",
+			func(w *capturedNode) { w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"}) },
+			[]string{KubeProxyDown},
+			"",
+			down,
+			report.Warning,
+		},
 		{"Cilium in its place", func(w *capturedNode) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
@@ -115,11 +193,22 @@ func TestKubeProxysOwnWord(t *testing.T) {
 			w.stop(snapshot.Process{PID: 9, Name: "cilium-agent"})
 			w.flush()
 			w.cluster.Pods = append(slices.Clip(w.cluster.Pods), &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy-x", Labels: map[string]string{"k8s-app": "kube-proxy"}},
-				Spec:       corev1.PodSpec{NodeName: "node1"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "kube-system",
+					Name:      "kube-proxy-x",
+					Labels:    map[string]string{"k8s-app": "kube-proxy"},
+				},
+				Spec: corev1.PodSpec{NodeName: "node1"},
 			})
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", down, report.Mismatch},
-		{"Calico's eBPF", func(w *capturedNode) { w.stop(); w.flush(); w.link("bpfin.cali") }, []string{Replaced}, "bpfin.cali", down, report.Unknown},
+		{
+			"Calico's eBPF",
+			func(w *capturedNode) { w.stop(); w.flush(); w.link("bpfin.cali") },
+			[]string{Replaced},
+			"bpfin.cali",
+			down,
+			report.Unknown,
+		},
 		{"chains that Antrea left long ago", func(w *capturedNode) {
 			w.stop()
 			w.flush()
@@ -138,7 +227,8 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				}
 				said = said || strings.Contains(f.Message+f.Expected+f.Actual+strings.Join(f.Evidence, "\n"), tt.says)
 			}
-			if !slices.Equal(codes, tt.codes) || !said || r.Verdict != tt.verdict || r.Mode == nil || r.Mode.Health != tt.health {
+			if !slices.Equal(codes, tt.codes) || !said || r.Verdict != tt.verdict || r.Mode == nil ||
+				r.Mode.Health != tt.health {
 				t.Errorf("%v %s %+v, said %v: %+v", codes, r.Verdict, r.Mode, said, r.Findings)
 			}
 			if (r.Error != "") != slices.Contains(tt.codes, Replaced) {
@@ -157,11 +247,15 @@ func TestConfigMapOfAnotherMode(t *testing.T) {
 	w := openCaptured(t, "iptables")
 	w.cluster.ConfigMaps = append(w.cluster.ConfigMaps, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"},
-		Data:       map[string]string{"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"},
+		Data: map[string]string{
+			"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n",
+		},
 	})
 	r := w.modeOf()
 	i := slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.Code == ModeMismatch })
-	if i < 0 || r.Findings[i].Severity != report.Info || !strings.Contains(r.Findings[i].Expected, "nftables (ConfigMap") || r.Verdict != report.Match {
+	if i < 0 || r.Findings[i].Severity != report.Info ||
+		!strings.Contains(r.Findings[i].Expected, "nftables (ConfigMap") ||
+		r.Verdict != report.Match {
 		t.Errorf("%s %+v", r.Verdict, r.Findings)
 	}
 }

@@ -54,7 +54,8 @@ var (
 	})
 )
 
-// refusals finds connections that end in a drop or reject, or that have no route, although they should reach an endpoint.
+// refusals finds connections that end in a drop or reject, or that have no route, although they should reach an
+// endpoint.
 func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 	var issues []issue
 	for i := range got.list {
@@ -134,14 +135,15 @@ func compareRefusal(want *expect.Path, got *outcomes) []issue {
 		if want.Reason == expect.ReasonSourceRange {
 			is.code = SourceRangesMismatch
 		}
-		is.message = "it should be refused (" + want.Why + "), yet no rule does so: the client hangs or reaches what should be closed"
+		is.message = "it should be refused (" + want.Why + "), yet no rule does so: the client hangs or reaches what " +
+			"should be closed"
 		return []issue{is}
 	}
 	return differentRefusal(want, got)
 }
 
-// differentRefusal finds a packet that is refused, but in another way: silently where an answer is due, or the reverse. That
-// it is somebody else's rule that refuses it in the same way changes nothing for the client.
+// differentRefusal finds a packet that is refused, but in another way: silently where an answer is due, or the reverse.
+// That it is somebody else's rule that refuses it in the same way changes nothing for the client.
 func differentRefusal(want *expect.Path, got *outcomes) []issue {
 	other, actual := expect.Drop, "dropped"
 	if want.Action == expect.Drop {
@@ -153,14 +155,27 @@ func differentRefusal(want *expect.Path, got *outcomes) []issue {
 	}
 	o := os[0]
 	if o.reverse {
-		return []issue{{
-			code: ReversePathFilter, expected: describe(want), actual: "dropped", evidence: []string{o.why, o.route},
-			message: fmt.Sprintf("the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain",
-				want.Why),
-		}}
+		return []issue{
+			{
+				code:     ReversePathFilter,
+				expected: describe(want),
+				actual:   "dropped",
+				evidence: []string{o.why, o.route},
+				message: fmt.Sprintf(
+					"the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain",
+					want.Why,
+				),
+			},
+		}
 	}
 	is := issue{code: Dropped, expected: describe(want), actual: actual, where: o.where, evidence: []string{cite(o.where)}}
-	is.message = fmt.Sprintf("%s: %s, where %s is due (%s)", o.where, is.actual, strings.ToLower(string(want.Action)), want.Why)
+	is.message = fmt.Sprintf(
+		"%s: %s, where %s is due (%s)",
+		o.where,
+		is.actual,
+		strings.ToLower(string(want.Action)),
+		want.Why,
+	)
 	switch {
 	case o.atOwner != others:
 		is.code = TrafficPolicyMismatch

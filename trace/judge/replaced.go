@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// replacement is a program that can serve Services in kube-proxy's place, and what it leaves on a node by which it is known. Where it
-// leaves both Services to kube-proxy and the same traces, kube-proxy runs: that is asked first.
+// replacement is a program that can serve Services in kube-proxy's place, and what it leaves on a node by which it is
+// known. Where it leaves both Services to kube-proxy and the same traces, kube-proxy runs: that is asked first.
 type replacement struct {
 	name      string
 	processes []string
@@ -28,10 +28,12 @@ var replacements = []replacement{
 	{"Calico's eBPF dataplane", nil, []string{"bpfin.cali", "bpfout.cali"}, ""},
 }
 
-// replacedBy finds what serves Services on a node that kube-proxy has neither rules nor a process on; nil where nothing does.
+// replacedBy finds what serves Services on a node that kube-proxy has neither rules nor a process on; nil where nothing
+// does.
 func (n *node) replacedBy() *replacement {
 	p := &n.Proxy
-	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Answers || p.Processes[kubeproxy.Process] != 0 || len(held(n.State)) > 0 {
+	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Answers || p.Processes[kubeproxy.Process] != 0 ||
+		len(held(n.State)) > 0 {
 		return nil
 	}
 	// Chains stay behind long after the program is gone: they only count where nothing better was collected.
@@ -67,7 +69,10 @@ func (n *node) chainOf(r *replacement) string {
 		return ""
 	}
 	for _, t := range n.Rules.Tables {
-		if i := slices.IndexFunc(t.Chains, func(c *netfilter.Chain) bool { return strings.HasPrefix(c.Name, r.chains) }); i >= 0 {
+		if i := slices.IndexFunc(
+			t.Chains,
+			func(c *netfilter.Chain) bool { return strings.HasPrefix(c.Name, r.chains) },
+		); i >= 0 {
 			return "chain " + chainName(t.Chains[i])
 		}
 	}
@@ -92,7 +97,8 @@ type replacedError struct {
 func (e replacedError) Error() string { return "node " + e.node + ": " + e.by.message() }
 
 func (r *replacement) message() string {
-	return "Services on this node are not handled by kube-proxy but by " + r.name + ", whose own tools tell what becomes of a packet"
+	return "Services on this node are not " +
+		"handled by kube-proxy but by " + r.name + ", whose own tools tell what becomes of a packet"
 }
 
 // replaced is the answer for such a node.
@@ -102,6 +108,11 @@ func (n *node) replaced(r *replacement) issue {
 		evidence = append(evidence, c)
 	}
 	return issue{
-		code: Replaced, subject: r.name, expected: "kube-proxy's rules", actual: "none, and no kube-proxy", message: r.message(), evidence: evidence,
+		code:     Replaced,
+		subject:  r.name,
+		expected: "kube-proxy's rules",
+		actual:   "none, and no kube-proxy",
+		message:  r.message(),
+		evidence: evidence,
 	}
 }

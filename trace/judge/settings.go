@@ -23,22 +23,35 @@ const (
 
 var (
 	_ = register(kind{
-		code: ForwardingOff, severity: mismatch, scope: onPath,
-		remedy: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 on {node}, and find what turned it off (/etc/sysctl.d)",
+		code:     ForwardingOff,
+		severity: mismatch,
+		scope:    onPath,
+		remedy: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 on {node}, and find what turned it off " +
+			"(/etc/sysctl.d)",
 		issues: []string{"openshift/origin#9931", "weaveworks/weave#3280"},
 		by: stopped(ForwardingOff, (*pathCase).notForwarded,
 			"the node does not forward packets: what is translated on its way through the node is dropped"),
 	})
 	_ = register(kind{
-		code: RouteLocalnetOff, severity: mismatch, scope: onPath,
-		remedy: "sysctl -w net.ipv4.conf.all.route_localnet=1 on {node}: kube-proxy sets it when it starts, unless iptables.localhostNodePorts is off",
+		code:     RouteLocalnetOff,
+		severity: mismatch,
+		scope:    onPath,
+		remedy: "sysctl -w net.ipv4.conf.all.route_localnet=1 on {node}: kube-proxy sets it when it starts, unless " +
+			"iptables.localhostNodePorts is off",
 		issues: []string{"kubernetes/kubernetes#57942"},
-		by: stopped(RouteLocalnetOff, (*pathCase).martian,
-			"the kernel lets no packet with a loopback address as its source leave the node: the connection fails before its source is translated"),
+		by: stopped(
+			RouteLocalnetOff,
+			(*pathCase).martian,
+			"the kernel lets no packet with a loopback address as its source leave the node: the connection fails before its "+
+				"source is translated",
+		),
 	})
 	_ = register(kind{
-		code: BridgeNetfilterOff, severity: mismatch, scope: onPath,
-		remedy: "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 on {node}, and make both last",
+		code:     BridgeNetfilterOff,
+		severity: mismatch,
+		scope:    onPath,
+		remedy: "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 " +
+			"net.bridge.bridge-nf-call-ip6tables=1 on {node}, and make both last",
 		issues: []string{"kubernetes/kubernetes#87426", "cloudnativelabs/kube-router#151"},
 		by: stopped(BridgeNetfilterOff, (*pathCase).pastTheRules,
 			"client and endpoint are on the same bridge, and the kernel does not ask iptables about bridged packets: "+
@@ -52,8 +65,11 @@ var (
 			"the pod reaches itself, and its bridge sends nothing back to the port where it came from"),
 	})
 	_ = register(kind{
-		code: ReversePathFilter, severity: mismatch, scope: onPath,
-		remedy: "make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where it is meant to differ, " +
+		code:     ReversePathFilter,
+		severity: mismatch,
+		scope:    onPath,
+		remedy: "make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where it is " +
+			"meant to differ, " +
 			"let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
@@ -62,9 +78,13 @@ var (
 	})
 )
 
-// stopped makes the detector of a setting. stops tells whether it stops a packet that leaves the node for an endpoint, and cites the setting; what was
-// not collected stops nothing.
-func stopped(code string, stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) (evidence []string), message string) *detector {
+// stopped makes the detector of a setting. stops tells whether it stops a packet that leaves the node for an endpoint,
+// and cites the setting; what was not collected stops nothing.
+func stopped(
+	code string,
+	stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) (evidence []string),
+	message string,
+) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
 			return nil
@@ -89,10 +109,17 @@ func stopped(code string, stops func(p *pathCase, o *expect.Origin, end *netfilt
 		if len(endpoints) == 0 {
 			return nil
 		}
-		return []issue{{
-			code: code, subject: cut(endpoints, 4), endpoints: endpoints, expected: describe(p.want), actual: "does not get there",
-			message: message, evidence: evidence,
-		}}
+		return []issue{
+			{
+				code:      code,
+				subject:   cut(endpoints, 4),
+				endpoints: endpoints,
+				expected:  describe(p.want),
+				actual:    "does not get there",
+				message:   message,
+				evidence:  evidence,
+			},
+		}
 	}}
 }
 
@@ -102,8 +129,8 @@ func (n *node) isOff(key string) bool {
 	return ok && v == "0"
 }
 
-// notForwarded: ip_route_input_slow (net/ipv4/route.c) asks the interface that the packet came in by, which follows ip_forward;
-// ip6_forward (net/ipv6/ip6_output.c) asks conf/all.
+// notForwarded: ip_route_input_slow (net/ipv4/route.c) asks the interface that the packet came in by, which follows
+// ip_forward; ip6_forward (net/ipv6/ip6_output.c) asks conf/all.
 func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) []string {
 	if o.Kind == expect.FromNode {
 		return nil
@@ -123,23 +150,26 @@ func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) []stri
 	return nil
 }
 
-// martian: __mkroute_output (net/ipv4/route.c) refuses a loopback source on any other interface, unless route_localnet is set
-// there or for all.
+// martian: __mkroute_output (net/ipv4/route.c) refuses a loopback source on any other interface, unless route_localnet
+// is set there or for all.
 func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) []string {
 	pkt := &end.Packet
 	out := "net/ipv4/conf/" + pkt.Out + "/route_localnet"
-	if o.Kind != expect.FromNode || !pkt.OrigSrc.IsLoopback() || !pkt.Dst.Is4() || pkt.Out == "lo" || !p.isOff("net/ipv4/conf/all/route_localnet") || !p.isOff(out) {
+	if o.Kind != expect.FromNode || !pkt.OrigSrc.IsLoopback() || !pkt.Dst.Is4() || pkt.Out == "lo" ||
+		!p.isOff("net/ipv4/conf/all/route_localnet") ||
+		!p.isOff(out) {
 		return nil
 	}
 	return []string{"net/ipv4/conf/all/route_localnet=0, " + out + "=0"}
 }
 
-// answerFiltered asks [host.Network.ReversePath] of the endpoint's answer. It is certain to come in by the interface that the packet left by
-// where the endpoint is a pod of this node, and where it goes to an address of that interface. When the kernel routes it, the client's
-// own address is its destination again; its mark is not known.
+// answerFiltered asks [host.Network.ReversePath] of the endpoint's answer. It is certain to come in by the interface
+// that the packet left by where the endpoint is a pod of this node, and where it goes to an address of that interface.
+// When the kernel routes it, the client's own address is its destination again; its mark is not known.
 func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) []string {
 	pkt := &end.Packet
-	if pkt.Out == netfilter.UnknownIface || pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
+	if pkt.Out == netfilter.UnknownIface ||
+		pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
 		return nil
 	}
 	here := slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(pkt.Dst.Is4()) == pkt.Dst })
@@ -158,8 +188,8 @@ func (p *pathCase) sameBridge(o *expect.Origin, end *netfilter.Outcome) bool {
 	return o.Kind == expect.FromPod && end.Packet.Out == o.Iface && p.net.Bridge(o.Iface)
 }
 
-// pastTheRules: br_nf_pre_routing (net/bridge/br_netfilter_hooks.c) hands bridged packets to iptables where bridge-nf-call-iptables is
-// set. The setting does not exist where br_netfilter is not loaded.
+// pastTheRules: br_nf_pre_routing (net/bridge/br_netfilter_hooks.c) hands bridged packets to iptables where
+// bridge-nf-call-iptables is set. The setting does not exist where br_netfilter is not loaded.
 func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []string {
 	key := "net/bridge/bridge-nf-call-iptables"
 	if !end.Packet.Dst.Is4() {
@@ -177,8 +207,8 @@ func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []stri
 	return nil
 }
 
-// notSentBack: should_deliver (net/bridge/br_forward.c) sends a frame back to its port in hairpin mode only. A bridge in promiscuous
-// mode hands the packet to the node, which routes it.
+// notSentBack: should_deliver (net/bridge/br_forward.c) sends a frame back to its port in hairpin mode only. A bridge
+// in promiscuous mode hands the packet to the node, which routes it.
 func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) []string {
 	if !p.sameBridge(o, end) || end.Packet.Dst != o.Address {
 		return nil

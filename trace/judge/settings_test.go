@@ -18,7 +18,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// TestSettings turns off a kernel setting that packets need: the paths that need it are wrong, with its code, and no other.
+// TestSettings turns off a kernel setting that packets need: the paths that need it are wrong, with its code, and no
+// other.
 func TestSettings(t *testing.T) {
 	const links = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":%v}}}]`
 	set := func(key, value string) func(*capturedNode) {
@@ -38,8 +39,12 @@ func TestSettings(t *testing.T) {
 			const std = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
 			w.files["ip-rule.json"] = []byte(std + rule + "]")
 			w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[", "["+routes, 1))
-			w.files["ip-addr.json"] = []byte(strings.Replace(string(w.files["ip-addr.json"]), "[",
-				`[{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet","local":"10.88.0.11","prefixlen":24,"scope":"global"}]},`, 1))
+			w.files["ip-addr.json"] = []byte(strings.Replace(
+				string(w.files["ip-addr.json"]),
+				"[",
+				`[{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet","local":"10.88.0.11","prefixlen":24,"scope":"global"}]},`,
+				1,
+			))
 			w.files["ip-link.json"] = []byte(strings.Replace(string(w.files["ip-link.json"]), "[", `[{"ifname":"eth1"},`, 1))
 			for _, dev := range []string{"all", "eth0", "eth1", "cni0"} {
 				set("net/ipv4/conf/"+dev+"/rp_filter", "1")(w)
@@ -60,32 +65,77 @@ func TestSettings(t *testing.T) {
 		{"ip_forward", []func(*capturedNode){set("net/ipv4/ip_forward", "0")}, nil, ForwardingOff, func(p *report.Path) bool {
 			return p.Origin.Kind != "node" && strings.Contains(p.Frontend.Address, ".")
 		}},
-		{"forwarding of the interface is on", []func(*capturedNode){set("net/ipv4/ip_forward", "0"), set("net/ipv4/conf/cni0/forwarding", "1"), set("net/ipv4/conf/eth0/forwarding", "1")}, nil, "", nil},
-		{"forwarding of the bridge alone", []func(*capturedNode){set("net/ipv4/conf/cni0/forwarding", "0")}, nil, ForwardingOff, func(p *report.Path) bool {
+		{
+			"forwarding of the interface is on",
+			[]func(*capturedNode){
+				set("net/ipv4/ip_forward", "0"),
+				set("net/ipv4/conf/cni0/forwarding", "1"),
+				set("net/ipv4/conf/eth0/forwarding", "1"),
+			},
+			nil,
+			"",
+			nil,
+		},
+		{"forwarding of the bridge alone", []func(*capturedNode){
+			set("net/ipv4/conf/cni0/forwarding", "0"),
+		}, nil, ForwardingOff, func(p *report.Path) bool {
 			return p.Origin.Kind == "pod" && strings.Contains(p.Frontend.Address, ".")
 		}},
 		{"route_localnet", []func(*capturedNode){
-			set("net/ipv4/conf/all/route_localnet", "0"), set("net/ipv4/conf/cni0/route_localnet", "0"), set("net/ipv4/conf/eth0/route_localnet", "0"),
+			set("net/ipv4/conf/all/route_localnet", "0"), set("net/ipv4/conf/cni0/route_localnet", "0"),
+			set("net/ipv4/conf/eth0/route_localnet", "0"),
 		}, nil, RouteLocalnetOff, func(p *report.Path) bool { return p.Frontend.Address == "127.0.0.1" }},
-		{"route_localnet, of interfaces not collected", []func(*capturedNode){set("net/ipv4/conf/all/route_localnet", "0")}, nil, "", nil},
-		{"bridge-nf-call-iptables", []func(*capturedNode){set("net/bridge/bridge-nf-call-iptables", "0")}, nil, BridgeNetfilterOff, func(p *report.Path) bool {
-			return p.Origin.Kind == "pod" && slices.ContainsFunc(p.Expected.Endpoints, func(e report.Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") })
+		{
+			"route_localnet, of interfaces not collected",
+			[]func(*capturedNode){set("net/ipv4/conf/all/route_localnet", "0")},
+			nil,
+			"",
+			nil,
+		},
+		{"bridge-nf-call-iptables", []func(*capturedNode){
+			set("net/bridge/bridge-nf-call-iptables", "0"),
+		}, nil, BridgeNetfilterOff, func(p *report.Path) bool {
+			return p.Origin.Kind == "pod" && slices.ContainsFunc(
+				p.Expected.Endpoints,
+				func(e report.Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") },
+			)
 		}},
-		{"hairpin mode", []func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) }}, itself, HairpinOff, func(p *report.Path) bool {
+		{"hairpin mode", []func(*capturedNode){
+			func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) },
+		}, itself, HairpinOff, func(p *report.Path) bool {
 			return slices.ContainsFunc(p.Expected.Endpoints, func(e report.Endpoint) bool { return e.Address == "10.244.1.3" })
 		}},
-		{"hairpin mode is on", []func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }}, itself, "", nil},
+		{
+			"hairpin mode is on",
+			[]func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }},
+			itself,
+			"",
+			nil,
+		},
 		{"rp_filter, ways back as ways there", []func(*capturedNode){routing(byEth1, "")}, nil, "", nil},
-		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*capturedNode){routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`)}, nil, ReversePathFilter, func(p *report.Path) bool {
+		{"rp_filter, what goes from pods to outsiders has a way of its own", []func(*capturedNode){
+			routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`),
+		}, nil, ReversePathFilter, func(p *report.Path) bool {
 			return p.Origin.Kind == "external" && strings.Contains(p.Frontend.Address, ".")
 		}},
 		{"rp_filter of that interface was not collected", []func(*capturedNode){
-			routing(byEth1, `,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`), func(w *capturedNode) {
-				w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), "net/ipv4/conf/eth0/rp_filter=1\n", "", 1))
+			routing(
+				byEth1,
+				`,{"priority":9,"src":"10.244.0.0","srclen":16,"dst":"192.0.2.0","dstlen":24,"table":"100"}`,
+			), func(w *capturedNode) {
+				w.files["sysctl.txt"] = []byte(
+					strings.Replace(string(w.files["sysctl.txt"]), "net/ipv4/conf/eth0/rp_filter=1\n", "", 1),
+				)
 			},
 		}, nil, "", nil},
-		{"rp_filter, the way back to this client is another one", []func(*capturedNode){routing(byEth1, "")}, &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}, ReversePathFilter, func(p *report.Path) bool {
-			return strings.HasPrefix(p.Frontend.Address, "10.77.0.") // an address of eth0's subnet; of others it is not known by what they come in
+		{"rp_filter, the way back to this client is another one", []func(*capturedNode){
+			routing(byEth1, ""),
+		}, &From{
+			Kind:    expect.FromExternal,
+			Address: netip.MustParseAddr("10.5.0.9"),
+		}, ReversePathFilter, func(p *report.Path) bool {
+			// An address of eth0's subnet; of others it is not known by what they come in.
+			return strings.HasPrefix(p.Frontend.Address, "10.77.0.")
 		}},
 		{"rp_filter, what is masqueraded leaves by another way, and its answers come in there", []func(*capturedNode){
 			routing(byEth1, `,{"priority":9,"src":"all","fwmark":"0x4000","fwmask":"0x4000","table":"100"}`),
@@ -99,7 +149,11 @@ func TestSettings(t *testing.T) {
 			for _, d := range tt.damage {
 				d(w)
 			}
-			r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Matching: true, PerPathService: true, From: tt.from})
+			r := Files(
+				w.cluster,
+				snapshot.NewNode("node1", w.files),
+				Request{Matching: true, PerPathService: true, From: tt.from},
+			)
 			if r.Error != "" || len(r.Paths) == 0 {
 				t.Fatal(r.Error)
 			}
@@ -117,7 +171,16 @@ func TestSettings(t *testing.T) {
 					hit++
 				}
 				if due && !slices.Equal(codes, []string{tt.code}) || !due && len(codes) > 0 {
-					t.Errorf("%s %s %s from %s %s: %v, due: %v", p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Origin.Kind, p.Origin.Address, p.Findings, due)
+					t.Errorf(
+						"%s %s %s from %s %s: %v, due: %v",
+						p.Service.Name,
+						p.Frontend.Kind,
+						p.Frontend.Address,
+						p.Origin.Kind,
+						p.Origin.Address,
+						p.Findings,
+						due,
+					)
 				}
 			}
 			if tt.code != "" && hit == 0 {
@@ -127,8 +190,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestSettingsAreJudgedByThePathsOwnWalk: the walks of a pod that reaches itself, and of a client that comes back, used the buffer of the path's own
-// outcomes, and a setting was said to stop packets to the last of the endpoints alone.
+// TestSettingsAreJudgedByThePathsOwnWalk: the walks of a pod that reaches itself, and of a client that comes back, used
+// the buffer of the path's own outcomes, and a setting was said to stop packets to the last of the endpoints alone.
 func TestSettingsAreJudgedByThePathsOwnWalk(t *testing.T) {
 	w := openCaptured(t, "real-2node-iptables")
 	w.files["sysctl.txt"] = []byte("net/ipv4/ip_forward=0\nnet/ipv6/conf/all/forwarding=0\n")

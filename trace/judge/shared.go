@@ -17,8 +17,8 @@ var _ = register(kind{
 	remedy: "give one of the Services another address or port: kube-proxy serves whichever it comes across first",
 })
 
-// sharedFrontend recognises an address and port that several Services claim: kube-proxy programs all of them, and the one that
-// comes first takes the packets.
+// sharedFrontend recognises an address and port that several Services claim: kube-proxy programs all of them, and the
+// one that comes first takes the packets.
 func (p *pathCase) sharedFrontend() *issue {
 	for _, other := range p.survey.owners[keyOf(p.want.Frontend)] {
 		if other.Service == p.want.Frontend.Service {
@@ -80,10 +80,16 @@ var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 func (p *pathCase) brokenRule() []issue {
 	for _, u := range p.res.Uncertain {
 		if u.Where.Rule != nil && u.Where.Rule.Target == "DNAT" && p.byKubeProxy(u.Where) {
-			return []issue{{
-				code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []string{cite(u.Where)},
-				message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version wrote it, or read it",
-			}}
+			return []issue{
+				{
+					code:     BrokenRule,
+					subject:  u.Where.Chain.Name,
+					where:    u.Where,
+					evidence: []string{cite(u.Where)},
+					message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version " +
+						"wrote it, or read it",
+				},
+			}
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// TestOneStateIsJudgedByMany: judging changes nothing, so that the same state and objects give the same report, again and by eight at once.
+// TestOneStateIsJudgedByMany: judging changes nothing, so that the same state and objects give the same report, again
+// and by eight at once.
 func TestOneStateIsJudgedByMany(t *testing.T) {
 	for _, name := range []string{"iptables", "iptables-legacy", "nftables", "ipvs", "real-2node-nftables"} {
 		t.Run(name, func(t *testing.T) {

@@ -37,19 +37,31 @@ var (
 	})
 	_ = register(kind{code: NodeLeaving, severity: note, scope: onNode, by: proxyStatus})
 	_ = register(kind{
-		code: NotSyncing, severity: warning, scope: onNode, by: proxyStatus,
-		remedy: "look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be taken), then: " + restart,
+		code:     NotSyncing,
+		severity: warning,
+		scope:    onNode,
+		by:       proxyStatus,
+		remedy: "look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be taken), " +
+			"then: " + restart,
 		issues: []string{"kubernetes/kubernetes#76338", "kubernetes/kubernetes#107266", "kubernetes/kubernetes#128886"},
 	})
 	_ = register(kind{
-		code: RestoreFailing, severity: warning, scope: onNode, by: proxyStatus,
-		remedy: "read the error in kube-proxy's log on {node}: an address of the wrong family, a kernel module, another program's lock, " +
+		code:     RestoreFailing,
+		severity: warning,
+		scope:    onNode,
+		by:       proxyStatus,
+		remedy: "read the error in kube-proxy's log on {node}: an address of the wrong family, a kernel module, another " +
+			"program's lock, " +
 			"or versions that do not fit",
 		issues: []string{"kubernetes/kubernetes#112604", "kubernetes/kubernetes#73157", "kubernetes/kubernetes#80462"},
 	})
 	_ = register(kind{
-		code: ModeMismatch, severity: warning, scope: onNode, by: proxyStatus,
-		remedy: "look at the first lines of kube-proxy's log on {node}: they say which mode it chose and why; then: " + restart,
+		code:     ModeMismatch,
+		severity: warning,
+		scope:    onNode,
+		by:       proxyStatus,
+		remedy: "look at the first lines of kube-proxy's log on " +
+			"{node}: they say which mode it chose and why; then: " + restart,
 		issues: []string{"kubernetes/kubernetes#66454"},
 	})
 )
@@ -96,11 +108,16 @@ func known(count int) *int {
 var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 	p := &n.Proxy
 	if p.Down() {
-		return []issue{{
-			code: KubeProxyDown, subject: kubeproxy.Process, expected: "a process kube-proxy", actual: "none, and nothing answers at its addresses",
-			message:  "no kube-proxy runs on the node: the rules stay as they are, whatever becomes of Services and endpoints",
-			evidence: n.unanswered(),
-		}}
+		return []issue{
+			{
+				code:     KubeProxyDown,
+				subject:  kubeproxy.Process,
+				expected: "a process kube-proxy",
+				actual:   "none, and nothing answers at its addresses",
+				message:  "no kube-proxy runs on the node: the rules stay as they are, whatever becomes of Services and endpoints",
+				evidence: n.unanswered(),
+			},
+		}
 	}
 	if n.silent() {
 		return []issue{{
@@ -115,8 +132,11 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 	if h := p.Health; h != nil {
 		if families, sick := h.Unhealthy(); sick {
 			out = append(out, issue{
-				code: KubeProxyUnhealthy, subject: strings.Join(families, ", "), expected: "changes written within two sync periods",
-				actual: "/healthz: not healthy", message: "kube-proxy itself says that changes wait for too long: the rules are behind the API",
+				code:     KubeProxyUnhealthy,
+				subject:  strings.Join(families, ", "),
+				expected: "changes written within two sync periods",
+				actual:   "/healthz: not healthy",
+				message:  "kube-proxy itself says that changes wait for too long: the rules are behind the API",
 				evidence: []string{fmt.Sprintf("healthz.json: last updated %s, read %s",
 					h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))},
 			})
@@ -143,10 +163,12 @@ func (n *node) waiting(late []string) []issue {
 	if n.Proxy.Failures > 0 {
 		is.code, is.expected = RestoreFailing, "no failed write"
 		is.actual = fmt.Sprintf("%d failed since kube-proxy started, and a change waits", n.Proxy.Failures)
-		is.message = "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the error"
+		is.message = "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has " +
+			"the error"
 		return []issue{is}
 	}
-	is.expected, is.actual = "a write soon after a change", "a change has waited for longer than "+kubeproxy.RetryTime.String()
+	is.expected, is.actual = "a write soon after a change", "a change has waited for longer than "+
+		kubeproxy.RetryTime.String()
 	is.message = "kube-proxy has seen changes and does not write them"
 	return []issue{is}
 }
@@ -160,27 +182,41 @@ func (n *node) modeMismatch() []issue {
 	if n.Proxy.Reported == "" || n.shown.ConfigSource == kubeproxy.SourceDefaults || configured == n.Proxy.Reported {
 		return nil
 	}
-	return []issue{{
-		code: ModeMismatch, subject: kubeproxy.Process,
-		expected: configured + " (" + n.shown.ConfigSource + ")", actual: n.Proxy.Reported + " (/proxyMode)",
-		message: "kube-proxy runs in another mode than it is configured for: it was not restarted since, or fell back because the kernel " +
-			"lacks something (its log says what)",
-	}}
+	return []issue{
+		{
+			code:     ModeMismatch,
+			subject:  kubeproxy.Process,
+			expected: configured + " (" + n.shown.ConfigSource + ")",
+			actual:   n.Proxy.Reported + " (/proxyMode)",
+			message: "kube-proxy runs in another mode than it is configured for: it was not restarted since, or fell back " +
+				"because the kernel " +
+				"lacks something (its log says what)",
+		},
+	}
 }
 
-// configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was started with.
+// configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was
+// started with.
 func (n *node) configMapDiffers() []issue {
 	c := n.cluster.config
-	if c == nil || n.shown.ConfigSource == configMapName || n.Proxy.Reported == "" || c.Mode == "" || c.Mode == n.Proxy.Reported {
+	if c == nil || n.shown.ConfigSource == configMapName || n.Proxy.Reported == "" || c.Mode == "" ||
+		c.Mode == n.Proxy.Reported {
 		return nil
 	}
-	return []issue{{
-		code: ModeMismatch, subject: kubeproxy.Process, severity: note, unlinked: true,
-		expected: c.Mode + " (" + configMapName + ")", actual: n.Proxy.Reported + " (/proxyMode)",
-		message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
-			"or this kube-proxy is not started with it",
-		remedy: "nothing to do where kube-proxy on " + n.Name + " is started with another configuration on purpose; else: " + n.restart,
-	}}
+	return []issue{
+		{
+			code:     ModeMismatch,
+			subject:  kubeproxy.Process,
+			severity: note,
+			unlinked: true,
+			expected: c.Mode + " (" + configMapName + ")",
+			actual:   n.Proxy.Reported + " (/proxyMode)",
+			message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
+				"or this kube-proxy is not started with it",
+			remedy: "nothing to do where kube-proxy on " + n.Name +
+				" is started with another configuration on purpose; else: " + n.restart,
+		},
+	}
 }
 
 // unanswered cites why kube-proxy's own files were not read.
@@ -241,11 +277,17 @@ func (n *node) notCollected() []issue {
 	}
 	out = append(out, n.mode.notCollected(n.State)...)
 	if !n.HasNFT() && !n.Tells() {
-		add(snapshot.NFTFile, "nftables tables beside iptables' own were not collected: if there are any, they are not judged")
+		add(
+			snapshot.NFTFile,
+			"nftables tables beside iptables' own were not collected: if there are any, they are not judged",
+		)
 	}
 	if n.shown.ConfigSource == kubeproxy.SourceDefaults {
-		add("kube-proxy's configuration",
-			"it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not judged")
+		add(
+			"kube-proxy's configuration",
+			"it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not "+
+				"judged",
+		)
 	}
 	return out
 }

@@ -106,7 +106,10 @@ func (s *survey) ofServices(n *node) {
 		}
 		for i := range svc.Spec.Ports {
 			if p := &svc.Spec.Ports[i]; p.NodePort != 0 {
-				s.frontends[frontendKey{proto: protocolNumber(p.Protocol), port: uint16(p.NodePort)}] = true //nolint:gosec // a port
+				s.frontends[frontendKey{
+					proto: protocolNumber(p.Protocol),
+					port:  uint16(p.NodePort),
+				}] = true //nolint:gosec // a port
 			}
 		}
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// A collector that says what it could not read has read everything else there is: then a file that is not there has no rules, and
-// one that was not read makes Unknown whatever depends on it.
+// A collector that says what it could not read has read everything else there is: then a file that is not there has no
+// rules, and one that was not read makes Unknown whatever depends on it.
 func TestUnreadFiles(t *testing.T) {
-	const ep3Path, v6Path = "shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod", "shop/v6only ClusterIP fd00:10:96::915a:80/TCP from pod"
+	const ep3Path, v6Path = "shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod", "shop/v6only ClusterIP " +
+		"fd00:10:96::915a:80/TCP from pod"
 	for _, tt := range []struct {
 		name   string
 		unread map[string]string
@@ -23,15 +24,20 @@ func TestUnreadFiles(t *testing.T) {
 	}{
 		{name: "everything was read", want: map[string]string{ep3Path: "Match", v6Path: "Match"}},
 		{
-			name: "all rules were flushed", do: func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6); delete(w.files, "nft-ruleset.json") },
+			name: "all rules were flushed",
+			do:   func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6); delete(w.files, "nft-ruleset.json") },
 			want: map[string]string{ep3Path: "Mismatch: NotProgrammed", v6Path: "Mismatch: NotProgrammed"},
 		},
 		{
-			name: "the other backend was not read", unread: map[string]string{"iptables-legacy-save.txt": "iptables-legacy-save is not there"},
+			name: "the other backend was not read", unread: map[string]string{
+				"iptables-legacy-save.txt": "iptables-legacy-save is not there",
+			},
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Match"},
 		},
 		{
-			name: "one backend was not read, the other is empty", unread: map[string]string{"iptables-nft-save.txt": "table `nat' is incompatible, use 'nft' tool"},
+			name: "one backend was not read, the other is empty", unread: map[string]string{
+				"iptables-nft-save.txt": "table `nat' is incompatible, use 'nft' tool",
+			},
 			do:   func(w *capturedNode) { delete(w.files, v4) },
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Match"},
 		},
@@ -40,7 +46,9 @@ func TestUnreadFiles(t *testing.T) {
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
-			name: "the kernel did not answer, but nft did", unread: map[string]string{nftables.DumpFile: "Operation not permitted"},
+			name: "the kernel did not answer, but nft did", unread: map[string]string{
+				nftables.DumpFile: "Operation not permitted",
+			},
 			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
 		},
 		{
@@ -57,8 +65,13 @@ func TestUnreadFiles(t *testing.T) {
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
-			name: "what rules do not depend on was not read", unread: map[string]string{"conntrack.txt": "Operation not permitted"},
-			want: map[string]string{ep3Path: "Match", v6Path: "Match"}, note: "conntrack.txt: was not read: Operation not permitted",
+			name: "what rules do not depend on was not read", unread: map[string]string{
+				"conntrack.txt": "Operation not permitted",
+			},
+			want: map[string]string{
+				ep3Path: "Match",
+				v6Path:  "Match",
+			}, note: "conntrack.txt: was not read: Operation not permitted",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

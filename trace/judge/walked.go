@@ -33,7 +33,8 @@ func (p *pathCase) walkedSteps() *walked {
 	return w
 }
 
-// met returns the first chain that belongs to a Service port, and whose name starts with the prefix; nil for an empty prefix.
+// met returns the first chain that belongs to a Service port, and whose name starts with the prefix; nil for an empty
+// prefix.
 func (w *walked) met(prefix string) *netfilter.Chain {
 	for _, c := range w.chains {
 		if prefix != "" && w.mode.home(c.Table) && w.mode.ofService(c, prefix) {

@@ -45,34 +45,34 @@ func drawnReports() map[string]*report.Report {
 	}
 	long := report.Frontend{Kind: "LoadBalancerIP", Address: "2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa", Port: 65535, Protocol: "SCTP"}
 	wide := paths(long, report.Mismatch, dnat(six), report.Actual{Outcomes: sent(six[:2])}, missing(endpointText(&six[2]), "worker-2"))
-	wide[0].Steps = []report.Step{{Hook: "PREROUTING", Table: "ip6 kube-proxy", Chain: "service-ULMVA6XW-" + strings.Repeat("n", 63) + "/svc1/tcp/p80", Rule: 1, Text: strings.Repeat("long ", 90) + strings.Repeat("x", 300), Verdict: "goto", Share: 1}}
+	wide[0].Steps = []report.Step{{Hook: "PREROUTING", RuleRef: rule("ip6 kube-proxy", "service-ULMVA6XW-"+strings.Repeat("n", 63)+"/svc1/tcp/p80", 1), Text: strings.Repeat("long ", 90) + strings.Repeat("x", 300), Verdict: "goto", Share: 1}}
 	out["long"] = trace(web, node("worker-2", report.Mismatch, wide...))
 	return out
 }
 
 // stepsTo are those of a packet that rules of a Service's chain send to endpoints.
 func stepsTo(e []report.Endpoint) []report.Step {
-	out := []report.Step{{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1}}
+	out := []report.Step{{Hook: "PREROUTING", RuleRef: rule("nat", "PREROUTING", 1), Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1}}
 	for i := range e {
 		sep := fmt.Sprintf("KUBE-SEP-%016d", i)
 		out = append(out,
-			report.Step{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SVC-XPGD46QRK7WJZT7O", Rule: i + 1, Text: "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep, Verdict: "jump " + sep, Share: e[i].Share},
-			report.Step{Hook: "PREROUTING", Table: "nat", Chain: sep, Rule: 2, Text: "-A " + sep + " -j DNAT", Verdict: "DNAT", Share: e[i].Share})
+			report.Step{Hook: "PREROUTING", RuleRef: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", i+1), Text: "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep, Verdict: "jump " + sep, Share: e[i].Share},
+			report.Step{Hook: "PREROUTING", RuleRef: rule("nat", sep, 2), Text: "-A " + sep + " -j DNAT", Verdict: "DNAT", Share: e[i].Share})
 	}
-	return append(out, report.Step{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1})
+	return append(out, report.Step{Hook: "FORWARD", RuleRef: rule("filter", "FORWARD", 0), Text: "policy", Verdict: "accept", Share: 1})
 }
 
 // nasty are paths whose every text tries to be something else.
 func nasty() []report.Path {
 	const bad = "<script>alert(3)</script>\"'`%%{init: {}}%% --> ]]> \\N &lt; #quot; \x1b[31m"
 	e := []report.Endpoint{{Address: "10.244.1.4", Port: 8080, Share: 1, Pod: "shop/" + bad, Node: bad}}
-	p := paths(clusterIP, report.Mismatch, dnat(e), report.Actual{Outcomes: sent(e), Uncertain: []report.Uncertain{{Where: bad, Match: bad, Why: bad}}}, report.Finding{
-		Code: "Shadowed", Severity: report.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " + bad, Evidence: []string{"nat X rule 1: " + bad},
+	p := paths(clusterIP, report.Mismatch, dnat(e), report.Actual{Outcomes: sent(e), Uncertain: []report.Uncertain{{Where: rule(bad, bad, 1), Match: bad, Why: bad}}}, report.Finding{
+		Code: "Shadowed", Severity: report.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " + bad, Evidence: []report.Evidence{{Where: rule(bad, bad, 1), Text: bad}, {Text: bad}},
 		Links: []string{"javascript:alert(4)", "https://example.org/?a=\"><script>"},
 	})
 	for i := range p {
 		p[i].Origin.Pod = bad
-		p[i].Steps = []report.Step{{Hook: bad, Table: "nat", Chain: bad, Rule: 1, Text: bad, Verdict: bad, Share: 1}}
+		p[i].Steps = []report.Step{{Hook: bad, RuleRef: rule("nat", bad, 1), Text: bad, Verdict: bad, Share: 1}}
 	}
 	return p
 }

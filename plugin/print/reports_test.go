@@ -66,14 +66,19 @@ func trace(s *report.ServiceInfo, nodes ...report.NodeReport) *report.Report {
 	return report.Combine(report.KindTrace, s, nodes)
 }
 
+// rule names a rule of iptables; 0 is the chain's policy.
+func rule(table, chain string, number int) report.RuleRef {
+	return report.RuleRef{Table: table, Backend: report.BackendNFT, Chain: chain, Rule: number}
+}
+
 func missing(address, node string) report.Finding {
 	return report.Finding{
 		Code: "MissingEndpoint", Severity: report.Error, Subject: address, Endpoints: []string{address}, Expected: "33.3%", Actual: "none",
 		Message: "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
 		Remedy:  "kubectl -n kube-system delete pod kube-proxy-" + node + "   # writes every rule on " + node + " anew",
-		Evidence: []string{
-			`nat KUBE-SVC-XPGD46QRK7WJZT7O rule 2: -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
-			`nat KUBE-SVC-XPGD46QRK7WJZT7O rule 3: -A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
+		Evidence: []report.Evidence{
+			{Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 2), Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+			{Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 3), Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`},
 		},
 		Links: []string{"https://github.com/kubernetes/kubernetes/issues/121362"},
 	}
@@ -90,18 +95,18 @@ func reports() map[string]*report.Report {
 	three := pods(3)
 	good := paths(clusterIP, report.Match, dnat(three), report.Actual{Outcomes: sent(three)})
 	good[0].Steps = []report.Step{
-		{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1},
-		{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SEP-LPRYETXTYMQCMNCE", Rule: 2, Text: "-A KUBE-SEP-LPRYETXTYMQCMNCE -j DNAT", Verdict: "dnat 10.244.1.4:8080", Share: 1.0 / 3},
-		{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1},
+		{Hook: "PREROUTING", RuleRef: rule("nat", "PREROUTING", 1), Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1},
+		{Hook: "PREROUTING", RuleRef: rule("nat", "KUBE-SEP-LPRYETXTYMQCMNCE", 2), Text: "-A KUBE-SEP-LPRYETXTYMQCMNCE -j DNAT", Verdict: "dnat 10.244.1.4:8080", Share: 1.0 / 3},
+		{Hook: "FORWARD", RuleRef: rule("filter", "FORWARD", 0), Text: "policy", Verdict: "accept", Share: 1},
 	}
 	broken := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: sent(three[:2])}, missing("10.244.3.4:8080", "worker-2"))
 
-	none := paths(clusterIP, report.ByDesign, report.Expected{Action: "Reject"}, report.Actual{Outcomes: []report.Outcome{{Action: "Reject", Share: 1, Where: "filter KUBE-SERVICES rule 3"}}},
+	none := paths(clusterIP, report.ByDesign, report.Expected{Action: "Reject"}, report.Actual{Outcomes: []report.Outcome{{Action: "Reject", Share: 1, Where: rule("filter", "KUBE-SERVICES", 3)}}},
 		report.Finding{Code: "NoEndpoints", Severity: report.Info, Message: "none of 4 endpoints is ready", Expected: "rejected"})
 
 	unknown := paths(clusterIP, report.Unknown, dnat(three), report.Actual{
-		Outcomes:  append(sent(three), report.Outcome{Action: "Drop", Share: 1, Where: "filter FORWARD rule 2"}),
-		Uncertain: []report.Uncertain{{Where: "filter FORWARD rule 2", Match: "-m bpf --object-pinned /sys/fs/bpf/guard", Why: "what the match bpf does is not known"}},
+		Outcomes:  append(sent(three), report.Outcome{Action: "Drop", Share: 1, Where: rule("filter", "FORWARD", 2)}),
+		Uncertain: []report.Uncertain{{Where: rule("filter", "FORWARD", 2), Match: "-m bpf --object-pinned /sys/fs/bpf/guard", Why: "what the match bpf does is not known"}},
 	})
 
 	v6 := []report.Endpoint{
@@ -127,12 +132,12 @@ func reports() map[string]*report.Report {
 
 	dropped := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: []report.Outcome{
 		sent(three)[0], sent(three)[1],
-		{Action: "Drop", Share: 1.0 / 3, Endpoint: &three[2], Where: "filter FORWARD rule 1"},
+		{Action: "Drop", Share: 1.0 / 3, Endpoint: &three[2], Where: rule("filter", "FORWARD", 1)},
 	}}, report.Finding{
 		Code: "Dropped", Severity: report.Error, Subject: "10.244.3.4:8080", Endpoints: []string{"10.244.3.4:8080"},
 		Expected: "sent to one of 3 endpoints", Actual: "dropped",
 		Message: "filter FORWARD rule 1 drops it", Remedy: "find who owns filter FORWARD rule 1, and let it pass Service traffic",
-		Evidence: []string{"filter FORWARD rule 1: -A FORWARD -d 10.244.3.4/32 -j DROP"},
+		Evidence: []report.Evidence{{Where: rule("filter", "FORWARD", 1), Text: "-A FORWARD -d 10.244.3.4/32 -j DROP"}},
 	})
 	untranslated := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: []report.Outcome{{Action: "Accept", Share: 1}}},
 		report.Finding{Code: "ServiceNotProgrammed", Severity: report.Error, Message: "no rule translates the packet", Expected: "sent to one of 3 endpoints", Actual: "passes untranslated", Remedy: "kubectl -n kube-system delete pod kube-proxy-x"})
@@ -161,7 +166,7 @@ func reports() map[string]*report.Report {
 		{Code: "NotCollected", Severity: report.Info, Subject: "nft-ruleset.json", Message: "nftables tables beside iptables' own were not collected"},
 	}
 	escape := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: sent(three)},
-		report.Finding{Code: "Shadowed", Severity: report.Error, Message: "a rule with \x1b[2Jcontrol\ncharacters", Evidence: []string{"nat PREROUTING rule 1: -A PREROUTING -m comment --comment \"\x1b]0;owned\a\" -j X"}})
+		report.Finding{Code: "Shadowed", Severity: report.Error, Message: "a rule with \x1b[2Jcontrol\ncharacters", Evidence: []report.Evidence{{Where: rule("nat", "PREROUTING", 1), Text: "-A PREROUTING -m comment --comment \"\x1b]0;owned\a\" -j X"}}})
 
 	return map[string]*report.Report{
 		"good":         trace(web, node("worker-2", report.Match, good...)),
@@ -221,7 +226,7 @@ func modesReport() *report.Report {
 		Code: judge.RestoreFailing, Severity: report.Warn, Subject: "IPv6", Expected: "no failed write", Actual: "17 failed since kube-proxy started, and a change waits",
 		Message:  "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the error",
 		Remedy:   "read the error in kube-proxy's log on worker-2",
-		Evidence: []string{"IPv6: last written at 2026-11-20T18:02:11Z, last change seen at 2026-11-20T19:37:50Z"},
+		Evidence: []report.Evidence{{Text: "IPv6: last written at 2026-11-20T18:02:11Z, last change seen at 2026-11-20T19:37:50Z"}},
 	}
 	leftover := report.Finding{
 		Code: judge.ModeLeftover, Severity: report.Warn, Subject: "table nat", Message: "kube-proxy runs in nftables mode, and its rules of iptables mode are still live",
@@ -229,7 +234,7 @@ func modesReport() *report.Report {
 	}
 	cilium := report.Finding{
 		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by kube-proxy but by Cilium, whose own tools tell what becomes of a packet",
-		Evidence: []string{"process 912 cilium-agent", "interface cilium_host"}, Remedy: "ask the program that serves Services on worker-4",
+		Evidence: []report.Evidence{{Text: "process 912 cilium-agent"}, {Text: "interface cilium_host"}}, Remedy: "ask the program that serves Services on worker-4",
 	}
 	const version, sync = "v1.37.1", "2026-11-20T19:37:57Z"
 	replaced := of("worker-4", report.Unknown, report.Mode{ReplacedBy: "Cilium", ConfigSource: "defaults"}, cilium)

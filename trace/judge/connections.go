@@ -104,7 +104,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 			expected: "a serving endpoint", actual: w.to.String(),
 			message: fmt.Sprintf("%s to %s %s in the kernel's connection table to %s, which is no serving endpoint: as long as packets come the entry stays, whatever the rules say",
 				number(len(w.clients), string(f.Protocol)+" connection"), at, verb(len(w.clients), "leads", "lead"), w.to),
-			evidence: w.clients[:min(len(w.clients), maxEvidence)],
+			evidence: say(w.clients[:min(len(w.clients), maxEvidence)]...),
 		}
 		if !w.translated {
 			is.actual = "not translated"
@@ -174,10 +174,8 @@ var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
 	is := issue{
 		code: ConntrackFull, subject: "connection table", severity: warning,
 		expected: fmt.Sprintf("less than %.0f entries", most), actual: fmt.Sprintf("%.0f", used),
-		message: "the kernel's connection table is as good as full: new connections are dropped now and then",
-		evidence: []string{
-			fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used), fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most),
-		},
+		message:  "the kernel's connection table is as good as full: new connections are dropped now and then",
+		evidence: say(fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used), fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most)),
 	}
 	if used >= most {
 		is.severity, is.message = mismatch, "the kernel's connection table is full: new connections are dropped, whatever the rules say"

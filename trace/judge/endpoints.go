@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about which endpoints connections are sent to.
@@ -57,7 +58,7 @@ func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 		if !slices.ContainsFunc(want.Endpoints, func(e expect.Endpoint) bool { return e.Address == o.to }) {
 			out = append(out, issue{
 				code: StaleEndpoint, subject: o.to.String(), endpoints: []string{o.to.String()}, expected: "none", actual: percent(o.share),
-				where: o.by, message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []string{cite(o.by)},
+				where: o.by, message: o.to.String() + " is not an endpoint to use here, yet connections are sent to it", evidence: []report.Evidence{cite(o.by)},
 			})
 		}
 	}

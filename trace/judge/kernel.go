@@ -139,7 +139,7 @@ func (p *pathCase) rulesDisagree() []issue {
 		return nil
 	}
 	return []issue{{
-		code: WalkDisagrees, subject: "rules", expected: "the rules of the walk", actual: fmt.Sprintf("%d rules differ", len(evidence)), evidence: evidence[:min(len(evidence), maxEvidence)],
+		code: WalkDisagrees, subject: "rules", expected: "the rules of the walk", actual: fmt.Sprintf("%d rules differ", len(evidence)), evidence: say(evidence[:min(len(evidence), maxEvidence)]...),
 		message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this tool reads them wrongly",
 	}}
 }

@@ -340,7 +340,7 @@ func skew(got *outcomes, probes *snapshot.Probes) []issue {
 		return nil
 	}
 	return []issue{{
-		code: ObservedSkew, subject: skewed[0], endpoints: skewed, expected: "the rules' shares", actual: cut(bad, 3), evidence: bad[:min(len(bad), maxEvidence)],
+		code: ObservedSkew, subject: skewed[0], endpoints: skewed, expected: "the rules' shares", actual: cut(bad, 3), evidence: say(bad[:min(len(bad), maxEvidence)]...),
 		message: "the endpoints get connections in other shares than the rules say, and chance explains that less than once in 10,000",
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Programmed: the command program serves the frontend ahead of kube-proxy.
@@ -30,7 +31,7 @@ var byProgram = &detector{stage: stageProgrammed, path: func(p *pathCase) []issu
 		by = p.got.list[i].where
 	}
 	return []issue{{
-		code: Programmed, where: by, evidence: []string{cite(by)},
+		code: Programmed, where: by, evidence: []report.Evidence{cite(by)},
 		message: fmt.Sprintf("%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are passed over until that ends", by),
 	}}
 }}

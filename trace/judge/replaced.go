@@ -102,6 +102,6 @@ func (n *node) replaced(r *replacement) issue {
 		evidence = append(evidence, c)
 	}
 	return issue{
-		code: Replaced, subject: r.name, expected: "kube-proxy's rules", actual: "none, and no kube-proxy", message: r.message(), evidence: evidence,
+		code: Replaced, subject: r.name, expected: "kube-proxy's rules", actual: "none, and no kube-proxy", message: r.message(), evidence: say(evidence...),
 	}
 }

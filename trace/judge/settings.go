@@ -91,7 +91,7 @@ func stopped(code string, stops func(p *pathCase, o *expect.Origin, end *netfilt
 		}
 		return []issue{{
 			code: code, subject: cut(endpoints, 4), endpoints: endpoints, expected: describe(p.want), actual: "does not get there",
-			message: message, evidence: evidence,
+			message: message, evidence: say(evidence...),
 		}}
 	}}
 }

@@ -81,7 +81,7 @@ func (p *pathCase) brokenRule() []issue {
 	for _, u := range p.res.Uncertain {
 		if u.Where.Rule != nil && u.Where.Rule.Target == "DNAT" && p.byKubeProxy(u.Where) {
 			return []issue{{
-				code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []string{cite(u.Where)},
+				code: BrokenRule, subject: u.Where.Chain.Name, where: u.Where, evidence: []report.Evidence{cite(u.Where)},
 				message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version wrote it, or read it",
 			}}
 		}

@@ -92,7 +92,9 @@ func examples() []Picture {
 	many.Ends = append(many.Ends, End{Lines: []string{"… and 200 more, all ok"}, Counts: true})
 	one := Picture{
 		Node: "worker-1", Service: "shop/web", Frontend: "NodePort *:30080", Verdict: "match",
-		Lanes: []Lane{lane("anywhere", chain)}, Ends: []End{{Lines: []string{"10.244.1.4:8080"}, Status: "ok", Share: "100%"}},
+		Lanes: []Lane{
+			lane("anywhere", chain),
+		}, Ends: []End{{Lines: []string{"10.244.1.4:8080"}, Status: "ok", Share: "100%"}},
 	}
 	return []Picture{one, many}
 }

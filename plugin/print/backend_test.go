@@ -10,7 +10,11 @@ import (
 
 // On a node where both backends have rules, "filter OUTPUT 1" stood there twice.
 func TestTablesOfBothBackends(t *testing.T) {
-	nft, legacy, native := report.Step{Table: "filter", Backend: "nft"}, report.Step{Table: "filter", Backend: "legacy"}, report.Step{Table: "firewalld"}
+	of := func(table, backend string) report.Step {
+		return report.Step{RuleRef: report.RuleRef{Table: table, Backend: backend}}
+	}
+	nft, legacy := of("filter", report.BackendNFT), of("filter", report.BackendLegacy)
+	native := of("inet firewalld", report.BackendNative)
 	for _, tt := range []struct {
 		step report.Step
 		path []report.Step
@@ -20,7 +24,7 @@ func TestTablesOfBothBackends(t *testing.T) {
 		{legacy, []report.Step{legacy}, "filter"},
 		{nft, []report.Step{native, nft, legacy}, "filter (nft)"},
 		{legacy, []report.Step{native, nft, legacy}, "filter (legacy)"},
-		{native, []report.Step{native, nft, legacy}, "firewalld"},
+		{native, []report.Step{native, nft, legacy}, "inet firewalld"},
 	} {
 		if got := tableText(&tt.step, tt.path); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.step, got, tt.want)

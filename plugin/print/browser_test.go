@@ -34,14 +34,18 @@ func browser(t *testing.T, args ...string) string {
 		}
 	}
 	if program == "" {
-		t.Skipf("no browser is installed (one of %s; hack/install-test-deps.sh installs it)", strings.Join(browserNames, ", "))
+		t.Skipf(
+			"no browser is installed (one of %s; hack/install-test-deps.sh installs it)",
+			strings.Join(browserNames, ", "),
+		)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	// Root may not have Chromium's sandbox; the pages are the test's own.
 	cmd := exec.CommandContext(ctx, program, append([]string{
 		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * " +
+			"~NOTFOUND , EXCLUDE 127.0.0.1",
 		"--user-data-dir=" + t.TempDir(),
 	}, args...)...)
 	var stderr strings.Builder
@@ -60,7 +64,8 @@ const (
 	desktop = 1280
 )
 
-// probePage measures pages in frames, one after the other: a headless browser's own window is never as narrow as a phone.
+// probePage measures pages in frames, one after the other: a headless browser's own window is never as narrow as a
+// phone.
 const probePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><pre id="result"></pre><script>
 (async () => {
   const out = [];
@@ -82,7 +87,8 @@ const probePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="d
 })();
 </script>`
 
-// A page fits a phone and a desktop, in light and dark, shows the picture that is meant for that width, and loads nothing.
+// A page fits a phone and a desktop, in light and dark, shows the picture that is meant for that width, and loads
+// nothing.
 func TestBrowser(t *testing.T) {
 	dir := t.TempDir()
 	names := writePages(t, dir)
@@ -129,7 +135,10 @@ func TestBrowser(t *testing.T) {
 		}
 		for _, p := range got {
 			if p.Scroll > p.Client || len(p.Out) > 0 {
-				t.Errorf("%s at %d px, %s: its content is %d px wide, of %d; what sticks out: %v", p.Name, p.Width, scheme.name, p.Scroll, p.Client, p.Out)
+				t.Errorf(
+					"%s at %d px, %s: its content is %d px wide, of %d; what sticks out: %v", p.Name, p.Width,
+					scheme.name, p.Scroll, p.Client, p.Out,
+				)
 			}
 			if p.Ground != scheme.ground {
 				t.Errorf("%s, %s: the ground is %s, want %s", p.Name, scheme.name, p.Ground, scheme.ground)
@@ -147,7 +156,8 @@ func TestBrowser(t *testing.T) {
 		}
 	}
 	for path := range asked {
-		if name, ok := strings.CutSuffix(strings.TrimPrefix(path, "/"), ".html"); !ok || name != "probe" && !slices.Contains(names, name) {
+		if name, ok := strings.CutSuffix(strings.TrimPrefix(path, "/"), ".html"); !ok ||
+			name != "probe" && !slices.Contains(names, name) {
 			t.Errorf("a page asked for %s", path)
 		}
 	}
@@ -156,7 +166,8 @@ func TestBrowser(t *testing.T) {
 // frame shows a page at a phone's width.
 const frame = `<!doctype html><meta charset="utf-8"><body style="margin:0;background:#888"><iframe src="%s" width="%d" height="%d" style="border:0"></iframe>`
 
-// TestScreenshots takes pictures of the pages that show most, to be looked at by a person: into $SVCPROXY_ARTIFACTS where it is set.
+// TestScreenshots takes pictures of the pages that show most, to be looked at by a person: into $SVCPROXY_ARTIFACTS
+// where it is set.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("SVCPROXY_ARTIFACTS")
 	names := []string{"missing", "crowd-250", "long", "verify", "modes"}
@@ -180,7 +191,10 @@ func TestScreenshots(t *testing.T) {
 					}
 				}
 				file := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
-				browser(t, fmt.Sprintf("--blink-settings=preferredColorScheme=%d", i), "--window-size="+window, "--screenshot="+file, "file://"+page)
+				browser(
+					t, fmt.Sprintf("--blink-settings=preferredColorScheme=%d", i), "--window-size="+window,
+					"--screenshot="+file, "file://"+page,
+				)
 				info, err := os.Stat(file)
 				if err != nil {
 					t.Fatal(err)

@@ -18,7 +18,7 @@ type block struct {
 	subjects set
 	why      string
 	example  bool // why and evidence are those of the first subject, of several
-	evidence []string
+	evidence []report.Evidence
 	fixes    set
 	links    []string
 	on       set        // frontends
@@ -72,7 +72,9 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			}
 			if p.Verdict == report.Unknown {
 				for _, u := range p.Actual.Uncertain {
-					f.add(n, p, &block{verdict: report.Unknown, code: u.Where, why: u.Why, evidence: []string{u.Match}})
+					f.add(n, p, &block{
+						verdict: report.Unknown, code: u.Where.String(), why: u.Why, evidence: []report.Evidence{{Text: u.Match}},
+					})
 				}
 			}
 		}
@@ -164,7 +166,7 @@ func (b *block) places() []string {
 }
 
 // union adds to a list what it does not hold yet. The list is not changed.
-func union(list, more []string) []string {
+func union[T comparable](list, more []T) []T {
 	for _, s := range more {
 		if !slices.Contains(list, s) {
 			list = append(slices.Clip(list), s)
@@ -253,29 +255,29 @@ func (t *text) fix(label, s string) {
 }
 
 // evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
-func (t *text) evidence(rules []string) {
+func (t *text) evidence(list []report.Evidence) {
 	label := "where"
 	limit := evidenceLimit
-	if len(rules) == limit+1 {
+	if len(list) == limit+1 {
 		limit++ // a line that counts one more takes as much room as the one
 	}
-	last := ""
-	for i, quoted := range rules {
+	var last report.RuleRef // of the chain whose name stands above
+	for i, e := range list {
 		if i == limit && !t.wide {
-			t.line("", fmt.Sprintf("… and %d more rules (-o wide)", len(rules)-limit), true)
+			t.line("", fmt.Sprintf("… and %d more rules (-o wide)", len(list)-limit), true)
 			break
 		}
-		rule := plaintext.Clean(quoted)
-		if chain, number, text, ok := splitRule(rule); ok {
+		rule := plaintext.Clean(e.String())
+		if quotesRule(e) {
+			below := fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short()))
 			switch {
-			case chain == last:
-				rule = "  rule " + number + ": " + text
-			case i+1 < len(rules) && strings.HasPrefix(rules[i+1], chain+" rule "):
-				t.line(label, chain, false)
-				label, last = "", chain
-				rule = "  rule " + number + ": " + text
+			case e.Where.InChainOf(last):
+				rule = below
+			case i+1 < len(list) && quotesRule(list[i+1]) && e.Where.InChainOf(list[i+1].Where):
+				t.line(label, plaintext.Clean(e.Where.ChainText()), false)
+				label, last, rule = "", e.Where, below
 			default:
-				rule, last = chain+" rule "+number+": "+text, ""
+				rule, last = plaintext.Clean(e.Where.String()+": "+e.Short()), report.RuleRef{}
 			}
 		}
 		if room := max(t.Width-labelWidth, 40); t.Width > 0 && plaintext.Width(rule) > room {
@@ -286,19 +288,9 @@ func (t *text) evidence(rules []string) {
 	}
 }
 
-// splitRule takes "nat KUBE-SVC-X rule 3: -A KUBE-SVC-X …" apart, and leaves the chain's name out of the rule.
-func splitRule(s string) (chain, number, text string, ok bool) {
-	place, text, ok := strings.Cut(s, ": ")
-	if !ok {
-		return "", "", "", false
-	}
-	if chain, number, ok = strings.Cut(place, " rule "); !ok {
-		return "", "", "", false
-	}
-	if i := strings.LastIndexByte(chain, ' '); i >= 0 {
-		text = strings.TrimPrefix(text, "-A "+chain[i+1:]+" ")
-	}
-	return chain, number, text, true
+// quotesRule tells whether a piece of evidence is a rule that is known by its chain and number.
+func quotesRule(e report.Evidence) bool {
+	return e.Where.Rule > 0 && e.Where.Server == "" && e.Text != ""
 }
 
 // line is a labelled line of a block.

@@ -55,9 +55,9 @@ func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 	}
 	for i, e := range b.evidence {
 		if i < htmlEvidence || len(b.evidence) == htmlEvidence+1 {
-			h.Evidence = append(h.Evidence, plaintext.Clean(e))
+			h.Evidence = append(h.Evidence, plaintext.Clean(e.String()))
 		} else {
-			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e))
+			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e.String()))
 		}
 	}
 	for i, fix := range b.fixes.list {

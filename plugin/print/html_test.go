@@ -25,14 +25,18 @@ import (
 func drawnReports() map[string]*report.Report {
 	out := reports()
 	crowd := pods(250)
-	gone := paths(clusterIP, report.Mismatch, dnat(crowd), report.Actual{Outcomes: sent(crowd[:249])}, missing(endpointText(&crowd[249]), "worker-1"))
+	gone := paths(clusterIP, report.Mismatch, dnat(crowd), report.Actual{
+		Outcomes: sent(crowd[:249]),
+	}, missing(endpointText(&crowd[249]), "worker-1"))
 	for i := range gone {
 		gone[i].Steps = stepsTo(crowd[:249])
 	}
 	out["crowd-250"] = trace(web, node("worker-1", report.Mismatch, gone...))
 
 	hostile := trace(&report.ServiceInfo{
-		Namespace: `<script>alert(1)</script>`, Name: `"><img src=http://192.0.2.1/x onerror=alert(1)>`, Type: "ClusterIP", ClusterIPs: []string{"10.96.21.191"},
+		Namespace: `<script>alert(1)</script>`, Name: `"><img src=http://192.0.2.1/x onerror=alert(1)>`, Type: "ClusterIP", ClusterIPs: []string{
+			"10.96.21.191",
+		},
 	}, node(`</title><svg onload=alert(2)>`, report.Mismatch, nasty()...))
 	out["hostile"] = hostile
 
@@ -40,39 +44,88 @@ func drawnReports() map[string]*report.Report {
 	for i := range six {
 		six[i] = report.Endpoint{
 			Address: fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i), Port: 65535, Share: 1.0 / 3,
-			Pod: "shop/" + strings.Repeat("a-long-name-", 5) + fmt.Sprint(i), Node: "ip-10-20-30-40.eu-central-1.compute.internal.example.org",
+			Pod: "shop/" + strings.Repeat("a-long-name-", 5) +
+				fmt.Sprint(i), Node: "ip-10-20-30-40.eu-central-1.compute.internal.example.org",
 		}
 	}
-	long := report.Frontend{Kind: "LoadBalancerIP", Address: "2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa", Port: 65535, Protocol: "SCTP"}
-	wide := paths(long, report.Mismatch, dnat(six), report.Actual{Outcomes: sent(six[:2])}, missing(endpointText(&six[2]), "worker-2"))
-	wide[0].Steps = []report.Step{{Hook: "PREROUTING", Table: "ip6 kube-proxy", Chain: "service-ULMVA6XW-" + strings.Repeat("n", 63) + "/svc1/tcp/p80", Rule: 1, Text: strings.Repeat("long ", 90) + strings.Repeat("x", 300), Verdict: "goto", Share: 1}}
+	long := report.Frontend{
+		Kind:     "LoadBalancerIP",
+		Address:  "2001:db8:ffff:eeee:dddd:cccc:bbbb:aaaa",
+		Port:     65535,
+		Protocol: "SCTP",
+	}
+	wide := paths(long, report.Mismatch, dnat(six), report.Actual{
+		Outcomes: sent(six[:2]),
+	}, missing(endpointText(&six[2]), "worker-2"))
+	wide[0].Steps = []report.Step{
+		{
+			Hook:    "PREROUTING",
+			RuleRef: rule("ip6 kube-proxy", "service-ULMVA6XW-"+strings.Repeat("n", 63)+"/svc1/tcp/p80", 1),
+			Text:    strings.Repeat("long ", 90) + strings.Repeat("x", 300),
+			Verdict: "goto",
+			Share:   1,
+		},
+	}
 	out["long"] = trace(web, node("worker-2", report.Mismatch, wide...))
 	return out
 }
 
 // stepsTo are those of a packet that rules of a Service's chain send to endpoints.
 func stepsTo(e []report.Endpoint) []report.Step {
-	out := []report.Step{{Hook: "PREROUTING", Table: "nat", Chain: "PREROUTING", Rule: 1, Text: "-A PREROUTING -j KUBE-SERVICES", Verdict: "jump KUBE-SERVICES", Share: 1}}
+	out := []report.Step{
+		{
+			Hook:    "PREROUTING",
+			RuleRef: rule("nat", "PREROUTING", 1),
+			Text:    "-A PREROUTING -j KUBE-SERVICES",
+			Verdict: "jump KUBE-SERVICES",
+			Share:   1,
+		},
+	}
 	for i := range e {
 		sep := fmt.Sprintf("KUBE-SEP-%016d", i)
 		out = append(out,
-			report.Step{Hook: "PREROUTING", Table: "nat", Chain: "KUBE-SVC-XPGD46QRK7WJZT7O", Rule: i + 1, Text: "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep, Verdict: "jump " + sep, Share: e[i].Share},
-			report.Step{Hook: "PREROUTING", Table: "nat", Chain: sep, Rule: 2, Text: "-A " + sep + " -j DNAT", Verdict: "DNAT", Share: e[i].Share})
+			report.Step{
+				Hook:    "PREROUTING",
+				RuleRef: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", i+1),
+				Text:    "-A KUBE-SVC-XPGD46QRK7WJZT7O -j " + sep,
+				Verdict: "jump " + sep,
+				Share:   e[i].Share,
+			},
+			report.Step{
+				Hook:    "PREROUTING",
+				RuleRef: rule("nat", sep, 2),
+				Text:    "-A " + sep + " -j DNAT",
+				Verdict: "DNAT",
+				Share:   e[i].Share,
+			})
 	}
-	return append(out, report.Step{Hook: "FORWARD", Table: "filter", Chain: "FORWARD", Text: "policy", Verdict: "accept", Share: 1})
+	return append(out, report.Step{
+		Hook:    "FORWARD",
+		RuleRef: rule("filter", "FORWARD", 0),
+		Text:    "policy",
+		Verdict: "accept",
+		Share:   1,
+	})
 }
 
 // nasty are paths whose every text tries to be something else.
 func nasty() []report.Path {
 	const bad = "<script>alert(3)</script>\"'`%%{init: {}}%% --> ]]> \\N &lt; #quot; \x1b[31m"
 	e := []report.Endpoint{{Address: "10.244.1.4", Port: 8080, Share: 1, Pod: "shop/" + bad, Node: bad}}
-	p := paths(clusterIP, report.Mismatch, dnat(e), report.Actual{Outcomes: sent(e), Uncertain: []report.Uncertain{{Where: bad, Match: bad, Why: bad}}}, report.Finding{
-		Code: "Shadowed", Severity: report.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " + bad, Evidence: []string{"nat X rule 1: " + bad},
+	p := paths(clusterIP, report.Mismatch, dnat(e), report.Actual{
+		Outcomes:  sent(e),
+		Uncertain: []report.Uncertain{{Where: rule(bad, bad, 1), Match: bad, Why: bad}},
+	}, report.Finding{
+		Code: "Shadowed", Severity: report.Error, Subject: bad, Message: bad, Remedy: "kubectl " + bad + "   # " +
+			bad, Evidence: []report.Evidence{
+			{Where: rule(bad, bad, 1), Text: bad},
+			{Text: bad},
+		},
 		Links: []string{"javascript:alert(4)", "https://example.org/?a=\"><script>"},
 	})
 	for i := range p {
 		p[i].Origin.Pod = bad
-		p[i].Steps = []report.Step{{Hook: bad, Table: "nat", Chain: bad, Rule: 1, Text: bad, Verdict: bad, Share: 1}}
+		p[i].Steps = []report.Step{{Hook: bad, RuleRef: rule("nat", bad, 1), Text: bad, Verdict: bad, Share: 1}}
 	}
 	return p
 }
@@ -81,7 +134,8 @@ func nasty() []report.Path {
 var allowed = strings.Fields(`html head meta title style body header main footer section article div p span strong h1 h2 h3 h4 dl dt dd ul li br a code pre time
 	table caption thead tbody tr th td details summary svg desc g rect text path`)
 
-// What must hold of every page: it is well-formed, holds no element but those that are known, loads nothing, and leaves out no finding.
+// What must hold of every page: it is well-formed, holds no element but those that are known, loads nothing, and leaves
+// out no finding.
 func TestHTML(t *testing.T) {
 	for name, r := range drawnReports() {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +283,9 @@ func codesOf(r *report.Report) map[string]bool {
 // Names and rule texts come from anybody; none becomes markup, and all are readable as they are.
 func TestHTMLEscapes(t *testing.T) {
 	out := render(t, "html", drawnReports()["hostile"], view(80))
-	if words := textOf(t, out); !strings.Contains(words, `<script>alert(1)</script>/"><img src=http://192.0.2.1/x onerror=alert(1)>`) {
+	if words := textOf(t, out); !strings.Contains(
+		words, `<script>alert(1)</script>/"><img src=http://192.0.2.1/x onerror=alert(1)>`,
+	) {
 		t.Error("the Service's name cannot be read")
 	}
 	for _, tag := range tagsOf(t, out) {
@@ -239,7 +295,8 @@ func TestHTMLEscapes(t *testing.T) {
 	}
 }
 
-// 250 endpoints are folded, in the picture and in the table, and the page says how many there are; the one that differs is not folded away.
+// 250 endpoints are folded, in the picture and in the table, and the page says how many there are; the one that differs
+// is not folded away.
 func TestHTMLFolds(t *testing.T) {
 	r := drawnReports()["crowd-250"]
 	out := render(t, "html", r, view(80))
@@ -267,7 +324,12 @@ func TestHTMLFolds(t *testing.T) {
 func TestHTMLMarksTheBrokenStep(t *testing.T) {
 	r := drawnReports()["crowd-250"]
 	pic := regexp.MustCompile(`(?s)<svg class="wide.*?</svg>`).FindString(render(t, "html", r, view(80)))
-	for _, want := range []string{`<g class="broken"><title>PREROUTING  ✗ WRONG`, `class="mono mark">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O #1-249`, "none, 0.4% expected", "✗ MISSING"} {
+	for _, want := range []string{
+		`<g class="broken"><title>PREROUTING  ✗ WRONG`,
+		`class="mono mark">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O #1-249`,
+		"none, 0.4% expected",
+		"✗ MISSING",
+	} {
 		if !strings.Contains(pic, want) {
 			t.Errorf("%q is not in the picture:\n%s", want, pic)
 		}
@@ -277,7 +339,10 @@ func TestHTMLMarksTheBrokenStep(t *testing.T) {
 // Where shares depend on load, no bar claims one.
 func TestHTMLSharesByLoad(t *testing.T) {
 	three := pods(3)
-	r := trace(web, node("worker-2", report.Match, paths(clusterIP, report.Match, dnat(three), report.Actual{Outcomes: sent(three), Sharing: "load"})...))
+	r := trace(web, node("worker-2", report.Match, paths(clusterIP, report.Match, dnat(three), report.Actual{
+		Outcomes: sent(three),
+		Sharing:  "load",
+	})...))
 	out := render(t, "html", r, view(80))
 	if !strings.Contains(textOf(t, out), "by load") || strings.Contains(out, `style="width`) {
 		t.Error("the shares are not shown as by load, or there are bars for them")
@@ -298,10 +363,12 @@ func TestHTMLBars(t *testing.T) {
 	}
 }
 
-// Of nodes read just now the page says when that was; of a snapshot it does not, so that the same input gives the same page.
+// Of nodes read just now the page says when that was; of a snapshot it does not, so that the same input gives the same
+// page.
 func TestHTMLTime(t *testing.T) {
 	v := view(80)
-	if out := render(t, "html", reports()["good"], v); strings.Contains(out, "<time") || out != render(t, "html", reports()["good"], v) {
+	if out := render(t, "html", reports()["good"], v); strings.Contains(out, "<time") ||
+		out != render(t, "html", reports()["good"], v) {
 		t.Error("a snapshot's page is not the same each time")
 	}
 	v.Now = time.Date(2026, 11, 20, 19, 40, 0, 0, time.UTC)

@@ -14,7 +14,9 @@ import (
 )
 
 // drawnGolden are the reports of which mermaid and dot are kept.
-var drawnGolden = []string{"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250", "hostile", "long", "observed", "affinity"}
+var drawnGolden = []string{
+	"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250", "hostile", "long", "observed", "affinity",
+}
 
 func TestDrawnGolden(t *testing.T) {
 	all := drawnReports()
@@ -24,7 +26,8 @@ func TestDrawnGolden(t *testing.T) {
 	}
 }
 
-// What the lines of a flowchart may be (https://mermaid.js.org/syntax/flowchart.html). A label holds nothing that could end it.
+// What the lines of a flowchart may be (https://mermaid.js.org/syntax/flowchart.html). A label holds nothing that could
+// end it.
 var mermaidLine = regexp.MustCompile(`^(flowchart LR` +
 	`|  subgraph p\d+\["[^"]*"\]` +
 	`|    direction LR` +
@@ -49,7 +52,8 @@ func TestMermaid(t *testing.T) {
 				}
 				vertices[m[1]] = true
 			}
-			if m := regexp.MustCompile(`^ {4}(\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); len(m) == 3 && (!vertices[m[1]] || !vertices[m[2]]) {
+			if m := regexp.MustCompile(`^ {4}(\w+) -.*> ?(?:\|.*\| )?(\w+)$`).FindStringSubmatch(line); len(m) == 3 &&
+				(!vertices[m[1]] || !vertices[m[2]]) {
 				t.Errorf("%s: %q leads from or to nothing", name, line)
 			}
 			for _, label := range regexp.MustCompile(`"[^"]*"`).FindAllString(line, -1) {
@@ -97,7 +101,10 @@ func TestDot(t *testing.T) {
 			t.Errorf("%s: nothing is drawn", name)
 		}
 		if len(g.Objects) != vertices || len(g.Edges) != edges {
-			t.Errorf("%s: dot reads %d objects and %d edges, want %d and %d", name, len(g.Objects), len(g.Edges), vertices, edges)
+			t.Errorf(
+				"%s: dot reads %d objects and %d edges, want %d and %d", name, len(g.Objects),
+				len(g.Edges), vertices, edges,
+			)
 		}
 	}
 }

@@ -55,7 +55,12 @@ func render(t *testing.T, format string, r *report.Report, v View) string {
 }
 
 func view(width int) View {
-	return View{Style: Style{Width: width}, Namespace: "shop", Services: 60, Next: "the packet's way, rule by rule: the same command with -o wide"}
+	return View{
+		Style:     Style{Width: width},
+		Namespace: "shop",
+		Services:  60,
+		Next:      "the packet's way, rule by rule: the same command with -o wide",
+	}
 }
 
 func TestGolden(t *testing.T) {
@@ -210,7 +215,8 @@ func TestNewPrinterErrors(t *testing.T) {
 		{"json", "{.a}", "--template goes with -o jsonpath"},
 		{"jsonpath={.a}", "{.b}", "give one"},
 	} {
-		if _, err := NewPrinter(tt.format, tt.template, true); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+		if _, err := NewPrinter(tt.format, tt.template, true); err == nil || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("-o %s: got %v, want one line with %q", tt.format, err, tt.want)
 		}
 	}
@@ -264,16 +270,28 @@ func TestStyleOf(t *testing.T) {
 func TestResolve(t *testing.T) {
 	r := &Resolve{
 		APIVersion: report.APIVersion, Kind: KindResolve, Service: *web,
-		DNS:    DNS{Name: "web.shop.svc.cluster.local", Records: []string{"A 10.96.21.191"}},
-		Policy: Policy{Internal: "Cluster", External: "Local", AffinitySeconds: 10800, LoadBalancerSourceRanges: []string{"192.0.2.0/24"}},
-		Node:   "worker-2", Zone: "zone-b",
+		DNS: DNS{Name: "web.shop.svc.cluster.local", Records: []string{"A 10.96.21.191"}},
+		Policy: Policy{
+			Internal:                 "Cluster",
+			External:                 "Local",
+			AffinitySeconds:          10800,
+			LoadBalancerSourceRanges: []string{"192.0.2.0/24"},
+		},
+		Node: "worker-2", Zone: "zone-b",
 		Frontends: []report.Frontend{clusterIP, {Kind: "NodePort", Port: 30080, Protocol: "UDP"}},
 	}
 	for i, e := range pods(4) {
 		r.Endpoints = append(r.Endpoints, ResolvedEndpoint{
-			PortName: "http", Protocol: "TCP", Address: e.Address, Port: e.Port, Pod: e.Pod, Node: e.Node, Zone: "zone-a", Slices: []string{"web-a"},
+			PortName: "http", Protocol: "TCP", Address: e.Address, Port: e.Port, Pod: e.Pod, Node: e.Node, Zone: "zone-a", Slices: []string{
+				"web-a",
+			},
 			Ready: i < 2, Serving: i < 3, Terminating: i == 2, Used: i == 0,
-			Why: []string{"ready", "ready, but meant for zone zone-b, and zone zone-a has its own", "terminating; others are ready", "not ready"}[i],
+			Why: []string{
+				"ready",
+				"ready, but meant for zone zone-b, and zone zone-a has its own",
+				"terminating; others are ready",
+				"not ready",
+			}[i],
 		})
 	}
 	for _, width := range []int{80, 160, 0} {

@@ -175,8 +175,8 @@ func kernelText(s *report.Step, traced int) string {
 // tableText names a step's table. Of a path that meets rules of both backends of iptables it says which: either has
 // tables of the same names.
 func tableText(s *report.Step, path []report.Step) string {
-	if s.Backend == "" ||
-		!slices.ContainsFunc(path, func(o report.Step) bool { return o.Backend != "" && o.Backend != s.Backend }) {
+	if !s.OfIPTables() ||
+		!slices.ContainsFunc(path, func(o report.Step) bool { return o.OfIPTables() && o.Backend != s.Backend }) {
 		return s.Table
 	}
 	return s.Table + " (" + s.Backend + ")"

@@ -62,13 +62,14 @@ func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*n
 	for _, v := range slices.Concat(order[0], order[1], order[2]) {
 		match := v.condition()
 		choices, by := v.choices()
-		text := v.String()
+		name := v.String()
+		text := name
 		if len(v.Reals) > 0 {
 			text += " -> " + v.reals()
 		}
 		add := func(untracked bool, ops ...netfilter.Op) {
 			ops = append(ops, &schedule{v, choices, by, untracked})
-			out = append(out, &netfilter.Rule{Num: len(out) + 1, Text: text, Ops: ops, Key: v.key()})
+			out = append(out, &netfilter.Rule{Num: len(out) + 1, Text: text, Ops: ops, Key: v.key(), Target: name})
 		}
 		switch tracked {
 		case op.Yes:

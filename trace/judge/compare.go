@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // comparison compares what must happen with what does. It judges only what is certain; an issue is never due to
@@ -61,7 +62,7 @@ func compareNone(want *expect.Path, got *outcomes) []issue {
 				expected: "nothing",
 				actual:   "sent to " + o.to.String(),
 				where:    o.by,
-				evidence: []string{cite(o.by)},
+				evidence: []report.Evidence{cite(o.by)},
 				message:  "kube-proxy should leave this address alone (" + want.Why + "), yet its rules translate it",
 			},
 		}
@@ -88,7 +89,7 @@ func shadow(got *outcomes) *issue {
 		return &issue{
 			code: Shadowed, where: o.by, actual: fmt.Sprintf("%s to %s", percent(o.share), o.to),
 			message:  fmt.Sprintf("%s, which is not kube-proxy's, takes the packet first and sends it to %s", o.by, o.to),
-			evidence: []string{cite(o.by)},
+			evidence: []report.Evidence{cite(o.by)},
 		}
 	}
 	return nil

@@ -120,7 +120,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 				verb(len(w.clients), "leads", "lead"),
 				w.to,
 			),
-			evidence: w.clients[:min(len(w.clients), maxEvidence)],
+			evidence: say(w.clients[:min(len(w.clients), maxEvidence)]...),
 		}
 		if !w.translated {
 			is.actual = "not translated"
@@ -208,12 +208,16 @@ var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
 		return nil
 	}
 	is := issue{
-		code: ConntrackFull, subject: "connection table", severity: warning,
-		expected: fmt.Sprintf("less than %.0f entries", most), actual: fmt.Sprintf("%.0f", used),
-		message: "the kernel's connection table is as good as full: new connections are dropped now and then",
-		evidence: []string{
-			fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used), fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most),
-		},
+		code:     ConntrackFull,
+		subject:  "connection table",
+		severity: warning,
+		expected: fmt.Sprintf("less than %.0f entries", most),
+		actual:   fmt.Sprintf("%.0f", used),
+		message:  "the kernel's connection table is as good as full: new connections are dropped now and then",
+		evidence: say(
+			fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used),
+			fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most),
+		),
 	}
 	if used >= most {
 		is.severity, is.message = mismatch, "the kernel's connection table is full: new connections are dropped, whatever "+

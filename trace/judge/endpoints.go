@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about which endpoints connections are sent to.
@@ -68,7 +69,7 @@ func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 				actual:    percent(o.share),
 				where:     o.by,
 				message:   o.to.String() + " is not an endpoint to use here, yet connections are sent to it",
-				evidence:  []string{cite(o.by)},
+				evidence:  []report.Evidence{cite(o.by)},
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about virtual servers of IPVS, and what they need.
@@ -114,9 +115,10 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 				endpoints: []string{at.String()},
 				expected:  "weight 1",
 				actual:    "weight 0",
-				evidence: []string{
-					citeReal(v, &v.Reals[k]),
-				},
+				evidence: citeReal(
+					v,
+					&v.Reals[k],
+				),
 				message: "the real server gets no new connections, yet the endpoint is one to use",
 			})
 		}
@@ -130,7 +132,7 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 				endpoints: []string{r.Address.String()},
 				expected:  "Masq",
 				actual:    r.Method,
-				evidence:  []string{citeReal(v, r)},
+				evidence:  citeReal(v, r),
 				message: "IPVS sends connections to this real server without translating them: a pod does not answer for the " +
 					"Service's address",
 			})
@@ -151,7 +153,7 @@ func (p *pathCase) terminating(v *ipvs.VirtualServer, r *ipvs.RealServer) issue 
 		endpoints: []string{r.Address.String()},
 		expected:  "no new connections",
 		actual:    "weight 0",
-		evidence:  []string{citeReal(v, r)},
+		evidence:  citeReal(v, r),
 	}
 	is.message = "the endpoint is no longer to be used; the real server stays, without new connections, until the last " +
 		"one has ended"
@@ -223,19 +225,20 @@ func (p *pathCase) persistence(v *ipvs.VirtualServer) []issue {
 }
 
 // citeServer quotes a virtual server and its real servers.
-func citeServer(v *ipvs.VirtualServer) []string {
+func citeServer(v *ipvs.VirtualServer) []report.Evidence {
 	out := []string{"ipvs " + v.String()}
 	for i := range v.Reals {
 		if i == maxEvidence {
-			return append(out, fmt.Sprintf("… and %d more real servers", len(v.Reals)-i))
+			out = append(out, fmt.Sprintf("… and %d more real servers", len(v.Reals)-i))
+			break
 		}
 		out = append(out, "  -> "+v.Reals[i].String())
 	}
-	return out
+	return say(out...)
 }
 
-func citeReal(v *ipvs.VirtualServer, r *ipvs.RealServer) string {
-	return "ipvs " + v.String() + " -> " + r.String()
+func citeReal(v *ipvs.VirtualServer, r *ipvs.RealServer) []report.Evidence {
+	return say("ipvs " + v.String() + " -> " + r.String())
 }
 
 // unownedServers finds virtual servers that belong to no Service. What kube-proxy is told to leave alone, and what is

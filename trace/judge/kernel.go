@@ -151,7 +151,7 @@ func (p *pathCase) rulesDisagree() []issue {
 			subject:  "rules",
 			expected: "the rules of the walk",
 			actual:   fmt.Sprintf("%d rules differ", len(evidence)),
-			evidence: evidence[:min(len(evidence), maxEvidence)],
+			evidence: say(evidence[:min(len(evidence), maxEvidence)]...),
 			message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this " +
 				"tool reads them wrongly",
 		},

@@ -74,7 +74,9 @@ func disagreements(p *report.Path) []string {
 	var out []string
 	for _, f := range p.Findings {
 		if f.Code == WalkDisagrees {
-			out = append(out, f.Evidence...)
+			for _, e := range f.Evidence {
+				out = append(out, e.String())
+			}
 		}
 	}
 	return out

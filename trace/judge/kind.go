@@ -125,7 +125,7 @@ type issue struct {
 	expected, actual string
 	message          string
 	where            netfilter.Ref
-	evidence         []string
+	evidence         []report.Evidence
 
 	// These take the place of what the kind has; "" and false leave it.
 	severity report.Severity
@@ -140,9 +140,9 @@ func (n *node) finding(i issue) report.Finding {
 		Code: k.code, Severity: k.severity, Subject: strings.Clone(i.subject), Endpoints: i.endpoints,
 		Expected: i.expected, Actual: i.actual, Message: i.message,
 	}
-	for _, line := range i.evidence {
-		if line != "" {
-			f.Evidence = append(f.Evidence, strings.Clone(line))
+	for _, e := range i.evidence {
+		if e != (report.Evidence{}) {
+			f.Evidence = append(f.Evidence, e)
 		}
 	}
 	if i.severity != "" {
@@ -188,7 +188,7 @@ type grouped struct {
 
 func newGrouped(like issue) *grouped { return &grouped{like, map[string]*issue{}} }
 
-func (g *grouped) add(subject, evidence string) {
+func (g *grouped) add(subject string, evidence report.Evidence) {
 	is := g.subjects[subject]
 	if is == nil {
 		copied := g.like

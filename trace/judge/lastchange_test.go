@@ -48,7 +48,7 @@ func TestHungWatch(t *testing.T) {
 		if i >= 0 != tt.hung {
 			t.Errorf("%s: %+v", tt.name, r.Findings)
 		}
-		if i >= 0 && !strings.Contains(r.Findings[i].Evidence[0], "/ep1 changed at 2026-11-20T19:51:04Z") {
+		if i >= 0 && !strings.Contains(r.Findings[i].Evidence[0].Text, "/ep1 changed at 2026-11-20T19:51:04Z") {
 			t.Errorf("%s: %+v", tt.name, r.Findings[i])
 		}
 	}

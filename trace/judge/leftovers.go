@@ -13,6 +13,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about what kube-proxy has left, or written too often.
@@ -95,7 +96,7 @@ func (n *node) orphans() []issue {
 	return []issue{{
 		code: OrphanChain, subject: cut(orphans, 3), actual: counted(len(orphans), "chains"),
 		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
-		evidence: orphans[:min(len(orphans), maxEvidence)],
+		evidence: say(orphans[:min(len(orphans), maxEvidence)]...),
 	}}
 }
 
@@ -119,7 +120,8 @@ func (n *node) endpointsOf(svc *corev1.Service, port *corev1.ServicePort) []expe
 
 // duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.
 var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
-	var evidence, chains []string
+	var evidence []report.Evidence
+	var chains []string
 	count := 0
 	for _, t := range n.Rules.Tables {
 		for _, c := range t.Chains {

@@ -10,6 +10,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // ProxyNotListening: nobody listens where kube-proxy, or the proxy of the command program, should.
@@ -50,7 +51,7 @@ var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue
 				where:    o.by,
 				expected: describe(want),
 				actual:   "sent to " + o.to.String(),
-				evidence: []string{cite(o.by)},
+				evidence: []report.Evidence{cite(o.by)},
 				message:  fmt.Sprintf("kube-proxy itself listens at %s, and a rule sends the packet elsewhere", at),
 			},
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // mode is one of kube-proxy's proxy modes: where its rules are, which of them are a Service's, and how a difference in
@@ -65,11 +66,11 @@ type mode interface {
 	// reachesServices tells whether packets that enter at a path's hook can come to the chain of all Services.
 	reachesServices(p *pathCase, w *walked) bool
 	// noTranslation says why the chain of all Services leads from a frontend to nothing.
-	noTranslation(n *node, f expect.Frontend) (message string, evidence []string)
+	noTranslation(n *node, f expect.Frontend) (message string, evidence []report.Evidence)
 	// missing says what the chain that should lead to an endpoint holds in its place.
 	missing(w *walked, c *netfilter.Chain, is *issue)
 	// elements quotes what the mode's maps have for a frontend.
-	elements(n *node, f expect.Frontend) []string
+	elements(n *node, f expect.Frontend) []report.Evidence
 }
 
 // modes are all of them; the first is that of a node of which nothing tells the mode

@@ -14,6 +14,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -244,7 +245,7 @@ func (*iptablesMode) explain(p *pathCase, issues []issue) []issue { return p.exp
 
 func (*iptablesMode) reachesServices(_ *pathCase, w *walked) bool { return w.services() != nil }
 
-func (*iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []string) {
+func (*iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []report.Evidence) {
 	return "no rule of " + kubeproxy.ChainServices + " or " + kubeproxy.ChainNodePorts +
 		" leads from this frontend to the Service's chain", nil
 }
@@ -270,4 +271,4 @@ func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	}
 }
 
-func (*iptablesMode) elements(*node, expect.Frontend) []string { return nil }
+func (*iptablesMode) elements(*node, expect.Frontend) []report.Evidence { return nil }

@@ -152,7 +152,7 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 			subject:  f.Address.String(),
 			expected: "on " + kubeproxy.IPVSDevice,
 			actual:   "on no interface",
-			evidence: []string{"ipvs " + v.String()},
+			evidence: say("ipvs " + v.String()),
 			message: f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never " +
 				"sees it",
 		})

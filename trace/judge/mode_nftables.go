@@ -14,6 +14,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -206,7 +207,7 @@ func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 
 // noTranslation says that the map which should lead on from a frontend has nothing for it, or that nothing asks the
 // map.
-func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string, evidence []string) {
+func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string, evidence []report.Evidence) {
 	evidence = m.elements(n, f)
 	name := kubeproxy.NFTMapServiceIPs
 	key := f.Address.String() + " . "
@@ -271,8 +272,8 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	}
 }
 
-func (m *nftablesMode) elements(n *node, f expect.Frontend) []string {
-	var out []string
+func (m *nftablesMode) elements(n *node, f expect.Frontend) []report.Evidence {
+	var out []report.Evidence
 	for _, name := range frontendMaps {
 		for _, e := range elementsOf(n.State, name, f) {
 			out = append(out, citeElement(name, e))
@@ -309,7 +310,7 @@ var verdictText = map[netfilter.Kind]string{
 }
 
 // citeElement quotes an element of a map or set of kube-proxy's as nft list prints it.
-func citeElement(set string, e netfilter.SetElement) string {
+func citeElement(set string, e netfilter.SetElement) report.Evidence {
 	var parts []string
 	if e.Addr.IsValid() {
 		parts = append(parts, e.Addr.String())
@@ -324,7 +325,9 @@ func citeElement(set string, e netfilter.SetElement) string {
 	if text, ok := verdictText[e.Kind]; ok {
 		kind, verdict = "map ", strings.ReplaceAll(text, "%s", e.Chain)
 	}
-	return "nft " + kubeproxy.NFTTable + " " + kind + set + ": " + strings.Join(parts, " . ") + verdict
+	return report.Evidence{
+		Text: "nft " + kubeproxy.NFTTable + " " + kind + set + ": " + strings.Join(parts, " . ") + verdict,
+	}
 }
 
 func protocolName(p uint8) string {

@@ -8,6 +8,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // userspaceChains have the rules of kube-proxy's userspace mode: they lead to ports at which kube-proxy listens, which
@@ -54,7 +55,7 @@ var inUserspace = &detector{stage: stageRecognise, path: func(p *pathCase) []iss
 			if s == nil {
 				return []issue{{
 					code: ProxyNotListening, subject: o.to.String(), endpoints: []string{o.to.String()}, where: o.by,
-					expected: who + " listens", actual: "nobody does", evidence: []string{cite(o.by)},
+					expected: who + " listens", actual: "nobody does", evidence: []report.Evidence{cite(o.by)},
 					message: "the packet is brought to " + o.to.String() + " on the node, where " + who +
 						" should listen, and nobody does: connections are refused",
 				}}

@@ -8,6 +8,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about rules that are not there, from those of one frontend to those of the whole node.
@@ -92,7 +93,7 @@ func (p *pathCase) notProgrammed(w *walked, is *issue) {
 	}
 	for i := range w.steps {
 		if s := &w.steps[i]; s.Kind == netfilter.StepNotrack {
-			is.code, is.where, is.evidence = Shadowed, s.Ref, []string{cite(s.Ref)}
+			is.code, is.where, is.evidence = Shadowed, s.Ref, []report.Evidence{cite(s.Ref)}
 			is.message = s.Ref.String() + " takes the packet out of connection tracking: no NAT rule sees it"
 			return
 		}

@@ -393,7 +393,7 @@ func skew(got *outcomes, probes *snapshot.Probes) []issue {
 			endpoints: skewed,
 			expected:  "the rules' shares",
 			actual:    cut(bad, 3),
-			evidence:  bad[:min(len(bad), maxEvidence)],
+			evidence:  say(bad[:min(len(bad), maxEvidence)]...),
 			message: "the endpoints get connections in other shares than the rules say, and chance explains that less than " +
 				"once in 10,000",
 		},

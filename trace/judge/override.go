@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Programmed: the command program serves the frontend ahead of kube-proxy.
@@ -37,7 +38,7 @@ var byProgram = &detector{stage: stageProgrammed, path: func(p *pathCase) []issu
 		{
 			code:     Programmed,
 			where:    by,
-			evidence: []string{cite(by)},
+			evidence: []report.Evidence{cite(by)},
 			message: fmt.Sprintf(
 				"%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are passed over until that ends",
 				by,

@@ -208,7 +208,7 @@ func (p *pathCase) actual() report.Actual {
 	for i := range p.got.list {
 		o := &p.got.list[i]
 		out := report.Outcome{
-			Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: o.masqBy.String(), Where: o.where.String(),
+			Action: o.action, Share: o.share, Masquerade: o.masq, MasqueradeBy: ruleRef(o.masqBy), Where: ruleRef(o.where),
 			Listener: p.listenerAt(o),
 		}
 		if o.to.IsValid() {
@@ -219,7 +219,7 @@ func (p *pathCase) actual() report.Actual {
 	for _, u := range p.res.Uncertain {
 		a.Uncertain = append(
 			a.Uncertain,
-			report.Uncertain{Where: u.Where.String(), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)},
+			report.Uncertain{Where: ruleRef(u.Where), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)},
 		)
 	}
 	return a
@@ -245,21 +245,11 @@ func stepsOf(res *netfilter.Result) []report.Step {
 	out := make([]report.Step, len(res.Steps))
 	for i := range res.Steps {
 		s := &res.Steps[i]
-		out[i] = report.Step{Hook: s.Ref.Hook.String(), Verdict: s.String(), Share: s.P, Text: "policy"}
-		if s.Ref.Chain == nil {
-			continue
-		}
-		t := s.Ref.Chain.Table
-		out[i].Table, out[i].Chain = strings.Clone(t.Name), strings.Clone(s.Ref.Chain.Name)
-		switch t.Backend {
-		case netfilter.BackendIPVS:
-			out[i].Table = string(t.Backend)
-		case netfilter.BackendNFT, netfilter.BackendLegacy:
-			out[i].Backend = string(t.Backend)
-		case netfilter.BackendNative:
+		out[i] = report.Step{
+			Hook: s.Ref.Hook.String(), RuleRef: ruleRef(s.Ref), Verdict: s.String(), Share: s.P, Text: "policy",
 		}
 		if s.Ref.Rule != nil {
-			out[i].Rule, out[i].Text = s.Ref.Rule.Num, strings.Clone(s.Ref.Rule.Text)
+			out[i].Text = strings.Clone(s.Ref.Rule.Text)
 		}
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -225,7 +226,7 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				if f.Severity != report.Info || r.Error != "" {
 					codes = append(codes, f.Code)
 				}
-				said = said || strings.Contains(f.Message+f.Expected+f.Actual+strings.Join(f.Evidence, "\n"), tt.says)
+				said = said || strings.Contains(f.Message+f.Expected+f.Actual+fmt.Sprint(f.Evidence), tt.says)
 			}
 			if !slices.Equal(codes, tt.codes) || !said || r.Verdict != tt.verdict || r.Mode == nil ||
 				r.Mode.Health != tt.health {

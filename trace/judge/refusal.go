@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about connections that are refused, or that should be.
@@ -83,10 +84,10 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 		default:
 			continue
 		}
-		is.evidence = []string{cite(o.where)}
+		is.evidence = []report.Evidence{cite(o.where)}
 		switch {
 		case o.reverse:
-			is.code, is.evidence = ReversePathFilter, []string{o.why, o.route}
+			is.code, is.evidence = ReversePathFilter, say(o.why, o.route)
 			is.message = "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"
 		case o.atOwner == kubeProxy:
 			is = n.writerOf(o.where).refusal(is, o)
@@ -120,7 +121,7 @@ func compareRefusal(want *expect.Path, got *outcomes) []issue {
 		for _, o := range to {
 			is.endpoints = append(is.endpoints, o.to.String())
 		}
-		is.actual, is.evidence = "sent to "+cut(is.endpoints, 4), []string{cite(to[0].by)}
+		is.actual, is.evidence = "sent to "+cut(is.endpoints, 4), []report.Evidence{cite(to[0].by)}
 		is.message = "it should be refused (" + want.Why + "), yet it is sent to " + cut(is.endpoints, 4)
 		switch want.Reason {
 		case expect.ReasonNoLocalEndpoints:
@@ -160,7 +161,7 @@ func differentRefusal(want *expect.Path, got *outcomes) []issue {
 				code:     ReversePathFilter,
 				expected: describe(want),
 				actual:   "dropped",
-				evidence: []string{o.why, o.route},
+				evidence: say(o.why, o.route),
 				message: fmt.Sprintf(
 					"the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain",
 					want.Why,
@@ -168,7 +169,13 @@ func differentRefusal(want *expect.Path, got *outcomes) []issue {
 			},
 		}
 	}
-	is := issue{code: Dropped, expected: describe(want), actual: actual, where: o.where, evidence: []string{cite(o.where)}}
+	is := issue{
+		code:     Dropped,
+		expected: describe(want),
+		actual:   actual,
+		where:    o.where,
+		evidence: []report.Evidence{cite(o.where)},
+	}
 	is.message = fmt.Sprintf(
 		"%s: %s, where %s is due (%s)",
 		o.where,

@@ -113,6 +113,6 @@ func (n *node) replaced(r *replacement) issue {
 		expected: "kube-proxy's rules",
 		actual:   "none, and no kube-proxy",
 		message:  r.message(),
-		evidence: evidence,
+		evidence: say(evidence...),
 	}
 }

@@ -117,7 +117,7 @@ func stopped(
 				expected:  describe(p.want),
 				actual:    "does not get there",
 				message:   message,
-				evidence:  evidence,
+				evidence:  say(evidence...),
 			},
 		}
 	}}

@@ -85,7 +85,7 @@ func (p *pathCase) brokenRule() []issue {
 					code:     BrokenRule,
 					subject:  u.Where.Chain.Name,
 					where:    u.Where,
-					evidence: []string{cite(u.Where)},
+					evidence: []report.Evidence{cite(u.Where)},
 					message: "kube-proxy's DNAT rule has no usable destination as it was read: an iptables of another version " +
 						"wrote it, or read it",
 				},

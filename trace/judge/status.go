@@ -115,7 +115,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 				expected: "a process kube-proxy",
 				actual:   "none, and nothing answers at its addresses",
 				message:  "no kube-proxy runs on the node: the rules stay as they are, whatever becomes of Services and endpoints",
-				evidence: n.unanswered(),
+				evidence: say(n.unanswered()...),
 			},
 		}
 	}
@@ -124,7 +124,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 			code: KubeProxyUnhealthy, subject: kubeproxy.Process, expected: "an answer at its addresses", actual: "none",
 			message: fmt.Sprintf("kube-proxy runs (process %d) and does not answer: whether it still writes rules is not known",
 				p.Processes[kubeproxy.Process]),
-			evidence: n.unanswered(),
+			evidence: say(n.unanswered()...),
 		}}
 	}
 	out := n.modeMismatch()
@@ -137,8 +137,8 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 				expected: "changes written within two sync periods",
 				actual:   "/healthz: not healthy",
 				message:  "kube-proxy itself says that changes wait for too long: the rules are behind the API",
-				evidence: []string{fmt.Sprintf("healthz.json: last updated %s, read %s",
-					h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))},
+				evidence: say(fmt.Sprintf("healthz.json: last updated %s, read %s",
+					h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))),
 			})
 			if late == nil {
 				late = families
@@ -159,7 +159,7 @@ func (n *node) waiting(late []string) []issue {
 	if len(late) == 0 {
 		return nil
 	}
-	is := issue{code: NotSyncing, subject: strings.Join(late, ", "), evidence: n.syncEvidence(late)}
+	is := issue{code: NotSyncing, subject: strings.Join(late, ", "), evidence: say(n.syncEvidence(late)...)}
 	if n.Proxy.Failures > 0 {
 		is.code, is.expected = RestoreFailing, "no failed write"
 		is.actual = fmt.Sprintf("%d failed since kube-proxy started, and a change waits", n.Proxy.Failures)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // walked is what a packet met: the steps of its walk, and the chains that it was sent to, also those without a rule.
@@ -63,8 +64,8 @@ func (w *walked) serviceChain() *netfilter.Chain {
 }
 
 // masquerading quotes the rules that have to do with masquerading.
-func (w *walked) masquerading() []string {
-	var out []string
+func (w *walked) masquerading() []report.Evidence {
+	var out []report.Evidence
 	for i := range w.steps {
 		s := &w.steps[i]
 		if s.Ref.Rule == nil || !w.masquerades(s) {
@@ -84,7 +85,7 @@ func (w *walked) masquerading() []string {
 	if c == nil {
 		return nil
 	}
-	return append([]string{"no rule on the way " + w.mode.names().marks}, quote(c)...)
+	return append(say("no rule on the way "+w.mode.names().marks), quote(c)...)
 }
 
 // masquerades tells whether a step marks a packet for masquerade, or translates its source.

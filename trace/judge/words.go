@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // maxEvidence is how many rules of a chain are quoted.
@@ -18,15 +19,40 @@ const maxEvidence = 8
 // maxCited is how much of a rule is quoted: one of nftables mode names all the endpoints of a Service.
 const maxCited = 600
 
-// cite quotes a rule as evidence; "" for no place.
-func cite(r netfilter.Ref) string {
-	switch {
-	case r.Chain == nil:
-		return ""
-	case r.Rule == nil:
-		return r.String()
+// ruleRef is a place as the report names it; the zero RuleRef for none. Nothing in it keeps the node's rules alive.
+func ruleRef(r netfilter.Ref) report.RuleRef {
+	if r.Chain == nil {
+		return report.RuleRef{}
 	}
-	return r.String() + ": " + short(r.Rule.Text)
+	t := r.Chain.Table
+	out := report.RuleRef{Table: strings.Clone(t.Name), Backend: string(t.Backend), Chain: strings.Clone(r.Chain.Name)}
+	if r.Rule != nil {
+		out.Rule = r.Rule.Num
+		if t.Backend == netfilter.BackendIPVS {
+			out.Server = strings.Clone(r.Rule.Target)
+		}
+	}
+	return out
+}
+
+// cite quotes a rule as evidence; the zero Evidence for no place.
+func cite(r netfilter.Ref) report.Evidence {
+	out := report.Evidence{Where: ruleRef(r)}
+	if r.Rule != nil {
+		out.Text = strings.Clone(short(r.Rule.Text))
+	}
+	return out
+}
+
+// say makes evidence of texts that name no rule; empty ones are left out.
+func say(texts ...string) []report.Evidence {
+	out := make([]report.Evidence, 0, len(texts))
+	for _, s := range texts {
+		if s != "" {
+			out = append(out, report.Evidence{Text: strings.Clone(s)})
+		}
+	}
+	return out
 }
 
 func short(text string) string {
@@ -38,11 +64,11 @@ func short(text string) string {
 }
 
 // quote cites the first rules of a chain.
-func quote(c *netfilter.Chain) []string {
-	var out []string
+func quote(c *netfilter.Chain) []report.Evidence {
+	var out []report.Evidence
 	for i, r := range c.Rules {
 		if i == maxEvidence {
-			return append(out, fmt.Sprintf("… and %d more rules", len(c.Rules)-i))
+			return append(out, say(fmt.Sprintf("… and %d more rules", len(c.Rules)-i))...)
 		}
 		out = append(out, cite(netfilter.Ref{Chain: c, Rule: r}))
 	}

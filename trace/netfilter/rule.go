@@ -71,8 +71,8 @@ type Rule struct {
 	Key  Key
 	// Comment is the rule's (first) comment, as a person wrote it; "" for none.
 	Comment string
-	// Target is what an iptables rule names behind -j or -g, a target or a chain; "" for none, and for rules of other
-	// backends.
+	// Target is what an iptables rule names behind -j or -g, a target or a chain; of IPVS the virtual server, without its
+	// real servers ("TCP 10.96.0.1:443 rr"). "" for none, and for rules of nftables.
 	Target string
 	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has
 	// none.

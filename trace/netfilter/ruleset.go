@@ -5,7 +5,6 @@ package netfilter
 import (
 	"fmt"
 	"iter"
-	"strings"
 )
 
 // Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not
@@ -69,8 +68,7 @@ func (r Ref) String() string {
 	}
 	where := r.Chain.Table.Name + " " + r.Chain.Name
 	if r.Chain.Table.Backend == BackendIPVS && r.Rule != nil {
-		text, _, _ := strings.Cut(r.Rule.Text, " ->")
-		return "ipvs " + text
+		return "ipvs " + r.Rule.Target
 	}
 	if r.Chain.Table.Backend == BackendNative {
 		where = "nft " + where

@@ -179,18 +179,18 @@ type Outcome struct {
 	Endpoint     *Endpoint `json:"endpoint,omitempty"`
 	Share        float64   `json:"share"`
 	Masquerade   bool      `json:"masquerade,omitempty"`
-	MasqueradeBy string    `json:"masqueradeBy,omitempty"` // the rule, where it is not kube-proxy's
+	MasqueradeBy RuleRef   `json:"masqueradeBy,omitzero"` // where it is not a rule of kube-proxy's
 	// Listener is the process that the node itself has for it: "process kube-proxy (812)".
 	Listener string `json:"listener,omitempty"`
 	// Where is the rule or policy that ended the walk; empty for DNAT and Accept.
-	Where string `json:"where,omitempty"`
+	Where RuleRef `json:"where,omitzero"`
 }
 
 // Uncertain is a rule that decides the outcome and that the snapshot does not let us judge.
 type Uncertain struct {
-	Where string `json:"where"`
-	Match string `json:"match"`
-	Why   string `json:"why"`
+	Where RuleRef `json:"where,omitzero"`
+	Match string  `json:"match"`
+	Why   string  `json:"why"`
 }
 
 // Observed is what became of real connections to the frontend.
@@ -221,11 +221,8 @@ type ObservedEndpoint struct {
 
 // Step is one rule that the packet met and that did something.
 type Step struct {
-	Hook    string  `json:"hook"`
-	Table   string  `json:"table"`
-	Backend string  `json:"backend,omitempty"` // of a table of iptables: nft or legacy
-	Chain   string  `json:"chain"`
-	Rule    int     `json:"rule,omitempty"` // 0 for a policy
+	Hook string `json:"hook"`
+	RuleRef
 	Text    string  `json:"text"`
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
@@ -244,13 +241,13 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Subject  string   `json:"subject,omitempty"`
 	// Endpoints are those that it is about ("10.244.1.5:8080"), all of them; Subject names some in one text.
-	Endpoints []string `json:"endpoints,omitempty"`
-	Expected  string   `json:"expected,omitempty"`
-	Actual    string   `json:"actual,omitempty"`
-	Message   string   `json:"message"`
-	Remedy    string   `json:"remedy,omitempty"`
-	Evidence  []string `json:"evidence,omitempty"` // "nat KUBE-SVC-… rule 3: -A …"
-	Links     []string `json:"links,omitempty"`
+	Endpoints []string   `json:"endpoints,omitempty"`
+	Expected  string     `json:"expected,omitempty"`
+	Actual    string     `json:"actual,omitempty"`
+	Message   string     `json:"message"`
+	Remedy    string     `json:"remedy,omitempty"`
+	Evidence  []Evidence `json:"evidence,omitempty"`
+	Links     []string   `json:"links,omitempty"`
 }
 
 // Summary counts paths by verdict.

@@ -2,14 +2,11 @@
 
 package report
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // place is a rule, policy or chain that is not as it should be.
 type place struct {
-	where  string // "nat KUBE-SVC-X rule 3", without the "nft " of native tables
+	where  RuleRef
 	status Status
 }
 
@@ -24,7 +21,7 @@ func markSteps(p *Path) {
 	places := placesOf(p)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		s.Status = chainStatus(places, strings.TrimSpace(s.Table+" "+s.Chain))
+		s.Status = chainStatus(places, s.RuleRef)
 	}
 }
 
@@ -32,9 +29,10 @@ func markSteps(p *Path) {
 // packets of a Mismatch.
 func placesOf(p *Path) []place {
 	var out []place
-	add := func(s string, status Status) {
-		where, _, _ := strings.Cut(s, ": ")
-		out = append(out, place{strings.TrimPrefix(where, "nft "), status})
+	add := func(where RuleRef, status Status) {
+		if where != (RuleRef{}) {
+			out = append(out, place{where, status})
+		}
 	}
 	for i := range p.Findings {
 		f := &p.Findings[i]
@@ -46,8 +44,8 @@ func placesOf(p *Path) []place {
 			status = StatusSuspect
 		case Error:
 		}
-		for _, e := range f.Evidence {
-			add(e, status)
+		for k := range f.Evidence {
+			add(f.Evidence[k].Where, status)
 		}
 	}
 	for i := range p.Actual.Uncertain {
@@ -55,7 +53,7 @@ func placesOf(p *Path) []place {
 	}
 	if p.Verdict == Mismatch && p.Expected.Action == "DNAT" {
 		for i := range p.Actual.Outcomes {
-			if o := &p.Actual.Outcomes[i]; o.Where != "" && o.Action != "DNAT" {
+			if o := &p.Actual.Outcomes[i]; o.Action != "DNAT" {
 				add(o.Where, StatusWrong)
 			}
 		}
@@ -63,13 +61,11 @@ func placesOf(p *Path) []place {
 	return out
 }
 
-// chainStatus is the worst that is said of a chain ("nat KUBE-SERVICES"); "" where nothing is.
-func chainStatus(places []place, chain string) Status {
+// chainStatus is the worst that is said of the chain of a rule; "" where nothing is.
+func chainStatus(places []place, of RuleRef) Status {
 	var worst Status
 	for _, p := range places {
-		rest, ok := strings.CutPrefix(p.where, chain)
-		if ok && (rest == "" || strings.HasPrefix(rest, " rule ") || strings.HasPrefix(rest, " policy")) &&
-			slices.Index(stepStatuses, p.status) > slices.Index(stepStatuses, worst) {
+		if p.where.InChainOf(of) && slices.Index(stepStatuses, p.status) > slices.Index(stepStatuses, worst) {
 			worst = p.status
 		}
 	}

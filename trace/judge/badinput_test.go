@@ -3,11 +3,11 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )

@@ -3,10 +3,10 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"slices"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // The shipped example shows what its README says, and nothing else.

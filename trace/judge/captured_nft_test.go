@@ -3,11 +3,11 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
-
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 type nftObject struct{ kind, text string }

@@ -3,10 +3,6 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"fmt"
 	"maps"
@@ -15,6 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"

@@ -70,8 +70,8 @@ func compareNone(want *expect.Path, got *outcomes) []issue {
 	return nil
 }
 
-// Shadowed: a translation by a rule that is not kube-proxy's took the packet before kube-proxy's rules could, or a
-// process other than kube-proxy listens where kube-proxy should.
+// Shadowed says that a translation by a rule that is not kube-proxy's took the packet before kube-proxy's rules could,
+// or a process other than kube-proxy listens where kube-proxy should.
 const Shadowed = "Shadowed"
 
 var _ = register(kind{

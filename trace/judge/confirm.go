@@ -3,11 +3,11 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Confirmed tells whether what is wrong in a node's report was wrong in the same way in an earlier one. kube-proxy
@@ -60,7 +60,7 @@ func Doubt(earlier, later *report.NodeReport, why string) {
 	later.Verdict = report.WithFindings(worstPath, later.Findings)
 }
 
-// Changing: what was wrong at first was not so when it was read again.
+// Changing says that what was wrong at first was not so when it was read again.
 const Changing = "Changing"
 
 var _ = register(kind{

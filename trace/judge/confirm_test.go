@@ -3,10 +3,10 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"reflect"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // wrongPath is a path with findings.

@@ -3,13 +3,13 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"

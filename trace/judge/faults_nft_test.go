@@ -3,11 +3,11 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
 

@@ -3,12 +3,12 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )

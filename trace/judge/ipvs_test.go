@@ -3,12 +3,12 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
-
 	"bytes"
 	"slices"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // What ipvs mode leaves behind is told apart from virtual servers that somebody else has.

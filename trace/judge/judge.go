@@ -120,8 +120,7 @@ func Unread(node string, err error) report.NodeReport {
 // withheld is the report of a node of which nothing is claimed, with what is known all the same.
 func (n *node) withheld(err error) report.NodeReport {
 	out := Unread(n.Name, err)
-	var replaced replacedError
-	if errors.As(err, &replaced) {
+	if replaced, ok := errors.AsType[replacedError](err); ok {
 		out.Findings = n.findings([]issue{n.replaced(replaced.by)})
 	}
 	if n.shown.ConfigSource != "" {

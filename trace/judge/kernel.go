@@ -3,12 +3,12 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"

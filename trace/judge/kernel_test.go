@@ -3,12 +3,12 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"k8s.io/apimachinery/pkg/types"
 

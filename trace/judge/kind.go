@@ -82,7 +82,7 @@ var (
 )
 
 // register adds a kind. It is called where the kind's detector stands, to initialise a variable without a name.
-func register(k kind) bool {
+func register(k kind) bool { //nolint:unparam // a variable needs a value
 	kinds[k.code] = &k
 	codes = append(codes, k.code)
 	return true
@@ -110,7 +110,7 @@ type KindInfo struct {
 
 // Kinds returns what the documentation says of every kind of finding, by code.
 func Kinds() []KindInfo {
-	var out []KindInfo
+	out := make([]KindInfo, 0, len(kinds))
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[code]
 		out = append(out, KindInfo{code, string(k.scope), k.severity, k.remedy, k.issues})
@@ -164,7 +164,7 @@ func (n *node) finding(i issue) report.Finding {
 }
 
 func links(k *kind) []string {
-	var out []string
+	out := make([]string, 0, len(k.issues))
 	for _, l := range k.issues {
 		repo, number, _ := strings.Cut(l, "#")
 		out = append(out, "https://github.com/"+repo+"/issues/"+number)
@@ -173,7 +173,7 @@ func links(k *kind) []string {
 }
 
 func (n *node) findings(issues []issue) []report.Finding {
-	var out []report.Finding
+	out := make([]report.Finding, 0, len(issues))
 	for _, is := range issues {
 		out = append(out, n.finding(is))
 	}
@@ -200,7 +200,7 @@ func (g *grouped) add(subject string, evidence report.Evidence) {
 
 // issues returns one issue for each subject, in their order; what names the pieces of evidence, which are counted.
 func (g *grouped) issues(code, what string) []issue {
-	var out []issue
+	out := make([]issue, 0, len(g.subjects))
 	for _, subject := range slices.Sorted(maps.Keys(g.subjects)) {
 		is := g.subjects[subject]
 		is.code, is.actual = code, counted(len(is.evidence), what)

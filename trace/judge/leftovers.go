@@ -61,8 +61,9 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 }}
 
 func (n *node) leftoverNames() []string {
-	var out []string
-	for _, is := range leftovers.node(n) {
+	left := leftovers.node(n)
+	out := make([]string, 0, len(left))
+	for _, is := range left {
 		out = append(out, is.subject)
 	}
 	return out

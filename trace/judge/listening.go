@@ -13,7 +13,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// ProxyNotListening: nobody listens where kube-proxy, or the proxy of the command program, should.
+// ProxyNotListening says that nobody listens where kube-proxy, or the proxy of the command program, should.
 const ProxyNotListening = "ProxyNotListening"
 
 var _ = register(kind{

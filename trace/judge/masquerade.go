@@ -7,7 +7,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// WrongMasquerade: the source address is translated where it must not be, or the reverse.
+// WrongMasquerade says that the source address is translated where it must not be, or the reverse.
 const WrongMasquerade = "WrongMasquerade"
 
 var _ = register(kind{

@@ -48,8 +48,8 @@ func (*iptablesMode) baseChain(h netfilter.Hook) string { return "nat " + h.Stri
 // holds: the chain of all Services has one name in iptables and in ipvs mode; in ipvs mode it leads to a chain that
 // iptables mode does not have.
 func (m *iptablesMode) holds(s *nodestate.State) bool {
-	services, ipvs := servicesChains(m, s)
-	return services && !ipvs
+	ofIPTables, ofIPVS := servicesChains(m, s)
+	return ofIPTables && !ofIPVS
 }
 
 // servicesChains tells whether a node has a chain of all Services with rules: one of iptables mode, one of ipvs mode.
@@ -258,7 +258,8 @@ func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 		if !strings.HasPrefix(r.Target, kubeproxy.PrefixEndpoint) {
 			continue
 		}
-		if jumps++; jumps <= maxEvidence {
+		jumps++
+		if jumps <= maxEvidence {
 			is.evidence = append(is.evidence, cite(netfilter.Ref{Chain: c, Rule: r}))
 		}
 		if sep := c.Table.Chain(r.Target); sep != nil && !translates(sep) && !slices.Contains(empty, sep.Name) {

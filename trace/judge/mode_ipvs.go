@@ -34,8 +34,8 @@ func (m *ipvsMode) owns(r netfilter.Ref) bool {
 }
 
 func (m *ipvsMode) holds(s *nodestate.State) bool {
-	_, ipvs := servicesChains(m, s)
-	return ipvs
+	_, ofIPVS := servicesChains(m, s)
+	return ofIPVS
 }
 
 // programmed tells whether there is a virtual server of a family.

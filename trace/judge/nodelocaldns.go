@@ -7,7 +7,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// NodeLocalDNS: the node-local DNS cache answers in place of the Service's endpoints.
+// NodeLocalDNS says that the node-local DNS cache answers in place of the Service's endpoints.
 const NodeLocalDNS = "NodeLocalDNS"
 
 var _ = register(kind{

@@ -3,8 +3,6 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"encoding/json"
 	"maps"
 	"math"
@@ -12,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"k8s.io/apimachinery/pkg/types"
 

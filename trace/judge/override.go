@@ -12,7 +12,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// Programmed: the command program serves the frontend ahead of kube-proxy.
+// Programmed says that the command program serves the frontend ahead of kube-proxy.
 const Programmed = "Programmed"
 
 var _ = register(kind{

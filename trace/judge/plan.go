@@ -17,8 +17,7 @@ import (
 func Plan(c *Cluster, s *nodestate.State, req plan.Request) (p *plan.Plan, left []string, mode report.Mode, err error) {
 	n, err := newNode(c, s)
 	if err != nil {
-		var replaced replacedError
-		if errors.As(err, &replaced) {
+		if _, ok := errors.AsType[replacedError](err); ok {
 			err = plan.RefusalError(err.Error())
 		}
 		return nil, nil, n.shown, err

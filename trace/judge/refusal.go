@@ -22,15 +22,15 @@ const (
 	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
 )
 
-const letPass = "find who owns {where}, and let it pass Service traffic"
+const foreignRule = "find who owns {where}, and let it pass Service traffic"
 
 var (
 	_ = register(kind{
-		code: Dropped, severity: mismatch, scope: onPath, by: comparison, remedy: letPass,
+		code: Dropped, severity: mismatch, scope: onPath, by: comparison, remedy: foreignRule,
 		issues: []string{"kubernetes/kubernetes#39823", "projectcalico/calico#4927"},
 	})
 	_ = register(kind{
-		code: Rejected, severity: mismatch, scope: onPath, by: comparison, remedy: letPass,
+		code: Rejected, severity: mismatch, scope: onPath, by: comparison, remedy: foreignRule,
 		issues: []string{"firewalld/firewalld#767"},
 	})
 	_ = register(kind{

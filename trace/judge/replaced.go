@@ -79,7 +79,7 @@ func (n *node) chainOf(r *replacement) string {
 	return ""
 }
 
-// Replaced: another program serves Services in kube-proxy's place.
+// Replaced says that another program serves Services in kube-proxy's place.
 const Replaced = "Replaced"
 
 var _ = register(kind{

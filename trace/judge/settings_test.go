@@ -3,16 +3,15 @@
 package judge
 
 import (
-	"net"
-	"strconv"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"

@@ -9,7 +9,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// SharedFrontend: several Services have the address and port.
+// SharedFrontend says that several Services have the address and port.
 const SharedFrontend = "SharedFrontend"
 
 var _ = register(kind{
@@ -46,7 +46,7 @@ func (p *pathCase) sharing() *expect.Frontend {
 	return nil
 }
 
-// BrokenRule: a rule of kube-proxy's that was not read as it was written.
+// BrokenRule says that a rule of kube-proxy's was not read as it was written.
 const BrokenRule = "BrokenRule"
 
 var _ = register(kind{

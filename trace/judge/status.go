@@ -251,7 +251,7 @@ func (n *node) syncEvidence(families []string) []string {
 	return out
 }
 
-// NotCollected: something that was not read, and what is not judged for it.
+// NotCollected says what was not read, and what is not judged for it.
 const NotCollected = "NotCollected"
 
 var _ = register(kind{code: NotCollected, severity: note, scope: onNode})

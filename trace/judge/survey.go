@@ -106,10 +106,8 @@ func (s *survey) ofServices(n *node) {
 		}
 		for i := range svc.Spec.Ports {
 			if p := &svc.Spec.Ports[i]; p.NodePort != 0 {
-				s.frontends[frontendKey{
-					proto: protocolNumber(p.Protocol),
-					port:  uint16(p.NodePort),
-				}] = true //nolint:gosec // a port
+				nodePort := uint16(p.NodePort) //nolint:gosec // a port
+				s.frontends[frontendKey{proto: protocolNumber(p.Protocol), port: nodePort}] = true
 			}
 		}
 	}

@@ -29,7 +29,7 @@ const defaultMasqueradeBit = 14
 // defaultScheduler is what ipvs mode takes where ipvs.scheduler is not set (pkg/proxy/ipvs/proxier.go).
 const defaultScheduler = "rr"
 
-// Defaults returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
+// DefaultConfig returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
 // no telling default then counts as unknown.
 func DefaultConfig() Config {
 	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler}

@@ -4,8 +4,8 @@ package kubeproxy
 
 // Names of what the command program puts on a node in kube-proxy's place (nodehelper/program).
 const (
-	ProgramChainPrefix = "SVCPROXY-"     // chains of iptables
-	ProgramTablePrefix = "svcproxy-"     // tables of nftables
+	ProgramChainPrefix = "SVCPROXY-" // chains of iptables
+	ProgramTablePrefix = "svcproxy-" // tables of nftables
 	// ProgramDevice has the addresses of frontends that IPVS serves. Like kube-proxy's it is down, which is enough for the addresses to be the
 	// node's own.
 	ProgramDevice = "svcproxy-ipvs"

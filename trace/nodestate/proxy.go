@@ -52,7 +52,7 @@ func (l *loader) proxy() error {
 		}
 	}
 	// Metrics only add to what is known; a damaged file must not hide the rules.
-	in.Metrics, _ = l.file(snapshot.MetricsFile) //nolint:errcheck // as above
+	in.Metrics, _ = l.file(snapshot.MetricsFile)
 	for _, f := range StatusFiles[:len(StatusFiles)-1] {
 		in.Any = in.Any || l.Has(f)
 	}

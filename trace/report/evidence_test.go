@@ -20,7 +20,8 @@ func TestEvidence(t *testing.T) {
 			}, "net/ipv4/ip_forward=0", "net/ipv4/ip_forward=0", `{"text":"net/ipv4/ip_forward=0"}`,
 		},
 		{
-			Evidence{sep, "-A KUBE-SVC-A -j KUBE-SEP-B"}, "nat KUBE-SVC-A rule 3: -A KUBE-SVC-A -j KUBE-SEP-B", "-j KUBE-SEP-B",
+			Evidence{sep, "-A KUBE-SVC-A -j KUBE-SEP-B"},
+			"nat KUBE-SVC-A rule 3: -A KUBE-SVC-A -j KUBE-SEP-B", "-j KUBE-SEP-B",
 			`{"where":{"table":"nat","backend":"nft","chain":"KUBE-SVC-A","rule":3},"text":"-A KUBE-SVC-A -j KUBE-SEP-B"}`,
 		},
 		{
@@ -29,7 +30,8 @@ func TestEvidence(t *testing.T) {
 			`{"where":{"table":"ip kube-proxy","backend":"native","chain":"services","rule":1},"text":"drop"}`,
 		},
 		{
-			Evidence{Where: RuleRef{Table: "filter", Backend: BackendLegacy, Chain: "FORWARD"}}, "filter FORWARD policy", "",
+			Evidence{Where: RuleRef{Table: "filter", Backend: BackendLegacy, Chain: "FORWARD"}},
+			"filter FORWARD policy", "",
 			`{"where":{"table":"filter","backend":"legacy","chain":"FORWARD"}}`,
 		},
 		{

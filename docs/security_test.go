@@ -29,10 +29,12 @@ func TestThePodIsAsDescribed(t *testing.T) {
 	}
 	requests, limits := c.Resources.Requests, c.Resources.Limits
 	says := []string{
-		"requests of " + requests.Cpu().String() + " CPU and " + requests.Memory().String() + " memory, and limits of " + limits.Cpu().String() + " CPUs and " + limits.Memory().String(),
+		"requests of " + requests.Cpu().String() + " CPU and " + requests.Memory().String() + " memory, and limits of " +
+			limits.Cpu().String() + " CPUs and " + limits.Memory().String(),
 	}
 	deadline := time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second
-	says = append(says, "a deadline of its own: "+strings.NewReplacer("m", " minutes and ", "s", " seconds").Replace(deadline.String())+" by default")
+	units := strings.NewReplacer("m", " minutes and ", "s", " seconds")
+	says = append(says, "a deadline of its own: "+units.Replace(deadline.String())+" by default")
 	for name, value := range pod.Labels {
 		if name == "svcproxy.dev/run-id" {
 			says = append(says, "`"+name+"`")
@@ -43,7 +45,8 @@ func TestThePodIsAsDescribed(t *testing.T) {
 	for _, p := range launch.Profiles() {
 		says = append(says, "**"+p+"**")
 	}
-	for _, m := range regexp.MustCompile(`(?m)^kind: ((?:Cluster)?Role)\nmetadata:\n {2}name: (\S+)$`).FindAllStringSubmatch(read(t, root+"/deploy/rbac.yaml"), -1) {
+	role := regexp.MustCompile(`(?m)^kind: ((?:Cluster)?Role)\nmetadata:\n {2}name: (\S+)$`)
+	for _, m := range role.FindAllStringSubmatch(read(t, root+"/deploy/rbac.yaml"), -1) {
 		says = append(says, "| `"+m[2]+"` ("+m[1]+") |")
 	}
 	if len(says) < 11 {
@@ -55,7 +58,8 @@ func TestThePodIsAsDescribed(t *testing.T) {
 		}
 	}
 	// It has none of these.
-	if len(pod.Spec.Volumes) > 0 || pod.Spec.PriorityClassName != "" || *pod.Spec.AutomountServiceAccountToken || *pod.Spec.EnableServiceLinks || len(c.Ports) > 0 {
+	if len(pod.Spec.Volumes) > 0 || pod.Spec.PriorityClassName != "" || *pod.Spec.AutomountServiceAccountToken ||
+		*pod.Spec.EnableServiceLinks || len(c.Ports) > 0 {
 		t.Errorf("the pod has more than security.md says: %+v", pod.Spec)
 	}
 }

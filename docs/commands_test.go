@@ -19,12 +19,15 @@ import (
 // shown are the documents each of whose commands is run by CI.
 var shown = []string{"README.md", "docs/getting-started.md"}
 
-// elsewhere are the commands that neither a test of this folder nor one of test/e2e runs, with what does: a file and what it has.
+// elsewhere are the commands that neither a test of this folder nor one of test/e2e runs, with what does: a file and
+// what it has.
 var elsewhere = map[string]struct{ file, line string }{
-	"hack/test.sh":                      {".ci/run", "\nexec hack/test.sh\n"},
-	"make cluster-up":                   {"hack/test.sh", "\n\tmake --no-print-directory cluster-up >/dev/null\n"},
-	"make image":                        {"test/cluster/lib/binaries.sh", `"$root/hack/image.sh" "$images/nodehelper.tar"`},
-	"make differential":                 {"test/walk/random/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel("},
+	"hack/test.sh":    {".ci/run", "\nexec hack/test.sh\n"},
+	"make cluster-up": {"hack/test.sh", "\n\tmake --no-print-directory cluster-up >/dev/null\n"},
+	"make image":      {"test/cluster/lib/binaries.sh", `"$root/hack/image.sh" "$images/nodehelper.tar"`},
+	"make differential": {
+		"test/walk/random/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel(",
+	},
 	"kubectl krew install svcproxy":     {"hack/release-test.sh", `kubectl krew install --manifest="$work/svcproxy.yaml"`},
 	"kubectl apply -k deploy/daemonset": {"test/e2e/deploy_test.go", `"kustomize", "../../deploy/daemonset"`},
 }
@@ -41,7 +44,8 @@ func blocks(t *testing.T, file string) []*snippet.Block {
 	return all
 }
 
-// Every command that the documents show, in a block or in a sentence, is run somewhere: what says so has to be true, and to be needed.
+// Every command that the documents show, in a block or in a sentence, is run somewhere: what says so has to be true,
+// and to be needed.
 func TestEveryCommandIsRun(t *testing.T) {
 	inline := regexp.MustCompile("`((?:kubectl|make|go|docker|eval|test/cluster/cluster) [^`]+|hack/[a-z-]+\\.sh[^`]*)`")
 	missed := map[string]bool{}
@@ -112,7 +116,7 @@ func TestCommands(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			path := strings.Join([]string{filepath.Join(dir, "bin"), filepath.Join(dir, "completion"), os.Getenv("PATH")}, string(os.PathListSeparator))
+			path := []string{filepath.Join(dir, "bin"), filepath.Join(dir, "completion"), os.Getenv("PATH")}
 			ran := 0
 			for _, b := range blocks(t, file) {
 				if b.Run != "docs" {
@@ -122,7 +126,8 @@ func TestCommands(t *testing.T) {
 				cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", b.Text)
 				cmd.Dir = dir
 				// With the flags of make build: with others everything would be compiled once more.
-				cmd.Env = append(os.Environ(), "PATH="+path, "PWD="+dir, "GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0", "NO_COLOR=1", "KUBECONFIG="+filepath.Join(dir, "none"))
+				cmd.Env = append(os.Environ(), "PATH="+strings.Join(path, string(os.PathListSeparator)), "PWD="+dir,
+					"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0", "NO_COLOR=1", "KUBECONFIG="+filepath.Join(dir, "none"))
 				var stdout, stderr bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &stdout, &stderr
 				err := cmd.Run()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What a line of the pictures may be (https://mermaid.js.org/syntax/flowchart.html): a part of the language in which no line can be
-// misread. Labels hold nothing that could end them or that is drawn as something else.
+// What a line of the pictures may be (https://mermaid.js.org/syntax/flowchart.html): a part of the language in which no
+// line can be misread. Labels hold nothing that could end them or that is drawn as something else.
 var (
 	pictureStart = regexp.MustCompile(`^flowchart (?:LR|TD)$`)
 	pictureGroup = regexp.MustCompile(`^ {2}subgraph (\w+)\["[^"<>&#;]+"\]$`)
@@ -94,7 +94,8 @@ func TestFaultsOfPicturesAreFound(t *testing.T) {
 		t.Errorf("a good picture: %v", f)
 	}
 	for from, to := range map[string]string{
-		"flowchart LR": "flowchart", "  end\n": "", "a --> b": "a --> c", "  a --> b": "a -> b", "B?\"": "B? <b>\"", "    b[": "    a[", "  a --> b\n": "",
+		"flowchart LR": "flowchart", "  end\n": "", "a --> b": "a --> c", "  a --> b": "a -> b", "B?\"": "B? <b>\"",
+		"    b[": "    a[", "  a --> b\n": "",
 	} {
 		if len(faults(strings.Replace(good, from, to, 1))) == 0 {
 			t.Errorf("%q in place of %q: nothing was found", to, from)

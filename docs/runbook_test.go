@@ -24,7 +24,8 @@ func TestRunbook(t *testing.T) {
 	}
 	dir := t.TempDir()
 	// With the flags of make build: with others everything would be compiled once more.
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "kubectl-svcproxy"), "../cmd/kubectl-svcproxy")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "kubectl-svcproxy"),
+		"../cmd/kubectl-svcproxy")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -36,7 +37,8 @@ func TestRunbook(t *testing.T) {
 	if err := os.Symlink(snap, filepath.Join(dir, "snap")); err != nil {
 		t.Fatal(err)
 	}
-	examples := regexp.MustCompile("(?s)```sh\n(.*?)```\n\n```\n(.*?)```\n").FindAllStringSubmatch(read(t, "runbook.md"), -1)
+	example := regexp.MustCompile("(?s)```sh\n(.*?)```\n\n```\n(.*?)```\n")
+	examples := example.FindAllStringSubmatch(read(t, "runbook.md"), -1)
 	if len(examples) < 8 {
 		t.Errorf("%d examples were found", len(examples))
 	}

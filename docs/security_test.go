@@ -17,6 +17,7 @@ import (
 // What security.md says of the helper's pod is what is launched.
 func TestThePodIsAsDescribed(t *testing.T) {
 	text := read(t, "security.md")
+	sentences := strings.Join(strings.Fields(text), " ") // a sentence may go on in the next line
 	pod := launch.Pod(launch.Options{Run: "run", Profile: launch.ProfileNetadmin}, "node")
 	c := pod.Spec.Containers[0]
 
@@ -29,10 +30,12 @@ func TestThePodIsAsDescribed(t *testing.T) {
 	}
 	requests, limits := c.Resources.Requests, c.Resources.Limits
 	says := []string{
-		"requests of " + requests.Cpu().String() + " CPU and " + requests.Memory().String() + " memory, and limits of " + limits.Cpu().String() + " CPUs and " + limits.Memory().String(),
+		"requests of " + requests.Cpu().String() + " CPU and " + requests.Memory().String() + " memory, and limits of " +
+			limits.Cpu().String() + " CPUs and " + limits.Memory().String(),
 	}
 	deadline := time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second
-	says = append(says, "a deadline of its own: "+strings.NewReplacer("m", " minutes and ", "s", " seconds").Replace(deadline.String())+" by default")
+	units := strings.NewReplacer("m", " minutes and ", "s", " seconds")
+	says = append(says, "a deadline of its own: "+units.Replace(deadline.String())+" by default")
 	for name, value := range pod.Labels {
 		if name == "svcproxy.dev/run-id" {
 			says = append(says, "`"+name+"`")
@@ -43,19 +46,21 @@ func TestThePodIsAsDescribed(t *testing.T) {
 	for _, p := range launch.Profiles() {
 		says = append(says, "**"+p+"**")
 	}
-	for _, m := range regexp.MustCompile(`(?m)^kind: ((?:Cluster)?Role)\nmetadata:\n {2}name: (\S+)$`).FindAllStringSubmatch(read(t, root+"/deploy/rbac.yaml"), -1) {
+	role := regexp.MustCompile(`(?m)^kind: ((?:Cluster)?Role)\nmetadata:\n {2}name: (\S+)$`)
+	for _, m := range role.FindAllStringSubmatch(read(t, root+"/deploy/rbac.yaml"), -1) {
 		says = append(says, "| `"+m[2]+"` ("+m[1]+") |")
 	}
 	if len(says) < 11 {
 		t.Errorf("only this is looked for: %q", says)
 	}
 	for _, s := range says {
-		if !strings.Contains(text, s) {
+		if !strings.Contains(sentences, s) {
 			t.Errorf("security.md does not say %s", s)
 		}
 	}
 	// It has none of these.
-	if len(pod.Spec.Volumes) > 0 || pod.Spec.PriorityClassName != "" || *pod.Spec.AutomountServiceAccountToken || *pod.Spec.EnableServiceLinks || len(c.Ports) > 0 {
+	if len(pod.Spec.Volumes) > 0 || pod.Spec.PriorityClassName != "" || *pod.Spec.AutomountServiceAccountToken ||
+		*pod.Spec.EnableServiceLinks || len(c.Ports) > 0 {
 		t.Errorf("the pod has more than security.md says: %+v", pod.Spec)
 	}
 }

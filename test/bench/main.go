@@ -2,13 +2,13 @@
 
 //go:build linux
 
-// Command bench measures the project's promise: judging every Service of a large node takes no longer than iptables-save
-// takes to print the node's rules, and twice the Services take at most twice the time.
+// Command bench measures the project's promise: judging every Service of a large node takes no longer than
+// iptables-save takes to print the node's rules, and twice the Services take at most twice the time.
 //
-// It loads the rules of a captured node with 5,000 Services into a network namespace of its own and times whole processes
-// in turn: iptables-save in that namespace, and kubectl-svcproxy verify -A on the files. Then the same with 10,000 Services.
-// The namespace has no name: it belongs to a thread of this process, and the kernel takes it away with the thread, however
-// the process ends.
+// It loads the rules of a captured node with 5,000 Services into a network namespace of its own and times whole
+// processes in turn: iptables-save in that namespace, and kubectl-svcproxy verify -A on the files. Then the same with
+// 10,000 Services. The namespace has no name: it belongs to a thread of this process, and the kernel takes it away with
+// the thread, however the process ends.
 //
 // It judges nothing: it prints times, ratios and memory, and fails only when it could not measure.
 package main
@@ -105,10 +105,11 @@ func hasNfacct(ctx context.Context) bool {
 	return exec.CommandContext(ctx, "nfacct", "list").Run() == nil
 }
 
-// generate writes the rules to load and, for more than one copy, the snapshot to read. It is a process of its own, because
-// what this process once held in memory counts as its children's in the kernel's books (getrusage(2), vfork).
-func generate(ctx context.Context, o options, dir string, copies int, nfacct bool) (restore, snapshot string, err error) {
-	c := exec.CommandContext(ctx, "go", "run", "./test/bench/gen", "-in", o.snapshot, "-out", dir, //nolint:gosec // our own program
+// generate writes the rules to load and, for more than one copy, the snapshot to read. It is a process of its own,
+// because what this process once held in memory counts as its children's in the kernel's books (getrusage(2), vfork).
+func generate(ctx context.Context, o options, dir string, copies int, nfacct bool) (restored, saved string, err error) {
+	//nolint:gosec // our own program
+	c := exec.CommandContext(ctx, "go", "run", "./test/bench/gen", "-in", o.snapshot, "-out", dir,
 		fmt.Sprintf("-copies=%d", copies), fmt.Sprintf("-nfacct=%t", nfacct))
 	if text, err := c.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("cannot generate the rules: %w: %s", err, text)
@@ -201,8 +202,8 @@ type timing struct {
 	exit int
 }
 
-// timed runs a command in this thread's network namespace, with its output thrown away. The plugin's exit codes 1, 3 and 4
-// are answers (docs/report.md); any other failure is an error.
+// timed runs a command in this thread's network namespace, with its output thrown away. The plugin's exit codes 1, 3
+// and 4 are answers (docs/report.md); any other failure is an error.
 func timed(ctx context.Context, limit time.Duration, stdin, name string, args ...string) (timing, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -221,7 +222,8 @@ func timed(ctx context.Context, limit time.Duration, stdin, name string, args ..
 	err := c.Run()
 	wall := time.Since(start)
 	if ctx.Err() != nil {
-		return timing{}, fmt.Errorf("%s %s: stopped after %s: %w", name, strings.Join(args, " "), wall.Round(time.Second), ctx.Err())
+		return timing{}, fmt.Errorf("%s %s: stopped after %s: %w", name, strings.Join(args, " "),
+			wall.Round(time.Second), ctx.Err())
 	}
 	var exit *exec.ExitError
 	answer := errors.As(err, &exit) && slices.Contains(args, "verify") && slices.Contains([]int{1, 3, 4}, exit.ExitCode())

@@ -37,7 +37,7 @@ func TestNothingIsLeft(t *testing.T) {
 		code int                       // -1: killed
 	}{
 		{"success", traceArgs, nil, 0},
-		{"an error of the person's", []string{"trace", "no-such-service", "--node", node, "--image", image, "-n", namespace}, nil, 2},
+		{"a wrong argument", []string{"trace", "no-such-service", "--node", node, "--image", image, "-n", namespace}, nil, 2},
 		{"SIGINT", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Signal(os.Interrupt) }, 130},
 		{"SIGTERM", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }, 130},
 		{"SIGKILL of the plugin", traceArgs, func(cmd *exec.Cmd) error { return cmd.Process.Kill() }, -1},
@@ -162,7 +162,8 @@ func killHelper(t *testing.T, node string) {
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
-		if err := ignoreNotFound(client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})); err != nil {
+		if err := ignoreNotFound(client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +202,8 @@ func TestTrafficIsNotDisturbed(t *testing.T) {
 	}
 }
 
-// An API server that restarts in the middle of runs makes them fail with one sentence, or not at all, and leaves nothing behind.
+// An API server that restarts in the middle of runs makes them fail with one sentence, or not at all, and leaves
+// nothing behind.
 func TestAPIServerRestarts(t *testing.T) {
 	if os.Getenv("E2E_CLUSTER") == "" {
 		t.Skip("E2E_CLUSTER is not set: only the API server of test/cluster can be restarted")

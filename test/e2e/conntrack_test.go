@@ -30,7 +30,8 @@ func TestStaleConnection(t *testing.T) {
 			r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
-		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", sender, "-d", svc.Spec.ClusterIP, "--sport", port, "--dport", "80",
+		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", sender, "-d", svc.Spec.ClusterIP, "--sport",
+			port, "--dport", "80",
 			"-r", gone, "-q", sender, "--reply-port-src", "8080", "--reply-port-dst", port, "-t", "120")
 		r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
 		if r.code != 1 || !slices.Equal(codes(&r.report), []string{judge.ConntrackStale}) {

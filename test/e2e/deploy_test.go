@@ -16,8 +16,8 @@ import (
 // deployed is the namespace of deploy/.
 const deployed = "svcproxy"
 
-// The API server takes what deploy/ has, and with it a person works whose rights are those alone: by a pod of their run, and by the
-// DaemonSet's.
+// The API server takes what deploy/ has, and with it a person works whose rights are those alone: by a pod of their
+// run, and by the DaemonSet's.
 func TestDeploy(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -67,11 +67,14 @@ func TestDeploy(t *testing.T) {
 			return false, err
 		}
 		s := ds.Status
-		return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled >= int32(len(nodes)) && s.NumberReady == s.DesiredNumberScheduled,
+		return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled >= int32(len(nodes)) &&
+				s.NumberReady == s.DesiredNumberScheduled,
 			fmt.Errorf("%d of %d are ready", s.NumberReady, s.DesiredNumberScheduled)
 	})
 	// A pod of its own could not start with this image.
-	r := svcproxy(t, append([]string{"trace", app, "--node", nodes[1], "--image", "svcproxy.test/none:none", "--image-pull-policy", "Never"}, person...)...)
+	r := svcproxy(t, append([]string{
+		"trace", app, "--node", nodes[1], "--image", "svcproxy.test/none:none", "--image-pull-policy", "Never",
+	}, person...)...)
 	if r.code != 0 {
 		t.Errorf("with the DaemonSet's pod: %s", r)
 	}

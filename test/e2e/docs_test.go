@@ -18,8 +18,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/test/snippet"
 )
 
-// The commands that the documents show for a cluster do there what they say, as they stand, but for the names of the node and of the
-// namespace: those of these tests. The rest of the documents' commands docs/ runs.
+// The commands that the documents show for a cluster do there what they say, as they stand, but for the names of the
+// node and of the namespace: those of these tests. The rest of the documents' commands docs/ runs.
 func TestDocumentedCommands(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -42,7 +42,8 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			dir := t.TempDir()
 			// A release finds its image by itself; that of the tests has to be named.
-			program := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in\n*' --snapshot '*) exec '%[1]s' \"$@\" ;;\nesac\nexec '%[1]s' \"$@\" --image '%[2]s'\n", plugin, image)
+			program := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in\n*' --snapshot '*) exec '%[1]s' \"$@\" ;;\nesac\n"+
+				"exec '%[1]s' \"$@\" --image '%[2]s'\n", plugin, image)
 			if err := os.WriteFile(filepath.Join(dir, "kubectl-svcproxy"), []byte(program), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +52,9 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			t.Cleanup(func() {
 				// Without the test's context, which has ended; a block that failed may have left it.
-				if out, err := exec.Command(kubectl, "delete", "-k", filepath.Join(repository, "deploy"), "--ignore-not-found", "--wait", "--timeout=90s").CombinedOutput(); err != nil {
+				c := exec.Command(kubectl, "delete", "-k", filepath.Join(repository, "deploy"), "--ignore-not-found",
+					"--wait", "--timeout=90s")
+				if out, err := c.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})

@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Faults made for real on a node are found there, with the right code, and after the repair all is right again.
@@ -100,7 +99,8 @@ func TestModeSwitch(t *testing.T) {
 	})
 	onNode(t, node, strings.NewReader(saved), at.program+"-restore")
 	r := svcproxy(t, "mode", node, "-o", "json")
-	if r.code != 4 || !slices.Contains(codes(&r.report), judge.ModeLeftover) || len(r.report.Nodes[0].Mode.Leftovers) == 0 {
+	if r.code != 4 || !slices.Contains(codes(&r.report), judge.ModeLeftover) ||
+		len(r.report.Nodes[0].Mode.Leftovers) == 0 {
 		t.Errorf("rules of iptables mode beside those of nftables mode: %v\n%s", codes(&r.report), r)
 	}
 }

@@ -87,7 +87,8 @@ func labelNode(t *testing.T, node string, value any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -127,7 +128,8 @@ func obeyLabel(ctx context.Context, obey bool) error {
 
 func rolledOut(ds *appsv1.DaemonSet) bool {
 	s := &ds.Status
-	return s.ObservedGeneration == ds.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled && s.NumberReady == s.DesiredNumberScheduled
+	return s.ObservedGeneration == ds.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
+		s.NumberReady == s.DesiredNumberScheduled
 }
 
 // setAffinity tells whether something had to be changed.
@@ -150,7 +152,8 @@ func setAffinity(spec *corev1.PodSpec, obey bool) (changed bool) {
 		}
 		changed = true
 		if obey {
-			terms[i].MatchExpressions = append(terms[i].MatchExpressions, corev1.NodeSelectorRequirement{Key: keptOff, Operator: corev1.NodeSelectorOpDoesNotExist})
+			terms[i].MatchExpressions = append(terms[i].MatchExpressions,
+				corev1.NodeSelectorRequirement{Key: keptOff, Operator: corev1.NodeSelectorOpDoesNotExist})
 		} else {
 			terms[i].MatchExpressions = slices.DeleteFunc(terms[i].MatchExpressions, isOurs)
 		}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A trace of one node takes hardly longer than kubectl takes to run a pod of the same image that does nothing: both side by side, in one
-// run, so that the machine's speed is no matter.
+// A trace of one node takes hardly longer than kubectl takes to run a pod of the same image that does nothing: both
+// side by side, in one run, so that the machine's speed is no matter.
 func TestLatencyAgainstKubectlRun(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -29,7 +29,8 @@ func TestLatencyAgainstKubectlRun(t *testing.T) {
 		ours = append(ours, time.Since(start))
 		start = time.Now()
 		name := fmt.Sprintf("nothing-%d", i)
-		cmd := exec.CommandContext(t.Context(), kubectl, "run", name, "-n", namespace, "--rm", "-i", "--quiet", "--restart=Never",
+		cmd := exec.CommandContext(t.Context(), kubectl, "run", name, "-n", namespace, "--rm", "-i", "--quiet",
+			"--restart=Never",
 			"--image="+image, "--image-pull-policy=IfNotPresent", `--overrides={"spec":{"nodeName":"`+nodes[0]+`"}}`,
 			"--command", "--", "/svcproxy-nodehelper", "version")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -41,7 +42,8 @@ func TestLatencyAgainstKubectlRun(t *testing.T) {
 	slices.Sort(theirs)
 	a, b := ours[rounds/2], theirs[rounds/2]
 	ratio := a.Seconds() / b.Seconds()
-	t.Logf("trace %.2f s (%.2f to %.2f), kubectl run --rm %.2f s (%.2f to %.2f): %.2f times", a.Seconds(), ours[0].Seconds(), ours[rounds-1].Seconds(),
+	t.Logf("trace %.2f s (%.2f to %.2f), kubectl run --rm %.2f s (%.2f to %.2f): %.2f times", a.Seconds(),
+		ours[0].Seconds(), ours[rounds-1].Seconds(),
 		b.Seconds(), theirs[0].Seconds(), theirs[rounds-1].Seconds(), ratio)
 	if ratio > most {
 		t.Errorf("a trace takes %.2f times as long, want at most %.1f", ratio, most)

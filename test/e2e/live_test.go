@@ -5,14 +5,13 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // observed returns what connections from an origin to the cluster IPs showed on a node, of each path.
@@ -27,7 +26,8 @@ func observed(r *report.Report, origin string) (out []*report.Path) {
 	return out
 }
 
-// confirmed says what the kernel's own trace does not confirm of a path's walk: it meets each rule that every packet has to meet.
+// confirmed says what the kernel's own trace does not confirm of a path's walk: it meets each rule that every packet
+// has to meet.
 func confirmed(p *report.Path) string {
 	o := p.Observed
 	if o.Traced < replicas || o.TraceError+o.LegacyError != "" {
@@ -66,14 +66,16 @@ func TestLive(t *testing.T) {
 	origins := []origin{{app, "pod", 1, fromPod}, {app + "-udp", "pod", 1, fromPod}, {app + "-dual", "pod", 4, fromPod}}
 	for _, n := range nodes {
 		fromNode := []string{"--node", n, "--from", "node"}
-		origins = append(origins, origin{app, "node", 1, fromNode}, origin{app + "-udp", "node", 1, fromNode}, origin{app + "-dual", "node", 4, fromNode})
+		origins = append(origins, origin{app, "node", 1, fromNode}, origin{app + "-udp", "node", 1, fromNode},
+			origin{app + "-dual", "node", 4, fromNode})
 	}
 	for _, o := range origins {
 		wait(t, "all is right", func() (bool, error) {
 			r := svcproxy(t, append([]string{"trace", o.service}, o.args...)...)
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
-		r := svcproxy(t, append([]string{"trace", o.service, "--live", "--probes", fmt.Sprint(probes), "-o", "json"}, o.args...)...)
+		r := svcproxy(t, append([]string{"trace", o.service, "--live", "--probes", fmt.Sprint(probes), "-o", "json"},
+			o.args...)...)
 		paths := observed(&r.report, o.kind)
 		if r.code != 0 || len(paths) != o.paths {
 			t.Fatalf("%s %v: %d paths\n%s", o.service, o.args, len(paths), r)

@@ -2,9 +2,9 @@
 
 //go:build e2e
 
-// Package e2e runs the plugin against a real cluster, as a person would, and breaks things on its nodes. What it does to a node it
-// does from a privileged pod of its own, so that any cluster will do (make e2e KUBECONFIG=…); that of test/cluster has every
-// image and every trick (make e2e).
+// Package e2e runs the plugin against a real cluster, as a person would, and breaks things on its nodes. What it does
+// to a node it does from a privileged pod of its own, so that any cluster will do (make e2e KUBECONFIG=…); that of
+// test/cluster has every image and every trick (make e2e).
 //
 // Environment:
 //
@@ -12,12 +12,11 @@
 //	E2E_PLUGIN        the plugin's binary; bin/kubectl-svcproxy of this repository by default
 //	E2E_IMAGE         the helper's image, on every node already or to be pulled
 //	E2E_ECHO_IMAGE    the image of test/cluster's echo server, likewise
-//	E2E_CLUSTER       the program that runs the cluster (test/cluster), for what Kubernetes itself cannot do; without it such tests are skipped
+//	E2E_CLUSTER       the program that runs the cluster (test/cluster), for what Kubernetes itself cannot do; without it
+//	                  such tests are skipped
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"context"
 	"encoding/json"
@@ -40,6 +39,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 const (
@@ -67,7 +68,10 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	for name, value := range map[string]string{"KUBECONFIG": os.Getenv("KUBECONFIG"), "E2E_IMAGE": image, "E2E_ECHO_IMAGE": echoImage} {
+	for name, value := range map[string]string{
+		"KUBECONFIG": os.Getenv("KUBECONFIG"), "E2E_IMAGE": image,
+		"E2E_ECHO_IMAGE": echoImage,
+	} {
 		if value == "" {
 			return 1, fmt.Errorf("%s is not set (see test/e2e/main_test.go)", name)
 		}
@@ -123,7 +127,8 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s--- found\n%s\n", r.code, r.out, r.errOut, strings.Join(said(&r.report), "\n"))
+	return fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s--- found\n%s\n", r.code, r.out, r.errOut,
+		strings.Join(said(&r.report), "\n"))
 }
 
 // said is what a report found, short, as the end of a failed test's output is what is read of it.
@@ -153,7 +158,8 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 // svcproxy runs the plugin in the tests' namespace.
 func svcproxy(t testing.TB, args ...string) result {
 	t.Helper()
-	if slices.Contains([]string{"trace", "verify", "dump", "program"}, args[0]) && !slices.Contains(args, "--image") && !slices.Contains(args, "--snapshot") {
+	if slices.Contains([]string{"trace", "verify", "dump", "program"}, args[0]) && !slices.Contains(args, "--image") &&
+		!slices.Contains(args, "--snapshot") {
 		args = append(args, "--image", image)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -186,7 +192,8 @@ func onNode(t testing.TB, node string, stdin io.Reader, argv ...string) string {
 
 func execIn(ctx context.Context, pod string, stdin io.Reader, argv ...string) (stdout, stderr string, err error) {
 	req := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: argv, Stdin: stdin != nil, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Command: argv, Stdin: stdin != nil, Stdout: true, Stderr: true},
+			scheme.ParameterCodec)
 	e, err := remotecommand.NewSPDYExecutor(config, "POST", req.URL())
 	if err != nil {
 		return "", "", err
@@ -222,7 +229,8 @@ func wait(t testing.TB, what string, condition func() (bool, error)) {
 
 // helperPods lists the helper pods that there are.
 func helperPods(ctx context.Context) ([]string, error) {
-	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kubectl-svcproxy"})
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kubectl-svcproxy"})
 	if err != nil {
 		return nil, err
 	}

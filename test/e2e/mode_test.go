@@ -5,14 +5,13 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Nodes of several modes at once are each told theirs, and kube-proxy's own state.
@@ -26,7 +25,8 @@ func TestModes(t *testing.T) {
 		m := n.Mode
 		want := modeOf(t, n.Node)
 		if m == nil || m.Actual != want || m.Reported != want || m.Health != "healthy" || m.LastSync == "" ||
-			m.PendingChanges == nil || m.SyncFailures == nil || len(m.Leftovers) > 0 || (m.Backend == "") != (want == "nftables") {
+			m.PendingChanges == nil || m.SyncFailures == nil || len(m.Leftovers) > 0 ||
+			(m.Backend == "") != (want == "nftables") {
 			t.Errorf("node %s, whose kube-proxy says %s: %+v", n.Node, want, m)
 		}
 	}
@@ -39,7 +39,8 @@ func TestModeWithoutKubeProxy(t *testing.T) {
 	stopKubeProxy(t, node)
 	r := svcproxy(t, "mode", node, "-o", "json")
 	startKubeProxy(t, node)
-	if r.code != 4 || !slices.Equal(codes(&r.report), []string{judge.KubeProxyDown}) || r.report.Nodes[0].Mode.Health != "down" {
+	if r.code != 4 || !slices.Equal(codes(&r.report), []string{judge.KubeProxyDown}) ||
+		r.report.Nodes[0].Mode.Health != "down" {
 		t.Errorf("%v\n%s", codes(&r.report), r)
 	}
 	wait(t, "kube-proxy is well again", func() (bool, error) {
@@ -68,7 +69,8 @@ func TestReplaced(t *testing.T) {
 	for _, args := range [][]string{{"trace", app, "--node", node}, {"verify", "-A", "--node", node}, {"mode", node}} {
 		r := svcproxy(t, append(args, "-o", "json")...)
 		n := &r.report.Nodes[0]
-		if r.code != 3 || n.Verdict != report.Unknown || len(n.Paths) > 0 || !slices.Equal(codes(&r.report), []string{judge.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
+		if r.code != 3 || n.Verdict != report.Unknown || len(n.Paths) > 0 ||
+			!slices.Equal(codes(&r.report), []string{judge.Replaced}) || n.Mode.ReplacedBy != "Cilium" {
 			t.Errorf("%v: %v\n%s", args, codes(&r.report), r)
 		}
 	}

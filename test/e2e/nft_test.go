@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Faults made for real on a node in nftables mode, as TestFaults makes them in iptables mode.

@@ -26,8 +26,8 @@ const (
 // operator is the tests' own privileged pod on a node.
 func operator(node string) string { return "operator-" + node }
 
-// setUp makes a namespace with a Deployment of three pods on both nodes, Services of every kind in front of it, a client, and an
-// operator on each node.
+// setUp makes a namespace with a Deployment of three pods on both nodes, Services of every kind in front of it, a
+// client, and an operator on each node.
 func setUp(ctx context.Context) error {
 	if err := tearDown(ctx); err != nil {
 		return err
@@ -35,7 +35,10 @@ func setUp(ctx context.Context) error {
 	if err := obeyLabel(ctx, true); err != nil {
 		return err
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   namespace,
+		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+	}}
 	if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -68,7 +71,8 @@ func setUp(ctx context.Context) error {
 			if err != nil {
 				return false, err
 			}
-			return got.Status.Phase == corev1.PodRunning, fmt.Errorf("it is %s: %+v", got.Status.Phase, got.Status.ContainerStatuses)
+			return got.Status.Phase == corev1.PodRunning, fmt.Errorf("it is %s: %+v", got.Status.Phase,
+				got.Status.ContainerStatuses)
 		}); err != nil {
 			return err
 		}
@@ -79,14 +83,16 @@ func setUp(ctx context.Context) error {
 // endpointsReady waits until the Service web has so many ready endpoints.
 func endpointsReady(ctx context.Context, want int) error {
 	return eventually(ctx, fmt.Sprintf("%d endpoints are ready", want), func() (bool, error) {
-		list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + app})
+		list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + app})
 		if err != nil {
 			return false, err
 		}
 		got := 0
 		for i := range list.Items {
 			for k := range list.Items[i].Endpoints {
-				if r := list.Items[i].Endpoints[k].Conditions.Ready; list.Items[i].AddressType == discoveryv1.AddressTypeIPv4 && r != nil && *r {
+				if r := list.Items[i].Endpoints[k].Conditions.Ready; list.Items[i].AddressType == discoveryv1.AddressTypeIPv4 &&
+					r != nil && *r {
 					got++
 				}
 			}
@@ -149,12 +155,17 @@ func services() []*corev1.Service {
 	deaf := of(app+"-deaf", corev1.ServiceSpec{})
 	deaf.Spec.Ports[0].TargetPort = intstr.FromInt32(9)
 	dual := of(app+"-dual", corev1.ServiceSpec{IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)})
-	dual.Spec.Ports = append(dual.Spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(port)})
+	dual.Spec.Ports = append(dual.Spec.Ports, corev1.ServicePort{
+		Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(port),
+	})
 	return []*corev1.Service{
 		udp, deaf, dual,
 		of(app, corev1.ServiceSpec{}),
 		of(app+"-nodeport", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}),
-		of(app+"-local", corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}),
+		of(app+"-local", corev1.ServiceSpec{
+			Type:                  corev1.ServiceTypeNodePort,
+			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+		}),
 		of(app+"-headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}),
 	}
 }

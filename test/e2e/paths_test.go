@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +12,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // What is right is said to be right: every kind of Service, from every origin, seen from every node.
@@ -39,9 +39,17 @@ func TestRightPaths(t *testing.T) {
 		{"from the node", []string{"trace", app, "--node", nodes[1], "--from", "node"}, report.Match, nodes[1:2]},
 		{"from a pod, on its node", []string{"trace", app, "--from", "pod/client"}, report.Match, nodes[:1]},
 		{"from an address, on its node", []string{"trace", app, "--from", pod.Status.PodIP}, report.Match, nodes[:1]},
-		{"by labels", []string{"trace", app, "-l", "kubernetes.io/hostname=" + hostname(t, nodes[1])}, report.Match, nodes[1:2]},
+		{
+			"by labels",
+			[]string{"trace", app, "-l", "kubernetes.io/hostname=" + hostname(t, nodes[1])},
+			report.Match, nodes[1:2],
+		},
 		{"all Services of the namespace", append([]string{"verify"}, all...), report.Match, nodes},
-		{"with few rights", []string{"trace", app, "--node", nodes[0], "--security-profile", "netadmin"}, report.Match, nodes[:1]},
+		{
+			"with few rights",
+			[]string{"trace", app, "--node", nodes[0], "--security-profile", "netadmin"},
+			report.Match, nodes[:1],
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := svcproxy(t, append(tt.args, "-o", "json")...)
@@ -78,7 +86,8 @@ func TestChosenNodesAreNamed(t *testing.T) {
 // What was dumped says offline what it said live.
 func TestDump(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dump.tar.gz")
-	if r := svcproxy(t, "dump", "--node", nodes[0], "--node", nodes[1], "-o", file); r.code != 0 || !strings.Contains(r.out, "2 of 2 nodes") {
+	if r := svcproxy(t, "dump", "--node", nodes[0], "--node", nodes[1], "-o", file); r.code != 0 ||
+		!strings.Contains(r.out, "2 of 2 nodes") {
 		t.Fatal(r)
 	}
 	r := svcproxy(t, "verify", "-o", "json", "--snapshot", file)

@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"context"
 	"fmt"
@@ -21,9 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// withoutKubeProxy stops kube-proxy on a node, and takes its rules away: nothing works there any more, until it is started again.
+// withoutKubeProxy stops kube-proxy on a node, and takes its rules away: nothing works there any more, until it is
+// started again.
 func withoutKubeProxy(t *testing.T, node string) {
 	t.Helper()
 	mode := modeOf(t, node)
@@ -41,7 +41,8 @@ func withoutKubeProxy(t *testing.T, node string) {
 	at.run(at.program, "-t", "filter", "-F", "KUBE-FORWARD")
 }
 
-// forget has a node forget connections to a Service that began when no rule was there: they stay so for two minutes, and verify tells of them.
+// forget has a node forget connections to a Service that began when no rule was there: they stay so for two minutes,
+// and verify tells of them.
 func forget(t *testing.T, node, service string) {
 	t.Helper()
 	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
@@ -53,7 +54,8 @@ func forget(t *testing.T, node, service string) {
 		if strings.Contains(ip, ":") {
 			family = "ipv6"
 		}
-		out, errOut, err := execIn(t.Context(), operator(node), nil, "/usr/sbin/conntrack", "-D", "-f", family, "-p", "tcp", "--orig-dst", ip)
+		out, errOut, err := execIn(t.Context(), operator(node), nil, "/usr/sbin/conntrack", "-D", "-f", family, "-p", "tcp",
+			"--orig-dst", ip)
 		if err != nil && !strings.Contains(errOut, "0 flow entries have been deleted") {
 			t.Fatalf("%v: %s%s", err, out, errOut)
 		}
@@ -83,7 +85,8 @@ func programFor(t *testing.T, node string) {
 	defer startKubeProxy(t, node)
 	withoutKubeProxy(t, node)
 	before := lookAt(t, node)
-	if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 || r.report.Summary.Mismatched == 0 {
+	if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 ||
+		r.report.Summary.Mismatched == 0 {
 		t.Fatalf("it works without kube-proxy: %s", r)
 	}
 	forget(t, node, app+"-nodeport")
@@ -93,7 +96,8 @@ func programFor(t *testing.T, node string) {
 	}
 	lookAt(t, node).same(t, before)
 
-	r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
+	r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "10s", "--live", "--probes",
+		"30", "-o", "json")
 	// That connections of before are stuck may be told besides.
 	if r.code != 0 || !slices.Contains(codes(&r.report), judge.Programmed) {
 		t.Fatal(r)
@@ -205,7 +209,8 @@ func TestProgramKilled(t *testing.T) {
 	harness(t, "in", node, "pkill", "-KILL", "-f", "^/svcproxy-nodehelper serve .*--run=")
 	var pod *corev1.Pod
 	wait(t, "the helper is started again", func() (bool, error) {
-		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: "svcproxy.dev/program=true"})
+		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(),
+			metav1.ListOptions{LabelSelector: "svcproxy.dev/program=true"})
 		if err != nil || len(list.Items) != 1 {
 			return false, fmt.Errorf("%d pods: %w", len(list.Items), err)
 		}
@@ -213,13 +218,15 @@ func TestProgramKilled(t *testing.T) {
 		s := pod.Status.ContainerStatuses
 		return len(s) == 1 && s[0].RestartCount == 1 && s[0].State.Running != nil, fmt.Errorf("%+v", s)
 	})
-	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 || !slices.Equal(codes(&r.report), []string{judge.Programmed}) {
+	if r := svcproxy(t, "trace", app, "--node", node, "-o", "json"); r.code != 0 ||
+		!slices.Equal(codes(&r.report), []string{judge.Programmed}) {
 		t.Error(r)
 	}
 	// The pod goes before its helper can be started once more.
 	stop := syscall.SIGSTOP
 	harness(t, "in", node, "pkill", fmt.Sprintf("-%d", int(stop)), "-f", "^/svcproxy-nodehelper serve .*--run=")
-	if err := client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
+	if err := client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "the pod is gone", func() (bool, error) {
@@ -242,7 +249,8 @@ func TestProgramUserspace(t *testing.T) {
 	defer startKubeProxy(t, node)
 	withoutKubeProxy(t, node)
 	before := lookAt(t, node)
-	r := svcproxy(t, "program", app, "--node", node, "--mode", "userspace", "--log", "--yes", "--ttl", "10s", "--live", "--probes", "30", "-o", "json")
+	r := svcproxy(t, "program", app, "--node", node, "--mode", "userspace", "--log", "--yes", "--ttl", "10s", "--live",
+		"--probes", "30", "-o", "json")
 	if r.code != 0 || !slices.Contains(codes(&r.report), judge.Programmed) {
 		t.Fatal(r)
 	}

@@ -26,7 +26,8 @@ import (
 
 // Whatever keeps a helper from running is told in one sentence that names it, with exit code 3.
 func TestRefusals(t *testing.T) {
-	restricted := namespaceWith(t, "svcproxy-e2e-restricted", map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
+	restricted := namespaceWith(t, "svcproxy-e2e-restricted",
+		map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	full := namespaceWith(t, "svcproxy-e2e-quota", nil)
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "none"},
@@ -41,14 +42,34 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want []string // in the sentence
 	}{
-		{"no such image", []string{"--node", nodes[0], "--image", "svcproxy.invalid/none:v1", "--image-pull-policy", "Never"}, []string{"svcproxy.invalid/none:v1", "ErrImageNeverPull"}},
-		{"an image that cannot be pulled", []string{"--node", nodes[0], "--image", "127.0.0.1:1/none:v1"}, []string{"127.0.0.1:1/none:v1", "ImagePull"}},
+		{
+			"no such image",
+			[]string{"--node", nodes[0], "--image", "svcproxy.invalid/none:v1", "--image-pull-policy", "Never"},
+			[]string{"svcproxy.invalid/none:v1", "ErrImageNeverPull"},
+		},
+		{
+			"an image that cannot be pulled",
+			[]string{"--node", nodes[0], "--image", "127.0.0.1:1/none:v1"},
+			[]string{"127.0.0.1:1/none:v1", "ImagePull"},
+		},
 		{"a node that is not ready", []string{"--node", ghost}, []string{ghost, "not ready"}},
 		{"Pod Security", []string{"--node", nodes[0], "--helper-namespace", restricted}, []string{restricted, "privileged"}},
 		{"a quota", []string{"--node", nodes[0], "--helper-namespace", full}, []string{full, "quota"}},
-		{"a namespace that there is not", []string{"--node", nodes[0], "--helper-namespace", "svcproxy-e2e-nowhere"}, []string{"svcproxy-e2e-nowhere"}},
-		{"no rights at all", []string{"--node", nodes[0], "--as", "nobody"}, []string{`User "nobody" cannot list resource "services"`, "deploy/rbac.yaml"}},
-		{"no right to make pods", []string{"--node", nodes[0], "--as", "looker"}, []string{"cannot create pods in", "kube-system", "deploy/rbac.yaml"}},
+		{
+			"a namespace that there is not",
+			[]string{"--node", nodes[0], "--helper-namespace", "svcproxy-e2e-nowhere"},
+			[]string{"svcproxy-e2e-nowhere"},
+		},
+		{
+			"no rights at all",
+			[]string{"--node", nodes[0], "--as", "nobody"},
+			[]string{`User "nobody" cannot list resource "services"`, "deploy/rbac.yaml"},
+		},
+		{
+			"no right to make pods",
+			[]string{"--node", nodes[0], "--as", "looker"},
+			[]string{"cannot create pods in", "kube-system", "deploy/rbac.yaml"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			allowToLook(t)
@@ -102,7 +123,8 @@ func namespaceWith(t *testing.T, name string, labels map[string]string) string {
 func ghostNode(t *testing.T) string {
 	t.Helper()
 	const name = "svcproxy-e2e-ghost"
-	_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +139,10 @@ func ghostNode(t *testing.T) string {
 		if err != nil {
 			return err
 		}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
+		n.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+			Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status.",
+		}}
 		_, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 		return err
 	}); err != nil {
@@ -131,7 +156,11 @@ func allowToLook(t *testing.T) {
 	t.Helper()
 	const name = "svcproxy-e2e-looker"
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"", "discovery.k8s.io"}, Resources: []string{"services", "endpointslices", "nodes", "pods", "namespaces"}, Verbs: []string{"get", "list", "watch"}},
+		{
+			APIGroups: []string{"", "discovery.k8s.io"},
+			Resources: []string{"services", "endpointslices", "nodes", "pods", "namespaces"},
+			Verbs:     []string{"get", "list", "watch"},
+		},
 	}}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -5,13 +5,12 @@
 package e2e
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"os"
 	"slices"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // A node that no longer forwards packets is told so, for the packets that it should forward.

@@ -51,7 +51,8 @@ const unusual = `-A -t 192.0.2.1:80 -s sh -b sh-fallback,sh-port
 -a -t [2001:db8:7::2]:80 -r [fd00:9::2]:80 -g -w 1
 `
 
-// TestCollectedIPVSIsWhatIPVSAdmSaves holds the helper's netlink against the standard tool, on what kube-proxy makes and on the rest.
+// TestCollectedIPVSIsWhatIPVSAdmSaves holds the helper's netlink against the standard tool, on what kube-proxy makes
+// and on the rest.
 func TestCollectedIPVSIsWhatIPVSAdmSaves(t *testing.T) {
 	before := do(t, "ipvsadm-save -n")
 	for line := range strings.Lines(unusual) { // ipvsadm-restore would take away what is there
@@ -67,8 +68,10 @@ func TestCollectedIPVSIsWhatIPVSAdmSaves(t *testing.T) {
 			t.Error("the test's virtual servers are still there")
 		}
 	}()
-	// Of a tunnel's type and of a persistence engine moby/ipvs reads nothing: the usual type is not told, an engine the test has none of.
-	want, got := sorted(strings.ReplaceAll(do(t, "ipvsadm-save -n"), " --tun-type ipip", "")), sorted(collected(t, "ipvsadm.txt")["ipvsadm.txt"])
+	// Of a tunnel's type and of a persistence engine moby/ipvs reads nothing: the usual type is not told, an engine the
+	// test has none of.
+	want, got := sorted(strings.ReplaceAll(do(t, "ipvsadm-save -n"), " --tun-type ipip", "")),
+		sorted(collected(t, "ipvsadm.txt")["ipvsadm.txt"])
 	if len(want) < 150+strings.Count(unusual, "\n") {
 		t.Errorf("ipvsadm-save prints %d lines: kube-proxy's and the test's are more", len(want))
 	}
@@ -122,10 +125,14 @@ func TestCollectingChangesNothing(t *testing.T) {
 	same(t, before, nodeState(t))
 }
 
-// stateOf is all that a Service is made of on this node, and which modules are loaded; sorted, and without what changes by itself.
+// stateOf is all that a Service is made of on this node, and which modules are loaded; sorted, and without what changes
+// by itself.
 func stateOf(ctx context.Context) ([]string, error) {
 	var lines []string
-	for _, tool := range []string{"ipvsadm-save -n", "ipset save", "iptables-save", "ip6tables-save", "ip -o addr show dev kube-ipvs0", "lsmod"} {
+	for _, tool := range []string{
+		"ipvsadm-save -n", "ipset save", "iptables-save", "ip6tables-save",
+		"ip -o addr show dev kube-ipvs0", "lsmod",
+	} {
 		words := strings.Fields(tool)
 		out, err := command(ctx, "", words[0], words[1:]...)
 		if err != nil {

@@ -37,8 +37,8 @@ const (
 
 var kubeconfig string
 
-// startControlPlane runs etcd and an API server on the loopback interface. There is nothing in this machine to be kept from
-// anybody: whoever has the token may do everything, and that is what makes it quick to begin.
+// startControlPlane runs etcd and an API server on the loopback interface. There is nothing in this machine to be kept
+// from anybody: whoever has the token may do everything, and that is what makes it quick to begin.
 func startControlPlane(ctx context.Context) error {
 	key, tokens, certs := filepath.Join(work, "key.pem"), filepath.Join(work, "tokens.csv"), filepath.Join(work, "certs")
 	if err := writeKey(key); err != nil {
@@ -47,13 +47,17 @@ func startControlPlane(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		return err
 	}
-	if _, err := start(ctx, "etcd", "--data-dir", filepath.Join(work, "etcd"), "--unsafe-no-fsync", "--log-level", "warn"); err != nil {
+	if _, err := start(ctx, "etcd", "--data-dir", filepath.Join(work, "etcd"), "--unsafe-no-fsync", "--log-level",
+		"warn"); err != nil {
 		return err
 	}
-	api, err := start(ctx, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=10.77.0.1",
+	api, err := start(ctx, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1",
+		"--advertise-address=10.77.0.1",
 		"--endpoint-reconciler-type=none", // which would have kube-proxy write everything anew
-		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--authorization-mode=AlwaysAllow", "--token-auth-file="+tokens, "--cert-dir="+certs,
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key, "--service-account-signing-key-file="+key)
+		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--authorization-mode=AlwaysAllow",
+		"--token-auth-file="+tokens, "--cert-dir="+certs,
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key,
+		"--service-account-signing-key-file="+key)
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,8 @@ func access() *rest.Config {
 	return &rest.Config{
 		Host: server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 1000, Burst: 1000,
 		WarningHandler: rest.NoWarnings{},
-		ContentConfig:  rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"}, // which costs the server less than JSON
+		// which costs the server less than JSON
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"},
 	}
 }
 
@@ -129,7 +134,8 @@ func createObjects(ctx context.Context) error {
 	}
 	for i := range services.Items {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: services.Items[i].Namespace}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -186,8 +192,8 @@ func createServices(ctx context.Context, client kubernetes.Interface, all []core
 // kubeProxy is the one that runs.
 var kubeProxy *program
 
-// startKubeProxy runs it as the captured one was configured, but that it never looks at the node of its own accord: what a test breaks
-// stays broken.
+// startKubeProxy runs it as the captured one was configured, but that it never looks at the node of its own accord:
+// what a test breaks stays broken.
 func startKubeProxy(ctx context.Context) error {
 	file := filepath.Join(work, "kube-proxy.yaml")
 	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1

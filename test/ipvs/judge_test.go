@@ -5,8 +5,6 @@
 package ipvs
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -39,14 +39,16 @@ func judged(t *testing.T) report.NodeReport {
 	for name, data := range collected(t) {
 		files[name] = []byte(data)
 	}
-	r := judge.Files(cluster, snapshot.NewNode(nodeName, files), judge.Request{Backwards: true, Matching: true, PerPathService: true})
+	r := judge.Files(cluster, snapshot.NewNode(nodeName, files),
+		judge.Request{Backwards: true, Matching: true, PerPathService: true})
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
 	return r
 }
 
-// TestEveryServiceIsRight: of what kube-proxy has written nothing is wrong, by the helper's code and by the plugin as a person runs it.
+// TestEveryServiceIsRight: of what kube-proxy has written nothing is wrong, by the helper's code and by the plugin as a
+// person runs it.
 func TestEveryServiceIsRight(t *testing.T) {
 	r := judged(t)
 	if r.Mode.Actual != "ipvs" || r.Mode.Reported != "ipvs" || r.Mode.Health != "healthy" {
@@ -80,18 +82,21 @@ func TestEveryServiceIsRight(t *testing.T) {
 }
 
 func pathName(p *report.Path) string {
-	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
+	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind,
+		p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
 }
 
 // refusalWait is for packets that are dropped.
 const refusalWait = 2 * time.Second
 
-// TestWalkAgainstTheKernel opens connections on every path that was judged: where they come to, whom the endpoint sees, and whether they
-// are refused or dropped, is what the walk says.
+// TestWalkAgainstTheKernel opens connections on every path that was judged: where they come to, whom the endpoint sees,
+// and whether they are refused or dropped, is what the walk says.
 func TestWalkAgainstTheKernel(t *testing.T) {
 	listen(t)
 	r := judged(t)
-	places := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world")}
+	places := map[string]testutil.Thread{
+		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world"),
+	}
 	arrived := map[string]bool{}
 	asked, packets := 0, 0
 	for i := range r.Paths {
@@ -147,7 +152,8 @@ func outcomes(p *report.Path) string {
 func compare(at testutil.Thread, p *report.Path, from netip.Addr) (asked int, problem string) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
 	wait, times := answerWait, max(1, len(p.Actual.Outcomes)*rounds)
-	if !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Action == "DNAT" }) || p.Verdict == report.ByDesign {
+	if !slices.ContainsFunc(p.Actual.Outcomes, func(o report.Outcome) bool { return o.Action == "DNAT" }) ||
+		p.Verdict == report.ByDesign {
 		wait, times = refusalWait, 1
 	}
 	seenAt := map[string]bool{}
@@ -182,8 +188,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// foretold tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does not come back, by
-// design, it is a drop; a packet that is let through untranslated finds nobody at the node, who says so.
+// foretold tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does
+// not come back, by design, it is a drop; a packet that is let through untranslated finds nobody at the node, who says
+// so.
 func foretold(p *report.Path, was string) bool {
 	// What the node sends from its own address keeps it when it is masqueraded.
 	own := p.Origin.Kind == "node" && slices.Contains(nodeAddresses, p.Origin.Address)

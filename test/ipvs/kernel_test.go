@@ -31,7 +31,8 @@ func virtuals(t *testing.T) []*virtual {
 		w := strings.Fields(line)
 		at, err := netip.ParseAddrPort(w[2])
 		protocol, known := map[string]string{"-t": "TCP", "-u": "UDP"}[w[1]]
-		if err != nil || !known || !strings.HasPrefix(at.String(), "10.96.") && !strings.HasPrefix(at.String(), "[fd00:10:96::") {
+		if err != nil || !known ||
+			!strings.HasPrefix(at.String(), "10.96.") && !strings.HasPrefix(at.String(), "[fd00:10:96::") {
 			continue
 		}
 		if w[0] == "-A" {
@@ -43,8 +44,8 @@ func virtuals(t *testing.T) []*virtual {
 	return out
 }
 
-// TestKernelSharesAsItsTableSays is what the walk stands on: round robin gives each real server with a weight the same, nobody else anything;
-// a persistent client stays; without a real server that has a weight, the client is refused.
+// TestKernelSharesAsItsTableSays is what the walk stands on: round robin gives each real server with a weight the same,
+// nobody else anything; a persistent client stays; without a real server that has a weight, the client is refused.
 func TestKernelSharesAsItsTableSays(t *testing.T) {
 	listen(t)
 	from := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client")}

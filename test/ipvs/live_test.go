@@ -5,8 +5,6 @@
 package ipvs
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -16,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -24,8 +24,9 @@ import (
 // sctpReals are the endpoints of the Service shop/sctp, and where they live.
 var sctpReals = map[string]string{"10.244.1.69:3868": "pods", "10.244.2.70:3868": "router"}
 
-// TestProbesSayWhereIPVSSentThem probes virtual servers of each protocol and family, with and without connection tracking by IPVS: its own
-// connection table names a real server for every connection, each in turn; connection tracking names the same one, or none.
+// TestProbesSayWhereIPVSSentThem probes virtual servers of each protocol and family, with and without connection
+// tracking by IPVS: its own connection table names a real server for every connection, each in turn; connection
+// tracking names the same one, or none.
 func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 	listen(t)
 	for at, home := range sctpReals {
@@ -48,14 +49,19 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 		do(t, "sysctl -qw "+key+"="+value)
 		tracked, connected := 0, 0
 		for _, to := range []struct{ protocol, at string }{
-			{"TCP", "10.96.180.79:80"}, {"TCP", "[fd00:10:96::1cb4]:80"}, {"UDP", "10.96.15.103:53"}, {"SCTP", "10.96.106.106:3868"},
+			{"TCP", "10.96.180.79:80"},
+			{"TCP", "[fd00:10:96::1cb4]:80"},
+			{"UDP", "10.96.15.103:53"},
+			{"SCTP", "10.96.106.106:3868"},
 		} {
 			for _, from := range []netip.Addr{{}, client[netip.MustParseAddrPort(to.at).Addr().Is4()]} {
 				due := reals[to.at]
 				if len(due) < 2 {
 					t.Fatalf("%s has the real servers %q: the test needs two", to.at, due)
 				}
-				done, err := live.Run(t.Context(), "/", []snapshot.ProbeTarget{{Protocol: to.protocol, To: netip.MustParseAddrPort(to.at), From: from, Probes: rounds * len(due)}})
+				done, err := live.Run(t.Context(), "/", []snapshot.ProbeTarget{{
+					Protocol: to.protocol, To: netip.MustParseAddrPort(to.at), From: from, Probes: rounds * len(due),
+				}})
 				if err != nil || done.Targets[0].Error != "" {
 					t.Fatalf("%s %s: %v %s", to.protocol, to.at, err, done.Targets[0].Error)
 				}
@@ -63,7 +69,8 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 				for _, p := range done.Targets[0].List {
 					got[p.RealServer.String()]++
 					if value == "1" && (p.Endpoint != p.RealServer || p.Result != snapshot.ProbeConnected) ||
-						value == "0" && p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To || p.SentTo(done.Targets[0].To) != p.RealServer {
+						value == "0" && p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To ||
+						p.SentTo(done.Targets[0].To) != p.RealServer {
 						t.Errorf("%s=%s, %s %s from %s: %+v", key, value, to.protocol, to.at, from, p)
 					}
 					if p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To {
@@ -75,7 +82,8 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 				}
 				for _, r := range due {
 					if got[r] != rounds {
-						t.Errorf("%s=%s, %s %s from %s: IPVS sent the connections to %v, in turn it is %d to each of %q", key, value, to.protocol, to.at, from, got, rounds, due)
+						t.Errorf("%s=%s, %s %s from %s: IPVS sent the connections to %v, in turn it is %d to each of %q", key, value,
+							to.protocol, to.at, from, got, rounds, due)
 						break
 					}
 				}
@@ -92,7 +100,8 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 
 // traceSCTP has the plugin probe an SCTP Service, whose endpoints listen.
 func traceSCTP(t *testing.T) {
-	out, err := command(t.Context(), "", plugin, "trace", "sctp", "-n", "shop", "--local", "--node", nodeName, "--kubeconfig", kubeconfig, "--from", "node", "--live", "--probes", "6", "-o", "json")
+	out, err := command(t.Context(), "", plugin, "trace", "sctp", "-n", "shop", "--local", "--node", nodeName,
+		"--kubeconfig", kubeconfig, "--from", "node", "--live", "--probes", "6", "-o", "json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -105,7 +114,8 @@ func traceSCTP(t *testing.T) {
 		for k := range r.Nodes[i].Paths {
 			p := &r.Nodes[i].Paths[k]
 			o := p.Observed
-			if o == nil || o.Error != "" || o.Connected != 6 || o.Scheduled != 6 || len(o.Endpoints) != 2 || o.Endpoints[0].Count != 3 || len(o.Events) > 0 {
+			if o == nil || o.Error != "" || o.Connected != 6 || o.Scheduled != 6 || len(o.Endpoints) != 2 ||
+				o.Endpoints[0].Count != 3 || len(o.Events) > 0 {
 				t.Errorf("%s %s: %+v", p.Frontend.Kind, p.Frontend.Address, o)
 			}
 			probed++
@@ -116,7 +126,8 @@ func traceSCTP(t *testing.T) {
 	}
 }
 
-// inhabit starts a process in a namespace, for probes find pods by the processes in them, and returns the pod's addresses of IPv4 (true) and IPv6.
+// inhabit starts a process in a namespace, for probes find pods by the processes in them, and returns the pod's
+// addresses of IPv4 (true) and IPv6.
 func inhabit(t *testing.T, namespace string) map[bool]netip.Addr {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", namespace, "sleep", "600")
@@ -128,10 +139,14 @@ func inhabit(t *testing.T, namespace string) map[bool]netip.Addr {
 		_ = cmd.Wait()
 	})
 	for range 100 { // until it is there
-		if comm, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/comm"); strings.TrimSpace(string(comm)) == "sleep" {
+		comm, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/comm")
+		if strings.TrimSpace(string(comm)) == "sleep" {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return map[bool]netip.Addr{true: netip.MustParseAddr("10.244.1.254"), false: netip.MustParseAddr("fd00:10:244:1:ffff:ffff:ffff:fffe")}
+	return map[bool]netip.Addr{
+		true:  netip.MustParseAddr("10.244.1.254"),
+		false: netip.MustParseAddr("fd00:10:244:1:ffff:ffff:ffff:fffe"),
+	}
 }

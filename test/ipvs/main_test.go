@@ -20,7 +20,8 @@ import (
 const (
 	nodeName = "node1"                         // of the captured objects: the one that this machine plays
 	captured = "../../testdata/snapshots/ipvs" // whose objects are created
-	patience = 8 * time.Minute                 // for a server to begin its work; without KVM this takes some 30 s on a machine that does nothing else
+	// for a server to begin its work; without KVM this takes some 30 s on a machine that does nothing else
+	patience = 8 * time.Minute
 )
 
 // plugin and bin are absolute, for commands run elsewhere, too.
@@ -83,7 +84,8 @@ func find(variable, usual string) (string, error) {
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%s: %d of %s are there, one is needed: hack/test.sh ipvs builds it", variable, len(found), usual)
+		return "", fmt.Errorf("%s: %d of %s are there, one is needed: hack/test.sh ipvs builds it", variable,
+			len(found), usual)
 	}
 	return filepath.Abs(found[0])
 }

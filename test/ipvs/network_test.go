@@ -9,14 +9,16 @@ import (
 	"strings"
 )
 
-// The network around the node, which is the machine's first network namespace, as on a node with a router and no overlay:
+// The network around the node, which is the machine's first network namespace, as on a node with a router and no
+// overlay:
 //
 //	client ── cni1 ┐
 //	pods   ── cni0 ┤ node ── eth0 ── router ── world
 //
-// client is a pod that asks, pods holds the addresses of all of the node's endpoints, router those of all other nodes' endpoints, world is
-// whoever comes from outside. Those who ask and those who answer stay apart so that every answer passes the node. cni1 has the gateway's
-// address, too: with kube-proxy's strictARP an interface answers for its own alone.
+// client is a pod that asks, pods holds the addresses of all of the node's endpoints, router those of all other nodes'
+// endpoints, world is whoever comes from outside. Those who ask and those who answer stay apart so that every answer
+// passes the node. cni1 has the gateway's address, too: with kube-proxy's strictARP an interface answers for its own
+// alone.
 const layout = `
 link add eth0 type veth peer name eth0 netns router
 link add cni0 type veth peer name eth0 netns pods
@@ -97,7 +99,8 @@ func layNetwork(ctx context.Context) error {
 	if _, err := command(ctx, "", "sysctl", append([]string{"-qw"}, forwarding...)...); err != nil {
 		return err
 	}
-	if _, err := command(ctx, "", "ip", append([]string{"netns", "exec", "router", "sysctl", "-qw"}, forwarding...)...); err != nil {
+	if _, err := command(ctx, "", "ip", append([]string{"netns", "exec", "router", "sysctl", "-qw"},
+		forwarding...)...); err != nil {
 		return err
 	}
 	if _, err := command(ctx, strings.TrimSpace(layout), "ip", "-batch", "-"); err != nil {

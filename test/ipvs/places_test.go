@@ -33,6 +33,8 @@ type endpoint struct {
 }
 
 // ask opens a connection and waits for the answer of an endpoint. Without source address the kernel chooses it.
-func ask(at testutil.Thread, protocol string, source netip.Addr, to netip.AddrPort, wait time.Duration) (testutil.Echoed, error) {
+func ask(at testutil.Thread, protocol string, source netip.Addr, to netip.AddrPort,
+	wait time.Duration,
+) (testutil.Echoed, error) {
 	return testutil.Ask(at, strings.ToLower(protocol), source, to.String(), wait)
 }

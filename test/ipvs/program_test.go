@@ -5,9 +5,6 @@
 package ipvs
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bufio"
 	"context"
 	"encoding/json"
@@ -24,6 +21,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +72,8 @@ func planned(t *testing.T, cluster *snapshot.Cluster, files map[string][]byte, o
 		if len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
-		p, _, _, err := judge.PlanFiles(cluster, snapshot.NewNode(nodeName, files), plan.Request{Services: []*corev1.Service{svc}})
+		p, _, _, err := judge.PlanFiles(cluster, snapshot.NewNode(nodeName, files),
+			plan.Request{Services: []*corev1.Service{svc}})
 		if _, no := errors.AsType[plan.RefusalError](err); no {
 			continue
 		}
@@ -131,7 +132,8 @@ func undo(t *testing.T, p *helper.Programmer, which string) {
 // exactly is the node as undoing has to leave it: in the order in which the tools print it, without counters.
 func exactly(t *testing.T) string {
 	t.Helper()
-	return testutil.Listing(t, "ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save", "sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn")
+	return testutil.Listing(t, "ipvsadm-save -n", "iptables-save", "ip6tables-save", "ip -o addr", "ipset save",
+		"sysctl net.ipv4.vs.conntrack net.ipv4.vs.expire_nodest_conn")
 }
 
 func unchanged(t *testing.T, before string) {
@@ -150,7 +152,8 @@ func unchanged(t *testing.T, before string) {
 	t.Errorf("%d lines, and %d", len(a), len(b))
 }
 
-// origin names a path but for the address that the node asks from: with a frontend's address for its own it is that one.
+// origin names a path but for the address that the node asks from: with a frontend's address for its own it is that
+// one.
 func origin(p *report.Path) string {
 	q := *p
 	if q.Origin.Kind == "node" && q.Frontend.Kind != "NodePort" {
@@ -187,7 +190,8 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) 
 		if path.Verdict != report.Match && path.Verdict != report.ByDesign {
 			t.Errorf("%s is judged %s: %+v", origin(path), path.Verdict, path.Findings)
 		}
-		if strings.Contains(outcomes(path), "DNAT") && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
+		if strings.Contains(outcomes(path), "DNAT") &&
+			!slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
 			t.Errorf("%s: nothing says that it was programmed: %s %+v", origin(path), path.Verdict, path.Findings)
 		}
 	}
@@ -197,7 +201,9 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) 
 // ask opens connections on paths, and says how many there were.
 func askPaths(t *testing.T, paths []*report.Path) (asked, packets int) {
 	t.Helper()
-	places := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world")}
+	places := map[string]testutil.Thread{
+		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world"),
+	}
 	arrived := map[string]bool{}
 	for _, p := range paths {
 		if p.Origin.Address == "" || p.Frontend.Protocol == "SCTP" {
@@ -227,7 +233,8 @@ func TestProgramBesideKubeProxy(t *testing.T) {
 	prog := programmer(t)
 	req := asking(p, "wlc")
 	req.DryRun = true
-	if r := apply(t, prog, req); r.What != wire.Planned || len(r.Commands) < len(p.Frontends) || len(r.Added) < len(p.Frontends) || len(r.Removed) < len(p.Frontends) {
+	if r := apply(t, prog, req); r.What != wire.Planned || len(r.Commands) < len(p.Frontends) ||
+		len(r.Added) < len(p.Frontends) || len(r.Removed) < len(p.Frontends) {
 		t.Errorf("%s: %d commands, %d lines added, %d removed", r.What, len(r.Commands), len(r.Added), len(r.Removed))
 	}
 	unchanged(t, before)
@@ -255,7 +262,8 @@ const (
 	ep3Server = "10.96.180.79:80"
 )
 
-// broken makes what a kube-proxy that no longer syncs leaves behind: an endpoint that is missing, one that gets nothing, and one that is gone.
+// broken makes what a kube-proxy that no longer syncs leaves behind: an endpoint that is missing, one that gets
+// nothing, and one that is gone.
 func broken(t *testing.T) (mend func()) {
 	t.Helper()
 	do(t, "ipvsadm -e -t "+ep3Server+" -r 10.244.2.20:8080 -m -w 0")
@@ -321,7 +329,8 @@ func TestProgramMendsAVirtualServer(t *testing.T) {
 	}
 	for line := range strings.Lines(do(t, "ipvsadm-save -n")) {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "-a -t "+ep3Server) && strings.HasSuffix(line, "-w 1") != strings.Contains(line, all[0].String()) {
+		if strings.HasPrefix(line, "-a -t "+ep3Server) &&
+			strings.HasSuffix(line, "-w 1") != strings.Contains(line, all[0].String()) {
 			t.Errorf("%s is %v", line, all)
 		}
 	}
@@ -354,7 +363,8 @@ func TestKubeProxySyncsMeanwhile(t *testing.T) {
 	same(t, sorted(right), sorted(exactly(t)))
 }
 
-// sync has kube-proxy write everything, by a Service of both families that comes and goes: each family syncs for its own.
+// sync has kube-proxy write everything, by a Service of both families that comes and goes: each family syncs for its
+// own.
 func sync(t *testing.T) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(access())
@@ -365,7 +375,8 @@ func sync(t *testing.T) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "trigger", Namespace: "shop"},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: addresses[0], ClusterIPs: addresses, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), Ports: []corev1.ServicePort{{Port: 80}},
+			ClusterIP: addresses[0], ClusterIPs: addresses, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
+			Ports: []corev1.ServicePort{{Port: 80}},
 		},
 	}
 	if _, err := client.CoreV1().Services("shop").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
@@ -518,7 +529,8 @@ func killed(t *testing.T, file string, after time.Duration) {
 	_ = cmd.Wait() // it was killed
 }
 
-// Without kube-proxy, and with nothing of it on the node, what is programmed brings every packet where kube-proxy has brought it.
+// Without kube-proxy, and with nothing of it on the node, what is programmed brings every packet where kube-proxy has
+// brought it.
 func TestProgramWithoutKubeProxy(t *testing.T) {
 	listen(t)
 	cluster, files := captures(t)
@@ -545,7 +557,8 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 	for _, line := range []string{"ipvsadm -C", "ipset destroy", "ip link del kube-ipvs0"} {
 		do(t, line)
 	}
-	if left := exactly(t); strings.Contains(left, "KUBE-") || strings.Contains(left, "kube-ipvs0") || strings.Contains(left, "ipvsadm-save -n: ") {
+	if left := exactly(t); strings.Contains(left, "KUBE-") || strings.Contains(left, "kube-ipvs0") ||
+		strings.Contains(left, "ipvsadm-save -n: ") {
 		t.Fatalf("kube-proxy's work is still there: %s", left)
 	}
 	do(t, "sysctl -qw net.ipv4.vs.conntrack=0")
@@ -554,7 +567,8 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 	apply(t, prog, asking(p, ""))
 	now := map[string]string{}
 	for _, f := range []string{
-		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt", "nft-ruleset.json", "ipset-save.txt", "ipvsadm.txt",
+		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt",
+		"nft-ruleset.json", "ipset-save.txt", "ipvsadm.txt",
 		"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "sysctl.txt",
 	} {
 		delete(files, f)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snippet finds the commands that the documentation shows, for the tests that run them. The line before a block of shell says
-// who does:
+// Package snippet finds the commands that the documentation shows, for the tests that run them. The line before a block
+// of shell says who does:
 //
 //	<!-- run: docs -->            the tests of docs/, in a copy of nothing but the example; the block has to succeed
 //	<!-- run: docs, exit 1 -->    likewise, and it has to end with this exit code
@@ -58,7 +58,8 @@ func Blocks(file string) ([]*Block, error) {
 			text.Reset()
 			if shell[language] {
 				if said == nil {
-					return nil, fmt.Errorf("%s:%d: nobody runs this block: the line before it has to say who does, such as <!-- run: docs -->", file, i+1)
+					return nil, fmt.Errorf("%s:%d: nobody runs this block: "+
+						"the line before it has to say who does, such as <!-- run: docs -->", file, i+1)
 				}
 				last = &Block{File: file, Line: i + 2, Run: said[1]}
 				if said[2] != "" {

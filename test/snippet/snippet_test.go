@@ -16,10 +16,26 @@ func TestBlocks(t *testing.T) {
 		want       []Block
 		err        string
 	}{
-		{"a block, with what it prints", "# A\n\n<!-- run: docs, exit 1 -->\n```sh\none\n\ntwo\n```\n\n```\nout\n```\n", []Block{{Line: 5, Run: "docs", Exit: 1, Text: "one\n\ntwo\n", Output: "out\n"}}, ""},
-		{"words between a block and another", "<!-- run: e2e -->\n```sh\none\n```\n\nIt prints\n\n```\nout\n```\n", []Block{{Line: 3, Run: "e2e", Text: "one\n"}}, ""},
-		{"two blocks", "<!-- run: e2e -->\n```bash\none\n```\n<!-- run: elsewhere -->\n```sh\ntwo\n```\n", []Block{{Line: 3, Run: "e2e", Text: "one\n"}, {Line: 7, Run: "elsewhere", Text: "two\n"}}, ""},
-		{"a block that shows one", "<!-- run: docs -->\n~~~sh\n```sh\n~~~\n", []Block{{Line: 3, Run: "docs", Text: "```sh\n"}}, ""},
+		{
+			"a block, with what it prints", "# A\n\n<!-- run: docs, exit 1 -->\n```sh\none\n\ntwo\n```\n\n```\nout\n```\n",
+			[]Block{{Line: 5, Run: "docs", Exit: 1, Text: "one\n\ntwo\n", Output: "out\n"}},
+			"",
+		},
+		{
+			"words between a block and another", "<!-- run: e2e -->\n```sh\none\n```\n\nIt prints\n\n```\nout\n```\n",
+			[]Block{{Line: 3, Run: "e2e", Text: "one\n"}},
+			"",
+		},
+		{
+			"two blocks", "<!-- run: e2e -->\n```bash\none\n```\n<!-- run: elsewhere -->\n```sh\ntwo\n```\n",
+			[]Block{{Line: 3, Run: "e2e", Text: "one\n"}, {Line: 7, Run: "elsewhere", Text: "two\n"}},
+			"",
+		},
+		{
+			"a block that shows one", "<!-- run: docs -->\n~~~sh\n```sh\n~~~\n",
+			[]Block{{Line: 3, Run: "docs", Text: "```sh\n"}},
+			"",
+		},
 		{"another language", "```yaml\na: b\n```\n", nil, ""},
 		{"nobody runs it", "# A\n\n```sh\none\n```\n", nil, ":3: nobody runs this block"},
 		{"nobody runs it, in a list", "- so\n\n  ```console\n  $ one\n  ```\n", nil, ":3: nobody runs this block"},

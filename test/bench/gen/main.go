@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command gen multiplies a snapshot in iptables mode, for the benchmark: each Service gets copies with other names,
-// addresses, node ports and chains, in the API objects and in the rules alike, so that a correct reader finds the copies as
-// right as the originals. It also writes restore.txt, the rules in the form in which the benchmark loads them into a kernel.
+// addresses, node ports and chains, in the API objects and in the rules alike, so that a correct reader finds the
+// copies as right as the originals. It also writes restore.txt, the rules in the form in which the benchmark loads them
+// into a kernel.
 package main
 
 import (
@@ -92,8 +93,8 @@ func run(in, out string, copies int, nfacct bool) error {
 	return os.WriteFile(filepath.Join(out, "restore.txt"), loadable(multiplied, nfacct), 0o644) //nolint:gosec // test data
 }
 
-// renames maps what one copy of every Service changes. Nothing in it is meant for a real cluster: 11.0.0.0/8 and up only
-// have to be different from the originals' 10.0.0.0/8.
+// renames maps what one copy of every Service changes. Nothing in it is meant for a real cluster: 11.0.0.0/8 and up
+// only have to be different from the originals' 10.0.0.0/8.
 type renames struct {
 	n      int
 	used   map[int64]bool
@@ -191,7 +192,8 @@ func (r renames) slices(items []object) []object {
 				for _, p := range list(c["ports"]) {
 					p := p.(object)
 					portName, _ := p["name"].(string)
-					r.endpoint(ns, service, portName, fmt.Sprint(p["protocol"]), fmt.Sprintf("%s:%v", from, p["port"]), fmt.Sprintf("%s:%v", to, p["port"]))
+					r.endpoint(ns, service, portName, fmt.Sprint(p["protocol"]), fmt.Sprintf("%s:%v", from, p["port"]),
+						fmt.Sprintf("%s:%v", to, p["port"]))
 				}
 			}
 		}
@@ -202,7 +204,8 @@ func (r renames) slices(items []object) []object {
 
 func (r renames) endpoint(ns, service, portName, protocol, from, to string) {
 	r.words[from] = to
-	r.chains[chain("SEP", servicePort(ns, service, portName), protocol, from)] = chain("SEP", servicePort(ns, r.name(service), portName), protocol, to)
+	original, copied := servicePort(ns, service, portName), servicePort(ns, r.name(service), portName)
+	r.chains[chain("SEP", original, protocol, from)] = chain("SEP", copied, protocol, to)
 }
 
 // rename returns the rule or chain declaration of the copy, and whether it differs from the original.
@@ -241,9 +244,9 @@ func multiply(rules []byte, copies []renames) []byte {
 	return out.Bytes()
 }
 
-// loadable declares each table's chains in random order. iptables-save 1.8 sorts chains in a way that is quadratic when the
-// kernel lists them in order already (5 s for 25,000 chains instead of 0.4 s), as it does after loading a saved file.
-// kube-proxy creates chains in no order, so this is what a real node has, and iptables-save at its best.
+// loadable declares each table's chains in random order. iptables-save 1.8 sorts chains in a way that is quadratic when
+// the kernel lists them in order already (5 s for 25,000 chains instead of 0.4 s), as it does after loading a saved
+// file. kube-proxy creates chains in no order, so this is what a real node has, and iptables-save at its best.
 func loadable(rules []byte, nfacct bool) []byte {
 	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the same order in every run
 	var out bytes.Buffer
@@ -282,7 +285,8 @@ func servicePort(namespace, name, port string) string {
 	return namespace + "/" + name + ":" + port
 }
 
-// chain computes the name that kube-proxy gives a chain (pkg/proxy/iptables, portProtoHash and servicePortEndpointChainName).
+// chain computes the name that kube-proxy gives a chain (pkg/proxy/iptables, portProtoHash and
+// servicePortEndpointChainName).
 func chain(kind, servicePort, protocol string, endpoint ...string) string {
 	sum := sha256.Sum256([]byte(servicePort + strings.ToLower(protocol) + strings.Join(endpoint, "")))
 	return "KUBE-" + kind + "-" + base32.StdEncoding.EncodeToString(sum[:])[:16]
@@ -349,7 +353,8 @@ func readList(snapshot, name string) ([]object, error) {
 }
 
 func writeList(snapshot, name string, items []object) error {
-	data, err := json.MarshalIndent(object{"apiVersion": "v1", "kind": "List", "metadata": object{}, "items": items}, "", "    ")
+	list := object{"apiVersion": "v1", "kind": "List", "metadata": object{}, "items": items}
+	data, err := json.MarshalIndent(list, "", "    ")
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,13 @@
 
 //go:build linux
 
-// Command nft measures how long it takes to have the model of a node's nftables: over netlink, as the helper and the plugin do, and by
-// nft, whose listing still has to be read. It loads the rules of 5,000 Services with 4 endpoints each into a network namespace of its own,
-// which goes with the process, and times whole processes in turn: nft -j list ruleset, and this program, which asks the kernel and makes
-// the model.
+// Command nft measures how long it takes to have the model of a node's nftables: over netlink, as the helper and the
+// plugin do, and by nft, whose listing still has to be read. It loads the rules of 5,000 Services with 4 endpoints each
+// into a network namespace of its own, which goes with the process, and times whole processes in turn: nft -j list
+// ruleset, and this program, which asks the kernel and makes the model.
 //
-// It judges nothing: it prints times and the ratio, and fails only when it could not measure, or the two models differ in size.
+// It judges nothing: it prints times and the ratio, and fails only when it could not measure, or the two models differ
+// in size.
 package main
 
 import (
@@ -61,7 +62,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%d rules; the kernel's answers %.3fs, the model %.3fs\n", rulesIn(tables), times[0].Seconds(), times[1].Seconds())
+		fmt.Fprintf(out, "%d rules; the kernel's answers %.3fs, the model %.3fs\n", rulesIn(tables), times[0].Seconds(),
+			times[1].Seconds())
 		return nil
 	}
 	if os.Geteuid() != 0 {
@@ -98,7 +100,8 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	if o.old {
 		version = "1.33"
 	}
-	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, as of kube-proxy %s, loaded in %.1fs\n", o.services, o.endpoints, version, load.wall.Seconds())
+	fmt.Fprintf(out, "%d Services of %d endpoints in nftables mode, as of kube-proxy %s, loaded in %.1fs\n", o.services,
+		o.endpoints, version, load.wall.Seconds())
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -127,8 +130,9 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintf(out, "  %-40s %s   %s", "netlink and the model of it, a process", netlink, said)
 	fmt.Fprintf(out, "  the model of what nft prints: another %.3fs, %d rules\n", parsed.Seconds(), rulesIn(tables))
 	fmt.Fprintf(out, "  netlink with its model / nft alone: %.2f (median), %.2f (min)\n",
-		median(netlink.wall()).Seconds()/median(byNFT.wall()).Seconds(), netlink.wall()[0].Seconds()/byNFT.wall()[0].Seconds())
-	fmt.Fprintf(out, "  the same of the time that processors were at work, in the process and in the kernel: %.2f (median)\n",
+		median(netlink.wall()).Seconds()/median(byNFT.wall()).Seconds(),
+		netlink.wall()[0].Seconds()/byNFT.wall()[0].Seconds())
+	fmt.Fprintf(out, "  the same of the processors' time, in the process and in the kernel: %.2f (median)\n",
 		median(netlink.cpu()).Seconds()/median(byNFT.cpu()).Seconds())
 	if want := fmt.Sprintf("%d rules;", rulesIn(tables)); !bytes.HasPrefix(said, []byte(want)) {
 		return fmt.Errorf("the two models differ: %s, and %s", want, said)
@@ -136,7 +140,8 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	return nil
 }
 
-// overNetlink reads this network namespace, as the helper does, and makes the model, as the plugin does. times are what each took.
+// overNetlink reads this network namespace, as the helper does, and makes the model, as the plugin does. times are what
+// each took.
 func overNetlink(ctx context.Context) (tables []*netfilter.Table, times [2]time.Duration, err error) {
 	start := time.Now()
 	var file collect.File
@@ -194,7 +199,8 @@ func (t timings) sorted(of func(timing) time.Duration) []time.Duration {
 
 // String is a row of the table.
 func (t timings) String() string {
-	return fmt.Sprintf("%7.3fs %7.3fs %7.3fs %7.3fs", t.wall()[0].Seconds(), median(t.wall()).Seconds(), median(t.cpu()).Seconds(), median(t.kernel()).Seconds())
+	return fmt.Sprintf("%7.3fs %7.3fs %7.3fs %7.3fs", t.wall()[0].Seconds(), median(t.wall()).Seconds(),
+		median(t.cpu()).Seconds(), median(t.kernel()).Seconds())
 }
 
 func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }

@@ -2,7 +2,8 @@
 
 // Command echo is the server behind the tests' Services, and their client.
 //
-//	echo [:8080]                     answer each TCP connection, UDP packet and, where the kernel has it, SCTP association with the host's name
+//	echo [:8080]                     answer each TCP connection, UDP packet and, where the kernel has it, SCTP
+//	                                 association with the host's name
 //	echo connect [-for 10s] ADDRESS  connect over and over, and print how often that went well
 package main
 
@@ -59,7 +60,8 @@ func serve(ctx context.Context, address string) error {
 		return err
 	}
 	listeners := []net.Listener{tcp}
-	if l, err := sctp.Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), tcp.Addr().(*net.TCPAddr).AddrPort().Port())); err == nil {
+	port := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
+	if l, err := sctp.Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), port)); err == nil {
 		listeners = append(listeners, l)
 	} else {
 		log.Printf("no SCTP: %v", err)

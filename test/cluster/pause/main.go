@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces: it waits for its children, as process 1 must, and ends with SIGTERM or SIGINT.
+// Command pause holds a pod's namespaces: it waits for its children, as process 1 must, and ends with SIGTERM or
+// SIGINT.
 package main
 
 import (

@@ -3,15 +3,15 @@
 package gen
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
-
 	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,7 +26,7 @@ import (
 type Result struct {
 	Services, Frontends, Paths int
 	Unsure                     int // paths whose expectation says that it depends on chance; they are not compared
-	Diagnosed                  int // paths that diagnose judged
+	Judged                     int // paths that were judged
 	Actions                    map[expect.Action]int
 	Differences                []string
 }
@@ -37,7 +37,7 @@ func (r *Result) Add(o Result) {
 	r.Frontends += o.Frontends
 	r.Paths += o.Paths
 	r.Unsure += o.Unsure
-	r.Diagnosed += o.Diagnosed
+	r.Judged += o.Judged
 	r.Differences = append(r.Differences, o.Differences...)
 	if r.Actions == nil {
 		r.Actions = map[expect.Action]int{}
@@ -64,12 +64,15 @@ func Check(w *Cluster, r Rules) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	c := &checker{w: w, exp: expect.New(w.Inputs()), net: state.Host, virtual: state.Virtual, walker: judge.NewWalker(state, state.Host)}
+	c := &checker{
+		w: w, exp: expect.New(w.Inputs()), net: state.Host, virtual: state.Virtual,
+		walker: judge.NewWalker(state, state.Host),
+	}
 	c.res.Actions = map[expect.Action]int{}
 	for _, s := range w.Services {
 		c.service(s)
 	}
-	c.diagnose(r)
+	c.judge(r)
 	return c.res, nil
 }
 
@@ -133,8 +136,8 @@ func (c *checker) frontend(s *corev1.Service, f expect.Frontend) {
 	}
 }
 
-// origins returns everybody who may send to a frontend: a pod, every local endpoint, the node, strangers, another node, a pod of
-// another node, and those at the edges of each source range.
+// origins returns everybody who may send to a frontend: a pod, every local endpoint, the node, strangers, another node,
+// a pod of another node, and those at the edges of each source range.
 func (c *checker) origins(s *corev1.Service, f expect.Frontend) []expect.Origin {
 	node := expect.Origin{Kind: expect.FromNode, Address: netfilter.SourceFor(c.net, f.Address)}
 	if f.Address.IsLoopback() {
@@ -154,7 +157,8 @@ func (c *checker) origins(s *corev1.Service, f expect.Frontend) []expect.Origin 
 	}
 	out := []expect.Origin{
 		node, pod(list("10.244.1.250", "fd00:10:244:1::250")),
-		outside(list("203.0.113.9", "2001:db8:ff::9")), outside(list("192.168.0.2", "fd00:192::2")), outside(list("10.244.2.250", "fd00:10:244:2::250")),
+		outside(list("203.0.113.9", "2001:db8:ff::9")), outside(list("192.168.0.2", "fd00:192::2")),
+		outside(list("10.244.2.250", "fd00:10:244:2::250")),
 	}
 	family := corev1.IPv4Protocol
 	if f.Address.Is6() {
@@ -187,12 +191,15 @@ func (c *checker) origins(s *corev1.Service, f expect.Frontend) []expect.Origin 
 }
 
 func protocolNumber(p corev1.Protocol) uint8 {
-	return map[corev1.Protocol]uint8{corev1.ProtocolTCP: netfilter.TCP, corev1.ProtocolUDP: netfilter.UDP, corev1.ProtocolSCTP: netfilter.SCTP}[p]
+	return map[corev1.Protocol]uint8{
+		corev1.ProtocolTCP: netfilter.TCP, corev1.ProtocolUDP: netfilter.UDP, corev1.ProtocolSCTP: netfilter.SCTP,
+	}[p]
 }
 
 func (c *checker) walk(f expect.Frontend, o expect.Origin, listed string, steps bool) netfilter.Result {
 	s := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-		Family: netfilter.FamilyOf(f.Address), Proto: protocolNumber(f.Protocol), Src: o.Address, Dst: f.Address, DstPort: f.Port, In: o.Iface,
+		Family: netfilter.FamilyOf(f.Address), Proto: protocolNumber(f.Protocol), Src: o.Address, Dst: f.Address,
+		DstPort: f.Port, In: o.Iface,
 	}}
 	if o.Kind == expect.FromNode {
 		s.Hook = netfilter.Output
@@ -217,7 +224,8 @@ func (c *checker) path(f expect.Frontend, o expect.Origin) {
 		return
 	}
 	if problem := c.compare(&want, res.Outcomes); problem != "" {
-		c.differ("%v from %v: %s\n\twant %s %v masquerade %q (%s)\n\tgot  %s", f, o, problem, want.Action, addresses(want.Endpoints), want.Masquerade, want.Why, outcomes(res.Outcomes))
+		c.differ("%v from %v: %s\n\twant %s %v masquerade %q (%s)\n\tgot  %s", f, o, problem, want.Action,
+			addresses(want.Endpoints), want.Masquerade, want.Why, outcomes(res.Outcomes))
 	}
 }
 
@@ -248,7 +256,8 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 		if want.Action == expect.Proxy && o.End != netfilter.Delivered {
 			return "it does not come to kube-proxy: it is " + o.End.String()
 		}
-		if want.Action == expect.None && (o.End == netfilter.Rejected || o.End == netfilter.Dropped) && !untranslated(want, o) {
+		if want.Action == expect.None && (o.End == netfilter.Rejected || o.End == netfilter.Dropped) &&
+			!untranslated(want, o) {
 			return "it is " + o.End.String()
 		}
 	}
@@ -267,8 +276,8 @@ func (c *checker) compare(want *expect.Path, got []netfilter.Outcome) string {
 	return ""
 }
 
-// untranslated tells whether nftables mode has refused a packet to a cluster IP that nobody has translated: it does so with every
-// address of the cluster's Service network, whoever serves it.
+// untranslated tells whether nftables mode has refused a packet to a cluster IP that nobody has translated: it does so
+// with every address of the cluster's Service network, whoever serves it.
 func untranslated(want *expect.Path, o *netfilter.Outcome) bool {
 	return want.Frontend.Kind == expect.ClusterIP && o.Where.Chain != nil && o.Where.Chain.Name == "cluster-ips-check"
 }
@@ -278,7 +287,8 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 	if o.End != netfilter.Sent && o.End != netfilter.Delivered {
 		return "translated to " + to.String() + ", but " + o.End.String()
 	}
-	due := want.Masquerade == expect.MasqAlways || want.Masquerade == expect.MasqHairpin && want.Origin.Address == to.Addr()
+	due := want.Masquerade == expect.MasqAlways ||
+		want.Masquerade == expect.MasqHairpin && want.Origin.Address == to.Addr()
 	inside := o.End == netfilter.Delivered && !o.Packet.Local // never passes POSTROUTING
 	switch {
 	case want.Masquerade == expect.MasqUnknown:
@@ -292,7 +302,8 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 		return c.persistent(want)
 	}
 	if (want.AffinitySeconds != 0) != (o.Packet.Recent != "") {
-		return fmt.Sprintf("affinity is %d seconds, and the client is remembered in %q", want.AffinitySeconds, o.Packet.Recent)
+		return fmt.Sprintf("affinity is %d seconds, and the client is remembered in %q", want.AffinitySeconds,
+			o.Packet.Recent)
 	}
 	if want.AffinitySeconds == 0 {
 		return ""
@@ -323,26 +334,28 @@ func outcomes(os []netfilter.Outcome) string {
 	out := make([]string, 0, len(os))
 	for i := range os {
 		o := &os[i]
-		out = append(out, fmt.Sprintf("%s %s:%d dnat=%v snat=%v p=%.4f %s", o.End, o.Packet.Dst, o.Packet.DstPort, o.Packet.DNAT, o.Packet.SNAT, o.P, o.Where))
+		out = append(out, fmt.Sprintf("%s %s:%d dnat=%v snat=%v p=%.4f %s", o.End, o.Packet.Dst, o.Packet.DstPort,
+			o.Packet.DNAT, o.Packet.SNAT, o.P, o.Where))
 	}
 	return strings.Join(out, "; ")
 }
 
-// diagnose requires that the whole judgement of the node finds nothing.
-func (c *checker) diagnose(r Rules) {
+// judge requires that the judgement of the node finds nothing.
+func (c *checker) judge(r Rules) {
 	cluster, node := c.w.Snapshot(r)
 	got := judge.Files(cluster, node, judge.Request{Backwards: true, Matching: true, PerPathService: true})
 	if got.Error != "" {
-		c.differ("diagnose: %s", got.Error)
+		c.differ("judged: %s", got.Error)
 	}
 	for _, f := range got.Findings {
 		if f.Severity != report.Info {
-			c.differ("diagnose, node: %s %s: %s; expected %s, actual %s; %v", f.Code, f.Subject, f.Message, f.Expected, f.Actual, f.Evidence)
+			c.differ("judged, node: %s %s: %s; expected %s, actual %s; %v", f.Code, f.Subject, f.Message, f.Expected,
+				f.Actual, f.Evidence)
 		}
 	}
 	for i := range got.Paths {
 		p := &got.Paths[i]
-		c.res.Diagnosed++
+		c.res.Judged++
 		switch p.Verdict {
 		case report.Match, report.ByDesign:
 			continue
@@ -356,17 +369,22 @@ func (c *checker) diagnose(r Rules) {
 			}
 		}
 		for _, f := range p.Findings {
-			c.differ("diagnose, %s %v %v from %v: %s %s %s: %s; expected %s, actual %s", p.Verdict, p.Service, p.Frontend, p.Origin, f.Severity, f.Code, f.Subject, f.Message, f.Expected, f.Actual)
+			c.differ("judged, %s %v %v from %v: %s %s %s: %s; expected %s, actual %s", p.Verdict, p.Service, p.Frontend,
+				p.Origin, f.Severity, f.Code, f.Subject, f.Message, f.Expected, f.Actual)
 		}
 		if len(p.Findings) == 0 {
-			c.differ("diagnose, %s %v %v from %v without finding", p.Verdict, p.Service, p.Frontend, p.Origin)
+			c.differ("judged, %s %v %v from %v without finding", p.Verdict, p.Service, p.Frontend, p.Origin)
 		}
 	}
 }
 
 // unsure tells whether the expectation for a path of a report depends on chance.
 func (c *checker) unsure(p *report.Path) bool {
-	f := expect.Frontend{PortName: p.Frontend.PortName, Kind: expect.FrontendKind(p.Frontend.Kind), Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)} //nolint:gosec // a port
+	f := expect.Frontend{
+		PortName: p.Frontend.PortName, Kind: expect.FrontendKind(p.Frontend.Kind),
+		Port:     uint16(p.Frontend.Port), //nolint:gosec // a port
+		Protocol: corev1.Protocol(p.Frontend.Protocol),
+	}
 	if p.Service != nil {
 		f.Service.Namespace, f.Service.Name = p.Service.Namespace, p.Service.Name
 	}

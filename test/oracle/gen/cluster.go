@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gen makes random clusters and holds the project's expectation against rules that kube-proxy's own code wrote for
-// them. The modules beside it bring one version of kube-proxy each.
+// Package gen makes random clusters and holds the project's expectation against rules that kube-proxy's own code wrote
+// for them. The modules beside it bring one version of kube-proxy each.
 package gen
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -47,10 +47,11 @@ const nodeName = "node1"
 // labelProxyName leaves a Service to another proxy (pkg/proxy/apis/well_known_labels.go).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// New makes a cluster of so many Services. The version and the mode are those of the kube-proxy, gates its feature gates to be set
-// at random.
+// New makes a cluster of so many Services. The version and the mode are those of the kube-proxy, gates its feature
+// gates to be set at random.
 func New(seed uint64, services int, version, mode string, gates ...string) *Cluster {
-	w := &Cluster{Seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), taken: map[string]bool{}} //nolint:gosec // not for secrets
+	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not for secrets
+	w := &Cluster{Seed: seed, rng: rng, taken: map[string]bool{}}
 	w.node()
 	w.config(version, mode, gates)
 	for i := range services {
@@ -76,7 +77,8 @@ func (w *Cluster) node() {
 		{"cni0", prefixes("10.244.1.1/24", "fd00:10:244:1::1/64")},
 	}
 	if w.oneIn(3) { // load-balancer IPs that are bound on the node
-		w.links[0].addresses = append(w.links[0].addresses, prefixes("198.51.100.10/32", "198.51.100.11/32", "2001:db8::a/128")...)
+		bound := prefixes("198.51.100.10/32", "198.51.100.11/32", "2001:db8::a/128")
+		w.links[0].addresses = append(w.links[0].addresses, bound...)
 	}
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}},
@@ -107,7 +109,8 @@ func (w *Cluster) config(version, mode string, gates []string) {
 	c.DetectLocalMode = pick(w, "", "ClusterCIDR", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 	c.BridgeInterface = pick(w, "cni0", "cni0", "cni1")
 	c.InterfaceNamePrefix = pick(w, "cni", "veth")
-	w.ClusterCIDR = pick(w, "10.244.0.0/16,fd00:10:244::/48", "10.244.0.0/16,fd00:10:244::/48", "10.244.0.0/16", "fd00:10:244::/48", "", "10.9.0.0/16")
+	w.ClusterCIDR = pick(w, "10.244.0.0/16,fd00:10:244::/48", "10.244.0.0/16,fd00:10:244::/48", "10.244.0.0/16",
+		"fd00:10:244::/48", "", "10.9.0.0/16")
 	if w.ClusterCIDR != "" {
 		for _, s := range splitComma(w.ClusterCIDR) {
 			c.ClusterCIDRs = append(c.ClusterCIDRs, netip.MustParsePrefix(s))
@@ -117,7 +120,8 @@ func (w *Cluster) config(version, mode string, gates []string) {
 	c.MasqueradeBit = pick(w, 14, 14, 14, 0, 31)
 	c.LocalhostNodePorts = !w.oneIn(4)
 	c.NodePortAddresses = pick(w, nil, nil, nil, []string{"192.168.0.0/24"}, []string{"172.31.0.0/16", "fd00:172::/64"},
-		[]string{"127.0.0.0/8", "192.168.0.1/32"}, []string{"10.0.0.0/8", "0.0.0.0/0"}, []string{"203.0.113.0/24"}, []string{"::1/128", "fd00:192::/64"})
+		[]string{"127.0.0.0/8", "192.168.0.1/32"}, []string{"10.0.0.0/8", "0.0.0.0/0"}, []string{"203.0.113.0/24"},
+		[]string{"::1/128", "fd00:192::/64"})
 	if mode == kubeproxy.IPVS {
 		c.Scheduler = pick(w, "rr", "rr", "rr", "wrr", "lc", "sh")
 	}
@@ -143,10 +147,13 @@ func splitComma(s string) []string {
 
 func (w *Cluster) service(i int) {
 	s := &corev1.Service{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: pick(w, "shop", "kube-system", "a"), Name: fmt.Sprintf("svc-%d", i), Labels: map[string]string{}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pick(w, "shop", "kube-system", "a"), Name: fmt.Sprintf("svc-%d", i), Labels: map[string]string{},
+		},
 	}
-	s.Spec.Type = pick(w, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer)
+	s.Spec.Type = pick(w, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeLoadBalancer)
 	w.clusterIPs(s, i)
 	switch {
 	case w.oneIn(30):
@@ -179,16 +186,21 @@ func (w *Cluster) clusterIPs(s *corev1.Service, i int) {
 	case 1:
 		s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{six}, []corev1.IPFamily{corev1.IPv6Protocol}
 	case 2:
-		s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{six, four}, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+		s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{six, four},
+			[]corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	default:
-		s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{four, six}, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+		s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{four, six},
+			[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
 	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 }
 
 func (w *Cluster) ports(s *corev1.Service, i int) {
 	for j := range pick(w, 1, 1, 2, 3) {
-		p := corev1.ServicePort{Name: fmt.Sprintf("p%d", j), Port: int32(80 + j), Protocol: pick(w, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)}
+		p := corev1.ServicePort{
+			Name: fmt.Sprintf("p%d", j), Port: int32(80 + j),
+			Protocol: pick(w, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+		}
 		p.TargetPort = pick(w, intstr.FromInt32(8080), intstr.FromString("web"))
 		if s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer && !w.oneIn(5) {
 			p.NodePort = int32(30000 + i*3 + j) //nolint:gosec // a port
@@ -205,12 +217,16 @@ func (w *Cluster) ports(s *corev1.Service, i int) {
 
 func (w *Cluster) policies(s *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
-		s.Spec.InternalTrafficPolicy = pick(w, nil, new(corev1.ServiceInternalTrafficPolicyCluster), new(corev1.ServiceInternalTrafficPolicyLocal))
+		s.Spec.InternalTrafficPolicy = pick(w, nil, new(corev1.ServiceInternalTrafficPolicyCluster),
+			new(corev1.ServiceInternalTrafficPolicyLocal))
 	}
-	s.Spec.ExternalTrafficPolicy = pick(w, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	s.Spec.ExternalTrafficPolicy = pick(w, corev1.ServiceExternalTrafficPolicyCluster,
+		corev1.ServiceExternalTrafficPolicyLocal)
 	if w.oneIn(4) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(pick[int32](w, 1, 60, 10800, 86400))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(pick[int32](w, 1, 60, 10800, 86400))},
+		}
 	}
 	s.Spec.PublishNotReadyAddresses = w.oneIn(10)
 	if w.oneIn(6) {
@@ -231,7 +247,8 @@ func (w *Cluster) external(s *corev1.Service, i int) {
 	ingress := func(ip string) {
 		w.taken[ip] = true
 		ing := corev1.LoadBalancerIngress{IP: ip}
-		ing.IPMode = pick(w, nil, new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeProxy))
+		ing.IPMode = pick(w, nil, new(corev1.LoadBalancerIPModeVIP), new(corev1.LoadBalancerIPModeVIP),
+			new(corev1.LoadBalancerIPModeProxy))
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, ing)
 	}
 	for range w.rng.IntN(3) {
@@ -241,7 +258,8 @@ func (w *Cluster) external(s *corev1.Service, i int) {
 		ingress(fmt.Sprintf("2001:db8:2::%x", i+1))
 	}
 	if w.oneIn(8) {
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{Hostname: "lb.example.com"})
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{Hostname: "lb.example.com"})
 	}
 	for _, bound := range []string{"198.51.100.10", "198.51.100.11", "2001:db8::a"} {
 		if !w.taken[bound] && w.oneIn(8) {
@@ -258,7 +276,8 @@ func (w *Cluster) external(s *corev1.Service, i int) {
 
 func (w *Cluster) ranges(s *corev1.Service) {
 	for range 1 + w.rng.IntN(3) {
-		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24", "10.244.0.0/16", "198.51.100.0/24",
+		r := pick(w, "203.0.113.0/28", " 203.0.113.32/27 ", "192.168.0.0/24", "192.168.0.1/32", "10.244.1.0/24",
+			"10.244.0.0/16", "198.51.100.0/24",
 			"2001:db8:ff::/64", "\tfd00:192::/64", "fd00:10:244::/48", "203.0.113.9/32")
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, r)
 	}
@@ -268,7 +287,9 @@ func (w *Cluster) ranges(s *corev1.Service) {
 }
 
 // nodes are the nodes that endpoints stand on, and their zones. The last is none.
-var nodes = []struct{ name, zone string }{{nodeName, "zone-a"}, {nodeName, "zone-b"}, {"node2", "zone-b"}, {"node3", "zone-a"}, {"node4", "zone-c"}, {"", ""}}
+var nodes = []struct{ name, zone string }{
+	{nodeName, "zone-a"}, {nodeName, "zone-b"}, {"node2", "zone-b"}, {"node3", "zone-a"}, {"node4", "zone-c"}, {"", ""},
+}
 
 func (w *Cluster) endpointSlices(s *corev1.Service) {
 	if w.oneIn(12) {
@@ -306,11 +327,15 @@ func (w *Cluster) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service
 			continue // a named target port that this pod does not have
 		}
 		number := pick[int32](w, 8080, 9090, p.Port)
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: &number, Protocol: new(p.Protocol)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+			Name: new(p.Name), Port: &number, Protocol: new(p.Protocol),
+		})
 	}
 	switch w.rng.IntN(20) {
 	case 0:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("unused"), Port: new(int32(1)), Protocol: new(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+			Name: new("unused"), Port: new(int32(1)), Protocol: new(corev1.ProtocolTCP),
+		})
 	case 1:
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: new(corev1.ProtocolTCP)})
 	}
@@ -343,7 +368,8 @@ func (w *Cluster) endpoint(family int, hints string) discoveryv1.Endpoint {
 	case 4:
 		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(true), new(true), new(false)
 	case 5:
-		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(true), new(true), new(true) // publishNotReadyAddresses
+		// publishNotReadyAddresses
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = new(true), new(true), new(true)
 	}
 	if hints == "none" || hints == "partial" && w.oneIn(4) || on.zone == "" {
 		return e
@@ -376,8 +402,8 @@ func (w *Cluster) duplicate(all []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// Seen returns what kube-proxy's informers let through, by the labels of either kind (cmd/kube-proxy/app/server.go, Run). The
-// oldest versions ask for neither label on both, newer ones for one label on each.
+// Seen returns what kube-proxy's informers let through, by the labels of either kind (cmd/kube-proxy/app/server.go,
+// Run). The oldest versions ask for neither label on both, newer ones for one label on each.
 func (w *Cluster) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
 	hidden := func(labels map[string]string, label string) bool {
 		_, other := labels[labelProxyName]
@@ -391,7 +417,8 @@ func (w *Cluster) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.Endp
 	return slices.DeleteFunc(slices.Clone(w.Services), func(s *corev1.Service) bool {
 			return hidden(s.Labels, labelProxyName) || s.Spec.ClusterIP == corev1.ClusterIPNone
 		}),
-		slices.DeleteFunc(slices.Clone(w.Slices), func(s *discoveryv1.EndpointSlice) bool { return hidden(s.Labels, corev1.IsHeadlessService) })
+		slices.DeleteFunc(slices.Clone(w.Slices),
+			func(s *discoveryv1.EndpointSlice) bool { return hidden(s.Labels, corev1.IsHeadlessService) })
 }
 
 // Addresses returns the node's addresses with the lengths of their networks, as the interfaces have them.

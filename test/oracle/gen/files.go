@@ -3,20 +3,20 @@
 package gen
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Rules are what kube-proxy has written: what the fake iptables of both families holds after a sync (its SaveInto), as text; or
-// what nft -j list ruleset prints.
+// Rules are what kube-proxy has written: what the fake iptables of both families holds after a sync (its SaveInto), as
+// text; or what nft -j list ruleset prints.
 type Rules struct {
 	IPv4, IPv6 []byte
 	NFT        []byte
@@ -46,8 +46,8 @@ func (w *Cluster) modeConfig(mode string) map[string]any {
 	return map[string]any{"masqueradeBit": c.MasqueradeBit, "masqueradeAll": c.MasqueradeAll}
 }
 
-// NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has the default
-// "primary" (cmd/kube-proxy/app).
+// NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has
+// the default "primary" (cmd/kube-proxy/app).
 func (w *Cluster) NodePortAddresses() []string {
 	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != kubeproxy.NFTables {
 		return list
@@ -61,6 +61,28 @@ func (w *Cluster) NodePortAddresses() []string {
 	return out
 }
 
+// settings are what sysctl prints of the node.
+const settings = `net.ipv4.ip_forward=1
+net.ipv6.conf.all.forwarding=1
+net.bridge.bridge-nf-call-iptables=1
+net.bridge.bridge-nf-call-ip6tables=1
+net.ipv4.conf.all.route_localnet=1
+`
+
+// routes and routes6 are what ip -j route prints of it.
+const (
+	routes = `[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},` +
+		`{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},` +
+		`{"dst":"172.31.7.0/24","dev":"eth1","prefsrc":"172.31.7.1"},` +
+		`{"dst":"10.244.1.0/24","dev":"cni0","prefsrc":"10.244.1.1"},` +
+		`{"dst":"10.244.0.0/16","gateway":"192.168.0.2","dev":"eth0"}]`
+	routes6 = `[{"dst":"default","gateway":"fd00:192::ffff","dev":"eth0"},` +
+		`{"dst":"fd00:192::/64","dev":"eth0"},` +
+		`{"dst":"fd00:172::/64","dev":"eth1"},` +
+		`{"dst":"fd00:10:244:1::/64","dev":"cni0"},` +
+		`{"dst":"fd00:10:244::/48","gateway":"fd00:192::2","dev":"eth0"}]`
+)
+
 // Files renders the cluster as the snapshot format has it.
 func (w *Cluster) Files(r Rules) map[string][]byte {
 	files := map[string][]byte{
@@ -68,7 +90,7 @@ func (w *Cluster) Files(r Rules) map[string][]byte {
 		"configz.json":     w.configz(),
 		"proxyMode.txt":    []byte(w.Config.Mode),
 		"metrics.txt":      []byte(`kubernetes_build_info{git_version="` + w.Config.Version + "\"} 1\n"),
-		"sysctl.txt":       []byte("net.ipv4.ip_forward=1\nnet.ipv6.conf.all.forwarding=1\nnet.bridge.bridge-nf-call-iptables=1\nnet.bridge.bridge-nf-call-ip6tables=1\nnet.ipv4.conf.all.route_localnet=1\n"),
+		"sysctl.txt":       []byte(settings),
 	}
 	if w.Config.Mode == kubeproxy.NFTables {
 		files["nft-ruleset.json"], files["listen.txt"] = r.NFT, r.Listen
@@ -82,10 +104,7 @@ func (w *Cluster) Files(r Rules) map[string][]byte {
 		links = append(slices.Clone(links), r.IPVS.device())
 	}
 	files["ip-addr.json"], files["ip-link.json"] = addr(links), interfaces(links)
-	files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},` +
-		`{"dst":"172.31.7.0/24","dev":"eth1","prefsrc":"172.31.7.1"},{"dst":"10.244.1.0/24","dev":"cni0","prefsrc":"10.244.1.1"},{"dst":"10.244.0.0/16","gateway":"192.168.0.2","dev":"eth0"}]`)
-	files["ip6-route.json"] = []byte(`[{"dst":"default","gateway":"fd00:192::ffff","dev":"eth0"},{"dst":"fd00:192::/64","dev":"eth0"},` +
-		`{"dst":"fd00:172::/64","dev":"eth1"},{"dst":"fd00:10:244:1::/64","dev":"cni0"},{"dst":"fd00:10:244::/48","gateway":"fd00:192::2","dev":"eth0"}]`)
+	files["ip-route.json"], files["ip6-route.json"] = []byte(routes), []byte(routes6)
 	return files
 }
 
@@ -138,8 +157,11 @@ func (w *Cluster) configz() []byte {
 	return marshal(map[string]any{"kubeproxy.config.k8s.io": map[string]any{
 		"kind": "KubeProxyConfiguration", "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
 		"mode": c.Mode, "hostnameOverride": nodeName, "bindAddress": "0.0.0.0", "clusterCIDR": w.ClusterCIDR,
-		"detectLocalMode":   c.DetectLocalMode,
-		"detectLocal":       map[string]any{"bridgeInterface": c.BridgeInterface, "interfaceNamePrefix": c.InterfaceNamePrefix},
+		"detectLocalMode": c.DetectLocalMode,
+		"detectLocal": map[string]any{
+			"bridgeInterface":     c.BridgeInterface,
+			"interfaceNamePrefix": c.InterfaceNamePrefix,
+		},
 		"iptables":          iptables,
 		"nftables":          w.modeConfig(kubeproxy.NFTables),
 		"ipvs":              map[string]any{"scheduler": c.Scheduler},
@@ -155,14 +177,15 @@ func marshal(v any) []byte {
 	return data
 }
 
-// Snapshot returns the cluster as diagnose wants it.
+// Snapshot returns the cluster as the judge reads it.
 func (w *Cluster) Snapshot(r Rules) (*snapshot.Cluster, *snapshot.Node) {
 	c := &snapshot.Cluster{Services: w.Services, EndpointSlices: w.Slices}
 	c.Nodes = append(c.Nodes, w.Node)
 	return c, snapshot.NewNode(nodeName, w.Files(r))
 }
 
-// neighbours returns the addresses at the edges of a range: the one before it, its first and last, and the one behind it.
+// neighbours returns the addresses at the edges of a range: the one before it, its first and last, and the one behind
+// it.
 func neighbours(p netip.Prefix) []netip.Addr {
 	first := p.Masked().Addr()
 	last := first

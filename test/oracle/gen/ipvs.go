@@ -78,7 +78,8 @@ func (v *IPVS) device() link {
 func (c *checker) persistent(want *expect.Path) string {
 	for i := range c.virtual {
 		v := &c.virtual[i]
-		if v.Address != netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port) || v.Protocol != string(want.Frontend.Protocol) {
+		if v.Address != netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port) ||
+			v.Protocol != string(want.Frontend.Protocol) {
 			continue
 		}
 		if v.Persistent != uint32(want.AffinitySeconds) { //nolint:gosec // validated

@@ -47,7 +47,9 @@ func Listing(ctx context.Context) ([]byte, error) { return nft(ctx, "-j", "list"
 // Listeners returns what ss -Hltunp prints, with the name of kube-proxy's process for this one.
 func Listeners(ctx context.Context) ([]byte, error) {
 	out, err := run(ctx, "ss", "-Hltunp")
-	return regexp.MustCompile(`\(\("[^"]*",pid=`+strconv.Itoa(os.Getpid())+`,`).ReplaceAll(out, []byte(`(("kube-proxy",pid=`+strconv.Itoa(os.Getpid())+`,`)), err
+	pid := strconv.Itoa(os.Getpid())
+	own := regexp.MustCompile(`\(\("[^"]*",pid=` + pid + `,`)
+	return own.ReplaceAll(out, []byte(`(("kube-proxy",pid=`+pid+`,`)), err
 }
 
 func nft(ctx context.Context, args ...string) ([]byte, error) { return run(ctx, "nft", args...) }

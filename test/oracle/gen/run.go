@@ -31,8 +31,8 @@ const shown = 20
 // Proxy makes a kube-proxy of its version write its rules for a cluster.
 type Proxy func(w *Cluster) (Rules, error)
 
-// Run is the test of one version: it generates clusters, lets kube-proxy write its rules, and compares. A failure names the seed
-// that makes the cluster again: -seed N -services 60.
+// Run is the test of one version: it generates clusters, lets kube-proxy write its rules, and compares. A failure names
+// the seed that makes the cluster again: -seed N -services 60.
 func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 	t.Helper()
 	first := *seed
@@ -69,7 +69,8 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 		}
 		t.Error(d)
 	}
-	t.Logf("%s, %s mode, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths diagnosed; %d differences; %s, of it kube-proxy %s", version, mode, first,
-		total.Services, total.Frontends, total.Paths, fmt.Sprint(total.Actions), total.Unsure, total.Diagnosed, len(total.Differences),
+	t.Logf("%s, %s mode, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths judged; "+
+		"%d differences; %s, of it kube-proxy %s", version, mode, first, total.Services, total.Frontends, total.Paths,
+		fmt.Sprint(total.Actions), total.Unsure, total.Judged, len(total.Differences),
 		time.Since(start).Round(time.Millisecond), proxied.Round(time.Millisecond))
 }

@@ -9,13 +9,14 @@ import (
 
 var builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
-// saved makes a dump of the fake iptables, which keeps rules as they were asked for, into what iptables-save prints: built-in
-// chains have a policy, a rule starts with its addresses, interfaces and protocol, and comments have quotes.
+// saved makes a dump of the fake iptables, which keeps rules as they were asked for, into what iptables-save prints:
+// built-in chains have a policy, a rule starts with its addresses, interfaces and protocol, and comments have quotes.
 func saved(dump []byte) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(dump)) {
 		line = strings.TrimSuffix(line, "\n")
-		if name, rest, ok := strings.Cut(strings.TrimPrefix(line, ":"), " - "); ok && line[0] == ':' && slices.Contains(builtin, name) {
+		if name, rest, ok := strings.Cut(strings.TrimPrefix(line, ":"), " - "); ok && line[0] == ':' &&
+			slices.Contains(builtin, name) {
 			line = ":" + name + " ACCEPT " + rest
 		}
 		if strings.HasPrefix(line, "-A ") {

@@ -35,19 +35,22 @@ func nodeSeen(p nodeHandler, w *gen.Cluster) { p.OnNodeAdd(w.Node) }
 
 func newIPTables(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
 	c := &w.Config
-	return iptables.NewProxier(context.Background(), family, f.tables, sysctls{}, time.Hour, time.Hour, c.MasqueradeAll, c.LocalhostNodePorts && at == 0,
+	return iptables.NewProxier(context.Background(), family, f.tables, sysctls{}, time.Hour, time.Hour, c.MasqueradeAll,
+		c.LocalhostNodePorts && at == 0,
 		c.MasqueradeBit, detector(w, family), w.Node.Name, nodeIP(w, at), nil, nil, c.NodePortAddresses, false)
 }
 
 func newIPVS(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
 	c := &w.Config
-	return ipvs.NewProxier(context.Background(), family, f.tables, f.servers, f.sets, sysctls{}, time.Hour, time.Hour, nil, false, 0, 0, 0, c.MasqueradeAll,
+	return ipvs.NewProxier(context.Background(), family, f.tables, f.servers, f.sets, sysctls{}, time.Hour, time.Hour, nil,
+		false, 0, 0, 0, c.MasqueradeAll,
 		c.MasqueradeBit, detector(w, family), w.Node.Name, nodeIP(w, at), nil, nil, c.Scheduler, c.NodePortAddresses, false)
 }
 
 func newNFTables(ctx context.Context, w *gen.Cluster, family corev1.IPFamily, at int) (proxier, error) {
 	c := &w.Config
-	return nftables.NewProxier(ctx, family, time.Hour, time.Hour, c.MasqueradeAll, c.MasqueradeBit, detector(w, family), w.Node.Name,
+	return nftables.NewProxier(ctx, family, time.Hour, time.Hour, c.MasqueradeAll, c.MasqueradeBit,
+		detector(w, family), w.Node.Name,
 		nodeIP(w, at), nil, nil, w.NodePortAddresses(), false)
 }
 

@@ -43,7 +43,10 @@ func configuration(w *gen.Cluster) *kubeproxyconfig.KubeProxyConfiguration {
 	return &kubeproxyconfig.KubeProxyConfiguration{
 		NodePortAddresses: c.NodePortAddresses,
 		SyncPeriod:        metav1.Duration{Duration: time.Hour}, MinSyncPeriod: metav1.Duration{Duration: time.Hour},
-		IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{MasqueradeBit: &bit, LocalhostNodePorts: &c.LocalhostNodePorts},
+		IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{
+			MasqueradeBit:      &bit,
+			LocalhostNodePorts: &c.LocalhostNodePorts,
+		},
 		IPVS:     kubeproxyconfig.KubeProxyIPVSConfiguration{Scheduler: c.Scheduler},
 		NFTables: kubeproxyconfig.KubeProxyNFTablesConfiguration{MasqueradeBit: &bit},
 		Linux:    kubeproxyconfig.KubeProxyLinuxConfiguration{MasqueradeAll: c.MasqueradeAll},
@@ -51,11 +54,13 @@ func configuration(w *gen.Cluster) *kubeproxyconfig.KubeProxyConfiguration {
 }
 
 func newIPTables(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
-	return iptables.NewProxier(context.Background(), configuration(w), family, f.tables, sysctls{}, detector(w, family), w.Node.Name, nodeIP(w, at), nil, nil, false)
+	return iptables.NewProxier(context.Background(), configuration(w), family, f.tables, sysctls{}, detector(w, family),
+		w.Node.Name, nodeIP(w, at), nil, nil, false)
 }
 
 func newIPVS(w *gen.Cluster, family corev1.IPFamily, at int, f *fakes) (proxier, error) {
-	return ipvs.NewProxier(context.Background(), configuration(w), family, f.tables, f.servers, f.sets, sysctls{}, detector(w, family), w.Node.Name,
+	return ipvs.NewProxier(context.Background(), configuration(w), family, f.tables, f.servers, f.sets, sysctls{},
+		detector(w, family), w.Node.Name,
 		nodeIP(w, at), nil, nil, false)
 }
 

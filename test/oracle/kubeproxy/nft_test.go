@@ -38,7 +38,9 @@ func writeNFT(w *gen.Cluster) (r gen.Rules, err error) {
 			return r, err
 		}
 		isolate(p, w)
-		p.(interface{ OnServiceCIDRsChanged(cidrs []string) }).OnServiceCIDRsChanged([]string{"10.96.0.0/16", "fd00:10:96::/112"})
+		p.(interface{ OnServiceCIDRsChanged(cidrs []string) }).OnServiceCIDRsChanged([]string{
+			"10.96.0.0/16", "fd00:10:96::/112",
+		})
 		feed(p, w)
 		defer listeners(p)()
 		if place(p, "needFullSync").Bool() {

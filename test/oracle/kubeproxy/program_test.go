@@ -55,19 +55,25 @@ func cluster() (services []*corev1.Service, endpoints []*discoveryv1.EndpointSli
 		services = append(services, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
 			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-				Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip},
+				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+				Ports:      []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
 			},
 		})
 		s := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: name + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: name},
+			},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{{
+				Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP),
+			}},
 		}
 		for k := range benchEndpoints {
 			n := i*benchEndpoints + k
+			address := netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}) //nolint:gosec // below 65536
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-				Addresses:  []string{netip.AddrFrom4([4]byte{10, 244, byte(n >> 8), byte(n)}).String()}, //nolint:gosec // below 65536
+				Addresses:  []string{address.String()},
 				NodeName:   new([]string{"node", "other"}[min(k, 1)]),
 				Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			})
@@ -108,20 +114,25 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 	config := func() *kubeproxyconfig.KubeProxyConfiguration {
 		return &kubeproxyconfig.KubeProxyConfiguration{
 			SyncPeriod: metav1.Duration{Duration: time.Hour}, MinSyncPeriod: metav1.Duration{Duration: time.Hour},
-			IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{MasqueradeBit: new(int32(14)), LocalhostNodePorts: new(false)},
+			IPTables: kubeproxyconfig.KubeProxyIPTablesConfiguration{
+				MasqueradeBit:      new(int32(14)),
+				LocalhostNodePorts: new(false),
+			},
 			NFTables: kubeproxyconfig.KubeProxyNFTablesConfiguration{MasqueradeBit: new(int32(14))},
 		}
 	}
 	detector, address := proxyutil.NewDetectLocalByCIDR("10.244.0.0/16"), net.ParseIP("192.0.2.10")
 	kubeProxies := map[string]func(ctx context.Context) (handler, error){
 		wire.IPTables: func(ctx context.Context) (handler, error) {
-			return iptables.NewProxier(ctx, config(), corev1.IPv4Protocol, utiliptables.New(utiliptables.ProtocolIPv4), sysctls{}, detector, "node", address, nil, nil, false)
+			return iptables.NewProxier(ctx, config(), corev1.IPv4Protocol, utiliptables.New(utiliptables.ProtocolIPv4),
+				sysctls{}, detector, "node", address, nil, nil, false)
 		},
 		wire.NFTables: func(ctx context.Context) (handler, error) {
 			return nftables.NewProxier(ctx, config(), corev1.IPv4Protocol, detector, "node", address, nil, nil, false)
 		},
 		wire.IPVS: func(ctx context.Context) (handler, error) {
-			return ipvs.NewProxier(ctx, config(), corev1.IPv4Protocol, utiliptables.New(utiliptables.ProtocolIPv4), ipvsutil.New(), ipset.New(), sysctls{}, detector, "node", address, nil, nil, false)
+			return ipvs.NewProxier(ctx, config(), corev1.IPv4Protocol, utiliptables.New(utiliptables.ProtocolIPv4),
+				ipvsutil.New(), ipset.New(), sysctls{}, detector, "node", address, nil, nil, false)
 		},
 	}
 	modes := []string{wire.IPTables, wire.NFTables}
@@ -159,8 +170,12 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 			}
 			write := func(services []*corev1.Service, dryRun bool) {
 				n := expect.New(expect.Inputs{
-					Services: services, Slices: endpointSlices, NodeName: "node", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
-					Config: kubeproxy.Config{Source: "configz.json", Mode: mode, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, Version: "v1.37.1"},
+					Services: services, Slices: endpointSlices, NodeName: "node",
+					Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+					Config: kubeproxy.Config{
+						Source: "configz.json", Mode: mode,
+						ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, Version: "v1.37.1",
+					},
 				})
 				what, _, err := plan.For(n, plan.Request{Services: services, Mark: n.MasqueradeMark()})
 				if err != nil {
@@ -187,7 +202,8 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 			}
 			ratios = append(ratios, ours[len(ours)-1].Seconds()/theirs[len(theirs)-1].Seconds())
 		}
-		t.Logf("%s, %d Services of %d endpoints: program %v, kube-proxy's own sync %v, ratio %.2f", mode, benchServices, benchEndpoints,
+		t.Logf("%s, %d Services of %d endpoints: program %v, kube-proxy's own sync %v, ratio %.2f", mode, benchServices,
+			benchEndpoints,
 			median(ours).Round(time.Millisecond), median(theirs).Round(time.Millisecond), median(ratios))
 	}
 }

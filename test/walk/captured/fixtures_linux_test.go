@@ -20,17 +20,18 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
-	"golang.org/x/sys/unix"
 )
 
 const (
 	probing = "SVCPROXY_TEST_PROBES" // set in the processes that send packets for the test
-	// firstPort is above the node ports. Each packet is sent from a port of its own: where two connections come from one port to one
-	// endpoint, the kernel gives the second another port, which looks like a masquerade.
+	// firstPort is above the node ports. Each packet is sent from a port of its own: where two connections come from one
+	// port to one endpoint, the kernel gives the second another port, which looks like a masquerade.
 	firstPort = 33000
 )
 
@@ -108,7 +109,9 @@ func send(p probe) string {
 var tools = []string{"nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"}
 
 func TestFixturesAgainstTheKernel(t *testing.T) {
-	for _, name := range []string{"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables"} {
+	for _, name := range []string{
+		"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each has a network namespace of its own
 			if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
@@ -140,16 +143,20 @@ func newNodeNetwork(t *testing.T, node *snapshot.Node, sources []netip.Addr) *no
 	return w
 }
 
-// emptyNodeNetwork gives the node the addresses and interfaces of the captured one, and the namespace beyond every other address.
+// emptyNodeNetwork gives the node the addresses and interfaces of the captured one, and the namespace beyond every
+// other address.
 func emptyNodeNetwork(t *testing.T, sources []netip.Addr) *nodeNetwork {
 	t.Helper()
 	w := &nodeNetwork{t: t, probes: map[string]*prober{}, port: firstPort - 1}
 	w.beyond = testutil.NewNamespace(t)
 	beyond := func(argv ...string) { w.beyond.Run(t, argv...) }
 	testutil.Run(t, "", "ip", "link", "set", "lo", "up")
-	testutil.Run(t, "", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.conf.all.route_localnet=1", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
+	testutil.Run(t, "", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
+		"net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.conf.all.route_localnet=1",
+		"net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
 		"net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
-	beyond("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv6.conf.default.accept_dad=0")
+	beyond("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
+		"net.ipv6.conf.default.accept_dad=0")
 	testutil.Run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "up0", "netns", w.beyond.PID)
 	testutil.Run(t, "", "ip", "link", "set", "eth0", "up")
 	beyond("ip", "link", "set", "lo", "up")
@@ -180,7 +187,10 @@ func emptyNodeNetwork(t *testing.T, sources []netip.Addr) *nodeNetwork {
 func (w *nodeNetwork) serve() {
 	t := w.t
 	t.Helper()
-	for name, cmd := range map[string]*exec.Cmd{"node": exec.CommandContext(t.Context(), os.Args[0]), "beyond": w.beyond.Command(t, os.Args[0])} {
+	for name, cmd := range map[string]*exec.Cmd{
+		"node":   exec.CommandContext(t.Context(), os.Args[0]),
+		"beyond": w.beyond.Command(t, os.Args[0]),
+	} {
 		cmd.Env = append(os.Environ(), probing+"=1")
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -230,8 +240,8 @@ func (w *nodeNetwork) load(node *snapshot.Node) {
 	w.loadNative(node, saved)
 }
 
-// loadNative loads the tables of nftables that iptables' save files do not show: what nft -j lists, in an order in which nft takes it,
-// chains ahead of the maps that lead to them.
+// loadNative loads the tables of nftables that iptables' save files do not show: what nft -j lists, in an order in
+// which nft takes it, chains ahead of the maps that lead to them.
 func (w *nodeNetwork) loadNative(node *snapshot.Node, saved bool) {
 	w.t.Helper()
 	data, ok, err := node.File("nft-ruleset.json")
@@ -294,7 +304,8 @@ func (w *nodeNetwork) send(from string, p probe) string {
 	case "sent":
 	case "refused":
 		// Locally a refused packet is in no table; what was refused behind a translation is not among these rules.
-		if !strings.Contains(answer, "refused") && !strings.Contains(answer, "unreachable") && !strings.Contains(answer, "no route") {
+		if !strings.Contains(answer, "refused") && !strings.Contains(answer, "unreachable") &&
+			!strings.Contains(answer, "no route") {
 			return answer
 		}
 		// The entry of a packet that was rejected on its way in by lo has been confirmed on its way out.
@@ -318,7 +329,8 @@ func (w *nodeNetwork) entry(p probe) string {
 	if strings.Contains(p.Dst, ":") {
 		family = "ipv6"
 	}
-	out, err := exec.Command("conntrack", "-L", "-f", family, "-p", strings.ToLower(p.Proto), "--orig-src", p.Src, "--orig-dst", p.Dst, "--orig-port-src", port,
+	out, err := exec.Command("conntrack", "-L", "-f", family, "-p", strings.ToLower(p.Proto), "--orig-src", p.Src,
+		"--orig-dst", p.Dst, "--orig-port-src", port,
 		"--orig-port-dst", strconv.Itoa(int(p.Port))).Output()
 	if err != nil {
 		w.t.Fatal(err)
@@ -440,7 +452,9 @@ func (w *nodeNetwork) compare(name string, paths []report.Path) {
 		}
 		want := outcomes(p)
 		for range sends {
-			pr := probe{p.Frontend.Protocol, p.Origin.Address, p.Frontend.Address, uint16(p.Frontend.Port), 0, 2 * time.Millisecond}
+			pr := probe{
+				p.Frontend.Protocol, p.Origin.Address, p.Frontend.Address, uint16(p.Frontend.Port), 0, 2 * time.Millisecond,
+			}
 			got := w.send(from, pr)
 			if got == "Drop" && !slices.Contains(want, got) {
 				pr.Patience = 200 * time.Millisecond // a busy machine: the refusal is still under way
@@ -451,8 +465,8 @@ func (w *nodeNetwork) compare(name string, paths []report.Path) {
 				other = got + " masq"
 			}
 			if slices.Contains(want, other) && !slices.Contains(want, got) && from == "node" {
-				// Of 64,512 random ports, the kernel may choose the sender's own; or it has chosen it before, for another connection, and this one is given
-				// another in its place.
+				// Of 64,512 random ports, the kernel may choose the sender's own; or it has chosen it before, for another
+				// connection, and this one is given another in its place.
 				got = w.send(from, pr)
 			}
 			if strings.HasPrefix(got, "no socket: protocol not supported") {
@@ -461,14 +475,16 @@ func (w *nodeNetwork) compare(name string, paths []report.Path) {
 			}
 			packets++
 			if !slices.Contains(want, got) {
-				t.Errorf("%s/%s %s %s:%d/%s from %s %s: the kernel %q, the walk %q", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address,
+				t.Errorf("%s/%s %s %s:%d/%s from %s %s: the kernel %q, the walk %q", p.Service.Namespace, p.Service.Name,
+					p.Frontend.Kind, p.Frontend.Address,
 					p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address, got, want)
 				break
 			}
 		}
 		compared++
 	}
-	t.Logf("%s: %d paths compared with the kernel, %d packets; %d paths of a protocol that this kernel does not have", name, compared-unsent, packets, unsent)
+	t.Logf("%s: %d paths compared with the kernel, %d packets; %d paths of a protocol that this kernel does not have",
+		name, compared-unsent, packets, unsent)
 	if compared < 4 {
 		t.Error("next to nothing was compared")
 	}

@@ -3,8 +3,6 @@
 package captured
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -33,19 +33,22 @@ type mode struct{ Name, Backend string }
 type programmed struct {
 	Fixture string
 	Only    []string // names of Services; none: all
-	// Unbound: the node does not have the addresses that kube-proxy has bound in ipvs mode, so that what it sends comes from another one.
+	// Unbound: the node does not have the addresses that kube-proxy has bound in ipvs mode, so that what it sends comes
+	// from another one.
 	Unbound bool
-	// Ranges take the place of loadBalancerSourceRanges; what is programmed is held against the expectation alone, as the captured rules have others.
+	// Ranges take the place of loadBalancerSourceRanges; what is programmed is held against the expectation alone, as the
+	// captured rules have others.
 	Ranges []string
 	Mode   mode
 }
 
 func (c *programmed) String() string {
-	return strings.TrimSpace(strings.Join(append(slices.Concat([]string{c.Fixture}, c.Only, c.Ranges), c.Mode.Name, c.Mode.Backend), " "))
+	return strings.TrimSpace(strings.Join(append(slices.Concat([]string{c.Fixture}, c.Only, c.Ranges), c.Mode.Name,
+		c.Mode.Backend), " "))
 }
 
-// The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through them, end as kube-proxy's own rules have
-// them end. Then it is taken away, and the node is as before.
+// The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through
+// them, end as kube-proxy's own rules have them end. Then it is taken away, and the node is as before.
 func TestProgramFixtures(t *testing.T) {
 	testutil.NeedRoot(t, tools...)
 	prepare(t)
@@ -72,14 +75,17 @@ var programmings = []programmed{
 	{Fixture: "nftables"},
 	{Fixture: "real-2node-nftables"},
 	{Fixture: "ipvs"},
-	// What the node sends to a load-balancer IP that is not its own is not held to source ranges on a node of ipvs mode, whatever it is programmed in.
+	// What the node sends to a load-balancer IP that is not its own is not held to source ranges on a node of ipvs mode,
+	// whatever it is programmed in.
 	{Fixture: "ipvs", Only: []string{"dual-lb", "lb-ranges"}, Unbound: true},
 	// What it sends from a load-balancer IP is dropped, though that be in the ranges, where its own IP is not.
 	{Fixture: "ipvs", Only: []string{"lb-ranges"}, Ranges: []string{"203.0.113.0/24"}},
 }
 
 // plan plans every Service that can be programmed, or of the named ones.
-func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snapshot.Cluster, node *snapshot.Node) *plan.Plan {
+func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snapshot.Cluster,
+	node *snapshot.Node,
+) *plan.Plan {
 	t.Helper()
 	var all plan.Plan
 	for _, svc := range cluster.Services {
@@ -123,7 +129,8 @@ func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 	t.Helper()
 	var out []string
 	for err := try(); err != nil; err = try() {
-		if _, refused := errors.AsType[program.RefusalError](err); !refused || !strings.Contains(err.Error(), "cannot be served by IPVS") {
+		if _, refused := errors.AsType[program.RefusalError](err); !refused ||
+			!strings.Contains(err.Error(), "cannot be served by IPVS") {
 			t.Fatal(err)
 		}
 		at := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool {
@@ -151,7 +158,8 @@ func (c *programmed) params(p *plan.Plan) *program.Request {
 	}}
 }
 
-// bindAsIPVS gives the node the addresses that kube-proxy has bound in ipvs mode, on lo as not every kernel has other interfaces for them.
+// bindAsIPVS gives the node the addresses that kube-proxy has bound in ipvs mode, on lo as not every kernel has other
+// interfaces for them.
 func bindAsIPVS(t *testing.T, node *snapshot.Node) {
 	t.Helper()
 	data, _, err := node.File("ip-addr.json")
@@ -247,7 +255,8 @@ func (c *programmed) run(t *testing.T) {
 			continue
 		}
 		paths = append(paths, *mine)
-		if a, b := shares(k), shares(mine); !slices.Equal(a, b) && c.Ranges == nil && !(c.Unbound && k.Origin.Kind == "node") {
+		if a, b := shares(k), shares(mine); !slices.Equal(a, b) && c.Ranges == nil &&
+			!(c.Unbound && k.Origin.Kind == "node") {
 			t.Errorf("%s: kube-proxy's rules %q, ours %q", pathKey(k), a, b)
 		}
 		if mine.Verdict != report.Match && mine.Verdict != report.ByDesign {
@@ -282,7 +291,8 @@ func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok && !slices.Contains(files, f) && !slices.Contains(ipvsFiles, f) && f != "nft-ruleset.nl" && !strings.HasSuffix(f, "tables-save.txt") {
+		if ok && !slices.Contains(files, f) && !slices.Contains(ipvsFiles, f) && f != "nft-ruleset.nl" &&
+			!strings.HasSuffix(f, "tables-save.txt") {
 			out[f] = data
 		}
 	}
@@ -302,7 +312,10 @@ func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 
 // ruleFiles are collected here, and ipvsFiles where there is IPVS; what the captured kube-proxy made is in all of them.
 var (
-	ruleFiles = []string{"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt", "nft-ruleset.json", "ip-addr.json"}
+	ruleFiles = []string{
+		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt",
+		"ip6tables-legacy-save.txt", "nft-ruleset.json", "ip-addr.json",
+	}
 	ipvsFiles = []string{"ipvsadm.txt", "ipset-save.txt"}
 )
 
@@ -312,7 +325,10 @@ func pathKey(p *report.Path) string {
 	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
 		from = "-"
 	}
-	return strings.Join([]string{p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.PortName, p.Frontend.Protocol, p.Origin.Kind, from}, " ")
+	return strings.Join([]string{
+		p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address,
+		p.Frontend.PortName, p.Frontend.Protocol, p.Origin.Kind, from,
+	}, " ")
 }
 
 // shares are the outcomes of a path; what is refused is dropped where we refuse it.
@@ -324,5 +340,6 @@ func shares(p *report.Path) []string {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out) // what is dropped behind IPVS is dropped once for each endpoint; of DNAT there is one for each
+	// what is dropped behind IPVS is dropped once for each endpoint; of DNAT there is one for each
+	return slices.Compact(out)
 }

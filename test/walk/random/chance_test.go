@@ -10,8 +10,8 @@ import (
 // improbable is how rarely chance may explain counts that are called wrong.
 const improbable = 1e-9
 
-// atMost bounds the probability that n trials, each with probability p, give a share as far from p as k of n, to the same side: the
-// inequality of Chernoff and Hoeffding. The true probability is less.
+// atMost bounds the probability that n trials, each with probability p, give a share as far from p as k of n, to the
+// same side: the inequality of Chernoff and Hoeffding. The true probability is less.
 func atMost(k, n int, p float64) float64 {
 	if n == 0 {
 		return 1

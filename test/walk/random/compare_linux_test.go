@@ -34,18 +34,20 @@ type judged struct {
 
 // nowhere are the networks that nodeRoutes refuse, or swallow.
 var nowhere = []netip.Prefix{
-	netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.67.0.0/24"), netip.MustParsePrefix("fd00:66::/64"), netip.MustParsePrefix("fd00:67::/64"),
+	netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.67.0.0/24"), netip.MustParsePrefix("fd00:66::/64"),
+	netip.MustParsePrefix("fd00:67::/64"),
 }
 
-// fits tells whether the kernel's answer is what the walk says of an outcome. What the walk leaves open fits whatever it is: the source's
-// port of a translated connection, the address where it is one of several.
+// fits tells whether the kernel's answer is what the walk says of an outcome. What the walk leaves open fits whatever
+// it is: the source's port of a translated connection, the address where it is one of several.
 func fits(o *netfilter.Outcome, a *answer) bool {
 	p := &o.Packet
 	switch o.End {
 	case netfilter.Dropped, netfilter.Filtered:
 		return a.end == vanished
 	case netfilter.Rejected: // a translated sender that no route leads to does not hear of it (seed 81073)
-		return a.end == refused || a.end == vanished && slices.ContainsFunc(nowhere, func(n netip.Prefix) bool { return n.Contains(p.Src) })
+		return a.end == refused ||
+			a.end == vanished && slices.ContainsFunc(nowhere, func(n netip.Prefix) bool { return n.Contains(p.Src) })
 	case netfilter.NoRoute: // whether the sender hears of it, no rule decides
 		return a.end == vanished || a.end == refused
 	case netfilter.Sent:
@@ -60,11 +62,12 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 		return true
 	}
 	return (!p.Src.IsValid() || p.Src == a.src.Addr()) && (p.SrcPort == 0 || p.SrcPort == a.src.Port()) &&
-		p.Dst == a.dst.Addr() && p.DstPort == a.dst.Port() && p.Mark == a.mark && p.Untracked == a.untracked && (p.Untracked || p.CTMark == a.ctmark)
+		p.Dst == a.dst.Addr() && p.DstPort == a.dst.Port() && p.Mark == a.mark && p.Untracked == a.untracked &&
+		(p.Untracked || p.CTMark == a.ctmark)
 }
 
-// fitsElsewhere is fits, but for where a packet arrived: where it is not known which addresses are the node's own, the walk does not tell
-// its two ways apart if they are the same otherwise.
+// fitsElsewhere is fits, but for where a packet arrived: where it is not known which addresses are the node's own, the
+// walk does not tell its two ways apart if they are the same otherwise.
 func fitsElsewhere(o *netfilter.Outcome, a *answer) bool {
 	there, arrived := *o, *a
 	if o.End != netfilter.Delivered && o.End != netfilter.Sent || a.end != sent && a.end != delivered {
@@ -85,7 +88,8 @@ func (w *kernelNode) compare(p packet, a *answer) (netfilter.Result, judged) {
 		return again, j
 	}
 	// Where no routes are known every packet is taken to have one.
-	if j.verdict == differs || slices.ContainsFunc(r.Outcomes, func(o netfilter.Outcome) bool { return o.End == netfilter.NoRoute }) {
+	if j.verdict == differs ||
+		slices.ContainsFunc(r.Outcomes, func(o netfilter.Outcome) bool { return o.End == netfilter.NoRoute }) {
 		return r, j
 	}
 	for _, v := range w.views {
@@ -160,10 +164,12 @@ type met struct {
 }
 
 func (m met) String() string {
-	return fmt.Sprintf("%s%s %s %s %d: %s;", map[bool]string{true: "legacy "}[m.legacy], m.family, m.table, m.chain, m.num, m.verdict)
+	return fmt.Sprintf("%s%s %s %s %d: %s;", map[bool]string{true: "legacy "}[m.legacy], m.family, m.table, m.chain,
+		m.num, m.verdict)
 }
 
-// met lists the rules that decided, in their order, each once. What a rule of iptables-legacy decides its target says, and the log nothing.
+// met lists the rules that decided, in their order, each once. What a rule of iptables-legacy decides its target says,
+// and the log nothing.
 func (w *kernelNode) met(a *answer) (out []met) {
 	for i := range a.events {
 		e := &a.events[i]
@@ -202,7 +208,9 @@ func foretold(r *netfilter.Result) (out []met) {
 			continue // a routing decision, or a rule that went on
 		}
 		t := s.Ref.Chain.Table
-		m := met{at: at{family: families[t.Family], table: t.Name, chain: s.Ref.Chain.Name, legacy: t.Backend == netfilter.BackendLegacy}}
+		m := met{at: at{
+			family: families[t.Family], table: t.Name, chain: s.Ref.Chain.Name, legacy: t.Backend == netfilter.BackendLegacy,
+		}}
 		switch {
 		case s.Ref.Rule != nil:
 			m.num = s.Ref.Rule.Num

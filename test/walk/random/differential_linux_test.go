@@ -33,7 +33,8 @@ const (
 )
 
 var tools = []string{
-	"ip", "nft", "ipset", "iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore",
+	"ip", "nft", "ipset", "iptables-nft-restore", "iptables-legacy-restore", "ip6tables-nft-restore",
+	"ip6tables-legacy-restore",
 	"iptables-nft-save", "iptables-legacy-save", "ip6tables-nft-save", "ip6tables-legacy-save",
 }
 
@@ -86,9 +87,13 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 		}
 	}
 	took := time.Since(start)
-	t.Logf("%d cases in %v (%.0f a second), %d rule sets with %d rules, seeds up to %d", f.cases, took.Round(time.Millisecond), float64(f.cases)/took.Seconds(), f.sets, f.rules, seed-1)
-	t.Logf("the kernel: %d dropped, %d rejected, %d sent, %d delivered", f.ends[vanished], f.ends[refused], f.ends[sent], f.ends[delivered])
-	t.Logf("%d (%.1f%%) unknown to the walk; %d with a trace, %d of these compared rule by rule; %d shares tested; %d rule sets not taken", f.unknown, 100*float64(f.unknown)/float64(max(f.cases, 1)), f.traced, f.whole, f.tests, f.untaken)
+	t.Logf("%d cases in %v (%.0f a second), %d rule sets with %d rules, seeds up to %d", f.cases,
+		took.Round(time.Millisecond), float64(f.cases)/took.Seconds(), f.sets, f.rules, seed-1)
+	t.Logf("the kernel: %d dropped, %d rejected, %d sent, %d delivered", f.ends[vanished], f.ends[refused], f.ends[sent],
+		f.ends[delivered])
+	t.Logf("%d (%.1f%%) unknown to the walk; %d with a trace, %d of these compared rule by rule; %d shares tested; "+
+		"%d rule sets not taken", f.unknown, 100*float64(f.unknown)/float64(max(f.cases, 1)), f.traced, f.whole, f.tests,
+		f.untaken)
 	type reason struct {
 		why string
 		n   int
@@ -178,8 +183,8 @@ func (w *kernelNode) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*dif
 	return nil, j
 }
 
-// repeat sends a packet many times, each from a port of its own, and tests how often it came to each outcome. Packets to which the
-// walk gives other shares, for their ports, are not counted together.
+// repeat sends a packet many times, each from a port of its own, and tests how often it came to each outcome. Packets
+// to which the walk gives other shares, for their ports, are not counted together.
 func (w *kernelNode) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *figures) *difference {
 	t.Helper()
 	type group struct {
@@ -232,9 +237,11 @@ func (w *kernelNode) report(t *testing.T, seed uint64, d *difference) {
 	t.Helper()
 	d = w.shrink(d)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s=%d %s=1: %v: %s\n%s\nkernel: %v\n", seedVariable, seed, casesVariable, d.packet, d.judged.what, d.rules, &d.answer)
+	fmt.Fprintf(&b, "%s=%d %s=1: %v: %s\n%s\nkernel: %v\n", seedVariable, seed, casesVariable, d.packet, d.judged.what,
+		d.rules, &d.answer)
 	for _, e := range d.answer.events {
-		fmt.Fprintf(&b, "  %s %s %s handle %d number %d type %d: %s %s\n", e.Family, e.Table, e.Chain, e.Handle, e.Rule, e.Kind, e.Verdict, e.To)
+		fmt.Fprintf(&b, "  %s %s %s handle %d number %d type %d: %s %s\n", e.Family, e.Table, e.Chain, e.Handle, e.Rule,
+			e.Kind, e.Verdict, e.To)
 	}
 	for i := range d.walk.Outcomes {
 		o := &d.walk.Outcomes[i]

@@ -29,9 +29,13 @@ type vocabulary struct {
 
 func everything() vocabulary {
 	return vocabulary{
-		matches: map[netfilter.Backend][]term{netfilter.BackendLegacy: iptablesMatches, netfilter.BackendNFT: iptablesMatches, netfilter.BackendNative: nftMatches},
-		targets: map[netfilter.Backend][]term{netfilter.BackendLegacy: iptablesTargets, netfilter.BackendNFT: iptablesTargets, netfilter.BackendNative: nftTargets},
-		decls:   nftDecls, names: nftNames, sets: ipsetTypes,
+		matches: map[netfilter.Backend][]term{
+			netfilter.BackendLegacy: iptablesMatches, netfilter.BackendNFT: iptablesMatches, netfilter.BackendNative: nftMatches,
+		},
+		targets: map[netfilter.Backend][]term{
+			netfilter.BackendLegacy: iptablesTargets, netfilter.BackendNFT: iptablesTargets, netfilter.BackendNative: nftTargets,
+		},
+		decls: nftDecls, names: nftNames, sets: ipsetTypes,
 	}
 }
 
@@ -92,7 +96,10 @@ func (g *generator) ruleSet() *ruleSet {
 }
 
 // userHooks are where chains may be called from, by what stands in them.
-var userHooks = map[string][]string{"nat": {"po", "po", "p", "o", "ti", "t", "t"}, "": {"pifot", "pifot", "ifo", "p", "po", "pif", "ot", "i", "f", "o", "t"}}
+var userHooks = map[string][]string{
+	"nat": {"po", "po", "p", "o", "ti", "t", "t"},
+	"":    {"pifot", "pifot", "ifo", "p", "po", "pif", "ot", "i", "f", "o", "t"},
+}
 
 // calls are the chains that rules of a chain may lead to.
 func calls(c *chain, all []*chain) (out []*chain) {
@@ -147,7 +154,8 @@ func (g *generator) setName(family string) func(place string) string {
 
 // fits tells whether a term may stand in a chain.
 func (x *term) fits(ch *chain, table, family string) bool {
-	return within(ch.hooks, x.hooks) && (x.tables == "" || strings.Contains(x.tables, "|"+table+"|")) && (x.only == "" || x.only == family)
+	return within(ch.hooks, x.hooks) && (x.tables == "" || strings.Contains(x.tables, "|"+table+"|")) &&
+		(x.only == "" || x.only == family)
 }
 
 // choose takes one of the terms by their weights; nil where none fits.
@@ -183,7 +191,8 @@ func (g *generator) iptablesRule(c *chooser, t *table, ch *chain, to []*chain) s
 	proto := target.proto
 	for range g.matchCount() {
 		m := g.choose(g.matches[t.backend], func(x *term) bool { return x.fits(ch, t.name, t.family) && !(proto && x.proto) })
-		if option := firstOption(m.text); seen[option] && option != "-m" || seen["mark"] && strings.Contains(m.text, "--mark") {
+		if option := firstOption(m.text); seen[option] && option != "-m" ||
+			seen["mark"] && strings.Contains(m.text, "--mark") {
 			continue // -s, -i and the like stand once; --mark of two matches iptables mixes up
 		}
 		seen[firstOption(m.text)] = true
@@ -228,16 +237,23 @@ func firstOption(text string) string {
 
 func (g *generator) matchCount() int { return []int{0, 1, 1, 1, 1, 2, 2, 3}[g.IntN(8)] }
 
-// priorities are where base chains of nftables hook in. Those of iptables are among them seldom: there nobody knows who is first.
+// priorities are where base chains of nftables hook in. Those of iptables are among them seldom: there nobody knows who
+// is first.
 var priorities = []int{-350, -310, -290, -210, -190, -160, -140, -90, -10, -5, 5, 10, 40, 60, 90, 110, 160, 0, -150}
 
 func (g *generator) nativeTable(i int) *table {
-	t := &table{backend: netfilter.BackendNative, family: pick(g.Rand, []string{"ip", "ip6", "inet", "inet"}), name: fmt.Sprintf("n%d", i)}
+	t := &table{
+		backend: netfilter.BackendNative, family: pick(g.Rand, []string{"ip", "ip6", "inet", "inet"}),
+		name: fmt.Sprintf("n%d", i),
+	}
 	for _, v4 := range []bool{true, false} {
 		if t.family == "ip" && !v4 || t.family == "ip6" && v4 {
 			continue
 		}
-		c := &chooser{Rand: g.Rand, v4: v4, other: func(string) string { return pick(g.Rand, []string{"accept", "drop", "continue", "return"}) }}
+		c := &chooser{
+			Rand: g.Rand, v4: v4,
+			other: func(string) string { return pick(g.Rand, []string{"accept", "drop", "continue", "return"}) },
+		}
 		for _, d := range g.decls {
 			t.decls = append(t.decls, c.fill(d.text))
 		}
@@ -306,7 +322,8 @@ func (g *generator) nativeRule(t *table, ch *chain, to []*chain, kind string) st
 		count = max(count, 1)
 	}
 	for range count {
-		m := g.choose(g.matches[netfilter.BackendNative], func(x *term) bool { return fits(x) && !(proto && x.proto) && !(ends(x) && target.text != "") })
+		m := g.choose(g.matches[netfilter.BackendNative],
+			func(x *term) bool { return fits(x) && !(proto && x.proto) && !(ends(x) && target.text != "") })
 		proto = proto || m.proto
 		words = append(words, c.fill(m.text))
 		if ends(m) {
@@ -363,8 +380,8 @@ const firstPort = 33000
 // firstLow is the first of the ports that a system keeps for root's processes; few packets have one.
 const firstLow = 600
 
-// packet makes a packet from a port of its own: where two connections come from one port to one endpoint, the kernel gives the second
-// another port, which looks like a masquerade.
+// packet makes a packet from a port of its own: where two connections come from one port to one endpoint, the kernel
+// gives the second another port, which looks like a masquerade.
 func (g *generator) packet() packet {
 	v4 := g.IntN(2) == 0
 	of := func(p pool) []string {
@@ -373,7 +390,10 @@ func (g *generator) packet() packet {
 		}
 		return p.v6
 	}
-	p := packet{proto: pick(g.Rand, []uint8{netfilter.TCP, netfilter.UDP}), in: pick(g.Rand, []string{"", "", "eth0", "pod0"})}
+	p := packet{
+		proto: pick(g.Rand, []uint8{netfilter.TCP, netfilter.UDP}),
+		in:    pick(g.Rand, []string{"", "", "eth0", "pod0"}),
+	}
 	dst := pick(g.Rand, of(places["addr"]))
 	var src string
 	switch {

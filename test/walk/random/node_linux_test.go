@@ -31,14 +31,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 )
 
-// watcher is the table that watches the packets from before the first of all other chains to behind the last, by tracing.
+// watcher is the table that watches the packets from before the first of all other chains to behind the last, by
+// tracing.
 const watcher = "watcher"
 
-// watchers sets tracing on for the packets of TCP and UDP. What has come to its end is dropped there: nobody answers, and there is no
-// connection left, but that of a packet that the node has sent to itself, which is confirmed where it leaves by lo. There the mark
-// of the connection is put in the place of the packet's mark, which was reported before: a packet without a connection breaks that
-// rule off. Refusals that the node sends end before any rule meets them, and
-// redirects before a neighbour is looked for who is not there, which would be reported much later. A datagram from port 9 says that all before it are through.
+// watchers sets tracing on for the packets of TCP and UDP. What has come to its end is dropped there: nobody answers,
+// and there is no connection left, but that of a packet that the node has sent to itself, which is confirmed where it
+// leaves by lo. There the mark of the connection is put in the place of the packet's mark, which was reported before: a
+// packet without a connection breaks that rule off. Refusals that the node sends end before any rule meets them, and
+// redirects before a neighbour is looked for who is not there, which would be reported much later. A datagram from port
+// 9 says that all before it are through.
 const watchers = `
 table inet ` + watcher + ` {
 	chain through { drop; }
@@ -63,7 +65,8 @@ table inet ` + watcher + ` {
 }
 `
 
-// kernelNode is the node, which is this process's own network namespace, and the wires that lead to it from another one.
+// kernelNode is the node, which is this process's own network namespace, and the wires that lead to it from another
+// one.
 type kernelNode struct {
 	tracer    *kerneltrace.Listener
 	log       *kerneltrace.Logger
@@ -118,9 +121,11 @@ var nodeLinks = map[string][]string{
 // nodeSettings are written below /proc/sys. Refusals are not to be rationed.
 var nodeSettings = map[string]string{
 	"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/forwarding": "1",
-	"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0", "net/ipv4/conf/all/route_localnet": "1", "net/ipv4/conf/default/route_localnet": "0",
+	"net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0",
+	"net/ipv4/conf/all/route_localnet": "1", "net/ipv4/conf/default/route_localnet": "0",
 	"net/ipv6/conf/all/accept_dad": "0", "net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/accept_ra": "0",
-	"net/ipv4/icmp_ratelimit": "0", "net/ipv4/icmp_ratemask": "0", "net/ipv4/icmp_msgs_per_sec": "1000000000", "net/ipv4/icmp_msgs_burst": "1000000000",
+	"net/ipv4/icmp_ratelimit": "0", "net/ipv4/icmp_ratemask": "0",
+	"net/ipv4/icmp_msgs_per_sec": "1000000000", "net/ipv4/icmp_msgs_burst": "1000000000",
 	"net/ipv6/icmp/ratelimit":          "0",
 	"net/ipv4/conf/all/send_redirects": "0", "net/ipv4/conf/default/send_redirects": "0",
 }
@@ -405,7 +410,8 @@ func (w *kernelNode) read(rs *ruleSet) error {
 	if err != nil {
 		return err
 	}
-	tables, err := nftables.Parse([]byte(listing), func(family, table string) bool { return nftables.IPTables(family, table) && shown[family] })
+	wanted := func(family, table string) bool { return nftables.IPTables(family, table) && shown[family] }
+	tables, err := nftables.Parse([]byte(listing), wanted)
 	if err != nil {
 		return err
 	}
@@ -479,7 +485,10 @@ func (a *answer) String() string {
 }
 
 // flush is the packet that says that those before it are through.
-var flush = packet{proto: netfilter.UDP, src: netip.MustParseAddrPort("10.77.0.1:9"), dst: netip.MustParseAddrPort("10.77.0.11:9"), in: "eth0"}
+var flush = packet{
+	proto: netfilter.UDP, src: netip.MustParseAddrPort("10.77.0.1:9"),
+	dst: netip.MustParseAddrPort("10.77.0.11:9"), in: "eth0",
+}
 
 // traceRoom is for the messages of one packet, however many rules it meets.
 const traceRoom = 64 << 20
@@ -493,7 +502,8 @@ func (w *kernelNode) send(p packet) (answer, error) {
 	if err := w.put(flush); err != nil {
 		return a, err
 	}
-	events, err := w.tracer.Read(func(e *kerneltrace.Event) bool { return e.Table == watcher && e.Chain == "through" }, 2*time.Second)
+	events, err := w.tracer.Read(func(e *kerneltrace.Event) bool { return e.Table == watcher && e.Chain == "through" },
+		2*time.Second)
 	if err != nil {
 		return a, fmt.Errorf("after %d messages: %w", len(events), err)
 	}
@@ -525,7 +535,8 @@ func (w *kernelNode) send(p packet) (answer, error) {
 		}
 	}
 	if a.passages+a.refusals > 1 {
-		return a, fmt.Errorf("%v: it has ended %d times, and was refused %d times: who else sends here?", p, a.passages, a.refusals)
+		return a, fmt.Errorf("%v: it has ended %d times, and was refused %d times: who else sends here?", p,
+			a.passages, a.refusals)
 	}
 	return a, nil
 }

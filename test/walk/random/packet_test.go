@@ -10,8 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// packet is the first packet of a connection, and where it starts: in is the interface that it comes in by, "" for one that a process
-// of the node sends.
+// packet is the first packet of a connection, and where it starts: in is the interface that it comes in by, "" for one
+// that a process of the node sends.
 type packet struct {
 	proto    uint8
 	src, dst netip.AddrPort

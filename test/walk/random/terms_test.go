@@ -2,16 +2,16 @@
 
 package random
 
-// term is one match or one target of a rule, as text with places in braces that are filled in at random (see places). All of a rule's
-// matches stand before its target.
+// term is one match or one target of a rule, as text with places in braces that are filled in at random (see places).
+// All of a rule's matches stand before its target.
 type term struct {
 	text   string
-	hooks  string // where the kernel takes it, letters of pifot (prerouting, input, forward, output, postrouting); "" anywhere
+	hooks  string // where the kernel takes it, letters of pifot (see userHooks); "" anywhere
 	tables string // of iptables, "|" around each name: where it takes it; "" anywhere
 	only   string // "ip" or "ip6" for packets of one family; "inet" for tables of both; "" for all
 	proto  bool   // it names the protocol, which a rule may do once
 	weight int    // how often it is taken, 0 is as 1
-	odd    bool   // it depends on what the walk does not know, or chooses by a count or a hash: such terms are in some rule sets only
+	odd    bool   // it depends on what the walk does not know, or on a count or a hash: it is in some rule sets only
 }
 
 // iptablesMatches are of iptables and ip6tables (iptables-extensions(8)).
@@ -100,7 +100,10 @@ var iptablesTargets = []term{
 	{text: "-j MARK --xor-mark {value}"},
 	{text: "-j CONNMARK --set-xmark {mark}", tables: "|mangle|nat|filter|security|", weight: 3},
 	{text: "-j CONNMARK --save-mark --nfmask {value} --ctmask {value}", tables: "|mangle|nat|filter|security|", weight: 2},
-	{text: "-j CONNMARK --restore-mark --nfmask {value} --ctmask {value}", tables: "|mangle|nat|filter|security|", weight: 2},
+	{
+		text:   "-j CONNMARK --restore-mark --nfmask {value} --ctmask {value}",
+		tables: "|mangle|nat|filter|security|", weight: 2,
+	},
 	{text: "-j CT --notrack", tables: "|raw|", weight: 3},
 	{text: "-j TOS --set-tos 0x10/0x3f", tables: "|mangle|"},
 	{text: "-p {natproto} -j DNAT --to-destination {dstport}", tables: "|nat|", hooks: "po", proto: true, weight: 12},
@@ -204,7 +207,8 @@ var nftMatches = []term{
 	{text: "{ip} daddr vmap { {addr1} : {verdict}, {addr2} : {verdict} }", weight: 2},
 	{text: "{ip} saddr vmap { {net1} : {verdict} }"},
 	{text: "{ip} daddr vmap @{fam}verdicts", weight: 2},
-	{text: "{ip} daddr . meta l4proto . th dport vmap { {addr1} . {proto} . {port} : {verdict}, {addr2} . {proto} . {port} : {verdict} }", proto: true, weight: 2},
+	{text: "{ip} daddr . meta l4proto . th dport vmap { {addr1} . {proto} . {port} : {verdict}, " +
+		"{addr2} . {proto} . {port} : {verdict} }", proto: true, weight: 2},
 	{text: "{proto} dport vmap { {port1} : {verdict}, {port2} : {verdict} }", proto: true, weight: 2},
 	{text: "meta mark vmap { {value1} : {verdict}, 0x0 : {verdict} }"},
 	{text: "numgen random mod 3 vmap { 0 : {verdict}, 1 : {verdict}, 2 : {verdict} }"},
@@ -296,8 +300,12 @@ var nftTargets = []term{
 	{text: "dnat {ip} to {dst}", hooks: "po", tables: "|nat|", weight: 4},
 	{text: "dnat {ip} to {ip} daddr map { {addr1} : {dst}, {addr2} : {dst} }", hooks: "po", tables: "|nat|", weight: 2},
 	{text: "dnat {ip} to numgen random mod 2 map { 0 : {dst}, 1 : {dst} }", hooks: "po", tables: "|nat|", weight: 3},
-	{text: "meta l4proto {natproto} dnat {ip} to numgen random mod 2 map { 0 : {dst} . {port}, 1 : {dst} . {port} }", hooks: "po", tables: "|nat|", proto: true, weight: 3},
-	{text: "meta l4proto {natproto} dnat {ip} to {ip} daddr . th dport map { {addr1} . {port} : {dst} . {port}, {addr2} . {port} : {dst} . {port} }", hooks: "po", tables: "|nat|", proto: true, weight: 2},
+	{
+		text:  "meta l4proto {natproto} dnat {ip} to numgen random mod 2 map { 0 : {dst} . {port}, 1 : {dst} . {port} }",
+		hooks: "po", tables: "|nat|", proto: true, weight: 3,
+	},
+	{text: "meta l4proto {natproto} dnat {ip} to {ip} daddr . th dport map { {addr1} . {port} : {dst} . {port}, " +
+		"{addr2} . {port} : {dst} . {port} }", hooks: "po", tables: "|nat|", proto: true, weight: 2},
 	{text: "meta l4proto {natproto} dnat to :{port}", hooks: "po", tables: "|nat|", proto: true},
 	{text: "redirect", hooks: "po", tables: "|nat|"},
 	{text: "meta l4proto {natproto} redirect to :{port}", hooks: "po", tables: "|nat|", proto: true, weight: 3},
@@ -324,13 +332,18 @@ var nftTargets = []term{
 var nftDecls = []term{
 	{text: "set {fam}addrs { type {addrtypename}; elements = { {addr1}, {addr2}, {addr3} }; }"},
 	{text: "set {fam}nets { type {addrtypename}; flags interval; auto-merge; elements = { {net1}, {net2}, {net3} }; }"},
-	{text: "set {fam}pairs { type {addrtypename} . inet_service; flags interval; elements = { {net1} . {port}-{highport}, {net2} . {port} }; }"},
-	{text: "set {fam}triples { type inet_proto . {addrtypename} . inet_service; elements = { {proto} . {addr1} . {port}, {proto} . {addr2} . {port}, {proto} . {addr3} . {port} }; }"},
-	{text: "set {fam}timed { type {addrtypename}; flags timeout; timeout 1h; elements = { {addr1}, {addr2} timeout 2h, {addr3} }; }"},
+	{text: "set {fam}pairs { type {addrtypename} . inet_service; flags interval; " +
+		"elements = { {net1} . {port}-{highport}, {net2} . {port} }; }"},
+	{text: "set {fam}triples { type inet_proto . {addrtypename} . inet_service; " +
+		"elements = { {proto} . {addr1} . {port}, {proto} . {addr2} . {port}, {proto} . {addr3} . {port} }; }"},
+	{text: "set {fam}timed { type {addrtypename}; flags timeout; timeout 1h; " +
+		"elements = { {addr1}, {addr2} timeout 2h, {addr3} }; }"},
 	{text: "set {fam}counted { type {addrtypename}; counter; elements = { {addr1}, {addr2} }; }"},
-	{text: "map {fam}targets { type {addrtypename} : {addrtypename}; elements = { {addr1} : {dst}, {addr2} : {dst}, {addr3} : {dst} }; }"},
+	{text: "map {fam}targets { type {addrtypename} : {addrtypename}; " +
+		"elements = { {addr1} : {dst}, {addr2} : {dst}, {addr3} : {dst} }; }"},
 	{text: "map {fam}marks { type {addrtypename} : mark; elements = { {addr1} : {value}, {addr2} : {value} }; }"},
-	{text: "map {fam}verdicts { type {addrtypename} : verdict; flags interval; elements = { {net1} : {simpleverdict}, {net2} : {simpleverdict} }; }"},
+	{text: "map {fam}verdicts { type {addrtypename} : verdict; flags interval; " +
+		"elements = { {net1} : {simpleverdict}, {net2} : {simpleverdict} }; }"},
 }
 
 // nftNames are declared once in a table.

@@ -12,7 +12,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// fillings is how often a term is tried, each time filled in anew: not everything that may stand at its places goes together.
+// fillings is how often a term is tried, each time filled in anew: not everything that may stand at its places goes
+// together.
 const fillings = 6
 
 // vocabularyOf leaves out what this kernel, or these tools, do not take, and says so.
@@ -24,7 +25,8 @@ func vocabularyOf(t *testing.T, w *kernelNode) vocabulary {
 	for dims, types := range g.sets {
 		for _, x := range types {
 			c := &chooser{Rand: g.Rand, v4: true, other: func(string) string { return "" }}
-			if _, err := run(c.fill("create "+x.name+" "+x.typ+" "+x.options)+"\ndestroy "+x.name+"\n", "ipset", "restore"); err != nil {
+			if _, err := run(c.fill("create "+x.name+" "+x.typ+" "+x.options)+"\ndestroy "+x.name+"\n", "ipset",
+				"restore"); err != nil {
 				t.Logf("not taken: ipset %s: %v", x.typ, err)
 				continue
 			}

@@ -55,11 +55,16 @@ var reversePaths = []struct {
 	{"plain routes", false, nil},
 	{"one that refuses", false, []string{"route add unreachable 198.51.100.0/24"}},
 	{"one that swallows", false, []string{"route add blackhole 198.51.100.0/24"}},
-	{"one that throws, back to the default route", false, []string{"route add throw 198.51.100.0/24 table 100", "rule add priority 100 to 198.51.100.0/24 lookup 100"}},
+	{"one that throws, back to the default route", false, []string{
+		"route add throw 198.51.100.0/24 table 100", "rule add priority 100 to 198.51.100.0/24 lookup 100",
+	}},
 	{"a more specific one", false, []string{"route add 192.0.2.0/24 via 10.88.0.1"}},
 	{"several hops", false, []string{"route add 192.0.2.0/24 nexthop via 10.77.0.1 nexthop via 10.88.0.1"}},
 	{"no default route", false, []string{"route del default via 10.77.0.1"}},
-	{"several hops, by one interface", false, []string{"route add 192.0.2.0/24 nexthop via 10.77.0.1 nexthop via 10.77.0.2"}},
+	{
+		"several hops, by one interface", false,
+		[]string{"route add 192.0.2.0/24 nexthop via 10.77.0.1 nexthop via 10.77.0.2"},
+	},
 	{"pods have a way out of their own", false, []string{"rule add priority 100 from 10.244.0.0/16 lookup 100"}},
 	{"all but pods", false, []string{"rule add priority 100 not from 10.244.0.0/16 lookup 100"}},
 	{"the mark decides", false, []string{"rule add priority 100 fwmark 0x10/0xf0 lookup 100"}},
@@ -68,7 +73,9 @@ var reversePaths = []struct {
 	{"the interface of pods decides", false, []string{"rule add priority 100 iif pod0 lookup 100"}},
 	{"lo decides", false, []string{"rule add priority 100 iif lo to 192.0.2.0/24 lookup 100"}},
 	{"a socket's interface decides", false, []string{"rule add priority 100 oif eth1 lookup 100"}},
-	{"rules that refuse", false, []string{"route add prohibit default table 101", "rule add priority 100 from 10.244.0.0/16 to 192.0.2.0/24 lookup 101"}},
+	{"rules that refuse", false, []string{
+		"route add prohibit default table 101", "rule add priority 100 from 10.244.0.0/16 to 192.0.2.0/24 lookup 101",
+	}},
 	{"the protocol decides", true, []string{"rule add priority 100 ipproto udp lookup 100"}},
 }
 
@@ -116,7 +123,8 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 			ip(t, opposite.Replace(words))
 		}
 	}
-	t.Logf("compared: %d datagrams filtered, %d let through, %d without a route, %d left open", w.filtered, w.passed, w.lost, w.open)
+	t.Logf("compared: %d datagrams filtered, %d let through, %d without a route, %d left open", w.filtered, w.passed,
+		w.lost, w.open)
 	if w.filtered < 1000 || w.passed < 1000 {
 		t.Error("that is too few to prove anything")
 	}
@@ -177,7 +185,8 @@ func (w *node) compare(name string, open bool) {
 				for _, port := range []uint16{80, 81} {
 					w.port = max(20000, (w.port+1)%60000)
 					s := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-						Family: netfilter.IPv4, Proto: netfilter.UDP, In: in, Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), SrcPort: w.port, DstPort: port,
+						Family: netfilter.IPv4, Proto: netfilter.UDP, In: in, Src: netip.MustParseAddr(src),
+						Dst: netip.MustParseAddr(dst), SrcPort: w.port, DstPort: port,
 					}}
 					sent[w.port] = s
 					w.send(&s.Packet)
@@ -235,7 +244,10 @@ func (w *node) compare(name string, open bool) {
 func (w *node) walker() *netfilter.Walker {
 	w.t.Helper()
 	ip := func(args ...string) []byte { return []byte(testutil.Run(w.t, "", append([]string{"ip"}, args...)...)) }
-	f := host.Files{Addr: ip("-j", "addr"), Link: ip("-j", "-d", "link"), Route4: ip("-j", "-4", "route", "show", "table", "all"), Rule4: ip("-j", "rule")}
+	f := host.Files{
+		Addr: ip("-j", "addr"), Link: ip("-j", "-d", "link"),
+		Route4: ip("-j", "-4", "route", "show", "table", "all"), Rule4: ip("-j", "rule"),
+	}
 	for _, of := range []string{"all", "eth0", "eth1", "bare0", "pod0"} {
 		for _, key := range []string{"rp_filter", "src_valid_mark"} {
 			name := "net/ipv4/conf/" + of + "/" + key
@@ -250,7 +262,8 @@ func (w *node) walker() *netfilter.Walker {
 	if len(errs) > 0 {
 		w.t.Fatal(errs)
 	}
-	tables, err := nftables.Parse([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "ruleset")), func(_, table string) bool { return table == "watcher" })
+	tables, err := nftables.Parse([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "ruleset")),
+		func(_, table string) bool { return table == "watcher" })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -300,7 +313,8 @@ func (w *node) arrived() map[uint16]string {
 				Set *struct{ Elem []json.RawMessage }
 			} `json:"nftables"`
 		}
-		if err := json.Unmarshal([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "set", "ip", "watcher", set)), &listed); err != nil {
+		if err := json.Unmarshal([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "set", "ip", "watcher", set)),
+			&listed); err != nil {
 			w.t.Fatal(err)
 		}
 		for _, o := range listed.Objects {

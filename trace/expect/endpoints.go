@@ -28,7 +28,8 @@ const (
 	lastLocal
 )
 
-// duplicateRuleOf returns the rule of a version; both where a patch release may have changed it, or the version is not known.
+// duplicateRuleOf returns the rule of a version; both where a patch release may have changed it, or the version is not
+// known.
 func duplicateRuleOf(minor int, known bool) duplicateRule {
 	switch {
 	case known && minor >= 36:
@@ -55,7 +56,8 @@ func indexSlices(all []*discoveryv1.EndpointSlice) map[types.NamespacedName][]*d
 			index[key] = backing[i : i+1 : i+1]
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(l, s, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+		at, _ := slices.BinarySearchFunc(l, s,
+			func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 		index[key] = slices.Insert(l, at, s)
 	}
 	return index
@@ -77,8 +79,8 @@ type collection struct {
 	unsure string
 }
 
-// collect reads the endpoints of a port out of the Service's EndpointSlices; all also looks at those that kube-proxy does not
-// see. A nil port takes every address, with port 0.
+// collect reads the endpoints of a port out of the Service's EndpointSlices; all also looks at those that kube-proxy
+// does not see. A nil port takes every address, with port 0.
 func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, family int, all bool) collection {
 	var eps []Endpoint
 	var from []int // the slice that an entry stands in
@@ -110,8 +112,8 @@ func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, fami
 	return n.merge(eps, from)
 }
 
-// matches tells whether a port of an EndpointSlice is that of a Service port: by name and protocol. A port without name or
-// number counts for nothing (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort).
+// matches tells whether a port of an EndpointSlice is that of a Service port: by name and protocol. A port without name
+// or number counts for nothing (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort).
 func matches(p *discoveryv1.EndpointPort, port *corev1.ServicePort) (number uint16, ok bool) {
 	if p.Name == nil || *p.Name != port.Name || p.Port == nil || *p.Port <= 0 || *p.Port > 65535 {
 		return 0, false
@@ -130,7 +132,9 @@ func protocolOf(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-func (n *Node) appendEndpoints(eps []Endpoint, from []int, s *discoveryv1.EndpointSlice, port uint16, at int) ([]Endpoint, []int) {
+func (n *Node) appendEndpoints(
+	eps []Endpoint, from []int, s *discoveryv1.EndpointSlice, port uint16, at int,
+) ([]Endpoint, []int) {
 	names := []string{s.Name}
 	eps = slices.Grow(eps, len(s.Endpoints))
 	for i := range s.Endpoints {
@@ -147,7 +151,9 @@ func (n *Node) appendEndpoints(eps []Endpoint, from []int, s *discoveryv1.Endpoi
 	return eps, from
 }
 
-func (n *Node) endpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.AddrPort, names []string) Endpoint {
+func (n *Node) endpoint(
+	s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.AddrPort, names []string,
+) Endpoint {
 	out := Endpoint{
 		Address:     a,
 		Slices:      names,
@@ -206,7 +212,8 @@ func (n *Node) merge(eps []Endpoint, from []int) collection {
 	return out
 }
 
-// choose returns the entry that counts among several for one address, and whether there is no other that may count instead.
+// choose returns the entry that counts among several for one address, and whether there is no other that may count
+// instead.
 func (n *Node) choose(eps []Endpoint, from, group []int) (Endpoint, bool) {
 	if len(group) == 1 {
 		return eps[group[0]], true
@@ -235,8 +242,8 @@ func (n *Node) choose(eps []Endpoint, from, group []int) (Endpoint, bool) {
 	return e, sure
 }
 
-// candidates returns the entries that may win: the last of a slice that is preferred, for every slice, since any of the slices
-// may be met last; if none is preferred, the first of every slice, since any may be met first.
+// candidates returns the entries that may win: the last of a slice that is preferred, for every slice, since any of the
+// slices may be met last; if none is preferred, the first of every slice, since any may be met first.
 func candidates(eps []Endpoint, from, group []int, preferred func(*Endpoint) bool) []int {
 	var last, first []int
 	for _, i := range group {

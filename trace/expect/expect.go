@@ -55,7 +55,9 @@ type Node struct {
 
 // New prepares the expectation. The objects in must not be changed afterwards.
 func New(in Inputs) *Node {
-	n := &Node{in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in)}
+	n := &Node{
+		in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in),
+	}
 	if in.Node != nil {
 		n.zone = in.Node.Labels[corev1.LabelTopologyZone]
 		if n.name == "" {
@@ -91,8 +93,8 @@ func (n *Node) Ignored(svc *corev1.Service) (reason, why string) {
 	return s.reason, s.why
 }
 
-// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address. Also for Services that
-// kube-proxy ignores; a nil port then takes every address, with port 0. The result must not be changed.
+// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address. Also for Services
+// that kube-proxy ignores; a nil port then takes every address, with port 0. The result must not be changed.
 func (n *Node) Endpoints(name types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Endpoint {
 	s := n.service(name)
 	if s != nil && s.reason == "" && port != nil {

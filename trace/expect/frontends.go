@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Frontends returns every frontend of a Service that kube-proxy has to program on this node, both families: in the order of
-// spec.ports, then ClusterIP, NodePort, ExternalIP, LoadBalancerIP, then the families as in spec.ipFamilies, then by address.
-// It is empty for Services that kube-proxy ignores (Ignored says why). Which there are is serviceToServiceMap and
-// newBaseServiceInfo (pkg/proxy/servicechangetracker.go, serviceport.go).
+// Frontends returns every frontend of a Service that kube-proxy has to program on this node, both families: in the
+// order of spec.ports, then ClusterIP, NodePort, ExternalIP, LoadBalancerIP, then the families as in spec.ipFamilies,
+// then by address. It is empty for Services that kube-proxy ignores (Ignored says why). Which there are is
+// serviceToServiceMap and newBaseServiceInfo (pkg/proxy/servicechangetracker.go, serviceport.go).
 func (n *Node) Frontends(svc *corev1.Service) []Frontend {
 	s := n.of(svc)
 	if s.reason != "" {
@@ -32,7 +32,9 @@ func (n *Node) Frontends(svc *corev1.Service) []Frontend {
 			if number <= 0 || number > 65535 {
 				continue
 			}
-			proto := Frontend{Service: s.name, PortName: spec.Name, Kind: kind, Port: uint16(number), Protocol: protocolOf(spec.Protocol)}
+			proto := Frontend{
+				Service: s.name, PortName: spec.Name, Kind: kind, Port: uint16(number), Protocol: protocolOf(spec.Protocol),
+			}
 			for _, family := range s.order {
 				if kind == ClusterIP {
 					proto.Address = s.families[family].clusterIP
@@ -64,7 +66,8 @@ func (n *Node) addresses(s *service, family int, kind FrontendKind) []netip.Addr
 }
 
 // claim is an address and port that a Service asks for from outside the cluster's own ranges, so that nothing keeps two
-// Services from asking for the same one. kube-proxy writes Services in no fixed order; which of the two gets the packet is chance.
+// Services from asking for the same one. kube-proxy writes Services in no fixed order; which of the two gets the packet
+// is chance.
 type claim struct {
 	address  netip.Addr
 	port     int32
@@ -102,7 +105,8 @@ func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.Namespaced
 			}
 		}
 		for i := range svc.Status.LoadBalancer.Ingress {
-			if ing := &svc.Status.LoadBalancer.Ingress[i]; !n.features.ipMode || ing.IPMode == nil || *ing.IPMode == corev1.LoadBalancerIPModeVIP {
+			if ing := &svc.Status.LoadBalancer.Ingress[i]; !n.features.ipMode || ing.IPMode == nil ||
+				*ing.IPMode == corev1.LoadBalancerIPModeVIP {
 				add(svc, ing.IP)
 			}
 		}

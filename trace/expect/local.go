@@ -28,8 +28,8 @@ func truthOf(b bool) truth {
 // Interfaces whose name is not known (netfilter.UnknownIface).
 const unknownIface = "?"
 
-// detector tells traffic of the node's pods from other traffic (pkg/proxy/util/localdetector.go and getLocalDetectors in
-// cmd/kube-proxy/app/server_linux.go).
+// detector tells traffic of the node's pods from other traffic (pkg/proxy/util/localdetector.go and getLocalDetectors
+// in cmd/kube-proxy/app/server_linux.go).
 type detector struct {
 	implemented truth
 	cidr        netip.Prefix // by source address
@@ -74,7 +74,8 @@ func byCIDR(cidrs []netip.Prefix, family int) detector {
 	return detector{}
 }
 
-// local tells whether the detector takes a packet for one of a local pod. A mode that kube-proxy has no detector for takes none.
+// local tells whether the detector takes a packet for one of a local pod. A mode that kube-proxy has no detector for
+// takes none.
 func (d *detector) local(o *Origin) truth {
 	switch {
 	case d.implemented != yes:

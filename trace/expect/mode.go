@@ -10,21 +10,23 @@ import (
 
 // mode is what differs between kube-proxy's modes. Everything that depends on the mode is here.
 type mode struct {
-	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address, where the configuration asks for
-	// it (iptables: only IPv4, by route_localnet).
+	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address, where the configuration asks
+	// for it (iptables: only IPv4, by route_localnet).
 	loopbackNodePorts func(c *kubeproxy.Config, v6 bool) bool
 	// nodePortAddresses stands for an unset nodePortAddresses.
 	nodePortAddresses []string
-	// passes tells whether a packet that is due to be refused gets past the refusal: the hooks where the mode refuses do not
-	// cover every way. local says whether the destination is an address of the node.
+	// passes tells whether a packet that is due to be refused gets past the refusal: the hooks where the mode refuses do
+	// not cover every way. local says whether the destination is an address of the node.
 	passes func(k FrontendKind, o OriginKind, local bool) bool
-	// refusesEverywhere: a NodePort without endpoints is refused at every address, also where nodePortAddresses leaves it out.
+	// refusesEverywhere: a NodePort without endpoints is refused at every address, also where nodePortAddresses leaves it
+	// out.
 	refusesEverywhere bool
 	// firewallFirst: loadBalancerSourceRanges are asked before whether there is an endpoint, and for an address that is an
 	// external IP, too.
 	firewallFirst bool
-	// outputBeforeDNAT: what a process on the node sends is refused before it is translated, and before its source is looked at:
-	// where no local endpoint is left there is no short cut to all endpoints for it. NodePorts are refused elsewhere.
+	// outputBeforeDNAT: what a process on the node sends is refused before it is translated, and before its source is
+	// looked at: where no local endpoint is left there is no short cut to all endpoints for it. NodePorts are refused
+	// elsewhere.
 	outputBeforeDNAT bool
 	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
 	hairpinLocal bool
@@ -36,7 +38,8 @@ type mode struct {
 var iptablesMode = mode{
 	loopbackNodePorts: func(c *kubeproxy.Config, v6 bool) bool { return !v6 && c.LocalhostNodePorts },
 	nodePortAddresses: nil,
-	// The filter table refuses ClusterIPs in FORWARD and OUTPUT, all other frontends in INPUT and FORWARD (iptablesJumpChains).
+	// The filter table refuses ClusterIPs in FORWARD and OUTPUT, all other frontends in INPUT and FORWARD
+	// (iptablesJumpChains).
 	passes: func(k FrontendKind, o OriginKind, local bool) bool {
 		switch k {
 		case ClusterIP:
@@ -58,9 +61,9 @@ const (
 	nftHairpinSet = 36
 )
 
-// nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse at every
-// hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of 1.37, served by a
-// process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
+// nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse
+// at every hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of
+// 1.37, served by a process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
 func nftablesMode(minor int) *mode {
 	return &mode{
 		loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },

@@ -12,7 +12,8 @@ import (
 )
 
 // Path returns what must happen to a packet from o to f. The rules are those of syncProxyRules
-// (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
+// (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go).
+// Endpoints must not be changed.
 func (n *Node) Path(f Frontend, o Origin) Path {
 	p := Path{Frontend: f, Origin: o}
 	n.fillPath(&p)
@@ -44,7 +45,8 @@ func (n *Node) fillPath(p *Path) {
 	}
 }
 
-// Affinity returns for how many seconds a client of a frontend's Service stays with its endpoint, whether there is one or not; 0: not at all.
+// Affinity returns for how many seconds a client of a frontend's Service stays with its endpoint, whether there is one
+// or not; 0: not at all.
 func (n *Node) Affinity(f Frontend) int32 {
 	if s := n.service(f.Service); s != nil {
 		return s.affinity
@@ -71,7 +73,8 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	}
 	port := fam.port(f.PortName, f.Protocol)
 	if port == nil {
-		return none(ReasonNotForKubeProxy, "the Service has no port "+strconv.Quote(f.PortName)+" of protocol "+string(f.Protocol))
+		return none(ReasonNotForKubeProxy,
+			"the Service has no port "+strconv.Quote(f.PortName)+" of protocol "+string(f.Protocol))
 	}
 	var has bool
 	switch f.Kind {
@@ -80,13 +83,15 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	case ExternalIP, LoadBalancerIP: // one address may be both
 		has = slices.Contains(fam.vips, f.Address) || slices.Contains(fam.externalIPs, f.Address)
 		if !has && f.Kind == LoadBalancerIP && slices.Contains(s.proxied, f.Address) {
-			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the load balancer alone")
+			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the "+
+				"load balancer alone")
 		}
 	case NodePort:
 		has = port.spec.NodePort != 0
 	}
 	if !has {
-		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this Service")
+		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this "+
+			"Service")
 	}
 	return s, fam, port
 }
@@ -119,13 +124,14 @@ func (n *Node) internal(p *Path, s *service, port *servicePort) {
 	n.settleHairpin(p)
 }
 
-// settleHairpin corrects a masquerade of what comes back to its sender, where the mode does so only for endpoints of this node: the
-// sender may be an endpoint on another one.
+// settleHairpin corrects a masquerade of what comes back to its sender, where the mode does so only for endpoints of
+// this node: the sender may be an endpoint on another one.
 func (n *Node) settleHairpin(p *Path) {
 	if p.Masquerade != MasqHairpin || !n.mode.hairpinLocal {
 		return
 	}
-	if slices.ContainsFunc(p.Endpoints, func(e Endpoint) bool { return e.Address.Addr() == p.Origin.Address && !e.Local }) {
+	if slices.ContainsFunc(p.Endpoints,
+		func(e Endpoint) bool { return e.Address.Addr() == p.Origin.Address && !e.Local }) {
 		p.Masquerade = MasqNever
 	}
 }
@@ -163,8 +169,9 @@ func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePo
 	n.settleHairpin(p)
 }
 
-// byProcess is the way of packets to a NodePort at a loopback address that kube-proxy serves itself (pkg/proxy/localnodeportproxy). It
-// listens for TCP where there is an endpoint; the rest is rejected (chain nodeport-endpoints-check), or finds nobody listening.
+// byProcess is the way of packets to a NodePort at a loopback address that kube-proxy serves itself
+// (pkg/proxy/localnodeportproxy). It listens for TCP where there is an endpoint; the rest is rejected (chain
+// nodeport-endpoints-check), or finds nobody listening.
 func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
 	endpoints := port.cluster
 	if s.etpLocal {
@@ -173,7 +180,8 @@ func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
 	switch {
 	case !n.nodePorts[family].proxied:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
-		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() + ", and kube-proxy rejects NodePorts there in this mode"
+		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() +
+			", and kube-proxy rejects NodePorts there in this mode"
 	case p.Frontend.Protocol != corev1.ProtocolTCP:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
 		p.Why = "at " + p.Frontend.Address.String() + " kube-proxy serves NodePorts of TCP alone in this mode"
@@ -211,7 +219,8 @@ func (n *Node) heldToRanges(f *Frontend, fam *familyService) bool {
 	switch {
 	case f.Kind == NodePort || len(fam.ranges) == 0:
 		return false
-	case n.mode.virtual || n.mode.firewallFirst: // by address and port, so that an external IP that is a load-balancer IP, too, is held to them
+	// by address and port, so that an external IP that is a load-balancer IP, too, is held to them
+	case n.mode.virtual || n.mode.firewallFirst:
 		return slices.Contains(fam.vips, f.Address)
 	}
 	return !slices.Contains(fam.externalIPs, f.Address)
@@ -238,14 +247,16 @@ func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
 	case isPod == notKnown:
 		p.Endpoints, p.Masquerade = port.cluster, MasqHairpin
 		if p.Unsure == "" {
-			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends on its detectLocalMode and on " +
+			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends " +
+				"on its detectLocalMode and on " +
 				"the sender's address and interface, which are not all known"
 		}
 	case len(port.local) == 0:
 		n.refuse(p, port, Drop)
 	default:
 		p.Endpoints, p.Masquerade = port.local, MasqHairpin
-		if o.Kind == FromExternal && !slices.ContainsFunc(port.local, func(e Endpoint) bool { return e.Address.Addr() == o.Address }) {
+		if o.Kind == FromExternal &&
+			!slices.ContainsFunc(port.local, func(e Endpoint) bool { return e.Address.Addr() == o.Address }) {
 			p.Masquerade = MasqNever
 		}
 	}
@@ -256,8 +267,8 @@ func (n *Node) isOwn(o *Origin) bool {
 	return o.Kind == FromNode || o.Address.IsLoopback() || n.local[o.Address.Unmap()]
 }
 
-// admits tells whether a source is let in by loadBalancerSourceRanges. If the node's own IP is, so is a load-balancer IP: where it
-// is bound on the node it is what the node itself sends from.
+// admits tells whether a source is let in by loadBalancerSourceRanges. If the node's own IP is, so is a load-balancer
+// IP: where it is bound on the node it is what the node itself sends from.
 func (f *familyService) admits(a netip.Addr) bool {
 	return contains(f.ranges, a) || f.allowFromNode && slices.Contains(f.vips, a)
 }
@@ -266,8 +277,8 @@ func sameEndpoints(a, b []Endpoint) bool {
 	return slices.EqualFunc(a, b, func(x, y Endpoint) bool { return x.Address == y.Address })
 }
 
-// unserved is the way of packets to a NodePort at an address that it is not served at. In iptables mode refusals do not ask for the
-// address.
+// unserved is the way of packets to a NodePort at an address that it is not served at. In iptables mode refusals do not
+// ask for the address.
 func (n *Node) unserved(p *Path, s *service, port *servicePort) {
 	if n.mode.refusesEverywhere && s.etpLocal && len(port.local) == 0 {
 		n.refuse(p, port, Drop)

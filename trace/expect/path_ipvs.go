@@ -4,12 +4,13 @@ package expect
 
 import "slices"
 
-// ipvsOutFilter is the minor version since which a node outside loadBalancerSourceRanges is kept from the load-balancer IP itself (chain
-// KUBE-IPVS-OUT-FILTER, kubernetes/kubernetes#119656).
+// ipvsOutFilter is the minor version since which a node outside loadBalancerSourceRanges is kept from the load-balancer
+// IP itself (chain KUBE-IPVS-OUT-FILTER, kubernetes/kubernetes#119656).
 const ipvsOutFilter = 29
 
-// byVirtualServer is the way of packets to a frontend in ipvs mode (pkg/proxy/ipvs/proxier.go, syncProxyRules): every frontend has a
-// virtual server, with an endpoint or without one, and everybody who asks for it is served by the same real servers.
+// byVirtualServer is the way of packets to a frontend in ipvs mode (pkg/proxy/ipvs/proxier.go, syncProxyRules): every
+// frontend has a virtual server, with an endpoint or without one, and everybody who asks for it is served by the same
+// real servers.
 func (n *Node) byVirtualServer(p *Path, s *service, fam *familyService, port *servicePort) {
 	f, o := &p.Frontend, &p.Origin
 	family := familyIndex(f.Address)
@@ -44,12 +45,14 @@ func (n *Node) byVirtualServer(p *Path, s *service, fam *familyService, port *se
 	n.settleHairpin(p)
 	if usesLocal && len(port.local) == 0 && p.Masquerade != MasqAlways && o.Kind == FromExternal {
 		p.Reason = ReasonNoLocalEndpoints
-		p.Why = policy + " is Local, and there is " + n.lack(port, Drop) + ". In ipvs mode kube-proxy sends it there all the same, with its source: the answer does not come back through this node"
+		p.Why = policy + " is Local, and there is " + n.lack(port, Drop) +
+			". In ipvs mode kube-proxy sends it there all the same, " +
+			"with its source: the answer does not come back through this node"
 	}
 }
 
-// outsideFirewall is outsideRanges for the chain KUBE-PROXY-FIREWALL: it asks for address and port, so that an external IP that is a
-// load-balancer IP, too, is held to the ranges.
+// outsideFirewall is outsideRanges for the chain KUBE-PROXY-FIREWALL: it asks for address and port, so that an external
+// IP that is a load-balancer IP, too, is held to the ranges.
 func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
 	if p.admitted || f.Kind == ClusterIP || !n.heldToRanges(f, fam) {
@@ -67,11 +70,12 @@ func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
 	return true
 }
 
-// keptFromOwn makes a path end where the node itself is outside the source ranges: what it sends to a load-balancer IP has that very
-// address for its source, so that rules about it ask for the node's IP in its place.
+// keptFromOwn makes a path end where the node itself is outside the source ranges: what it sends to a load-balancer IP
+// has that very address for its source, so that rules about it ask for the node's IP in its place.
 func (n *Node) keptFromOwn(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if p.admitted || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode || o.Address != f.Address ||
+	if p.admitted || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode ||
+		o.Address != f.Address ||
 		f.Kind == NodePort || f.Kind == ClusterIP || !slices.Contains(fam.vips, f.Address) {
 		return false
 	}

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Policy is what must happen to packets to a frontend, whoever sends them: Path for the classes of senders that kube-proxy tells apart. They
-// are asked for in this order: pods of the node, the node itself, everybody else.
+// Policy is what must happen to packets to a frontend, whoever sends them: Path for the classes of senders that
+// kube-proxy tells apart. They are asked for in this order: pods of the node, the node itself, everybody else.
 type Policy struct {
 	Frontend        Frontend
 	AffinitySeconds int32
@@ -18,8 +18,8 @@ type Policy struct {
 	Pods *PodMatch
 	// Ranges are the sources that are let in (loadBalancerSourceRanges); what others send is dropped. Empty: all are.
 	Ranges []netip.Prefix
-	// NodeFree: what the node itself sends is not held to Ranges (KUBE-PROXY-FIREWALL of ipvs mode). OwnKept: what it sends from the frontend's own
-	// address is dropped, in Ranges or not (KUBE-IPVS-OUT-FILTER).
+	// NodeFree: what the node itself sends is not held to Ranges (KUBE-PROXY-FIREWALL of ipvs mode). OwnKept: what it
+	// sends from the frontend's own address is dropped, in Ranges or not (KUBE-IPVS-OUT-FILTER).
 	NodeFree, OwnKept bool
 	// ByPod, ByNode and ByOthers are the ways of the classes, for senders within Ranges. ByPod is nil where Pods is.
 	ByPod            *Way
@@ -65,7 +65,9 @@ func (n *Node) Policy(f Frontend) Policy {
 			p.Unsure = path.Unsure
 		}
 		p.AffinitySeconds = max(p.AffinitySeconds, path.AffinitySeconds)
-		return Way{Action: path.Action, Endpoints: path.Endpoints, Masquerade: path.Masquerade, Reason: path.Reason, Why: path.Why}
+		return Way{
+			Action: path.Action, Endpoints: path.Endpoints, Masquerade: path.Masquerade, Reason: path.Reason, Why: path.Why,
+		}
 	}
 	if d := n.detectors[family]; d.implemented == yes {
 		p.Pods = &PodMatch{CIDR: d.cidr, Iface: d.iface, Prefix: d.prefix}
@@ -95,8 +97,8 @@ func (n *Node) rangesOf(f *Frontend, fam *familyService) []netip.Prefix {
 	return out
 }
 
-// ServedAt returns the node's own addresses of a family at which NodePorts are served, as far as the node's addresses are known, those of
-// Frontends among them.
+// ServedAt returns the node's own addresses of a family at which NodePorts are served, as far as the node's addresses
+// are known, those of Frontends among them.
 func (n *Node) ServedAt(v6 bool) []netip.Addr {
 	family := 0
 	if v6 {

@@ -83,7 +83,8 @@ func (n *Node) fill(s *service) {
 			s.affinity = *c.ClientIP.TimeoutSeconds
 		}
 	}
-	s.itpLocal = svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	s.itpLocal = svc.Spec.InternalTrafficPolicy != nil &&
+		*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	s.etpLocal = n.externalPolicyLocal(svc)
 	for i, family := range familiesOf(svc) {
 		ip, ok := kubeproxy.ParseAddr(clusterIPOf(svc, i))
@@ -98,8 +99,9 @@ func (n *Node) fill(s *service) {
 	}
 }
 
-// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.28 it did so only
-// for the types NodePort and LoadBalancer; since 1.29 also for a ClusterIP Service with external IPs (kubernetes/kubernetes#119150).
+// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.28 it did so
+// only for the types NodePort and LoadBalancer; since 1.29 also for a ClusterIP Service with external IPs
+// (kubernetes/kubernetes#119150).
 func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return false
@@ -117,7 +119,8 @@ func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyService {
 	svc := s.svc
 	f := &familyService{clusterIP: clusterIP}
-	accessible := false // the externalIPs of the API count here, whatever the gate says (serviceport.go, ExternallyAccessible)
+	// the externalIPs of the API count here, whatever the gate says (serviceport.go, ExternallyAccessible)
+	accessible := false
 	for _, ip := range svc.Spec.ExternalIPs {
 		if a, ok := kubeproxy.ParseAddr(ip); ok && familyIndex(a) == family {
 			accessible = true
@@ -168,13 +171,14 @@ func contains(ps []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the informers'
-// selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two labels; since 1.36
-// service-proxy-name hides Services, and headless hides EndpointSlices).
+// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the
+// informers' selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two
+// labels; since 1.36 service-proxy-name hides Services, and headless hides EndpointSlices).
 func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
-		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName + ", no proxy rule is due"
+		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName +
+			", no proxy rule is due"
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
 		return ReasonHeadless, "it is headless: DNS answers with the addresses of its endpoints, no proxy rule is due"
 	}
@@ -193,8 +197,8 @@ func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	return "", ""
 }
 
-// familiesOf returns the families of a Service as indices, in the order of spec.ipFamilies; where these are not set, the
-// family of its cluster IP (pkg/proxy/util/utils.go, GetClusterIPByFamily).
+// familiesOf returns the families of a Service as indices, in the order of spec.ipFamilies; where these are not set,
+// the family of its cluster IP (pkg/proxy/util/utils.go, GetClusterIPByFamily).
 func familiesOf(svc *corev1.Service) []int {
 	if len(svc.Spec.IPFamilies) == 0 {
 		if strings.Contains(svc.Spec.ClusterIP, ":") {

@@ -40,8 +40,8 @@ func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, fa
 	n.categorize(s, p)
 }
 
-// categorize chooses the endpoints of each traffic policy. For either, endpoints that are terminating and still serve stand in
-// when none is ready.
+// categorize chooses the endpoints of each traffic policy. For either, endpoints that are terminating and still serve
+// stand in when none is ready.
 func (n *Node) categorize(s *service, p *servicePort) {
 	ready, fallback := 0, 0
 	for i := range p.all {
@@ -99,9 +99,9 @@ func (n *Node) standsIn(e *Endpoint) bool {
 	return n.features.terminating && e.Serving && e.Terminating
 }
 
-// topologyOf decides whether hints are used: only if every ready endpoint has one and at least one names this node, or its
-// zone (pkg/proxy/topology.go, topologyModeFromHints; before 1.33 canUseTopology). Before the traffic distribution field
-// there had to be an annotation on the Service.
+// topologyOf decides whether hints are used: only if every ready endpoint has one and at least one names this node, or
+// its zone (pkg/proxy/topology.go, topologyModeFromHints; before 1.33 canUseTopology). Before the traffic distribution
+// field there had to be an annotation on the Service.
 func (n *Node) topologyOf(s *service, p *servicePort, ready int) topology {
 	if ready == 0 || len(p.all[0].HintZones)+len(p.all[0].HintNodes) == 0 && p.all[0].Ready {
 		return anywhere

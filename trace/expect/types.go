@@ -106,9 +106,10 @@ type Path struct {
 	Action          Action
 	Endpoints       []Endpoint // for DNAT and Proxy: all with equal share, ordered by address
 	Masquerade      Masquerade
-	AffinitySeconds int32  // 0: no session affinity
-	Reason          string // a by-design code, where Action is not DNAT, or where it leads to endpoints that the traffic policy rules out
-	Why             string // one clause for people, with names and numbers, where there is a Reason
+	AffinitySeconds int32 // 0: no session affinity
+	// a by-design code, where Action is not DNAT, or where it leads to endpoints that the traffic policy rules out
+	Reason string
+	Why    string // one clause for people, with names and numbers, where there is a Reason
 	// Unsure says, in one clause, why the answer is not certain: it rests on something that was not collected or that
 	// kube-proxy leaves to chance. Action and Endpoints are then the likelier answer, and a difference proves nothing.
 	Unsure string

@@ -20,14 +20,15 @@ type Use struct {
 // Usage is an endpoint with what each traffic policy makes of it on this node.
 type Usage struct {
 	Endpoint
-	// Cluster is for traffic policy Cluster, and for pods and processes of this node even where externalTrafficPolicy is Local.
+	// Cluster is for traffic policy Cluster, and for pods and processes of this node even where externalTrafficPolicy is
+	// Local.
 	Cluster Use
 	// Local is for traffic policy Local.
 	Local Use
 }
 
-// Usage returns every endpoint of a Service port in a family, used or not, in the order of Endpoints, and tells of each why it
-// is in or out (pkg/proxy/topology.go, CategorizeEndpoints).
+// Usage returns every endpoint of a Service port in a family, used or not, in the order of Endpoints, and tells of each
+// why it is in or out (pkg/proxy/topology.go, CategorizeEndpoints).
 func (n *Node) Usage(name types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Usage {
 	if s := n.service(name); s != nil && s.reason == "" && port != nil {
 		if f := s.families[indexOf(family)]; f != nil {

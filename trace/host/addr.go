@@ -91,8 +91,8 @@ func (n *Network) readAddrs(data []byte) error {
 	return nil
 }
 
-// waits tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection is through with
-// it (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 knows no such wait.
+// waits tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection is through
+// with it (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 knows no such wait.
 func (a *ipAddr) waits() bool {
 	return a.Family == "inet6" && (a.Tentative && !a.Optimistic || a.DADFailed)
 }

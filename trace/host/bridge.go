@@ -39,8 +39,8 @@ func (n *Network) Bridge(dev string) bool {
 	return ok
 }
 
-// Hairpin tells whether a bridge sends a frame back to the port that it came from, for some port at least: by its hairpin mode, or
-// because the bridge is promiscuous. known is false where that was not collected.
+// Hairpin tells whether a bridge sends a frame back to the port that it came from, for some port at least: by its
+// hairpin mode, or because the bridge is promiscuous. known is false where that was not collected.
 func (n *Network) Hairpin(dev string) (on, known bool) {
 	b, ok := n.bridges[dev]
 	if !ok {

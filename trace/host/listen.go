@@ -21,13 +21,14 @@ type Socket struct {
 	PID      int
 }
 
-// Takes tells whether the socket gets what is sent to an address and port: one that is bound to the any address of IPv6 gets IPv4, too, as ss
-// then shows it as "*"; what it shows as [::] does not.
+// Takes tells whether the socket gets what is sent to an address and port: one that is bound to the any address of IPv6
+// gets IPv4, too, as ss then shows it as "*"; what it shows as [::] does not.
 func (s *Socket) Takes(protocol string, to netip.AddrPort) bool {
 	if s.Protocol != protocol || s.Port != to.Port() {
 		return false
 	}
-	return !s.Address.IsValid() || s.Address == to.Addr() || s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
+	return !s.Address.IsValid() || s.Address == to.Addr() ||
+		s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
 }
 
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Network is what is known of one node's network namespace. It does not change once parsed, so several goroutines may ask
-// it. The zero value knows nothing but the loopback addresses, and says so to every question.
+// Network is what is known of one node's network namespace. It does not change once parsed, so several goroutines may
+// ask it. The zero value knows nothing but the loopback addresses, and says so to every question.
 type Network struct {
 	addrs  []address         // of every interface, in the order of ip addr; nil where not collected
 	devs   map[string][]int  // indices into addrs
@@ -91,8 +91,9 @@ var (
 	unspecified6 = netip.IPv6Unspecified()
 )
 
-// Local says whether a is an address of the node itself (an RTN_LOCAL destination). known is false where addresses were not
-// collected and nothing else tells. Loopback is always local; so are, when asked for, the Node object's own addresses.
+// Local says whether a is an address of the node itself (an RTN_LOCAL destination). known is false where addresses were
+// not collected and nothing else tells. Loopback is always local; so are, when asked for, the Node object's own
+// addresses.
 func (n *Network) Local(a netip.Addr) (local, known bool) {
 	a = a.Unmap().WithZone("")
 	if !a.IsValid() {
@@ -121,10 +122,11 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	return false, f.addrsKnown || n.others[a]
 }
 
-// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 takes it where
-// route_localnet is set, for the interface or for all (ip_route_input_slow in net/ipv4/route.c). IPv6 looks for a route by the
-// interface that the packet came in by alone (rt6_need_strict in net/ipv6/route.c): that to ::1 is by lo, and where the default route is by
-// dev the packet goes back to where it came from. known is false there, and where settings or routes were not collected.
+// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 takes it
+// where route_localnet is set, for the interface or for all (ip_route_input_slow in net/ipv4/route.c). IPv6 looks for a
+// route by the interface that the packet came in by alone (rt6_need_strict in net/ipv6/route.c): that to ::1 is by lo,
+// and where the default route is by dev the packet goes back to where it came from. known is false there, and where
+// settings or routes were not collected.
 func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 	dst = dst.Unmap()
 	switch {
@@ -145,7 +147,8 @@ func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 }
 
 // localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of
-// its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724, rule 1).
+// its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC
+// 6724, rule 1).
 func (f *family) localSource(a netip.Addr) netip.Addr {
 	if !a.Is4() {
 		return a
@@ -164,14 +167,15 @@ func (f *family) localSource(a netip.Addr) netip.Addr {
 	return a
 }
 
-// AddrType returns the kernel's type of an address, as -m addrtype asks for it. For IPv4 that is the type in the local table
-// (inet_addr_type in net/ipv4/fib_frontend.c): local, broadcast, multicast, and unicast for all else, whatever the main
-// table has for it, blackhole included. For IPv6 a route is looked up (net/netfilter/xt_addrtype.c): every route that
-// refuses, and no route, is RouteUnreachable; "::" is RouteNone. known is false where the snapshot does not tell.
+// AddrType returns the kernel's type of an address, as -m addrtype asks for it. For IPv4 that is the type in the local
+// table (inet_addr_type in net/ipv4/fib_frontend.c): local, broadcast, multicast, and unicast for all else, whatever
+// the main table has for it, blackhole included. For IPv6 a route is looked up (net/netfilter/xt_addrtype.c): every
+// route that refuses, and no route, is RouteUnreachable; "::" is RouteNone. known is false where the snapshot does not
+// tell.
 //
-// An IPv6 address that is local is also UNICAST to xt_addrtype, which asks the address itself and not the route for it: who
-// matches --dst-type UNICAST must take every IPv6 address for unicast that is neither multicast nor "::". Who only asks for
-// LOCAL does better with [Network.Local], which needs no routes.
+// An IPv6 address that is local is also UNICAST to xt_addrtype, which asks the address itself and not the route for it:
+// who matches --dst-type UNICAST must take every IPv6 address for unicast that is neither multicast nor "::". Who only
+// asks for LOCAL does better with [Network.Local], which needs no routes.
 func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 	a = a.Unmap().WithZone("")
 	switch {
@@ -209,8 +213,8 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 	return RouteUnicast, true
 }
 
-// Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil where
-// they were not collected.
+// Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil
+// where they were not collected.
 func (n *Network) Addresses() []netip.Addr {
 	if n.addrs == nil {
 		return nil
@@ -233,8 +237,8 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 	return out
 }
 
-// SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have, and where its subnet
-// is the address alone.
+// SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have,
+// and where its subnet is the address alone.
 func (n *Network) SubnetOf(a netip.Addr) (dev string, subnet netip.Prefix) {
 	for i := range n.addrs {
 		if n.addrs[i].ip != a {

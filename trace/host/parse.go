@@ -24,10 +24,11 @@ type Files struct {
 	Sysctl []byte // sysctl.txt
 }
 
-// WithAPI returns the network with what the API says of addresses: own are the InternalIPs of the Node object's status, which are the node's own even
-// where ip-addr.json was not collected (an ExternalIP does not belong here: clouds translate it before it gets to the node); others are those that
-// somebody else has, pods with an address of their own and other nodes, which are not the node's own even where ip-addr.json was not
-// collected. The map is kept, and not written to.
+// WithAPI returns the network with what the API says of addresses: own are the InternalIPs of the Node object's status,
+// which are the node's own even where ip-addr.json was not collected (an ExternalIP does not belong here: clouds
+// translate it before it gets to the node); others are those that somebody else has, pods with an address of their own
+// and other nodes, which are not the node's own even where ip-addr.json was not collected. The map is kept, and not
+// written to.
 func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network {
 	out := *n
 	out.nodes, out.others = make(map[netip.Addr]bool, len(own)), others
@@ -39,8 +40,8 @@ func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network
 	return &out
 }
 
-// Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and there is
-// an error for it that names it and says what was expected. The Network is never nil.
+// Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and
+// there is an error for it that names it and says what was expected. The Network is never nil.
 func Parse(files Files) (*Network, []error) {
 	n := &Network{}
 	var errs []error
@@ -110,8 +111,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parsePrefix reads "10.0.0.0/8", or an address, which is a prefix of full length. "default" and "all" have no family, and
-// are the caller's to know.
+// parsePrefix reads "10.0.0.0/8", or an address, which is a prefix of full length. "default" and "all" have no family,
+// and are the caller's to know.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		a, err := parseAddr(s)

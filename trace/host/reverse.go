@@ -13,14 +13,15 @@ type Reverse struct {
 	Route   string // what is wrong with the way back
 }
 
-// ReversePath tells whether the kernel drops a packet that came in by q.In for its source, as far as net.ipv4.conf.*.rp_filter makes it do
-// so: __fib_validate_source in net/ipv4/fib_frontend.c looks up the route to the source. Strictly (1), that route must lead out by the interface
-// that the packet came in by; loosely (2), there must be one. A route that refuses is none. An interface without an address is
-// strict in either case. q is the packet as PREROUTING leaves it. IPv6 has no such filter (but ip6tables -m rpfilter and nftables' fib).
+// ReversePath tells whether the kernel drops a packet that came in by q.In for its source, as far as
+// net.ipv4.conf.*.rp_filter makes it do so: __fib_validate_source in net/ipv4/fib_frontend.c looks up the route to the
+// source. Strictly (1), that route must lead out by the interface that the packet came in by; loosely (2), there must
+// be one. A route that refuses is none. An interface without an address is strict in either case. q is the packet as
+// PREROUTING leaves it. IPv6 has no such filter (but ip6tables -m rpfilter and nftables' fib).
 //
-// known is false where the settings of the interface, the routes, the routing rules or its addresses were not collected, and where the answer
-// depends on what a Query does not hold; it is false, too, for sources that no setting lets in: the node's own, and broadcasts. What comes out
-// of IPsec is never dropped, which no file tells.
+// known is false where the settings of the interface, the routes, the routing rules or its addresses were not
+// collected, and where the answer depends on what a Query does not hold; it is false, too, for sources that no setting
+// lets in: the node's own, and broadcasts. What comes out of IPsec is never dropped, which no file tells.
 func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
 	if !q.Src.Is4() || q.In == "lo" {
@@ -73,8 +74,8 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	return Reverse{}, true
 }
 
-// reverse is the query for the way back: of a packet from the destination to the source that comes in where this one leaves, or from the
-// node itself. The mark counts only where src_valid_mark is set for the interface or for all.
+// reverse is the query for the way back: of a packet from the destination to the source that comes in where this one
+// leaves, or from the node itself. The mark counts only where src_valid_mark is set for the interface or for all.
 func (n *Network) reverse(q Query) (Query, bool) {
 	back := Query{Dst: q.Src, Src: q.Dst, came: true, marked: true}
 	all, ok := n.Sysctl("net/ipv4/conf/all/src_valid_mark")
@@ -100,8 +101,9 @@ func (n *Network) reverse(q Query) (Query, bool) {
 	return back, true
 }
 
-// rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all (IN_DEV_RPFILTER in
-// include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not collected.
+// rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all
+// (IN_DEV_RPFILTER in include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not
+// collected.
 func (n *Network) rpFilter(dev string) (mode int, setting string, ok bool) {
 	for _, of := range []string{"all", dev} {
 		key := "net/ipv4/conf/" + of + "/rp_filter"

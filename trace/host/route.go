@@ -161,8 +161,8 @@ func (f *family) setTables(tables map[string]*table, all bool) {
 	}
 }
 
-// takeLocal notes the local and broadcast routes of a table where the addresses of ip-addr.json are noted. The kernel has
-// them in the table local; one that a person put into main does the same, a little later.
+// takeLocal notes the local and broadcast routes of a table where the addresses of ip-addr.json are noted. The kernel
+// has them in the table local; one that a person put into main does the same, a little later.
 func (f *family) takeLocal(t *table) {
 	for p, es := range t.raw {
 		for _, e := range es {
@@ -203,7 +203,9 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	} else if prefix, err = parsePrefix(r.Dst); err != nil {
 		return 0, netip.Prefix{}, nil, err
 	}
-	e := entry{typ: cmp.Or(r.Type, "unicast"), metric: r.Metric, scope: scopeOf(r.Scope), from: r.From != "" && r.From != "all"}
+	e := entry{
+		typ: cmp.Or(r.Type, "unicast"), metric: r.Metric, scope: scopeOf(r.Scope), from: r.From != "" && r.From != "all",
+	}
 	if r.PrefSrc != "" {
 		if e.route.PrefSrc, err = parseAddr(r.PrefSrc); err != nil {
 			return 0, netip.Prefix{}, nil, err
@@ -270,8 +272,8 @@ func (t *table) settle(v6 bool) {
 	slices.SortFunc(t.bits, func(a, b int) int { return b - a })
 }
 
-// choose returns what the routes of one prefix make of a packet: the lowest metric wins, and among equals the first. IPv6
-// spreads over equals (find_rr_leaf in net/ipv6/route.c), so where they differ the interface stays open.
+// choose returns what the routes of one prefix make of a packet: the lowest metric wins, and among equals the first.
+// IPv6 spreads over equals (find_rr_leaf in net/ipv6/route.c), so where they differ the interface stays open.
 func choose(es []entry, v6 bool) answer {
 	if slices.ContainsFunc(es, func(e entry) bool { return e.from }) {
 		return answer{unknown: true, why: "a route to it is only for packets from one prefix"}
@@ -306,12 +308,13 @@ func choose(es []entry, v6 bool) answer {
 	return ans
 }
 
-var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.json)"), errors.New("the IPv6 routes were not collected (ip6-route.json)")}
+var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.json)"),
+	errors.New("the IPv6 routes were not collected (ip6-route.json)")}
 
-// Route looks up the route to dst, by destination alone, as the kernel's rules and tables have it; dst may carry a zone,
-// which names the interface. known is false where the routes of the family were not collected, where it is not known
-// whether dst is the node's own, and where rules beyond the default ones may send the packet elsewhere: why says which.
-// A packet to the node itself takes lo. Where the kernel spreads over several interfaces the Route names none.
+// Route looks up the route to dst, by destination alone, as the kernel's rules and tables have it; dst may carry a
+// zone, which names the interface. known is false where the routes of the family were not collected, where it is not
+// known whether dst is the node's own, and where rules beyond the default ones may send the packet elsewhere: why says
+// which. A packet to the node itself takes lo. Where the kernel spreads over several interfaces the Route names none.
 func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) {
 	w, known, why := n.route(&Query{Dst: dst})
 	return w.Route, known, why
@@ -330,8 +333,8 @@ type Query struct {
 	came   bool // it came in by an interface
 }
 
-// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and judges the conditions of routing rules
-// by its source, mark and interface, too.
+// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and judges the
+// conditions of routing rules by its source, mark and interface, too.
 func (n *Network) RouteIn(q Query) (r Route, known bool, why string) {
 	q.marked, q.came = !q.AnyMark, true
 	w, known, why := n.route(&q)
@@ -384,7 +387,9 @@ func (n *Network) fromLocal(f *family, dst netip.Addr) (r way, found, known bool
 		return way{}, false, false
 	}
 	if dev, ok := f.broadcast[dst]; ok {
-		return way{Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)}}, true, true
+		return way{
+			Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)},
+		}, true, true
 	}
 	if ans, ok := f.tables[tableLocal].lookup(dst); ok && !ans.throw && !ans.unknown {
 		return ans.route, true, true
@@ -437,8 +442,8 @@ func (n *Network) HasGateway(dev string, v4 bool) bool {
 	return false
 }
 
-// IfaceOf returns the interface by which a packet from src comes in, taken from the route back to it: lo for the node's own
-// addresses. known is false where there is no such route, or several.
+// IfaceOf returns the interface by which a packet from src comes in, taken from the route back to it: lo for the node's
+// own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
 	r, known, _ := n.Route(src)
 	if !known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {

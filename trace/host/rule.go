@@ -33,8 +33,8 @@ func (r *rule) free() bool {
 	return !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && !r.marked && !r.oif && !r.maybe && !r.not
 }
 
-// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in net/ipv4/fib_rules.c). known
-// is false where one of its conditions cannot be judged, and the others leave it open.
+// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in
+// net/ipv4/fib_rules.c). known is false where one of its conditions cannot be judged, and the others leave it open.
 func (r *rule) applies(q *Query) (yes, known bool) {
 	yes, known = true, !r.maybe
 	for _, c := range [...]struct{ asked, known, holds bool }{
@@ -95,7 +95,9 @@ func isDefault(rules []rule) bool {
 }
 
 // plain are the keys of a rule that are no condition, or that parseRule reads.
-var plain = []string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop"}
+var plain = []string{
+	"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop",
+}
 
 // elsewhere are the keys of a rule that does not simply look into a table.
 var elsewhere = []string{"goto", "action", "nat", "l3mdev", "suppress_prefixlen", "suppress_ifgroup", "unresolved"}
@@ -106,7 +108,8 @@ func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 	mask := "0xffffffff"
 	var srclen, dstlen *int
 	for key, into := range map[string]any{
-		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table, "iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
+		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table,
+		"iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
 	} {
 		if v, ok := m[key]; ok {
 			if err := json.Unmarshal(v, into); err != nil {
@@ -185,7 +188,8 @@ func ruleText(m map[string]json.RawMessage) string {
 	}
 	rest := make([]string, 0, len(m))
 	for key := range m {
-		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table", "protocol"}, key) {
+		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table",
+			"protocol"}, key) {
 			rest = append(rest, key)
 		}
 	}
@@ -242,8 +246,8 @@ func scopeOf(s string) uint8 {
 
 var defaultRules = []rule{{table: tableLocal}, {table: tableMain}, {table: tableDefault}}
 
-// byRules asks the tables in the order of the rules. A rule whose conditions are not known here may apply or not: both ways
-// are taken, and the answer is known if they agree.
+// byRules asks the tables in the order of the rules. A rule whose conditions are not known here may apply or not: both
+// ways are taken, and the answer is known if they agree.
 func (n *Network) byRules(f *family, q *Query) (way, bool, string) {
 	rules := f.rules
 	if rules == nil {

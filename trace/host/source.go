@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// settleSources makes the tables ready once everything was read. IPv4 routes without a source of their own get the one that
-// the kernel computes when the route is made (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
+// settleSources makes the tables ready once everything was read. IPv4 routes without a source of their own get the one
+// that the kernel computes when the route is made (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
 func (n *Network) settleSources() {
 	for i := range n.fam {
 		for _, t := range n.fam[i].tables {
@@ -27,8 +27,8 @@ func (n *Network) settleSources() {
 }
 
 // PrimaryAddress returns the address that stands for an interface: of IPv4 the first that is not secondary and not
-// confined to host or link, of IPv6 the first global one that is in use, and, failing that, the link-local one. The zero
-// Addr where the interface has none, or addresses were not collected.
+// confined to host or link, of IPv6 the first global one that is in use, and, failing that, the link-local one. The
+// zero Addr where the interface has none, or addresses were not collected.
 func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	var linkLocal netip.Addr
 	for _, i := range n.devs[dev] {
@@ -46,9 +46,10 @@ func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	return linkLocal
 }
 
-// MasqueradeAddress returns the source that MASQUERADE gives to a packet that leaves by dev: nextHop is the gateway, or the
-// destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the interface's first
-// (inet_select_addr in net/ipv4/devinet.c, asked by net/netfilter/nf_nat_masquerade.c). The zero Addr where it is not known.
+// MasqueradeAddress returns the source that MASQUERADE gives to a packet that leaves by dev: nextHop is the gateway, or
+// the destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the interface's first
+// (inet_select_addr in net/ipv4/devinet.c, asked by net/netfilter/nf_nat_masquerade.c). The zero Addr where it is not
+// known.
 func (n *Network) MasqueradeAddress(dev string, nextHop netip.Addr) netip.Addr {
 	nextHop = nextHop.Unmap().WithZone("")
 	if nextHop.Is4() {
@@ -78,8 +79,8 @@ func (n *Network) RedirectAddress(dev string, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// selectAddress is inet_select_addr: the first primary address of dev that may be used as widely as scope asks, rather one
-// whose subnet holds near; failing that, that of any other interface.
+// selectAddress is inet_select_addr: the first primary address of dev that may be used as widely as scope asks, rather
+// one whose subnet holds near; failing that, that of any other interface.
 func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.Addr {
 	var first netip.Addr
 	for _, i := range n.devs[dev] {

@@ -30,8 +30,8 @@ func (n *Network) readSysctl(data []byte) error {
 	return nil
 }
 
-// slashed gives a key the form of its path below /proc/sys. In the dotted form the two separators change places, so that
-// net.ipv4.conf.eth0/100.rp_filter is of the interface eth0.100.
+// slashed gives a key the form of its path below /proc/sys. In the dotted form the two separators change places, so
+// that net.ipv4.conf.eth0/100.rp_filter is of the interface eth0.100.
 func slashed(key string) string {
 	if at := strings.IndexAny(key, "./"); at < 0 || key[at] == '/' {
 		return key

@@ -20,7 +20,8 @@ type Request struct {
 	Services []*corev1.Service
 	// Select picks frontends; nil takes all.
 	Select func(expect.Frontend) bool
-	// Bound are addresses that the node has for its own so that IPVS sees what is sent to them: NodePorts are not programmed there.
+	// Bound are addresses that the node has for its own so that IPVS sees what is sent to them: NodePorts are not
+	// programmed there.
 	Bound []netip.Addr
 	// Mark is the packet mark that asks for masquerade, one bit.
 	Mark uint32
@@ -30,10 +31,13 @@ type Request struct {
 
 // What Request.NoLoopback may be.
 const (
-	// NoLoopbackInIPVS: of a virtual server (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c). kube-proxy has none at 127.0.0.1.
-	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host, and kube-proxy serves no NodePort there in ipvs mode"
+	// NoLoopbackInIPVS: of a virtual server (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c). kube-proxy
+	// has none at 127.0.0.1.
+	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host, " +
+		"and kube-proxy serves no NodePort there in ipvs mode"
 	// NoLoopbackRoute: by the kernel's setting.
-	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl net.ipv4.conf.all.route_localnet is not 1)"
+	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl " +
+		"net.ipv4.conf.all.route_localnet is not 1)"
 )
 
 // RefusalError is why nothing is programmed, in one sentence.
@@ -41,8 +45,8 @@ type RefusalError string
 
 func (r RefusalError) Error() string { return string(r) }
 
-// For plans the paths of Services on a node as kube-proxy would program them there. left names what is left out, and why, one line each. The
-// error is a RefusalError where what was asked for cannot be programmed rightly.
+// For plans the paths of Services on a node as kube-proxy would program them there. left names what is left out, and
+// why, one line each. The error is a RefusalError where what was asked for cannot be programmed rightly.
 func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 	p = &Plan{Mark: req.Mark, Scheduler: n.Scheduler()}
 	seen := map[socket]bool{}
@@ -111,7 +115,8 @@ type socket struct {
 	protocol corev1.Protocol
 }
 
-// everywhere returns a NodePort at each address of the node that it is served at, but for those that are bound for IPVS; any other frontend alone.
+// everywhere returns a NodePort at each address of the node that it is served at, but for those that are bound for
+// IPVS; any other frontend alone.
 func everywhere(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.Frontend {
 	if f.Kind != expect.NodePort {
 		return []expect.Frontend{f}
@@ -134,7 +139,8 @@ func of(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, wh
 		port += ":" + f.PortName
 	}
 	at := netip.AddrPortFrom(f.Address, f.Port)
-	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges, NodeFree: pol.NodeFree, OwnKept: pol.OwnKept}
+	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds,
+		Ranges: pol.Ranges, NodeFree: pol.NodeFree, OwnKept: pol.OwnKept}
 	ways := []*expect.Way{&pol.ByNode, &pol.ByOthers}
 	if pol.Pods != nil {
 		out.Pods = &Pods{CIDR: pol.Pods.CIDR, Iface: pol.Pods.Iface, Prefix: pol.Pods.Prefix}
@@ -176,8 +182,8 @@ func reasonOf(ways []*expect.Way) string {
 	return "kube-proxy programs nothing for it"
 }
 
-// wayOf takes what is refused for what is dropped: either way the packet goes nowhere. A masquerade that cannot be told is one: answers then
-// come back through the node whatever the network between is like.
+// wayOf takes what is refused for what is dropped: either way the packet goes nowhere. A masquerade that cannot be told
+// is one: answers then come back through the node whatever the network between is like.
 func wayOf(w *expect.Way) Way {
 	if w.Action != expect.DNAT {
 		return Way{}

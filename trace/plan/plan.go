@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan turns the expectation for Services on a node into what is to be programmed there. A Plan knows nothing of rules; nodehelper/program
-// writes it as rules of one mode. It travels from the plugin to the helper as JSON, and the helper trusts none of it: see [Plan.Check].
+// Package plan turns the expectation for Services on a node into what is to be programmed there. A Plan knows nothing
+// of rules; nodehelper/program writes it as rules of one mode. It travels from the plugin to the helper as JSON, and
+// the helper trusts none of it: see [Plan.Check].
 package plan
 
 import (
@@ -39,8 +40,8 @@ type Frontend struct {
 	Affinity int32 `json:"affinity,omitempty"`
 	// Ranges are the sources that are let in; packets of others are dropped. Empty: all.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
-	// NodeFree: what the node itself sends is not held to Ranges. OwnKept: what it sends from the frontend's own address is dropped. Of ipvs mode alone
-	// (expect.Policy).
+	// NodeFree: what the node itself sends is not held to Ranges. OwnKept: what it sends from the frontend's own address
+	// is dropped. Of ipvs mode alone (expect.Policy).
 	NodeFree bool `json:"nodeFree,omitempty"`
 	OwnKept  bool `json:"ownKept,omitempty"`
 	// Pods tells packets of the node's pods; nil: there is no ByPod.
@@ -111,7 +112,8 @@ var (
 	protocols  = []string{"TCP", "UDP", "SCTP"}
 )
 
-// Check says what is wrong with a plan, so that no word of it can become something else in a rule than what it is meant to be.
+// Check says what is wrong with a plan, so that no word of it can become something else in a rule than what it is meant
+// to be.
 func (p *Plan) Check() error {
 	switch {
 	case !names.MatchString(p.Name):

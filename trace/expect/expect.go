@@ -12,23 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Inputs are what kube-proxy on one node decides from.
+// Inputs are the objects and settings from which kube-proxy on one node computes its rules.
 type Inputs struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Node     *corev1.Node // nil when the Node object was not collected
-	// NodeName is the name that kube-proxy takes for its own (hostnameOverride, else the Node's name).
+	// NodeName is the node name that kube-proxy uses (hostnameOverride, else the Node's name).
 	NodeName string
 	Config   kubeproxy.Config
 	// Addresses are the node's own addresses (ip addr); nil when they were not collected.
 	Addresses []netip.Addr
 	// PodNames gives namespace/name for pod addresses, where pods were collected.
 	PodNames map[netip.Addr]string
-	// Index is of the same Services and Slices, made once for the expectations of many nodes; nil: New makes one.
+	// Index is an index of Slices, built once for the expectations of many nodes; nil: New builds one.
 	Index *Index
 }
 
-// Index is what the expectations of all nodes have in common. It does not change, and may be shared.
+// Index is what the expectations of all nodes share. It is immutable and safe for concurrent use.
 type Index struct {
 	slices map[types.NamespacedName][]*discoveryv1.EndpointSlice
 }
@@ -85,7 +85,7 @@ func New(in Inputs) *Node {
 	return n
 }
 
-// Ignored returns the reason code and a clause for people when kube-proxy programs nothing for the Service (headless,
+// Ignored returns the reason code and a clause for the user when kube-proxy programs nothing for the Service (headless,
 // ExternalName, service-proxy-name, no port); the code is empty when it does. The rules are those of ShouldSkipService
 // (pkg/proxy/util/utils.go) and of the informers' selectors (cmd/kube-proxy/app/server.go).
 func (n *Node) Ignored(svc *corev1.Service) (reason, why string) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Labels by which a Service, or an EndpointSlice, is kept from kube-proxy (cmd/kube-proxy/app/server.go, Run).
+// Labels that exclude a Service, or an EndpointSlice, from kube-proxy's informers (cmd/kube-proxy/app/server.go, Run).
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless         = corev1.IsHeadlessService
@@ -23,12 +23,12 @@ const (
 // defaultAffinitySeconds is the API's default for sessionAffinityConfig.clientIP.timeoutSeconds.
 const defaultAffinitySeconds = 10800
 
-// NameOf returns the name by which Inputs and Frontend know a Service.
+// NameOf returns the name of a Service as Inputs and Frontend have it.
 func NameOf(svc *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 }
 
-// service is what kube-proxy makes of one Service. It is filled in when it is first asked for.
+// service is what kube-proxy computes of one Service. It is filled in on first use.
 type service struct {
 	once sync.Once
 	svc  *corev1.Service
@@ -119,7 +119,7 @@ func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyService {
 	svc := s.svc
 	f := &familyService{clusterIP: clusterIP}
-	// the externalIPs of the API count here, whatever the gate says (serviceport.go, ExternallyAccessible)
+	// externalIPs of the API count here even where the gate is off (serviceport.go, ExternallyAccessible)
 	accessible := false
 	for _, ip := range svc.Spec.ExternalIPs {
 		if a, ok := kubeproxy.ParseAddr(ip); ok && familyIndex(a) == family {
@@ -142,7 +142,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 		f.vips = append(f.vips, a)
 		accessible = true
 	}
-	f.externalIPs, f.vips = inOrder(f.externalIPs), inOrder(f.vips)
+	f.externalIPs, f.vips = sortedUnique(f.externalIPs), sortedUnique(f.vips)
 	for _, r := range svc.Spec.LoadBalancerSourceRanges {
 		if p, ok := kubeproxy.ParsePrefix(strings.TrimSpace(r)); ok && familyIndex(p.Addr()) == family {
 			f.ranges = append(f.ranges, p)
@@ -159,7 +159,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 	return f
 }
 
-func inOrder(as []netip.Addr) []netip.Addr {
+func sortedUnique(as []netip.Addr) []netip.Addr {
 	if len(as) < 2 {
 		return as
 	}
@@ -171,7 +171,7 @@ func contains(ps []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the
+// ignored returns why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the
 // informers' selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two
 // labels; since 1.36 service-proxy-name hides Services, and headless hides EndpointSlices).
 func (f *features) ignored(svc *corev1.Service) (reason, why string) {

@@ -46,7 +46,7 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 		{3, "tcp", "[::1]:22", true},
 		{3, "tcp", "127.0.0.1:22", false},
 	} {
-		if got := want[tt.socket].Takes(tt.protocol, netip.MustParseAddrPort(tt.to)); got != tt.takes {
+		if got := want[tt.socket].Accepts(tt.protocol, netip.MustParseAddrPort(tt.to)); got != tt.takes {
 			t.Errorf("%+v takes %s %s: %v", want[tt.socket], tt.protocol, tt.to, got)
 		}
 	}

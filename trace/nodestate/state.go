@@ -95,7 +95,7 @@ func (s *State) UnreadFiles() []string {
 
 // Tells tells whether the collector says what it could not read: then a file that is not there is one of which the node
 // has nothing.
-func (s *State) Tells() bool { return s.reasons != nil }
+func (s *State) ListsUnread() bool { return s.reasons != nil }
 
 // file reads an optional file; its absence is nil.
 func (l *loader) file(name string) ([]byte, error) {
@@ -202,7 +202,7 @@ func (l *loader) probes() error {
 // none does.
 func (s *State) SocketAt(protocol string, at netip.AddrPort) *host.Socket {
 	for i := range s.Sockets {
-		if s.Sockets[i].Takes(protocol, at) {
+		if s.Sockets[i].Accepts(protocol, at) {
 			return &s.Sockets[i]
 		}
 	}

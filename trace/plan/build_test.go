@@ -67,7 +67,7 @@ func world(change func(*corev1.Service, *discoveryv1.EndpointSlice)) (*expect.No
 	return n, svc
 }
 
-func ends(w *Way) string {
+func ends(w *Destination) string {
 	var out []string
 	if w == nil {
 		return "-"
@@ -95,7 +95,7 @@ func TestFor(t *testing.T) {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		got = append(got, strings.Join([]string{
-			f.Address.String(), ends(f.ByPod), ends(&f.ByNode), ends(&f.ByOthers),
+			f.Address.String(), ends(f.ForPods), ends(&f.ForNode), ends(&f.ForOthers),
 		}, " | "))
 	}
 	const both = "10.244.1.1 10.244.2.2"

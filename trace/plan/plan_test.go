@@ -9,10 +9,10 @@ import (
 )
 
 func good() *Plan {
-	way := Way{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}}
+	way := Destination{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}}
 	return &Plan{Name: "0123abcd", Services: []string{"shop/web"}, Mark: 0x4000, Frontends: []Frontend{{
 		Port: "shop/web:http", Kind: "ClusterIP", Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP",
-		Pods: &Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ByPod: &way, ByNode: way, ByOthers: way,
+		Pods: &Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ForPods: &way, ForNode: way, ForOthers: way,
 	}}}
 }
 
@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		"this is no address and port":        front(func(f *Frontend) { f.Address = netip.MustParseAddrPort("0.0.0.0:80") }),
 		`the protocol "tcp" is none of`:      front(func(f *Frontend) { f.Protocol = "tcp" }),
 		"an affinity of -1 seconds":          front(func(f *Frontend) { f.Affinity = -1 }),
-		"belong together":                    front(func(f *Frontend) { f.ByPod = nil }),
+		"belong together":                    front(func(f *Frontend) { f.ForPods = nil }),
 		"the source range fd00::/8 is of": front(func(f *Frontend) {
 			f.Ranges = []netip.Prefix{
 				netip.MustParsePrefix("fd00::/8"),
@@ -44,12 +44,12 @@ func TestCheck(t *testing.T) {
 		"pods are told by a CIDR":             front(func(f *Frontend) { f.Pods.Iface = "cni0" }),
 		`"cni0 -j" is no name of an interfac`: front(func(f *Frontend) { f.Pods = &Pods{Iface: "cni0 -j"} }),
 		"the endpoint [fd00::1]:80 is of": front(func(f *Frontend) {
-			f.ByNode.Endpoints = []netip.AddrPort{
+			f.ForNode.Endpoints = []netip.AddrPort{
 				netip.MustParseAddrPort("[fd00::1]:80"),
 			}
 		}),
 		"the endpoint 10.0.0.1:0 is of": front(func(f *Frontend) {
-			f.ByOthers.Endpoints = []netip.AddrPort{
+			f.ForOthers.Endpoints = []netip.AddrPort{
 				netip.MustParseAddrPort("10.0.0.1:0"),
 			}
 		}),
@@ -68,7 +68,7 @@ func TestEqual(t *testing.T) {
 	if !a.Equal(b) {
 		t.Error("another name makes another plan")
 	}
-	b.Frontends[0].ByPod.Endpoints[0] = netip.MustParseAddrPort("10.244.1.2:8080")
+	b.Frontends[0].ForPods.Endpoints[0] = netip.MustParseAddrPort("10.244.1.2:8080")
 	if a.Equal(b) {
 		t.Error("other endpoints make no other plan")
 	}

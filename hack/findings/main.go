@@ -44,10 +44,7 @@ func run(args []string) error {
 	return os.WriteFile(args[0], []byte(out), 0o644) //nolint:gosec // it is read by everybody
 }
 
-var (
-	heading = regexp.MustCompile(`^(##|###) (.+)$`)
-	opening = regexp.MustCompile(`^\*(error|warning|info)\*`)
-)
+var heading = regexp.MustCompile(`^(###?) (.+)$`)
 
 // indexed returns the page with its index made anew. Every kind of finding must have a section, every section a kind, and the
 // section must begin with the kind's severity.
@@ -84,7 +81,7 @@ func indexed(page string, kinds []judge.KindInfo) (string, error) {
 			continue
 		}
 		if code != "" && line != "" {
-			if m := opening.FindStringSubmatch(line); m == nil || m[1] != string(byCode[code].Severity) {
+			if !strings.HasPrefix(line, "*"+string(byCode[code].Severity)+"*") {
 				problems = append(problems, fmt.Errorf("section %s must begin with *%s*", code, byCode[code].Severity))
 			}
 			delete(byCode, code)

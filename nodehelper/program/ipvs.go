@@ -80,7 +80,7 @@ func serve(f *plan.Frontend, scheduler string, before *VirtualServer) VirtualSer
 	if f.Affinity > 0 {
 		v.Flags, v.Timeout = persistent, uint32(f.Affinity)
 	}
-	for _, e := range f.ByOthers.Endpoints {
+	for _, e := range f.ForOthers.Endpoints {
 		if v.real(e) == nil {
 			v.Reals = append(v.Reals, RealServer{Address: e, Weight: 1})
 		}
@@ -186,7 +186,7 @@ func (s *Served) ours(now *VirtualServer, settled bool, earlier *plan.Plan) bool
 	}
 	known := func(r RealServer) bool {
 		return s.After.real(r.Address) != nil || s.Before != nil && s.Before.real(r.Address) != nil || earlier != nil && slices.ContainsFunc(earlier.Frontends, func(f plan.Frontend) bool {
-			return f.Address == now.Address && f.Protocol == now.Protocol && slices.Contains(f.ByOthers.Endpoints, r.Address)
+			return f.Address == now.Address && f.Protocol == now.Protocol && slices.Contains(f.ForOthers.Endpoints, r.Address)
 		})
 	}
 	return !slices.ContainsFunc(now.Reals, func(r RealServer) bool { return !known(r) })

@@ -64,9 +64,9 @@ func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 		ranges := iptChain(p.Name, "R", e.front)
 		filter.add(topChain(p, "INPUT"), "%s -j %s", to, ranges)
 		switch {
-		case e.OwnKept:
+		case e.DropOwnAddress:
 			filter.add(topChain(p, "OUTPUT"), "%s%s -j DROP", own, sent)
-		case !e.NodeFree:
+		case !e.NodeExempt:
 			filter.add(topChain(p, "OUTPUT"), "%s -j %s", sent, ranges)
 		}
 	}

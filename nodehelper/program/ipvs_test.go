@@ -26,9 +26,9 @@ func served(scheduler string, flags uint32, reals ...string) *VirtualServer {
 func frontTo(endpoints ...string) *plan.Plan {
 	f := plan.Frontend{Port: "shop/web:http", Kind: expect.ClusterIP, Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"}
 	for _, e := range endpoints {
-		f.ByOthers.Endpoints = append(f.ByOthers.Endpoints, netip.MustParseAddrPort(e))
+		f.ForOthers.Endpoints = append(f.ForOthers.Endpoints, netip.MustParseAddrPort(e))
 	}
-	f.ByNode = f.ByOthers
+	f.ForNode = f.ForOthers
 	return &plan.Plan{Name: "0123abcd", Mark: 0x4000, Services: []string{"shop/web"}, Frontends: []plan.Frontend{f}}
 }
 
@@ -145,14 +145,14 @@ func TestOneServer(t *testing.T) {
 		want string // in the reason
 	}{
 		{"everybody alike", func(*plan.Frontend) {}, ""},
-		{"in another order", func(f *plan.Frontend) { f.ByNode = frontTo(a2, a1).Frontends[0].ByNode }, ""},
-		{"masqueraded or not", func(f *plan.Frontend) { f.ByNode.Masquerade = true }, ""},
+		{"in another order", func(f *plan.Frontend) { f.ForNode = frontTo(a2, a1).Frontends[0].ForNode }, ""},
+		{"masqueraded or not", func(f *plan.Frontend) { f.ForNode.Masquerade = true }, ""},
 		{"source ranges", func(f *plan.Frontend) { f.Ranges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, ""},
-		{"the node elsewhere", func(f *plan.Frontend) { f.ByNode = frontTo(a3).Frontends[0].ByNode }, "different endpoints"},
+		{"the node elsewhere", func(f *plan.Frontend) { f.ForNode = frontTo(a3).Frontends[0].ForNode }, "different endpoints"},
 		{"pods elsewhere", func(f *plan.Frontend) {
-			f.Pods, f.ByPod = &plan.Pods{Iface: "cni0"}, &frontTo(a3).Frontends[0].ByNode
+			f.Pods, f.ForPods = &plan.Pods{Iface: "cni0"}, &frontTo(a3).Frontends[0].ForNode
 		}, "different endpoints"},
-		{"others dropped", func(f *plan.Frontend) { f.ByOthers = plan.Way{} }, "some senders are to be dropped"},
+		{"others dropped", func(f *plan.Frontend) { f.ForOthers = plan.Destination{} }, "some senders are to be dropped"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := frontTo(a1, a2)

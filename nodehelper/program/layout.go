@@ -81,7 +81,7 @@ func (l *layout) nameEnds() {
 func layoutOf(p *plan.Plan, v6 bool) *layout {
 	l := &layout{v6: v6}
 	ends, pools, fronts := map[end]int{}, map[string]int{}, map[string]int{}
-	lead := func(f *plan.Frontend, w *plan.Way) lead {
+	lead := func(f *plan.Frontend, w *plan.Destination) lead {
 		if len(w.Endpoints) == 0 {
 			return lead{pool: -1}
 		}
@@ -102,13 +102,13 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 		if f.V6() != v6 {
 			continue
 		}
-		made := front{port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ByNode), byOthers: lead(f, &f.ByOthers), drops: len(f.Ranges) > 0}
-		if f.ByPod != nil {
-			made.byPod = lead(f, f.ByPod)
+		made := front{port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ForNode), byOthers: lead(f, &f.ForOthers), drops: len(f.Ranges) > 0}
+		if f.ForPods != nil {
+			made.byPod = lead(f, f.ForPods)
 			made.drops = made.drops || made.byPod.pool < 0
 		}
 		made.drops = made.drops || made.byNode.pool < 0 || made.byOthers.pool < 0
-		if made.free = f.NodeFree; f.OwnKept {
+		if made.free = f.NodeExempt; f.DropOwnAddress {
 			made.own = f.Address.Addr()
 		}
 		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)

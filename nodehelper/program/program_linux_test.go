@@ -32,16 +32,16 @@ const child = "SVCPROXY_TEST_PROGRAM"
 
 // web is a plan of one Service port with a cluster IP and a NodePort, with affinity where there are seconds of it.
 func web(affinity int32, endpoints ...string) *plan.Plan {
-	way := plan.Way{}
+	way := plan.Destination{}
 	for _, e := range endpoints {
 		way.Endpoints = append(way.Endpoints, netip.MustParseAddrPort(e))
 	}
 	always := way
 	always.Masquerade = true
-	front := func(at string, byPod plan.Way) plan.Frontend {
+	front := func(at string, byPod plan.Destination) plan.Frontend {
 		return plan.Frontend{
 			Port: "shop/web:http", Kind: "ClusterIP", Address: netip.MustParseAddrPort(at), Protocol: "TCP", Affinity: affinity,
-			Pods: &plan.Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ByPod: &byPod, ByNode: always, ByOthers: always,
+			Pods: &plan.Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ForPods: &byPod, ForNode: always, ForOthers: always,
 		}
 	}
 	return &plan.Plan{

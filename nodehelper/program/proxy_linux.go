@@ -91,7 +91,7 @@ func tableOf(p *plan.Plan, old *table) *table {
 		if old != nil && old.fronts[k] != nil {
 			state = old.fronts[k].state
 		}
-		t.fronts[k] = &proxied{f, state, slices.Equal(f.ByNode.Endpoints, f.ByOthers.Endpoints)}
+		t.fronts[k] = &proxied{f, state, slices.Equal(f.ForNode.Endpoints, f.ForOthers.Endpoints)}
 	}
 	return t
 }
@@ -100,17 +100,17 @@ func tableOf(p *plan.Plan, old *table) *table {
 var errRefused = errors.New("the sender is not let in, or has no endpoint")
 
 // wayFor finds the way of a client. own tells whether an address is the node's.
-func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
+func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Destination {
 	within := func(r netip.Prefix) bool { return r.Contains(client) }
 	switch {
-	case f.OwnKept && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeFree && own(client)):
+	case f.DropOwnAddress && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeExempt && own(client)):
 		return nil
 	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
-		return f.ByPod
+		return f.ForPods
 	case !f.alike && own(client):
-		return &f.ByNode
+		return &f.ForNode
 	}
-	return &f.ByOthers
+	return &f.ForOthers
 }
 
 // choose chooses the endpoint of a new connection, which release gives back.

@@ -18,7 +18,7 @@ import (
 func TestRequestTravels(t *testing.T) {
 	sent := &plan.Plan{Name: "00000001", Services: []string{"shop/web"}, Mark: 1, Frontends: []plan.Frontend{{
 		Port: "shop/web:http", Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "TCP",
-		ByNode: plan.Way{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}},
+		ForNode: plan.Destination{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}},
 	}}}
 	encoded, err := json.Marshal(sent)
 	if err != nil {

@@ -32,7 +32,7 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 		switch {
 		case f.Protocol == "SCTP":
 			return RefusalError(fmt.Sprintf("%s is of SCTP, and the proxy knows TCP and UDP", f.Port))
-		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ByPod.Equal(&f.ByOthers):
+		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ForPods.Equal(&f.ForOthers):
 			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port, f.Pods.Iface))
 		}
 	}

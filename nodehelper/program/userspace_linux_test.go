@@ -213,8 +213,8 @@ func TestUserspace(t *testing.T) {
 		t.Errorf("who is outside the source ranges is served by %s", e)
 	}
 	undo(t, prog)
-	away.Frontends[0].NodeFree = true
-	away.Frontends[0].ByOthers.Endpoints, away.Frontends[0].ByNode.Endpoints = away.Frontends[1].ByOthers.Endpoints, away.Frontends[1].ByNode.Endpoints
+	away.Frontends[0].NodeExempt = true
+	away.Frontends[0].ForOthers.Endpoints, away.Frontends[0].ForNode.Endpoints = away.Frontends[1].ForOthers.Endpoints, away.Frontends[1].ForNode.Endpoints
 	apply(away, "")
 	if e, err := ask(t, "tcp", "10.96.0.10:80"); err != nil {
 		t.Errorf("the node, which is not held to the ranges: %s %v", e, err)

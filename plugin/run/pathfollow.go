@@ -162,7 +162,7 @@ func (k *PathKeeper) planAgain() error {
 func endpointsOf(p *plan.Plan) string {
 	seen := map[string]bool{}
 	for i := range p.Frontends {
-		for _, w := range p.Frontends[i].Ways() {
+		for _, w := range p.Frontends[i].Destinations() {
 			for _, e := range w.Endpoints {
 				seen[e.String()+p.Frontends[i].Protocol] = true
 			}

@@ -305,7 +305,7 @@ func TestProgramMendsAVirtualServer(t *testing.T) {
 	if !strings.Contains(do(t, "ip -o addr"), gone) {
 		t.Errorf("the address of a new frontend is not bound")
 	}
-	all := p.Frontends[0].ByOthers.Endpoints
+	all := p.Frontends[0].ForOthers.Endpoints
 	if len(all) != 3 {
 		t.Fatalf("%v", all)
 	}
@@ -314,11 +314,11 @@ func TestProgramMendsAVirtualServer(t *testing.T) {
 	for i := range one.Frontends {
 		f := &one.Frontends[i]
 		f.Local = nil
-		for _, w := range []*plan.Way{&f.ByNode, &f.ByOthers} {
+		for _, w := range []*plan.Destination{&f.ForNode, &f.ForOthers} {
 			w.Endpoints = w.Endpoints[:1]
 		}
-		if f.ByPod != nil {
-			f.ByPod = &plan.Way{Endpoints: f.ByPod.Endpoints[:1], Masquerade: f.ByPod.Masquerade}
+		if f.ForPods != nil {
+			f.ForPods = &plan.Destination{Endpoints: f.ForPods.Endpoints[:1], Masquerade: f.ForPods.Masquerade}
 		}
 	}
 	if r := apply(t, prog, asking(&one, "")); r.What != wire.Updated {
@@ -428,9 +428,9 @@ func TestProgramAndUndoForever(t *testing.T) {
 	other.Frontends = slices.Clone(p.Frontends[:len(p.Frontends)-1])
 	for i := range other.Frontends {
 		f := &other.Frontends[i]
-		f.Local, f.ByNode.Endpoints, f.ByOthers.Endpoints = nil, f.ByNode.Endpoints[1:], f.ByOthers.Endpoints[1:]
-		if f.ByPod != nil {
-			f.ByPod = &plan.Way{Endpoints: f.ByPod.Endpoints[1:], Masquerade: f.ByPod.Masquerade}
+		f.Local, f.ForNode.Endpoints, f.ForOthers.Endpoints = nil, f.ForNode.Endpoints[1:], f.ForOthers.Endpoints[1:]
+		if f.ForPods != nil {
+			f.ForPods = &plan.Destination{Endpoints: f.ForPods.Endpoints[1:], Masquerade: f.ForPods.Masquerade}
 		}
 	}
 	for {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack reads the kernel's table of connections: which packets belong to one, and how its addresses are translated. The
-// rules decide over the first packet of a connection only; the rest follow its entry, however old the decision is.
+// Package conntrack reads the kernel's table of connections: which packets belong to one, and how its addresses are
+// translated. The rules decide over the first packet of a connection only; the rest follow its entry, however old the
+// decision is.
 package conntrack
 
 import (
@@ -17,8 +18,8 @@ type Entry struct {
 	State string // of TCP and SCTP ("ESTABLISHED"); "" for the others
 	// Timeout is in how many seconds it ends, unless a packet comes; 0 where it was not listed.
 	Timeout uint32
-	// Original is the direction of the first packet, as it was sent; Reply that of the answers, as they come in: its source is
-	// where the packet was translated to.
+	// Original is the direction of the first packet, as it was sent; Reply that of the answers, as they come in: its
+	// source is where the packet was translated to.
 	Original, Reply Tuple
 	// Unreplied: no answer has been seen. Assured: it is not given up when the table is full.
 	Unreplied, Assured bool
@@ -36,8 +37,8 @@ func (e *Entry) Translated() bool {
 	return e.Reply.Src != e.Original.Dst || e.Reply.SrcPort != e.Original.DstPort
 }
 
-// Parse reads what conntrack -L prints, with or without -o extended, or /proc/net/nf_conntrack. Entries without addresses and
-// lines of other programs' making are an error, which names the line. An empty table is valid.
+// Parse reads what conntrack -L prints, with or without -o extended, or /proc/net/nf_conntrack. Entries without
+// addresses and lines of other programs' making are an error, which names the line. An empty table is valid.
 func Parse(data []byte) ([]Entry, error) {
 	out := make([]Entry, 0, bytes.Count(data, []byte("\n")))
 	for n := 1; len(data) > 0; n++ {

@@ -24,23 +24,33 @@ func TestParse(t *testing.T) {
 		want Entry
 	}{
 		{
-			"ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=33748 dport=80 src=10.244.2.9 dst=10.77.0.11 sport=8080 dport=51234 [ASSURED] mark=0 use=1",
-			Entry{Proto: netfilter.TCP, State: "ESTABLISHED", Timeout: 431999, Original: tuple("10.244.1.5:33748", "10.96.0.10:80"), Reply: tuple("10.244.2.9:8080", "10.77.0.11:51234"), Assured: true},
+			"ipv4     2 tcp      6 431999 ESTABLISHED src=10.244.1.5 dst=10.96.0.10 sport=33748 dport=80 src=10.244.2.9 " +
+				"dst=10.77.0.11 sport=8080 dport=51234 [ASSURED] mark=0 use=1",
+			Entry{
+				Proto: netfilter.TCP, State: "ESTABLISHED", Timeout: 431999, Original: tuple("10.244.1.5:33748", "10.96.0.10:80"),
+				Reply: tuple("10.244.2.9:8080", "10.77.0.11:51234"), Assured: true,
+			},
 		},
 		{
-			"udp      17 29 src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40000 mark=0 secctx=system_u:object_r:unlabeled_t:s0 use=1",
-			Entry{Proto: netfilter.UDP, Timeout: 29, Original: tuple("10.244.1.5:40000", "10.96.0.10:53"), Reply: tuple("10.244.2.9:53", "10.244.1.5:40000"), Unreplied: true},
+			"udp      17 29 src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.5 " +
+				"sport=53 dport=40000 mark=0 secctx=system_u:object_r:unlabeled_t:s0 use=1",
+			Entry{Proto: netfilter.UDP, Timeout: 29, Original: tuple("10.244.1.5:40000", "10.96.0.10:53"),
+				Reply: tuple("10.244.2.9:53", "10.244.1.5:40000"), Unreplied: true},
 		},
 		{
-			"ipv6     10 sctp     132 10 CLOSED src=fd00::1 dst=fd00::2 sport=1 dport=2 packets=1 bytes=60 [UNREPLIED] src=fd00::2 dst=fd00::1 sport=2 dport=1 packets=0 bytes=0 mark=4 zone=7 use=2",
-			Entry{Proto: netfilter.SCTP, State: "CLOSED", Timeout: 10, Original: tuple("[fd00::1]:1", "[fd00::2]:2"), Reply: tuple("[fd00::2]:2", "[fd00::1]:1"), Unreplied: true, Zone: 7},
+			"ipv6     10 sctp     132 10 CLOSED src=fd00::1 dst=fd00::2 sport=1 dport=2 packets=1 bytes=60 [UNREPLIED] " +
+				"src=fd00::2 dst=fd00::1 sport=2 dport=1 packets=0 bytes=0 mark=4 zone=7 use=2",
+			Entry{Proto: netfilter.SCTP, State: "CLOSED", Timeout: 10, Original: tuple("[fd00::1]:1", "[fd00::2]:2"),
+				Reply: tuple("[fd00::2]:2", "[fd00::1]:1"), Unreplied: true, Zone: 7},
 		},
 		{
-			"icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=5 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=5 mark=0 use=1",
+			"icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=5 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=5 mark=0 " +
+				"use=1",
 			Entry{Proto: 1, Timeout: 29, Original: tuple("10.0.0.1:0", "10.0.0.2:0"), Reply: tuple("10.0.0.2:0", "10.0.0.1:0")},
 		},
 		{
-			"ipv4     2 tcp      6 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=2 src=2.2.2.2 dst=1.1.1.1 sport=2 dport=1 [OFFLOAD] mark=0 use=2",
+			"ipv4     2 tcp      6 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=2 src=2.2.2.2 dst=1.1.1.1 sport=2 dport=1 [OFFLOAD] " +
+				"mark=0 use=2",
 			Entry{Proto: netfilter.TCP, Original: tuple("1.1.1.1:1", "2.2.2.2:2"), Reply: tuple("2.2.2.2:2", "1.1.1.1:1")},
 		},
 	} {
@@ -50,8 +60,10 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown.", "tcp 6 10 src=10.0.0.1", "ipv4 2 tcp", "tcp 6 10 src=a dst=b sport=1 dport=2",
-		"tcp 6 10 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=70000 src=2.2.2.2 dst=1.1.1.1", "tcp 6 99999999999 src=1.1.1.1 dst=2.2.2.2 src=2.2.2.2 dst=1.1.1.1",
+		"conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown.", "tcp 6 10 src=10.0.0.1", "ipv4 2 tcp",
+		"tcp 6 10 src=a dst=b sport=1 dport=2",
+		"tcp 6 10 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=70000 src=2.2.2.2 dst=1.1.1.1",
+		"tcp 6 99999999999 src=1.1.1.1 dst=2.2.2.2 src=2.2.2.2 dst=1.1.1.1",
 	} {
 		if got, err := Parse([]byte("\n" + bad)); err == nil || !strings.Contains(err.Error(), "line 2") || got != nil {
 			t.Errorf("%q: %+v %v", bad, got, err)
@@ -78,9 +90,12 @@ func TestCaptured(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	list, err := Parse([]byte("udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40000\n" +
+	list,
+		err := Parse([]byte("udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 src=10.244.2.9 dst=10.244.1.5 " +
+		"sport=53 dport=40000\n" +
 		"udp 17 29 src=10.244.1.6 dst=10.96.0.10 sport=40000 dport=53 src=10.244.2.9 dst=10.244.1.6 sport=53 dport=40000\n" +
-		"tcp 6 29 SYN_SENT src=10.244.1.6 dst=10.96.0.10 sport=40000 dport=53 src=10.96.0.10 dst=10.244.1.6 sport=53 dport=40000\n"))
+		"tcp 6 29 SYN_SENT src=10.244.1.6 dst=10.96.0.10 sport=40000 dport=53 src=10.96.0.10 dst=10.244.1.6 sport=53 " +
+		"dport=40000\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +124,8 @@ func FuzzParse(f *testing.F) {
 	for _, data := range testutil.Files(f, "../../testdata/snapshots/*/nodes/*/conntrack.txt") {
 		f.Add(data)
 	}
-	f.Add([]byte("ipv4     2 tcp      6 117 TIME_WAIT src=127.0.0.1 dst=127.0.0.1 sport=33748 dport=10249 src=127.0.0.1 dst=127.0.0.1 sport=10249 dport=33748 [ASSURED] mark=0 use=1\n"))
+	f.Add([]byte("ipv4     2 tcp      6 117 TIME_WAIT src=127.0.0.1 dst=127.0.0.1 sport=33748 dport=10249 " +
+		"src=127.0.0.1 dst=127.0.0.1 sport=10249 dport=33748 [ASSURED] mark=0 use=1\n"))
 	f.Add([]byte("udp 17 29 src=::1 dst=::2 sport=40000 dport=53 [UNREPLIED] src=::2 dst=::1 sport=53 dport=40000\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := Parse(data)
@@ -117,7 +133,8 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("an error, and %d entries", len(list))
 		}
 		for i := range list {
-			if e := &list[i]; !e.Original.Src.IsValid() || !e.Original.Dst.IsValid() || !e.Reply.Src.IsValid() || !e.Reply.Dst.IsValid() {
+			if e := &list[i]; !e.Original.Src.IsValid() || !e.Original.Dst.IsValid() || !e.Reply.Src.IsValid() ||
+				!e.Reply.Dst.IsValid() {
 				t.Errorf("an entry without an address: %+v", e)
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // sliceAddressType is the address type of the EndpointSlices of a family.
 var sliceAddressType = [2]discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 
-// duplicateRule says which of several entries for the same address and port counts (pkg/proxy/endpointslicecache.go,
-// addEndpoints). EndpointSlices are met in no fixed order.
+// duplicateRule tells which of several entries for the same address and port is used (pkg/proxy/endpointslicecache.go,
+// addEndpoints). EndpointSlices are processed in no fixed order.
 type duplicateRule uint8
 
 const (
@@ -28,7 +28,8 @@ const (
 	lastLocal
 )
 
-// duplicateRuleOf returns the rule of a version; both where a patch release may have changed it, or the version is not known.
+// duplicateRuleOf returns the rule of a version; both where a patch release may have changed it, or the version is not
+// known.
 func duplicateRuleOf(minor int, known bool) duplicateRule {
 	switch {
 	case known && minor >= 36:
@@ -55,13 +56,14 @@ func indexSlices(all []*discoveryv1.EndpointSlice) map[types.NamespacedName][]*d
 			index[key] = backing[i : i+1 : i+1]
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(l, s, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+		at, _ := slices.BinarySearchFunc(l, s,
+			func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 		index[key] = slices.Insert(l, at, s)
 	}
 	return index
 }
 
-// hidden tells whether kube-proxy does not get to see an EndpointSlice (cmd/kube-proxy/app/server.go, Run).
+// hidden tells whether kube-proxy's informers do not select an EndpointSlice (cmd/kube-proxy/app/server.go, Run).
 func (f *features) hidden(s *discoveryv1.EndpointSlice) bool {
 	if _, ok := s.Labels[labelServiceProxyName]; ok && f.oneSelector {
 		return true
@@ -73,15 +75,15 @@ func (f *features) hidden(s *discoveryv1.EndpointSlice) bool {
 // collection is the endpoints of one Service port in one family.
 type collection struct {
 	endpoints []Endpoint
-	// unsure says why it cannot be told which of several entries for an address counts; empty when it can.
+	// unsure is the reason why it is not certain which of several entries for an address is used; empty when it is.
 	unsure string
 }
 
-// collect reads the endpoints of a port out of the Service's EndpointSlices; all also looks at those that kube-proxy does not
-// see. A nil port takes every address, with port 0.
+// collect reads the endpoints of a port out of the Service's EndpointSlices; with all also out of those that
+// kube-proxy's informers do not select. A nil port takes every address, with port 0.
 func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, family int, all bool) collection {
 	var eps []Endpoint
-	var from []int // the slice that an entry stands in
+	var from []int // the index of the slice that an entry is from
 	lists := n.in.Index.slices[name]
 	for i, s := range lists {
 		if s.AddressType != sliceAddressType[family] || !all && n.features.hidden(s) {
@@ -110,8 +112,8 @@ func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, fami
 	return n.merge(eps, from)
 }
 
-// matches tells whether a port of an EndpointSlice is that of a Service port: by name and protocol. A port without name or
-// number counts for nothing (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort).
+// matches tells whether a port of an EndpointSlice is that of a Service port: by name and protocol. A port without name
+// or number is ignored (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort).
 func matches(p *discoveryv1.EndpointPort, port *corev1.ServicePort) (number uint16, ok bool) {
 	if p.Name == nil || *p.Name != port.Name || p.Port == nil || *p.Port <= 0 || *p.Port > 65535 {
 		return 0, false
@@ -130,7 +132,9 @@ func protocolOf(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-func (n *Node) appendEndpoints(eps []Endpoint, from []int, s *discoveryv1.EndpointSlice, port uint16, at int) ([]Endpoint, []int) {
+func (n *Node) appendEndpoints(
+	eps []Endpoint, from []int, s *discoveryv1.EndpointSlice, port uint16, at int,
+) ([]Endpoint, []int) {
 	names := []string{s.Name}
 	eps = slices.Grow(eps, len(s.Endpoints))
 	for i := range s.Endpoints {
@@ -147,7 +151,9 @@ func (n *Node) appendEndpoints(eps []Endpoint, from []int, s *discoveryv1.Endpoi
 	return eps, from
 }
 
-func (n *Node) endpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.AddrPort, names []string) Endpoint {
+func (n *Node) endpoint(
+	s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.AddrPort, names []string,
+) Endpoint {
 	out := Endpoint{
 		Address:     a,
 		Slices:      names,
@@ -182,7 +188,7 @@ func (n *Node) endpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a
 	return out
 }
 
-// merge brings entries into the order of their addresses and keeps one for each.
+// merge sorts entries by address and keeps one for each.
 func (n *Node) merge(eps []Endpoint, from []int) collection {
 	order := make([]int, len(eps))
 	for i := range order {
@@ -206,7 +212,7 @@ func (n *Node) merge(eps []Endpoint, from []int) collection {
 	return out
 }
 
-// choose returns the entry that counts among several for one address, and whether there is no other that may count instead.
+// choose returns the entry that is used among several for one address, and whether no other may be used instead.
 func (n *Node) choose(eps []Endpoint, from, group []int) (Endpoint, bool) {
 	if len(group) == 1 {
 		return eps[group[0]], true
@@ -224,7 +230,7 @@ func (n *Node) choose(eps []Endpoint, from, group []int) (Endpoint, bool) {
 			best = i
 		}
 	}
-	sure := !slices.ContainsFunc(may, func(i int) bool { return !alike(&eps[i], &eps[best]) })
+	sure := !slices.ContainsFunc(may, func(i int) bool { return !equivalent(&eps[i], &eps[best]) })
 	e := eps[best]
 	e.Slices = nil
 	for _, i := range group {
@@ -235,8 +241,8 @@ func (n *Node) choose(eps []Endpoint, from, group []int) (Endpoint, bool) {
 	return e, sure
 }
 
-// candidates returns the entries that may win: the last of a slice that is preferred, for every slice, since any of the slices
-// may be met last; if none is preferred, the first of every slice, since any may be met first.
+// candidates returns the entries that may be used: of every slice the last preferred one, since any of the slices may
+// be processed last; if none is preferred, the first of every slice, since any may be processed first.
 func candidates(eps []Endpoint, from, group []int, preferred func(*Endpoint) bool) []int {
 	var last, first []int
 	for _, i := range group {
@@ -258,8 +264,8 @@ func candidates(eps []Endpoint, from, group []int, preferred func(*Endpoint) boo
 	return first
 }
 
-// alike tells whether it makes no difference to kube-proxy which of two entries it takes.
-func alike(a, b *Endpoint) bool {
+// equivalent tells whether kube-proxy programs the same for either of two entries.
+func equivalent(a, b *Endpoint) bool {
 	return a.Ready == b.Ready && a.Serving == b.Serving && a.Terminating == b.Terminating && a.Local == b.Local &&
 		slices.Equal(a.HintZones, b.HintZones) && slices.Equal(a.HintNodes, b.HintNodes)
 }

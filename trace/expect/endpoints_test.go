@@ -21,12 +21,30 @@ func TestDuplicates(t *testing.T) {
 	}{
 		{"running first", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("a", running, dying)}, true, 1, false},
 		{"running last", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("a", dying, running)}, true, 1, false},
-		{"two slices", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", dying), testSlice("a", running)}, true, 2, false},
-		{"both running, in other conditions", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", "10.244.1.11 node1 not-ready")}, true, 2, true},
-		{"the same twice", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", running)}, true, 2, false},
-		{"before 1.36 the local one", "v1.31.0", []*discoveryv1.EndpointSlice{testSlice("a", dying, running)}, true, 1, false},
-		{"before 1.36 the first", "v1.31.0", []*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready", "10.244.1.11 node2")}, false, 1, false},
-		{"a patch may have it", "v1.34.2", []*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready terminating", "10.244.1.11 node2")}, true, 1, true},
+		{
+			"two slices", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", dying), testSlice("a", running)},
+			true, 2, false,
+		},
+		{
+			"both running, in other conditions", "v1.37.1",
+			[]*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", "10.244.1.11 node1 not-ready")}, true, 2, true,
+		},
+		{
+			"the same twice", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", running)},
+			true, 2, false,
+		},
+		{
+			"before 1.36 the local one", "v1.31.0", []*discoveryv1.EndpointSlice{testSlice("a", dying, running)}, true, 1, false,
+		},
+		{
+			"before 1.36 the first", "v1.31.0",
+			[]*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready", "10.244.1.11 node2")}, false, 1, false,
+		},
+		{
+			"a patch may have it", "v1.34.2",
+			[]*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready terminating", "10.244.1.11 node2")},
+			true, 1, true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := testInputs(testService(), c.slices...)
@@ -69,7 +87,8 @@ func TestEndpointsOfHeadless(t *testing.T) {
 	slice := testSlice("a", "10.244.1.11 node1")
 	slice.Labels[labelHeadless] = ""
 	in := testInputs(testService(func(s *corev1.Service) { s.Spec.ClusterIP = "None" }), slice)
-	if eps := New(in).Endpoints(clusterFrontend.Service, nil, corev1.IPv4Protocol); last(eps) != "11" || eps[0].Address.Port() != 0 {
+	if eps := New(in).Endpoints(clusterFrontend.Service, nil, corev1.IPv4Protocol); last(eps) != "11" ||
+		eps[0].Address.Port() != 0 {
 		t.Errorf("got %+v", eps)
 	}
 }

@@ -12,23 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Inputs are what kube-proxy on one node decides from.
+// Inputs are the objects and settings from which kube-proxy on one node computes its rules.
 type Inputs struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Node     *corev1.Node // nil when the Node object was not collected
-	// NodeName is the name that kube-proxy takes for its own (hostnameOverride, else the Node's name).
+	// NodeName is the node name that kube-proxy uses (hostnameOverride, else the Node's name).
 	NodeName string
 	Config   kubeproxy.Config
 	// Addresses are the node's own addresses (ip addr); nil when they were not collected.
 	Addresses []netip.Addr
 	// PodNames gives namespace/name for pod addresses, where pods were collected.
 	PodNames map[netip.Addr]string
-	// Index is of the same Services and Slices, made once for the expectations of many nodes; nil: New makes one.
+	// Index is an index of Slices, built once for the expectations of many nodes; nil: New builds one.
 	Index *Index
 }
 
-// Index is what the expectations of all nodes have in common. It does not change, and may be shared.
+// Index is what the expectations of all nodes share. It is immutable and safe for concurrent use.
 type Index struct {
 	slices map[types.NamespacedName][]*discoveryv1.EndpointSlice
 }
@@ -55,7 +55,9 @@ type Node struct {
 
 // New prepares the expectation. The objects in must not be changed afterwards.
 func New(in Inputs) *Node {
-	n := &Node{in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in)}
+	n := &Node{
+		in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in),
+	}
 	if in.Node != nil {
 		n.zone = in.Node.Labels[corev1.LabelTopologyZone]
 		if n.name == "" {
@@ -83,7 +85,7 @@ func New(in Inputs) *Node {
 	return n
 }
 
-// Ignored returns the reason code and a clause for people when kube-proxy programs nothing for the Service (headless,
+// Ignored returns the reason code and a clause for the user when kube-proxy programs nothing for the Service (headless,
 // ExternalName, service-proxy-name, no port); the code is empty when it does. The rules are those of ShouldSkipService
 // (pkg/proxy/util/utils.go) and of the informers' selectors (cmd/kube-proxy/app/server.go).
 func (n *Node) Ignored(svc *corev1.Service) (reason, why string) {
@@ -91,8 +93,8 @@ func (n *Node) Ignored(svc *corev1.Service) (reason, why string) {
 	return s.reason, s.why
 }
 
-// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address. Also for Services that
-// kube-proxy ignores; a nil port then takes every address, with port 0. The result must not be changed.
+// Endpoints returns every endpoint of a Service port in a family, used or not, ordered by address. Also for Services
+// that kube-proxy ignores; a nil port then takes every address, with port 0. The result must not be changed.
 func (n *Node) Endpoints(name types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Endpoint {
 	s := n.service(name)
 	if s != nil && s.reason == "" && port != nil {

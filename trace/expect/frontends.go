@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Frontends returns every frontend of a Service that kube-proxy has to program on this node, both families: in the order of
-// spec.ports, then ClusterIP, NodePort, ExternalIP, LoadBalancerIP, then the families as in spec.ipFamilies, then by address.
-// It is empty for Services that kube-proxy ignores (Ignored says why). Which there are is serviceToServiceMap and
-// newBaseServiceInfo (pkg/proxy/servicechangetracker.go, serviceport.go).
+// Frontends returns every frontend of a Service that kube-proxy has to program on this node, both families: in the
+// order of spec.ports, then ClusterIP, NodePort, ExternalIP, LoadBalancerIP, then the families as in spec.ipFamilies,
+// then by address. It is empty for Services that kube-proxy ignores (Ignored says why). The rules are those of
+// serviceToServiceMap and newBaseServiceInfo (pkg/proxy/servicechangetracker.go, serviceport.go).
 func (n *Node) Frontends(svc *corev1.Service) []Frontend {
 	s := n.of(svc)
 	if s.reason != "" {
@@ -32,7 +32,9 @@ func (n *Node) Frontends(svc *corev1.Service) []Frontend {
 			if number <= 0 || number > 65535 {
 				continue
 			}
-			proto := Frontend{Service: s.name, PortName: spec.Name, Kind: kind, Port: uint16(number), Protocol: protocolOf(spec.Protocol)}
+			proto := Frontend{
+				Service: s.name, PortName: spec.Name, Kind: kind, Port: uint16(number), Protocol: protocolOf(spec.Protocol),
+			}
 			for _, family := range s.order {
 				if kind == ClusterIP {
 					proto.Address = s.families[family].clusterIP
@@ -63,15 +65,15 @@ func (n *Node) addresses(s *service, family int, kind FrontendKind) []netip.Addr
 	return nil
 }
 
-// claim is an address and port that a Service asks for from outside the cluster's own ranges, so that nothing keeps two
-// Services from asking for the same one. kube-proxy writes Services in no fixed order; which of the two gets the packet is chance.
+// claim is an address and port of a Service from outside the cluster's own ranges, so that two Services may have the
+// same one. kube-proxy writes Services in no fixed order; which of the two gets the packet is undefined.
 type claim struct {
 	address  netip.Addr
 	port     int32
 	protocol corev1.Protocol
 }
 
-// claimsOf returns the claims that more than one Service has to external and load-balancer IPs.
+// claimsOf returns, for each claim to an external or load-balancer IP, the Services that have it.
 func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.NamespacedName {
 	claims := map[claim][]types.NamespacedName{}
 	add := func(svc *corev1.Service, text string) {
@@ -102,7 +104,8 @@ func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.Namespaced
 			}
 		}
 		for i := range svc.Status.LoadBalancer.Ingress {
-			if ing := &svc.Status.LoadBalancer.Ingress[i]; !n.features.ipMode || ing.IPMode == nil || *ing.IPMode == corev1.LoadBalancerIPModeVIP {
+			if ing := &svc.Status.LoadBalancer.Ingress[i]; !n.features.ipMode || ing.IPMode == nil ||
+				*ing.IPMode == corev1.LoadBalancerIPModeVIP {
 				add(svc, ing.IP)
 			}
 		}
@@ -123,7 +126,7 @@ func (n *Node) claimsOf(services []*corev1.Service) map[claim][]types.Namespaced
 	return claims
 }
 
-// claimClusterIP adds a Service to the claims that others have to its cluster IP.
+// claimClusterIP adds a Service to the claims of others that are to its cluster IP.
 func (n *Node) claimClusterIP(claims map[claim][]types.NamespacedName, svc *corev1.Service, a netip.Addr) {
 	for i := range svc.Spec.Ports {
 		c := claim{a, svc.Spec.Ports[i].Port, protocolOf(svc.Spec.Ports[i].Protocol)}
@@ -135,8 +138,8 @@ func (n *Node) claimClusterIP(claims map[claim][]types.NamespacedName, svc *core
 	}
 }
 
-// rival returns another Service that claims a frontend's address and port.
-func (n *Node) rival(f *Frontend) (types.NamespacedName, bool) {
+// otherClaim returns another Service that claims a frontend's address and port.
+func (n *Node) otherClaim(f *Frontend) (types.NamespacedName, bool) {
 	if n.claims == nil {
 		return types.NamespacedName{}, false
 	}

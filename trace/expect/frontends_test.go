@@ -15,7 +15,9 @@ func TestFrontends(t *testing.T) {
 		s.Spec.ClusterIPs = []string{"fd00:96::a", "10.96.0.10"}
 		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
 		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{Hostname: "lb.example.com"},
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
+			Hostname: "lb.example.com",
+		},
 			corev1.LoadBalancerIngress{IP: "198.51.100.9", IPMode: new(corev1.LoadBalancerIPModeProxy)})
 	}
 	for _, c := range []struct {
@@ -27,28 +29,43 @@ func TestFrontends(t *testing.T) {
 		{name: "ClusterIP", want: "ClusterIP 10.96.0.10:80"},
 		{
 			name: "load balancer", mods: []func(*corev1.Service){loadBalancer},
-			want: "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080, NodePort 192.168.0.1:30080, ExternalIP 198.51.100.7:80, LoadBalancerIP 198.51.100.1:80",
+			want: "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080, NodePort 192.168.0.1:30080, " +
+				"ExternalIP 198.51.100.7:80, LoadBalancerIP 198.51.100.1:80",
 		},
 		{
 			name: "dual-stack", mods: []func(*corev1.Service){loadBalancer, dual},
-			want: "ClusterIP [fd00:96::a]:80, ClusterIP 10.96.0.10:80, NodePort [fd00::1]:30080, NodePort 127.0.0.1:30080, NodePort 192.168.0.1:30080, " +
+			want: "ClusterIP [fd00:96::a]:80, ClusterIP 10.96.0.10:80, NodePort [fd00::1]:30080, NodePort 127.0.0.1:30080, " +
+				"NodePort 192.168.0.1:30080, " +
 				"ExternalIP [2001:db8::7]:80, ExternalIP 198.51.100.7:80, LoadBalancerIP 198.51.100.1:80",
 		},
 		{
-			name: "ipMode in 1.29", mods: []func(*corev1.Service){loadBalancer, dual, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Spec.Ports[0].NodePort = nil, 0 }},
+			name: "ipMode in 1.29", mods: []func(*corev1.Service){
+				loadBalancer, dual, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Spec.Ports[0].NodePort = nil, 0 },
+			},
 			config: func(in *Inputs) { in.Config.Version = "v1.29.3" },
-			want:   "ClusterIP [fd00:96::a]:80, ClusterIP 10.96.0.10:80, LoadBalancerIP 198.51.100.1:80, LoadBalancerIP 198.51.100.9:80",
+			want: "ClusterIP [fd00:96::a]:80, ClusterIP 10.96.0.10:80, LoadBalancerIP 198.51.100.1:80, " +
+				"LoadBalancerIP 198.51.100.9:80",
 		},
 		{
-			name: "addresses not collected", mods: []func(*corev1.Service){loadBalancer, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Status = nil, corev1.ServiceStatus{} }},
-			config: func(in *Inputs) { in.Addresses = nil }, want: "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080, NodePort 192.168.0.1:30080",
+			name: "addresses not collected", mods: []func(*corev1.Service){
+				loadBalancer, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Status = nil, corev1.ServiceStatus{} },
+			},
+			config: func(in *Inputs) { in.Addresses = nil },
+			want:   "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080, NodePort 192.168.0.1:30080",
 		},
 		{
-			name: "neither addresses nor Node", mods: []func(*corev1.Service){loadBalancer, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Status = nil, corev1.ServiceStatus{} }},
-			config: func(in *Inputs) { in.Addresses, in.Node = nil, nil }, want: "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080",
+			name: "neither addresses nor Node", mods: []func(*corev1.Service){
+				loadBalancer, func(s *corev1.Service) { s.Spec.ExternalIPs, s.Status = nil, corev1.ServiceStatus{} },
+			},
+			config: func(in *Inputs) { in.Addresses, in.Node = nil, nil },
+			want:   "ClusterIP 10.96.0.10:80, NodePort 127.0.0.1:30080",
 		},
 		{name: "headless", mods: []func(*corev1.Service){func(s *corev1.Service) { s.Spec.ClusterIP = "None" }}},
-		{name: "other proxy", mods: []func(*corev1.Service){func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "x"} }}},
+		{
+			name: "other proxy", mods: []func(*corev1.Service){
+				func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "x"} },
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := testInputs(testService(c.mods...))
@@ -77,7 +94,8 @@ func TestIgnored(t *testing.T) {
 			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "x.example"
 		}, ReasonExternalName},
 		{func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "cilium"} }, ReasonNotForKubeProxy},
-		{func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} }, ""}, // since 1.36: only its slices are hidden
+		// since 1.36: only its slices are hidden
+		{func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} }, ""},
 		{func(s *corev1.Service) { s.Spec.ClusterIP = "" }, ReasonNotForKubeProxy},
 		{func(s *corev1.Service) { s.Spec.Ports = nil }, ReasonNotForKubeProxy},
 	} {

@@ -83,13 +83,17 @@ func itpLocal(s *corev1.Service) {
 	s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 }
 
-// testSlice makes an EndpointSlice of port 8080 from a line for each endpoint: address, node, then any of not-ready, serving,
-// terminating, zone=, for-node=.
+// testSlice makes an EndpointSlice of port 8080 from a line for each endpoint: address, node, then any of not-ready,
+// serving, terminating, zone=, for-node=.
 func testSlice(name string, lines ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)},
+		},
 	}
 	for _, line := range lines {
 		words := strings.Fields(line)

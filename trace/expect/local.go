@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// truth is an answer that may be missing.
+// truth is a boolean that may not be known.
 type truth uint8
 
 const (
@@ -25,10 +25,10 @@ func truthOf(b bool) truth {
 	return no
 }
 
-// Interfaces whose name is not known (netfilter.UnknownIface).
+// unknownIface is an interface whose name is not known (netfilter.UnknownIface).
 const unknownIface = "?"
 
-// detector tells traffic of the node's pods from other traffic (pkg/proxy/util/localdetector.go and getLocalDetectors in
+// detector recognizes traffic of the node's pods (pkg/proxy/util/localdetector.go and getLocalDetectors in
 // cmd/kube-proxy/app/server_linux.go).
 type detector struct {
 	implemented truth
@@ -64,7 +64,7 @@ func detectorOf(in *Inputs, family int) detector {
 	return detector{}
 }
 
-// byCIDR takes the first CIDR of the family; without one the detector does nothing.
+// byCIDR is a detector by the first CIDR of the family; without one it recognizes nothing.
 func byCIDR(cidrs []netip.Prefix, family int) detector {
 	for _, p := range cidrs {
 		if familyIndex(p.Addr()) == family {
@@ -74,12 +74,13 @@ func byCIDR(cidrs []netip.Prefix, family int) detector {
 	return detector{}
 }
 
-// local tells whether the detector takes a packet for one of a local pod. A mode that kube-proxy has no detector for takes none.
+// local tells whether the detector recognizes a packet as that of a local pod. A detectLocalMode that kube-proxy does
+// not implement recognizes none.
 func (d *detector) local(o *Origin) truth {
 	switch {
 	case d.implemented != yes:
 		if d.implemented == notKnown && o.Kind != FromPod {
-			return no // whatever the mode, it can only be meant to find pods
+			return no // no detectLocalMode recognizes anything but pods
 		}
 		return d.implemented
 	case d.cidr.IsValid():

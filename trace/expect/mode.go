@@ -10,25 +10,27 @@ import (
 
 // mode is what differs between kube-proxy's modes. Everything that depends on the mode is here.
 type mode struct {
-	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address, where the configuration asks for
-	// it (iptables: only IPv4, by route_localnet).
+	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address under a configuration (iptables:
+	// only IPv4, by route_localnet).
 	loopbackNodePorts func(c *kubeproxy.Config, v6 bool) bool
-	// nodePortAddresses stands for an unset nodePortAddresses.
+	// nodePortAddresses is the mode's default where nodePortAddresses is not set.
 	nodePortAddresses []string
-	// passes tells whether a packet that is due to be refused gets past the refusal: the hooks where the mode refuses do not
-	// cover every way. local says whether the destination is an address of the node.
-	passes func(k FrontendKind, o OriginKind, local bool) bool
-	// refusesEverywhere: a NodePort without endpoints is refused at every address, also where nodePortAddresses leaves it out.
+	// bypassesRefusal tells whether a packet that kube-proxy means to refuse passes none of the hooks at which the mode
+	// refuses. local: the destination is an address of the node.
+	bypassesRefusal func(k FrontendKind, o OriginKind, local bool) bool
+	// refusesEverywhere: a NodePort without endpoints is refused at every address, also where nodePortAddresses leaves it
+	// out.
 	refusesEverywhere bool
-	// firewallFirst: loadBalancerSourceRanges are asked before whether there is an endpoint, and for an address that is an
-	// external IP, too.
+	// firewallFirst: loadBalancerSourceRanges are checked before the endpoints, and also for an address that is an
+	// external IP as well.
 	firewallFirst bool
-	// outputBeforeDNAT: what a process on the node sends is refused before it is translated, and before its source is looked at:
-	// where no local endpoint is left there is no short cut to all endpoints for it. NodePorts are refused elsewhere.
+	// outputBeforeDNAT: packets of a process on the node are refused before they are translated, and before their source
+	// is matched: where there is no local endpoint, the rule that gives them all endpoints is not reached. NodePorts are
+	// refused elsewhere.
 	outputBeforeDNAT bool
 	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
 	hairpinLocal bool
-	// virtual: virtual servers of IPVS lead to the endpoints (see [Node.byVirtualServer]).
+	// virtual: IPVS virtual servers balance connections to the endpoints (see [Node.throughVirtualServer]).
 	virtual bool
 }
 
@@ -36,8 +38,9 @@ type mode struct {
 var iptablesMode = mode{
 	loopbackNodePorts: func(c *kubeproxy.Config, v6 bool) bool { return !v6 && c.LocalhostNodePorts },
 	nodePortAddresses: nil,
-	// The filter table refuses ClusterIPs in FORWARD and OUTPUT, all other frontends in INPUT and FORWARD (iptablesJumpChains).
-	passes: func(k FrontendKind, o OriginKind, local bool) bool {
+	// The filter table refuses ClusterIPs in FORWARD and OUTPUT, all other frontends in INPUT and FORWARD
+	// (iptablesJumpChains).
+	bypassesRefusal: func(k FrontendKind, o OriginKind, local bool) bool {
 		switch k {
 		case ClusterIP:
 			return local && o != FromNode
@@ -52,20 +55,20 @@ var iptablesMode = mode{
 
 // Minor versions in which nftables mode changed.
 const (
-	// nftOutputAfterDNAT: filter-output runs behind nat-output; before, ahead of it (nftablesBaseChains).
+	// nftOutputAfterDNAT: from here on filter-output runs after nat-output, earlier before it (nftablesBaseChains).
 	nftOutputAfterDNAT = 34
 	// nftHairpinSet: the set hairpin-connections, of local endpoints, in place of a rule in the chain of each endpoint.
 	nftHairpinSet = 36
 )
 
-// nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse at every
-// hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of 1.37, served by a
-// process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
+// nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse
+// at every hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of
+// 1.37, served by a process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
 func nftablesMode(minor int) *mode {
 	return &mode{
 		loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },
 		nodePortAddresses: []string{"primary"}, // cmd/kube-proxy/app/server_linux.go, platformApplyDefaults
-		passes:            func(FrontendKind, OriginKind, bool) bool { return false },
+		bypassesRefusal:   func(FrontendKind, OriginKind, bool) bool { return false },
 		firewallFirst:     true,
 		outputBeforeDNAT:  minor < nftOutputAfterDNAT,
 		hairpinLocal:      minor >= nftHairpinSet,
@@ -75,7 +78,7 @@ func nftablesMode(minor int) *mode {
 // ipvsMode is pkg/proxy/ipvs/proxier.go. NodePorts at loopback addresses have no virtual server.
 var ipvsMode = mode{
 	loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },
-	passes:            func(FrontendKind, OriginKind, bool) bool { return false },
+	bypassesRefusal:   func(FrontendKind, OriginKind, bool) bool { return false },
 	hairpinLocal:      true, // the set KUBE-LOOP-BACK has local endpoints only
 	virtual:           true,
 }

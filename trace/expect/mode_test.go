@@ -39,53 +39,91 @@ func TestNFTablesMode(t *testing.T) {
 		o             Origin
 		iptables, nft string // action, endpoints, masquerade or reason
 	}{
-		{name: "a cluster IP", slice: both, f: clusterFrontend, o: aPod, iptables: "DNAT 11 12 Hairpin", nft: "DNAT 11 12 Hairpin"},
-		{name: "a NodePort at the primary address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: nodeFrontend, o: outsider, iptables: "DNAT 11 12 Always", nft: "DNAT 11 12 Always"},
-		{name: "a NodePort at another address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: secondary, o: aPod, iptables: "DNAT 11 12 Always", nft: "None  NodePortAddress"},
 		{
-			name: "a NodePort at another address, where all are asked for", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: secondary, o: aPod,
+			name: "a cluster IP", slice: both, f: clusterFrontend, o: aPod, iptables: "DNAT 11 12 Hairpin",
+			nft: "DNAT 11 12 Hairpin",
+		},
+		{
+			name: "a NodePort at the primary address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: nodeFrontend,
+			o: outsider, iptables: "DNAT 11 12 Always", nft: "DNAT 11 12 Always",
+		},
+		{
+			name: "a NodePort at another address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: secondary,
+			o: aPod, iptables: "DNAT 11 12 Always", nft: "None  NodePortAddress",
+		},
+		{
+			name: "a NodePort at another address, where all are asked for", mods: []func(*corev1.Service){loadBalancer},
+			slice: both, f: secondary, o: aPod,
 			config: addresses("0.0.0.0/0"), iptables: "DNAT 11 12 Always", nft: "DNAT 11 12 Always",
 		},
-		{name: "a NodePort at the loopback address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: loopback, o: aNode, iptables: "DNAT 11 12 Always", nft: "None  NodePortAddress"},
 		{
-			name: "a NodePort at the loopback address, asked for", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: loopback, o: aNode,
+			name: "a NodePort at the loopback address", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: loopback,
+			o: aNode, iptables: "DNAT 11 12 Always", nft: "None  NodePortAddress",
+		},
+		{
+			name: "a NodePort at the loopback address, asked for", mods: []func(*corev1.Service){loadBalancer}, slice: both,
+			f: loopback, o: aNode,
 			config: addresses("127.0.0.0/8"), iptables: "DNAT 11 12 Always", nft: "None  NodePortAddress",
 		},
 		{
-			name: "a NodePort left out, without endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: none, f: nodeFrontend, o: outsider,
+			name: "a NodePort left out, without endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: none,
+			f: nodeFrontend, o: outsider,
 			config: addresses("10.0.0.0/8"), iptables: "Reject  NoEndpoints", nft: "None  NodePortAddress",
 		},
 		{
-			name: "a NodePort left out, without local endpoints", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: nodeFrontend, o: outsider,
+			name: "a NodePort left out, without local endpoints", mods: []func(*corev1.Service){loadBalancer, etpLocal},
+			slice: remote, f: nodeFrontend, o: outsider,
 			config: addresses("10.0.0.0/8"), iptables: "Drop  NoLocalEndpoints", nft: "None  NodePortAddress",
 		},
-		{name: "no endpoints, from the node to an external IP", mods: []func(*corev1.Service){loadBalancer}, slice: none, f: externalFrontend, o: aNode, iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints"},
+		{
+			name: "no endpoints, from the node to an external IP", mods: []func(*corev1.Service){loadBalancer}, slice: none,
+			f: externalFrontend, o: aNode, iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
+		},
 		{
 			name: "no endpoints, at a cluster IP that is bound on the node", slice: none, f: clusterFrontend, o: aPod,
-			config: func(in *Inputs) { in.Addresses = append(in.Addresses, clusterFrontend.Address) }, iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
+			config:   func(in *Inputs) { in.Addresses = append(in.Addresses, clusterFrontend.Address) },
+			iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
 		},
-		{name: "no endpoints, outside of the ranges", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: none, f: vipFrontend, o: outsider, iptables: "Reject  NoEndpoints", nft: "Drop  SourceRange"},
-		{name: "no endpoints, within the ranges", mods: []func(*corev1.Service){loadBalancer, ranges("192.0.2.0/24")}, slice: none, f: vipFrontend, o: outsider, iptables: "Reject  NoEndpoints", nft: "Reject  NoEndpoints"},
 		{
-			name: "outside of the ranges, at an address that is an external IP, too", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8"), alsoExternal}, slice: both, f: vipFrontend, o: outsider,
+			name: "no endpoints, outside of the ranges", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")},
+			slice: none, f: vipFrontend, o: outsider, iptables: "Reject  NoEndpoints", nft: "Drop  SourceRange",
+		},
+		{
+			name: "no endpoints, within the ranges", mods: []func(*corev1.Service){loadBalancer, ranges("192.0.2.0/24")},
+			slice: none, f: vipFrontend, o: outsider, iptables: "Reject  NoEndpoints", nft: "Reject  NoEndpoints",
+		},
+		{
+			name: "outside of the ranges, at an address that is an external IP, too",
+			mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8"), alsoExternal}, slice: both,
+			f: vipFrontend, o: outsider,
 			iptables: "DNAT 11 12 Always", nft: "Drop  SourceRange",
 		},
-		{name: "a pod of another node that reaches itself", slice: both, f: clusterFrontend, o: remotePod, iptables: "DNAT 11 12 Hairpin", nft: "DNAT 11 12 Never"},
 		{
-			name: "a pod of another node that reaches itself, before the set of hairpin connections", slice: both, f: clusterFrontend, o: remotePod,
+			name: "a pod of another node that reaches itself", slice: both, f: clusterFrontend, o: remotePod,
+			iptables: "DNAT 11 12 Hairpin", nft: "DNAT 11 12 Never",
+		},
+		{
+			name: "a pod of another node that reaches itself, before the set of hairpin connections", slice: both,
+			f: clusterFrontend, o: remotePod,
 			config: version("v1.35.4"), iptables: "DNAT 11 12 Hairpin", nft: "DNAT 11 12 Hairpin",
 		},
-		{name: "a policy Local without local endpoints, from the node", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: externalFrontend, o: aNode, iptables: "DNAT 12 13 Always", nft: "DNAT 12 13 Always"},
 		{
-			name: "a policy Local without local endpoints, from the node, when filter-output came first", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: externalFrontend, o: aNode,
+			name: "a policy Local without local endpoints, from the node", mods: []func(*corev1.Service){loadBalancer, etpLocal},
+			slice: remote, f: externalFrontend, o: aNode, iptables: "DNAT 12 13 Always", nft: "DNAT 12 13 Always",
+		},
+		{
+			name: "a policy Local without local endpoints, from the node, when filter-output came first",
+			mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: externalFrontend, o: aNode,
 			config: version("v1.33.0"), iptables: "DNAT 12 13 Always", nft: "Drop  NoLocalEndpoints",
 		},
 		{
-			name: "a NodePort with policy Local without local endpoints, from the node, when filter-output came first", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: nodeFrontend, o: aNode,
+			name: "a NodePort with policy Local without local endpoints, from the node, when filter-output came first",
+			mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: nodeFrontend, o: aNode,
 			config: version("v1.33.0"), iptables: "DNAT 12 13 Always", nft: "DNAT 12 13 Always",
 		},
 		{
-			name: "no endpoints, outside of the ranges, from the node, when filter-output came first", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: none, f: vipFrontend, o: aNode,
+			name: "no endpoints, outside of the ranges, from the node, when filter-output came first",
+			mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: none, f: vipFrontend, o: aNode,
 			config: version("v1.33.0"), iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 // nodePorts is where the NodePorts of one family are served (pkg/proxy/util/nodeport_addresses.go).
 type nodePorts struct {
 	all       bool           // nodePortAddresses leaves no address of the family out
-	cidrs     []netip.Prefix // otherwise: those it selects
+	cidrs     []netip.Prefix // otherwise: the ranges that it selects
 	loopback  bool           // also at the loopback address
 	proxied   bool           // at the loopback address by a process, which knows TCP only
 	addresses []netip.Addr   // the addresses for which there are frontends, ordered
@@ -42,25 +42,27 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 		p.cidrs = append(p.cidrs, s)
 	}
 	p.all = p.all || len(p.cidrs) == 0
-	// iptables asks for any part of 127.0.0.0/8 (nodeport_addresses.go, containsIPv4Loopback).
+	// In iptables mode any part of 127.0.0.0/8 counts (nodeport_addresses.go, containsIPv4Loopback).
 	reach := p.all || slices.ContainsFunc(p.cidrs, func(c netip.Prefix) bool {
 		return c.Addr().IsLoopback() || c.Contains(loopbacks[family].Addr())
 	})
 	p.loopback = reach && n.mode.loopbackNodePorts(&n.in.Config, family == 1)
-	// An address range that holds the loopback addresses besides others does not ask for the process (ContainsExplicitLoopback).
+	// A range that holds other addresses besides the loopback ones does not make kube-proxy listen
+	// (ContainsExplicitLoopback).
 	p.proxied = n.loopbackFeature() &&
 		slices.ContainsFunc(p.cidrs, func(c netip.Prefix) bool { return c.Bits() > 0 && c.Masked().Addr().IsLoopback() })
 	p.addresses = n.nodePortAddresses(&p, family)
 	return p
 }
 
-// loopbackFeature tells whether nftables mode has an answer for NodePorts at loopback addresses (KubeProxyNFTablesLocalhostNodePorts).
+// loopbackFeature tells whether nftables mode serves or rejects NodePorts at loopback addresses
+// (KubeProxyNFTablesLocalhostNodePorts).
 func (n *Node) loopbackFeature() bool {
 	return n.in.Config.Mode == kubeproxy.NFTables && n.features.loopback
 }
 
-// nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37), "localhost" and "all"
-// (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
+// nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37),
+// "localhost" and "all" (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
 func (n *Node) nodePortCIDRs() []netip.Prefix {
 	list := n.in.Config.NodePortAddresses
 	if len(list) == 0 {
@@ -88,8 +90,9 @@ func (n *Node) nodePortCIDRs() []netip.Prefix {
 	return out
 }
 
-// nodePortAddresses returns the addresses to look at: where every address serves, those that the Node has in its status; where
-// nodePortAddresses selects, each one selected. The loopback address belongs to them where it serves.
+// nodePortAddresses returns the addresses for which there are frontends: where NodePorts are served at every address,
+// those in the Node's status; where nodePortAddresses selects some, each one selected. The loopback address is among
+// them where it is served.
 func (n *Node) nodePortAddresses(p *nodePorts, family int) []netip.Addr {
 	var out []netip.Addr
 	take := func(a netip.Addr) {
@@ -113,8 +116,8 @@ func (n *Node) nodePortAddresses(p *nodePorts, family int) []netip.Addr {
 	return out
 }
 
-// statusAddresses returns the Node's addresses of a family that the node itself has, as far as it is known which it has. An
-// external address may be that of a translating router. Without a Node object it is the first usable address.
+// statusAddresses returns the Node's addresses of a family that the node itself has, as far as its addresses are known.
+// An external address may be that of a NAT gateway. Without a Node object it is the first usable address.
 func (n *Node) statusAddresses(family int) []netip.Addr {
 	var own, internal []netip.Addr
 	if n.in.Node == nil {
@@ -143,8 +146,8 @@ func (n *Node) statusAddresses(family int) []netip.Addr {
 	return internal
 }
 
-// nodeIPsOf returns kube-proxy's idea of the node's own IP, for each family: bindAddress, else the Node's first address of the
-// family, internal ones first, else the loopback address (cmd/kube-proxy/app/server.go, detectNodeIPs).
+// nodeIPsOf returns what kube-proxy takes for the node's own IP, for each family: bindAddress, else the Node's first
+// address of the family, internal ones first, else the loopback address (cmd/kube-proxy/app/server.go, detectNodeIPs).
 func nodeIPsOf(in *Inputs) [2]netip.Addr {
 	ips := [2]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	var found [2]bool

@@ -12,7 +12,8 @@ import (
 )
 
 // Path returns what must happen to a packet from o to f. The rules are those of syncProxyRules
-// (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go). Endpoints must not be changed.
+// (pkg/proxy/iptables/proxier.go, pkg/proxy/nftables/proxier.go) and CategorizeEndpoints (pkg/proxy/topology.go).
+// Endpoints must not be changed.
 func (n *Node) Path(f Frontend, o Origin) Path {
 	p := Path{Frontend: f, Origin: o}
 	n.fillPath(&p)
@@ -29,22 +30,23 @@ func (n *Node) fillPath(p *Path) {
 	p.Unsure = port.unsure
 	switch {
 	case n.mode.virtual:
-		n.byVirtualServer(p, s, fam, port)
+		n.throughVirtualServer(p, s, fam, port)
 	case f.Kind == ClusterIP:
 		n.internal(p, s, port)
 	default:
 		n.external(p, s, fam, port)
 	}
-	if !p.Action.Leads() {
+	if !p.Action.ReachesEndpoint() {
 		p.AffinitySeconds = 0
 	}
-	if other, ok := n.rival(f); ok {
+	if other, ok := n.otherClaim(f); ok {
 		p.Unsure = "Service " + other.String() + " claims " + f.Address.String() + " port " + strconv.Itoa(int(f.Port)) +
 			" too; which of the two is served depends on chance"
 	}
 }
 
-// Affinity returns for how many seconds a client of a frontend's Service stays with its endpoint, whether there is one or not; 0: not at all.
+// Affinity returns the session affinity timeout of a frontend's Service in seconds, whether there are endpoints or not;
+// 0: no session affinity.
 func (n *Node) Affinity(f Frontend) int32 {
 	if s := n.service(f.Service); s != nil {
 		return s.affinity
@@ -52,7 +54,8 @@ func (n *Node) Affinity(f Frontend) int32 {
 	return 0
 }
 
-// find looks up what a frontend belongs to. When that is nothing kube-proxy programs, it makes the path say so.
+// find returns the Service, family and port that a frontend belongs to. Where kube-proxy programs nothing for it, find
+// sets the path's Action to None with the reason.
 func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePort) {
 	s := n.service(f.Service)
 	none := func(reason, why string) (*service, *familyService, *servicePort) {
@@ -71,7 +74,8 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	}
 	port := fam.port(f.PortName, f.Protocol)
 	if port == nil {
-		return none(ReasonNotForKubeProxy, "the Service has no port "+strconv.Quote(f.PortName)+" of protocol "+string(f.Protocol))
+		return none(ReasonNotForKubeProxy,
+			"the Service has no port "+strconv.Quote(f.PortName)+" of protocol "+string(f.Protocol))
 	}
 	var has bool
 	switch f.Kind {
@@ -80,18 +84,20 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	case ExternalIP, LoadBalancerIP: // one address may be both
 		has = slices.Contains(fam.vips, f.Address) || slices.Contains(fam.externalIPs, f.Address)
 		if !has && f.Kind == LoadBalancerIP && slices.Contains(s.proxied, f.Address) {
-			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the load balancer alone")
+			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the "+
+				"load balancer alone")
 		}
 	case NodePort:
 		has = port.spec.NodePort != 0
 	}
 	if !has {
-		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this Service")
+		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this "+
+			"Service")
 	}
 	return s, fam, port
 }
 
-// internal is the way of packets to the cluster IP.
+// internal fills in the path of packets to the cluster IP.
 func (n *Node) internal(p *Path, s *service, port *servicePort) {
 	switch {
 	case !port.usable:
@@ -116,31 +122,32 @@ func (n *Node) internal(p *Path, s *service, port *servicePort) {
 	default:
 		p.Masquerade = map[truth]Masquerade{yes: MasqHairpin, no: MasqAlways, notKnown: MasqUnknown}[d.local(&p.Origin)]
 	}
-	n.settleHairpin(p)
+	n.correctHairpin(p)
 }
 
-// settleHairpin corrects a masquerade of what comes back to its sender, where the mode does so only for endpoints of this node: the
-// sender may be an endpoint on another one.
-func (n *Node) settleHairpin(p *Path) {
+// correctHairpin corrects the masquerade of hairpin connections in modes that masquerade only those of endpoints of
+// this node: the source may be an endpoint of another node.
+func (n *Node) correctHairpin(p *Path) {
 	if p.Masquerade != MasqHairpin || !n.mode.hairpinLocal {
 		return
 	}
-	if slices.ContainsFunc(p.Endpoints, func(e Endpoint) bool { return e.Address.Addr() == p.Origin.Address && !e.Local }) {
+	if slices.ContainsFunc(p.Endpoints,
+		func(e Endpoint) bool { return e.Address.Addr() == p.Origin.Address && !e.Local }) {
 		p.Masquerade = MasqNever
 	}
 }
 
-// external is the way of packets to every other frontend.
+// external fills in the path of packets to a frontend that is not a cluster IP.
 func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePort) {
 	f, o := &p.Frontend, &p.Origin
 	family := familyIndex(f.Address)
 	noShortCut := n.mode.outputBeforeDNAT && o.Kind == FromNode && f.Kind != NodePort
-	if n.mode.firewallFirst && (!noShortCut || port.usable) && n.outsideRanges(p, fam) {
+	if n.mode.firewallFirst && (!noShortCut || port.usable) && n.dropOutsideRanges(p, fam) {
 		return
 	}
 	unserved := f.Kind == NodePort && !n.nodePorts[family].serves(f.Address)
 	if unserved && f.Address.IsLoopback() && n.loopbackFeature() {
-		n.byProcess(p, s, port, family)
+		n.toProxyProcess(p, s, port, family)
 		return
 	}
 	switch {
@@ -153,19 +160,20 @@ func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePo
 	case unserved:
 		n.unserved(p, s, port)
 		return
-	case !n.mode.firewallFirst && n.outsideRanges(p, fam):
+	case !n.mode.firewallFirst && n.dropOutsideRanges(p, fam):
 		return
 	case noShortCut && s.etpLocal && len(port.local) == 0:
 		n.refuse(p, port, Drop)
 		return
 	}
 	n.translate(p, s, port, family)
-	n.settleHairpin(p)
+	n.correctHairpin(p)
 }
 
-// byProcess is the way of packets to a NodePort at a loopback address that kube-proxy serves itself (pkg/proxy/localnodeportproxy). It
-// listens for TCP where there is an endpoint; the rest is rejected (chain nodeport-endpoints-check), or finds nobody listening.
-func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
+// toProxyProcess fills in the path of packets to a NodePort at a loopback address that kube-proxy serves itself
+// (pkg/proxy/localnodeportproxy). It listens for TCP where there is an endpoint; other packets are rejected (chain
+// nodeport-endpoints-check), or no socket listens for them.
+func (n *Node) toProxyProcess(p *Path, s *service, port *servicePort, family int) {
 	endpoints := port.cluster
 	if s.etpLocal {
 		endpoints = port.local
@@ -173,32 +181,33 @@ func (n *Node) byProcess(p *Path, s *service, port *servicePort, family int) {
 	switch {
 	case !n.nodePorts[family].proxied:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
-		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() + ", and kube-proxy rejects NodePorts there in this mode"
+		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() +
+			", and kube-proxy rejects NodePorts there in this mode"
 	case p.Frontend.Protocol != corev1.ProtocolTCP:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
 		p.Why = "at " + p.Frontend.Address.String() + " kube-proxy serves NodePorts of TCP alone in this mode"
 	case len(endpoints) == 0:
 		p.Action, p.Reason = None, ReasonNoEndpoints
-		p.Why = n.lack(port, Reject) + ", so kube-proxy does not listen there"
+		p.Why = n.missingEndpoints(port, Reject) + ", so kube-proxy does not listen there"
 		if s.etpLocal && port.usable {
-			p.Reason, p.Why = ReasonNoLocalEndpoints, n.lack(port, Drop)+", so kube-proxy does not listen there"
+			p.Reason, p.Why = ReasonNoLocalEndpoints, n.missingEndpoints(port, Drop)+", so kube-proxy does not listen there"
 		}
 	default:
 		p.Action, p.Endpoints = Proxy, endpoints
 	}
 }
 
-// outsideRanges makes a path end where loadBalancerSourceRanges keep the source out.
-func (n *Node) outsideRanges(p *Path, fam *familyService) bool {
+// dropOutsideRanges sets Drop where the source is outside loadBalancerSourceRanges, and returns whether it did.
+func (n *Node) dropOutsideRanges(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if p.admitted || !n.heldToRanges(f, fam) {
+	if p.inRanges || !n.subjectToRanges(f, fam) {
 		return false
 	}
 	if !o.Address.IsValid() {
 		p.Unsure = "the Service has loadBalancerSourceRanges, and the source address is not known"
 		return false
 	}
-	if fam.admits(o.Address.Unmap()) {
+	if fam.admitsSource(o.Address.Unmap()) {
 		return false
 	}
 	p.Action, p.Reason = Drop, ReasonSourceRange
@@ -206,18 +215,19 @@ func (n *Node) outsideRanges(p *Path, fam *familyService) bool {
 	return true
 }
 
-// heldToRanges tells whether senders to a frontend other than a cluster IP are held to loadBalancerSourceRanges.
-func (n *Node) heldToRanges(f *Frontend, fam *familyService) bool {
+// subjectToRanges tells whether loadBalancerSourceRanges apply to a frontend other than a cluster IP.
+func (n *Node) subjectToRanges(f *Frontend, fam *familyService) bool {
 	switch {
 	case f.Kind == NodePort || len(fam.ranges) == 0:
 		return false
-	case n.mode.virtual || n.mode.firewallFirst: // by address and port, so that an external IP that is a load-balancer IP, too, is held to them
+	// matched by address and port: they also apply to an external IP that is a load-balancer IP as well
+	case n.mode.virtual || n.mode.firewallFirst:
 		return slices.Contains(fam.vips, f.Address)
 	}
 	return !slices.Contains(fam.externalIPs, f.Address)
 }
 
-// translate is the way of packets that are let in.
+// translate fills in the path of packets whose source is allowed and for which there is an endpoint.
 func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
 	o := &p.Origin
 	p.Action = DNAT
@@ -225,7 +235,7 @@ func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
 		p.Endpoints, p.Masquerade = port.cluster, MasqAlways
 		return
 	}
-	// Pods of this node, and the node itself, are not held to the policy.
+	// The policy does not apply to pods of this node, nor to the node itself.
 	isPod := n.detectors[family].local(o)
 	if isPod == notKnown && sameEndpoints(port.cluster, port.local) {
 		isPod = yes
@@ -238,14 +248,16 @@ func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
 	case isPod == notKnown:
 		p.Endpoints, p.Masquerade = port.cluster, MasqHairpin
 		if p.Unsure == "" {
-			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends on its detectLocalMode and on " +
+			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends " +
+				"on its detectLocalMode and on " +
 				"the sender's address and interface, which are not all known"
 		}
 	case len(port.local) == 0:
 		n.refuse(p, port, Drop)
 	default:
 		p.Endpoints, p.Masquerade = port.local, MasqHairpin
-		if o.Kind == FromExternal && !slices.ContainsFunc(port.local, func(e Endpoint) bool { return e.Address.Addr() == o.Address }) {
+		if o.Kind == FromExternal &&
+			!slices.ContainsFunc(port.local, func(e Endpoint) bool { return e.Address.Addr() == o.Address }) {
 			p.Masquerade = MasqNever
 		}
 	}
@@ -256,9 +268,9 @@ func (n *Node) isOwn(o *Origin) bool {
 	return o.Kind == FromNode || o.Address.IsLoopback() || n.local[o.Address.Unmap()]
 }
 
-// admits tells whether a source is let in by loadBalancerSourceRanges. If the node's own IP is, so is a load-balancer IP: where it
-// is bound on the node it is what the node itself sends from.
-func (f *familyService) admits(a netip.Addr) bool {
+// admitsSource tells whether loadBalancerSourceRanges allow a source. If they allow the node's own IP, load-balancer
+// IPs are allowed, too: where one is bound on the node, the node itself uses it as source.
+func (f *familyService) admitsSource(a netip.Addr) bool {
 	return contains(f.ranges, a) || f.allowFromNode && slices.Contains(f.vips, a)
 }
 
@@ -266,8 +278,8 @@ func sameEndpoints(a, b []Endpoint) bool {
 	return slices.EqualFunc(a, b, func(x, y Endpoint) bool { return x.Address == y.Address })
 }
 
-// unserved is the way of packets to a NodePort at an address that it is not served at. In iptables mode refusals do not ask for the
-// address.
+// unserved fills in the path of packets to a NodePort at an address where it is not served. In iptables mode the rules
+// that refuse do not match the address.
 func (n *Node) unserved(p *Path, s *service, port *servicePort) {
 	if n.mode.refusesEverywhere && s.etpLocal && len(port.local) == 0 {
 		n.refuse(p, port, Drop)
@@ -285,15 +297,15 @@ func (n *Node) unserved(p *Path, s *service, port *servicePort) {
 	p.Why = "nodePortAddresses " + strings.Join(list, ", ") + " leaves out " + p.Frontend.Address.String()
 }
 
-// refuse makes a path end in a refusal, unless the packet passes no hook where kube-proxy refuses it.
+// refuse sets Reject or Drop, or None where the packet passes no hook at which kube-proxy refuses it.
 func (n *Node) refuse(p *Path, port *servicePort, a Action) {
 	f := &p.Frontend
 	p.Action, p.Reason = a, ReasonNoEndpoints
 	if a == Drop {
 		p.Reason = ReasonNoLocalEndpoints
 	}
-	p.Why = n.lack(port, a)
-	if !n.mode.passes(f.Kind, p.Origin.Kind, n.local[f.Address]) {
+	p.Why = n.missingEndpoints(port, a)
+	if !n.mode.bypassesRefusal(f.Kind, p.Origin.Kind, n.local[f.Address]) {
 		return
 	}
 	p.Action = None
@@ -303,8 +315,8 @@ func (n *Node) refuse(p *Path, port *servicePort, a Action) {
 	}
 }
 
-// lack says in words which endpoints there are instead of usable ones.
-func (n *Node) lack(port *servicePort, a Action) string {
+// missingEndpoints is a clause that names the endpoints there are instead of usable ones.
+func (n *Node) missingEndpoints(port *servicePort, a Action) string {
 	if a == Drop {
 		return "no usable endpoint on node " + n.name + "; " + nodesWith(port.all, n)
 	}
@@ -314,7 +326,7 @@ func (n *Node) lack(port *servicePort, a Action) string {
 	return "none of " + count(len(port.all), "endpoint") + " is ready"
 }
 
-// namedNodes is how many nodes a clause names at most.
+// namedNodes is the largest number of nodes that a clause names.
 const namedNodes = 5
 
 // nodesWith names the nodes that have usable endpoints.
@@ -323,7 +335,7 @@ func nodesWith(all []Endpoint, n *Node) string {
 	var names []string
 	for i := range all {
 		e := &all[i]
-		if !e.Ready && !n.standsIn(e) {
+		if !e.Ready && !n.usableTerminating(e) {
 			continue
 		}
 		name := e.Node

@@ -4,21 +4,22 @@ package expect
 
 import "slices"
 
-// ipvsOutFilter is the minor version since which a node outside loadBalancerSourceRanges is kept from the load-balancer IP itself (chain
-// KUBE-IPVS-OUT-FILTER, kubernetes/kubernetes#119656).
+// ipvsOutFilter is the minor version since which packets of a node outside loadBalancerSourceRanges to the
+// load-balancer IP are dropped (chain KUBE-IPVS-OUT-FILTER, kubernetes/kubernetes#119656).
 const ipvsOutFilter = 29
 
-// byVirtualServer is the way of packets to a frontend in ipvs mode (pkg/proxy/ipvs/proxier.go, syncProxyRules): every frontend has a
-// virtual server, with an endpoint or without one, and everybody who asks for it is served by the same real servers.
-func (n *Node) byVirtualServer(p *Path, s *service, fam *familyService, port *servicePort) {
+// throughVirtualServer fills in the path of packets to a frontend in ipvs mode (pkg/proxy/ipvs/proxier.go,
+// syncProxyRules): every frontend has a virtual server, with or without endpoints, and its real servers are the same
+// for all clients.
+func (n *Node) throughVirtualServer(p *Path, s *service, fam *familyService, port *servicePort) {
 	f, o := &p.Frontend, &p.Origin
 	family := familyIndex(f.Address)
 	if f.Kind == NodePort && !n.nodePorts[family].serves(f.Address) {
 		n.unserved(p, s, port)
 		return
 	}
-	// INPUT asks for the source ranges ahead of IPVS, OUTPUT behind it.
-	if o.Kind != FromNode && n.outsideFirewall(p, fam) {
+	// The rules for the source ranges run before IPVS in INPUT, and after it in OUTPUT.
+	if o.Kind != FromNode && n.dropOutsideFirewall(p, fam) {
 		return
 	}
 	policy, usesLocal := "externalTrafficPolicy", s.etpLocal
@@ -30,29 +31,31 @@ func (n *Node) byVirtualServer(p *Path, s *service, fam *familyService, port *se
 		endpoints = port.local
 	}
 	if len(endpoints) == 0 {
-		p.Action, p.Reason, p.Why = Reject, ReasonNoEndpoints, n.lack(port, Reject)
+		p.Action, p.Reason, p.Why = Reject, ReasonNoEndpoints, n.missingEndpoints(port, Reject)
 		if usesLocal && port.usable {
-			p.Reason, p.Why = ReasonNoLocalEndpoints, n.lack(port, Drop)
+			p.Reason, p.Why = ReasonNoLocalEndpoints, n.missingEndpoints(port, Drop)
 		}
 		return
 	}
-	if o.Kind == FromNode && n.keptFromOwn(p, fam) {
+	if o.Kind == FromNode && n.dropOwnAddress(p, fam) {
 		return
 	}
 	p.Action, p.Endpoints = DNAT, endpoints
 	n.masqueradeIPVS(p, s, family)
-	n.settleHairpin(p)
+	n.correctHairpin(p)
 	if usesLocal && len(port.local) == 0 && p.Masquerade != MasqAlways && o.Kind == FromExternal {
 		p.Reason = ReasonNoLocalEndpoints
-		p.Why = policy + " is Local, and there is " + n.lack(port, Drop) + ". In ipvs mode kube-proxy sends it there all the same, with its source: the answer does not come back through this node"
+		p.Why = policy + " is Local, and there is " + n.missingEndpoints(port, Drop) +
+			". In ipvs mode kube-proxy sends it there all the same, " +
+			"with its source: the answer does not come back through this node"
 	}
 }
 
-// outsideFirewall is outsideRanges for the chain KUBE-PROXY-FIREWALL: it asks for address and port, so that an external IP that is a
-// load-balancer IP, too, is held to the ranges.
-func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
+// dropOutsideFirewall is dropOutsideRanges for the chain KUBE-PROXY-FIREWALL: it matches address and port, so the
+// ranges also apply to an external IP that is a load-balancer IP as well.
+func (n *Node) dropOutsideFirewall(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if p.admitted || f.Kind == ClusterIP || !n.heldToRanges(f, fam) {
+	if p.inRanges || f.Kind == ClusterIP || !n.subjectToRanges(f, fam) {
 		return false
 	}
 	if !o.Address.IsValid() {
@@ -67,11 +70,12 @@ func (n *Node) outsideFirewall(p *Path, fam *familyService) bool {
 	return true
 }
 
-// keptFromOwn makes a path end where the node itself is outside the source ranges: what it sends to a load-balancer IP has that very
-// address for its source, so that rules about it ask for the node's IP in its place.
-func (n *Node) keptFromOwn(p *Path, fam *familyService) bool {
+// dropOwnAddress sets Drop where the node itself is outside the source ranges, and returns whether it did: packets that
+// it sends to a load-balancer IP have that same address as their source, so kube-proxy checks the node's IP instead.
+func (n *Node) dropOwnAddress(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if p.admitted || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode || o.Address != f.Address ||
+	if p.inRanges || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode ||
+		o.Address != f.Address ||
 		f.Kind == NodePort || f.Kind == ClusterIP || !slices.Contains(fam.vips, f.Address) {
 		return false
 	}
@@ -80,12 +84,12 @@ func (n *Node) keptFromOwn(p *Path, fam *familyService) bool {
 	return true
 }
 
-// masqueradeIPVS is what the chain KUBE-SERVICES of ipvs mode marks (writeIptablesRules).
+// masqueradeIPVS sets Masquerade as the chain KUBE-SERVICES of ipvs mode marks packets (writeIptablesRules).
 func (n *Node) masqueradeIPVS(p *Path, s *service, family int) {
 	f, o := &p.Frontend, &p.Origin
 	p.Masquerade = MasqHairpin
 	switch {
-	case o.Address.IsLoopback(): // the chain's first rule lets it pass unmarked
+	case o.Address.IsLoopback(): // the chain's first rule returns without a mark
 	case f.Kind != ClusterIP:
 		if !s.etpLocal {
 			p.Masquerade = MasqAlways
@@ -97,7 +101,7 @@ func (n *Node) masqueradeIPVS(p *Path, s *service, family int) {
 		switch d.implemented {
 		case notKnown:
 			p.Masquerade = MasqUnknown
-		case no: // only what the node sends from the cluster IP itself
+		case no: // only packets that the node sends from the cluster IP itself
 			if o.Address == f.Address {
 				p.Masquerade = MasqAlways
 			}

@@ -36,86 +36,162 @@ func TestPath(t *testing.T) {
 		{name: "pod to cluster IP", slice: both, f: clusterFrontend, o: aPod, want: "DNAT 11 12 Hairpin"},
 		{name: "node to cluster IP", slice: both, f: clusterFrontend, o: aNode, want: "DNAT 11 12 Always"},
 		{name: "outside to cluster IP", slice: both, f: clusterFrontend, o: outsider, want: "DNAT 11 12 Always"},
-		{name: "masqueradeAll", slice: both, f: clusterFrontend, o: aPod, config: func(in *Inputs) { in.Config.MasqueradeAll = true }, want: "DNAT 11 12 Always"},
-		{name: "no cluster CIDR", slice: both, f: clusterFrontend, o: aNode, config: func(in *Inputs) { in.Config.ClusterCIDRs = nil }, want: "DNAT 11 12 Hairpin"},
-		{name: "unknown configuration", slice: both, f: clusterFrontend, o: aNode, config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 12 "},
-		{name: "no endpoints", slice: testSlice("web-1"), f: clusterFrontend, o: aPod, want: "Reject  NoEndpoints", why: "no endpoints"},
-		{name: "none ready", slice: testSlice("web-1", "10.244.1.11 node1 not-ready"), f: clusterFrontend, o: aPod, want: "Reject  NoEndpoints", why: "none of 1 endpoint is ready"},
-		{name: "internal policy", mods: []func(*corev1.Service){itpLocal}, slice: both, f: clusterFrontend, o: aPod, want: "DNAT 11 Hairpin"},
 		{
-			name: "internal policy, none here", mods: []func(*corev1.Service){itpLocal}, slice: remote, f: clusterFrontend, o: aPod,
+			name: "masqueradeAll", slice: both, f: clusterFrontend, o: aPod,
+			config: func(in *Inputs) { in.Config.MasqueradeAll = true }, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "no cluster CIDR", slice: both, f: clusterFrontend, o: aNode,
+			config: func(in *Inputs) { in.Config.ClusterCIDRs = nil }, want: "DNAT 11 12 Hairpin",
+		},
+		{
+			name: "unknown configuration", slice: both, f: clusterFrontend, o: aNode,
+			config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 12 ",
+		},
+		{
+			name: "no endpoints", slice: testSlice("web-1"), f: clusterFrontend, o: aPod, want: "Reject  NoEndpoints",
+			why: "no endpoints",
+		},
+		{
+			name: "none ready", slice: testSlice("web-1", "10.244.1.11 node1 not-ready"), f: clusterFrontend, o: aPod,
+			want: "Reject  NoEndpoints", why: "none of 1 endpoint is ready",
+		},
+		{
+			name: "internal policy", mods: []func(*corev1.Service){itpLocal}, slice: both, f: clusterFrontend, o: aPod,
+			want: "DNAT 11 Hairpin",
+		},
+		{
+			name: "internal policy, none here", mods: []func(*corev1.Service){itpLocal}, slice: remote,
+			f: clusterFrontend, o: aPod,
 			want: "Drop  NoLocalEndpoints", why: "usable ones are on node2 (1), node3 (2)",
 		},
 
-		{name: "NodePort", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: nodeFrontend, o: outsider, want: "DNAT 11 12 Always"},
-		{name: "NodePort, no endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"), f: nodeFrontend, o: aNode, want: "Reject  NoEndpoints"},
 		{
-			name: "NodePort on loopback", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: frontend(NodePort, "127.0.0.1", 30080),
+			name: "NodePort", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: nodeFrontend, o: outsider,
+			want: "DNAT 11 12 Always",
+		},
+		{
+			name: "NodePort, no endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"),
+			f: nodeFrontend, o: aNode, want: "Reject  NoEndpoints",
+		},
+		{
+			name: "NodePort on loopback", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote,
+			f: frontend(NodePort, "127.0.0.1", 30080),
 			o: Origin{Kind: FromNode, Address: netip.MustParseAddr("127.0.0.1")}, want: "DNAT 12 13 14 Always",
 		},
 		{
-			name: "NodePort on loopback, off", mods: []func(*corev1.Service){loadBalancer}, slice: remote, f: frontend(NodePort, "127.0.0.1", 30080),
+			name: "NodePort on loopback, off", mods: []func(*corev1.Service){loadBalancer}, slice: remote,
+			f: frontend(NodePort, "127.0.0.1", 30080),
 			o: aNode, config: func(in *Inputs) { in.Config.LocalhostNodePorts = false }, want: "None  NodePortAddress",
 		},
 		{
 			name: "NodePort left out", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: nodeFrontend, o: outsider,
-			config: func(in *Inputs) { in.Config.NodePortAddresses = []string{"10.0.0.0/8"} }, want: "None  NodePortAddress", why: "10.0.0.0/8 leaves out 192.168.0.1",
+			config: func(in *Inputs) { in.Config.NodePortAddresses = []string{"10.0.0.0/8"} }, want: "None  NodePortAddress",
+			why: "10.0.0.0/8 leaves out 192.168.0.1",
 		},
 		{
-			name: "NodePort left out, no endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"), f: nodeFrontend, o: outsider,
+			name: "NodePort left out, no endpoints", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"),
+			f: nodeFrontend, o: outsider,
 			config: func(in *Inputs) { in.Config.NodePortAddresses = []string{"10.0.0.0/8"} }, want: "Reject  NoEndpoints",
 		},
 
-		{name: "external policy, outside", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend, o: outsider, want: "DNAT 11 Never"},
-		{name: "external policy, pod", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend, o: aPod, want: "DNAT 11 12 Hairpin"},
-		{name: "external policy, node", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: externalFrontend, o: aNode, want: "DNAT 11 12 Always"},
-		{name: "external policy, none here, outside", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: vipFrontend, o: outsider, want: "Drop  NoLocalEndpoints"},
-		{name: "external policy, none here, pod", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: vipFrontend, o: aPod, want: "DNAT 12 13 14 Hairpin"},
 		{
-			name: "external policy, pod, no detector", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend, o: aPod,
+			name: "external policy, outside", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both,
+			f: nodeFrontend, o: outsider, want: "DNAT 11 Never",
+		},
+		{
+			name: "external policy, pod", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend,
+			o: aPod, want: "DNAT 11 12 Hairpin",
+		},
+		{
+			name: "external policy, node", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both,
+			f: externalFrontend, o: aNode, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "external policy, none here, outside", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote,
+			f: vipFrontend, o: outsider, want: "Drop  NoLocalEndpoints",
+		},
+		{
+			name: "external policy, none here, pod", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote,
+			f: vipFrontend, o: aPod, want: "DNAT 12 13 14 Hairpin",
+		},
+		{
+			name: "external policy, pod, no detector", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both,
+			f: nodeFrontend, o: aPod,
 			config: func(in *Inputs) { in.Config.ClusterCIDRs = nil }, want: "DNAT 11 Hairpin",
 		},
 		{
-			name: "external policy, pod, unknown detector", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both, f: nodeFrontend, o: aPod,
+			name: "external policy, pod, unknown detector", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: both,
+			f: nodeFrontend, o: aPod,
 			config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 12 Hairpin", unsure: true,
 		},
 		{
-			name: "external policy, pod, unknown detector that decides nothing", mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: testSlice("web-1", "10.244.1.11 node1"),
-			f: nodeFrontend, o: aPod, config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() }, want: "DNAT 11 Hairpin",
+			name: "external policy, pod, unknown detector that decides nothing",
+			mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: testSlice("web-1", "10.244.1.11 node1"),
+			f: nodeFrontend, o: aPod, config: func(in *Inputs) { in.Config = kubeproxy.DefaultConfig() },
+			want: "DNAT 11 Hairpin",
 		},
 		{
-			name: "external policy on ClusterIP Service", mods: []func(*corev1.Service){loadBalancer, etpLocal, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }},
+			name: "external policy on ClusterIP Service", mods: []func(*corev1.Service){
+				loadBalancer, etpLocal, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP },
+			},
 			slice: both, f: externalFrontend, o: outsider, want: "DNAT 11 Never",
 		},
 
 		{
-			name: "refusal at hooks that the node's packets do not pass", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"), f: vipFrontend, o: aNode,
+			name: "refusal at hooks that the node's packets do not pass", mods: []func(*corev1.Service){loadBalancer},
+			slice: testSlice("web-1"), f: vipFrontend, o: aNode,
 			want: "None  NoEndpoints", why: "untranslated",
 		},
 		{
-			name: "the same with the address bound on the node", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"), f: vipFrontend, o: aNode,
+			name: "the same with the address bound on the node", mods: []func(*corev1.Service){loadBalancer},
+			slice: testSlice("web-1"), f: vipFrontend, o: aNode,
 			config: func(in *Inputs) { in.Addresses = append(in.Addresses, vipFrontend.Address) }, want: "Reject  NoEndpoints",
 		},
 		{
-			name: "the same with unknown addresses", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"), f: vipFrontend, o: aNode,
+			name: "the same with unknown addresses", mods: []func(*corev1.Service){loadBalancer}, slice: testSlice("web-1"),
+			f: vipFrontend, o: aNode,
 			config: func(in *Inputs) { in.Addresses = nil }, want: "None  NoEndpoints", unsure: true,
 		},
 
-		{name: "inside the source ranges", mods: []func(*corev1.Service){loadBalancer, ranges(" 192.0.2.0/28 ")}, slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always"},
-		{name: "outside of them", mods: []func(*corev1.Service){loadBalancer, ranges("192.0.2.0/28")}, slice: both, f: vipFrontend, o: from("192.0.2.16"), want: "Drop  SourceRange", why: "192.0.2.0/28"},
-		{name: "ranges of the other family only", mods: []func(*corev1.Service){loadBalancer, ranges("2001:db8::/64")}, slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always"},
-		{name: "a range of everything", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8", "0.0.0.0/0")}, slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always"},
-		{name: "ranges do not hold for NodePorts", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: both, f: nodeFrontend, o: outsider, want: "DNAT 11 12 Always"},
 		{
-			name: "the node's IP within lets the VIP in", mods: []func(*corev1.Service){loadBalancer, ranges("192.168.0.0/24")}, slice: both, f: vipFrontend,
+			name: "inside the source ranges", mods: []func(*corev1.Service){loadBalancer, ranges(" 192.0.2.0/28 ")}, slice: both,
+			f: vipFrontend, o: outsider, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "outside of them", mods: []func(*corev1.Service){loadBalancer, ranges("192.0.2.0/28")}, slice: both,
+			f: vipFrontend, o: from("192.0.2.16"), want: "Drop  SourceRange", why: "192.0.2.0/28",
+		},
+		{
+			name: "ranges of the other family only", mods: []func(*corev1.Service){loadBalancer, ranges("2001:db8::/64")},
+			slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "a range of everything", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8", "0.0.0.0/0")},
+			slice: both, f: vipFrontend, o: outsider, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "ranges do not hold for NodePorts", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")},
+			slice: both, f: nodeFrontend, o: outsider, want: "DNAT 11 12 Always",
+		},
+		{
+			name: "the node's IP within lets the VIP in", mods: []func(*corev1.Service){loadBalancer, ranges("192.168.0.0/24")},
+			slice: both, f: vipFrontend,
 			o: Origin{Kind: FromNode, Address: vipFrontend.Address}, want: "DNAT 11 12 Always",
 		},
 		{
-			name: "the node's IP outside does not", mods: []func(*corev1.Service){loadBalancer, ranges("192.168.1.0/24")}, slice: both, f: vipFrontend,
+			name: "the node's IP outside does not", mods: []func(*corev1.Service){loadBalancer, ranges("192.168.1.0/24")},
+			slice: both, f: vipFrontend,
 			o: Origin{Kind: FromNode, Address: vipFrontend.Address}, want: "Drop  SourceRange",
 		},
-		{name: "no endpoints go before ranges", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: testSlice("web-1"), f: vipFrontend, o: outsider, want: "Reject  NoEndpoints"},
-		{name: "ranges go before the policy", mods: []func(*corev1.Service){loadBalancer, etpLocal, ranges("10.0.0.0/8")}, slice: remote, f: vipFrontend, o: outsider, want: "Drop  SourceRange"},
+		{
+			name: "no endpoints go before ranges", mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")},
+			slice: testSlice("web-1"), f: vipFrontend, o: outsider, want: "Reject  NoEndpoints",
+		},
+		{
+			name: "ranges go before the policy", mods: []func(*corev1.Service){loadBalancer, etpLocal, ranges("10.0.0.0/8")},
+			slice: remote, f: vipFrontend, o: outsider, want: "Drop  SourceRange",
+		},
 		{name: "an external IP that is the load balancer's too has no ranges", mods: []func(*corev1.Service){
 			loadBalancer, ranges("10.0.0.0/8"),
 			func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.1"} },
@@ -126,10 +202,12 @@ func TestPath(t *testing.T) {
 				loadBalancer, ranges("10.0.0.0/8"),
 				func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"198.51.100.1"} },
 			}, slice: both, f: frontend(ExternalIP, "198.51.100.1", 80), o: outsider,
-			config: func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"AllowServiceExternalIPs": false} }, want: "Drop  SourceRange",
+			config: func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"AllowServiceExternalIPs": false} },
+			want:   "Drop  SourceRange",
 		},
 		{
-			name: "a cluster IP that is bound on the node, without endpoints", slice: testSlice("web-1"), f: clusterFrontend, o: aPod,
+			name: "a cluster IP that is bound on the node, without endpoints", slice: testSlice("web-1"),
+			f: clusterFrontend, o: aPod,
 			config: func(in *Inputs) { in.Addresses = append(in.Addresses, clusterFrontend.Address) }, want: "None  NoEndpoints",
 		},
 
@@ -138,9 +216,13 @@ func TestPath(t *testing.T) {
 		}}, slice: both, f: vipFrontend, o: outsider, want: "None  NotForKubeProxy", why: "ipMode is Proxy"},
 		{
 			name: "external IPs off", mods: []func(*corev1.Service){loadBalancer}, slice: both, f: externalFrontend, o: outsider,
-			config: func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"AllowServiceExternalIPs": false} }, want: "None  NotForKubeProxy",
+			config: func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"AllowServiceExternalIPs": false} },
+			want:   "None  NotForKubeProxy",
 		},
-		{name: "headless", mods: []func(*corev1.Service){func(s *corev1.Service) { s.Spec.ClusterIP = "None" }}, slice: both, f: clusterFrontend, o: aPod, want: "None  Headless"},
+		{
+			name: "headless", mods: []func(*corev1.Service){func(s *corev1.Service) { s.Spec.ClusterIP = "None" }}, slice: both,
+			f: clusterFrontend, o: aPod, want: "None  Headless",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in := testInputs(testService(c.mods...), c.slice)
@@ -167,7 +249,9 @@ func TestPathAffinity(t *testing.T) {
 	}{{new(int32(60)), 60}, {nil, 10800}} {
 		svc := testService(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: c.timeout}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: c.timeout},
+			}
 		})
 		if got := New(testInputs(svc, slice)).Path(clusterFrontend, aPod).AffinitySeconds; got != c.want {
 			t.Errorf("got %d, want %d", got, c.want)
@@ -184,7 +268,8 @@ func TestPathOfOneAddressWithTwoOwners(t *testing.T) {
 	})
 	in.Services = append(in.Services, other)
 	n := New(in)
-	if p := n.Path(externalFrontend, outsider); !strings.Contains(p.Unsure, "Service shop/other claims 198.51.100.7 port 80") {
+	if p := n.Path(externalFrontend, outsider); !strings.Contains(p.Unsure,
+		"Service shop/other claims 198.51.100.7 port 80") {
 		t.Errorf("got %+v", p)
 	}
 	if p := n.Path(vipFrontend, outsider); p.Unsure != "" {

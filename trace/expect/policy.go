@@ -9,43 +9,48 @@ import (
 	"slices"
 )
 
-// Policy is what must happen to packets to a frontend, whoever sends them: Path for the classes of senders that kube-proxy tells apart. They
-// are asked for in this order: pods of the node, the node itself, everybody else.
+// Policy is what must happen to packets to a frontend from any source: Path for each class of clients that kube-proxy
+// distinguishes. The classes are matched in this order: pods of the node, the node itself, all others.
 type Policy struct {
 	Frontend        Frontend
 	AffinitySeconds int32
-	// Pods tells packets of the node's pods from others; nil: nothing does, and they are Others.
+	// Pods matches packets of the node's pods; nil: kube-proxy cannot recognize them, and ForOthers holds for them.
 	Pods *PodMatch
-	// Ranges are the sources that are let in (loadBalancerSourceRanges); what others send is dropped. Empty: all are.
+	// Ranges are the allowed sources (loadBalancerSourceRanges); packets of other sources are dropped. Empty: all are
+	// allowed.
 	Ranges []netip.Prefix
-	// NodeFree: what the node itself sends is not held to Ranges (KUBE-PROXY-FIREWALL of ipvs mode). OwnKept: what it sends from the frontend's own
-	// address is dropped, in Ranges or not (KUBE-IPVS-OUT-FILTER).
-	NodeFree, OwnKept bool
-	// ByPod, ByNode and ByOthers are the ways of the classes, for senders within Ranges. ByPod is nil where Pods is.
-	ByPod            *Way
-	ByNode, ByOthers Way
-	// Unsure says, in one clause, why the answer is not certain.
+	// NodeExempt: packets of the node itself are not subject to Ranges (KUBE-PROXY-FIREWALL of ipvs mode). DropOwnAddress:
+	// packets that the node sends from the frontend's own address are dropped, in Ranges or not (KUBE-IPVS-OUT-FILTER).
+	NodeExempt, DropOwnAddress bool
+	// ForPods, ForNode and ForOthers are the outcomes of the classes, for sources within Ranges. ForPods is nil where Pods
+	// is.
+	ForPods            *Outcome
+	ForNode, ForOthers Outcome
+	// Unsure is the reason, in one clause, why the policy is not certain; empty where it is.
 	Unsure string
 }
 
-// PodMatch tells packets of the node's pods by one thing: their source address, or the interface that they come in by.
+// PodMatch recognizes packets of the node's pods by their source address or by their incoming interface
+// (detectLocalMode).
 type PodMatch struct {
 	CIDR   netip.Prefix // the zero Prefix: by interface
-	Iface  string
-	Prefix bool // Iface is the beginning of its name
+	Iface  string       // the incoming interface
+	Prefix bool         // Iface is a prefix of the interface's name
 }
 
-// Way is where a class of senders is led. For Leads() of Action there are Endpoints, all with equal share.
-type Way struct {
+// Outcome is what happens to the packets of one class of clients. Where Action.ReachesEndpoint there are Endpoints, all
+// with equal shares.
+type Outcome struct {
 	Action    Action
 	Endpoints []Endpoint
-	// Masquerade says whether the source is translated: Never stands for where the sender is no endpoint itself.
+	// Masquerade tells whether the source is translated: Never holds for sources that are not themselves an endpoint.
 	Masquerade  Masquerade
 	Reason, Why string
 }
 
-// Documentation addresses (RFC 5737, RFC 3849) stand for a sender that nothing is known of.
-var stranger = [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+// unknownSource has, by family, a documentation address (RFC 5737, RFC 3849) as the source of a client about which
+// nothing is known.
+var unknownSource = [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
 // Policy returns what must happen to packets to a frontend.
 func (n *Node) Policy(f Frontend) Policy {
@@ -54,36 +59,39 @@ func (n *Node) Policy(f Frontend) Policy {
 	if s := n.service(f.Service); s != nil && s.families[family] != nil {
 		p.Ranges = n.rangesOf(&f, s.families[family])
 		if n.mode.virtual && len(p.Ranges) > 0 {
-			p.NodeFree = true
-			p.OwnKept = n.keptFromOwn(&Path{Frontend: f, Origin: Origin{Kind: FromNode, Address: f.Address}}, s.families[family])
+			p.NodeExempt = true
+			p.DropOwnAddress = n.dropOwnAddress(&Path{Frontend: f, Origin: Origin{Kind: FromNode, Address: f.Address}},
+				s.families[family])
 		}
 	}
-	way := func(o Origin) Way {
-		path := Path{Frontend: f, Origin: o, admitted: true}
+	outcome := func(o Origin) Outcome {
+		path := Path{Frontend: f, Origin: o, inRanges: true}
 		n.fillPath(&path)
 		if p.Unsure == "" {
 			p.Unsure = path.Unsure
 		}
 		p.AffinitySeconds = max(p.AffinitySeconds, path.AffinitySeconds)
-		return Way{Action: path.Action, Endpoints: path.Endpoints, Masquerade: path.Masquerade, Reason: path.Reason, Why: path.Why}
+		return Outcome{
+			Action: path.Action, Endpoints: path.Endpoints, Masquerade: path.Masquerade, Reason: path.Reason, Why: path.Why,
+		}
 	}
 	if d := n.detectors[family]; d.implemented == yes {
 		p.Pods = &PodMatch{CIDR: d.cidr, Iface: d.iface, Prefix: d.prefix}
-		pod := Origin{Kind: FromPod, Address: stranger[family], Iface: d.iface}
+		pod := Origin{Kind: FromPod, Address: unknownSource[family], Iface: d.iface}
 		if d.cidr.IsValid() {
 			pod.Address = d.cidr.Masked().Addr()
 		}
-		w := way(pod)
-		p.ByPod = &w
+		forPods := outcome(pod)
+		p.ForPods = &forPods
 	}
-	p.ByNode = way(Origin{Kind: FromNode, Address: n.nodeIPs[family]})
-	p.ByOthers = way(Origin{Kind: FromExternal, Address: stranger[family]})
+	p.ForNode = outcome(Origin{Kind: FromNode, Address: n.nodeIPs[family]})
+	p.ForOthers = outcome(Origin{Kind: FromExternal, Address: unknownSource[family]})
 	return p
 }
 
-// rangesOf returns the sources that are let in to a frontend; nil: all.
+// rangesOf returns the sources that are allowed for a frontend; nil: all.
 func (n *Node) rangesOf(f *Frontend, fam *familyService) []netip.Prefix {
-	if f.Kind == ClusterIP || !n.heldToRanges(f, fam) {
+	if f.Kind == ClusterIP || !n.subjectToRanges(f, fam) {
 		return nil
 	}
 	out := slices.Clone(fam.ranges)
@@ -95,8 +103,8 @@ func (n *Node) rangesOf(f *Frontend, fam *familyService) []netip.Prefix {
 	return out
 }
 
-// ServedAt returns the node's own addresses of a family at which NodePorts are served, as far as the node's addresses are known, those of
-// Frontends among them.
+// ServedAt returns the node's own addresses of a family at which NodePorts are served, as far as the node's addresses
+// are known. The addresses of Frontends are among them.
 func (n *Node) ServedAt(v6 bool) []netip.Addr {
 	family := 0
 	if v6 {
@@ -109,10 +117,10 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 			out = append(out, a)
 		}
 	}
-	return inOrder(out)
+	return sortedUnique(out)
 }
 
-// Scheduler is the one of kube-proxy's ipvs mode; "" in other modes.
+// Scheduler is the IPVS scheduler that kube-proxy is configured with in ipvs mode; "" in other modes.
 func (n *Node) Scheduler() string {
 	if n.in.Config.Mode != kubeproxy.IPVS {
 		return ""
@@ -120,5 +128,5 @@ func (n *Node) Scheduler() string {
 	return n.in.Config.Scheduler
 }
 
-// MasqueradeMark is the bit of the packet mark by which kube-proxy asks for masquerade (iptables.masqueradeBit).
+// MasqueradeMark is the bit of the packet mark by which kube-proxy's rules request masquerade (iptables.masqueradeBit).
 func (n *Node) MasqueradeMark() uint32 { return 1 << (uint(n.in.Config.MasqueradeBit) & 31) }

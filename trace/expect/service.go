@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Labels by which a Service, or an EndpointSlice, is kept from kube-proxy (cmd/kube-proxy/app/server.go, Run).
+// Labels that exclude a Service, or an EndpointSlice, from kube-proxy's informers (cmd/kube-proxy/app/server.go, Run).
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless         = corev1.IsHeadlessService
@@ -23,12 +23,12 @@ const (
 // defaultAffinitySeconds is the API's default for sessionAffinityConfig.clientIP.timeoutSeconds.
 const defaultAffinitySeconds = 10800
 
-// NameOf returns the name by which Inputs and Frontend know a Service.
+// NameOf returns the name of a Service as Inputs and Frontend have it.
 func NameOf(svc *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
 }
 
-// service is what kube-proxy makes of one Service. It is filled in when it is first asked for.
+// service is what kube-proxy computes of one Service. It is filled in on first use.
 type service struct {
 	once sync.Once
 	svc  *corev1.Service
@@ -83,7 +83,8 @@ func (n *Node) fill(s *service) {
 			s.affinity = *c.ClientIP.TimeoutSeconds
 		}
 	}
-	s.itpLocal = svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	s.itpLocal = svc.Spec.InternalTrafficPolicy != nil &&
+		*svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	s.etpLocal = n.externalPolicyLocal(svc)
 	for i, family := range familiesOf(svc) {
 		ip, ok := kubeproxy.ParseAddr(clusterIPOf(svc, i))
@@ -98,8 +99,9 @@ func (n *Node) fill(s *service) {
 	}
 }
 
-// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.28 it did so only
-// for the types NodePort and LoadBalancer; since 1.29 also for a ClusterIP Service with external IPs (kubernetes/kubernetes#119150).
+// externalPolicyLocal says whether externalTrafficPolicy Local holds (pkg/api/v1/service/util.go). Up to 1.28 it did so
+// only for the types NodePort and LoadBalancer; since 1.29 also for a ClusterIP Service with external IPs
+// (kubernetes/kubernetes#119150).
 func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 	if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return false
@@ -117,7 +119,8 @@ func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyService {
 	svc := s.svc
 	f := &familyService{clusterIP: clusterIP}
-	accessible := false // the externalIPs of the API count here, whatever the gate says (serviceport.go, ExternallyAccessible)
+	// externalIPs of the API count here even where the gate is off (serviceport.go, ExternallyAccessible)
+	accessible := false
 	for _, ip := range svc.Spec.ExternalIPs {
 		if a, ok := kubeproxy.ParseAddr(ip); ok && familyIndex(a) == family {
 			accessible = true
@@ -139,7 +142,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 		f.vips = append(f.vips, a)
 		accessible = true
 	}
-	f.externalIPs, f.vips = inOrder(f.externalIPs), inOrder(f.vips)
+	f.externalIPs, f.vips = sortedUnique(f.externalIPs), sortedUnique(f.vips)
 	for _, r := range svc.Spec.LoadBalancerSourceRanges {
 		if p, ok := kubeproxy.ParsePrefix(strings.TrimSpace(r)); ok && familyIndex(p.Addr()) == family {
 			f.ranges = append(f.ranges, p)
@@ -156,7 +159,7 @@ func (n *Node) fillFamily(s *service, family int, clusterIP netip.Addr) *familyS
 	return f
 }
 
-func inOrder(as []netip.Addr) []netip.Addr {
+func sortedUnique(as []netip.Addr) []netip.Addr {
 	if len(as) < 2 {
 		return as
 	}
@@ -168,13 +171,14 @@ func contains(ps []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// ignored tells why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the informers'
-// selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two labels; since 1.36
-// service-proxy-name hides Services, and headless hides EndpointSlices).
+// ignored returns why kube-proxy programs nothing for a Service (pkg/proxy/util/utils.go, ShouldSkipService, and the
+// informers' selectors in cmd/kube-proxy/app/server.go: until 1.35 one for Services and EndpointSlices alike, of two
+// labels; since 1.36 service-proxy-name hides Services, and headless hides EndpointSlices).
 func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
-		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName + ", no proxy rule is due"
+		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName +
+			", no proxy rule is due"
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
 		return ReasonHeadless, "it is headless: DNS answers with the addresses of its endpoints, no proxy rule is due"
 	}
@@ -193,8 +197,8 @@ func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	return "", ""
 }
 
-// familiesOf returns the families of a Service as indices, in the order of spec.ipFamilies; where these are not set, the
-// family of its cluster IP (pkg/proxy/util/utils.go, GetClusterIPByFamily).
+// familiesOf returns the families of a Service as indices, in the order of spec.ipFamilies; where these are not set,
+// the family of its cluster IP (pkg/proxy/util/utils.go, GetClusterIPByFamily).
 func familiesOf(svc *corev1.Service) []int {
 	if len(svc.Spec.IPFamilies) == 0 {
 		if strings.Contains(svc.Spec.ClusterIP, ":") {

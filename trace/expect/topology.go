@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// topology is how hints narrow the choice of endpoints for traffic policy Cluster.
+// topology is the restriction of endpoints by hints for traffic policy Cluster.
 type topology uint8
 
 const (
-	anywhere topology = iota
+	noTopology topology = iota
 	sameZone
 	sameNode
 )
@@ -26,9 +26,9 @@ type servicePort struct {
 	usesCluster, usesLocal bool // whether some kind of traffic follows that policy
 	cluster, local         []Endpoint
 	topology               topology
-	// usable says whether there is any usable endpoint on any node; without one connections are rejected, not dropped.
+	// usable: there is a usable endpoint on some node; without one connections are rejected, not dropped.
 	usable bool
-	unsure string // why the endpoints cannot be told for certain
+	unsure string // the reason why the endpoints are not certain
 }
 
 func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, family int, accessible bool) {
@@ -40,7 +40,7 @@ func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, fa
 	n.categorize(s, p)
 }
 
-// categorize chooses the endpoints of each traffic policy. For either, endpoints that are terminating and still serve stand in
+// categorize chooses the endpoints of each traffic policy. For either, terminating endpoints that still serve are used
 // when none is ready.
 func (n *Node) categorize(s *service, p *servicePort) {
 	ready, fallback := 0, 0
@@ -48,7 +48,7 @@ func (n *Node) categorize(s *service, p *servicePort) {
 		switch e := &p.all[i]; {
 		case e.Ready:
 			ready++
-		case n.standsIn(e):
+		case n.usableTerminating(e):
 			fallback++
 		}
 	}
@@ -56,18 +56,18 @@ func (n *Node) categorize(s *service, p *servicePort) {
 	if p.usesCluster {
 		p.topology = n.topologyOf(s, p, ready)
 		switch {
-		case ready == len(p.all) && p.topology == anywhere:
+		case ready == len(p.all) && p.topology == noTopology:
 			p.cluster = p.all
 		case ready > 0:
-			p.cluster = filter(p.all, func(e *Endpoint) bool { return e.Ready && n.near(e, p.topology) })
+			p.cluster = filter(p.all, func(e *Endpoint) bool { return e.Ready && n.inTopology(e, p.topology) })
 		default:
-			p.cluster = filter(p.all, n.standsIn)
+			p.cluster = filter(p.all, n.usableTerminating)
 		}
 	}
 	if p.usesLocal {
 		p.local = filter(p.all, func(e *Endpoint) bool { return e.Local && e.Ready })
 		if len(p.local) == 0 {
-			p.local = filter(p.all, func(e *Endpoint) bool { return e.Local && n.standsIn(e) })
+			p.local = filter(p.all, func(e *Endpoint) bool { return e.Local && n.usableTerminating(e) })
 		}
 	}
 }
@@ -94,17 +94,17 @@ func filter(all []Endpoint, keep func(*Endpoint) bool) []Endpoint {
 	return out
 }
 
-// standsIn tells whether an endpoint is used when no ready one is to be had.
-func (n *Node) standsIn(e *Endpoint) bool {
+// usableTerminating tells whether an endpoint is used when none is ready.
+func (n *Node) usableTerminating(e *Endpoint) bool {
 	return n.features.terminating && e.Serving && e.Terminating
 }
 
-// topologyOf decides whether hints are used: only if every ready endpoint has one and at least one names this node, or its
-// zone (pkg/proxy/topology.go, topologyModeFromHints; before 1.33 canUseTopology). Before the traffic distribution field
-// there had to be an annotation on the Service.
+// topologyOf decides whether hints are used: only if every ready endpoint has one and at least one names this node, or
+// its zone (pkg/proxy/topology.go, topologyModeFromHints; before 1.33 canUseTopology). Before the traffic distribution
+// field there had to be an annotation on the Service.
 func (n *Node) topologyOf(s *service, p *servicePort, ready int) topology {
 	if ready == 0 || len(p.all[0].HintZones)+len(p.all[0].HintNodes) == 0 && p.all[0].Ready {
-		return anywhere
+		return noTopology
 	}
 	nodeHints, zoneHints := n.features.nodeHints, n.features.zoneHints && n.annotated(s.svc)
 	nodeNamed, zoneNamed := false, false
@@ -126,7 +126,7 @@ func (n *Node) topologyOf(s *service, p *servicePort, ready int) topology {
 	case zoneHints && n.in.Node == nil && p.unsure == "":
 		p.unsure = "the endpoints carry hints for zones, and the Node with its zone was not collected"
 	}
-	return anywhere
+	return noTopology
 }
 
 // annotated tells whether a Service may use zone hints as far as its annotations go.
@@ -144,14 +144,14 @@ func (n *Node) annotated(svc *corev1.Service) bool {
 	return value != "" && value != "disabled" && value != "Disabled"
 }
 
-// near tells whether a ready endpoint is within the topology.
-func (n *Node) near(e *Endpoint, t topology) bool {
+// inTopology tells whether the topology allows a ready endpoint.
+func (n *Node) inTopology(e *Endpoint, t topology) bool {
 	switch t {
 	case sameNode:
 		return slices.Contains(e.HintNodes, n.name)
 	case sameZone:
 		return slices.Contains(e.HintZones, n.zone)
-	case anywhere:
+	case noTopology:
 	}
 	return true
 }

@@ -40,11 +40,11 @@ const (
 	FromExternal OriginKind = "external" // from outside, entering at PREROUTING on the uplink
 )
 
-// Origin is the sender of the packet.
+// Origin is the source of a packet.
 type Origin struct {
 	Kind    OriginKind
 	Address netip.Addr // source address of the packet
-	Iface   string     // interface that it comes in by; "" for FromNode, netfilter.UnknownIface when not known
+	Iface   string     // incoming interface; "" for FromNode, netfilter.UnknownIface when not known
 	Pod     string     // namespace/name, where known
 }
 
@@ -60,19 +60,19 @@ const (
 	Proxy  Action = "Proxy"  // no rule: kube-proxy itself listens there and connects to one of the endpoints
 )
 
-// Masquerade says when the source address is translated on the way to the endpoint.
+// Masquerade tells when the source address of packets to an endpoint is translated.
 type Masquerade string
 
 // The masquerade expectations.
 const (
 	MasqAlways  Masquerade = "Always"
 	MasqNever   Masquerade = "Never"   // not by kube-proxy (a CNI may)
-	MasqHairpin Masquerade = "Hairpin" // only when the endpoint chosen is the sender itself
+	MasqHairpin Masquerade = "Hairpin" // only when the endpoint chosen is the source itself
 	MasqUnknown Masquerade = ""        // depends on kube-proxy's configuration, which was not collected
 )
 
-// Leads tells whether packets come to an endpoint.
-func (a Action) Leads() bool { return a == DNAT || a == Proxy }
+// ReachesEndpoint tells whether packets with this action reach an endpoint.
+func (a Action) ReachesEndpoint() bool { return a == DNAT || a == Proxy }
 
 // Reason codes of by-design answers; they are also finding codes (docs/findings.md).
 const (
@@ -85,7 +85,7 @@ const (
 	ReasonNodePortAddress  = "NodePortAddress" // a node address that nodePortAddresses (or the mode) leaves out
 )
 
-// Endpoint is one address and port that a Service port leads to, and why it is used or not.
+// Endpoint is one address and port of a Service port's endpoints, with the conditions that decide whether it is used.
 type Endpoint struct {
 	Address     netip.AddrPort
 	Node, Pod   string // names; Pod is namespace/name; empty where unknown
@@ -106,12 +106,14 @@ type Path struct {
 	Action          Action
 	Endpoints       []Endpoint // for DNAT and Proxy: all with equal share, ordered by address
 	Masquerade      Masquerade
-	AffinitySeconds int32  // 0: no session affinity
-	Reason          string // a by-design code, where Action is not DNAT, or where it leads to endpoints that the traffic policy rules out
-	Why             string // one clause for people, with names and numbers, where there is a Reason
-	// Unsure says, in one clause, why the answer is not certain: it rests on something that was not collected or that
-	// kube-proxy leaves to chance. Action and Endpoints are then the likelier answer, and a difference proves nothing.
+	AffinitySeconds int32 // 0: no session affinity
+	// a by-design code, where Action is not DNAT, or where the endpoints are some that the traffic policy excludes
+	Reason string
+	Why    string // one clause for the user, with names and numbers, where there is a Reason
+	// Unsure is the reason, in one clause, why the path is not certain: it depends on something that was not collected or
+	// that is undefined in kube-proxy. Action and Endpoints are then the more likely ones, and a difference proves
+	// nothing.
 	Unsure string
 
-	admitted bool // the sender is within the source ranges, whatever its address
+	inRanges bool // take the source as within the source ranges, whatever its address
 }

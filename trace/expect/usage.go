@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Use says whether traffic of one policy is sent to an endpoint, and why or why not, in one clause for people.
+// Use tells whether traffic of one policy is sent to an endpoint, and why or why not, in one clause for the user.
 type Use struct {
 	Used bool
 	Why  string
@@ -17,17 +17,18 @@ type Use struct {
 	NotFollowed bool
 }
 
-// Usage is an endpoint with what each traffic policy makes of it on this node.
+// Usage is an endpoint with its use by each traffic policy on this node.
 type Usage struct {
 	Endpoint
-	// Cluster is for traffic policy Cluster, and for pods and processes of this node even where externalTrafficPolicy is Local.
+	// Cluster is for traffic policy Cluster, and for pods and processes of this node even where externalTrafficPolicy is
+	// Local.
 	Cluster Use
 	// Local is for traffic policy Local.
 	Local Use
 }
 
-// Usage returns every endpoint of a Service port in a family, used or not, in the order of Endpoints, and tells of each why it
-// is in or out (pkg/proxy/topology.go, CategorizeEndpoints).
+// Usage returns every endpoint of a Service port in a family, used or not, in the order of Endpoints, each with the
+// reason why it is used or not (pkg/proxy/topology.go, CategorizeEndpoints).
 func (n *Node) Usage(name types.NamespacedName, port *corev1.ServicePort, family corev1.IPFamily) []Usage {
 	if s := n.service(name); s != nil && s.reason == "" && port != nil {
 		if f := s.families[indexOf(family)]; f != nil {
@@ -54,7 +55,7 @@ func (n *Node) usage(p *servicePort) []Usage {
 	return out
 }
 
-func holds(l []Endpoint, e *Endpoint) bool {
+func containsEndpoint(l []Endpoint, e *Endpoint) bool {
 	for i := range l {
 		if l[i].Address == e.Address {
 			return true
@@ -64,7 +65,7 @@ func holds(l []Endpoint, e *Endpoint) bool {
 }
 
 func (n *Node) clusterUse(p *servicePort, e *Endpoint) Use {
-	used := holds(p.cluster, e)
+	used := containsEndpoint(p.cluster, e)
 	switch {
 	case !p.usesCluster:
 		return Use{Why: "no traffic of this Service follows policy Cluster", NotFollowed: true}
@@ -73,13 +74,13 @@ func (n *Node) clusterUse(p *servicePort, e *Endpoint) Use {
 	case used && e.Ready && p.topology == sameNode:
 		return Use{Used: true, Why: "ready, and meant for node " + n.name}
 	case used:
-		return Use{Used: true, Why: n.inWords(e, "")}
+		return Use{Used: true, Why: n.conditions(e, "")}
 	case e.Ready && p.topology == sameZone:
 		return Use{Why: "ready, but meant for " + list("zone", e.HintZones) + ", and zone " + n.zone + " has its own"}
 	case e.Ready && p.topology == sameNode:
 		return Use{Why: "ready, but meant for " + list("node", e.HintNodes) + ", and node " + n.name + " has its own"}
 	}
-	return Use{Why: n.inWords(e, "others are ready")}
+	return Use{Why: n.conditions(e, "others are ready")}
 }
 
 func (n *Node) localUse(p *servicePort, e *Endpoint) Use {
@@ -90,14 +91,14 @@ func (n *Node) localUse(p *servicePort, e *Endpoint) Use {
 		return Use{Why: "its EndpointSlice names no node"}
 	case !e.Local:
 		return Use{Why: "on node " + e.Node + ", not on " + n.name}
-	case holds(p.local, e):
-		return Use{Used: true, Why: n.inWords(e, "")}
+	case containsEndpoint(p.local, e):
+		return Use{Used: true, Why: n.conditions(e, "")}
 	}
-	return Use{Why: n.inWords(e, "others on this node are ready")}
+	return Use{Why: n.conditions(e, "others on this node are ready")}
 }
 
-// inWords describes an endpoint's conditions; besides says why a terminating one is passed over.
-func (n *Node) inWords(e *Endpoint, besides string) string {
+// conditions describes an endpoint's conditions; besides is the reason why a terminating one is not used.
+func (n *Node) conditions(e *Endpoint, besides string) string {
 	switch {
 	case e.Ready:
 		return "ready"

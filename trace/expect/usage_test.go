@@ -10,10 +10,13 @@ import (
 
 func TestUsage(t *testing.T) {
 	in := testInputs(testService(loadBalancer, etpLocal), testSlice("a",
-		"10.244.1.11 node1 zone=zone-a", "10.244.2.12 node2 zone=zone-b", "10.244.1.13 node1 not-ready", "10.244.2.14 node2 not-ready serving terminating"))
+		"10.244.1.11 node1 zone=zone-a", "10.244.2.12 node2 zone=zone-b", "10.244.1.13 node1 not-ready",
+		"10.244.2.14 node2 not-ready serving terminating"))
 	want := map[string][2]Use{
 		"10.244.1.11:8080": {{Used: true, Why: "ready, and meant for zone zone-a"}, {Used: true, Why: "ready"}},
-		"10.244.2.12:8080": {{Why: "ready, but meant for zone zone-b, and zone zone-a has its own"}, {Why: "on node node2, not on node1"}},
+		"10.244.2.12:8080": {
+			{Why: "ready, but meant for zone zone-b, and zone zone-a has its own"}, {Why: "on node node2, not on node1"},
+		},
 		"10.244.1.13:8080": {{Why: "not ready"}, {Why: "not ready"}},
 		"10.244.2.14:8080": {{Why: "terminating; others are ready"}, {Why: "on node node2, not on node1"}},
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// newest is the minor version whose rules are taken when kube-proxy's version is not known.
+// newest is the minor version that is assumed when kube-proxy's version is not known.
 const newest = 37
 
 // minorOf returns the minor version of "v1.36.3", and whether the string has one.
@@ -35,7 +35,7 @@ type stage uint8
 const (
 	alpha stage = iota
 	beta
-	stable // what the gate guards is there (or, for a switch like AllowServiceExternalIPs, the gate is general)
+	stable // the guarded feature is GA (or, for a switch like AllowServiceExternalIPs, the gate itself is)
 	locked // stable, and no longer to be changed
 )
 
@@ -58,7 +58,7 @@ var gates = map[string][]gate{
 	"KubeProxyNFTablesLocalhostNodePorts": {{37, alpha, false}},
 }
 
-// features are the rules that kube-proxy's version and feature gates choose between.
+// features are the parts of the behaviour that depend on kube-proxy's version and feature gates.
 type features struct {
 	minor       int
 	known       bool // the version is known

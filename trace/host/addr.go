@@ -62,7 +62,7 @@ func (n *Network) readAddrs(data []byte) error {
 		for j := range l.Addrs {
 			a := &l.Addrs[j]
 			if a.Family != "inet" && a.Family != "inet6" || a.Local == "" {
-				continue // ip also lists link-layer families, and prints {} for what a filter left out
+				continue // ip also lists link-layer families, and prints {} for addresses that a filter excluded
 			}
 			b, err := a.read(l.Name)
 			if err != nil {
@@ -84,16 +84,16 @@ func (n *Network) readAddrs(data []byte) error {
 	}
 	for i, b := range all {
 		n.subnet(from[i].link, from[i].addr, b)
-		if !from[i].addr.waits() {
+		if !from[i].addr.awaitsDAD() {
 			n.family(b.ip).local[b.ip] = n.primaryOf(b)
 		}
 	}
 	return nil
 }
 
-// waits tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection is through with
-// it (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 knows no such wait.
-func (a *ipAddr) waits() bool {
+// awaitsDAD tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection has
+// completed (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 has no such state.
+func (a *ipAddr) awaitsDAD() bool {
 	return a.Family == "inet6" && (a.Tentative && !a.Optimistic || a.DADFailed)
 }
 
@@ -124,7 +124,7 @@ func (a *ipAddr) read(dev string) (address, error) {
 	}, nil
 }
 
-// primaryOf returns the address that a secondary IPv4 address stands behind, and any other address itself.
+// primaryOf returns the primary address of a secondary IPv4 address's subnet, and any other address itself.
 func (n *Network) primaryOf(a address) netip.Addr {
 	if a.secondary {
 		for _, i := range n.devs[a.dev] {
@@ -143,7 +143,7 @@ func (n *Network) subnet(l *ipLink, a *ipAddr, b address) {
 		return
 	}
 	f := &n.fam[0]
-	if cast, err := netip.ParseAddr(a.Broadcast); err == nil && cast.Is4() && cast != everybody4 {
+	if cast, err := netip.ParseAddr(a.Broadcast); err == nil && cast.Is4() && cast != limitedBroadcast4 {
 		f.broadcast[cast] = l.Name
 	}
 	if b.secondary || zeroNet4.Contains(b.prefix.Addr()) || b.prefix.Bits() == 32 {
@@ -173,7 +173,7 @@ func (f *family) makeLocal() {
 	}
 }
 
-// readLinks reads ip-link.json, which tells no more than ip-addr.json does and may stand in for it.
+// readLinks reads ip-link.json. The interfaces are also in ip-addr.json, which may be missing.
 func (n *Network) readLinks(data []byte) error {
 	links, err := decode[ipLink](data)
 	if err != nil {

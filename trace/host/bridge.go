@@ -10,7 +10,7 @@ type linkInfo struct {
 	} `json:"info_slave_data"`
 }
 
-// setBridge notes what a port tells of its bridge.
+// setBridge records what the attributes of a port say about its bridge.
 func (n *Network) setBridge(l *ipLink) {
 	if l.Promiscuity > 0 {
 		n.promiscuous[l.Name] = true
@@ -30,17 +30,17 @@ func (n *Network) setBridge(l *ipLink) {
 // bridge is what is known of a bridge's ports.
 type bridge struct {
 	hairpin bool // some port is in hairpin mode
-	unknown bool // of some port that was not collected
+	unknown bool // the mode of some port was not collected
 }
 
-// Bridge tells whether an interface is a bridge that has ports, as far as ip -d link tells.
+// Bridge tells whether an interface is a bridge that has ports, as far as ip -d link shows.
 func (n *Network) Bridge(dev string) bool {
 	_, ok := n.bridges[dev]
 	return ok
 }
 
-// Hairpin tells whether a bridge sends a frame back to the port that it came from, for some port at least: by its hairpin mode, or
-// because the bridge is promiscuous. known is false where that was not collected.
+// Hairpin tells whether a bridge sends a frame back to the port that it came from, for some port at least: by its
+// hairpin mode, or because the bridge is promiscuous. known is false where that was not collected.
 func (n *Network) Hairpin(dev string) (on, known bool) {
 	b, ok := n.bridges[dev]
 	if !ok {

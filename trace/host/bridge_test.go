@@ -12,11 +12,31 @@ func TestBridge(t *testing.T) {
 		links             string
 		bridge, on, known bool
 	}{
-		{"hairpin off", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, false, true},
-		{"hairpin on", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":true}}}]`, true, true, true},
-		{"promiscuous", `[{"ifname":"cni0","promiscuity":1},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, true, true},
-		{"an ip that does not tell", `[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{}}}]`, true, false, false},
-		{"a bond", `[{"ifname":"cni0"},{"ifname":"eth0","master":"cni0","linkinfo":{"info_slave_kind":"bond"}}]`, false, false, false},
+		{
+			"hairpin off", `[` + cni0 +
+				`,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`,
+			true, false, true,
+		},
+		{
+			"hairpin on", `[` + cni0 +
+				`,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":true}}}]`,
+			true, true, true,
+		},
+		{
+			"promiscuous",
+			`[{"ifname":"cni0","promiscuity":1},
+				{"ifname":"veth1","master":"cni0",
+				"linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, true, true,
+		},
+		{
+			"an ip that does not tell",
+			`[` + cni0 + `,{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{}}}]`,
+			true, false, false,
+		},
+		{
+			"a bond", `[{"ifname":"cni0"},{"ifname":"eth0","master":"cni0","linkinfo":{"info_slave_kind":"bond"}}]`, false,
+			false, false,
+		},
 		{"without -d", `[{"ifname":"cni0"},{"ifname":"veth1","master":"cni0"}]`, false, false, false},
 	} {
 		n, errs := Parse(Files{Link: []byte(tt.links)})

@@ -78,7 +78,8 @@ func TestRouteOfARealNode(t *testing.T) {
 // The addresses of testdata/netns were looked up with ip route get in the namespace that its files were taken from, on
 // Linux 6.18.
 func TestRouteAgreesWithTheKernel(t *testing.T) {
-	main := Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"), Route6: readFile(t, "netns/ip6-route.json")}
+	main := Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
+		Route6: readFile(t, "netns/ip6-route.json")}
 	all := Files{Addr: main.Addr, Route4: readFile(t, "netns/ip-route-all.json")}
 	bare := Files{Route4: all.Route4}
 	for name, files := range map[string]Files{"main table": main, "all tables": all, "all tables, no addresses": bare} {
@@ -105,7 +106,8 @@ func TestRouteAgreesWithTheKernel(t *testing.T) {
 			if w.Type == "" {
 				w.Type = "unicast"
 			}
-			if string(got.Type) != w.Type || got.Dev != "" && got.Dev != w.Dev || got.PrefSrc.IsValid() && got.PrefSrc.String() != w.PrefSrc {
+			if string(got.Type) != w.Type || got.Dev != "" && got.Dev != w.Dev ||
+				got.PrefSrc.IsValid() && got.PrefSrc.String() != w.PrefSrc {
 				t.Errorf("%s: Route(%s) = %+v, the kernel said %s", name, dst, got, out)
 			}
 		}
@@ -151,7 +153,8 @@ func TestLocal(t *testing.T) {
 }
 
 func TestAddrType(t *testing.T) {
-	ns := mustParse(t, Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"), Route6: readFile(t, "netns/ip6-route.json")})
+	ns := mustParse(t, Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
+		Route6: readFile(t, "netns/ip6-route.json")})
 	for a, want := range map[string]RouteType{
 		"10.1.0.1":        RouteLocal,
 		"10.1.0.9":        RouteUnicast,
@@ -199,10 +202,14 @@ func TestRouteUnknown(t *testing.T) {
 func TestDeadAndEqualRoutes(t *testing.T) {
 	n := mustParse(t, Files{
 		Addr: []byte(`[]`),
-		Route4: []byte(`[{"dst":"default","dev":"a","metric":200,"flags":[]},{"dst":"default","dev":"b","metric":100,"flags":["dead","linkdown"]},
+		Route4: []byte(`[{"dst":"default","dev":"a","metric":200,"flags":[]},
+			{"dst":"default","dev":"b","metric":100,"flags":["dead","linkdown"]},
 			{"dst":"default","dev":"c","metric":150,"flags":["linkdown"]},{"dst":"10.0.0.0/8","dev":"d","flags":["dead"]},
-			{"dst":"11.0.0.0/8","nexthops":[{"dev":"e","gateway":"1.1.1.1","flags":["dead"]},{"dev":"f","gateway":"1.1.1.2","flags":[]}]}]`),
-		Route6: []byte(`[{"dst":"default","dev":"a","metric":1024,"gateway":"fe80::1","pref":"medium"},{"dst":"default","dev":"a","metric":1024,"gateway":"fe80::2","pref":"medium"}]`),
+			{"dst":"11.0.0.0/8","nexthops":[{"dev":"e","gateway":"1.1.1.1","flags":["dead"]},
+			{"dev":"f","gateway":"1.1.1.2","flags":[]}]}]`),
+		Route6: []byte(
+			`[{"dst":"default","dev":"a","metric":1024,"gateway":"fe80::1","pref":"medium"},
+				{"dst":"default","dev":"a","metric":1024,"gateway":"fe80::2","pref":"medium"}]`),
 	})
 	for dst, want := range map[string]Route{
 		"9.9.9.9":     {Type: RouteUnicast, Dev: "c"},
@@ -219,60 +226,6 @@ func TestDeadAndEqualRoutes(t *testing.T) {
 	}
 }
 
-func TestRules(t *testing.T) {
-	addr, route := readFile(t, "real/ip-addr.json"), readFile(t, "real/ip-route.json")
-	const std = `{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
-	for name, c := range map[string]struct {
-		rules string
-		dst   string
-		why   string // empty: known
-	}{
-		"default":                  {std, "8.8.8.8", ""},
-		"to main for this one":     {std + `,{"priority":512,"src":"all","dst":"10.244.1.7","table":"main"}`, "10.244.1.7", ""},
-		"for another":              {std + `,{"priority":512,"src":"all","dst":"10.9.0.0","dstlen":16,"table":"77"}`, "10.244.1.7", ""},
-		"for this one":             {std + `,{"priority":512,"src":"all","dst":"10.244.0.0","dstlen":16,"table":"77"}`, "10.244.1.7", "lookup 77"},
-		"AWS: mark to main":        {std + `,{"priority":1024,"src":"all","fwmark":"0x80","fwmask":"0x80","table":"main"}`, "8.8.8.8", ""},
-		"AWS: second interface":    {std + `,{"priority":1536,"src":"10.0.1.6","table":"2"}`, "8.8.8.8", "1536: from 10.0.1.6 lookup 2"},
-		"not to this one":          {std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.8","table":"2"}`, "8.8.8.8", ""},
-		"not to another":           {std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.9","table":"2"}`, "8.8.8.8", "1536: not from all to 8.8.8.9"},
-		"local comes before":       {std + `,{"priority":1536,"src":"10.0.1.6","table":"2"}`, "10.77.0.11", ""},
-		"Cilium: moved local":      {`{"priority":100,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"}`, "10.77.0.11", ""},
-		"Cilium: proxy mark":       {std + `,{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"2004"}`, "8.8.8.8", "0x200/0xf00"},
-		"suppressed":               {std + `,{"priority":9,"src":"all","table":"main","suppress_prefixlen":0}`, "8.8.8.8", "suppress_prefixlen 0"},
-		"nop":                      {std + `,{"priority":9,"src":"all","nop":null}`, "8.8.8.8", ""},
-		"may be prohibited":        {std + `,{"priority":9,"src":"all","iif":"eth7","action":"prohibit"}`, "8.8.8.8", "iif eth7"},
-		"IPv6 keeps its own rules": {std + `,{"priority":9,"src":"all","fwmark":"0x1","table":"7"}`, "::1", ""},
-	} {
-		n := mustParse(t, Files{Addr: addr, Route4: route, Rule4: []byte("[" + c.rules + "]")})
-		want, _, _ := mustParse(t, Files{Addr: addr, Route4: route}).Route(ip(c.dst))
-		got, known, why := n.Route(ip(c.dst))
-		switch {
-		case c.why == "" && (!known || got != want):
-			t.Errorf("%s: Route = %+v, %v, %q; want %+v", name, got, known, why, want)
-		case c.why != "" && (known || !strings.Contains(why, c.why)):
-			t.Errorf("%s: Route = %+v, %v, %q; want why to have %q", name, got, known, why, c.why)
-		}
-	}
-}
-
-// A rule into a table that was collected is followed, and counts only where it makes a difference.
-func TestRulesWithAllTables(t *testing.T) {
-	files := Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route-all.json"), Rule4: []byte(
-		`[{"priority":0,"src":"all","table":"local"},{"priority":50,"src":"all","dst":"172.30.0.0","dstlen":16,"table":"100"},
-		{"priority":60,"src":"all","fwmark":"0x1","table":"55"},{"priority":70,"src":"10.1.0.5","table":"100"},
-		{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`)}
-	n := mustParse(t, files)
-	if r, known, why := n.Route(ip("172.30.1.1")); !known || r.Gateway != ip("10.1.0.254") {
-		t.Errorf("Route by table 100 = %+v, %v, %q", r, known, why)
-	}
-	if _, known, why := n.Route(ip("172.16.0.1")); known || !strings.Contains(why, "10.1.0.5") {
-		t.Errorf("the route depends on the source, but Route says known=%v, %q", known, why)
-	}
-	if r, known, _ := n.Route(ip("10.9.0.7")); !known || r.Type != RouteLocal {
-		t.Errorf("local = %+v, %v", r, known)
-	}
-}
-
 func TestLinksAndSources(t *testing.T) {
 	n := realNode(t)
 	if m := n.Master("veth6946d7ba"); m != "cni0" {
@@ -284,7 +237,8 @@ func TestLinksAndSources(t *testing.T) {
 	if n.Uplink(true) != "eth0" || n.Uplink(false) != "eth0" || (&Network{}).Uplink(true) != "" {
 		t.Error("Uplink")
 	}
-	for src, want := range map[string]string{"10.244.1.9": "cni0", "10.244.2.9": "eth0", "10.77.0.11": "lo", "fd00:10:244:1::9": "cni0"} {
+	for src, want := range map[string]string{"10.244.1.9": "cni0", "10.244.2.9": "eth0", "10.77.0.11": "lo",
+		"fd00:10:244:1::9": "cni0"} {
 		if dev, known := n.IfaceOf(ip(src)); dev != want || !known {
 			t.Errorf("IfaceOf(%s) = %q, %v; want %q", src, dev, known, want)
 		}
@@ -304,8 +258,10 @@ func TestLinksAndSources(t *testing.T) {
 	if a := n.PrimaryAddress("lo", true); a.IsValid() {
 		t.Errorf("PrimaryAddress of lo = %s", a)
 	}
-	two := mustParse(t, Files{Addr: []byte(`[{"ifname":"e","flags":["UP"],"addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"},
-		{"family":"inet","local":"10.0.0.2","prefixlen":24,"scope":"global","secondary":true},{"family":"inet","local":"10.0.1.1","prefixlen":24,"scope":"global"}]}]`)})
+	two := mustParse(t, Files{Addr: []byte(`[{"ifname":"e","flags":["UP"],
+		"addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"},
+		{"family":"inet","local":"10.0.0.2","prefixlen":24,"scope":"global","secondary":true},
+		{"family":"inet","local":"10.0.1.1","prefixlen":24,"scope":"global"}]}]`)})
 	for hop, want := range map[string]string{"10.0.1.9": "10.0.1.1", "10.0.0.9": "10.0.0.1", "9.9.9.9": "10.0.0.1"} {
 		if a := two.MasqueradeAddress("e", ip(hop)); a != ip(want) {
 			t.Errorf("MasqueradeAddress(%s) = %s; want %s", hop, a, want)
@@ -324,15 +280,18 @@ func TestLinksAndSources(t *testing.T) {
 		t.Error("the zero Network has addresses")
 	}
 	onlyLinks := mustParse(t, Files{Link: readFile(t, "netns/ip-link.json")})
-	if has, known := onlyLinks.HasLink("d0"); !has || !known || onlyLinks.Addresses() != nil || !slices.Contains(onlyLinks.Devs(), "d1") {
+	if has, known := onlyLinks.HasLink("d0"); !has || !known || onlyLinks.Addresses() != nil ||
+		!slices.Contains(onlyLinks.Devs(), "d1") {
 		t.Error("ip-link.json tells links, and no addresses")
 	}
 }
 
 // A packet to ::1 that is masqueraded on its way out by lo gets the source ::1, and no address of another interface.
 func TestSourceOfPacketsToTheIPv6LoopbackIsItself(t *testing.T) {
-	n := mustParse(t, Files{Addr: []byte(`[{"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[{"family":"inet6","local":"::1","prefixlen":128,"scope":"host"}]},
-		{"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet6","local":"fd00::2","prefixlen":64,"scope":"global"},{"family":"inet6","local":"fe80::2","prefixlen":64,"scope":"link"}]}]`)})
+	n := mustParse(t, Files{Addr: []byte(`[{"ifname":"lo","flags":["LOOPBACK","UP"],
+		"addr_info":[{"family":"inet6","local":"::1","prefixlen":128,"scope":"host"}]},
+		{"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet6","local":"fd00::2","prefixlen":64,"scope":"global"},
+		{"family":"inet6","local":"fe80::2","prefixlen":64,"scope":"link"}]}]`)})
 	for dst, want := range map[string]string{"::1": "::1", "fd00::2": "fd00::2"} {
 		if got := n.MasqueradeAddress("lo", ip(dst)); got != ip(want) {
 			t.Errorf("to %s: from %s, want %s", dst, got, want)
@@ -342,8 +301,11 @@ func TestSourceOfPacketsToTheIPv6LoopbackIsItself(t *testing.T) {
 
 func TestMartian(t *testing.T) {
 	sysctl := func(s string) Files { return Files{Sysctl: []byte(s)} }
-	off := "net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.eth0.route_localnet = 0\nnet.ipv4.conf.pod0.route_localnet = 1\n"
-	routes := Files{Route6: []byte(`[{"dst":"default","gateway":"fd00::1","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]`)}
+	off := "net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.eth0.route_localnet = 0\n" +
+		"net.ipv4.conf.pod0.route_localnet = 1\n"
+	routes := Files{
+		Route6: []byte(`[{"dst":"default","gateway":"fd00::1","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]`),
+	}
 	for _, c := range []struct {
 		files          Files
 		dev, dst       string
@@ -370,9 +332,13 @@ func TestMartian(t *testing.T) {
 }
 
 func TestSysctl(t *testing.T) {
-	n := mustParse(t, Files{Sysctl: []byte("net/ipv4/ip_forward=1\nnet.ipv4.conf.eth0/100.rp_filter = 2\n# x\nsysctl: permission denied on key 'x'\n\nnet.ipv4.ip_local_port_range = 32768\t60999\n")})
+	n := mustParse(t, Files{
+		Sysctl: []byte("net/ipv4/ip_forward=1\nnet.ipv4.conf.eth0/100.rp_filter = 2\n# x\n" +
+			"sysctl: permission denied on key 'x'\n\nnet.ipv4.ip_local_port_range = 32768\t60999\n"),
+	})
 	for key, want := range map[string]string{
-		"net.ipv4.ip_forward": "1", "net/ipv4/ip_forward": "1", "net/ipv4/conf/eth0.100/rp_filter": "2", "net.ipv4.ip_local_port_range": "32768\t60999",
+		"net.ipv4.ip_forward": "1", "net/ipv4/ip_forward": "1", "net/ipv4/conf/eth0.100/rp_filter": "2",
+		"net.ipv4.ip_local_port_range": "32768\t60999",
 	} {
 		if got, ok := n.Sysctl(key); got != want || !ok {
 			t.Errorf("Sysctl(%s) = %q, %v", key, got, ok)
@@ -390,15 +356,23 @@ func TestBadFiles(t *testing.T) {
 		files Files
 		want  []string
 	}{
-		"cut off":      {Files{Addr: good[:500]}, []string{"ip-addr.json", "cut off at byte 500", "ip -j addr"}},
-		"empty":        {Files{Addr: []byte("\n")}, []string{"ip-addr.json", "empty"}},
-		"text":         {Files{Addr: []byte("1: lo: <LOOPBACK>")}, []string{"ip-addr.json", "ip -j addr"}},
-		"object":       {Files{Route4: []byte("{}")}, []string{"ip-route.json", "object", "ip -j route"}},
-		"wrong type":   {Files{Route4: []byte(`[{"dst":5}]`)}, []string{"ip-route.json", "number", "dst"}},
-		"null":         {Files{Route6: []byte("null")}, []string{"ip6-route.json", "null"}},
-		"two lists":    {Files{Route6: []byte("[][]")}, []string{"behind the list"}},
-		"bad address":  {Files{Addr: []byte(`[{"ifname":"e","addr_info":[{"family":"inet","local":"10.0.0","prefixlen":8}]}]`)}, []string{`"10.0.0"`}},
-		"bad length":   {Files{Addr: []byte(`[{"ifname":"e","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":80}]}]`)}, []string{"80"}},
+		"cut off":    {Files{Addr: good[:500]}, []string{"ip-addr.json", "cut off at byte 500", "ip -j addr"}},
+		"empty":      {Files{Addr: []byte("\n")}, []string{"ip-addr.json", "empty"}},
+		"text":       {Files{Addr: []byte("1: lo: <LOOPBACK>")}, []string{"ip-addr.json", "ip -j addr"}},
+		"object":     {Files{Route4: []byte("{}")}, []string{"ip-route.json", "object", "ip -j route"}},
+		"wrong type": {Files{Route4: []byte(`[{"dst":5}]`)}, []string{"ip-route.json", "number", "dst"}},
+		"null":       {Files{Route6: []byte("null")}, []string{"ip6-route.json", "null"}},
+		"two lists":  {Files{Route6: []byte("[][]")}, []string{"behind the list"}},
+		"bad address": {
+			Files{Addr: []byte(`[{"ifname":"e","addr_info":[{"family":"inet","local":"10.0.0","prefixlen":8}]}]`)}, []string{
+				`"10.0.0"`,
+			},
+		},
+		"bad length": {
+			Files{Addr: []byte(`[{"ifname":"e","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":80}]}]`)}, []string{
+				"80",
+			},
+		},
 		"bad route":    {Files{Route4: []byte(`[{"dst":"default"},{"dst":"10/8"}]`)}, []string{"route 2", `"10/8"`}},
 		"wrong family": {Files{Route6: readFile(t, "real/ip-route.json")}, []string{"ip6-route.json", "other IP family"}},
 		"no rules":     {Files{Rule4: []byte(`[]`)}, []string{"ip-rule.json", "no rule"}},
@@ -443,7 +417,8 @@ func FuzzParse(f *testing.F) {
 		a, _ := netip.ParseAddr(dst)
 		for _, a := range append(n.Addresses(), a, ip("10.1.2.3"), ip("fd00::1")) {
 			local, lk := n.Local(a)
-			if r, known, why := n.Route(a); known != (why == "") || known && r.Type == "" || lk && local && known && n.fam[famOf(a.Unmap())].rules == nil && r.Type != RouteLocal {
+			if r, known, why := n.Route(a); known != (why == "") || known && r.Type == "" ||
+				lk && local && known && n.fam[famOf(a.Unmap())].rules == nil && r.Type != RouteLocal {
 				t.Errorf("Route(%s) = %+v, %v, %q while Local = %v, %v", a, r, known, why, local, lk)
 			}
 			n.AddrType(a)

@@ -12,22 +12,23 @@ import (
 	"strings"
 )
 
-// Socket waits for connections or packets on the node.
+// Socket is a listening or unconnected socket of the node.
 type Socket struct {
 	Protocol string     // tcp, udp, sctp, …, as ss calls it
 	Address  netip.Addr // the zero Addr for both families' any address ("*")
 	Port     uint16
-	Process  string // the name of the first process that has it; "" where ss could not tell
+	Process  string // the name of the first process that has it; "" where ss does not show it
 	PID      int
 }
 
-// Takes tells whether the socket gets what is sent to an address and port: one that is bound to the any address of IPv6 gets IPv4, too, as ss
-// then shows it as "*"; what it shows as [::] does not.
-func (s *Socket) Takes(protocol string, to netip.AddrPort) bool {
+// Accepts tells whether the socket receives packets of a protocol to an address and port. A socket that is bound to the
+// unspecified address of IPv6 and receives IPv4, too, is shown as "*" by ss; one that is shown as [::] does not.
+func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 	if s.Protocol != protocol || s.Port != to.Port() {
 		return false
 	}
-	return !s.Address.IsValid() || s.Address == to.Addr() || s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
+	return !s.Address.IsValid() || s.Address == to.Addr() ||
+		s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
 }
 
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).

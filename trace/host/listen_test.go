@@ -12,7 +12,7 @@ import (
 )
 
 func TestParseListen(t *testing.T) {
-	got, err := ParseListen([]byte(`tcp LISTEN 0      4096    127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=29133,fd=11))
+	got, err := ParseListen([]byte(`tcp LISTEN 0 4096 127.0.0.1:10249 0.0.0.0:* users:(("kube-proxy",pid=29133,fd=11))
 tcp   LISTEN 0      4096            *:10256       *:* users:(("kube-proxy",pid=29133,fd=9))
 udp   UNCONN 0      0      127.0.0.53%lo:53       0.0.0.0:*
 tcp   LISTEN 0      128          [::]:22          [::]:*    users:(("sshd",pid=1,fd=3),("systemd",pid=2,fd=4))
@@ -46,11 +46,12 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 		{3, "tcp", "[::1]:22", true},
 		{3, "tcp", "127.0.0.1:22", false},
 	} {
-		if got := want[tt.socket].Takes(tt.protocol, netip.MustParseAddrPort(tt.to)); got != tt.takes {
+		if got := want[tt.socket].Accepts(tt.protocol, netip.MustParseAddrPort(tt.to)); got != tt.takes {
 			t.Errorf("%+v takes %s %s: %v", want[tt.socket], tt.protocol, tt.to, got)
 		}
 	}
-	for _, bad := range []string{"tcp LISTEN 0 128\n", "tcp LISTEN 0 128 *:ssh *:*\n", "tcp LISTEN 0 128 nowhere *:*\n", "tcp LISTEN 0 128 x:22 *:*\n"} {
+	for _, bad := range []string{"tcp LISTEN 0 128\n", "tcp LISTEN 0 128 *:ssh *:*\n", "tcp LISTEN 0 128 nowhere *:*\n",
+		"tcp LISTEN 0 128 x:22 *:*\n"} {
 		if _, err := ParseListen([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%q: %v", bad, err)
 		}

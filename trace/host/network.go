@@ -7,31 +7,31 @@ import (
 	"slices"
 )
 
-// Network is what is known of one node's network namespace. It does not change once parsed, so several goroutines may ask
-// it. The zero value knows nothing but the loopback addresses, and says so to every question.
+// Network is what is known of one node's network namespace. It is immutable and safe for concurrent use. The zero value
+// knows the loopback addresses only, and returns known=false for everything else.
 type Network struct {
 	addrs  []address         // of every interface, in the order of ip addr; nil where not collected
 	devs   map[string][]int  // indices into addrs
 	master map[string]string // nil where links were not collected
-	sysctl map[string]string // by slash path
+	sysctl map[string]string // by path below /proc/sys
 
-	bridges     map[string]bridge // by name, those whose ports tell of it
+	bridges     map[string]bridge // by name, those that have ports
 	promiscuous map[string]bool
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
-	others map[netip.Addr]bool // addresses that the API says others have
+	others map[netip.Addr]bool // addresses of others, by the API
 	fam    [2]family
 }
 
 // family is what is known of one IP family.
 type family struct {
-	addrsKnown bool                      // the addresses were collected, here or as the local table
+	addrsKnown bool                      // the addresses were collected, by ip addr or as the local table
 	local      map[netip.Addr]netip.Addr // the node's address -> the source of packets to it
 	localNets  []localNet                // prefixes that are local as a whole
 	broadcast  map[netip.Addr]string     // -> its interface, "" where not known
 
 	routesKnown bool // the main table was collected
-	allTables   bool // and every other one with it: a table without a route is empty
+	allTables   bool // and all other tables: one that is missing is empty
 	tables      map[string]*table
 	rules       []rule // nil: the default rules
 	rulesKnown  bool   // they were collected
@@ -43,7 +43,7 @@ type localNet struct {
 	src    netip.Addr
 }
 
-// RouteType is what a route makes of a packet (rtnetlink RTN_*).
+// RouteType is the type of a route (rtnetlink RTN_*).
 type RouteType string
 
 // The route types that a lookup can end in.
@@ -58,7 +58,7 @@ const (
 	RouteNone        RouteType = "none" // no route matches
 )
 
-// Route is the answer of a route lookup.
+// Route is the result of a route lookup.
 type Route struct {
 	Type    RouteType
 	Dev     string     // "" where several may be chosen (multipath, link-local without a zone)
@@ -66,8 +66,8 @@ type Route struct {
 	PrefSrc netip.Addr // source address that the kernel would choose; zero where not known
 }
 
-// way is a Route, and of a multipath one the interfaces of all its hops, each followed by a space.
-type way struct {
+// fullRoute is a Route with, for a multipath route, the interfaces of all its next hops, each followed by a space.
+type fullRoute struct {
 	Route
 
 	hops string
@@ -84,15 +84,15 @@ func famOf(a netip.Addr) int {
 func (n *Network) family(a netip.Addr) *family { return &n.fam[famOf(a)] }
 
 var (
-	loopback4    = netip.MustParsePrefix("127.0.0.0/8")
-	zeroNet4     = netip.MustParsePrefix("0.0.0.0/8")
-	everybody4   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	localhost4   = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	unspecified6 = netip.IPv6Unspecified()
+	loopback4         = netip.MustParsePrefix("127.0.0.0/8")
+	zeroNet4          = netip.MustParsePrefix("0.0.0.0/8")
+	limitedBroadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	localhost4        = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	unspecified6      = netip.IPv6Unspecified()
 )
 
-// Local says whether a is an address of the node itself (an RTN_LOCAL destination). known is false where addresses were not
-// collected and nothing else tells. Loopback is always local; so are, when asked for, the Node object's own addresses.
+// Local tells whether a is an address of the node itself (an RTN_LOCAL destination). known is false where addresses
+// were not collected and [Network.WithAPI] does not decide. Loopback addresses are always local.
 func (n *Network) Local(a netip.Addr) (local, known bool) {
 	a = a.Unmap().WithZone("")
 	if !a.IsValid() {
@@ -101,7 +101,7 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	if a.IsLoopback() {
 		return true, true
 	}
-	if a.IsMulticast() || a.IsUnspecified() || a == everybody4 {
+	if a.IsMulticast() || a.IsUnspecified() || a == limitedBroadcast4 {
 		return false, true
 	}
 	f := n.family(a)
@@ -121,10 +121,11 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	return false, f.addrsKnown || n.others[a]
 }
 
-// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 takes it where
-// route_localnet is set, for the interface or for all (ip_route_input_slow in net/ipv4/route.c). IPv6 looks for a route by the
-// interface that the packet came in by alone (rt6_need_strict in net/ipv6/route.c): that to ::1 is by lo, and where the default route is by
-// dev the packet goes back to where it came from. known is false there, and where settings or routes were not collected.
+// Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 accepts
+// it where route_localnet is set, for the interface or for all (ip_route_input_slow in net/ipv4/route.c). IPv6 looks up
+// only routes by the incoming interface (rt6_need_strict in net/ipv6/route.c): that to ::1 is by lo, and where the
+// default route is by dev the packet is sent back by it. known is false there, and where settings or routes were not
+// collected.
 func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 	dst = dst.Unmap()
 	switch {
@@ -144,8 +145,9 @@ func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 	return true, ok && ok2
 }
 
-// localSource returns the source that a packet to one of the node's own addresses gets: for IPv4 the primary address of
-// its subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724, rule 1).
+// localSource returns the source of a packet to one of the node's own addresses: for IPv4 the primary address of its
+// subnet (fib_magic in net/ipv4/fib_frontend.c puts it into the local route), for IPv6 the address itself (RFC 6724,
+// rule 1).
 func (f *family) localSource(a netip.Addr) netip.Addr {
 	if !a.Is4() {
 		return a
@@ -164,14 +166,13 @@ func (f *family) localSource(a netip.Addr) netip.Addr {
 	return a
 }
 
-// AddrType returns the kernel's type of an address, as -m addrtype asks for it. For IPv4 that is the type in the local table
-// (inet_addr_type in net/ipv4/fib_frontend.c): local, broadcast, multicast, and unicast for all else, whatever the main
-// table has for it, blackhole included. For IPv6 a route is looked up (net/netfilter/xt_addrtype.c): every route that
-// refuses, and no route, is RouteUnreachable; "::" is RouteNone. known is false where the snapshot does not tell.
-//
-// An IPv6 address that is local is also UNICAST to xt_addrtype, which asks the address itself and not the route for it: who
-// matches --dst-type UNICAST must take every IPv6 address for unicast that is neither multicast nor "::". Who only asks for
-// LOCAL does better with [Network.Local], which needs no routes.
+// AddrType returns the kernel's type of an address, as -m addrtype uses it. For IPv4 that is the type in the local
+// table (inet_addr_type in net/ipv4/fib_frontend.c): local, broadcast, multicast, and unicast for all else, whatever
+// the main table has for it, blackhole included. For IPv6 a route is looked up (net/netfilter/xt_addrtype.c): every
+// route that refuses, and no route, is RouteUnreachable; "::" is RouteNone. known is false where the snapshot does not
+// suffice. xt_addrtype takes a local IPv6 address for UNICAST as well, because it decides that by the address and not
+// by a route: a match of --dst-type UNICAST must treat every IPv6 address as unicast that is neither multicast nor
+// "::". A match of LOCAL alone should use [Network.Local], which needs no routes.
 func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 	a = a.Unmap().WithZone("")
 	switch {
@@ -179,7 +180,7 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 		return "", false
 	case a == unspecified6:
 		return RouteNone, true
-	case a == everybody4, a.Is4() && zeroNet4.Contains(a):
+	case a == limitedBroadcast4, a.Is4() && zeroNet4.Contains(a):
 		return RouteBroadcast, true
 	case a.IsMulticast():
 		return RouteMulticast, true
@@ -209,8 +210,8 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 	return RouteUnicast, true
 }
 
-// Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil where
-// they were not collected.
+// Addresses returns the node's own addresses of all interfaces in the order of ip addr, loopback included, and nil
+// where they were not collected.
 func (n *Network) Addresses() []netip.Addr {
 	if n.addrs == nil {
 		return nil
@@ -233,8 +234,8 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 	return out
 }
 
-// SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have, and where its subnet
-// is the address alone.
+// SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have,
+// and where its subnet is the address alone.
 func (n *Network) SubnetOf(a netip.Addr) (dev string, subnet netip.Prefix) {
 	for i := range n.addrs {
 		if n.addrs[i].ip != a {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Files are the contents of a node's files that tell about its network. A nil file was not collected; one that is there
-// but empty is a failed collection, and an error.
+// Files are the contents of a node's files about its network. A nil file was not collected; an empty one is the result
+// of a failed collection, and an error.
 type Files struct {
 	Addr   []byte // ip-addr.json: ip -j addr
 	Link   []byte // ip-link.json: ip -j -d link
@@ -24,10 +24,11 @@ type Files struct {
 	Sysctl []byte // sysctl.txt
 }
 
-// WithAPI returns the network with what the API says of addresses: own are the InternalIPs of the Node object's status, which are the node's own even
-// where ip-addr.json was not collected (an ExternalIP does not belong here: clouds translate it before it gets to the node); others are those that
-// somebody else has, pods with an address of their own and other nodes, which are not the node's own even where ip-addr.json was not
-// collected. The map is kept, and not written to.
+// WithAPI returns the network with what the API knows of addresses: own are the InternalIPs of the Node object's
+// status, which are the node's own even where ip-addr.json was not collected (an ExternalIP must not be among them:
+// clouds translate it before packets reach the node); others are the addresses of pods that have their own, and of
+// other nodes, which are not the node's own even where ip-addr.json was not collected. The map is retained, and not
+// changed.
 func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network {
 	out := *n
 	out.nodes, out.others = make(map[netip.Addr]bool, len(own)), others
@@ -39,8 +40,8 @@ func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network
 	return &out
 }
 
-// Parse reads the files. A file that cannot be read whole is not used at all, as if it had not been collected, and there is
-// an error for it that names it and says what was expected. The Network is never nil.
+// Parse reads the files. A file that cannot be parsed completely is ignored, as if it had not been collected, and there
+// is an error for it with its name and what was expected. The Network is never nil.
 func Parse(files Files) (*Network, []error) {
 	n := &Network{}
 	var errs []error
@@ -59,11 +60,11 @@ func Parse(files Files) (*Network, []error) {
 	read("ip-rule.json", "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read("ip6-rule.json", "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
 	read("sysctl.txt", "sysctl -a", files.Sysctl, n.readSysctl)
-	n.settleSources()
+	n.buildTables()
 	return n, errs
 }
 
-// decode reads one JSON array of objects, and nothing behind it.
+// decode reads one JSON array of objects; anything after it is an error.
 func decode[T any](data []byte) ([]T, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it is empty")
@@ -82,7 +83,7 @@ func decode[T any](data []byte) ([]T, error) {
 	return out, nil
 }
 
-// badJSON says in one line what is wrong with a JSON text.
+// badJSON describes in one line what is wrong with a JSON text.
 func badJSON(err error, size int) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
@@ -110,8 +111,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parsePrefix reads "10.0.0.0/8", or an address, which is a prefix of full length. "default" and "all" have no family, and
-// are the caller's to know.
+// parsePrefix reads "10.0.0.0/8", or an address, which is a prefix of full length. "default" and "all" have no family;
+// the caller handles them.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		a, err := parseAddr(s)

@@ -10,21 +10,22 @@ import (
 // Reverse is why the reverse path filter drops a packet. The zero Reverse drops nothing.
 type Reverse struct {
 	Setting string // the sysctls that turn it on, with their values
-	Route   string // what is wrong with the way back
+	Route   string // why the route back fails the check
 }
 
-// ReversePath tells whether the kernel drops a packet that came in by q.In for its source, as far as net.ipv4.conf.*.rp_filter makes it do
-// so: __fib_validate_source in net/ipv4/fib_frontend.c looks up the route to the source. Strictly (1), that route must lead out by the interface
-// that the packet came in by; loosely (2), there must be one. A route that refuses is none. An interface without an address is
-// strict in either case. q is the packet as PREROUTING leaves it. IPv6 has no such filter (but ip6tables -m rpfilter and nftables' fib).
+// ReversePath tells whether the kernel drops a packet that came in by q.In for its source by net.ipv4.conf.*.rp_filter:
+// __fib_validate_source in net/ipv4/fib_frontend.c looks up the route to the source. In strict mode (1) that route must
+// be by the incoming interface; in loose mode (2) there must be one. A route of a refusing type does not count. An
+// interface without an address is strict in either mode. q is the packet as PREROUTING leaves it. IPv6 has no such
+// filter (but ip6tables -m rpfilter and nftables' fib).
 //
-// known is false where the settings of the interface, the routes, the routing rules or its addresses were not collected, and where the answer
-// depends on what a Query does not hold; it is false, too, for sources that no setting lets in: the node's own, and broadcasts. What comes out
-// of IPsec is never dropped, which no file tells.
+// known is false where the settings of the interface, the routes, the routing rules or its addresses were not
+// collected, and where the result depends on more than a Query has; it is also false for sources that are refused under
+// every setting: the node's own, and broadcasts. Packets decrypted by IPsec are never dropped, which no file shows.
 func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
 	if !q.Src.Is4() || q.In == "lo" {
-		return Reverse{}, true // what comes in by lo has its route from when it was sent (skb_dst)
+		return Reverse{}, true // packets by lo keep the route of their sending (skb_dst)
 	}
 	mode, setting, ok := n.rpFilter(q.In)
 	if !ok || mode == 0 {
@@ -59,7 +60,7 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 		switch {
 		case dev == q.In:
 			return Reverse{}, true
-		case dev == "" || n.master[dev] != "": // the interface may be that of a VRF
+		case dev == "" || n.master[dev] != "": // the interface may belong to a VRF
 			return Reverse{}, false
 		}
 	}
@@ -73,10 +74,11 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	return Reverse{}, true
 }
 
-// reverse is the query for the way back: of a packet from the destination to the source that comes in where this one leaves, or from the
-// node itself. The mark counts only where src_valid_mark is set for the interface or for all.
+// reverse returns the query of the route back: of a packet from the destination to the source that comes in by the
+// interface by which this one leaves, or from the node itself. The mark is used only where src_valid_mark is set for
+// the interface or for all.
 func (n *Network) reverse(q Query) (Query, bool) {
-	back := Query{Dst: q.Src, Src: q.Dst, came: true, marked: true}
+	back := Query{Dst: q.Src, Src: q.Dst, incoming: true, marked: true}
 	all, ok := n.Sysctl("net/ipv4/conf/all/src_valid_mark")
 	own, ok2 := n.Sysctl("net/ipv4/conf/" + q.In + "/src_valid_mark")
 	switch {
@@ -100,8 +102,9 @@ func (n *Network) reverse(q Query) (Query, bool) {
 	return back, true
 }
 
-// rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all (IN_DEV_RPFILTER in
-// include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not collected.
+// rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all
+// (IN_DEV_RPFILTER in include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not
+// collected.
 func (n *Network) rpFilter(dev string) (mode int, setting string, ok bool) {
 	for _, of := range []string{"all", dev} {
 		key := "net/ipv4/conf/" + of + "/rp_filter"

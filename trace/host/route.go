@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// The tables that the kernel's default rules look into.
+// The tables of the kernel's default rules.
 const (
 	tableLocal   = "local"
 	tableMain    = "main"
@@ -46,7 +46,7 @@ type ipVia struct {
 	Host   string `json:"host"`
 }
 
-// UnmarshalJSON takes the object of newer versions of ip, and passes over anything else.
+// UnmarshalJSON reads the object that newer versions of ip print, and ignores anything else.
 func (v *ipVia) UnmarshalJSON(data []byte) error {
 	type plain ipVia
 	if len(data) > 0 && data[0] != '{' {
@@ -58,34 +58,34 @@ func (v *ipVia) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// entry is what one route makes of a packet.
+// entry is one route of a table.
 type entry struct {
-	route  way
-	typ    string // as the dump has it
+	route  fullRoute
+	typ    string // as ip prints it
 	metric uint32
 	scope  uint8
 	from   bool // only for packets from a prefix
 }
 
-// answer is what a table has for one prefix.
-type answer struct {
-	route   way
-	throw   bool   // go on with the next rule
-	why     string // not empty: the answer depends on what a lookup by destination does not know
+// tableResult is the result of a lookup in one table for one prefix.
+type tableResult struct {
+	route   fullRoute
+	throw   bool   // continue with the next rule
+	why     string // not empty: the result depends on more than the destination
 	unknown bool
 }
 
 // table is one routing table, ready for lookups.
 type table struct {
-	raw  map[netip.Prefix][]entry // until settled
+	raw  map[netip.Prefix][]entry // until build
 	bits []int                    // the prefix lengths that occur, longest first
-	at   map[netip.Prefix]answer
+	at   map[netip.Prefix]tableResult
 }
 
-// lookup returns the answer of the longest prefix; false where no route matches.
-func (t *table) lookup(a netip.Addr) (answer, bool) {
+// lookup returns the result for the longest matching prefix; false where no route matches.
+func (t *table) lookup(a netip.Addr) (tableResult, bool) {
 	if t == nil {
-		return answer{}, false
+		return tableResult{}, false
 	}
 	for _, bits := range t.bits {
 		p, err := a.Prefix(bits)
@@ -96,7 +96,7 @@ func (t *table) lookup(a netip.Addr) (answer, bool) {
 			return ans, true
 		}
 	}
-	return answer{}, false
+	return tableResult{}, false
 }
 
 // readRoutes reads ip-route.json or ip6-route.json.
@@ -114,7 +114,7 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 	for i := range routes {
 		r := &routes[i]
 		if r.Dst == "" {
-			continue // ip prints {} for what a filter left out
+			continue // ip prints {} for routes that a filter excluded
 		}
 		f, prefix, e, err := r.read(fam)
 		if err != nil {
@@ -156,14 +156,15 @@ func (f *family) setTables(tables map[string]*table, all bool) {
 	}
 	for _, name := range []string{tableLocal, tableMain} {
 		if t := tables[name]; t != nil {
-			f.takeLocal(t)
+			f.addLocalRoutes(t)
 		}
 	}
 }
 
-// takeLocal notes the local and broadcast routes of a table where the addresses of ip-addr.json are noted. The kernel has
-// them in the table local; one that a person put into main does the same, a little later.
-func (f *family) takeLocal(t *table) {
+// addLocalRoutes adds the local and broadcast routes of a table to the maps that also hold the addresses of
+// ip-addr.json. The kernel has them in the table local; one added to main by hand has the same effect, at a lower
+// priority.
+func (f *family) addLocalRoutes(t *table) {
 	for p, es := range t.raw {
 		for _, e := range es {
 			switch {
@@ -179,7 +180,7 @@ func (f *family) takeLocal(t *table) {
 	}
 }
 
-// familyOf tells the family of a route; def is that of the file, for a default route that says nothing else.
+// familyOf returns the family of a route; def is that of the file, for a default route that does not show its family.
 func (r *ipRoute) familyOf(def int) int {
 	for _, s := range []string{r.Dst, r.PrefSrc, r.Gateway} {
 		if p, err := parsePrefix(s); err == nil {
@@ -192,7 +193,7 @@ func (r *ipRoute) familyOf(def int) int {
 	return def
 }
 
-// read returns the route's family and prefix, and its entry; none for a route that no packet of ours takes.
+// read returns the route's family and prefix, and its entry; none for a route that is never used for the packets here.
 func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err error) {
 	fam = r.familyOf(def)
 	if r.Dst == "default" {
@@ -203,14 +204,16 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	} else if prefix, err = parsePrefix(r.Dst); err != nil {
 		return 0, netip.Prefix{}, nil, err
 	}
-	e := entry{typ: cmp.Or(r.Type, "unicast"), metric: r.Metric, scope: scopeOf(r.Scope), from: r.From != "" && r.From != "all"}
+	e := entry{
+		typ: cmp.Or(r.Type, "unicast"), metric: r.Metric, scope: scopeOf(r.Scope), from: r.From != "" && r.From != "all",
+	}
 	if r.PrefSrc != "" {
 		if e.route.PrefSrc, err = parseAddr(r.PrefSrc); err != nil {
 			return 0, netip.Prefix{}, nil, err
 		}
 	}
 	if r.TOS != "" && r.TOS != "0" && r.TOS != "0x0" && r.TOS != "0x00" {
-		return fam, prefix, nil, nil // our packets have no TOS set
+		return fam, prefix, nil, nil // the packets here have no TOS set
 	}
 	hops := r.Nexthops
 	if len(hops) == 0 {
@@ -225,8 +228,8 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 		if err != nil {
 			return 0, netip.Prefix{}, nil, err
 		}
-		// The kernel says dead where it will not use the hop, be it for the link's sake and only by sysctl
-		// (fib_nexthop_info in net/ipv4/fib_semantics.c).
+		// The kernel sets the flag dead where it will not use the hop, also where that is because of a link that is down and
+		// a sysctl (fib_nexthop_info in net/ipv4/fib_semantics.c).
 		if slices.Contains(h.Flags, "dead") {
 			continue
 		}
@@ -255,9 +258,9 @@ func (h *ipNext) gateway() (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// settle makes the table ready: for each prefix the route that wins.
-func (t *table) settle(v6 bool) {
-	t.at = make(map[netip.Prefix]answer, len(t.raw))
+// build prepares the table for lookups: it chooses the route of each prefix.
+func (t *table) build(v6 bool) {
+	t.at = make(map[netip.Prefix]tableResult, len(t.raw))
 	seen := map[int]bool{}
 	for p, es := range t.raw {
 		t.at[p] = choose(es, v6)
@@ -270,11 +273,12 @@ func (t *table) settle(v6 bool) {
 	slices.SortFunc(t.bits, func(a, b int) int { return b - a })
 }
 
-// choose returns what the routes of one prefix make of a packet: the lowest metric wins, and among equals the first. IPv6
-// spreads over equals (find_rr_leaf in net/ipv6/route.c), so where they differ the interface stays open.
-func choose(es []entry, v6 bool) answer {
+// choose returns the result of the routes of one prefix: the route with the lowest metric, and among equal ones the
+// first. IPv6 balances over equal ones (find_rr_leaf in net/ipv6/route.c): where they differ the interface is left
+// empty.
+func choose(es []entry, v6 bool) tableResult {
 	if slices.ContainsFunc(es, func(e entry) bool { return e.from }) {
-		return answer{unknown: true, why: "a route to it is only for packets from one prefix"}
+		return tableResult{unknown: true, why: "a route to it is only for packets from one prefix"}
 	}
 	slices.SortStableFunc(es, func(a, b entry) int { return cmp.Compare(a.metric, b.metric) })
 	best := es[0]
@@ -290,82 +294,84 @@ func choose(es []entry, v6 bool) answer {
 			}
 		}
 	}
-	ans := answer{route: best.route}
+	ans := tableResult{route: best.route}
 	switch best.typ {
 	case "throw":
 		ans.throw = true
 	case string(RouteUnicast), string(RouteMulticast), string(RouteBroadcast):
 		ans.route.Type = RouteType(best.typ)
 	case string(RouteLocal), "anycast":
-		ans.route = way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: best.route.PrefSrc}}
+		ans.route = fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: best.route.PrefSrc}}
 	case string(RouteBlackhole), string(RouteUnreachable), string(RouteProhibit):
-		ans.route = way{Route: Route{Type: RouteType(best.typ)}}
+		ans.route = fullRoute{Route: Route{Type: RouteType(best.typ)}}
 	default:
 		ans.unknown, ans.why = true, fmt.Sprintf("its route is of the type %q", best.typ)
 	}
 	return ans
 }
 
-var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.json)"), errors.New("the IPv6 routes were not collected (ip6-route.json)")}
+var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.json)"),
+	errors.New("the IPv6 routes were not collected (ip6-route.json)")}
 
-// Route looks up the route to dst, by destination alone, as the kernel's rules and tables have it; dst may carry a zone,
-// which names the interface. known is false where the routes of the family were not collected, where it is not known
-// whether dst is the node's own, and where rules beyond the default ones may send the packet elsewhere: why says which.
-// A packet to the node itself takes lo. Where the kernel spreads over several interfaces the Route names none.
+// Route looks up the route to dst in the kernel's rules and tables by destination alone; dst may have a zone, which
+// names the interface. known is false where the routes of the family were not collected, where it is not known whether
+// dst is the node's own, and where rules beyond the default ones may give another route: why is the reason. The route
+// of a packet to the node itself is by lo. Where the kernel balances over several interfaces the Route has no
+// interface.
 func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) {
 	w, known, why := n.route(&Query{Dst: dst})
 	return w.Route, known, why
 }
 
-// Query is what the kernel goes by where it looks up a route for a packet (struct flowi_common in include/net/flow.h).
+// Query is the key of a route lookup (struct flowi_common in include/net/flow.h).
 type Query struct {
 	Dst  netip.Addr
 	Src  netip.Addr // the zero Addr where it is not known
-	In   string     // the interface that it came in by; "" where it is not known
-	Mark uint32     // its mark at that moment
-	// AnyMark says that its mark is not known.
+	In   string     // the incoming interface; "" where it is not known
+	Mark uint32     // the packet's mark at the lookup
+	// AnyMark: the packet's mark is not known.
 	AnyMark bool
 
-	marked bool // Mark is known
-	came   bool // it came in by an interface
+	marked   bool // Mark is known
+	incoming bool // it came in by an interface
 }
 
-// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and judges the conditions of routing rules
-// by its source, mark and interface, too.
+// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and also matches the
+// routing rules' conditions on source, mark and interface.
 func (n *Network) RouteIn(q Query) (r Route, known bool, why string) {
-	q.marked, q.came = !q.AnyMark, true
+	q.marked, q.incoming = !q.AnyMark, true
 	w, known, why := n.route(&q)
 	return w.Route, known, why
 }
 
-func (n *Network) route(in *Query) (r way, known bool, why string) {
+func (n *Network) route(in *Query) (r fullRoute, known bool, why string) {
 	q := *in
 	dst := q.Dst.Unmap()
 	zone := dst.Zone()
 	dst = dst.WithZone("")
 	q.Dst, q.Src = dst, q.Src.Unmap().WithZone("")
 	if !dst.IsValid() {
-		return way{}, false, "there is no address"
+		return fullRoute{}, false, "there is no address"
 	}
 	f := n.family(dst)
 	switch {
 	case dst.IsLoopback():
-		return way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, ""
+		return fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, ""
 	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown:
-		return way{Route: Route{Type: RouteMulticast}}, true, "" // every interface has a route to ff00::/8
+		return fullRoute{Route: Route{Type: RouteMulticast}}, true, "" // every interface has a route to ff00::/8
 	}
 	r, known, why = n.byRules(f, &q)
 	if !known {
-		return way{}, false, why
+		return fullRoute{}, false, why
 	}
 	if zone != "" && (dst.IsLinkLocalUnicast() || dst.IsMulticast()) && r.Type != RouteLocal {
-		r = way{Route: Route{Type: RouteUnicast, Dev: zone, PrefSrc: n.source6(zone, dst)}}
+		r = fullRoute{Route: Route{Type: RouteUnicast, Dev: zone, PrefSrc: n.source6(zone, dst)}}
 	}
 	switch {
 	case r.Type != RouteUnicast:
 	case dst.IsMulticast():
 		r.Type = RouteMulticast
-	case dst == everybody4:
+	case dst == limitedBroadcast4:
 		r.Type = RouteBroadcast
 	}
 	if !r.PrefSrc.IsValid() && r.Dev != "" && !dst.Is4() && r.Type != RouteLocal {
@@ -374,26 +380,28 @@ func (n *Network) route(in *Query) (r way, known bool, why string) {
 	return r, true, ""
 }
 
-// fromLocal looks into the local table.
-func (n *Network) fromLocal(f *family, dst netip.Addr) (r way, found, known bool) {
+// fromLocal looks up a destination in the local table.
+func (n *Network) fromLocal(f *family, dst netip.Addr) (r fullRoute, found, known bool) {
 	local, known := n.Local(dst)
 	switch {
 	case local:
-		return way{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, true
+		return fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, true
 	case !known:
-		return way{}, false, false
+		return fullRoute{}, false, false
 	}
 	if dev, ok := f.broadcast[dst]; ok {
-		return way{Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)}}, true, true
+		return fullRoute{
+			Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)},
+		}, true, true
 	}
 	if ans, ok := f.tables[tableLocal].lookup(dst); ok && !ans.throw && !ans.unknown {
 		return ans.route, true, true
 	}
-	return way{}, false, true
+	return fullRoute{}, false, true
 }
 
 // Uplink returns the interface of the family's default route in the main table, "" where there is none, where it is not
-// known and where there are several of equal rank.
+// known and where there are several with equal metrics.
 func (n *Network) Uplink(v4 bool) string {
 	a := unspecified6
 	if v4 {
@@ -408,7 +416,7 @@ func (n *Network) Uplink(v4 bool) string {
 	return ""
 }
 
-// Toward returns the interface by which the main table alone leads to an address; "" where it does not, or by several.
+// Toward returns the interface of the main table's unicast route to an address; "" where there is none, or several.
 func (n *Network) Toward(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if !a.IsValid() {
@@ -421,7 +429,8 @@ func (n *Network) Toward(a netip.Addr) string {
 	return ans.route.Dev
 }
 
-// HasGateway tells whether some route leads out by an interface to a gateway: the world beyond is there, too.
+// HasGateway tells whether some route of any table goes to a gateway by an interface: hosts beyond the link are reached
+// by it, too.
 func (n *Network) HasGateway(dev string, v4 bool) bool {
 	f := &n.fam[1]
 	if v4 {
@@ -437,8 +446,8 @@ func (n *Network) HasGateway(dev string, v4 bool) bool {
 	return false
 }
 
-// IfaceOf returns the interface by which a packet from src comes in, taken from the route back to it: lo for the node's own
-// addresses. known is false where there is no such route, or several.
+// IfaceOf returns the interface by which a packet from src is assumed to come in, that of the route back to src: lo for
+// the node's own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
 	r, known, _ := n.Route(src)
 	if !known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {

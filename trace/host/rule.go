@@ -17,24 +17,24 @@ type rule struct {
 	priority int
 	from, to netip.Prefix // invalid: any
 	iif      string       // "": any
-	marked   bool         // it asks for the packet's mark
+	marked   bool         // it has a condition on the packet's mark
 	mark     uint32
 	mask     uint32
-	oif      bool   // it asks for the interface that a socket is bound to, or for a VRF
-	maybe    bool   // there are conditions beyond these
-	not      bool   // it applies where its conditions do not hold
-	table    string // "" for a rule that does something else than to look into a table
+	oif      bool   // it has a condition on the interface that a socket is bound to, or on a VRF
+	maybe    bool   // it has conditions that are not modelled
+	not      bool   // inverted: it applies where its conditions do not hold
+	table    string // "" for a rule with another action than a table lookup
 	nop      bool
 	text     string
 }
 
-// free tells whether a rule has no condition.
-func (r *rule) free() bool {
+// unconditional tells whether a rule has no condition.
+func (r *rule) unconditional() bool {
 	return !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && !r.marked && !r.oif && !r.maybe && !r.not
 }
 
-// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in net/ipv4/fib_rules.c). known
-// is false where one of its conditions cannot be judged, and the others leave it open.
+// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in
+// net/ipv4/fib_rules.c). known is false where one of its conditions cannot be evaluated and no other one fails.
 func (r *rule) applies(q *Query) (yes, known bool) {
 	yes, known = true, !r.maybe
 	for _, c := range [...]struct{ asked, known, holds bool }{
@@ -42,7 +42,7 @@ func (r *rule) applies(q *Query) (yes, known bool) {
 		{r.from.IsValid(), q.Src.IsValid(), r.from.Contains(q.Src)},
 		{r.iif != "", q.In != "", r.iif == q.In},
 		{r.marked, q.marked, (r.mark^q.Mark)&r.mask == 0},
-		{r.oif, q.came, false}, // what came in by an interface is bound to none
+		{r.oif, q.incoming, false}, // an incoming packet belongs to no bound socket
 	} {
 		switch {
 		case !c.asked:
@@ -83,21 +83,24 @@ func (n *Network) readRules(data []byte, fam int) error {
 	return nil
 }
 
-// isDefault tells whether the rules do what the kernel's own do. The table default may be missing: IPv6 has none.
+// isDefault tells whether the rules are equivalent to the kernel's default ones. The table default may be missing: IPv6
+// has none.
 func isDefault(rules []rule) bool {
 	want := []string{tableLocal, tableMain, tableDefault}
 	for i, r := range rules {
-		if i >= len(want) || r.table != want[i] || !r.free() {
+		if i >= len(want) || r.table != want[i] || !r.unconditional() {
 			return false
 		}
 	}
 	return len(rules) >= 2
 }
 
-// plain are the keys of a rule that are no condition, or that parseRule reads.
-var plain = []string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop"}
+// plain are the keys of a rule that parseRule reads, or that are not conditions.
+var plain = []string{
+	"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop",
+}
 
-// elsewhere are the keys of a rule that does not simply look into a table.
+// elsewhere are the keys of a rule that does more than a table lookup.
 var elsewhere = []string{"goto", "action", "nat", "l3mdev", "suppress_prefixlen", "suppress_ifgroup", "unresolved"}
 
 func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
@@ -106,7 +109,8 @@ func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 	mask := "0xffffffff"
 	var srclen, dstlen *int
 	for key, into := range map[string]any{
-		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table, "iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
+		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table,
+		"iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
 	} {
 		if v, ok := m[key]; ok {
 			if err := json.Unmarshal(v, into); err != nil {
@@ -167,7 +171,7 @@ func rulePrefix(s string, bits *int, fam int) (netip.Prefix, error) {
 	return p, err
 }
 
-// ruleText writes a rule much as ip rule does.
+// ruleText formats a rule similarly to ip rule.
 func ruleText(m map[string]json.RawMessage) string {
 	str := func(key string) string { return strings.Trim(string(m[key]), `"`) }
 	b := strings.Builder{}
@@ -185,7 +189,8 @@ func ruleText(m map[string]json.RawMessage) string {
 	}
 	rest := make([]string, 0, len(m))
 	for key := range m {
-		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table", "protocol"}, key) {
+		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table",
+			"protocol"}, key) {
 			rest = append(rest, key)
 		}
 	}
@@ -202,7 +207,7 @@ func ruleText(m map[string]json.RawMessage) string {
 	return b.String()
 }
 
-// tableName gives a table the name that ip gives it.
+// tableName returns the name that ip gives to a table.
 func tableName(s string) string {
 	switch s {
 	case "", "254":
@@ -215,7 +220,7 @@ func tableName(s string) string {
 	return s
 }
 
-// scopeLink and its like are rtnetlink's RT_SCOPE_*: the smaller, the wider.
+// The address scopes of rtnetlink (RT_SCOPE_*): a smaller value is a wider scope.
 const (
 	scopeGlobal uint8 = 0
 	scopeSite   uint8 = 200
@@ -242,66 +247,66 @@ func scopeOf(s string) uint8 {
 
 var defaultRules = []rule{{table: tableLocal}, {table: tableMain}, {table: tableDefault}}
 
-// byRules asks the tables in the order of the rules. A rule whose conditions are not known here may apply or not: both ways
-// are taken, and the answer is known if they agree.
-func (n *Network) byRules(f *family, q *Query) (way, bool, string) {
+// byRules looks up the route in the tables in the order of the rules. Where it is not known whether a rule applies,
+// both cases are followed, and the route is known if both give the same one.
+func (n *Network) byRules(f *family, q *Query) (fullRoute, bool, string) {
 	rules := f.rules
 	if rules == nil {
 		rules = defaultRules
 	}
-	var got way
-	var by string // the rule that got comes from, if it may not apply
+	var got fullRoute
+	var by string // the rule that got is from, if it may not apply
 	have := false
-	agree := func(r way) bool { return !have || got == r }
+	agree := func(r fullRoute) bool { return !have || got == r }
 	for i := range rules {
 		ru := &rules[i]
 		applies, certain := ru.applies(q)
 		if ru.nop || certain && !applies {
 			continue
 		}
-		r, found, why := n.ask(f, ru, q.Dst)
+		r, found, why := n.lookupByRule(f, ru, q.Dst)
 		if why != "" {
-			return way{}, false, why
+			return fullRoute{}, false, why
 		}
 		if !found {
 			continue
 		}
 		if !agree(r) {
-			return way{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+			return fullRoute{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
 		}
 		if certain {
 			return r, true, ""
 		}
 		got, by, have = r, ru.text, true
 	}
-	if r := (way{Route: Route{Type: RouteNone}}); agree(r) {
+	if r := (fullRoute{Route: Route{Type: RouteNone}}); agree(r) {
 		return r, true, ""
 	}
-	return way{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
+	return fullRoute{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
 }
 
-// ask looks into the table of one rule; why is not empty where that cannot be done.
-func (n *Network) ask(f *family, ru *rule, dst netip.Addr) (r way, found bool, why string) {
+// lookupByRule looks up dst in the table of one rule; why is the reason where that cannot be done.
+func (n *Network) lookupByRule(f *family, ru *rule, dst netip.Addr) (r fullRoute, found bool, why string) {
 	switch {
 	case ru.table == "":
-		return way{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
+		return fullRoute{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
 	case ru.table == tableLocal:
 		r, found, known := n.fromLocal(f, dst)
 		if !known {
-			return way{}, false, "whether it is the node's own address is not known (ip-addr.json)"
+			return fullRoute{}, false, "whether it is the node's own address is not known (ip-addr.json)"
 		}
 		return r, found, ""
 	case !f.routesKnown:
-		return way{}, false, errNoRoutes[famOf(dst)].Error()
+		return fullRoute{}, false, errNoRoutes[famOf(dst)].Error()
 	case f.tables[ru.table] == nil && !f.allTables && ru.table != tableMain && ru.table != tableDefault:
-		return way{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
+		return fullRoute{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
 	}
 	ans, ok := f.tables[ru.table].lookup(dst)
 	switch {
 	case !ok || ans.throw:
-		return way{}, false, ""
+		return fullRoute{}, false, ""
 	case ans.unknown:
-		return way{}, false, ans.why
+		return fullRoute{}, false, ans.why
 	}
 	return ans.route, true, ""
 }

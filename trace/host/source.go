@@ -7,9 +7,9 @@ import (
 	"net/netip"
 )
 
-// settleSources makes the tables ready once everything was read. IPv4 routes without a source of their own get the one that
-// the kernel computes when the route is made (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
-func (n *Network) settleSources() {
+// buildTables prepares the tables once all files were read. IPv4 routes without a preferred source get the one that the
+// kernel computes when the route is added (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
+func (n *Network) buildTables() {
 	for i := range n.fam {
 		for _, t := range n.fam[i].tables {
 			if i == 0 {
@@ -21,14 +21,14 @@ func (n *Network) settleSources() {
 					}
 				}
 			}
-			t.settle(i == 1)
+			t.build(i == 1)
 		}
 	}
 }
 
-// PrimaryAddress returns the address that stands for an interface: of IPv4 the first that is not secondary and not
-// confined to host or link, of IPv6 the first global one that is in use, and, failing that, the link-local one. The zero
-// Addr where the interface has none, or addresses were not collected.
+// PrimaryAddress returns the primary address of an interface: of IPv4 the first that is not secondary and not confined
+// to host or link, of IPv6 the first global one that is in use, and, failing that, the link-local one. The zero Addr
+// where the interface has none, or addresses were not collected.
 func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	var linkLocal netip.Addr
 	for _, i := range n.devs[dev] {
@@ -46,9 +46,10 @@ func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	return linkLocal
 }
 
-// MasqueradeAddress returns the source that MASQUERADE gives to a packet that leaves by dev: nextHop is the gateway, or the
-// destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the interface's first
-// (inet_select_addr in net/ipv4/devinet.c, asked by net/netfilter/nf_nat_masquerade.c). The zero Addr where it is not known.
+// MasqueradeAddress returns the source to which MASQUERADE translates a packet that leaves by dev: nextHop is the
+// gateway, or the destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the
+// interface's first (inet_select_addr in net/ipv4/devinet.c, called by net/netfilter/nf_nat_masquerade.c). The zero
+// Addr where it is not known.
 func (n *Network) MasqueradeAddress(dev string, nextHop netip.Addr) netip.Addr {
 	nextHop = nextHop.Unmap().WithZone("")
 	if nextHop.Is4() {
@@ -57,9 +58,9 @@ func (n *Network) MasqueradeAddress(dev string, nextHop netip.Addr) netip.Addr {
 	return n.source6(dev, nextHop)
 }
 
-// RedirectAddress returns the destination that REDIRECT gives to a packet that came in by dev: the interface's first
-// address (nf_nat_redirect_ipv4 and _ipv6 in net/netfilter/nf_nat_redirect.c), and loopback for one that was made here.
-// The zero Addr where it is not known; the kernel drops the packet where the interface has no address.
+// RedirectAddress returns the destination to which REDIRECT translates a packet that came in by dev: the interface's
+// first address (nf_nat_redirect_ipv4 and _ipv6 in net/netfilter/nf_nat_redirect.c), and loopback for a packet of a
+// local process. The zero Addr where it is not known; the kernel drops the packet where the interface has no address.
 func (n *Network) RedirectAddress(dev string, v4 bool) netip.Addr {
 	if dev == "lo" || dev == "" {
 		if v4 {
@@ -78,8 +79,8 @@ func (n *Network) RedirectAddress(dev string, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// selectAddress is inet_select_addr: the first primary address of dev that may be used as widely as scope asks, rather one
-// whose subnet holds near; failing that, that of any other interface.
+// selectAddress is inet_select_addr (net/ipv4/devinet.c): the first primary address of dev whose scope is at least as
+// wide as scope, preferably one whose subnet contains near; failing that, one of any other interface.
 func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.Addr {
 	var first netip.Addr
 	for _, i := range n.devs[dev] {
@@ -106,10 +107,11 @@ func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.
 }
 
 // source6 chooses the source of an IPv6 packet to dst by dev, as RFC 6724 section 5 and ipv6_dev_get_saddr
-// (net/ipv6/addrconf.c) do, without the rules that need a mobile node's home address or an application's wish.
+// (net/ipv6/addrconf.c) do, without the rules about a mobile node's home address and about an application's preference.
 func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 	best := n.better6(n.devs[dev], dev, dst)
-	near := dst.IsLinkLocalUnicast() || dst.IsMulticast() || dst.IsLoopback() // only the interface's own addresses will do
+	// only the interface's own addresses are allowed
+	near := dst.IsLinkLocalUnicast() || dst.IsMulticast() || dst.IsLoopback()
 	if best != nil && (scope6(best.ip) >= scope6(dst) && !best.deprecated || near) {
 		return best.ip
 	}
@@ -126,7 +128,7 @@ func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 	return best.ip
 }
 
-// better6 returns the best of the addresses that of lists; nil if there is no IPv6 one.
+// better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one.
 func (n *Network) better6(of []int, dev string, dst netip.Addr) *address {
 	var best *address
 	for _, i := range of {
@@ -134,15 +136,15 @@ func (n *Network) better6(of []int, dev string, dst netip.Addr) *address {
 		if a.ip.Is4() {
 			continue
 		}
-		if best == nil || beats6(a, best, dev, dst) {
+		if best == nil || preferred6(a, best, dev, dst) {
 			best = a
 		}
 	}
 	return best
 }
 
-// beats6 is RFC 6724's comparison: the first rule that tells a from b decides.
-func beats6(a, b *address, dev string, dst netip.Addr) bool {
+// preferred6 tells whether RFC 6724 prefers a to b: the first rule in which they differ decides.
+func preferred6(a, b *address, dev string, dst netip.Addr) bool {
 	if sa, sb, sd := scope6(a.ip), scope6(b.ip), scope6(dst); sa != sb { // rule 2: appropriate scope
 		if sa < sb {
 			return sa >= sd
@@ -162,7 +164,7 @@ func beats6(a, b *address, dev string, dst netip.Addr) bool {
 	return common6(a, dst) > common6(b, dst) // rule 8
 }
 
-// scope6 orders the scopes of IPv6 addresses: a wider one is larger.
+// scope6 returns the scope of an IPv6 address: a wider one is larger.
 func scope6(a netip.Addr) int {
 	switch {
 	case a.IsMulticast():
@@ -176,7 +178,7 @@ func scope6(a netip.Addr) int {
 var labels6 = []struct {
 	prefix netip.Prefix
 	label  int
-}{ // RFC 6724 section 2.1, longest first, as far as it has addresses of today
+}{ // RFC 6724 section 2.1, longest first, without deprecated prefixes
 	{netip.MustParsePrefix("::1/128"), 0},
 	{netip.MustParsePrefix("2001::/32"), 5},
 	{netip.MustParsePrefix("2002::/16"), 2},

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// readSysctl reads sysctl.txt. Of lines without "=" only comments and messages of sysctl itself are let pass.
+// readSysctl reads sysctl.txt. Lines without "=" are errors, except comments and messages of sysctl itself.
 func (n *Network) readSysctl(data []byte) error {
 	values := map[string]string{}
 	for i, line := range strings.Split(string(data), "\n") {
@@ -30,7 +30,7 @@ func (n *Network) readSysctl(data []byte) error {
 	return nil
 }
 
-// slashed gives a key the form of its path below /proc/sys. In the dotted form the two separators change places, so that
+// slashed returns a key in the form of its path below /proc/sys. In the dotted form the two separators are exchanged:
 // net.ipv4.conf.eth0/100.rp_filter is of the interface eth0.100.
 func slashed(key string) string {
 	if at := strings.IndexAny(key, "./"); at < 0 || key[at] == '/' {

@@ -15,13 +15,18 @@ import (
 
 // protocols are the names that /etc/protocols gives them, by which ipset prints them.
 var protocols = map[string]uint8{
-	"tcp": netfilter.TCP, "udp": netfilter.UDP, "udplite": netfilter.UDPLite, "sctp": netfilter.SCTP, "dccp": netfilter.DCCP,
-	"icmp": netfilter.ICMP, "icmpv6": netfilter.ICMPv6, "ipv6-icmp": netfilter.ICMPv6, "esp": netfilter.ESP, "ah": netfilter.AH,
-	"ip": 0, "hopopt": 0, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 94, "st": 5, "egp": 8, "igp": 9, "pup": 12, "hmp": 20, "xns-idp": 22,
-	"rdp": 27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "ipv6": 41, "ipv6-route": 43, "ipv6-frag": 44, "idrp": 45,
+	"tcp": netfilter.TCP, "udp": netfilter.UDP, "udplite": netfilter.UDPLite, "sctp": netfilter.SCTP,
+	"dccp": netfilter.DCCP,
+	"icmp": netfilter.ICMP, "icmpv6": netfilter.ICMPv6, "ipv6-icmp": netfilter.ICMPv6, "esp": netfilter.ESP,
+	"ah": netfilter.AH,
+	"ip": 0, "hopopt": 0, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 94, "st": 5, "egp": 8, "igp": 9, "pup": 12, "hmp": 20,
+	"xns-idp": 22,
+	"rdp":     27, "iso-tp4": 29, "xtp": 36, "ddp": 37, "idpr-cmtp": 38, "ipv6": 41, "ipv6-route": 43,
+	"ipv6-frag": 44, "idrp": 45,
 	"rsvp": 46, "gre": 47, "skip": 57, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73, "vmtp": 81, "eigrp": 88, "ospf": 89,
 	"ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "isis": 124, "fc": 133,
-	"mobility-header": 135, "mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142, "ethernet": 143,
+	"mobility-header": 135, "mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142,
+	"ethernet": 143,
 }
 
 // element is what an add line names: it may stand for many.

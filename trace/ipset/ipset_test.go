@@ -32,12 +32,14 @@ func packet(t testing.TB, text string) *netfilter.Context {
 		t.Fatalf("protocol %q", proto)
 	}
 	return &netfilter.Context{Packet: &netfilter.Packet{
-		Family: netfilter.FamilyOf(src.Addr()), Proto: n, Src: src.Addr(), Dst: dst.Addr(), SrcPort: src.Port(), DstPort: dst.Port(),
-		In: "eth0", Out: "eth1", Mark: 0x4063,
+		Family: netfilter.FamilyOf(src.Addr()), Proto: n, Src: src.Addr(), Dst: dst.Addr(), SrcPort: src.Port(),
+		DstPort: dst.Port(),
+		In:      "eth0", Out: "eth1", Mark: 0x4063,
 	}}
 }
 
-const samples = `create h hash:ip family inet hashsize 1024 maxelem 65536 timeout 0 counters comment skbinfo bucketsize 12 initval 0x063e4dc5
+const samples = "create h hash:ip family inet hashsize 1024 maxelem 65536 timeout 0 counters comment skbinfo " +
+	`bucketsize 12 initval 0x063e4dc5
 add h 10.0.0.2 timeout 7 packets 0 bytes 0 comment "x nomatch y" skbmark 0x1/0xff skbprio 1:10 skbqueue 3
 add h 10.0.0.10-10.0.0.19
 create h24 hash:ip family inet hashsize 1024 maxelem 65536 netmask 24 bucketsize 12 initval 0xa7c5b97a
@@ -203,7 +205,8 @@ func TestMatch(t *testing.T) {
 		if !known {
 			got = "? " + why
 		}
-		if want, ok := strings.CutPrefix(c.want, "? "); ok && (known || in || !strings.Contains(why, want)) || !ok && (got != c.want || why != "") {
+		if want, ok := strings.CutPrefix(c.want, "? "); ok && (known || in || !strings.Contains(why, want)) ||
+			!ok && (got != c.want || why != "") {
 			t.Errorf("Match(%s, %s, %s) = %s; want %s", c.packet, c.set, c.flags, got, c.want)
 		}
 	}
@@ -219,7 +222,8 @@ func TestMatch(t *testing.T) {
 	if _, known, why := s.Match(nowhere, "ni", []string{"dst", "dst"}); known || !strings.Contains(why, "interfaces") {
 		t.Errorf("an interface that is not known gives %v, %q", known, why)
 	}
-	if _, known, why := (*Sets)(nil).Match(nowhere, "h", []string{"dst"}); known || !strings.Contains(why, "ipset-save.txt") {
+	if _, known, why := (*Sets)(nil).Match(nowhere, "h", []string{"dst"}); known ||
+		!strings.Contains(why, "ipset-save.txt") {
 		t.Errorf("no sets give %v, %q", known, why)
 	}
 }
@@ -285,11 +289,13 @@ func TestParseErrors(t *testing.T) {
 		"old output":     {"# x\n\niptables v1.8\n", "line 3"},
 	} {
 		s, err := Parse([]byte(c.text))
-		if err == nil || s != nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "ipset-save.txt: line ") {
+		if err == nil || s != nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "ipset-save.txt: line ") {
 			t.Errorf("%s: error %v; want %q", name, err, c.want)
 		}
 	}
-	for _, text := range []string{"", "\n", "# nothing\n", "create a hash:ip\r\nadd a 10.0.0.1 comment \"\"\r\nCOMMIT\r\n"} {
+	for _, text := range []string{"", "\n", "# nothing\n",
+		"create a hash:ip\r\nadd a 10.0.0.1 comment \"\"\r\nCOMMIT\r\n"} {
 		if _, err := Parse([]byte(text)); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -309,9 +315,11 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, p := range []string{"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0", "gre 10.0.0.1:0>10.0.0.2:0"} {
+		for _, p := range []string{"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0",
+			"gre 10.0.0.1:0>10.0.0.2:0"} {
 			for _, name := range append(s.Names(), "x") {
-				if in, known, why := s.Match(packet(t, p), name, []string{"dst", "src", "dst"}); known != (why == "") || in && !known {
+				if in, known, why := s.Match(packet(t, p), name, []string{"dst", "src", "dst"}); known != (why == "") ||
+					in && !known {
 					t.Errorf("Match(%s) = %v, %v, %q", name, in, known, why)
 				}
 			}

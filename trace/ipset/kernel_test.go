@@ -22,11 +22,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// TestKernel loads random sets into the kernel of this machine, saves them, sends packets past a rule for each, and compares
-// whether the rule matched with what Match makes of the saved text. It runs in a network namespace of its own.
+// TestKernel loads random sets into the kernel of this machine, saves them, sends packets past a rule for each, and
+// compares whether the rule matched with what Match makes of the saved text. It runs in a network namespace of its own.
 func TestKernel(t *testing.T) {
 	testutil.NeedRoot(t, "ip", "ipset", "iptables", "iptables-save")
-	if out, err := testutil.Unshared(t, "sh", "-ec", "ipset create x hash:ip; iptables -A OUTPUT -m set --match-set x dst").CombinedOutput(); err != nil {
+	if out, err := testutil.Unshared(t, "sh", "-ec",
+		"ipset create x hash:ip; iptables -A OUTPUT -m set --match-set x dst").CombinedOutput(); err != nil {
 		t.Skipf("the kernel or the rights do not suffice for ipset: %v: %s", err, out)
 	}
 	for seed := range uint64(4) {
@@ -39,8 +40,9 @@ func TestKernel(t *testing.T) {
 }
 
 var (
-	someIPs    = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.1.0.1", "10.1.0.2"}
-	someNets   = []string{"10.0.0.1", "10.0.0.2", "10.0.0.0/31", "10.0.0.2/31", "10.0.0.0/30", "10.0.0.0/24", "10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/8"}
+	someIPs  = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.1.0.1", "10.1.0.2"}
+	someNets = []string{"10.0.0.1", "10.0.0.2", "10.0.0.0/31", "10.0.0.2/31", "10.0.0.0/30", "10.0.0.0/24",
+		"10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/8"}
 	somePorts  = []string{"tcp:1", "tcp:2-3", "udp:1", "udp:2", "sctp:1", "sctp:3", "gre:0", "icmp:echo-request", "1-2"}
 	someProtos = []uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP, 47, netfilter.ICMP, netfilter.TCP, netfilter.UDP}
 )
@@ -52,8 +54,10 @@ func randomSets(r *rand.Rand, has func(typ string) bool) (text string, names []s
 	b := strings.Builder{}
 	var lists []string
 	for i, create := range []string{
-		"hash:ip", "hash:ip netmask 24", "hash:ip bitmask 255.0.255.0", "hash:net", "hash:ip,port", "hash:ip,port,ip", "hash:ip,port,net",
-		"hash:net,port", "hash:net,port,net", "hash:net,net", "hash:net,iface", "bitmap:ip range 10.0.0.0/24", "bitmap:ip range 10.0.0.0/16 netmask 30",
+		"hash:ip", "hash:ip netmask 24", "hash:ip bitmask 255.0.255.0", "hash:net", "hash:ip,port", "hash:ip,port,ip",
+		"hash:ip,port,net",
+		"hash:net,port", "hash:net,port,net", "hash:net,net", "hash:net,iface", "bitmap:ip range 10.0.0.0/24",
+		"bitmap:ip range 10.0.0.0/16 netmask 30",
 		"bitmap:port range 0-10", "hash:net", "hash:ip,port,net", "hash:net,iface",
 	} {
 		if !has(create) {
@@ -125,9 +129,10 @@ func send(t *testing.T, p *netfilter.Packet) {
 
 func againstKernel(t *testing.T, seed uint64) {
 	t.Helper()
-	// What the kernel sends by itself counts, too: IGMP reports within a second (a bridge that snoops joins a group of its own), and
-	// ICMP errors when a neighbour does not answer.
-	testutil.Run(t, "", "sh", "-ec", "ip link set lo up; ip link add br0 type bridge mcast_snooping 0; ip link set br0 arp off multicast off; ip link set br0 up; ip addr add 10.0.0.1/8 dev br0; ip addr add 10.1.0.1/8 dev br0")
+	// What the kernel sends by itself counts, too: IGMP reports within a second (a bridge that snoops joins a group of its
+	// own), and ICMP errors when a neighbour does not answer.
+	testutil.Run(t, "", "sh", "-ec", "ip link set lo up; ip link add br0 type bridge mcast_snooping 0; ip link set br0 "+
+		"arp off multicast off; ip link set br0 up; ip addr add 10.0.0.1/8 dev br0; ip addr add 10.1.0.1/8 dev br0")
 	has := func(typ string) bool {
 		ok := exec.Command("sh", "-c", "ipset create probe "+typ).Run() == nil
 		if ok {
@@ -166,7 +171,8 @@ func againstKernel(t *testing.T, seed uint64) {
 	before := counts(t)
 	for range 60 {
 		p := &netfilter.Packet{
-			Family: netfilter.IPv4, Proto: someProtos[r.IntN(len(someProtos))], Out: "br0", Src: netip.MustParseAddr(pick(r, []string{"10.0.0.1", "10.1.0.1"})),
+			Family: netfilter.IPv4, Proto: someProtos[r.IntN(len(someProtos))], Out: "br0",
+			Src: netip.MustParseAddr(pick(r, []string{"10.0.0.1", "10.1.0.1"})),
 			Dst: netip.MustParseAddr(pick(r, []string{"10.0.0.2", "10.0.0.3", "10.0.1.1", "10.1.0.2", "10.7.7.7", "10.0.0.4"})),
 		}
 		if p.Proto != netfilter.ICMP && p.Proto != 47 {

@@ -11,11 +11,11 @@ import (
 
 var _ netfilter.SetLookup = (*Sets)(nil)
 
-// Match says whether the packet is in the set, as -m set asks for it (ip_set_test in net/netfilter/ipset/ip_set_core.c).
-// flags are "src" or "dst" for each dimension of the set; fewer than it has never match, and more are of no use to it. An
-// element whose timeout is still running in the snapshot counts as present. known is false where the sets or the set were not
-// collected, its type or one of its options is not known to this version, or something decides that the packet model does not
-// have; why says which.
+// Match says whether the packet is in the set, as -m set asks for it (ip_set_test in
+// net/netfilter/ipset/ip_set_core.c). flags are "src" or "dst" for each dimension of the set; fewer than it has never
+// match, and more are of no use to it. An element whose timeout is still running in the snapshot counts as present.
+// known is false where the sets or the set were not collected, its type or one of its options is not known to this
+// version, or something decides that the packet model does not have; why says which.
 func (s *Sets) Match(c *netfilter.Context, name string, flags []string) (in, known bool, why string) {
 	if s == nil {
 		return false, false, "the ipsets were not collected (ipset-save.txt)"
@@ -210,8 +210,8 @@ func (x *set) at(p *probe) (in, known, found bool) {
 	return false, true, false
 }
 
-// atIface looks for a network with the packet's interface. A network that is there, if only with other interfaces, ends the
-// search (the "multi" of hash_netiface4_data_equal).
+// atIface looks for a network with the packet's interface. A network that is there, if only with other interfaces, ends
+// the search (the "multi" of hash_netiface4_data_equal).
 func (x *set) atIface(p *probe) (in, known, found bool) {
 	unsure := false
 	for _, e := range x.ifaces[p.key] {

@@ -14,9 +14,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Parse reads the output of ipset save. No sets at all are valid. The error names the line; nothing of a file that has one is
-// used. A set whose type or options are not known to this version is no error: questions about it have no known answer. A
-// last line without its end is an error, for it may be half a line that looks like a whole one.
+// Parse reads the output of ipset save. No sets at all are valid. The error names the line; nothing of a file that has
+// one is used. A set whose type or options are not known to this version is no error: questions about it have no known
+// answer. A last line without its end is an error, for it may be half a line that looks like a whole one.
 func Parse(data []byte) (*Sets, error) {
 	s := &Sets{byName: map[string]*set{}}
 	for n := 1; len(data) > 0; n++ {

@@ -9,7 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Sets are a node's ipsets. They do not change once parsed, so several goroutines may ask them. A nil *Sets knows nothing.
+// Sets are a node's ipsets. They do not change once parsed, so several goroutines may ask them. A nil *Sets knows
+// nothing.
 type Sets struct {
 	byName map[string]*set
 }
@@ -98,8 +99,8 @@ func (s *Sets) Names() []string {
 	return out
 }
 
-// Describe returns a set's type ("hash:ip,port") and how many elements the dump lists for it; ok is false where there is
-// no such set.
+// Describe returns a set's type ("hash:ip,port") and how many elements the dump lists for it; ok is false where there
+// is no such set.
 func (s *Sets) Describe(name string) (typ string, elements int, ok bool) {
 	if s == nil || s.byName[name] == nil {
 		return "", 0, false

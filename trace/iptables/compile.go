@@ -69,7 +69,9 @@ type scope struct {
 func (c *compiler) compile(in *scope, num int, text string, offset int, words []word) (*netfilter.Rule, error) {
 	r := c.rules.make(netfilter.Rule{Num: num, Text: text})
 	s := &c.spec
-	*s = ruleSpec{compiler: c, scope: in, rule: r, offset: offset, words: words, buf: append(s.buf[:0], nil), opts: s.opts[:0]}
+	*s = ruleSpec{
+		compiler: c, scope: in, rule: r, offset: offset, words: words, buf: append(s.buf[:0], nil), opts: s.opts[:0],
+	}
 	s.run()
 	if s.foreign != "" {
 		return nil, fmt.Errorf("%s is no %s address", s.foreign, in.family)
@@ -179,7 +181,8 @@ func (s *ruleSpec) selector(from, i int, not bool) int {
 		}
 		return i + 1
 	}
-	if read := selectors[s.words[i].text]; read != nil && !s.words[i].quoted && i+1 < len(s.words) && read(s, s.words[i+1].text, not) {
+	if read := selectors[s.words[i].text]; read != nil && !s.words[i].quoted && i+1 < len(s.words) &&
+		read(s, s.words[i+1].text, not) {
 		return i + 2
 	}
 	end := i + 1

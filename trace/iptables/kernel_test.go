@@ -21,8 +21,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// kernelRules are given to the kernel and to the ops; which of them a packet matched the kernel's counters tell. A word in
-// front keeps a rule to some hooks (p, i, f, o, t for POSTROUTING), where the kernel takes it in no other, or to table raw.
+// kernelRules are given to the kernel and to the ops; which of them a packet matched the kernel's counters tell. A word
+// in front keeps a rule to some hooks (p, i, f, o, t for POSTROUTING), where the kernel takes it in no other, or to
+// table raw.
 const kernelRules = `
 -j MARK --set-xmark 0x4001/0xffff
 mangle -j CONNMARK --set-xmark 0x10/0xf0
@@ -169,16 +170,37 @@ type kernelHook struct {
 }
 
 var kernelPaths = []kernelPath{
-	{"through", "client", "10.1.0.2", "10.2.0.2", []kernelHook{{netfilter.Prerouting, "vea", ""}, {netfilter.Forward, "vea", "veb"}, {netfilter.Postrouting, "", "veb"}}, false},
-	{"to the node", "client", "10.1.0.2", "10.1.0.1", []kernelHook{{netfilter.Prerouting, "vea", ""}, {netfilter.Input, "vea", ""}}, false},
-	{"to the node's other address", "client", "10.1.0.2", "10.2.0.1", []kernelHook{{netfilter.Prerouting, "vea", ""}, {netfilter.Input, "vea", ""}}, false},
-	{"from the node", "node", "10.2.0.1", "10.2.0.2", []kernelHook{{netfilter.Output, "", "veb"}, {netfilter.Postrouting, "", "veb"}}, true},
-	{"node to itself", "node", "10.1.0.1", "10.1.0.1", []kernelHook{{netfilter.Output, "", "lo"}, {netfilter.Postrouting, "", "lo"}, {netfilter.Prerouting, "lo", ""}, {netfilter.Input, "lo", ""}}, true},
+	{
+		"through", "client", "10.1.0.2", "10.2.0.2", []kernelHook{
+			{netfilter.Prerouting, "vea", ""}, {netfilter.Forward, "vea", "veb"}, {netfilter.Postrouting, "", "veb"},
+		}, false,
+	},
+	{
+		"to the node", "client", "10.1.0.2", "10.1.0.1", []kernelHook{
+			{netfilter.Prerouting, "vea", ""}, {netfilter.Input, "vea", ""},
+		}, false,
+	},
+	{
+		"to the node's other address", "client", "10.1.0.2", "10.2.0.1", []kernelHook{
+			{netfilter.Prerouting, "vea", ""}, {netfilter.Input, "vea", ""},
+		}, false,
+	},
+	{
+		"from the node", "node", "10.2.0.1", "10.2.0.2", []kernelHook{
+			{netfilter.Output, "", "veb"}, {netfilter.Postrouting, "", "veb"},
+		}, true,
+	},
+	{
+		"node to itself", "node", "10.1.0.1", "10.1.0.1",
+		[]kernelHook{{netfilter.Output, "", "lo"}, {netfilter.Postrouting, "", "lo"}, {netfilter.Prerouting, "lo", ""}, {
+			netfilter.Input, "lo", "",
+		}}, true,
+	},
 }
 
-// kernelScript makes a node between a client and a server that answers nothing (processes in their namespaces), and sends packets one by one. Its argument
-// are lines of "namespace protocol address"; the rules come on standard input.
-// A SYN without an answer is sent again after a second, and that is another packet: each is given up well before.
+// kernelScript makes a node between a client and a server that answers nothing (processes in their namespaces), and
+// sends packets one by one. Its argument are lines of "namespace protocol address"; the rules come on standard input. A
+// SYN without an answer is sent again after a second, and that is another packet: each is given up well before.
 const kernelScript = `
 set -e
 cat >/dev/shm/rules.$$
@@ -189,8 +211,10 @@ ip link add vea type veth peer name eth0 netns $client
 ip link add veb type veth peer name eth0 netns $server
 ip addr add 10.1.0.1/24 dev vea; ip addr add 10.2.0.1/24 dev veb
 ip link set vea up; ip link set veb up
-at $client ip addr add 10.1.0.2/24 dev eth0; at $client ip link set eth0 up; at $client ip route add default via 10.1.0.1
-at $server ip addr add 10.2.0.2/24 dev eth0; at $server ip link set eth0 up; at $server ip route add default via 10.2.0.1
+at $client ip addr add 10.1.0.2/24 dev eth0; at $client ip link set eth0 up
+at $client ip route add default via 10.1.0.1
+at $server ip addr add 10.2.0.2/24 dev eth0; at $server ip link set eth0 up
+at $server ip route add default via 10.2.0.1
 at $server iptables-nft -P INPUT DROP
 sysctl -qw net.ipv4.ip_forward=1
 ipset create pods hash:net; ipset add pods 10.1.0.0/24
@@ -346,7 +370,8 @@ func loadable(t *testing.T, backend netfilter.Backend, rules []kernelRule) []ker
 func runKernel(t *testing.T, backend netfilter.Backend, sends, rules string) string {
 	t.Helper()
 	cmd := testutil.Unshared(t, "bash", "-c", kernelScript, "sh", sends)
-	cmd.Env = append(os.Environ(), "BACKEND="+string(backend), "client="+testutil.NewNamespace(t).PID, "server="+testutil.NewNamespace(t).PID)
+	cmd.Env = append(os.Environ(), "BACKEND="+string(backend), "client="+testutil.NewNamespace(t).PID,
+		"server="+testutil.NewNamespace(t).PID)
 	cmd.Stdin = strings.NewReader(rules)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -368,19 +393,24 @@ func (podNet) Match(c *netfilter.Context, _ string, flags []string) (in, known b
 	return netip.MustParsePrefix("10.1.0.0/24").Contains(a), true, ""
 }
 
-// compareCounters runs a packet's way through the ops of a dump with counters. It returns how many answers were compared, and
-// how often the kernel's packet came by.
-func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.Network, dump string) (compared, passed int) {
+// compareCounters runs a packet's way through the ops of a dump with counters. It returns how many answers were
+// compared, and how often the kernel's packet came by.
+func compareCounters(
+	t *testing.T, path *kernelPath, proto uint8, network *host.Network, dump string,
+) (compared, passed int) {
 	t.Helper()
 	tables := map[string]*netfilter.Table{}
 	for _, tb := range parse(t, dump) {
 		tables[tb.Name] = tb
 	}
-	p := netfilter.Packet{Family: netfilter.IPv4, Proto: proto, Src: netip.MustParseAddr(path.src), Dst: netip.MustParseAddr(path.dst), DstPort: 80, Local: path.local}
+	p := netfilter.Packet{Family: netfilter.IPv4, Proto: proto, Src: netip.MustParseAddr(path.src),
+		Dst: netip.MustParseAddr(path.dst), DstPort: 80, Local: path.local}
 	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	for _, at := range path.hooks {
 		p.In, p.Out = at.in, at.out
-		c := &netfilter.Context{Packet: &p, Hook: at.hook, Host: network, Sets: podNet{}, Recent: func(string) (bool, bool) { return false, true }}
+		c := &netfilter.Context{
+			Packet: &p, Hook: at.hook, Host: network, Sets: podNet{}, Recent: func(string) (bool, bool) { return false, true },
+		}
 		for _, table := range []string{"raw", "mangle"} {
 			for _, ch := range tables[table].Chains {
 				if ch.Name != "T-"+at.hook.String() {
@@ -395,7 +425,8 @@ func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.
 					}
 					compared++
 					if (got == yes) != (counts[i] > 0) {
-						t.Errorf("%s, protocol %d, %s %s: %s: the ops say %v, the kernel counted %d", path.name, proto, table, at.hook, r.Text, got == yes, counts[i])
+						t.Errorf("%s, protocol %d, %s %s: %s: the ops say %v, the kernel counted %d", path.name, proto, table, at.hook,
+							r.Text, got == yes, counts[i])
 					}
 				}
 			}

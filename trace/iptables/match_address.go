@@ -42,7 +42,8 @@ func ipRange(of func(*netfilter.Packet) netip.Addr) reader {
 // addrTypes are the types of addrtype. Those without a RouteType no address has (ANYCAST: none that the walk knows
 // of).
 var addrTypes = map[string]host.RouteType{
-	"LOCAL": host.RouteLocal, "UNICAST": host.RouteUnicast, "BROADCAST": host.RouteBroadcast, "MULTICAST": host.RouteMulticast,
+	"LOCAL": host.RouteLocal, "UNICAST": host.RouteUnicast, "BROADCAST": host.RouteBroadcast,
+	"MULTICAST": host.RouteMulticast,
 	"BLACKHOLE": host.RouteBlackhole, "UNREACHABLE": host.RouteUnreachable, "PROHIBIT": host.RouteProhibit,
 	"ANYCAST": "anycast", "UNSPEC": "unspec", "THROW": "throw", "NAT": "nat", "XRESOLVE": "xresolve",
 }
@@ -86,7 +87,9 @@ func addrType(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	return op.Conditions(conds, untold(text)), true
 }
 
-func typeOf(family netfilter.Family, o *option, of func(*netfilter.Packet) netip.Addr, dev func(*netfilter.Packet) string) (cond, bool) {
+func typeOf(
+	family netfilter.Family, o *option, of func(*netfilter.Packet) netip.Addr, dev func(*netfilter.Packet) string,
+) (cond, bool) {
 	arg, ok := o.arg()
 	var types []host.RouteType
 	for s := range strings.SplitSeq(arg, ",") {

@@ -34,7 +34,8 @@ func bridged(c *netfilter.Context) truth {
 	case in == "" || in == netfilter.UnknownIface || !c.Host.HasLinks():
 		return maybe
 	}
-	if has, ok := c.Host.HasLink(in); !ok || !has || c.Host.Master(in) != "" || strings.Contains(in, ".") { // a VLAN may lie on a bridge
+	// a VLAN may lie on a bridge
+	if has, ok := c.Host.HasLink(in); !ok || !has || c.Host.Master(in) != "" || strings.Contains(in, ".") {
 		return maybe
 	}
 	for _, d := range c.Host.Devs() {

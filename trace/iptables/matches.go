@@ -13,8 +13,9 @@ type reader func(s *ruleSpec, o *option) (cond, bool)
 
 // matchSpec is what is known of a match.
 type matchSpec struct {
-	proto   uint8             // the packet's protocol, where the match is for one only
-	only    cond              // where this is false the kernel's function gives up before it comes to its options and their "!"
+	proto uint8 // the packet's protocol, where the match is for one only
+	// where this is false the kernel's function gives up before it comes to its options and their "!"
+	only    cond
 	options map[string]reader // one condition each, that have to hold all; an option that is not here is not understood
 	whole   func(s *ruleSpec, opts []option, text string) (netfilter.Op, bool)
 	depends string // on what its answer depends, for one that is never known, whatever its options
@@ -42,29 +43,32 @@ func tcpPacket(what string) *matchSpec { return &matchSpec{proto: netfilter.TCP,
 // The walk follows the first packet of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram,
 // unicast, no fragment, without IP options or extension headers.
 var matches = map[string]*matchSpec{
-	"addrtype":   {whole: addrType},
-	"ah":         otherProtocol(netfilter.AH),
-	"bpf":        needs("the packet's bytes"),
-	"cgroup":     {only: mayHaveSocket, depends: "the process that sends it"},
-	"cluster":    needs("a hash of the source"),
-	"comment":    {always: true, args: map[string]int{"--comment": 1}},
-	"connbytes":  needs("how many bytes the connection has seen"),
-	"connlabel":  {only: isTracked, depends: "the connection's label"},
-	"connlimit":  needs("how many connections there are"),
-	"connmark":   {whole: connmarkMatch},
-	"conntrack":  {whole: conntrack},
-	"cpu":        needs("the CPU"),
-	"dccp":       {proto: netfilter.DCCP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport, "--dccp-types": dccpTypes}},
-	"devgroup":   needs("interface groups"),
-	"dscp":       needs("the packet's DSCP"),
-	"dst":        none(),
-	"ecn":        needs("the packet's ECN bits"),
-	"esp":        otherProtocol(netfilter.ESP),
-	"eui64":      needs("the sender's MAC address"),
-	"frag":       none(),
-	"hashlimit":  needs("how many packets came before"),
-	"hbh":        none(),
-	"helper":     {options: map[string]reader{"--helper": noArgMatters(op.Nobody)}}, // xt_helper.c: asks the connection that expected this one
+	"addrtype":  {whole: addrType},
+	"ah":        otherProtocol(netfilter.AH),
+	"bpf":       needs("the packet's bytes"),
+	"cgroup":    {only: mayHaveSocket, depends: "the process that sends it"},
+	"cluster":   needs("a hash of the source"),
+	"comment":   {always: true, args: map[string]int{"--comment": 1}},
+	"connbytes": needs("how many bytes the connection has seen"),
+	"connlabel": {only: isTracked, depends: "the connection's label"},
+	"connlimit": needs("how many connections there are"),
+	"connmark":  {whole: connmarkMatch},
+	"conntrack": {whole: conntrack},
+	"cpu":       needs("the CPU"),
+	"dccp": {proto: netfilter.DCCP, ports: true, options: map[string]reader{
+		"--sport": sport, "--dport": dport, "--dccp-types": dccpTypes,
+	}},
+	"devgroup":  needs("interface groups"),
+	"dscp":      needs("the packet's DSCP"),
+	"dst":       none(),
+	"ecn":       needs("the packet's ECN bits"),
+	"esp":       otherProtocol(netfilter.ESP),
+	"eui64":     needs("the sender's MAC address"),
+	"frag":      none(),
+	"hashlimit": needs("how many packets came before"),
+	"hbh":       none(),
+	// xt_helper.c: asks the connection that expected this one
+	"helper":     {options: map[string]reader{"--helper": noArgMatters(op.Nobody)}},
 	"hl":         needs("the packet's hop limit"),
 	"icmp":       otherProtocol(netfilter.ICMP),
 	"icmp6":      otherProtocol(netfilter.ICMPv6),
@@ -79,34 +83,46 @@ var matches = map[string]*matchSpec{
 	"mac":        {only: op.HasLinkHeader, depends: "the sender's MAC address"},
 	"mark":       {options: map[string]reader{"--mark": markIs(skbMark)}},
 	"mh":         otherProtocol(135),
-	"multiport":  {options: map[string]reader{"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn)}},
-	"nfacct":     {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
-	"osf":        tcpPacket("the TCP options"),
-	"owner":      {options: map[string]reader{"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody), "--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(op.FromNode)}},
-	"physdev":    {options: map[string]reader{"--physdev-in": noArgMatters(bridged), "--physdev-out": noArgMatters(bridged), "--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged)}},
-	"pkttype":    {options: map[string]reader{"--pkt-type": packetType}},
-	"policy":     needs("IPsec policies"),
-	"quota":      needs("how many bytes came before"),
-	"rateest":    needs("a measured rate"),
-	"realm":      needs("routing realms"),
-	"recent":     {whole: recent},
-	"rpfilter":   {whole: rpfilter},
-	"rt":         none(),
-	"sctp":       {proto: netfilter.SCTP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport, "--chunk-types": chunkTypes}},
-	"set":        {whole: matchSet},
-	"socket":     needs("the node's sockets"),
-	"srh":        none(),
-	"state":      {whole: conntrack},
-	"statistic":  {whole: statistic},
-	"string":     needs("the packet's bytes"),
-	"tcp":        {proto: netfilter.TCP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption}},
-	"tcpmss":     tcpPacket("the TCP options"),
-	"time":       needs("the time"),
-	"tos":        needs("the packet's TOS"),
-	"ttl":        needs("the packet's TTL"),
-	"u32":        needs("the packet's bytes"),
-	"udp":        {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
-	"udplite":    {proto: netfilter.UDPLite, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
+	"multiport": {options: map[string]reader{
+		"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn),
+	}},
+	"nfacct": {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
+	"osf":    tcpPacket("the TCP options"),
+	"owner": {
+		options: map[string]reader{"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody),
+			"--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(op.FromNode)},
+	},
+	"physdev": {
+		options: map[string]reader{"--physdev-in": noArgMatters(bridged), "--physdev-out": noArgMatters(bridged),
+			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged)},
+	},
+	"pkttype":  {options: map[string]reader{"--pkt-type": packetType}},
+	"policy":   needs("IPsec policies"),
+	"quota":    needs("how many bytes came before"),
+	"rateest":  needs("a measured rate"),
+	"realm":    needs("routing realms"),
+	"recent":   {whole: recent},
+	"rpfilter": {whole: rpfilter},
+	"rt":       none(),
+	"sctp": {proto: netfilter.SCTP, ports: true, options: map[string]reader{
+		"--sport": sport, "--dport": dport, "--chunk-types": chunkTypes,
+	}},
+	"set":       {whole: matchSet},
+	"socket":    needs("the node's sockets"),
+	"srh":       none(),
+	"state":     {whole: conntrack},
+	"statistic": {whole: statistic},
+	"string":    needs("the packet's bytes"),
+	"tcp": {proto: netfilter.TCP, ports: true, options: map[string]reader{
+		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption,
+	}},
+	"tcpmss":  tcpPacket("the TCP options"),
+	"time":    needs("the time"),
+	"tos":     needs("the packet's TOS"),
+	"ttl":     needs("the packet's TTL"),
+	"u32":     needs("the packet's bytes"),
+	"udp":     {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
+	"udplite": {proto: netfilter.UDPLite, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }
 
 // knows tells whether every option is one of a match's that takes any packet.

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// The dumps in testdata are rules as other owners write them: Calico, Docker, flannel, CNI port mappings, Weave, istio, ufw,
-// firewalld, libvirt, Cilium, Antrea. Those in testdata/sets need ipsets.
+// The dumps in testdata are rules as other owners write them: Calico, Docker, flannel, CNI port mappings, Weave, istio,
+// ufw, firewalld, libvirt, Cilium, Antrea. Those in testdata/sets need ipsets.
 func owners(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")

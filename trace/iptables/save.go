@@ -52,7 +52,8 @@ func header(line string) (version string, backend netfilter.Backend, ok bool) {
 // chains that are Unread. backend is what the tables are of; where the dumps of one text name different backends,
 // each has its own.
 func Parse(data []byte, family netfilter.Family, backend netfilter.Backend) ([]*netfilter.Table, error) {
-	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data[:min(len(data), 4096)]) && bytes.Count(data[:min(len(data), 4096)], []byte{'\n'}) == 0 {
+	if bytes.IndexByte(data, 0) >= 0 ||
+		!utf8.Valid(data[:min(len(data), 4096)]) && bytes.Count(data[:min(len(data), 4096)], []byte{'\n'}) == 0 {
 		return nil, errors.New("it is no text: the output of iptables-save was expected")
 	}
 	p := parser{scope: scope{family: family}, backend: backend, wanted: backend}
@@ -164,7 +165,8 @@ func (p *parser) read(line string) error {
 		return p.begin(strings.TrimRight(line[1:], " \t"))
 	}
 	if p.table == nil {
-		return fmt.Errorf("line %d: %q is outside of any table: the output of iptables-save was expected", p.line, excerpt(line))
+		return fmt.Errorf("line %d: %q is outside of any table: the output of iptables-save was expected", p.line,
+			excerpt(line))
 	}
 	switch {
 	case strings.TrimRight(line, " \t") == "COMMIT":
@@ -199,7 +201,9 @@ func (p *parser) comment(line string) {
 	t := &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}
 	for h := netfilter.Prerouting; h <= netfilter.Postrouting; h++ {
 		if base := baseOf(p.backend, name, h); base != nil {
-			t.Chains = append(t.Chains, &netfilter.Chain{Name: h.String(), Base: base, Unread: "iptables cannot print this table: it holds what only nft can"})
+			t.Chains = append(t.Chains, &netfilter.Chain{
+				Name: h.String(), Base: base, Unread: "iptables cannot print this table: it holds what only nft can",
+			})
 		}
 	}
 	p.tables = append(p.tables, t)

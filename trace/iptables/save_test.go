@@ -41,7 +41,8 @@ func parse(t testing.TB, text string) []*netfilter.Table {
 }
 
 func TestParse(t *testing.T) {
-	for name, text := range map[string]string{"as it is": small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"), "twice the blank lines": strings.ReplaceAll(small, "\n", "\n\n")} {
+	for name, text := range map[string]string{"as it is": small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"),
+		"twice the blank lines": strings.ReplaceAll(small, "\n", "\n\n")} {
 		t.Run(name, func(t *testing.T) {
 			ts := parse(t, text)
 			if len(ts) != 2 || ts[0].Name != "nat" || len(ts[0].Chains) != 2 {
@@ -52,7 +53,8 @@ func TestParse(t *testing.T) {
 				t.Errorf("bases %+v %+v", pre.Base, svc.Base)
 			}
 			r := svc.Rules[0]
-			if r.Num != 1 || r.Key.Dst.String() != "10.96.0.1" || r.Key.DstPort != 443 || r.Key.Proto != netfilter.TCP || r.NAT.String() != "10.0.0.1:6443" {
+			if r.Num != 1 || r.Key.Dst.String() != "10.96.0.1" || r.Key.DstPort != 443 || r.Key.Proto != netfilter.TCP ||
+				r.NAT.String() != "10.0.0.1:6443" {
 				t.Errorf("%+v", r)
 			}
 			if got := pre.Rules[0]; !strings.HasPrefix(got.Text, "-A PREROUTING") || len(got.Ops) != 1 {
@@ -92,26 +94,31 @@ func TestHeader(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
-		"binary":             {"*nat\n\x00\x01\x02", "no text"},
-		"some other text":    {"hello\n", "line 1: \"hello\" is outside of any table"},
-		"cut off":            {small[:len(small)-8], "cut off"},
-		"cut in a rule":      {strings.SplitAfter(small, "\"service")[0], "line 5"},
-		"undeclared chain":   {"*nat\n-A KUBE-X -j ACCEPT\nCOMMIT\n", `chain "KUBE-X" is not declared`},
-		"table in a table":   {"*nat\n*filter\nCOMMIT\n", "before table nat has its COMMIT"},
-		"no rule":            {"*nat\nwhat\nCOMMIT\n", "is no rule"},
-		"chain without":      {"*nat\n:X\nCOMMIT\n", "declares no chain"},
-		"counters without":   {"*nat\n[1:2 -A X\nCOMMIT\n", "no end of its counters"},
-		"chain twice":        {"*nat\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", "declared twice"},
-		"HTML":               {"<html>\n<body>\n", "outside of any table"},
-		"an nft dump":        {"table ip nat {\n}\n", "outside of any table"},
-		"another family":     {"*nat\n:X - [0:0]\n-A X -d fd00::1/128 -j RETURN\nCOMMIT\n", "line 3: fd00::1/128 is no IPv4 address"},
-		"iptables -S":        {"-P INPUT ACCEPT\n-N X\n", "outside of any table"},
-		"an open quote":      {"*nat\n:X - [0:0]\n-A X -m comment --comment \"a\n-A X -j RETURN\nCOMMIT\n", "line 3: a quote does not end"},
+		"binary":           {"*nat\n\x00\x01\x02", "no text"},
+		"some other text":  {"hello\n", "line 1: \"hello\" is outside of any table"},
+		"cut off":          {small[:len(small)-8], "cut off"},
+		"cut in a rule":    {strings.SplitAfter(small, "\"service")[0], "line 5"},
+		"undeclared chain": {"*nat\n-A KUBE-X -j ACCEPT\nCOMMIT\n", `chain "KUBE-X" is not declared`},
+		"table in a table": {"*nat\n*filter\nCOMMIT\n", "before table nat has its COMMIT"},
+		"no rule":          {"*nat\nwhat\nCOMMIT\n", "is no rule"},
+		"chain without":    {"*nat\n:X\nCOMMIT\n", "declares no chain"},
+		"counters without": {"*nat\n[1:2 -A X\nCOMMIT\n", "no end of its counters"},
+		"chain twice":      {"*nat\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", "declared twice"},
+		"HTML":             {"<html>\n<body>\n", "outside of any table"},
+		"an nft dump":      {"table ip nat {\n}\n", "outside of any table"},
+		"another family": {
+			"*nat\n:X - [0:0]\n-A X -d fd00::1/128 -j RETURN\nCOMMIT\n", "line 3: fd00::1/128 is no IPv4 address",
+		},
+		"iptables -S": {"-P INPUT ACCEPT\n-N X\n", "outside of any table"},
+		"an open quote": {
+			"*nat\n:X - [0:0]\n-A X -m comment --comment \"a\n-A X -j RETURN\nCOMMIT\n", "line 3: a quote does not end",
+		},
 		"a quote to the end": {"*nat\n:X - [0:0]\n-A X -m comment --comment \"a\nb", "line 3: a quote does not end"},
 		"table without name": {"*\nCOMMIT\n", "names no table"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Parse([]byte(tt.text), netfilter.IPv4, netfilter.BackendNFT); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Parse([]byte(tt.text), netfilter.IPv4, netfilter.BackendNFT); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
@@ -126,10 +133,12 @@ func TestBadInput(t *testing.T) {
 func TestLineBreakInAComment(t *testing.T) {
 	ts := parse(t, strings.Replace(small, "service", "ser\nvi\\\"ce\n", 1))
 	rules := ts[0].Chains[0].Rules
-	if len(rules) != 1 || len(rules[0].Ops) != 1 || !strings.HasSuffix(rules[0].Text, "-j KUBE-SERVICES") || len(ts[0].Chains[1].Rules) != 1 {
+	if len(rules) != 1 || len(rules[0].Ops) != 1 || !strings.HasSuffix(rules[0].Text, "-j KUBE-SERVICES") ||
+		len(ts[0].Chains[1].Rules) != 1 {
 		t.Errorf("%+v", rules)
 	}
-	if _, err := Parse([]byte("*nat\n:X - [0:0]\n-A X -m comment --comment \"a\nb\" -j X\nwhat\n"), netfilter.IPv4, netfilter.BackendNFT); err == nil || !strings.Contains(err.Error(), "line 5: ") {
+	if _, err := Parse([]byte("*nat\n:X - [0:0]\n-A X -m comment --comment \"a\nb\" -j X\nwhat\n"), netfilter.IPv4,
+		netfilter.BackendNFT); err == nil || !strings.Contains(err.Error(), "line 5: ") {
 		t.Error(err)
 	}
 }
@@ -177,7 +186,8 @@ func TestRulesOfAChainThatDoNotStandTogether(t *testing.T) {
 }
 
 func TestBuiltinChains(t *testing.T) {
-	ts := parse(t, "*raw\n:PREROUTING ACCEPT [0:0]\n:INPUT - [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n*mangle\n:OUTPUT DROP [0:0]\n:POSTROUTING QUEUE [0:0]\nCOMMIT\n*nat\n:FORWARD - [0:0]\n:INPUT ACCEPT\nCOMMIT\n")
+	ts := parse(t, "*raw\n:PREROUTING ACCEPT [0:0]\n:INPUT - [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n*mangle\n"+
+		":OUTPUT DROP [0:0]\n:POSTROUTING QUEUE [0:0]\nCOMMIT\n*nat\n:FORWARD - [0:0]\n:INPUT ACCEPT\nCOMMIT\n")
 	for _, tt := range []struct {
 		c      *netfilter.Chain
 		base   netfilter.Base
@@ -187,10 +197,16 @@ func TestBuiltinChains(t *testing.T) {
 		{ts[0].Chains[0], netfilter.Base{Hook: netfilter.Prerouting, Priority: -300, Policy: netfilter.Accept}, true, false},
 		{ts[0].Chains[1], netfilter.Base{}, false, false},
 		{ts[0].Chains[2], netfilter.Base{}, false, true},
-		{ts[1].Chains[0], netfilter.Base{Hook: netfilter.Output, Priority: -150, Type: netfilter.TypeRoute, Policy: netfilter.Drop}, true, false},
+		{
+			ts[1].Chains[0], netfilter.Base{Hook: netfilter.Output, Priority: -150, Type: netfilter.TypeRoute,
+				Policy: netfilter.Drop}, true, false,
+		},
 		{ts[1].Chains[1], netfilter.Base{Hook: netfilter.Postrouting, Priority: -150, Policy: netfilter.Accept}, true, true},
 		{ts[2].Chains[0], netfilter.Base{}, false, false},
-		{ts[2].Chains[1], netfilter.Base{Hook: netfilter.Input, Priority: 100, Type: netfilter.TypeNAT, Policy: netfilter.Accept}, true, false},
+		{
+			ts[2].Chains[1], netfilter.Base{Hook: netfilter.Input, Priority: 100, Type: netfilter.TypeNAT,
+				Policy: netfilter.Accept}, true, false,
+		},
 	} {
 		if (tt.c.Base != nil) != tt.hooked || tt.hooked && *tt.c.Base != tt.base || (tt.c.Unread != "") != tt.unread {
 			t.Errorf("%s: %+v %q", tt.c.Name, tt.c.Base, tt.c.Unread)
@@ -201,9 +217,12 @@ func TestBuiltinChains(t *testing.T) {
 // The walk's index relies on it: a key is true of every packet that the rule does anything with.
 func TestKeys(t *testing.T) {
 	for rule, want := range map[string]string{
-		"-d 10.0.0.1/32 -p tcp -m tcp --dport 80": "10.0.0.1 6 80", "-s 10.0.0.0/8 -d 10.0.0.1": "10.0.0.1 0 0", "! -d 10.0.0.1/32 -p tcp -m tcp ! --dport 80": "invalid IP 0 0",
-		"-p udp -m udp --dport 1:2": "invalid IP 0 0", "-p tcp -m multiport --dports 80": "invalid IP 0 0", "-d 10.0.0.1/255.255.0.255": "invalid IP 0 0",
-		"-p tcp -m recent --set --name L -m tcp --dport 80": "invalid IP 0 0", "-p tcp -m recent --rcheck --name L -m tcp --dport 80": "invalid IP 6 80",
+		"-d 10.0.0.1/32 -p tcp -m tcp --dport 80": "10.0.0.1 6 80", "-s 10.0.0.0/8 -d 10.0.0.1": "10.0.0.1 0 0",
+		"! -d 10.0.0.1/32 -p tcp -m tcp ! --dport 80": "invalid IP 0 0",
+		"-p udp -m udp --dport 1:2":                   "invalid IP 0 0", "-p tcp -m multiport --dports 80": "invalid IP 0 0",
+		"-d 10.0.0.1/255.255.0.255":                            "invalid IP 0 0",
+		"-p tcp -m recent --set --name L -m tcp --dport 80":    "invalid IP 0 0",
+		"-p tcp -m recent --rcheck --name L -m tcp --dport 80": "invalid IP 6 80",
 	} {
 		k := parse(t, "*nat\n:X - [0:0]\n-A X "+rule+"\nCOMMIT\n")[0].Chains[0].Rules[0].Key
 		if got := fmt.Sprint(k.Dst, k.Proto, k.DstPort); got != want {
@@ -298,7 +317,9 @@ func BenchmarkParse(b *testing.B) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	var files []string
-	for _, pattern := range []string{"testdata/*.txt", "testdata/sets/*.txt", "../../testdata/snapshots/ipvs/nodes/*/ip*tables-save.txt", "../../testdata/snapshots/real-2node-iptables/nodes/*/ip*tables-save.txt"} {
+	for _, pattern := range []string{"testdata/*.txt", "testdata/sets/*.txt",
+		"../../testdata/snapshots/ipvs/nodes/*/ip*tables-save.txt",
+		"../../testdata/snapshots/real-2node-iptables/nodes/*/ip*tables-save.txt"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -309,9 +330,14 @@ func FuzzParse(f *testing.F) {
 		f.Add(readFile(f, name))
 	}
 	for _, rule := range []string{
-		"-m", "-j", "-g", "!", "-m set", "-p tcp -m multiport --dports 1,2:3", `-m comment --comment "a \" b" -j X`, "-j DNAT --to-destination :0 --persistent",
-		"-p tcp -m tcp --dport 1:2 --tcp-flags ALL SYN -j REDIRECT --to-ports 1-9", "-j DNAT --to-destination [::1-::9]:1-2/3 --random", "-m recent --update --name x --mask ffff::", "-j NETMAP --to 1.2.3.4/0.255.0.1",
-		"-m addrtype --limit-iface-in --dst-type LOCAL,UNICAST -m rpfilter --loose", "-j DNAT --to-destination 255.255.255.250-255.255.255.255", "! -s 1.2.3.4/5 ! -d 1.2.3.4/255.0.0.1 -m conntrack ! --ctorigsrcport 1:2",
+		"-m", "-j", "-g", "!", "-m set", "-p tcp -m multiport --dports 1,2:3", `-m comment --comment "a \" b" -j X`,
+		"-j DNAT --to-destination :0 --persistent",
+		"-p tcp -m tcp --dport 1:2 --tcp-flags ALL SYN -j REDIRECT --to-ports 1-9",
+		"-j DNAT --to-destination [::1-::9]:1-2/3 --random", "-m recent --update --name x --mask ffff::",
+		"-j NETMAP --to 1.2.3.4/0.255.0.1",
+		"-m addrtype --limit-iface-in --dst-type LOCAL,UNICAST -m rpfilter --loose",
+		"-j DNAT --to-destination 255.255.255.250-255.255.255.255",
+		"! -s 1.2.3.4/5 ! -d 1.2.3.4/255.0.0.1 -m conntrack ! --ctorigsrcport 1:2",
 	} {
 		f.Add([]byte("*nat\n:X - [0:0]\n-A X " + rule + "\nCOMMIT\n"))
 	}

@@ -203,7 +203,8 @@ func (p *parser) savedReal(f []string) error {
 			r.Address, err = netip.ParseAddrPort(value)
 		case "-w":
 			r.Weight, err = strconv.Atoi(value)
-		case "--tun-type", "--tun-port", "-x", "-y", "--tun-nocsum", "--tun-csum", "--tun-remcsum": // say nothing of where connections go
+		// say nothing of where connections go
+		case "--tun-type", "--tun-port", "-x", "-y", "--tun-nocsum", "--tun-csum", "--tun-remcsum":
 		default:
 			err = fmt.Errorf("%q is not known", option)
 		}

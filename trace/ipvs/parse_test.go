@@ -55,7 +55,10 @@ func TestParse(t *testing.T) {
 		}
 		return []VirtualServer{
 			{Protocol: "TCP", Address: at("10.96.0.1:443"), Scheduler: "rr", Reals: reals[:1:1]},
-			{Protocol: "TCP", Address: at("10.96.0.2:80"), Scheduler: "sh", Persistent: 10800, Mask: "255.255.0.0", Flags: []string{"sh-fallback", "sh-port"}, Reals: reals[1:3:3]},
+			{
+				Protocol: "TCP", Address: at("10.96.0.2:80"), Scheduler: "sh", Persistent: 10800, Mask: "255.255.0.0",
+				Flags: []string{"sh-fallback", "sh-port"}, Reals: reals[1:3:3],
+			},
 			{Protocol: "UDP", Address: at("[fd00::a]:53"), Scheduler: "wlc", Flags: []string{"ops"}, Reals: reals[3:]},
 			{Protocol: "SCTP", Address: at("10.96.0.3:132"), Scheduler: "rr"},
 			{Protocol: "FWM", Mark: 5, Scheduler: "rr", Persistent: 60},
@@ -64,17 +67,22 @@ func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want []VirtualServer
-	}{{saved, want(-1, -1, -1, -1, -1, -1, -1, -1)}, {listed, want(4, 0, 0, 7, 0, 0, 0, 0)}, {"", nil}, {"IP Virtual Server version 1.2.1 (size=4096)\n", nil}} {
+	}{{saved, want(-1, -1, -1, -1, -1, -1, -1, -1)}, {listed, want(4, 0, 0, 7, 0, 0, 0, 0)}, {"", nil},
+		{"IP Virtual Server version 1.2.1 (size=4096)\n", nil}} {
 		got, err := Parse([]byte(tt.text))
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s\ngot  %+v %v\nwant %+v", tt.text, got, err, tt.want)
 		}
 	}
 	for _, bad := range []string{
-		"-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w 1", "-A -t web:80 -s rr", "-A -t", "-A -x 1", "-A -t 10.96.0.1:443 -s", "-A -t 10.96.0.1:443 -z 1", "-A -f x",
-		"-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -w 1", "-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w -1",
-		"-> 10.0.2.15:6443 Masq 1 0 0", "TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Masq 1", "TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Drop 1 0 0",
-		"TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Masq one 0 0", "TCP 10.96.0.1:443", "TCP kubernetes:https rr", "TCP 10.96.0.1:443 rr persistent soon", "command not found",
+		"-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w 1", "-A -t web:80 -s rr", "-A -t", "-A -x 1", "-A -t 10.96.0.1:443 -s",
+		"-A -t 10.96.0.1:443 -z 1", "-A -f x",
+		"-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -w 1",
+		"-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.2.15:6443 -m -w -1",
+		"-> 10.0.2.15:6443 Masq 1 0 0", "TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Masq 1",
+		"TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Drop 1 0 0",
+		"TCP 10.96.0.1:443 rr\n-> 10.0.2.15:6443 Masq one 0 0", "TCP 10.96.0.1:443", "TCP kubernetes:https rr",
+		"TCP 10.96.0.1:443 rr persistent soon", "command not found",
 	} {
 		if got, err := Parse([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line ") || got != nil {
 			t.Errorf("%q: %+v %v", bad, got, err)
@@ -100,7 +108,8 @@ func TestCaptured(t *testing.T) {
 		}
 	}
 	text := string(data)
-	if len(servers) != strings.Count(text, "-A ") || reals != strings.Count(text, "-a ") || persistent != strings.Count(text, " -p ") || persistent == 0 {
+	if len(servers) != strings.Count(text, "-A ") || reals != strings.Count(text, "-a ") ||
+		persistent != strings.Count(text, " -p ") || persistent == 0 {
 		t.Errorf("%d virtual servers, %d persistent, %d real servers", len(servers), persistent, reals)
 	}
 }

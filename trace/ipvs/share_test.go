@@ -66,7 +66,9 @@ func TestSharesByScheduler(t *testing.T) {
 			v.Flags = []string{tt.flags}
 		}
 		for i, w := range tt.weights {
-			v.Reals = append(v.Reals, RealServer{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80), Method: "Masq", Weight: w})
+			v.Reals = append(v.Reals, RealServer{
+				Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80), Method: "Masq", Weight: w,
+			})
 		}
 		if got := shares(&v); got != tt.want {
 			t.Errorf("%s %v %s: %q, want %q", tt.scheduler, tt.weights, tt.flags, got, tt.want)
@@ -74,16 +76,26 @@ func TestSharesByScheduler(t *testing.T) {
 	}
 }
 
-const node = `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
- {"ifindex":2,"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet","local":"192.168.0.1","prefixlen":24,"scope":"global"}]},
- {"ifindex":3,"ifname":"kube-ipvs0","flags":["NOARP"],"addr_info":[{"family":"inet","local":"10.96.0.1","prefixlen":32,"scope":"global"}]}]`
+const node = `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP"],
+	"addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
+	{"ifindex":2,"ifname":"eth0","flags":["UP"],
+	"addr_info":[{"family":"inet","local":"192.168.0.1","prefixlen":24,"scope":"global"}]},
+	{"ifindex":3,"ifname":"kube-ipvs0","flags":["NOARP"],
+	"addr_info":[{"family":"inet","local":"10.96.0.1","prefixlen":32,"scope":"global"}]}]`
 
-const routes = `[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},{"dst":"10.244.1.0/24","dev":"cni0"}]`
+const routes = `[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},
+	{"dst":"192.168.0.0/24","dev":"eth0","prefsrc":"192.168.0.1"},{"dst":"10.244.1.0/24","dev":"cni0"}]`
 
-// rules masquerade what has a mark, drop one real server's packets in OUTPUT, and count what comes by each hook by marking it.
+// rules masquerade what has a mark, drop one real server's packets in OUTPUT, and count what comes by each hook by
+// marking it.
 var rules = []*netfilter.Chain{
-	{Name: "POSTROUTING", Base: &netfilter.Base{Hook: netfilter.Postrouting, Priority: 100, Type: netfilter.TypeNAT, Policy: netfilter.Accept}, Rules: []*netfilter.Rule{
-		{Num: 1, Ops: []netfilter.Op{act(func(p *netfilter.Packet) netfilter.Kind { p.SNAT = true; return netfilter.Accept })}},
+	{Name: "POSTROUTING", Base: &netfilter.Base{Hook: netfilter.Postrouting, Priority: 100, Type: netfilter.TypeNAT,
+		Policy: netfilter.Accept}, Rules: []*netfilter.Rule{
+		{
+			Num: 1, Ops: []netfilter.Op{
+				act(func(p *netfilter.Packet) netfilter.Kind { p.SNAT = true; return netfilter.Accept }),
+			},
+		},
 	}},
 	{Name: "OUTPUT", Base: &netfilter.Base{Hook: netfilter.Output, Policy: netfilter.Accept}, Rules: []*netfilter.Rule{
 		{Num: 1, Ops: []netfilter.Op{act(func(p *netfilter.Packet) netfilter.Kind {
@@ -102,7 +114,8 @@ func (a act) Run(c *netfilter.Context) netfilter.Effect { return netfilter.Effec
 
 // TestWayThroughIPVS: from which hook a packet comes to IPVS, and where it goes from there.
 func TestWayThroughIPVS(t *testing.T) {
-	const servers = "-A -t 10.96.0.1:80 -s wrr\n-a -t 10.96.0.1:80 -r 10.244.1.8:8080 -m -w 3\n-a -t 10.96.0.1:80 -r 10.244.1.9:8080 -m -w 1\n" +
+	const servers = "-A -t 10.96.0.1:80 -s wrr\n-a -t 10.96.0.1:80 -r 10.244.1.8:8080 -m -w 3\n" +
+		"-a -t 10.96.0.1:80 -r 10.244.1.9:8080 -m -w 1\n" +
 		"-A -t 10.96.0.1:81 -s rr\n-a -t 10.96.0.1:81 -r 192.168.0.1:9100 -m -w 1\n" +
 		"-A -t 10.96.0.1:82 -s rr\n-a -t 10.96.0.1:82 -r 10.244.1.8:82 -g -w 1\n" +
 		"-A -t 10.96.0.1:83 -s rr\n" +
@@ -111,26 +124,63 @@ func TestWayThroughIPVS(t *testing.T) {
 		"-A -t 127.0.0.1:81 -s rr\n-a -t 127.0.0.1:81 -r 192.168.0.1:9100 -m -w 1\n" +
 		"-A -f 7 -s rr\n-a -f 7 -r 10.244.1.7:7 -m -w 1\n"
 	for _, tt := range []struct {
-		name    string
-		in      string // the interface that the packet comes in by; "" for one of the node's own, lo for one that it sends from 127.0.0.1
+		name string
+		// the interface that the packet comes in by; "" for one of the node's own, lo for one that it sends from 127.0.0.1
+		in      string
 		dst     string
 		mark    uint32
 		tracked op.Truth
 		want    []string
 	}{
-		{"from outside", "eth0", "10.96.0.1:80", 0, op.Yes, []string{"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=true"}},
-		{"from the node", "", "10.96.0.1:80", 0, op.Yes, []string{"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=true"}},
-		{"without connection tracking", "eth0", "10.96.0.1:80", 0, op.No, []string{"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=false"}},
-		{"the setting is not known", "eth0", "10.96.0.1:80", 0, op.Maybe, []string{"? dropped 10.244.1.9:8080 0.25 snat=false", "? dropped 10.244.1.9:8080 0.25 snat=false", "? sent 10.244.1.8:8080 0.75 snat=false", "? sent 10.244.1.8:8080 0.75 snat=true"}},
-		{"to the node itself, from outside", "eth0", "10.96.0.1:81", 0, op.Yes, []string{"delivered 192.168.0.1:9100 1 snat=false"}},
-		{"to the node itself, from the node", "", "10.96.0.1:81", 0, op.Yes, []string{"delivered 192.168.0.1:9100 1 snat=true"}},
+		{
+			"from outside", "eth0", "10.96.0.1:80", 0, op.Yes, []string{
+				"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=true",
+			},
+		},
+		{
+			"from the node", "", "10.96.0.1:80", 0, op.Yes, []string{
+				"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=true",
+			},
+		},
+		{
+			"without connection tracking", "eth0", "10.96.0.1:80", 0, op.No, []string{
+				"dropped 10.244.1.9:8080 0.25 snat=false", "sent 10.244.1.8:8080 0.75 snat=false",
+			},
+		},
+		{
+			"the setting is not known", "eth0", "10.96.0.1:80", 0, op.Maybe,
+			[]string{"? dropped 10.244.1.9:8080 0.25 snat=false", "? dropped 10.244.1.9:8080 0.25 snat=false",
+				"? sent 10.244.1.8:8080 0.75 snat=false", "? sent 10.244.1.8:8080 0.75 snat=true"},
+		},
+		{
+			"to the node itself, from outside", "eth0", "10.96.0.1:81", 0, op.Yes, []string{
+				"delivered 192.168.0.1:9100 1 snat=false",
+			},
+		},
+		{
+			"to the node itself, from the node", "", "10.96.0.1:81", 0, op.Yes, []string{
+				"delivered 192.168.0.1:9100 1 snat=true",
+			},
+		},
 		{"direct routing", "eth0", "10.96.0.1:82", 0, op.Yes, []string{"taken 10.96.0.1:82 1 snat=false"}},
 		{"no real server", "eth0", "10.96.0.1:83", 0, op.Yes, []string{"rejected 10.96.0.1:83 1 snat=false"}},
 		{"no virtual server", "eth0", "10.96.0.1:84", 0, op.Yes, []string{"delivered 10.96.0.1:84 1 snat=false"}},
-		{"an address that is not bound, from outside", "eth0", "10.96.0.2:80", 0, op.Yes, []string{"dropped 10.96.0.2:80 1 snat=false"}},
-		{"an address that is not bound, from the node", "", "10.96.0.2:80", 0, op.Yes, []string{"sent 10.244.1.8:8080 1 snat=true"}},
+		{
+			"an address that is not bound, from outside", "eth0", "10.96.0.2:80", 0, op.Yes, []string{
+				"dropped 10.96.0.2:80 1 snat=false",
+			},
+		},
+		{
+			"an address that is not bound, from the node", "", "10.96.0.2:80", 0, op.Yes, []string{
+				"sent 10.244.1.8:8080 1 snat=true",
+			},
+		},
 		{"from 127.0.0.1 to another host", "lo", "127.0.0.1:80", 0, op.Yes, []string{"dropped 10.244.1.8:8080 1 snat=false"}},
-		{"from 127.0.0.1 to the node itself", "lo", "127.0.0.1:81", 0, op.Yes, []string{"delivered 192.168.0.1:9100 1 snat=true"}},
+		{
+			"from 127.0.0.1 to the node itself", "lo", "127.0.0.1:81", 0, op.Yes, []string{
+				"delivered 192.168.0.1:9100 1 snat=true",
+			},
+		},
 		{"a firewall mark comes first", "eth0", "10.96.0.1:80", 7, op.Yes, []string{"sent 10.244.1.7:7 1 snat=true"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,12 +192,15 @@ func TestWayThroughIPVS(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			rs := &netfilter.Ruleset{Tables: []*netfilter.Table{{Family: netfilter.IPv4, Backend: netfilter.BackendNFT, Name: "all", Chains: rules}}}
+			rs := &netfilter.Ruleset{
+				Tables: []*netfilter.Table{{Family: netfilter.IPv4, Backend: netfilter.BackendNFT, Name: "all", Chains: rules}},
+			}
 			rs.Link()
 			rs.Add(Tables(vs, tt.tracked)...)
 			dst := netip.MustParseAddrPort(tt.dst)
 			start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-				Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("192.168.0.77"), Dst: dst.Addr(), DstPort: dst.Port(), In: tt.in, Mark: tt.mark,
+				Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("192.168.0.77"), Dst: dst.Addr(),
+				DstPort: dst.Port(), In: tt.in, Mark: tt.mark,
 			}}
 			switch tt.in {
 			case "":

@@ -32,10 +32,17 @@ func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 		if len(rules) == 0 {
 			continue
 		}
-		out = append(out, &netfilter.Table{Family: f, Backend: netfilter.BackendIPVS, Name: "ipvs", Chains: []*netfilter.Chain{
-			{Name: netfilter.Input.String(), Base: &netfilter.Base{Hook: netfilter.Input, Priority: priorityInput, Policy: netfilter.Accept}, Rules: rules},
-			{Name: netfilter.Output.String(), Base: &netfilter.Base{Hook: netfilter.Output, Priority: priorityOutput, Policy: netfilter.Accept}, Rules: rules},
-		}})
+		out = append(out, &netfilter.Table{Family: f, Backend: netfilter.BackendIPVS, Name: "ipvs",
+			Chains: []*netfilter.Chain{
+				{
+					Name: netfilter.Input.String(),
+					Base: &netfilter.Base{Hook: netfilter.Input, Priority: priorityInput, Policy: netfilter.Accept}, Rules: rules,
+				},
+				{
+					Name: netfilter.Output.String(),
+					Base: &netfilter.Base{Hook: netfilter.Output, Priority: priorityOutput, Policy: netfilter.Accept}, Rules: rules,
+				},
+			}})
 	}
 	return out
 }
@@ -99,13 +106,15 @@ func (v *VirtualServer) condition() netfilter.Op {
 	fresh := func(c *netfilter.Context) op.Truth { return op.Is(!c.Packet.Virtual.IsValid()) }
 	if v.Protocol == "FWM" {
 		return op.Conditions([]op.Cond{fresh, func(c *netfilter.Context) op.Truth {
-			return op.Is(c.Packet.Mark == v.Mark && slices.Contains([]uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP}, c.Packet.Proto))
+			return op.Is(c.Packet.Mark == v.Mark && slices.Contains([]uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP},
+				c.Packet.Proto))
 		}}, "")
 	}
 	proto := protocols[v.Protocol]
 	return op.Conditions([]op.Cond{fresh, func(c *netfilter.Context) op.Truth {
 		p := c.Packet
-		return op.Is(p.Proto == proto && p.Dst == v.Address.Addr() && (p.DstPort == v.Address.Port() || v.Address.Port() == 0))
+		return op.Is(p.Proto == proto && p.Dst == v.Address.Addr() &&
+			(p.DstPort == v.Address.Port() || v.Address.Port() == 0))
 	}}, "")
 }
 
@@ -186,7 +195,8 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 		if alt.Effect = leaves(c, q.Src, x.real.Address.Addr()); alt.Effect.Kind != netfilter.Accept {
 			break
 		}
-		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() + " with its destination unchanged (" + x.real.Method + ")"}
+		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() +
+			" with its destination unchanged (" + x.real.Method + ")"}
 	}
 	return alt
 }
@@ -203,7 +213,9 @@ func leaves(c *netfilter.Context, src, server netip.Addr) netfilter.Effect {
 	case op.No:
 		return netfilter.Effect{Kind: netfilter.Drop, Why: why}
 	case op.Maybe:
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: why + ", and the node's addresses were not collected (ip-addr.json)"}
+		return netfilter.Effect{
+			Kind: netfilter.Opaque, Why: why + ", and the node's addresses were not collected (ip-addr.json)",
+		}
 	case op.Yes:
 	}
 	return netfilter.Effect{Kind: netfilter.Accept}

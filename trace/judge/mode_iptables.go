@@ -76,7 +76,7 @@ func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if why := savesNotRead(s, f); why != "" {
 		return why
 	}
-	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.Tells() {
+	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.ListsUnread() {
 		return saves[len(saves)-1].Name + " was not collected"
 	}
 	return ""

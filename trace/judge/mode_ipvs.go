@@ -60,7 +60,7 @@ func serversNotRead(s *nodestate.State) string {
 		return ""
 	case s.Unread(snapshot.IPVSFile) != "":
 		return snapshot.IPVSFile + " was not read: " + s.Unread(snapshot.IPVSFile)
-	case !s.Tells():
+	case !s.ListsUnread():
 		return snapshot.IPVSFile + " was not collected: that is where ipvs mode has its virtual servers"
 	}
 	return ""

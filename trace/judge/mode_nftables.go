@@ -70,7 +70,7 @@ func (*nftablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 func (*nftablesMode) tellsWhy(*nodestate.State) bool { return true }
 
 func (*nftablesMode) notCollected(s *nodestate.State) []issue {
-	if s.Tells() || len(s.Have[netfilter.IPv4])+len(s.Have[netfilter.IPv6]) > 0 {
+	if s.ListsUnread() || len(s.Have[netfilter.IPv4])+len(s.Have[netfilter.IPv6]) > 0 {
 		return nil
 	}
 	return []issue{

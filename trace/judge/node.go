@@ -214,7 +214,7 @@ func (n *node) noteUnread() error {
 	if n.unread[netfilter.IPv4] == "" || n.unread[netfilter.IPv6] == "" {
 		return nil
 	}
-	if n.Tells() || n.mode.tellsWhy(n.State) {
+	if n.ListsUnread() || n.mode.tellsWhy(n.State) {
 		return fmt.Errorf("node %s: %s", n.Name, n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf(

@@ -201,7 +201,7 @@ func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []stri
 	if p.isOff(key) {
 		return []string{key + "=0"}
 	}
-	if _, there := p.net.Sysctl(key); !there && p.Tells() && p.Unread(snapshot.SysctlFile) == "" {
+	if _, there := p.net.Sysctl(key); !there && p.ListsUnread() && p.Unread(snapshot.SysctlFile) == "" {
 		return []string{key + " does not exist: br_netfilter is not loaded"}
 	}
 	return nil

@@ -276,7 +276,7 @@ func (n *node) notCollected() []issue {
 		}
 	}
 	out = append(out, n.mode.notCollected(n.State)...)
-	if !n.HasNFT() && !n.Tells() {
+	if !n.HasNFT() && !n.ListsUnread() {
 		add(
 			snapshot.NFTFile,
 			"nftables tables beside iptables' own were not collected: if there are any, they are not judged",

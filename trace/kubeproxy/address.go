@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseAddr reads an IP address as kube-proxy does (k8s.io/utils/net, ParseIPSloppy): numbers of an IPv4 address may have
-// leading zeros, and an IPv4 address in IPv6 notation is an IPv4 address.
+// ParseAddr reads an IP address as kube-proxy does (k8s.io/utils/net, ParseIPSloppy): numbers of an IPv4 address may
+// have leading zeros, and an IPv4 address in IPv6 notation is an IPv4 address.
 func ParseAddr(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {

@@ -35,7 +35,8 @@ const (
 	DetectNamePrefix  = "InterfaceNamePrefix"
 )
 
-// The proxy modes, as the configuration and /proxyMode name them (pkg/proxy/apis/config/types.go). Userspace mode ended with 1.25.
+// The proxy modes, as the configuration and /proxyMode name them (pkg/proxy/apis/config/types.go). Userspace mode ended
+// with 1.25.
 const (
 	IPTables  = "iptables"
 	NFTables  = "nftables"

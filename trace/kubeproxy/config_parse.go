@@ -29,14 +29,16 @@ const defaultMasqueradeBit = 14
 // defaultScheduler is what ipvs mode takes where ipvs.scheduler is not set (pkg/proxy/ipvs/proxier.go).
 const defaultScheduler = "rr"
 
-// DefaultConfig returns the configuration of a kube-proxy that was told nothing (pkg/proxy/apis/config/v1alpha1/defaults.go). What has
-// no telling default then counts as unknown.
+// DefaultConfig returns the configuration of a kube-proxy that was told nothing
+// (pkg/proxy/apis/config/v1alpha1/defaults.go). What has no telling default then counts as unknown.
 func DefaultConfig() Config {
-	return Config{Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler}
+	return Config{
+		Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler,
+	}
 }
 
-// file is the part of KubeProxyConfiguration v1alpha1 that Config needs. Up to 1.30 configz shows the internal type instead, whose
-// fields have the same names but for their case, or stand elsewhere (detectLocal.clusterCIDRs, linux).
+// file is the part of KubeProxyConfiguration v1alpha1 that Config needs. Up to 1.30 configz shows the internal type
+// instead, whose fields have the same names but for their case, or stand elsewhere (detectLocal.clusterCIDRs, linux).
 type file struct {
 	APIVersion       string `json:"apiVersion"`
 	Kind             string `json:"kind"`
@@ -70,9 +72,9 @@ type file struct {
 	FeatureGates      map[string]bool `json:"featureGates"`
 }
 
-// ParseConfig reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON, and fills in the defaults as
-// kube-proxy does (pkg/proxy/apis/config/v1alpha1). Of several YAML documents it takes the one of that kind. Source is left to
-// the caller.
+// ParseConfig reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON, and fills in the
+// defaults as kube-proxy does (pkg/proxy/apis/config/v1alpha1). Of several YAML documents it takes the one of that
+// kind. Source is left to the caller.
 func ParseConfig(data []byte) (Config, error) {
 	docs := documents(string(data))
 	for _, doc := range docs {
@@ -113,7 +115,8 @@ func decode(doc string) (*file, error) {
 	return f, nil
 }
 
-// ParseConfigz reads what kube-proxy's /configz answers: {"kubeproxy.config.k8s.io": {…}}. Source is left to the caller.
+// ParseConfigz reads what kube-proxy's /configz answers: {"kubeproxy.config.k8s.io": {…}}. Source is left to the
+// caller.
 func ParseConfigz(data []byte) (Config, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(data, &all); err != nil {
@@ -135,10 +138,12 @@ func ParseConfigz(data []byte) (Config, error) {
 }
 
 // configKeys are the keys under which installers keep the configuration: kubeadm, EKS and others.
-var configKeys = []string{"config.conf", "config", "kube-proxy-config", "config.yaml", "kube-proxy.yaml", "kubeproxy.conf"}
+var configKeys = []string{
+	"config.conf", "config", "kube-proxy-config", "config.yaml", "kube-proxy.yaml", "kubeproxy.conf",
+}
 
-// ParseConfigMap reads the ConfigMap that holds kube-proxy's configuration: kubeadm's key config.conf, else another usual key, else
-// any key that holds one. Source is left to the caller.
+// ParseConfigMap reads the ConfigMap that holds kube-proxy's configuration: kubeadm's key config.conf, else another
+// usual key, else any key that holds one. Source is left to the caller.
 func ParseConfigMap(cm *corev1.ConfigMap) (Config, error) {
 	for _, key := range configKeys {
 		if data, ok := cm.Data[key]; ok {
@@ -167,7 +172,8 @@ func (f *file) config() (Config, error) {
 	c := Config{
 		Mode: f.Mode, DetectLocalMode: f.DetectLocalMode, BridgeInterface: f.DetectLocal.BridgeInterface,
 		InterfaceNamePrefix: f.DetectLocal.InterfaceNamePrefix, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true,
-		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)), FeatureGates: f.FeatureGates,
+		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)),
+		FeatureGates: f.FeatureGates,
 	}
 	bit := f.IPTables.MasqueradeBit
 	c.MasqueradeAll = f.IPTables.MasqueradeAll || f.Linux.MasqueradeAll
@@ -230,7 +236,8 @@ func check(c *Config) error {
 	switch c.DetectLocalMode {
 	case "", DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectNamePrefix:
 	default:
-		return fmt.Errorf("detectLocalMode is %q, where %s, %s, %s or %s was expected", c.DetectLocalMode, DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectNamePrefix)
+		return fmt.Errorf("detectLocalMode is %q, where %s, %s, %s or %s was expected", c.DetectLocalMode, DetectClusterCIDR,
+			DetectNodeCIDR, DetectBridge, DetectNamePrefix)
 	}
 	if c.MasqueradeBit < 0 || c.MasqueradeBit > 31 {
 		return fmt.Errorf("masqueradeBit is %d, where 0 to 31 was expected", c.MasqueradeBit)

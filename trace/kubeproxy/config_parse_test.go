@@ -36,16 +36,24 @@ func TestParseConfig(t *testing.T) {
 			return ParseConfig([]byte("kind: ClusterConfiguration\n---\n" + kubeadmConfig))
 		},
 		"config map": func() (Config, error) {
-			return ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"kubeconfig.conf": "kind: Config", "config.conf": kubeadmConfig}})
+			return ParseConfigMap(&corev1.ConfigMap{
+				Data: map[string]string{"kubeconfig.conf": "kind: Config", "config.conf": kubeadmConfig},
+			})
 		},
 		"config map with another key": func() (Config, error) {
 			return ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"x": "kind: Config", "my.yaml": kubeadmConfig}})
 		},
 		"configz of 1.26": func() (Config, error) {
-			return ParseConfigz([]byte(`{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0","ClusterCIDR":"10.244.0.0/16,fd00:10:244::/56","IPTables":{"MasqueradeBit":14,"LocalhostNodePorts":true}}}`))
+			return ParseConfigz(
+				[]byte(
+					`{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0","ClusterCIDR":"10.244.0.0/16,fd00:10:244::/56",
+						"IPTables":{"MasqueradeBit":14,"LocalhostNodePorts":true}}}`))
 		},
 		"configz of 1.30": func() (Config, error) {
-			return ParseConfigz([]byte(`{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0","DetectLocal":{"ClusterCIDRs":["10.244.0.0/16","fd00:10:244::/56"]},"IPTables":{"MasqueradeBit":14}}}`))
+			return ParseConfigz(
+				[]byte(
+					`{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0",
+						"DetectLocal":{"ClusterCIDRs":["10.244.0.0/16","fd00:10:244::/56"]},"IPTables":{"MasqueradeBit":14}}}`))
 		},
 	} {
 		got, err := parse()
@@ -57,11 +65,16 @@ func TestParseConfig(t *testing.T) {
 }
 
 func TestParseConfigOfEveryField(t *testing.T) {
-	c, err := ParseConfig([]byte(`{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","kind":"KubeProxyConfiguration","mode":"iptables","hostnameOverride":" Node7 ",
-"bindAddress":"192.168.0.7","detectLocalMode":"BridgeInterface","detectLocal":{"bridgeInterface":"cni0"},"featureGates":{"AllBeta":false},
-"iptables":{"masqueradeBit":3,"masqueradeAll":true,"localhostNodePorts":false},"nodePortAddresses":["primary","10.0.0.0/8"]}`))
-	if err != nil || c.Mode != "iptables" || c.HostnameOverride != "node7" || c.BindAddress.String() != "192.168.0.7" || c.DetectLocalMode != "BridgeInterface" ||
-		c.BridgeInterface != "cni0" || c.FeatureGates["AllBeta"] || c.MasqueradeBit != 3 || !c.MasqueradeAll || c.LocalhostNodePorts || len(c.NodePortAddresses) != 2 {
+	c, err := ParseConfig([]byte(`{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","kind":"KubeProxyConfiguration",
+		"mode":"iptables","hostnameOverride":" Node7 ",
+		"bindAddress":"192.168.0.7","detectLocalMode":"BridgeInterface","detectLocal":{"bridgeInterface":"cni0"},
+		"featureGates":{"AllBeta":false},
+		"iptables":{"masqueradeBit":3,"masqueradeAll":true,"localhostNodePorts":false},
+		"nodePortAddresses":["primary","10.0.0.0/8"]}`))
+	if err != nil || c.Mode != "iptables" || c.HostnameOverride != "node7" || c.BindAddress.String() != "192.168.0.7" ||
+		c.DetectLocalMode != "BridgeInterface" ||
+		c.BridgeInterface != "cni0" || c.FeatureGates["AllBeta"] || c.MasqueradeBit != 3 || !c.MasqueradeAll ||
+		c.LocalhostNodePorts || len(c.NodePortAddresses) != 2 {
 		t.Errorf("got %+v, %v", c, err)
 	}
 }
@@ -84,13 +97,16 @@ func TestParseConfigErrors(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", c.data, err, c.want)
 		}
 	}
-	if _, err := ParseConfigz([]byte(`{"componentconfig":{}}`)); err == nil || !strings.Contains(err.Error(), "not the /configz") {
+	if _, err := ParseConfigz([]byte(`{"componentconfig":{}}`)); err == nil ||
+		!strings.Contains(err.Error(), "not the /configz") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"a": "", "b": ""}}); err == nil || !strings.Contains(err.Error(), "keys a, b") {
+	if _, err := ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"a": "", "b": ""}}); err == nil ||
+		!strings.Contains(err.Error(), "its keys are a, b") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"config.conf": "kind: Pod"}}); err == nil || !strings.Contains(err.Error(), "key config.conf: kind") {
+	if _, err := ParseConfigMap(&corev1.ConfigMap{Data: map[string]string{"config.conf": "kind: Pod"}}); err == nil ||
+		!strings.Contains(err.Error(), "key config.conf: kind") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Chains of iptables mode that belong to no single Service (pkg/proxy/iptables/proxier.go). Those of userspace mode are from
-// pkg/proxy/userspace/proxier.go of 1.25.
+// Chains of iptables mode that belong to no single Service (pkg/proxy/iptables/proxier.go). Those of userspace mode are
+// from pkg/proxy/userspace/proxier.go of 1.25.
 const (
 	ChainServices         = "KUBE-SERVICES"          // nat: to every frontend; filter: refuses cluster IPs
 	ChainNodePorts        = "KUBE-NODEPORTS"         // nat: to every NodePort
@@ -37,8 +37,8 @@ const (
 	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
 
-// Chains are the names of the nat chains that kube-proxy's iptables mode makes for one Service port. Which of them exist
-// depends on the Service (pkg/proxy/iptables/proxier.go; the names are the same from 1.26 to 1.37).
+// Chains are the names of the nat chains that kube-proxy's iptables mode makes for one Service port. Which of them
+// exist depends on the Service (pkg/proxy/iptables/proxier.go; the names are the same from 1.26 to 1.37).
 type Chains struct {
 	Cluster  string // KUBE-SVC-…: the endpoints of traffic policy Cluster
 	Local    string // KUBE-SVL-…: the endpoints of traffic policy Local
@@ -49,8 +49,8 @@ type Chains struct {
 // hashLength is how much of a hash a chain's name holds: 16 letters of base32 are 10 bytes.
 const hashLength = 16
 
-// ServicePortName returns the name that kube-proxy has for a Service port in comments and hashes: namespace/name, and :port
-// unless the port has no name (pkg/proxy/types.go, ServicePortName).
+// ServicePortName returns the name that kube-proxy has for a Service port in comments and hashes: namespace/name, and
+// :port unless the port has no name (pkg/proxy/types.go, ServicePortName).
 func ServicePortName(namespace, name, port string) string {
 	if port == "" {
 		return namespace + "/" + name
@@ -63,7 +63,8 @@ func ServicePortName(namespace, name, port string) string {
 func ChainNames(servicePort string, protocol corev1.Protocol) Chains {
 	var buf [128]byte
 	hash := string(chainHash(append(append(buf[:0], servicePort...), lower(protocol)...)))
-	return Chains{Cluster: PrefixCluster + hash, Local: PrefixLocal + hash, External: PrefixExternal + hash, Firewall: PrefixFirewall + hash}
+	return Chains{Cluster: PrefixCluster + hash, Local: PrefixLocal + hash, External: PrefixExternal + hash,
+		Firewall: PrefixFirewall + hash}
 }
 
 // EndpointChain returns the name of the chain, and of the xt_recent list, of one endpoint of a Service port

@@ -4,7 +4,8 @@ package kubeproxy
 
 import "strings"
 
-// IPVSDevice is the interface that ipvs mode binds the addresses of Services to (pkg/proxy/ipvs/proxier.go, defaultDummyDevice).
+// IPVSDevice is the interface that ipvs mode binds the addresses of Services to (pkg/proxy/ipvs/proxier.go,
+// defaultDummyDevice).
 const IPVSDevice = "kube-ipvs0"
 
 // Chains of ipvs mode that iptables mode does not have (pkg/proxy/ipvs/proxier.go).
@@ -13,7 +14,8 @@ const (
 	IPVSChainFilter   = "KUBE-IPVS-FILTER"
 )
 
-// Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), as they are called for IPv4; IPVSSetName has the name of a family.
+// Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), as they are called for IPv4; IPVSSetName has the name of a
+// family.
 const (
 	IPVSSetClusterIP              = "KUBE-CLUSTER-IP"
 	IPVSSetExternalIP             = "KUBE-EXTERNAL-IP"

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The metrics of kube-proxy that count failed writes (pkg/proxy/metrics/metrics.go): of iptables-restore, also in ipvs mode, and of
-// nft. Restores that only write what has changed (partial) are repeated with everything when they fail.
+// The metrics of kube-proxy that count failed writes (pkg/proxy/metrics/metrics.go): of iptables-restore, also in ipvs
+// mode, and of nft. Restores that only write what has changed (partial) are repeated with everything when they fail.
 var failureMetrics = []string{
 	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
 	"kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
@@ -64,7 +64,8 @@ func (s *Status) readMetrics(m metrics) {
 	}
 	each("kubeproxy_sync_proxy_rules_last_timestamp_seconds", func(x *Sync, v float64) { x.Synced = v })
 	each("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", func(x *Sync, v float64) { x.Queued = v })
-	each("kubeproxy_sync_proxy_rules_duration_seconds_sum", func(x *Sync, v float64) { x.Average = time.Duration(v * float64(time.Second)) })
+	each("kubeproxy_sync_proxy_rules_duration_seconds_sum",
+		func(x *Sync, v float64) { x.Average = time.Duration(v * float64(time.Second)) })
 	each("kubeproxy_sync_proxy_rules_duration_seconds_count", func(x *Sync, v float64) {
 		if v >= 1 {
 			x.Average /= time.Duration(v)

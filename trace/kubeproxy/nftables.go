@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NFTTable is the table of nftables mode, one in each of the families ip and ip6, and ipvs mode's virtual servers, which the walk has as rules,
-// are a table of the same name.
+// NFTTable is the table of nftables mode, one in each of the families ip and ip6, and ipvs mode's virtual servers,
+// which the walk has as rules, are a table of the same name.
 const NFTTable = "kube-proxy"
 
 // Chains, sets and maps of nftables mode that belong to no single Service (pkg/proxy/nftables/proxier.go).
@@ -42,23 +42,26 @@ const (
 	NFTPrefixAffinity = "affinity-"
 )
 
-// Names that are longer are cut (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that nftables takes, 16 are
-// kept for the prefix.
+// Names that are longer are cut (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that nftables
+// takes, 16 are kept for the prefix.
 const nftNameLength = 256 - 16
 
 // nftHashLength is how much of the hash stands in front.
 const nftHashLength = 8
 
-// NFTChainNames returns the names of the chains that kube-proxy's nftables mode makes for one Service port, in its table kube-proxy
-// (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
+// NFTChainNames returns the names of the chains that kube-proxy's nftables mode makes for one Service port, in its
+// table kube-proxy (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
 func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
 	base := nftName(nftPort(svc, port, protocol))
-	return Chains{Cluster: NFTPrefixCluster + base, Local: NFTPrefixLocal + base, External: NFTPrefixExternal + base, Firewall: NFTPrefixFirewall + base}
+	return Chains{Cluster: NFTPrefixCluster + base, Local: NFTPrefixLocal + base, External: NFTPrefixExternal + base,
+		Firewall: NFTPrefixFirewall + base}
 }
 
 // NFTEndpointNames returns the name of the chain, and of the affinity set, of one endpoint of a Service port (ibid.,
 // servicePortEndpointChainNameBase).
-func NFTEndpointNames(svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort) (chain, affinity string) {
+func NFTEndpointNames(
+	svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort,
+) (chain, affinity string) {
 	addr := strings.ReplaceAll(endpoint.Addr().String(), ":", ".")
 	base := nftName(nftPort(svc, port, protocol) + "__" + addr + "/" + strconv.Itoa(int(endpoint.Port())))
 	return NFTPrefixEndpoint + base, NFTPrefixAffinity + base

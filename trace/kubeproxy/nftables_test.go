@@ -32,11 +32,14 @@ func TestNFTChainNames(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", c.service, got, want)
 		}
 	}
-	chain, affinity := NFTEndpointNames(name("shop/kitchen-sink"), "a", corev1.ProtocolTCP, netip.MustParseAddrPort("10.244.1.114:8080"))
-	if want := "JDPYJSE2-shop/kitchen-sink/tcp/a__10.244.1.114/8080"; chain != "endpoint-"+want || affinity != "affinity-"+want {
+	chain, affinity := NFTEndpointNames(name("shop/kitchen-sink"), "a", corev1.ProtocolTCP,
+		netip.MustParseAddrPort("10.244.1.114:8080"))
+	if want := "JDPYJSE2-shop/kitchen-sink/tcp/a__10.244.1.114/8080"; chain != "endpoint-"+want ||
+		affinity != "affinity-"+want {
 		t.Errorf("got %s, %s", chain, affinity)
 	}
-	if chain, _ := NFTEndpointNames(name("a/b"), "", corev1.ProtocolTCP, netip.MustParseAddrPort("[fd00::1]:80")); !strings.HasSuffix(chain, "__fd00..1/80") {
+	if chain, _ := NFTEndpointNames(name("a/b"), "", corev1.ProtocolTCP,
+		netip.MustParseAddrPort("[fd00::1]:80")); !strings.HasSuffix(chain, "__fd00..1/80") {
 		t.Errorf("got %s", chain)
 	}
 	long := NFTChainNames(types.NamespacedName{Namespace: "a", Name: strings.Repeat("b", 300)}, "", corev1.ProtocolTCP)

@@ -42,13 +42,16 @@ type Status struct {
 	Pending   int // changes seen and not written yet; -1: not known
 }
 
-// Sync is how far a family's rules are. Times are those of the node. The family of a kube-proxy that does not tell them apart is "".
+// Sync is how far a family's rules are. Times are those of the node. The family of a kube-proxy that does not tell them
+// apart is "".
 type Sync struct {
-	Queued, Synced float64       // Unix time, in seconds, of the last change that was seen and of the last write that succeeded; 0: never
+	// Unix time, in seconds, of the last change that was seen and of the last write that succeeded; 0: never
+	Queued, Synced float64
 	Average        time.Duration // of a write
 }
 
-// Health is what /healthz answers (pkg/proxy/healthcheck/proxy_health.go). Before 1.29 it had neither healthy nor status.
+// Health is what /healthz answers (pkg/proxy/healthcheck/proxy_health.go). Before 1.29 it had neither healthy nor
+// status.
 type Health struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
@@ -108,7 +111,8 @@ func (s *Status) Down() bool {
 		!slices.ContainsFunc(embedding, func(name string) bool { return s.Processes[name] != 0 })
 }
 
-// LastSync returns when kube-proxy last wrote its rules, the older one of its families (RFC 3339); "" where that is not known.
+// LastSync returns when kube-proxy last wrote its rules, the older one of its families (RFC 3339); "" where that is not
+// known.
 func (s *Status) LastSync() string {
 	var oldest float64
 	for _, x := range s.Syncs {

@@ -45,7 +45,10 @@ func TestBudget(t *testing.T) {
 		{"uncertain branches that multiply", many(40, func(i int) []Op {
 			return []Op{unknown("x"), flip(i % 32)}
 		}), false, false},
-		{"certain branches that leave a chain", tower(40, Jump, []Op{chance(0.5), count}, []Op{chance(0.5), flip(1)}), false, true},
+		{
+			"certain branches that leave a chain", tower(40, Jump, []Op{chance(0.5), count}, []Op{chance(0.5), flip(1)}), false,
+			true,
+		},
 		{"draws among thousands, one after the other", many(3, func(int) []Op { return []Op{wide} }), false, true},
 		{"a chain of very many rules", many(30_000, func(int) []Op {
 			return []Op{chance(1e-9), verdict(Drop)}

@@ -8,7 +8,7 @@
 //	comes in by an interface                                     leaves by an interface
 //	         │                                                             ▲
 //	         ▼                                                             │
-//	   PREROUTING ──► routing decision ─────────► FORWARD ──────────► POSTROUTING
+//	   PREROUTING ──► routing decision   ───────► FORWARD   ────────► POSTROUTING
 //	 raw, conntrack,         │                mangle, filter         mangle, nat (src)
 //	 mangle, nat (dst)       │                                             ▲
 //	                         ▼                                             │

@@ -53,7 +53,8 @@ type Step struct {
 	Target *Chain
 	NAT    Translation
 	Mark   Mark
-	// Why is the reason of StepOpaque, and of a Drop or Stolen where an op gives one; "" where it is not the same on all branches.
+	// Why is the reason of StepOpaque, and of a Drop or Stolen where an op gives one; "" where it is not the same on all
+	// branches.
 	Why string
 	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was
 	// changed.

@@ -62,7 +62,9 @@ func TestSteps(t *testing.T) {
 		},
 		{
 			name: "a jump for a client that is remembered", text: "jump TO",
-			ops:  []Op{asks{ClientList{"KUBE-SEP-A", 10800}}, op(func(*Context) Effect { return Effect{Kind: Jump, Chain: to} })},
+			ops: []Op{
+				asks{ClientList{"KUBE-SEP-A", 10800}}, op(func(*Context) Effect { return Effect{Kind: Jump, Chain: to} }),
+			},
 			want: Step{Kind: StepCall, Verdict: Jump, Target: to, Asked: ClientList{"KUBE-SEP-A", 10800}},
 		},
 		{
@@ -70,7 +72,9 @@ func TestSteps(t *testing.T) {
 			want: Step{Kind: StepTranslate, Verdict: Accept, NAT: Translation{DNAT, Destination, service, endpoint}},
 		},
 		{
-			name: "DNAT to itself", ops: []Op{change(func(p *Packet) { p.DNAT = true })}, text: "continue", want: Step{Kind: StepChange},
+			name: "DNAT to itself", ops: []Op{change(func(p *Packet) { p.DNAT = true })}, text: "continue", want: Step{
+				Kind: StepChange,
+			},
 		},
 		{
 			name: "IPVS", text: "to 10.1.1.1:8080",
@@ -83,14 +87,19 @@ func TestSteps(t *testing.T) {
 		},
 		{
 			name: "masquerade", ops: []Op{masquerades("10.0.0.1")}, text: "masquerade",
-			want: Step{Kind: StepTranslate, Verdict: Accept, NAT: Translation{Masquerade, Source, client, netip.MustParseAddrPort("10.0.0.1:0")}},
+			want: Step{Kind: StepTranslate, Verdict: Accept, NAT: Translation{
+				Masquerade, Source, client, netip.MustParseAddrPort("10.0.0.1:0"),
+			}},
 		},
 		{name: "a mark", ops: []Op{mark(0x4000)}, want: Step{Kind: StepMark, Mark: Mark{Value: 0x4000}}, text: "mark 0x4000"},
 		{
 			name: "a mark of the connection", ops: []Op{change(func(p *Packet) { p.CTMark = 7 })},
 			want: Step{Kind: StepMark, Mark: Mark{7, true}}, text: "connmark 0x7",
 		},
-		{name: "notrack", ops: []Op{change(func(p *Packet) { p.Untracked = true })}, want: Step{Kind: StepNotrack}, text: "notrack"},
+		{
+			name: "notrack", ops: []Op{change(func(p *Packet) { p.Untracked = true })}, want: Step{Kind: StepNotrack},
+			text: "notrack",
+		},
 		{
 			name: "a template", ops: []Op{change(func(p *Packet) { p.Template = true })},
 			want: Step{Kind: StepTemplate}, text: "template of the connection",
@@ -107,7 +116,10 @@ func TestSteps(t *testing.T) {
 			name: "a set is changed", ops: []Op{change(func(p *Packet) { p.Recent += "set:pods " })},
 			want: Step{Kind: StepChangeSet, List: "pods"}, text: "remember the client",
 		},
-		{name: "a TPROXY", ops: []Op{change(func(p *Packet) { p.TProxy = 1 })}, want: Step{Kind: StepChange}, text: "continue"},
+		{
+			name: "a TPROXY", ops: []Op{change(func(p *Packet) { p.TProxy = 1 })}, want: Step{Kind: StepChange},
+			text: "continue",
+		},
 		{
 			name: "what is not known", ops: []Op{op(func(*Context) Effect { return Effect{Kind: Opaque, Why: "what is it"} })},
 			want: Step{Kind: StepOpaque, Why: "what is it"}, text: "not known",
@@ -149,7 +161,9 @@ func TestStepsOfSeveralBranches(t *testing.T) {
 		c.Packet.SNAT, c.Packet.Src = true, c.Packet.Dst // whatever, as long as it is not the same
 		return Effect{Kind: Accept}
 	})})
-	pre := base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{chance(0.25), dnat("10.1.1.1")}, []Op{dnat("10.1.1.2")})
+	pre := base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{chance(0.25), dnat("10.1.1.1")}, []Op{
+		dnat("10.1.1.2"),
+	})
 	rs := &Ruleset{Tables: []*Table{nat(pre, post)}}
 	rs.Link()
 	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true})
@@ -171,7 +185,9 @@ func TestStepsOfSeveralBranches(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	rs := &Ruleset{Tables: []*Table{nat(base("OUTPUT", Output, -100, TypeNAT, Accept, []Op{chance(0.25), dnat("10.0.0.1")}))}}
+	rs := &Ruleset{
+		Tables: []*Table{nat(base("OUTPUT", Output, -100, TypeNAT, Accept, []Op{chance(0.25), dnat("10.0.0.1")}))},
+	}
 	rs.Link()
 	w := NewWalker(rs, testHost(t), nil)
 	res := w.Walk(send(Output, "10.96.0.1"), Options{Steps: true})
@@ -180,13 +196,15 @@ func TestRoutes(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %s %s %v", r.Before, r.Dst, r.Route.Type, r.Route.Dev, r.P))
 	}
 	want := []string{
-		fmt.Sprintf("OUTPUT 10.96.0.1 %s eth0 1", host.RouteUnicast), fmt.Sprintf("POSTROUTING 10.0.0.1 %s lo 0.25", host.RouteLocal),
+		fmt.Sprintf("OUTPUT 10.96.0.1 %s eth0 1", host.RouteUnicast),
+		fmt.Sprintf("POSTROUTING 10.0.0.1 %s lo 0.25", host.RouteLocal),
 		fmt.Sprintf("POSTROUTING 10.96.0.1 %s eth0 0.75", host.RouteUnicast),
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if res = w.Walk(send(Prerouting, "10.0.0.1"), Options{Steps: true}); len(res.Routes) != 1 || res.Routes[0].Before != Input {
+	if res = w.Walk(send(Prerouting, "10.0.0.1"), Options{Steps: true}); len(res.Routes) != 1 ||
+		res.Routes[0].Before != Input {
 		t.Errorf("%+v", res.Routes)
 	}
 	if res = w.Walk(send(Prerouting, "10.0.0.1"), Options{}); len(res.Routes) > 0 || len(res.Steps) > 0 {

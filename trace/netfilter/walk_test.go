@@ -95,8 +95,11 @@ func filter(chains ...*Chain) *Table {
 func testHost(t *testing.T) *host.Network {
 	t.Helper()
 	n, errs := host.Parse(host.Files{
-		Addr:   []byte(`[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
-		Route4: []byte(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"dst":"10.0.0.0/24","dev":"eth0","prefsrc":"10.0.0.1"}]`),
+		Addr: []byte(
+			`[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
+				{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+		Route4: []byte(
+			`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"dst":"10.0.0.0/24","dev":"eth0","prefsrc":"10.0.0.1"}]`),
 	})
 	if len(errs) > 0 {
 		t.Fatal(errs)
@@ -105,7 +108,10 @@ func testHost(t *testing.T) *host.Network {
 }
 
 func send(hook Hook, to string) Start {
-	s := Start{Hook: hook, Packet: Packet{Family: IPv4, Proto: TCP, Src: netip.MustParseAddr("10.244.0.5"), Dst: netip.MustParseAddr(to), DstPort: 80, In: "cni0"}}
+	s := Start{
+		Hook: hook, Packet: Packet{Family: IPv4, Proto: TCP, Src: netip.MustParseAddr("10.244.0.5"),
+			Dst: netip.MustParseAddr(to), DstPort: 80, In: "cni0"},
+	}
 	if hook == Output {
 		s.Packet.Src, s.Packet.In = netip.MustParseAddr("10.0.0.1"), ""
 	}
@@ -156,19 +162,24 @@ func TestWalk(t *testing.T) {
 		{name: "nothing in the way", to: vip, want: "sent 10.96.0.1"},
 		{name: "to the node itself", to: "10.0.0.1", want: "delivered 10.0.0.1"},
 		{
-			name: "one of three, each with the same chance", tables: []*Table{nat(pre([]Op{dst(vip), &jump{name: "SVC", kind: Jump}}),
+			name: "one of three, each with the same chance",
+			tables: []*Table{nat(pre([]Op{dst(vip), &jump{name: "SVC", kind: Jump}}),
 				svc("SVC", []Op{chance(1.0 / 3), dnat("10.1.1.1")}, []Op{chance(0.5), dnat("10.1.1.2")}, []Op{dnat("10.1.1.3")}))},
 			to: vip, want: "sent 10.1.1.1 0.3333; sent 10.1.1.2 0.3333; sent 10.1.1.3 0.3333",
 		},
 		{
-			name: "what falls through a chain goes on behind the jump", tables: []*Table{nat(pre([]Op{&jump{name: "SVC", kind: Jump}}, []Op{dnat("10.1.1.9")}),
+			name: "what falls through a chain goes on behind the jump",
+			tables: []*Table{nat(pre([]Op{&jump{name: "SVC", kind: Jump}}, []Op{dnat("10.1.1.9")}),
 				svc("SVC", []Op{chance(0.25), dnat("10.1.1.1")}, []Op{verdict(Return)}, []Op{dnat("10.1.1.2")}))},
 			to: vip, want: "sent 10.1.1.1 0.25; sent 10.1.1.9 0.75",
 		},
-		{name: "a goto does not come back", tables: []*Table{nat(pre([]Op{&jump{name: "A", kind: Jump}}, []Op{dnat("10.1.1.9")}),
-			svc("A", []Op{&jump{name: "B", kind: Goto}}, []Op{dnat("10.1.1.8")}), svc("B"))}, to: vip, want: "sent 10.1.1.9"},
+		{name: "a goto does not come back",
+			tables: []*Table{nat(pre([]Op{&jump{name: "A", kind: Jump}}, []Op{dnat("10.1.1.9")}),
+				svc("A", []Op{&jump{name: "B", kind: Goto}}, []Op{dnat("10.1.1.8")}), svc("B"))}, to: vip, want: "sent 10.1.1.9"},
 		{
-			name: "accept ends the base chain only", tables: []*Table{nat(pre([]Op{verdict(Accept)}, []Op{dnat("10.1.1.1")})), filter(fwd(Drop))},
+			name: "accept ends the base chain only", tables: []*Table{
+				nat(pre([]Op{verdict(Accept)}, []Op{dnat("10.1.1.1")})), filter(fwd(Drop)),
+			},
 			to: vip, want: "dropped 10.96.0.1 by filter FORWARD policy",
 		},
 		{name: "the translated packet is what FORWARD sees", tables: []*Table{
@@ -176,7 +187,9 @@ func TestWalk(t *testing.T) {
 			filter(fwd(Accept, []Op{dst(vip), verdict(Drop)}, []Op{dst("10.1.1.1"), verdict(Reject)})),
 		}, to: vip, want: "rejected 10.1.1.1 by filter FORWARD rule 2"},
 		{
-			name: "marks are kept from hook to hook", tables: []*Table{nat(pre([]Op{mark(0x4000)}, []Op{dnat("10.1.1.1")}), post([]Op{ifMark(0x4000), op(masquerade)}))},
+			name: "marks are kept from hook to hook", tables: []*Table{
+				nat(pre([]Op{mark(0x4000)}, []Op{dnat("10.1.1.1")}), post([]Op{ifMark(0x4000), op(masquerade)})),
+			},
 			to: vip, want: "sent 10.1.1.1 masq",
 		},
 		{name: "local output to the node itself comes in again, and is not translated twice", tables: []*Table{
@@ -184,7 +197,14 @@ func TestWalk(t *testing.T) {
 			filter(base("INPUT", Input, 0, TypeFilter, Accept, []Op{dst("10.0.0.1"), verdict(Drop)})),
 		}, from: Output, to: vip, want: "dropped 10.0.0.1 by filter INPUT rule 1"},
 		{name: "what is not tracked is not translated", tables: []*Table{
-			{Family: IPv4, Backend: BackendNFT, Name: "raw", Chains: []*Chain{base("PREROUTING", Prerouting, -300, TypeFilter, Accept, []Op{op(func(c *Context) Effect { c.Packet.Untracked = true; return Effect{} })})}},
+			{
+				Family: IPv4, Backend: BackendNFT, Name: "raw",
+				Chains: []*Chain{
+					base("PREROUTING", Prerouting, -300, TypeFilter, Accept, []Op{
+						op(func(c *Context) Effect { c.Packet.Untracked = true; return Effect{} }),
+					}),
+				},
+			},
 			nat(pre([]Op{dnat("10.1.1.1")})),
 		}, to: vip, want: "sent 10.96.0.1"},
 		{
@@ -192,19 +212,32 @@ func TestWalk(t *testing.T) {
 			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
-			name: "an unknown match that does not matter", tables: []*Table{filter(fwd(Accept, []Op{unknown("magic"), verdict(Accept)}, []Op{unknown("more"), verdict(Next)}, []Op{verdict(Accept)}))},
+			name: "an unknown match that does not matter",
+			tables: []*Table{
+				filter(fwd(Accept, []Op{unknown("magic"), verdict(Accept)}, []Op{unknown("more"), verdict(Next)}, []Op{
+					verdict(Accept),
+				})),
+			},
 			to: vip, want: "sent 10.96.0.1",
 		},
 		{
-			name: "an unknown match in front of chance does not matter either", tables: []*Table{nat(pre([]Op{unknown("magic"), &jump{name: "LOGGED", kind: Jump}}, []Op{chance(0.5), dnat("10.1.1.1")}, []Op{dnat("10.1.1.2")}), svc("LOGGED", []Op{verdict(Next)}))},
+			name: "an unknown match in front of chance does not matter either",
+			tables: []*Table{
+				nat(pre([]Op{unknown("magic"), &jump{name: "LOGGED", kind: Jump}}, []Op{chance(0.5), dnat("10.1.1.1")},
+					[]Op{dnat("10.1.1.2")}), svc("LOGGED", []Op{verdict(Next)})),
+			},
 			to: vip, want: "sent 10.1.1.1 0.5; sent 10.1.1.2 0.5",
 		},
 		{
-			name: "two unknowns, one of which matters", tables: []*Table{filter(fwd(Drop, []Op{unknown("a"), verdict(Accept)}, []Op{unknown("b"), verdict(Drop)}))},
+			name: "two unknowns, one of which matters", tables: []*Table{
+				filter(fwd(Drop, []Op{unknown("a"), verdict(Accept)}, []Op{unknown("b"), verdict(Drop)})),
+			},
 			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 2; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
-			name: "an unknown target", tables: []*Table{filter(fwd(Accept, []Op{op(func(*Context) Effect { return Effect{Kind: Opaque, Why: "what is it"} })}))},
+			name: "an unknown target", tables: []*Table{
+				filter(fwd(Accept, []Op{op(func(*Context) Effect { return Effect{Kind: Opaque, Why: "what is it"} })})),
+			},
 			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
@@ -212,31 +245,45 @@ func TestWalk(t *testing.T) {
 			to: vip, want: "?not known 10.96.0.1 by filter FORWARD rule 1; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
-			name: "a chain that could not be read", tables: []*Table{filter(&Chain{Name: "FORWARD", Unread: "no", Base: &Base{Hook: Forward, Policy: Accept}})},
+			name: "a chain that could not be read", tables: []*Table{
+				filter(&Chain{Name: "FORWARD", Unread: "no", Base: &Base{Hook: Forward, Policy: Accept}}),
+			},
 			to: vip, want: "?not known 10.96.0.1 by filter FORWARD policy; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
-			name: "two backends that agree", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.1")})))},
+			name: "two backends that agree", tables: []*Table{
+				nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.1")}))),
+			},
 			to: vip, want: "sent 10.1.1.1",
 		},
 		{
-			name: "two backends that do not", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.2")})))},
+			name: "two backends that do not", tables: []*Table{
+				nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{dnat("10.1.1.2")}))),
+			},
 			to: vip, want: "?sent 10.1.1.1; ?sent 10.1.1.2", unsure: 1,
 		},
 		{
-			name: "two backends, one of which only looks", tables: []*Table{nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{verdict(Accept)})))},
+			name: "two backends, one of which only looks", tables: []*Table{
+				nat(pre([]Op{dnat("10.1.1.1")})), legacy(nat(pre([]Op{verdict(Accept)}))),
+			},
 			to: vip, want: "sent 10.1.1.1",
 		},
 		{
 			name: "three chains at one priority, of which one drops and another rejects",
 			tables: []*Table{
 				filter(fwd(Accept, []Op{verdict(Drop)})), legacy(filter(fwd(Accept, []Op{verdict(Reject)}))),
-				{Family: IPv4, Backend: BackendNative, Name: "n", Chains: []*Chain{base("f", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)})}},
+				{
+					Family: IPv4, Backend: BackendNative, Name: "n", Chains: []*Chain{
+						base("f", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)}),
+					},
+				},
 			},
 			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?not known 10.96.0.1", unsure: 1,
 		},
 		{
-			name: "a loop ends", tables: []*Table{filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}}))},
+			name: "a loop ends", tables: []*Table{
+				filter(fwd(Accept, []Op{&jump{name: "A", kind: Jump}}), svc("A", []Op{&jump{name: "A", kind: Jump}})),
+			},
 			to: vip, want: "?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", unsure: 1,
 		},
 	}
@@ -263,8 +310,10 @@ func TestWalk(t *testing.T) {
 // The NAT of OUTPUT looks for a new route at once: where there is none, the chains behind it do not see the packet.
 func TestTranslationWithoutARouteEndsAtOnce(t *testing.T) {
 	n, errs := host.Parse(host.Files{
-		Addr:   []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
-		Route4: []byte(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"type":"unreachable","dst":"10.66.0.0/24","dev":"lo"}]`),
+		Addr: []byte(
+			`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+		Route4: []byte(
+			`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"type":"unreachable","dst":"10.66.0.0/24","dev":"lo"}]`),
 	})
 	if len(errs) > 0 {
 		t.Fatal(errs)
@@ -287,10 +336,12 @@ func TestLoopbackFromOutsideIsNotDelivered(t *testing.T) {
 	for sysctl, want := range map[string]string{
 		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 0": "no route 127.0.0.1",
 		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 1": "delivered 127.0.0.1",
-		"net.ipv4.conf.all.route_localnet = 0":                                        "?delivered 127.0.0.1; ?not known 127.0.0.1",
+		"net.ipv4.conf.all.route_localnet = 0": "?delivered 127.0.0.1; ?not known " +
+			"127.0.0.1",
 	} {
 		n, errs := host.Parse(host.Files{
-			Addr:   []byte(`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
+			Addr: []byte(
+				`[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24,"scope":"global"}]}]`),
 			Sysctl: []byte(sysctl),
 		})
 		if len(errs) > 0 {
@@ -330,7 +381,9 @@ func TestIndexHidesNothing(t *testing.T) {
 func TestManyUnknownRulesDoNotMultiply(t *testing.T) {
 	const n = 40
 	main := &Chain{Name: "S"}
-	tb := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "S", kind: Jump}}, []Op{ifMark(1), dnat("10.1.1.1")}), main)
+	tb := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "S", kind: Jump}}, []Op{
+		ifMark(1), dnat("10.1.1.1"),
+	}), main)
 	for i := range n {
 		name := fmt.Sprintf("C%d", i)
 		tb.Chains = append(tb.Chains, &Chain{Name: name, Rules: rules([]Op{unknown("y"), &jump{name: "M", kind: Jump}})})

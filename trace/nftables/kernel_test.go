@@ -163,18 +163,22 @@ sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
 ip addr add 10.1.0.1/24 dev vea; ip addr add 10.2.0.1/24 dev veb
 ip addr add fd00:1::1/64 dev vea nodad; ip addr add fd00:2::1/64 dev veb nodad
 ip link set vea up; ip link set veb up
-at $client ip addr add 10.1.0.2/24 dev eth0; at $client ip addr add fd00:1::2/64 dev eth0 nodad; at $client ip link set eth0 up
+at $client ip addr add 10.1.0.2/24 dev eth0; at $client ip addr add fd00:1::2/64 dev eth0 nodad
+at $client ip link set eth0 up
 at $client ip route add default via 10.1.0.1; at $client ip route add default via fd00:1::1
-at $server ip addr add 10.2.0.2/24 dev eth0; at $server ip addr add fd00:2::2/64 dev eth0 nodad; at $server ip link set eth0 up
+at $server ip addr add 10.2.0.2/24 dev eth0; at $server ip addr add fd00:2::2/64 dev eth0 nodad
+at $server ip link set eth0 up
 at $server ip route add default via 10.2.0.1; at $server ip route add default via fd00:2::1
-at $server nft 'add table inet s; add chain inet s i { type filter hook input priority 0; policy accept; }; add rule inet s i meta l4proto { tcp, udp } drop'
+at $server nft 'add table inet s; add chain inet s i { type filter hook input priority 0; policy accept; }
+add rule inet s i meta l4proto { tcp, udp } drop'
 # What comes to the node is dropped behind the rules, so that nothing is answered.
 sets=""
 while IFS= read -r line <&3 && [ "$line" != "END" ]; do sets="$sets
 $line"; done
 echo "$sets" | nft -f -
 while IFS= read -r line <&3; do nft add rule inet t $line 2>/dev/null || true; done
-nft 'add table inet last; add chain inet last i { type filter hook input priority 100; policy accept; }; add rule inet last i meta l4proto { tcp, udp } drop'
+nft 'add table inet last; add chain inet last i { type filter hook input priority 100; policy accept; }
+add rule inet last i meta l4proto { tcp, udp } drop'
 sleep 1 # until the links are up, and nothing of IPv6's own is under way
 at $client ping -qc1 -W2 10.2.0.2 >/dev/null 2>&1 || true
 at $client ping -qc1 -W2 fd00:2::2 >/dev/null 2>&1 || true
@@ -203,11 +207,14 @@ type kernelPath struct {
 type kernelHook struct{ chain, in, out string }
 
 var (
-	through = []kernelHook{{"raw-prerouting", "vea", ""}, {"prerouting", "vea", ""}, {"forward", "vea", "veb"}, {"postrouting", "vea", "veb"}}
+	through = []kernelHook{
+		{"raw-prerouting", "vea", ""}, {"prerouting", "vea", ""}, {"forward", "vea", "veb"}, {"postrouting", "vea", "veb"},
+	}
 	inward  = []kernelHook{{"raw-prerouting", "vea", ""}, {"prerouting", "vea", ""}, {"input", "vea", ""}}
 	outward = []kernelHook{{"raw-output", "", "veb"}, {"output", "", "veb"}, {"postrouting", "", "veb"}}
 	itself  = []kernelHook{
-		{"raw-output", "", "lo"}, {"output", "", "lo"}, {"postrouting", "", "lo"}, {"raw-prerouting", "lo", ""}, {"prerouting", "lo", ""}, {"input", "lo", ""},
+		{"raw-output", "", "lo"}, {"output", "", "lo"}, {"postrouting", "", "lo"}, {"raw-prerouting", "lo", ""},
+		{"prerouting", "lo", ""}, {"input", "lo", ""},
 	}
 	kernelPaths = []kernelPath{
 		{"through", "client", "10.1.0.2", "10.2.0.2", through, false},
@@ -333,7 +340,9 @@ func packetCounts(t *testing.T, listing string) map[string][]int {
 
 // compareCounters runs a packet's way through the ops of the rules as they were before it, and compares with what was
 // counted.
-func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.Network, before, after string) (compared, unsure int) {
+func compareCounters(
+	t *testing.T, path *kernelPath, proto uint8, network *host.Network, before, after string,
+) (compared, unsure int) {
 	t.Helper()
 	tables, err := Parse([]byte(before), nil)
 	if err != nil {
@@ -343,7 +352,10 @@ func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.
 	rs.Link()
 	was, is := packetCounts(t, before), packetCounts(t, after)
 	src := netip.MustParseAddr(path.src)
-	p := netfilter.Packet{Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: netip.MustParseAddr(path.dst), DstPort: 80, Local: path.local}
+	p := netfilter.Packet{
+		Family: netfilter.FamilyOf(src), Proto: proto, Src: src, Dst: netip.MustParseAddr(path.dst), DstPort: 80,
+		Local: path.local,
+	}
 	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	for _, at := range path.chains {
 		ch := tables[0].Chain(at.chain)
@@ -361,7 +373,8 @@ func compareCounters(t *testing.T, path *kernelPath, proto uint8, network *host.
 			compared++
 			// One who retries is counted more than once; other packets are not among these.
 			if (got == op.Yes) != (n > 0) {
-				t.Errorf("%s, protocol %d, %s: %s: the ops say %v, the kernel counted %d", path.name, proto, at.chain, r.Text, got == op.Yes, n)
+				t.Errorf("%s, protocol %d, %s: %s: the ops say %v, the kernel counted %d",
+					path.name, proto, at.chain, r.Text, got == op.Yes, n)
 			}
 		}
 		if !came {

@@ -26,9 +26,14 @@ func emptyHost(t testing.TB) *host.Network {
 func smallHost(t testing.TB) *host.Network {
 	t.Helper()
 	n, errs := host.Parse(host.Files{
-		Addr: []byte(`[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
-			{"ifindex":2,"ifname":"eth0","flags":["UP","LOWER_UP"],"addr_info":[{"family":"inet","local":"192.0.2.1","prefixlen":24,"scope":"global"},{"family":"inet6","local":"2001:db8::1","prefixlen":64,"scope":"global"}]}]`),
-		Route4: []byte(`[{"dst":"default","gateway":"192.0.2.254","dev":"eth0"},{"dst":"192.0.2.0/24","dev":"eth0","prefsrc":"192.0.2.1"}]`),
+		Addr: []byte(`[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],
+			"addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
+			{"ifindex":2,"ifname":"eth0","flags":["UP","LOWER_UP"],
+			"addr_info":[{"family":"inet","local":"192.0.2.1","prefixlen":24,"scope":"global"},
+			{"family":"inet6","local":"2001:db8::1","prefixlen":64,"scope":"global"}]}]`),
+		Route4: []byte(
+			`[{"dst":"default","gateway":"192.0.2.254","dev":"eth0"},
+				{"dst":"192.0.2.0/24","dev":"eth0","prefsrc":"192.0.2.1"}]`),
 		Route6: []byte(`[{"dst":"default","gateway":"2001:db8::ff","dev":"eth0"},{"dst":"2001:db8::/64","dev":"eth0"}]`),
 	})
 	if len(errs) > 0 {
@@ -39,7 +44,8 @@ func smallHost(t testing.TB) *host.Network {
 
 var starts = []netfilter.Start{
 	{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-		Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.96.0.1"), DstPort: 80, In: "eth0",
+		Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("10.0.0.1"),
+		Dst: netip.MustParseAddr("10.96.0.1"), DstPort: 80, In: "eth0",
 	}},
 	{Hook: netfilter.Output, Packet: netfilter.Packet{
 		Family: netfilter.IPv6, Proto: netfilter.UDP, Dst: netip.MustParseAddr("fd00::1"), DstPort: 53,
@@ -50,7 +56,10 @@ var starts = []netfilter.Start{
 func ruleset(t testing.TB, family, typ, hook string, prio int, more string, rules ...string) *netfilter.Ruleset {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, `{"nftables":[{"table":{"family":"%[1]s","name":"t"}},{"chain":{"family":"%[1]s","table":"t","name":"c","type":"%[2]s","hook":"%[3]s","prio":%[4]d,"policy":"accept"}}`,
+	fmt.Fprintf(
+		&b,
+		`{"nftables":[{"table":{"family":"%[1]s","name":"t"}},
+			{"chain":{"family":"%[1]s","table":"t","name":"c","type":"%[2]s","hook":"%[3]s","prio":%[4]d,"policy":"accept"}}`,
 		family, typ, hook, prio)
 	if more != "" {
 		b.WriteString("," + strings.ReplaceAll(more, "IN", `"family":"`+family+`","table":"t"`))
@@ -125,30 +134,52 @@ func TestWalk(t *testing.T) {
 		{"accept ends the chain", "", "filter", "forward", "", []string{accept, drop}, "100% sent"},
 		{"continue does nothing", "", "filter", "forward", "", []string{`{"continue":null},{"drop":null}`}, "100% dropped"},
 		{"return to the policy", "", "filter", "forward", "", []string{`{"return":null}`, drop}, "100% sent"},
-		{"goto does not come back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`, []string{`{"goto":{"target":"e"}}`, drop}, "100% sent"},
-		{"jump comes back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`, []string{`{"jump":{"target":"e"}}`, drop}, "100% dropped"},
-		{"a chain that is not there", "", "filter", "forward", "", []string{`{"jump":{"target":"none"}}`}, "100% not known?, 100% sent?"},
+		{
+			"goto does not come back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`,
+			[]string{`{"goto":{"target":"e"}}`, drop}, "100% sent",
+		},
+		{
+			"jump comes back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`, []string{`{"jump":{"target":"e"}}`, drop},
+			"100% dropped",
+		},
+		{
+			"a chain that is not there", "", "filter", "forward", "", []string{`{"jump":{"target":"none"}}`},
+			"100% not known?, 100% sent?",
+		},
 		{
 			"numgen draws among destinations", "", "nat", "prerouting", "",
-			[]string{`{"dnat":{"family":"ip","addr":{"map":{"key":` + numgenOf(4) + `,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}],[1,{"concat":["10.1.1.2",8080]}],[2,{"concat":["10.1.1.2",8080]}],[3,{"concat":["10.1.1.3",81]}]]}}}}}`},
+			[]string{
+				`{"dnat":{"family":"ip","addr":{"map":{"key":` + numgenOf(4) +
+					`,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}],[1,{"concat":["10.1.1.2",8080]}],
+						[2,{"concat":["10.1.1.2",8080]}],[3,{"concat":["10.1.1.3",81]}]]}}}}}`,
+			},
 			"25% sent 10.1.1.1:8080, 25% sent 10.1.1.3:81, 50% sent 10.1.1.2:8080",
 		},
 		{
 			"what no element has goes on", "", "nat", "prerouting", "",
-			[]string{`{"dnat":{"addr":{"map":{"key":` + numgenOf(2) + `,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}]]}}}}}`, `{"dnat":{"addr":"10.9.9.9"}}`},
+			[]string{`{"dnat":{"addr":{"map":{"key":` + numgenOf(2) + `,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}]]}}}}}`,
+				`{"dnat":{"addr":"10.9.9.9"}}`},
 			"50% sent 10.1.1.1:8080, 50% sent 10.9.9.9:80",
 		},
 		{
 			"numgen draws among ranges of numbers", "", "filter", "forward", chainsX,
-			[]string{`{"vmap":{"key":` + numgenOf(10) + `,"data":{"set":[[{"range":[0,6]},{"goto":{"target":"x"}}],[{"range":[7,8]},{"jump":{"target":"y"}}]]}}}`},
+			[]string{
+				`{"vmap":{"key":` + numgenOf(10) +
+					`,"data":{"set":[[{"range":[0,6]},{"goto":{"target":"x"}}],[{"range":[7,8]},{"jump":{"target":"y"}}]]}}}`,
+			},
 			"10% sent, 20% rejected, 70% dropped",
 		},
 		{
 			"numgen inc has its share", "", "filter", "forward", chainX,
-			[]string{`{"vmap":{"key":{"numgen":{"mode":"inc","mod":2,"offset":5}},"data":{"set":[[5,{"jump":{"target":"x"}}]]}}}`},
+			[]string{
+				`{"vmap":{"key":{"numgen":{"mode":"inc","mod":2,"offset":5}},"data":{"set":[[5,{"jump":{"target":"x"}}]]}}}`,
+			},
 			"50% dropped, 50% sent",
 		},
-		{"numgen in a match", "", "filter", "forward", "", []string{`{"match":{"op":"<","left":` + numgenOf(4) + `,"right":1}},{"drop":null}`}, "25% dropped, 75% sent"},
+		{
+			"numgen in a match", "", "filter", "forward", "",
+			[]string{`{"match":{"op":"<","left":` + numgenOf(4) + `,"right":1}},{"drop":null}`}, "25% dropped, 75% sent",
+		},
 		{
 			"a hash chooses once", "", "filter", "forward", chainX,
 			[]string{`{"vmap":{"key":{"jhash":{"mod":4,"expr":` + saddr + `}},"data":{"set":[[0,{"jump":{"target":"x"}}]]}}}`},
@@ -160,43 +191,96 @@ func TestWalk(t *testing.T) {
 			"100% dropped?, 100% sent?",
 		},
 		{
-			"a verdict map by concatenation", "", "filter", "forward", `{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict","elem":[[{"concat":["10.96.0.1","tcp",80]},{"drop":null}]]}}`,
+			"a verdict map by concatenation", "", "filter", "forward",
+			`{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict",
+				"elem":[[{"concat":["10.96.0.1","tcp",80]},{"drop":null}]]}}`,
 			[]string{`{"vmap":{"key":{"concat":[` + daddr + `,` + l4 + `,` + thDport + `]},"data":"@m"}}`},
 			"100% dropped",
 		},
 		{
-			"a verdict map without the element", "", "filter", "forward", `{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict","elem":[[{"concat":["10.96.0.1","udp",80]},{"drop":null}]]}}`,
-			[]string{`{"vmap":{"key":{"concat":[` + daddr + `,` + l4 + `,` + thDport + `]},"data":"@m"}}`, `{"reject":{"type":"icmp","expr":"port-unreachable"}}`},
+			"a verdict map without the element", "", "filter", "forward",
+			`{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict",
+				"elem":[[{"concat":["10.96.0.1","udp",80]},{"drop":null}]]}}`,
+			[]string{`{"vmap":{"key":{"concat":[` + daddr + `,` + l4 + `,` + thDport + `]},"data":"@m"}}`,
+				`{"reject":{"type":"icmp","expr":"port-unreachable"}}`},
 			"100% rejected",
 		},
 		{
-			"the element for all others", "", "filter", "forward", `{"map":{IN,"name":"m","type":"ipv4_addr","map":"verdict","flags":["interval"],"elem":[[{"prefix":{"addr":"10.0.0.0","len":16}},{"accept":null}],["*",{"drop":null}]]}}`,
+			"the element for all others", "", "filter", "forward",
+			`{"map":{IN,"name":"m","type":"ipv4_addr","map":"verdict","flags":["interval"],
+				"elem":[[{"prefix":{"addr":"10.0.0.0","len":16}},{"accept":null}],["*",{"drop":null}]]}}`,
 			[]string{`{"vmap":{"key":` + daddr + `,"data":"@m"}}`},
 			"100% dropped",
 		},
 		{
-			"intervals of a concatenation", "", "filter", "forward", `{"set":{IN,"name":"s","type":["ipv4_addr","inet_service"],"flags":["interval"],"elem":[{"concat":[{"prefix":{"addr":"10.96.0.0","len":16}},{"range":[79,81]}]}]}}`,
+			"intervals of a concatenation", "", "filter", "forward",
+			`{"set":{IN,"name":"s","type":["ipv4_addr","inet_service"],"flags":["interval"],
+				"elem":[{"concat":[{"prefix":{"addr":"10.96.0.0","len":16}},{"range":[79,81]}]}]}}`,
 			[]string{eq(`{"concat":[`+daddr+`,`+thDport+`]}`, `"@s"`) + `,{"drop":null}`},
 			"100% dropped",
 		},
-		{"a set whose type is not known", "", "filter", "forward", `{"set":{IN,"name":"s","type":"odd","elem":["a"]}}`, []string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"a set by typeof", "", "filter", "forward", `{"set":{IN,"name":"s","type":{"typeof":` + daddr + `},"elem":["10.96.0.1"]}}`, []string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped"},
-		{"no such set", "", "filter", "forward", "", []string{eq(daddr, `"@none"`) + `,{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"an unknown expression", "", "filter", "forward", "", []string{eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"an unknown expression behind one that does not match", "", "filter", "forward", "", []string{eq(daddr, `"10.0.0.9"`) + `,` + eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`}, "100% sent"},
-		{"an unknown statement", "", "filter", "forward", "", []string{`{"odd":{"key":1}}`}, "100% not known?, 100% sent?"},
-		{"a match of iptables", "", "filter", "forward", "", []string{`{"xt":{"type":"match","name":"odd"}},{"drop":null}`}, "100% not known?, 100% sent?"},
-		{"a rate", "", "filter", "forward", "", []string{`{"limit":{"rate":1,"per":"second"}},{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"a queue", "", "filter", "forward", "", []string{`{"queue":{"num":1}}`}, "100% not known?, 100% sent?"},
-		{"what only counts and logs", "", "filter", "forward", "", []string{`{"counter":{"packets":0,"bytes":0}},{"log":{"prefix":"x"}},{"counter":"named"},{"last":null}`}, "100% sent"},
-		{"a flowtable takes no first packet", "", "filter", "forward", "", []string{`{"flow":{"op":"add","flowtable":"@f"}},{"drop":null}`}, "100% sent"},
-		{"a reset is for TCP", "", "filter", "forward", "", []string{`{"reject":{"type":"tcp reset"}}`}, "100% rejected"},
-		{"a reject of the other family", "inet", "filter", "forward", "", []string{`{"reject":{"type":"icmpv6","expr":"no-route"}}`}, "100% sent"},
-		{"a translation of the other family", "inet", "nat", "prerouting", "", []string{`{"dnat":{"family":"ip6","addr":"fd00::1","port":80}}`, `{"dnat":{"family":"ip","addr":"10.1.1.1","port":81}}`}, "100% sent 10.1.1.1:81"},
-		{"a range of addresses", "", "nat", "prerouting", "", []string{`{"dnat":{"addr":{"range":["10.1.1.1","10.1.1.2"]},"port":81}}`}, "50% sent 10.1.1.1:81, 50% sent 10.1.1.2:81"},
-		{"a network is replaced", "", "nat", "prerouting", "", []string{`{"dnat":{"addr":{"prefix":{"addr":"10.1.0.0","len":16}},"type_flags":"prefix"}}`}, "100% not known?, 100% sent?"},
 		{
-			"a translation by what is no map", "", "nat", "prerouting", `{"set":{IN,"name":"s","type":"inet_service","elem":[80]}}`,
+			"a set whose type is not known", "", "filter", "forward", `{"set":{IN,"name":"s","type":"odd","elem":["a"]}}`,
+			[]string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped?, 100% sent?",
+		},
+		{
+			"a set by typeof", "", "filter", "forward", `{"set":{IN,"name":"s","type":{"typeof":` + daddr +
+				`},"elem":["10.96.0.1"]}}`, []string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped",
+		},
+		{
+			"no such set", "", "filter", "forward", "", []string{eq(daddr, `"@none"`) + `,{"drop":null}`},
+			"100% dropped?, 100% sent?",
+		},
+		{
+			"an unknown expression", "", "filter", "forward", "", []string{eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`},
+			"100% dropped?, 100% sent?",
+		},
+		{
+			"an unknown expression behind one that does not match", "", "filter", "forward", "",
+			[]string{eq(daddr, `"10.0.0.9"`) + `,` + eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`}, "100% sent",
+		},
+		{"an unknown statement", "", "filter", "forward", "", []string{`{"odd":{"key":1}}`}, "100% not known?, 100% sent?"},
+		{
+			"a match of iptables", "", "filter", "forward", "", []string{`{"xt":{"type":"match","name":"odd"}},{"drop":null}`},
+			"100% not known?, 100% sent?",
+		},
+		{
+			"a rate", "", "filter", "forward", "", []string{`{"limit":{"rate":1,"per":"second"}},{"drop":null}`},
+			"100% dropped?, 100% sent?",
+		},
+		{"a queue", "", "filter", "forward", "", []string{`{"queue":{"num":1}}`}, "100% not known?, 100% sent?"},
+		{
+			"what only counts and logs", "", "filter", "forward", "",
+			[]string{`{"counter":{"packets":0,"bytes":0}},{"log":{"prefix":"x"}},{"counter":"named"},{"last":null}`},
+			"100% sent",
+		},
+		{
+			"a flowtable takes no first packet", "", "filter", "forward", "",
+			[]string{`{"flow":{"op":"add","flowtable":"@f"}},{"drop":null}`}, "100% sent",
+		},
+		{"a reset is for TCP", "", "filter", "forward", "", []string{`{"reject":{"type":"tcp reset"}}`}, "100% rejected"},
+		{
+			"a reject of the other family", "inet", "filter", "forward", "",
+			[]string{`{"reject":{"type":"icmpv6","expr":"no-route"}}`}, "100% sent",
+		},
+		{
+			"a translation of the other family", "inet", "nat", "prerouting", "",
+			[]string{`{"dnat":{"family":"ip6","addr":"fd00::1","port":80}}`,
+				`{"dnat":{"family":"ip","addr":"10.1.1.1","port":81}}`}, "100% sent 10.1.1.1:81",
+		},
+		{
+			"a range of addresses", "", "nat", "prerouting", "",
+			[]string{`{"dnat":{"addr":{"range":["10.1.1.1","10.1.1.2"]},"port":81}}`},
+			"50% sent 10.1.1.1:81, 50% sent 10.1.1.2:81",
+		},
+		{
+			"a network is replaced", "", "nat", "prerouting", "",
+			[]string{`{"dnat":{"addr":{"prefix":{"addr":"10.1.0.0","len":16}},"type_flags":"prefix"}}`},
+			"100% not known?, 100% sent?",
+		},
+		{
+			"a translation by what is no map", "", "nat", "prerouting",
+			`{"set":{IN,"name":"s","type":"inet_service","elem":[80]}}`,
 			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@s"}}}}`},
 			"100% not known?, 100% sent?",
 		},
@@ -205,23 +289,69 @@ func TestWalk(t *testing.T) {
 			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":{"set":[[80,{"concat":[]}]]}}}}}`},
 			"100% not known?, 100% sent?",
 		},
-		{"a destination by port", "", "nat", "prerouting", `{"map":{IN,"name":"m","type":"inet_service","map":"ipv4_addr","elem":[[80,"10.1.1.7"]]}}`, []string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@m"}}}}`}, "100% sent 10.1.1.7:80"},
-		{"masquerade", "", "nat", "postrouting", "", []string{`{"masquerade":{"flags":"fully-random"}}`}, "100% sent from 192.0.2.1"},
-		{"a source address", "", "nat", "postrouting", "", []string{`{"snat":{"addr":"192.0.2.9"}}`}, "100% sent from 192.0.2.9"},
+		{
+			"a destination by port", "", "nat", "prerouting",
+			`{"map":{IN,"name":"m","type":"inet_service","map":"ipv4_addr","elem":[[80,"10.1.1.7"]]}}`,
+			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@m"}}}}`}, "100% sent 10.1.1.7:80",
+		},
+		{
+			"masquerade", "", "nat", "postrouting", "", []string{`{"masquerade":{"flags":"fully-random"}}`},
+			"100% sent from 192.0.2.1",
+		},
+		{
+			"a source address", "", "nat", "postrouting", "", []string{`{"snat":{"addr":"192.0.2.9"}}`},
+			"100% sent from 192.0.2.9",
+		},
 		{"redirect", "", "nat", "prerouting", "", []string{`{"redirect":{"port":8080}}`}, "100% delivered 192.0.2.1:8080"},
-		{"a proxy on the node", "", "filter", "prerouting", "", []string{`{"tproxy":{"port":1}},{"accept":null}`}, "100% delivered"},
+		{
+			"a proxy on the node", "", "filter", "prerouting", "", []string{`{"tproxy":{"port":1}},{"accept":null}`},
+			"100% delivered",
+		},
 		{"marks", "", "filter", "forward", "", []string{
 			`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},16384]}}}`,
-			`{"match":{"op":"!=","left":{"&":[{"meta":{"key":"mark"}},16384]},"right":0}},{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"^":[{"meta":{"key":"mark"}},16385]}}}`,
+			`{"match":{"op":"!=","left":{"&":[{"meta":{"key":"mark"}},16384]},"right":0}},
+				{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"^":[{"meta":{"key":"mark"}},16385]}}}`,
 		}, "100% sent mark 0x1"},
-		{"a mark that is not known", "", "filter", "forward", "", []string{`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"meta":{"key":"priority"}}}}`}, "100% not known?, 100% sent?"},
-		{"another destination without translation", "", "filter", "forward", "", []string{`{"mangle":{"key":` + daddr + `,"value":"10.1.1.1"}}`}, "100% not known?, 100% sent?"},
-		{"what changes nothing on the way", "", "filter", "forward", "", []string{`{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":{"rt":{"key":"mtu"}}}},{"mangle":{"key":{"payload":{"protocol":"ip","field":"dscp"}},"value":8}}`}, "100% sent"},
-		{"a set that a rule on the way changes", "", "filter", "forward", `{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`, []string{`{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`, eq(saddr, `"@s"`) + `,{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"a set that a rule behind changes", "", "filter", "forward", `{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`, []string{eq(saddr, `"@s"`) + `,{"drop":null}`, `{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`}, "100% sent"},
-		{"a rate for each client", "", "filter", "forward", `{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`, []string{`{"set":{"op":"add","elem":` + saddr + `,"set":"@s","stmt":[{"limit":{"rate":1,"per":"second"}}]}},{"drop":null}`}, "100% dropped?, 100% sent?"},
-		{"flags in two ways of reading", "", "filter", "forward", "", []string{`{"match":{"op":"!=","left":{"ct":{"key":"state"}},"right":["established","related"]}},{"drop":null}`}, "100% dropped"},
-		{"an address that comes late in a long chain", "", "filter", "forward", "", append(slices.Repeat([]string{eq(daddr, `"10.0.0.9"`) + `,` + accept}, 20), eq(daddr, `"10.96.0.1"`)+`,{"drop":null}`), "100% dropped"},
+		{
+			"a mark that is not known", "", "filter", "forward", "",
+			[]string{`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"meta":{"key":"priority"}}}}`},
+			"100% not known?, 100% sent?",
+		},
+		{
+			"another destination without translation", "", "filter", "forward", "",
+			[]string{`{"mangle":{"key":` + daddr + `,"value":"10.1.1.1"}}`}, "100% not known?, 100% sent?",
+		},
+		{
+			"what changes nothing on the way", "", "filter", "forward", "",
+			[]string{`{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":{"rt":{"key":"mtu"}}}},
+				{"mangle":{"key":{"payload":{"protocol":"ip","field":"dscp"}},"value":8}}`}, "100% sent",
+		},
+		{
+			"a set that a rule on the way changes", "", "filter", "forward",
+			`{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`,
+			[]string{`{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`, eq(saddr, `"@s"`) + `,{"drop":null}`},
+			"100% dropped?, 100% sent?",
+		},
+		{
+			"a set that a rule behind changes", "", "filter", "forward",
+			`{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`,
+			[]string{eq(saddr, `"@s"`) + `,{"drop":null}`, `{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`}, "100% sent",
+		},
+		{
+			"a rate for each client", "", "filter", "forward", `{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`,
+			[]string{`{"set":{"op":"add","elem":` + saddr +
+				`,"set":"@s","stmt":[{"limit":{"rate":1,"per":"second"}}]}},{"drop":null}`}, "100% dropped?, 100% sent?",
+		},
+		{
+			"flags in two ways of reading", "", "filter", "forward", "",
+			[]string{`{"match":{"op":"!=","left":{"ct":{"key":"state"}},"right":["established","related"]}},{"drop":null}`},
+			"100% dropped",
+		},
+		{
+			"an address that comes late in a long chain", "", "filter", "forward", "",
+			append(slices.Repeat([]string{eq(daddr, `"10.0.0.9"`) + `,` + accept}, 20),
+				eq(daddr, `"10.96.0.1"`)+`,{"drop":null}`), "100% dropped",
+		},
 	} {
 		family := c.family
 		if family == "" {
@@ -242,7 +372,8 @@ func TestWalk(t *testing.T) {
 func TestPrefixWithBitsBehindItsLength(t *testing.T) {
 	prefix := `{"prefix":{"addr":"10.0.0.1","len":8}}`
 	for sign, want := range map[string]string{"==": "100% sent", "!=": "100% dropped"} {
-		rs := ruleset(t, "ip", "filter", "forward", 0, "", `{"match":{"op":"`+sign+`","left":`+saddr+`,"right":`+prefix+`}},{"drop":null}`)
+		rs := ruleset(t, "ip", "filter", "forward", 0, "",
+			`{"match":{"op":"`+sign+`","left":`+saddr+`,"right":`+prefix+`}},{"drop":null}`)
 		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
 		if got := ends(&res); got != want {
 			t.Errorf("%s: got %s, want %s", sign, got, want)
@@ -250,26 +381,12 @@ func TestPrefixWithBitsBehindItsLength(t *testing.T) {
 	}
 }
 
-// A packet that connection tracking has seen stays tracked.
-func TestNotrackBehindConnectionTracking(t *testing.T) {
-	for prio, want := range map[int]bool{-300: true, -150: false, 0: false} {
-		rs := ruleset(t, "ip", "filter", "prerouting", prio, "", `{"notrack":null}`)
-		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
-		if len(res.Outcomes) != 1 || res.Outcomes[0].Packet.Untracked != want {
-			t.Errorf("priority %d: %+v", prio, res.Outcomes)
-		}
-	}
-	rs := ruleset(t, "ip", "filter", "prerouting", -200, "", `{"notrack":null}`)
-	if res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{}); len(res.Uncertain) != 1 {
-		t.Errorf("at the priority of connection tracking: %+v", res)
-	}
-}
-
 // What sets a field of a header is for packets that have it, and breaks the rule off for others: nft does not print
 // that condition.
 func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
 	set := func(protocol, field string) string {
-		return `{"mangle":{"key":{"payload":{"protocol":"` + protocol + `","field":"` + field + `"}},"value":8}},{"drop":null}`
+		return `{"mangle":{"key":{"payload":{"protocol":"` + protocol + `","field":"` + field +
+			`"}},"value":8}},{"drop":null}`
 	}
 	for _, c := range []struct{ rule, want string }{
 		{set("ip", "dscp"), "100% dropped"},
@@ -283,15 +400,6 @@ func TestMangleOfAHeaderThatThePacketDoesNotHave(t *testing.T) {
 		if got := ends(&res); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.rule, got, c.want)
 		}
-	}
-}
-
-// Unlike iptables' CT, nft's zone takes a packet back that was not to be tracked.
-func TestZoneTakesBackNotrack(t *testing.T) {
-	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"notrack":null}`, `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`)
-	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
-	if len(res.Outcomes) != 1 || res.Outcomes[0].Packet.Untracked {
-		t.Errorf("%+v", res.Outcomes)
 	}
 }
 
@@ -312,76 +420,25 @@ func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
 	}
 }
 
-// A packet that has got a template of its connection, with its zone, cannot be taken out of connection tracking any
-// more.
-func TestNotrackBehindATemplate(t *testing.T) {
-	rs := ruleset(t, "ip", "filter", "prerouting", -300, "", `{"mangle":{"key":{"ct":{"key":"zone"}},"value":5}}`, `{"notrack":null}`)
-	res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
-	for _, o := range res.Outcomes {
-		if o.Certain && o.Packet.Untracked {
-			t.Errorf("%+v", o)
-		}
-	}
-}
-
 // iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked
 // twice, as one that iptables-save does not show.
 func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {
 	rs := `{"nftables":[{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"security"}},` +
-		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,"policy":"accept"}}]}`
+		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,
+			"policy":"accept"}}]}`
 	tables, err := Parse([]byte(rs), IPTables)
 	if err != nil || len(tables) != 0 {
 		t.Errorf("%v, %v", lines(tables), err)
 	}
 }
 
-// Before connection tracking a packet has no connection; at its own priority it depends on what was loaded last.
-func TestConnectionTracking(t *testing.T) {
-	for prio, want := range map[int]string{-300: "100% sent", -200: "100% dropped?, 100% sent?", -150: "100% dropped"} {
-		rs := ruleset(t, "inet", "filter", "prerouting", prio, "", `{"match":{"op":"in","left":{"ct":{"key":"state"}},"right":"new"}},{"drop":null}`)
-		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
-		if got := ends(&res); got != want {
-			t.Errorf("priority %d: got %s, want %s", prio, got, want)
-		}
-	}
-}
-
-// A client that kube-proxy has not seen is sent anywhere, one that comes back to where it was.
-func TestAffinity(t *testing.T) {
-	tables, err := Parse(readFile(t, "../../../testdata/snapshots/nftables/nodes/node1/nft-ruleset.json"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rs := &netfilter.Ruleset{Tables: tables}
-	rs.Link()
-	w := netfilter.NewWalker(rs, smallHost(t), nil, netfilter.WithClientLists("kube-proxy@affinity-"))
-	start := starts[0]
-	start.Packet.Dst = netip.MustParseAddr("10.96.32.7") // shop/affinity
-	first := w.Walk(start, netfilter.Options{})
-	if len(first.Outcomes) != 3 || len(first.Uncertain) != 0 {
-		t.Fatalf("%s, %v", ends(&first), first.Uncertain)
-	}
-	for _, o := range slices.Clone(first.Outcomes) {
-		back := w.Walk(start, netfilter.Options{Listed: o.Packet.Recent, Steps: true})
-		if len(back.Outcomes) != 1 || back.Outcomes[0].Packet.Dst != o.Packet.Dst || !strings.HasPrefix(o.Packet.Recent, "kube-proxy@affinity-") {
-			t.Errorf("%q comes back to %s", o.Packet.Recent, ends(&back))
-		}
-		seconds := uint32(0)
-		for i := range back.Steps {
-			if s := &back.Steps[i]; s.Asked.Name != "" {
-				seconds = s.Asked.Seconds
-			}
-		}
-		if seconds != 600 {
-			t.Errorf("remembered for %d seconds, want 600", seconds)
-		}
-	}
-}
-
 func TestSetContents(t *testing.T) {
-	rs := ruleset(t, "ip", "filter", "forward", 0, `{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict","elem":[
-		[{"elem":{"val":{"concat":["10.96.0.1","udp",53]},"comment":"x"}},{"goto":{"target":"a"}}],[{"concat":["10.96.0.2","tcp",80]},{"drop":null}]]}},
-		{"set":{IN,"name":"s","type":"ipv4_addr","flags":["interval"],"elem":[{"prefix":{"addr":"10.0.0.0","len":8}},{"elem":{"val":"10.96.0.1","timeout":60,"expires":5}}]}}`)
+	rs := ruleset(t, "ip", "filter", "forward", 0, `{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],
+		"map":"verdict","elem":[
+		[{"elem":{"val":{"concat":["10.96.0.1","udp",53]},"comment":"x"}},{"goto":{"target":"a"}}],
+		[{"concat":["10.96.0.2","tcp",80]},{"drop":null}]]}},
+		{"set":{IN,"name":"s","type":"ipv4_addr","flags":["interval"],"elem":[{"prefix":{"addr":"10.0.0.0","len":8}},
+		{"elem":{"val":"10.96.0.1","timeout":60,"expires":5}}]}}`)
 	var got []netfilter.SetElement
 	rs.Tables[0].Set("m").Each(func(e netfilter.SetElement) { got = append(got, e) })
 	rs.Tables[0].Set("s").Each(func(e netfilter.SetElement) { got = append(got, e) })
@@ -405,9 +462,12 @@ func BenchmarkLargeMap(b *testing.B) {
 	for _, n := range []int{20, 20000} {
 		var elems []string
 		for i := range n {
-			elems = append(elems, fmt.Sprintf(`[{"concat":["10.%d.%d.%d","tcp",80]},{"drop":null}]`, 100+i/65536, i/256%256, i%256))
+			elems = append(elems, fmt.Sprintf(`[{"concat":["10.%d.%d.%d","tcp",80]},{"drop":null}]`, 100+i/65536,
+				i/256%256, i%256))
 		}
-		rs := ruleset(b, "ip", "filter", "forward", 0, `{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict","elem":[`+strings.Join(elems, ",")+`]}}`,
+		rs := ruleset(b, "ip", "filter", "forward", 0,
+			`{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict","elem":[`+strings.Join(elems,
+				",")+`]}}`,
 			`{"vmap":{"key":{"concat":[`+daddr+`,`+l4+`,`+thDport+`]},"data":"@m"}}`)
 		w := netfilter.NewWalker(rs, smallHost(b), nil)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -36,7 +36,8 @@ func (l *loader) config() error {
 
 // StatusFiles are what a kube-proxy that does not run leaves unanswered; the last one it does not answer itself.
 var StatusFiles = []string{
-	snapshot.ProxyModeFile, snapshot.MetricsFile, snapshot.ConfigzFile, snapshot.HealthzFile, snapshot.LivezFile, snapshot.ProxyConfigFile,
+	snapshot.ProxyModeFile, snapshot.MetricsFile, snapshot.ConfigzFile, snapshot.HealthzFile, snapshot.LivezFile,
+	snapshot.ProxyConfigFile,
 }
 
 // proxy reads what kube-proxy says of itself.

@@ -25,10 +25,14 @@ type SaveFile struct {
 // SaveFiles are those of each family; the default one comes last.
 var SaveFiles = map[netfilter.Family][]SaveFile{
 	netfilter.IPv4: {
-		{snapshot.IPTablesNFTFile, netfilter.BackendNFT}, {snapshot.IPTablesLegacyFile, netfilter.BackendLegacy}, {snapshot.IPTablesFile, ""},
+		{snapshot.IPTablesNFTFile, netfilter.BackendNFT}, {snapshot.IPTablesLegacyFile, netfilter.BackendLegacy}, {
+			snapshot.IPTablesFile, "",
+		},
 	},
 	netfilter.IPv6: {
-		{snapshot.IP6TablesNFTFile, netfilter.BackendNFT}, {snapshot.IP6TablesLegacyFile, netfilter.BackendLegacy}, {snapshot.IP6TablesFile, ""},
+		{snapshot.IP6TablesNFTFile, netfilter.BackendNFT}, {snapshot.IP6TablesLegacyFile, netfilter.BackendLegacy}, {
+			snapshot.IP6TablesFile, "",
+		},
 	},
 }
 
@@ -76,7 +80,8 @@ func (l *loader) rules() error {
 }
 
 // saved reads the save files of one family. The default one is passed over when its backend has a file of its own. An
-// empty file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
+// empty file is what a save command prints where there is no table at all; it counts as read only beside one that is
+// not.
 func (l *loader) saved(f netfilter.Family) (tables []*netfilter.Table, have map[netfilter.Backend]bool, err error) {
 	have = map[netfilter.Backend]bool{}
 	for _, d := range SaveFiles[f] {

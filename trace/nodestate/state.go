@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodestate reads the files of one node into one State: its rules in every backend, addresses, routes, settings, sets, virtual servers,
-// connections, listening sockets, and what its kube-proxy says of itself. It judges nothing, and knows nothing of Services.
+// Package nodestate reads the files of one node into one State: its rules in every backend, addresses, routes,
+// settings, sets, virtual servers, connections, listening sockets, and what its kube-proxy says of itself. It judges
+// nothing, and knows nothing of Services.
 package nodestate
 
 import (
@@ -51,8 +52,8 @@ type State struct {
 	reasons map[string]string // why files were not read; nil: the collector does not tell
 }
 
-// Load reads a node's files. The error names the node and the file that cannot be read, and what is wrong with it; the State is then what was read
-// before it, and is never nil.
+// Load reads a node's files. The error names the node and the file that cannot be read, and what is wrong with it; the
+// State is then what was read before it, and is never nil.
 func Load(files *snapshot.Node) (*State, error) {
 	s := &State{Name: files.Name, Host: &host.Network{}, Rules: &netfilter.Ruleset{}, files: map[string]bool{}}
 	for _, name := range snapshot.NodeFiles {
@@ -92,8 +93,9 @@ func (s *State) UnreadFiles() []string {
 	return out
 }
 
-// Tells tells whether the collector says what it could not read: then a file that is not there is one of which the node has nothing.
-func (s *State) Tells() bool { return s.reasons != nil }
+// Tells tells whether the collector says what it could not read: then a file that is not there is one of which the node
+// has nothing.
+func (s *State) ListsUnread() bool { return s.reasons != nil }
 
 // file reads an optional file; its absence is nil.
 func (l *loader) file(name string) ([]byte, error) {
@@ -196,10 +198,11 @@ func (l *loader) probes() error {
 	return nil
 }
 
-// SocketAt returns the socket that takes packets of a protocol ("tcp") to an address and port of the node; nil where none does.
+// SocketAt returns the socket that takes packets of a protocol ("tcp") to an address and port of the node; nil where
+// none does.
 func (s *State) SocketAt(protocol string, at netip.AddrPort) *host.Socket {
 	for i := range s.Sockets {
-		if s.Sockets[i].Takes(protocol, at) {
+		if s.Sockets[i].Accepts(protocol, at) {
 			return &s.Sockets[i]
 		}
 	}

@@ -15,34 +15,38 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
-// Request says what to plan.
+// Request is the input of [For]: the Services and frontends to plan, and settings of the node.
 type Request struct {
 	Services []*corev1.Service
-	// Select picks frontends; nil takes all.
+	// Select filters frontends; nil selects all.
 	Select func(expect.Frontend) bool
-	// Bound are addresses that the node has for its own so that IPVS sees what is sent to them: NodePorts are not programmed there.
+	// Bound are addresses that are bound to the node for IPVS only: NodePorts are not programmed there.
 	Bound []netip.Addr
-	// Mark is the packet mark that asks for masquerade, one bit.
+	// Mark is the packet mark that requests masquerade, one bit.
 	Mark uint32
-	// NoLoopback is why no packet with a loopback source gets out to an endpoint, for NodePorts at 127.0.0.1; "": it does.
+	// NoLoopback is the reason why the kernel sends no packet with a loopback source to an endpoint, which rules out
+	// NodePorts at 127.0.0.1; "": it sends them.
 	NoLoopback string
 }
 
-// What Request.NoLoopback may be.
+// Values of Request.NoLoopback.
 const (
-	// NoLoopbackInIPVS: of a virtual server (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c). kube-proxy has none at 127.0.0.1.
-	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host, and kube-proxy serves no NodePort there in ipvs mode"
-	// NoLoopbackRoute: by the kernel's setting.
-	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl net.ipv4.conf.all.route_localnet is not 1)"
+	// NoLoopbackInIPVS: IPVS does not send them (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
+	// kube-proxy has none at 127.0.0.1.
+	NoLoopbackInIPVS = "IPVS sends nothing from a loopback address to another host, " +
+		"and kube-proxy serves no NodePort there in ipvs mode"
+	// NoLoopbackRoute: route_localnet is not set.
+	NoLoopbackRoute = "the kernel lets no packet out that has a loopback source (sysctl " +
+		"net.ipv4.conf.all.route_localnet is not 1)"
 )
 
-// RefusalError is why nothing is programmed, in one sentence.
+// RefusalError is the reason why nothing is programmed, in one sentence.
 type RefusalError string
 
 func (r RefusalError) Error() string { return string(r) }
 
-// For plans the paths of Services on a node as kube-proxy would program them there. left names what is left out, and why, one line each. The
-// error is a RefusalError where what was asked for cannot be programmed rightly.
+// For plans the paths of Services on a node as kube-proxy would program them there. left names the frontends that are
+// left out, and why, one line each. The error is a RefusalError where the request cannot be programmed correctly.
 func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 	p = &Plan{Mark: req.Mark, Scheduler: n.Scheduler()}
 	seen := map[socket]bool{}
@@ -59,14 +63,14 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 				continue
 			}
 			found = true
-			for _, f := range everywhere(n, f, req.Bound) {
-				// A NodePort comes once for each address, and an address may be external IP and load-balancer IP.
+			for _, f := range atServedAddresses(n, f, req.Bound) {
+				// There is a NodePort frontend for each address, and an address may be both external IP and load-balancer IP.
 				at := socket{netip.AddrPortFrom(f.Address, f.Port), f.Protocol}
 				if seen[at] {
 					continue
 				}
 				seen[at] = true
-				front, why, err := of(n, f, req.NoLoopback)
+				front, why, err := planFrontend(n, f, req.NoLoopback)
 				switch {
 				case err != nil:
 					return nil, nil, err
@@ -89,14 +93,14 @@ func For(n *expect.Node, req Request) (p *Plan, left []string, err error) {
 	return p, refused, err
 }
 
-// nameOf makes the name of a plan: that of the same Services and frontends is the same, whatever their endpoints.
+// nameOf returns the name of a plan, a hash of its Services and frontends: it does not depend on the endpoints.
 func nameOf(p *Plan) string {
 	h := sha256.New()
 	for _, s := range p.Services {
 		fmt.Fprintln(h, s)
 	}
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Kind != expect.NodePort { // at whose addresses it is served may change
+		if f := &p.Frontends[i]; f.Kind != expect.NodePort { // the addresses at which it is served may change
 			fmt.Fprintln(h, f.Address, f.Protocol)
 		} else {
 			fmt.Fprintln(h, f.Port, f.Address.Port(), f.Protocol)
@@ -111,8 +115,9 @@ type socket struct {
 	protocol corev1.Protocol
 }
 
-// everywhere returns a NodePort at each address of the node that it is served at, but for those that are bound for IPVS; any other frontend alone.
-func everywhere(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.Frontend {
+// atServedAddresses returns a NodePort frontend for each address of the node at which it is served, except those bound
+// for IPVS; any other frontend unchanged.
+func atServedAddresses(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.Frontend {
 	if f.Kind != expect.NodePort {
 		return []expect.Frontend{f}
 	}
@@ -126,25 +131,26 @@ func everywhere(n *expect.Node, f expect.Frontend, bound []netip.Addr) []expect.
 	return out
 }
 
-// of plans a frontend; why says why it is left out.
-func of(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, why string, err error) {
+// planFrontend plans one frontend; why is the reason where it is left out.
+func planFrontend(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, why string, err error) {
 	pol := n.Policy(f)
 	port := f.Service.String()
 	if f.PortName != "" {
 		port += ":" + f.PortName
 	}
 	at := netip.AddrPortFrom(f.Address, f.Port)
-	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds, Ranges: pol.Ranges, NodeFree: pol.NodeFree, OwnKept: pol.OwnKept}
-	ways := []*expect.Way{&pol.ByNode, &pol.ByOthers}
+	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds,
+		Ranges: pol.Ranges, NodeExempt: pol.NodeExempt, DropOwnAddress: pol.DropOwnAddress}
+	outcomes := []*expect.Outcome{&pol.ForNode, &pol.ForOthers}
 	if pol.Pods != nil {
 		out.Pods = &Pods{CIDR: pol.Pods.CIDR, Iface: pol.Pods.Iface, Prefix: pol.Pods.Prefix}
-		ways = append(ways, pol.ByPod)
+		outcomes = append(outcomes, pol.ForPods)
 	}
-	leads := false
-	for _, w := range ways {
-		leads = leads || w.Action == expect.DNAT
-		for i := range w.Endpoints {
-			if e := &w.Endpoints[i]; e.Local && !slices.Contains(out.Local, e.Address.Addr()) {
+	translated := false
+	for _, o := range outcomes {
+		translated = translated || o.Action == expect.DNAT
+		for i := range o.Endpoints {
+			if e := &o.Endpoints[i]; e.Local && !slices.Contains(out.Local, e.Address.Addr()) {
 				out.Local = append(out.Local, e.Address.Addr())
 			}
 		}
@@ -152,39 +158,39 @@ func of(n *expect.Node, f expect.Frontend, noLoopback string) (out *Frontend, wh
 	switch {
 	case pol.Unsure != "":
 		return nil, "", RefusalError(fmt.Sprintf("%s at %s is not certain: %s", port, at, pol.Unsure))
-	case pol.ByNode.Action == expect.Proxy || pol.ByOthers.Action == expect.Proxy:
+	case pol.ForNode.Action == expect.Proxy || pol.ForOthers.Action == expect.Proxy:
 		return nil, "kube-proxy itself listens there, and no rule leads to it", nil
-	case !leads:
-		return nil, reasonOf(ways), nil
+	case !translated:
+		return nil, reasonOf(outcomes), nil
 	case f.Address.IsLoopback() && noLoopback != "":
 		return nil, noLoopback, nil
 	}
-	out.ByNode, out.ByOthers = wayOf(&pol.ByNode), wayOf(&pol.ByOthers)
-	if pol.ByPod != nil {
-		w := wayOf(pol.ByPod)
-		out.ByPod = &w
+	out.ForNode, out.ForOthers = destinationOf(&pol.ForNode), destinationOf(&pol.ForOthers)
+	if pol.ForPods != nil {
+		d := destinationOf(pol.ForPods)
+		out.ForPods = &d
 	}
 	return out, "", nil
 }
 
-func reasonOf(ways []*expect.Way) string {
-	for _, w := range ways {
-		if w.Why != "" {
-			return w.Why
+func reasonOf(outcomes []*expect.Outcome) string {
+	for _, o := range outcomes {
+		if o.Why != "" {
+			return o.Why
 		}
 	}
 	return "kube-proxy programs nothing for it"
 }
 
-// wayOf takes what is refused for what is dropped: either way the packet goes nowhere. A masquerade that cannot be told is one: answers then
-// come back through the node whatever the network between is like.
-func wayOf(w *expect.Way) Way {
-	if w.Action != expect.DNAT {
-		return Way{}
+// destinationOf returns the destination of an outcome. Rejected packets are dropped. Where it is not known whether the
+// source is masqueraded, it is: replies then return through the node in any network.
+func destinationOf(o *expect.Outcome) Destination {
+	if o.Action != expect.DNAT {
+		return Destination{}
 	}
-	out := Way{Masquerade: w.Masquerade == expect.MasqAlways || w.Masquerade == expect.MasqUnknown}
-	for i := range w.Endpoints {
-		out.Endpoints = append(out.Endpoints, w.Endpoints[i].Address)
+	out := Destination{Masquerade: o.Masquerade == expect.MasqAlways || o.Masquerade == expect.MasqUnknown}
+	for i := range o.Endpoints {
+		out.Endpoints = append(out.Endpoints, o.Endpoints[i].Address)
 	}
 	return out
 }

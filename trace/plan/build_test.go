@@ -22,17 +22,30 @@ func world(change func(*corev1.Service, *discoveryv1.EndpointSlice)) (*expect.No
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP}},
+			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Name: "http", Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP}},
 		},
 	}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)},
+		},
 		Endpoints: []discoveryv1.Endpoint{
-			{Addresses: []string{"10.244.1.1"}, NodeName: new("n1"), Conditions: discoveryv1.EndpointConditions{Ready: new(true)}},
-			{Addresses: []string{"10.244.2.2"}, NodeName: new("n2"), Conditions: discoveryv1.EndpointConditions{Ready: new(true)}},
+			{
+				Addresses: []string{"10.244.1.1"}, NodeName: new("n1"), Conditions: discoveryv1.EndpointConditions{
+					Ready: new(true),
+				},
+			},
+			{
+				Addresses: []string{"10.244.2.2"}, NodeName: new("n2"), Conditions: discoveryv1.EndpointConditions{
+					Ready: new(true),
+				},
+			},
 		},
 	}
 	if change != nil {
@@ -40,16 +53,21 @@ func world(change func(*corev1.Service, *discoveryv1.EndpointSlice)) (*expect.No
 	}
 	n := expect.New(expect.Inputs{
 		Services: []*corev1.Service{svc}, Slices: []*discoveryv1.EndpointSlice{slice}, NodeName: "n1",
-		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}}},
+		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}},
+		}},
 		Config: kubeproxy.Config{
-			Source: "configz.json", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14, LocalhostNodePorts: true, Version: "v1.36.0",
+			Source: "configz.json", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, MasqueradeBit: 14,
+			LocalhostNodePorts: true, Version: "v1.36.0",
 		},
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.244.1.254"), netip.MustParseAddr("127.0.0.1")},
+		Addresses: []netip.Addr{
+			netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.244.1.254"), netip.MustParseAddr("127.0.0.1"),
+		},
 	})
 	return n, svc
 }
 
-func ends(w *Way) string {
+func ends(w *Destination) string {
 	var out []string
 	if w == nil {
 		return "-"
@@ -67,14 +85,18 @@ func TestFor(t *testing.T) {
 	n, svc := world(func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) {
 		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	p, left, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark(), NoLoopback: NoLoopbackRoute})
+	p, left, err := For(n, Request{
+		Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark(), NoLoopback: NoLoopbackRoute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
-		got = append(got, strings.Join([]string{f.Address.String(), ends(f.ByPod), ends(&f.ByNode), ends(&f.ByOthers)}, " | "))
+		got = append(got, strings.Join([]string{
+			f.Address.String(), ends(f.ForPods), ends(&f.ForNode), ends(&f.ForOthers),
+		}, " | "))
 	}
 	const both = "10.244.1.1 10.244.2.2"
 	want := []string{
@@ -86,7 +108,8 @@ func TestFor(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Mark != 0x4000 || len(left) != 1 || !strings.Contains(left[0], "NodePort 127.0.0.1:30080/TCP: the kernel lets no packet out that has a loopback source") {
+	if p.Mark != 0x4000 || len(left) != 1 ||
+		!strings.Contains(left[0], "NodePort 127.0.0.1:30080/TCP: the kernel lets no packet out that has a loopback source") {
 		t.Errorf("mark 0x%x, left out %q", p.Mark, left)
 	}
 	again, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: n.MasqueradeMark()})
@@ -100,13 +123,16 @@ func TestRefusals(t *testing.T) {
 		change func(*corev1.Service, *discoveryv1.EndpointSlice)
 		want   string
 	}{
-		"no endpoints": {func(_ *corev1.Service, s *discoveryv1.EndpointSlice) { s.Endpoints = nil }, "the Service port has no endpoints"},
+		"no endpoints": {
+			func(_ *corev1.Service, s *discoveryv1.EndpointSlice) { s.Endpoints = nil }, "the Service port has no endpoints",
+		},
 		"none is ready": {func(_ *corev1.Service, s *discoveryv1.EndpointSlice) {
 			for i := range s.Endpoints {
 				s.Endpoints[i].Conditions.Ready = new(false)
 			}
 		}, "none of 2 endpoints is ready"},
-		"headless": {func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) { svc.Spec.ClusterIP = corev1.ClusterIPNone }, "it is headless"},
+		"headless": {func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) { svc.Spec.ClusterIP = corev1.ClusterIPNone },
+			"it is headless"},
 		"another proxy's": {func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			svc.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"}
 		}, "leaves it to another proxy"},
@@ -119,7 +145,9 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	n, svc := world(nil)
-	if _, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: 0x4000, Select: func(expect.Frontend) bool { return false }}); err == nil || !strings.Contains(err.Error(), "has no frontend on this node that was asked for") {
+	if _, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: 0x4000,
+		Select: func(expect.Frontend) bool { return false }}); err == nil ||
+		!strings.Contains(err.Error(), "has no frontend on this node that was asked for") {
 		t.Errorf("nothing selected: %v", err)
 	}
 }

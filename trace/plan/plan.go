@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan turns the expectation for Services on a node into what is to be programmed there. A Plan knows nothing of rules; nodehelper/program
-// writes it as rules of one mode. It travels from the plugin to the helper as JSON, and the helper trusts none of it: see [Plan.Check].
+// Package plan turns the expectation for Services on a node into what is to be programmed there. A Plan contains no
+// rules; nodehelper/program writes it as rules of one mode. The plugin sends it to the helper as JSON, and the helper
+// validates all of it: see [Plan.Check].
 package plan
 
 import (
@@ -17,62 +18,62 @@ import (
 
 // Plan is the paths of one or more Services on one node.
 type Plan struct {
-	// Name is what chains and tables are called by: eight hexadecimal digits.
+	// Name is the part of the names of chains and tables that identifies the plan: eight hexadecimal digits.
 	Name string `json:"name"`
-	// Services are those of the plan, namespace/name, for people.
+	// Services are those of the plan, namespace/name, for display.
 	Services []string `json:"services"`
-	// Mark is the packet mark that asks for masquerade: kube-proxy's own, so that either's rules understand the other's.
+	// Mark is the packet mark that requests masquerade: the same as kube-proxy's, so that the rules of both work together.
 	Mark uint32 `json:"mark"`
-	// Scheduler is the one that kube-proxy's ipvs mode is set to, for ipvs mode where no other is asked for.
+	// Scheduler is the IPVS scheduler of kube-proxy's configuration, used in ipvs mode where no other is requested.
 	Scheduler string     `json:"scheduler,omitempty"`
 	Frontends []Frontend `json:"frontends"`
 }
 
-// Frontend is one address and port, and where packets to it are led.
+// Frontend is one address and port, and the destinations of packets to it.
 type Frontend struct {
 	// Port is the Service port that it belongs to: namespace/name:port, or namespace/name where the port has no name.
 	Port     string              `json:"port"`
 	Kind     expect.FrontendKind `json:"kind"`
 	Address  netip.AddrPort      `json:"address"`
 	Protocol string              `json:"protocol"` // TCP, UDP, SCTP
-	// Affinity is for how many seconds a client stays with its endpoint; 0: not at all.
+	// Affinity is the session affinity timeout in seconds; 0: none.
 	Affinity int32 `json:"affinity,omitempty"`
-	// Ranges are the sources that are let in; packets of others are dropped. Empty: all.
+	// Ranges are the allowed sources; packets of others are dropped. Empty: all are allowed.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
-	// NodeFree: what the node itself sends is not held to Ranges. OwnKept: what it sends from the frontend's own address is dropped. Of ipvs mode alone
-	// (expect.Policy).
-	NodeFree bool `json:"nodeFree,omitempty"`
-	OwnKept  bool `json:"ownKept,omitempty"`
-	// Pods tells packets of the node's pods; nil: there is no ByPod.
-	Pods     *Pods `json:"pods,omitempty"`
-	ByPod    *Way  `json:"byPod,omitempty"`
-	ByNode   Way   `json:"byNode"`   // of what the node itself sends, from any of its addresses
-	ByOthers Way   `json:"byOthers"` // of everything else
-	// Local are the addresses of the endpoints that are on the node itself: what these send, it may lead back to them.
+	// NodeExempt: packets of the node itself are not subject to Ranges. DropOwnAddress: packets that it sends from the
+	// frontend's own address are dropped. Only in ipvs mode (expect.Policy).
+	NodeExempt     bool `json:"nodeExempt,omitempty"`
+	DropOwnAddress bool `json:"dropOwnAddress,omitempty"`
+	// Pods matches packets of the node's pods; nil: there is no ForPods.
+	Pods      *Pods        `json:"pods,omitempty"`
+	ForPods   *Destination `json:"forPods,omitempty"`
+	ForNode   Destination  `json:"forNode"`   // for packets of the node itself, from any of its addresses
+	ForOthers Destination  `json:"forOthers"` // for all other packets
+	// Local are the addresses of the endpoints on the node itself: their own packets may be sent back to them (hairpin).
 	Local []netip.Addr `json:"local,omitempty"`
 }
 
-// Pods tells packets of the node's pods by source address or by incoming interface.
+// Pods matches packets of the node's pods by source address or by incoming interface.
 type Pods struct {
 	CIDR   netip.Prefix `json:"cidr,omitzero"`
 	Iface  string       `json:"iface,omitempty"`
-	Prefix bool         `json:"prefix,omitempty"` // Iface is the beginning of its name
+	Prefix bool         `json:"prefix,omitempty"` // Iface is a prefix of the interface's name
 }
 
-// Way is where packets are led.
-type Way struct {
+// Destination is where the packets of one class of clients are sent.
+type Destination struct {
 	// Endpoints have equal shares. None: the packet is dropped.
 	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
-	// Masquerade says that the source is translated; otherwise only where the endpoint is the sender.
+	// Masquerade: the source is always translated; otherwise only where the endpoint is the source itself.
 	Masquerade bool `json:"masquerade,omitempty"`
 }
 
-// Equal tells whether two ways lead to the same.
-func (w *Way) Equal(other *Way) bool {
-	return w.Masquerade == other.Masquerade && slices.Equal(w.Endpoints, other.Endpoints)
+// Equal tells whether two destinations are the same.
+func (d *Destination) Equal(other *Destination) bool {
+	return d.Masquerade == other.Masquerade && slices.Equal(d.Endpoints, other.Endpoints)
 }
 
-// Equal tells whether two plans lead to the same, whatever they are called.
+// Equal tells whether two plans are the same but for their names.
 func (p *Plan) Equal(other *Plan) bool {
 	a, b := *p, *other
 	a.Name, b.Name = "", ""
@@ -84,19 +85,19 @@ func (p *Plan) Has(v6 bool) bool {
 	return p != nil && slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.V6() == v6 })
 }
 
-// V6 tells the family of a frontend.
+// V6 tells whether a frontend is of IPv6.
 func (f *Frontend) V6() bool { return f.Address.Addr().Is6() }
 
-// Ways returns the ways of a frontend: of pods, of the node, of others.
-func (f *Frontend) Ways() []*Way {
-	out := []*Way{&f.ByNode, &f.ByOthers}
-	if f.ByPod != nil {
-		out = append(out, f.ByPod)
+// Destinations returns the destinations of all classes of clients: the node, others and, where there are, pods.
+func (f *Frontend) Destinations() []*Destination {
+	out := []*Destination{&f.ForNode, &f.ForOthers}
+	if f.ForPods != nil {
+		out = append(out, f.ForPods)
 	}
 	return out
 }
 
-// Bounds of a plan, which are far above any real one.
+// Limits of a plan, far above any real one.
 const (
 	maxFrontends = 200_000
 	maxEndpoints = 1_000_000
@@ -111,7 +112,8 @@ var (
 	protocols  = []string{"TCP", "UDP", "SCTP"}
 )
 
-// Check says what is wrong with a plan, so that no word of it can become something else in a rule than what it is meant to be.
+// Check returns what is wrong with a plan: a plan that passes has no value that could change the meaning of a rule in
+// which it is inserted.
 func (p *Plan) Check() error {
 	switch {
 	case !names.MatchString(p.Name):
@@ -146,8 +148,8 @@ func (p *Plan) Check() error {
 		if err := f.check(); err != nil {
 			return fmt.Errorf("%s %s: %w", f.Port, f.Address, err)
 		}
-		for _, w := range f.Ways() {
-			endpoints += len(w.Endpoints)
+		for _, d := range f.Destinations() {
+			endpoints += len(d.Endpoints)
 		}
 	}
 	if endpoints > maxEndpoints {
@@ -166,7 +168,7 @@ func (f *Frontend) check() error {
 		return fmt.Errorf("the protocol %q is none of %v", f.Protocol, protocols)
 	case f.Affinity < 0 || f.Affinity > 86400:
 		return fmt.Errorf("an affinity of %d seconds: it may be 0 to 86400", f.Affinity)
-	case (f.Pods == nil) != (f.ByPod == nil):
+	case (f.Pods == nil) != (f.ForPods == nil):
 		return errors.New("what tells pods and where they are led belong together")
 	}
 	for _, r := range f.Ranges {
@@ -183,16 +185,16 @@ func (f *Frontend) check() error {
 			return fmt.Errorf("%q is no name of an interface", f.Pods.Iface)
 		}
 	}
-	for _, w := range f.Ways() {
-		for _, e := range w.Endpoints {
+	for _, d := range f.Destinations() {
+		for _, e := range d.Endpoints {
 			if !plain(e) || e.Addr().Is6() != f.V6() {
 				return fmt.Errorf("the endpoint %s is of another family, or none", e)
 			}
 		}
 	}
 	for _, a := range f.Local {
-		if !slices.ContainsFunc(f.Ways(), func(w *Way) bool {
-			return slices.ContainsFunc(w.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a })
+		if !slices.ContainsFunc(f.Destinations(), func(d *Destination) bool {
+			return slices.ContainsFunc(d.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a })
 		}) {
 			return fmt.Errorf("%s is the address of no endpoint", a)
 		}
@@ -200,7 +202,7 @@ func (f *Frontend) check() error {
 	return nil
 }
 
-// plain tells whether an address and port is complete, and nothing besides.
+// plain tells whether an address and port is complete, without a zone, and not an IPv4-mapped one.
 func plain(a netip.AddrPort) bool {
 	return a.IsValid() && a.Port() != 0 && a.Addr().Zone() == "" && !a.Addr().Is4In6() && !a.Addr().IsUnspecified()
 }

@@ -73,8 +73,8 @@ func clusterKind(base string) *kind {
 	return nil
 }
 
-// Cluster decodes the cluster's objects. Services and EndpointSlices have to be there; the error names the file and what was
-// expected in it.
+// Cluster decodes the cluster's objects. Services and EndpointSlices have to be there; the error names the file and
+// what was expected in it.
 func (s *Snapshot) Cluster() (*Cluster, error) {
 	c := &Cluster{}
 	errs := make([]error, len(kinds))
@@ -127,8 +127,8 @@ func (s *Snapshot) readKind(c *Cluster, k *kind) (missing bool, err error) {
 // lenient takes what the API server may send, also where RFC 8259 leaves room.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// decode reads a List of a kind, as kubectl get prints it, or a single object. Other fields than those of the kind are passed
-// over. At 5,000 Services this is a large part of a run, hence the faster library.
+// decode reads a List of a kind, as kubectl get prints it, or a single object. Other fields than those of the kind are
+// passed over. At 5,000 Services this is a large part of a run, hence the faster library.
 func decode[T any, P interface {
 	*T
 	GetName() string

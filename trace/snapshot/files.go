@@ -137,7 +137,8 @@ func unpack(name string, data []byte) ([]byte, error) {
 	if _, compressed := plain.(*gzip.Reader); !compressed {
 		return data, nil
 	}
-	// gzip notes the size of what it packs at the very end (RFC 1952, ISIZE). It may lie, but not by more than deflate can pack.
+	// gzip notes the size of what it packs at the very end (RFC 1952, ISIZE). It may lie, but not by more than deflate can
+	// pack.
 	const most = 1032
 	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
 	if data, err = readUpTo(plain, maxFile, size); err != nil {

@@ -2,8 +2,8 @@
 
 package snapshot
 
-// The names of the contract's files of one node (docs/snapshots.md). Those of what the helper adds stand beside their format:
-// ProcessesFile, ProbesFile, UnreadFile.
+// The names of the contract's files of one node (docs/snapshots.md). Those of what the helper adds stand beside their
+// format: ProcessesFile, ProbesFile, UnreadFile.
 const (
 	IPTablesFile        = "iptables-save.txt" // of whichever backend iptables-save is
 	IPTablesNFTFile     = "iptables-nft-save.txt"
@@ -35,7 +35,10 @@ const (
 
 // NodeFiles are the names of all the contract's files of one node; other files are left alone.
 var NodeFiles = []string{
-	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile, NFTFile, NFTDumpFile,
-	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File, SysctlFile, ListenFile,
-	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile, ProbesFile, UnreadFile,
+	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
+	NFTFile, NFTDumpFile,
+	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
+	SysctlFile, ListenFile,
+	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile,
+	ProbesFile, UnreadFile,
 }

@@ -14,23 +14,26 @@ const ProbesFile = "probes.json"
 // Probing is one run of probes.
 type Probing struct {
 	Targets []Probes `json:"targets"`
-	// Tracked is by how much the counters of connection tracking rose meanwhile, for everybody's connections; nil where they cannot be read.
+	// Tracked is by how much the counters of connection tracking rose meanwhile, for everybody's connections; nil where
+	// they cannot be read.
 	Tracked *Tracked `json:"tracked,omitempty"`
 }
 
 // Tracked are counters of the kernel's connection tracking (/proc/net/stat/nf_conntrack), over a time.
 type Tracked struct {
-	Seconds      float64 `json:"seconds"`
-	Invalid      uint64  `json:"invalid"`      // packets that belong to no connection, and begin none
-	InsertFailed uint64  `json:"insertFailed"` // connections that came at the same moment as another with the same addresses: their first packet is dropped
-	Drop         uint64  `json:"drop"`         // connections for which there was no room
+	Seconds float64 `json:"seconds"`
+	Invalid uint64  `json:"invalid"` // packets that belong to no connection, and begin none
+	// connections that came at the same moment as another with the same addresses: their first packet is dropped
+	InsertFailed uint64 `json:"insertFailed"`
+	Drop         uint64 `json:"drop"` // connections for which there was no room
 }
 
 // ProbeTarget is an address and port to connect to, and from where.
 type ProbeTarget struct {
 	Protocol string         `json:"protocol"` // TCP, UDP, SCTP
 	To       netip.AddrPort `json:"to"`
-	// From is the address of the pod of this node from whose network namespace to connect; the zero Addr is the node's own.
+	// From is the address of the pod of this node from whose network namespace to connect; the zero Addr is the node's
+	// own.
 	From   netip.Addr `json:"from,omitzero"`
 	Probes int        `json:"probes"` // how many connections to try
 	// Trace asks for the rules that the kernel has connections meet, one for each endpoint.
@@ -46,7 +49,8 @@ type Probes struct {
 
 	Traces     []Trace `json:"traces,omitempty"`
 	TraceError string  `json:"traceError,omitempty"` // why the kernel tells nothing of them, or no more
-	// Legacy: the traces have the rules of iptables-legacy, too. LegacyError says why they have not, on a node that has such rules.
+	// Legacy: the traces have the rules of iptables-legacy, too. LegacyError says why they have not, on a node that has
+	// such rules.
 	Legacy      bool   `json:"legacy,omitempty"`
 	LegacyError string `json:"legacyError,omitempty"`
 }
@@ -60,13 +64,15 @@ type Trace struct {
 
 // TraceStep is a rule that applied to the packet, as the kernel tells it; or a base chain's policy.
 type TraceStep struct {
-	Family  string `json:"family"` // of the table: ip, ip6, inet
-	Table   string `json:"table"`
-	Chain   string `json:"chain"`
-	Rule    int    `json:"rule,omitempty"`    // its place in the chain, from 1; 0, and of iptables-legacy one more than there are rules: the chain's end
-	Legacy  bool   `json:"legacy,omitempty"`  // of iptables-legacy; otherwise of nf_tables, as iptables-nft's are
-	Verdict string `json:"verdict,omitempty"` // accept, drop, continue, jump, goto, return, queue; of iptables-legacy the kernel tells none
-	To      string `json:"to,omitempty"`      // the chain of a jump or goto
+	Family string `json:"family"` // of the table: ip, ip6, inet
+	Table  string `json:"table"`
+	Chain  string `json:"chain"`
+	// its place in the chain, from 1; 0, and of iptables-legacy one more than there are rules: the chain's end
+	Rule   int  `json:"rule,omitempty"`
+	Legacy bool `json:"legacy,omitempty"` // of iptables-legacy; otherwise of nf_tables, as iptables-nft's are
+	// accept, drop, continue, jump, goto, return, queue; of iptables-legacy the kernel tells none
+	Verdict string `json:"verdict,omitempty"`
+	To      string `json:"to,omitempty"` // the chain of a jump or goto
 	Policy  bool   `json:"policy,omitempty"`
 }
 
@@ -88,7 +94,8 @@ type Probe struct {
 	Local netip.AddrPort `json:"local,omitzero"`
 	// Endpoint is where the kernel sent it, by its connection table; the zero AddrPort where there is no entry.
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
-	// RealServer is where IPVS sent it, by its own connection table (/proc/net/ip_vs_conn); the zero AddrPort where that has no entry.
+	// RealServer is where IPVS sent it, by its own connection table (/proc/net/ip_vs_conn); the zero AddrPort where that
+	// has no entry.
 	RealServer netip.AddrPort `json:"realServer,omitzero"`
 	// Unreplied: the connection table has seen no answer.
 	Unreplied bool `json:"unreplied,omitempty"`
@@ -96,8 +103,8 @@ type Probe struct {
 	Micros int64 `json:"micros,omitempty"`
 }
 
-// SentTo is where the kernel sent a connection to an address: by connection tracking, and by IPVS where that knows of no translation, as
-// with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an entry.
+// SentTo is where the kernel sent a connection to an address: by connection tracking, and by IPVS where that knows of
+// no translation, as with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an entry.
 func (p *Probe) SentTo(to netip.AddrPort) netip.AddrPort {
 	if p.RealServer.IsValid() && (!p.Endpoint.IsValid() || p.Endpoint == to) {
 		return p.RealServer

@@ -9,11 +9,12 @@ import (
 	"strconv"
 )
 
-// ProcessesFile lists processes as ps -e -o pid=,comm= does. A collector may leave out those that are not in [ServiceProcesses].
+// ProcessesFile lists processes as ps -e -o pid=,comm= does. A collector may leave out those that are not in
+// [ServiceProcesses].
 const ProcessesFile = "processes.txt"
 
-// ServiceProcesses are the names (/proc/PID/comm, at most 15 bytes) of the processes that may serve Services on a node: kube-proxy, what has
-// it within (k3s, MicroK8s' kubelite), and what takes its place.
+// ServiceProcesses are the names (/proc/PID/comm, at most 15 bytes) of the processes that may serve Services on a node:
+// kube-proxy, what has it within (k3s, MicroK8s' kubelite), and what takes its place.
 var ServiceProcesses = []string{
 	"kube-proxy", "k3s", "k3s-server", "k3s-agent", "kubelite",
 	"cilium-agent", "kube-router", "antrea-agent", "ovnkube", "calico-node",
@@ -49,7 +50,8 @@ func (n *Node) Processes() (list []Process, ok bool, err error) {
 		}
 		p := Process{Name: string(bytes.TrimSpace(name))}
 		if p.PID, err = strconv.Atoi(string(pid)); err != nil || p.Name == "" {
-			return nil, true, fmt.Errorf("node %s: %s line %d: %q is not a process's number and name, as ps -e -o pid=,comm= prints them", n.Name, ProcessesFile, line, bytes.TrimSpace(text))
+			return nil, true, fmt.Errorf("node %s: %s line %d: %q is not a process's number and name, "+
+				"as ps -e -o pid=,comm= prints them", n.Name, ProcessesFile, line, bytes.TrimSpace(text))
 		}
 		list = append(list, p)
 	}

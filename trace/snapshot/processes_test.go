@@ -24,11 +24,13 @@ func TestProcesses(t *testing.T) {
 	if _, ok, err := NewNode("n", nil).Processes(); ok || err != nil {
 		t.Errorf("not collected: %v %v", ok, err)
 	}
-	if list, ok, err := NewNode("n", map[string][]byte{ProcessesFile: {}}).Processes(); !ok || err != nil || len(list) > 0 {
+	if list, ok, err := NewNode("n", map[string][]byte{ProcessesFile: {}}).Processes(); !ok || err != nil ||
+		len(list) > 0 {
 		t.Errorf("none of them runs: %v %v %v", list, ok, err)
 	}
 	for _, bad := range []string{"kube-proxy\n", "12\n", "812 kube-proxy\nx y\n"} {
-		if _, _, err := NewNode("n", map[string][]byte{ProcessesFile: []byte(bad)}).Processes(); err == nil || !strings.Contains(err.Error(), "processes.txt line") {
+		if _, _, err := NewNode("n", map[string][]byte{ProcessesFile: []byte(bad)}).Processes(); err == nil ||
+			!strings.Contains(err.Error(), "processes.txt line") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot reads the snapshot format: a directory or .tar.gz of what standard tools print about a cluster and its
-// nodes (docs/snapshots.md). A missing file means "not collected", never "empty".
+// Package snapshot reads the snapshot format: a directory or .tar.gz of what standard tools print about a cluster and
+// its nodes (docs/snapshots.md). A missing file means "not collected", never "empty".
 package snapshot
 
 import (
@@ -18,8 +18,8 @@ type Snapshot struct {
 	files map[string]opener // by cleaned slash path below the root, without ".gz"
 }
 
-// Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's files
-// are read when they are asked for. The error names the path and what is wrong with it.
+// Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's
+// files are read when they are asked for. The error names the path and what is wrong with it.
 func Open(name string) (*Snapshot, error) {
 	files, err := list(name)
 	if err != nil {
@@ -27,12 +27,14 @@ func Open(name string) (*Snapshot, error) {
 	}
 	s := &Snapshot{path: name, files: rooted(files)}
 	if len(s.files) == 0 {
-		return nil, fmt.Errorf("%s is not a snapshot: it has neither cluster/ nor nodes/NODE/ with a file of the format (see docs/snapshots.md)", name)
+		return nil, fmt.Errorf("%s is not a snapshot: it has neither cluster/ nor nodes/NODE/ with a file of the format "+
+			"(see docs/snapshots.md)", name)
 	}
 	return s, nil
 }
 
-// rooted keeps the files of the format, and drops the folders above cluster/ and nodes/ that an archive may have been made with.
+// rooted keeps the files of the format, and drops the folders above cluster/ and nodes/ that an archive may have been
+// made with.
 func rooted(files map[string]opener) map[string]opener {
 	names := make([]string, 0, len(files))
 	for f := range files {

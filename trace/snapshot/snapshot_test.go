@@ -26,7 +26,8 @@ const (
 func small() map[string]string {
 	return map[string]string{
 		"cluster/services.json": oneService, "cluster/endpointslices.json": oneSlice, "cluster/nodes.yaml": yamlNode,
-		"nodes/node1/iptables-save.txt": "*nat\nCOMMIT\n", "nodes/node2/ip-addr.json": "[]", "nodes/node2/kernel.log": "not of the format",
+		"nodes/node1/iptables-save.txt": "*nat\nCOMMIT\n", "nodes/node2/ip-addr.json": "[]",
+		"nodes/node2/kernel.log": "not of the format",
 	}
 }
 
@@ -63,7 +64,8 @@ func tarOf(t testing.TB, prefix string, files map[string]string) string {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Name: prefix + f, Mode: 0o600, Size: int64(len(files[f])), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: prefix + f, Mode: 0o600, Size: int64(len(files[f])),
+			Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(files[f])); err != nil {
@@ -106,7 +108,8 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(c.Services) != 1 || c.Services[0].Name != "web" || len(c.EndpointSlices) != 1 || len(c.Nodes) != 1 || c.Nodes[0].Name != "node1" {
+			if len(c.Services) != 1 || c.Services[0].Name != "web" || len(c.EndpointSlices) != 1 || len(c.Nodes) != 1 ||
+				c.Nodes[0].Name != "node1" {
 				t.Errorf("wrong objects: %+v", c)
 			}
 			if !slices.Equal(c.Missing, []string{"pods", "configmaps"}) {
@@ -140,20 +143,25 @@ func TestBadInput(t *testing.T) {
 	}
 	whole := gz(t, tarOf(t, "", small()))
 	for name, tt := range map[string]struct{ path, want string }{
-		"nowhere":             {filepath.Join(t.TempDir(), "none"), "there is no snapshot at"},
-		"empty directory":     {t.TempDir(), "is not a snapshot"},
-		"some other file":     {file("hello, I am no archive, but I am long enough to be looked at" + strings.Repeat(".", 600)), "neither a directory nor a .tar.gz"},
-		"binary file":         {file(strings.Repeat("\x00\xff\x17", 900)), "neither a directory nor a .tar.gz"},
-		"cut archive":         {file(whole[:len(whole)/2]), "damaged or cut off"},
-		"cut member":          {with("cluster/services.json", gz(t, oneService)[:20]), "damaged or cut off"},
-		"cut JSON":            {with("cluster/services.json", oneService[:40]), "cut off"},
-		"no JSON":             {with("cluster/services.json", "<html>"), "no JSON"},
-		"empty JSON":          {with("cluster/services.json", ""), "is empty"},
-		"null item":           {with("cluster/services.json", `{"kind":"List","items":[null]}`), "has no name"},
-		"pods for Services":   {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Pod"}]}`), `kind "Pod"`},
-		"another kind":        {with("cluster/services.json", `{"kind":"Status"}`), `kind "Status"`},
-		"bad YAML":            {with("cluster/nodes.yaml", "a: [b"), "no YAML"},
-		"wrong type of field": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Service","metadata":{"name":7}}]}`), "items/0"},
+		"nowhere":         {filepath.Join(t.TempDir(), "none"), "there is no snapshot at"},
+		"empty directory": {t.TempDir(), "is not a snapshot"},
+		"some other file": {
+			file("hello, I am no archive, but I am long enough to be looked at" + strings.Repeat(".", 600)),
+			"neither a directory nor a .tar.gz",
+		},
+		"binary file":       {file(strings.Repeat("\x00\xff\x17", 900)), "neither a directory nor a .tar.gz"},
+		"cut archive":       {file(whole[:len(whole)/2]), "damaged or cut off"},
+		"cut member":        {with("cluster/services.json", gz(t, oneService)[:20]), "damaged or cut off"},
+		"cut JSON":          {with("cluster/services.json", oneService[:40]), "cut off"},
+		"no JSON":           {with("cluster/services.json", "<html>"), "no JSON"},
+		"empty JSON":        {with("cluster/services.json", ""), "is empty"},
+		"null item":         {with("cluster/services.json", `{"kind":"List","items":[null]}`), "has no name"},
+		"pods for Services": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Pod"}]}`), `kind "Pod"`},
+		"another kind":      {with("cluster/services.json", `{"kind":"Status"}`), `kind "Status"`},
+		"bad YAML":          {with("cluster/nodes.yaml", "a: [b"), "no YAML"},
+		"wrong type of field": {
+			with("cluster/services.json", `{"kind":"List","items":[{"kind":"Service","metadata":{"name":7}}]}`), "items/0",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(tt.path)

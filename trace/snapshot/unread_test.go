@@ -17,7 +17,8 @@ func TestUnread(t *testing.T) {
 	if got, err := NewNode("n", nil).Unread(); got != nil || err != nil {
 		t.Errorf("without the file: %v, %v", got, err)
 	}
-	if got, err := NewNode("n", map[string][]byte{UnreadFile: EncodeUnread(nil)}).Unread(); got == nil || len(got) != 0 || err != nil {
+	if got, err := NewNode("n", map[string][]byte{UnreadFile: EncodeUnread(nil)}).Unread(); got == nil ||
+		len(got) != 0 || err != nil {
 		t.Errorf("all read: %v, %v", got, err)
 	}
 	_, err = NewNode("n", map[string][]byte{UnreadFile: []byte("[]")}).Unread()

@@ -26,8 +26,8 @@ type Meta struct {
 	Tool      string    `json:"tool"`
 }
 
-// Write writes a snapshot as .tar.gz: what Open reads. Kinds that the cluster misses are left out, as are files that a node
-// does not have. An error leaves an archive that cannot be taken for a whole one.
+// Write writes a snapshot as .tar.gz: what Open reads. Kinds that the cluster misses are left out, as are files that a
+// node does not have. An error leaves an archive that cannot be taken for a whole one.
 func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 	zip := gzip.NewWriter(w)
 	a := archive{tar.NewWriter(zip), m.CreatedAt}
@@ -96,7 +96,9 @@ func (a archive) json(name string, v any) error {
 }
 
 func (a archive) file(name string, data []byte) error {
-	err := a.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(data)), ModTime: a.at})
+	err := a.WriteHeader(&tar.Header{
+		Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(data)), ModTime: a.at,
+	})
 	if err == nil {
 		_, err = a.Write(data)
 	}

@@ -29,7 +29,8 @@ func TestWriteIsReadBack(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dump.tar.gz")
 	var b bytes.Buffer
 	m := Meta{Version: Version, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Tool: "test"}
-	if err := Write(&b, m, cluster, []*Node{node, NewNode("worker-2", map[string][]byte{"ipset-save.txt": {}})}); err != nil {
+	if err := Write(&b, m, cluster,
+		[]*Node{node, NewNode("worker-2", map[string][]byte{"ipset-save.txt": {}})}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {

@@ -215,7 +215,7 @@ func (c *checker) path(f expect.Frontend, o expect.Origin) {
 		return
 	}
 	c.res.Actions[want.Action]++
-	if !want.Action.Leads() && (want.Reason == "" || want.Why == "") {
+	if !want.Action.ReachesEndpoint() && (want.Reason == "" || want.Why == "") {
 		c.differ("%v from %v: %s without reason", f, o, want.Action)
 	}
 	res := c.walk(f, o, "", false)

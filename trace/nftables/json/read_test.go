@@ -34,7 +34,8 @@ func ruleOf(t *testing.T, statement string) syntax.Rule {
 func TestStatements(t *testing.T) {
 	saddr := &syntax.Payload{Protocol: "ip", Field: "saddr"}
 	for text, want := range map[string]syntax.Statement{
-		`{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"set":["10.0.0.1",5]}}}`: &syntax.Match{
+		`{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},
+			"right":{"set":["10.0.0.1",5]}}}`: &syntax.Match{
 			Op: "==", Left: saddr, Right: syntax.AnonymousSet{{Key: syntax.String("10.0.0.1")}, {Key: syntax.Number(5)}},
 		},
 		`{"match":{"op":"in","left":{"ct":{"key":"mark","dir":"reply"}},"right":["a","b"]}}`: &syntax.Match{
@@ -48,7 +49,8 @@ func TestStatements(t *testing.T) {
 		`{"ct helper":"ftp"}`:      &syntax.ObjectRef{Kind: "ct helper", Name: "ftp"},
 		`{"masquerade":null}`:      &syntax.NAT{Kind: "masquerade"},
 		`{"queue":{"flags":"fo"}}`: &syntax.Queue{Flags: []string{"fo"}},
-		`{"dnat":{"addr":{"map":{"key":{"numgen":{"mode":"inc","mod":2,"offset":0}},"data":{"set":[[0,"10.0.0.1"]]}}},"flags":["a"]}}`: &syntax.NAT{
+		`{"dnat":{"addr":{"map":{"key":{"numgen":{"mode":"inc","mod":2,"offset":0}},"data":{"set":[[0,"10.0.0.1"]]}}},
+			"flags":["a"]}}`: &syntax.NAT{
 			Kind: "dnat", Flags: []string{"a"}, Addr: &syntax.Map{
 				Key:  &syntax.Numgen{Mode: "inc", Mod: 2},
 				Data: syntax.AnonymousSet{{Key: syntax.Number(0), Value: syntax.String("10.0.0.1")}},
@@ -113,7 +115,8 @@ func TestRead(t *testing.T) {
 	}
 	table := rs.Tables[0]
 	priority := -100
-	if want := []*syntax.Chain{{Name: "c", Type: "nat", Hook: "output", Priority: &priority, Policy: "drop"}}; !table.Declared ||
+	if want := []*syntax.Chain{{Name: "c", Type: "nat", Hook: "output", Priority: &priority,
+		Policy: "drop"}}; !table.Declared ||
 		!reflect.DeepEqual(table.Flags, []string{"dormant"}) || !reflect.DeepEqual(table.Chains, want) {
 		t.Errorf("%+v", table)
 	}
@@ -146,17 +149,23 @@ func TestRead(t *testing.T) {
 func TestErrors(t *testing.T) {
 	good := readFile(t, "firewalld.json")
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":       {" \n", "it is empty"},
-		"text":        {"table ip filter {\n", "it is no JSON: invalid character"},
-		"cut off":     {string(good[:900]), "the JSON is cut off at byte 900"},
-		"other JSON":  {`{"kind":"List","items":[]}`, `it has no "nftables"`},
-		"a list":      {`[]`, "it has [ where { was due (byte 1)"},
-		"no list":     {`{"nftables":5}`, "it has 5 where [ was due (byte 13)"},
-		"wrong type":  {`{"nftables":[{"chain":{"family":5}}]}`, "it has a number for chain.family, where string was expected"},
-		"fraction":    {`{"nftables":[{"chain":{"prio":1.5}}]}`, "it has a number 1.5 for chain.prio, where int was expected"},
-		"elements":    {`{"nftables":[{"set":{"elem":"a"}}]}`, "it has a string for set.elem, where slice was expected"},
-		"no object":   {`{"nftables":[5]}`, "it has a number for nftables, where struct was expected"},
-		"flags":       {`{"nftables":[{"table":{"flags":5}}]}`, "it has a number for the flags of a table, where a list was expected"},
+		"empty":      {" \n", "it is empty"},
+		"text":       {"table ip filter {\n", "it is no JSON: invalid character"},
+		"cut off":    {string(good[:900]), "the JSON is cut off at byte 900"},
+		"other JSON": {`{"kind":"List","items":[]}`, `it has no "nftables"`},
+		"a list":     {`[]`, "it has [ where { was due (byte 1)"},
+		"no list":    {`{"nftables":5}`, "it has 5 where [ was due (byte 13)"},
+		"wrong type": {
+			`{"nftables":[{"chain":{"family":5}}]}`, "it has a number for chain.family, where string was expected",
+		},
+		"fraction": {
+			`{"nftables":[{"chain":{"prio":1.5}}]}`, "it has a number 1.5 for chain.prio, where int was expected",
+		},
+		"elements":  {`{"nftables":[{"set":{"elem":"a"}}]}`, "it has a string for set.elem, where slice was expected"},
+		"no object": {`{"nftables":[5]}`, "it has a number for nftables, where struct was expected"},
+		"flags": {
+			`{"nftables":[{"table":{"flags":5}}]}`, "it has a number for the flags of a table, where a list was expected",
+		},
 		"behind it":   {`{"nftables":[]} {}`, "there is something behind the ruleset"},
 		"a bad rule":  {`{"nftables":[{"rule":{"expr":[{]}}]}`, "it is no JSON"},
 		"deep enough": {`{"nftables":[{"rule":{"expr":` + strings.Repeat("[", 20000), "it is no JSON: exceeded max depth"},

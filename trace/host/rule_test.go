@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestRules(t *testing.T) {
+	addr, route := readFile(t, "real/ip-addr.json"), readFile(t, "real/ip-route.json")
+	const std = `{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},
+		{"priority":32767,"src":"all","table":"default"}`
+	for name, c := range map[string]struct {
+		rules string
+		dst   string
+		why   string // empty: known
+	}{
+		"default": {std, "8.8.8.8", ""},
+		"to main for this one": {
+			std + `,{"priority":512,"src":"all","dst":"10.244.1.7","table":"main"}`, "10.244.1.7", "",
+		},
+		"for another": {
+			std + `,{"priority":512,"src":"all","dst":"10.9.0.0","dstlen":16,"table":"77"}`, "10.244.1.7", "",
+		},
+		"for this one": {
+			std + `,{"priority":512,"src":"all","dst":"10.244.0.0","dstlen":16,"table":"77"}`, "10.244.1.7", "lookup 77",
+		},
+		"AWS: mark to main": {
+			std + `,{"priority":1024,"src":"all","fwmark":"0x80","fwmask":"0x80","table":"main"}`, "8.8.8.8", "",
+		},
+		"AWS: second interface": {
+			std + `,{"priority":1536,"src":"10.0.1.6","table":"2"}`, "8.8.8.8", "1536: from 10.0.1.6 lookup 2",
+		},
+		"not to this one": {
+			std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.8","table":"2"}`, "8.8.8.8", "",
+		},
+		"not to another": {std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.9","table":"2"}`, "8.8.8.8",
+			"1536: not from all to 8.8.8.9"},
+		"local comes before": {std + `,{"priority":1536,"src":"10.0.1.6","table":"2"}`, "10.77.0.11", ""},
+		"Cilium: moved local": {
+			`{"priority":100,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"}`, "10.77.0.11", "",
+		},
+		"Cilium: proxy mark": {
+			std + `,{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"2004"}`, "8.8.8.8", "0x200/0xf00",
+		},
+		"suppressed": {
+			std + `,{"priority":9,"src":"all","table":"main","suppress_prefixlen":0}`, "8.8.8.8", "suppress_prefixlen 0",
+		},
+		"nop": {std + `,{"priority":9,"src":"all","nop":null}`, "8.8.8.8", ""},
+		"may be prohibited": {
+			std + `,{"priority":9,"src":"all","iif":"eth7","action":"prohibit"}`, "8.8.8.8", "iif eth7",
+		},
+		"IPv6 keeps its own rules": {std + `,{"priority":9,"src":"all","fwmark":"0x1","table":"7"}`, "::1", ""},
+	} {
+		n := mustParse(t, Files{Addr: addr, Route4: route, Rule4: []byte("[" + c.rules + "]")})
+		want, _, _ := mustParse(t, Files{Addr: addr, Route4: route}).Route(ip(c.dst))
+		got, known, why := n.Route(ip(c.dst))
+		switch {
+		case c.why == "" && (!known || got != want):
+			t.Errorf("%s: Route = %+v, %v, %q; want %+v", name, got, known, why, want)
+		case c.why != "" && (known || !strings.Contains(why, c.why)):
+			t.Errorf("%s: Route = %+v, %v, %q; want why to have %q", name, got, known, why, c.why)
+		}
+	}
+}
+
+// A rule into a table that was collected is followed, and counts only where it makes a difference.
+func TestRulesWithAllTables(t *testing.T) {
+	files := Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route-all.json"), Rule4: []byte(
+		`[{"priority":0,"src":"all","table":"local"},{"priority":50,"src":"all","dst":"172.30.0.0","dstlen":16,"table":"100"},
+		{"priority":60,"src":"all","fwmark":"0x1","table":"55"},{"priority":70,"src":"10.1.0.5","table":"100"},
+		{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`)}
+	n := mustParse(t, files)
+	if r, known, why := n.Route(ip("172.30.1.1")); !known || r.Gateway != ip("10.1.0.254") {
+		t.Errorf("Route by table 100 = %+v, %v, %q", r, known, why)
+	}
+	if _, known, why := n.Route(ip("172.16.0.1")); known || !strings.Contains(why, "10.1.0.5") {
+		t.Errorf("the route depends on the source, but Route says known=%v, %q", known, why)
+	}
+	if r, known, _ := n.Route(ip("10.9.0.7")); !known || r.Type != RouteLocal {
+		t.Errorf("local = %+v, %v", r, known)
+	}
+}

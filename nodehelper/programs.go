@@ -61,7 +61,8 @@ func send(a *wire.Answer, answer any) error {
 	return a.File(wire.File{Name: wire.ProgramFile, Data: data})
 }
 
-// end keeps what was programmed for its time, or until the context ends, and takes it away then. What follows a plugin goes with it.
+// end keeps what was programmed for its time, or until the context ends, and takes it away then. What follows a plugin
+// goes with it.
 func (p *programs) end(ctx context.Context) error {
 	if !p.follow {
 		return p.Hold(ctx)

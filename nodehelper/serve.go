@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodehelper is the node's side: it answers the plugin's requests, speaking nodehelper/wire. It runs as root in the network
-// namespace of a node, in a pod or on the node itself.
+// Package nodehelper is the node's side: it answers the plugin's requests, speaking nodehelper/wire. It runs as root in
+// the network namespace of a node, in a pod or on the node itself.
 package nodehelper
 
 import (
@@ -21,13 +21,15 @@ import (
 
 // Options say how to serve.
 type Options struct {
-	// Root is where the node's own file system is to be found: "/" on the node itself, "/proc/1/root" in a pod with hostPID.
+	// Root is where the node's own file system is to be found: "/" on the node itself, "/proc/1/root" in a pod with
+	// hostPID.
 	Root string
 	// Build is the version of this program, for people.
 	Build string
 	// Hello is how long to wait for the plugin's first word, Deadline how long to stay in all; 0: for ever.
 	Hello, Deadline time.Duration
-	// Run is the plugin's run. What a helper of the same run has programmed and left, as it died, is taken over, and nobody is waited for.
+	// Run is the plugin's run. What a helper of the same run has programmed and left, as it died, is taken over, and
+	// nobody is waited for.
 	Run string
 }
 
@@ -37,8 +39,9 @@ var (
 	ErrDeadline = errors.New("the helper's time is over")
 )
 
-// Serve speaks to the plugin until that closes in, the context ends or a deadline passes. It undoes what was done for the
-// plugin, and returns nil only for the first. It may leave a read of in behind: whoever calls it ends, or closes in.
+// Serve speaks to the plugin until that closes in, the context ends or a deadline passes. It undoes what was done for
+// the plugin, and returns nil only for the first. It may leave a read of in behind: whoever calls it ends, or closes
+// in.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if o.Deadline > 0 {
 		var cancel context.CancelFunc

@@ -31,8 +31,9 @@ type hook struct {
 // iptTables are those that it has chains in.
 var iptTables = []string{"nat", "filter"}
 
-// iptHooks are all of them. Ahead of everybody else's translation goes ours, as kube-proxy's may be wrong; behind everybody's filter goes what accepts, as
-// network policies have the last word (kube-proxy puts KUBE-FORWARD at the beginning, and policies go ahead of it all the same).
+// iptHooks are all of them. Ahead of everybody else's translation goes ours, as kube-proxy's may be wrong; behind
+// everybody's filter goes what accepts, as network policies have the last word (kube-proxy puts KUBE-FORWARD at the
+// beginning, and policies go ahead of it all the same).
 var iptHooks = []hook{
 	{table: "nat", chain: "PREROUTING", to: "NAT"},
 	{table: "nat", chain: "OUTPUT", to: "NAT"},
@@ -137,7 +138,9 @@ func iptMark(p *plan.Plan) string { return fmt.Sprintf("0x%x/0x%x", p.Mark, p.Ma
 
 // iptTo matches packets to a frontend.
 func (e *entry) iptTo() string {
-	return fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`, host(e.Address.Addr().String(), e.V6()), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(), comment(e.Port), e.Kind)
+	return fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`,
+		host(e.Address.Addr().String(), e.V6()), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(),
+		comment(e.Port), e.Kind)
 }
 
 // iptRules is the iptWriter of iptables mode.
@@ -172,7 +175,8 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	return &iptInput{tables: []*iptTable{nat, filter}}
 }
 
-// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables mode).
+// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables
+// mode).
 func (t *iptTable) masquerade(p *plan.Plan) {
 	c := topChain(p, "POST")
 	t.add(c, "-m mark ! --mark %s -j RETURN", iptMark(p))
@@ -197,8 +201,8 @@ func host(a string, v6 bool) string {
 	return a + "/32"
 }
 
-// iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
-// in the filter table by the address that it still has.
+// iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate
+// the packet, and is dropped in the filter table by the address that it still has.
 func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared []bool) {
 	f := &l.fronts[i]
 	chain := iptChain(name, "F", i)
@@ -247,7 +251,8 @@ func iptClass(f *front, c class) string {
 	return ""
 }
 
-// iptPods matches packets of the node's pods; not is "! " or nothing. Without a way to tell them everybody is somebody else.
+// iptPods matches packets of the node's pods; not is "! " or nothing. Without a way to tell them everybody is somebody
+// else.
 func iptPods(f *front, not string) string {
 	switch {
 	case f.pods == nil:
@@ -287,5 +292,6 @@ func (l *layout) iptEnd(t *iptTable, name string, i int, mark string) {
 	if e.affinity > 0 {
 		recent = "-m recent --name " + chain + " --set --rsource "
 	}
-	t.add(chain, "-p %s -m %s %s-j DNAT --to-destination %s", strings.ToLower(e.protocol), strings.ToLower(e.protocol), recent, e.address)
+	t.add(chain, "-p %s -m %s %s-j DNAT --to-destination %s", strings.ToLower(e.protocol), strings.ToLower(e.protocol),
+		recent, e.address)
 }

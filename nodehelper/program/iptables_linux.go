@@ -56,7 +56,8 @@ func (b *iptables) find(ctx context.Context, program, backend, suffix string) (t
 			return tool{root, path}, nil
 		}
 	}
-	return tool{}, RefusalError(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend, suffix))
+	return tool{}, RefusalError(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend,
+		suffix))
 }
 
 func (b *iptables) check(ctx context.Context, r *Record) error {
@@ -122,7 +123,8 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 	return nil, nil
 }
 
-// hooked tells whether a hook is in the kernel's chain; one that is missing is put in again. It is asked of the one chain.
+// hooked tells whether a hook is in the kernel's chain; one that is missing is put in again. It is asked of the one
+// chain.
 func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hook) bool {
 	t, err := b.find(ctx, program, r.Backend, "")
 	if err != nil {
@@ -132,8 +134,9 @@ func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hoo
 	return err == nil && bytes.Contains(out, []byte("-j "+kubeproxy.ProgramChainPrefix+r.Plan.Name+"-"+h.to+"\n"))
 }
 
-// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table by its name: for all of them
-// the legacy backend reads /proc, which is another one in the file system that it may be run from, and prints nothing.
+// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table
+// by its name: for all of them the legacy backend reads /proc, which is another one in the file system that it may be
+// run from, and prints nothing.
 func (b *iptables) removal(ctx context.Context, r *Record, program string) (*iptInput, error) {
 	t, err := b.find(ctx, program, r.Backend, "-save")
 	if err != nil {
@@ -147,7 +150,8 @@ func (b *iptables) removal(ctx context.Context, r *Record, program string) (*ipt
 		}
 		// iptables-nft-save says nothing of a table that is not there.
 		if r.Backend == wire.BackendLegacy && !bytes.Contains(save, []byte("\nCOMMIT\n")) {
-			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", program, r.Backend, table, save[:min(len(save), 200)])
+			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", program, r.Backend, table,
+				save[:min(len(save), 200)])
 		}
 		all = append(all, save...)
 	}
@@ -173,7 +177,9 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
-		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
+		out.Commands = append(out.Commands, wire.Command{
+			Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String(),
+		})
 		added, removed := b.rules.diff(r, f.v6)
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
@@ -269,5 +275,6 @@ func iptRemoval(save []byte, name string) *iptInput {
 // leadsTo tells whether a rule jumps to a chain with a prefix. The target comes last, and has no options of its own.
 func leadsTo(rule, prefix string) bool {
 	words := strings.Fields(rule)
-	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") && strings.HasPrefix(words[len(words)-1], prefix)
+	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") &&
+		strings.HasPrefix(words[len(words)-1], prefix)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsSysctls are the settings that virtual servers need, below net/ipv4/vs, and their values, which are kube-proxy's (pkg/proxy/ipvs/proxier.go,
-// NewProxier): connections are left to connection tracking, without which their source cannot be translated; one whose real server has been removed
-// is not sent into the void until it times out.
+// ipvsSysctls are the settings that virtual servers need, below net/ipv4/vs, and their values, which are kube-proxy's
+// (pkg/proxy/ipvs/proxier.go, NewProxier): connections are left to connection tracking, without which their source
+// cannot be translated; one whose real server has been removed is not sent into the void until it times out.
 var ipvsSysctls = map[string]string{"conntrack": "1", "expire_nodest_conn": "1"}
 
 // IPVS is what undoing has to know of the virtual servers of a plan, and of the node.
@@ -24,8 +24,8 @@ type IPVS struct {
 	// KubeDevice: kube-proxy's interface was there before. Taken are addresses of the plan that it had.
 	KubeDevice bool         `json:"kubeproxy.IPVSDevice,omitempty"`
 	Taken      []netip.Addr `json:"taken,omitempty"`
-	// Applied says that all virtual servers were made as After says: one that is otherwise now was changed by somebody else. Until then, and once
-	// undoing has begun, one may be on its way from the one state to the other.
+	// Applied says that all virtual servers were made as After says: one that is otherwise now was changed by somebody
+	// else. Until then, and once undoing has begun, one may be on its way from the one state to the other.
 	Applied bool `json:"applied,omitempty"`
 }
 
@@ -47,8 +47,9 @@ type VirtualServer struct {
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags,omitempty"`   // IP_VS_SVC_F_…, without those that are the kernel's own
 	Timeout   uint32         `json:"timeout,omitempty"` // of persistence, in seconds
-	Netmask   uint32         `json:"netmask"`           // of clients that persist as one: the mask as it lies in memory, of IPv6 its length
-	Reals     []RealServer   `json:"reals,omitempty"`
+	// of clients that persist as one: the mask as it lies in memory, of IPv6 its length
+	Netmask uint32       `json:"netmask"`
+	Reals   []RealServer `json:"reals,omitempty"`
 }
 
 // RealServer is one of its real servers.
@@ -67,8 +68,8 @@ const (
 	mask6      = 128
 )
 
-// serve is the virtual server that a frontend is to have. Real servers of before that are to get nothing stay, with weight 0: connections to them live
-// on, and all stand in their places when their weights come back.
+// serve is the virtual server that a frontend is to have. Real servers of before that are to get nothing stay, with
+// weight 0: connections to them live on, and all stand in their places when their weights come back.
 func serve(f *plan.Frontend, scheduler string, before *VirtualServer) VirtualServer {
 	v := VirtualServer{Protocol: f.Protocol, Address: f.Address, Scheduler: scheduler, Netmask: mask4}
 	if scheduler == "" {
@@ -126,7 +127,8 @@ func (v *VirtualServer) settings() VirtualServer {
 // equal tells whether two virtual servers are the same, in whatever order their real servers are.
 func (v *VirtualServer) equal(o *VirtualServer) bool {
 	a, b := v.settings(), o.settings()
-	return a.key() == b.key() && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Timeout == b.Timeout && a.Netmask == b.Netmask &&
+	return a.key() == b.key() && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Timeout == b.Timeout &&
+		a.Netmask == b.Netmask &&
 		len(v.Reals) == len(o.Reals) && !slices.ContainsFunc(v.Reals, func(r RealServer) bool {
 		other := o.real(r.Address)
 		return other == nil || *other != r
@@ -151,8 +153,8 @@ func (i *IPVS) served(k serverKey) *Served {
 	return nil
 }
 
-// next is what a plan is to leave behind. now are the virtual servers at its frontends; was is what an earlier state of the plan left, or nil. What
-// somebody else has changed since counts as having been there before.
+// next is what a plan is to leave behind. now are the virtual servers at its frontends; was is what an earlier state of
+// the plan left, or nil. What somebody else has changed since counts as having been there before.
 func (i *IPVS) next(p *plan.Plan, scheduler string, now map[serverKey]*VirtualServer) *IPVS {
 	out := &IPVS{Sysctls: i.Sysctls, KubeDevice: i.KubeDevice, Taken: i.Taken, Applied: i.Applied}
 	has := map[serverKey]bool{}
@@ -175,8 +177,8 @@ func (i *IPVS) next(p *plan.Plan, scheduler string, now map[serverKey]*VirtualSe
 	return out
 }
 
-// ours tells whether a virtual server, as it is now, is what this program has made of it. settled: making is over, and undoing has not begun; otherwise
-// it may be anything between before and after, and what an update replaces.
+// ours tells whether a virtual server, as it is now, is what this program has made of it. settled: making is over, and
+// undoing has not begun; otherwise it may be anything between before and after, and what an update replaces.
 func (s *Served) ours(now *VirtualServer, settled bool, earlier *plan.Plan) bool {
 	if now == nil || s.Left {
 		return false
@@ -185,7 +187,10 @@ func (s *Served) ours(now *VirtualServer, settled bool, earlier *plan.Plan) bool
 		return now.equal(&s.After)
 	}
 	known := func(r RealServer) bool {
-		return s.After.real(r.Address) != nil || s.Before != nil && s.Before.real(r.Address) != nil || earlier != nil && slices.ContainsFunc(earlier.Frontends, func(f plan.Frontend) bool {
+		if s.After.real(r.Address) != nil || s.Before != nil && s.Before.real(r.Address) != nil {
+			return true
+		}
+		return earlier != nil && slices.ContainsFunc(earlier.Frontends, func(f plan.Frontend) bool {
 			return f.Address == now.Address && f.Protocol == now.Protocol && slices.Contains(f.ByOthers.Endpoints, r.Address)
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsMode makes a virtual server of each frontend. What is there of one already, kube-proxy's, is changed and put back: two cannot have the same address
-// and port.
+// ipvsMode makes a virtual server of each frontend. What is there of one already, kube-proxy's, is changed and put
+// back: two cannot have the same address and port.
 type ipvsMode struct {
 	around  iptables
 	journal journal
@@ -35,13 +35,15 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 		l := layoutOf(&r.Plan, f.v6)
 		for i := range l.entry {
 			if why := l.oneServer(&l.entry[i]); why != "" {
-				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address, l.entry[i].Protocol, why))
+				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address,
+					l.entry[i].Protocol, why))
 			}
 		}
 	}
 	for name, due := range ipvsSysctls {
 		if now, err := readSysctl(name); err == nil && now != due && unix.Access(sysctlFile(name), unix.W_OK) != nil {
-			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one (--security-profile)", name, due))
+			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one "+
+				"(--security-profile)", name, due))
 		}
 	}
 	h, err := openIPVS()
@@ -55,7 +57,8 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	}
 	for _, v := range now {
 		if slices.ContainsFunc(v.Reals, func(s RealServer) bool { return s.Method != 0 }) {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's", v.Address, v.Protocol))
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's",
+				v.Address, v.Protocol))
 		}
 	}
 	if err := m.checkIdle(r, now); err != nil {
@@ -69,14 +72,16 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	return m.around.check(ctx, r)
 }
 
-// checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no weight (ip_vs_dh_schedule).
+// checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no
+// weight (ip_vs_dh_schedule).
 func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error {
 	if schedulerOf(r) != "dh" {
 		return nil
 	}
 	for _, s := range nextOf(r, now).Servers {
 		if !s.Gone && s.After.idle() {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the "+
+				"scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
 		}
 	}
 	return nil
@@ -167,7 +172,8 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		}
 		if due := ipvsSysctls[name]; now != due {
 			run("sysctl -w net.ipv4.vs.%s=%s", name, due)
-			out.Added, out.Removed = append(out.Added, "net.ipv4.vs."+name+" = "+due), append(out.Removed, "net.ipv4.vs."+name+" = "+now)
+			out.Added = append(out.Added, "net.ipv4.vs."+name+" = "+due)
+			out.Removed = append(out.Removed, "net.ipv4.vs."+name+" = "+now)
 		}
 	}
 	for i := range r.Before.IPVS.Servers {
@@ -220,7 +226,8 @@ func (m *ipvsMode) unbound(r *Record) ([]netip.Addr, error) {
 	return slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(has, a) }), err
 }
 
-// apply makes the virtual servers before packets are led to them. Ahead of that, on a node without ipvs mode, nobody notices.
+// apply makes the virtual servers before packets are led to them. Ahead of that, on a node without ipvs mode, nobody
+// notices.
 func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
 	for _, name := range slices.Sorted(maps.Keys(r.Before.IPVS.Sysctls)) {
 		if err := writeSysctl(name, ipvsSysctls[name]); err != nil {
@@ -309,8 +316,8 @@ func needs(r *Record, name string) bool {
 	return ok
 }
 
-// settle finds out which virtual servers are still as they were left, and writes that down before the first one is changed: once undoing has
-// begun, one that it left in the middle looks like somebody else's.
+// settle finds out which virtual servers are still as they were left, and writes that down before the first one is
+// changed: once undoing has begun, one that it left in the middle looks like somebody else's.
 func (m *ipvsMode) settle(r *Record) error {
 	i := r.Before.IPVS
 	if !i.Applied || r.Earlier != nil {
@@ -321,7 +328,10 @@ func (m *ipvsMode) settle(r *Record) error {
 	if err != nil {
 		return err
 	}
-	adopted := hasDevice(kubeproxy.IPVSDevice) && !i.KubeDevice || slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
+	adopted := hasDevice(kubeproxy.IPVSDevice) && !i.KubeDevice ||
+		slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool {
+			return slices.Contains(bound, a) && !slices.Contains(i.Taken, a)
+		})
 	now, err := read(&r.Plan)
 	if err != nil {
 		return err
@@ -383,7 +393,8 @@ type change struct {
 	do   func(*ipvsHandle) error
 }
 
-// changes make one virtual server of another; nil stands for none. New real servers come first, so that there is always one.
+// changes make one virtual server of another; nil stands for none. New real servers come first, so that there is always
+// one.
 func changes(now, due *VirtualServer) []change {
 	var out []change
 	add := func(verb, line string, do func(*ipvsHandle) error) { out = append(out, change{verb + line[2:], do}) }
@@ -416,7 +427,10 @@ func changes(now, due *VirtualServer) []change {
 	for i := range was.Reals {
 		if due.real(was.Reals[i].Address) == nil {
 			d := was.Reals[i].destination()
-			out = append(out, change{fmt.Sprintf("-d %s -r %s", ipvsadm.Name(s), was.Reals[i].Address), func(h *ipvsHandle) error { return h.DelDestination(s, d) }})
+			out = append(out, change{
+				fmt.Sprintf("-d %s -r %s", ipvsadm.Name(s), was.Reals[i].Address),
+				func(h *ipvsHandle) error { return h.DelDestination(s, d) },
+			})
 		}
 	}
 	return out

@@ -10,8 +10,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsHooks are the hooks of the rules around virtual servers. IPVS takes packets in INPUT behind the filter, and in OUTPUT behind the destination NAT and
-// ahead of the filter; what it sends on passes OUTPUT and POSTROUTING (ip_vs_ops4 of net/netfilter/ipvs/ip_vs_core.c).
+// ipvsHooks are the hooks of the rules around virtual servers. IPVS takes packets in INPUT behind the filter, and in
+// OUTPUT behind the destination NAT and ahead of the filter; what it sends on passes OUTPUT and POSTROUTING (ip_vs_ops4
+// of net/netfilter/ipvs/ip_vs_core.c).
 var ipvsHooks = []hook{
 	{table: "nat", chain: "PREROUTING", to: "NAT"},
 	{table: "nat", chain: "OUTPUT", to: "NAT"},
@@ -21,7 +22,8 @@ var ipvsHooks = []hook{
 	{table: "filter", chain: "FORWARD", to: "FORWARD", last: true},
 }
 
-// ipvsRules is the iptWriter of ipvs mode. It expects that each frontend can be one virtual server (see [layout.oneServer]).
+// ipvsRules is the iptWriter of ipvs mode. It expects that each frontend can be one virtual server (see
+// [layout.oneServer]).
 func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat, filter := hookIn(p, ipvsHooks, hooked)
@@ -44,19 +46,20 @@ func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 	f, to := &l.fronts[e.front], e.iptTo()
 	proto := strings.ToLower(e.Protocol)
-	// By what the connection went to first: behind IPVS the packet has another destination. Answers, which pass OUTPUT where a process of the node
-	// is the endpoint, are none of the sender's.
-	sent := fmt.Sprintf("-p %s -m conntrack --ctorigdst %s --ctorigdstport %d --ctdir ORIGINAL", proto, e.Address.Addr(), e.Address.Port())
+	// By what the connection went to first: behind IPVS the packet has another destination. Answers, which pass OUTPUT
+	// where a process of the node is the endpoint, are none of the sender's.
+	sent := fmt.Sprintf("-p %s -m conntrack --ctorigdst %s --ctorigdstport %d --ctdir ORIGINAL", proto, e.Address.Addr(),
+		e.Address.Port())
 	own := "-s " + host(e.Address.Addr().String(), l.v6) + " "
 
 	nat.add(topChain(p, "NAT"), "%s -j %s", to, iptChain(p.Name, "F", e.front))
 	if !f.byNode.masquerade && e.Kind == expect.ClusterIP {
-		// Who on the node asks without an address of his own gets the frontend's, as that is the node's now; no other node could answer to that. kube-proxy
-		// does the same, for cluster IPs alone (writeIptablesRules of pkg/proxy/ipvs).
+		// Who on the node asks without an address of his own gets the frontend's, as that is the node's now; no other node
+		// could answer to that. kube-proxy does the same, for cluster IPs alone (writeIptablesRules of pkg/proxy/ipvs).
 		nat.add(topChain(p, "NAT"), "%s%s -j MARK --set-xmark %s", own, to, iptMark(p))
 	}
-	// The translation of the address to itself passes every later one over, kube-proxy's, too, as the first one counts (nf_nat_inet_fn of
-	// net/netfilter/nf_nat_core.c); the packet is left as it is, for IPVS.
+	// The translation of the address to itself passes every later one over, kube-proxy's, too, as the first one counts
+	// (nf_nat_inet_fn of net/netfilter/nf_nat_core.c); the packet is left as it is, for IPVS.
 	nat.add(topChain(p, "NAT"), "%s -j DNAT --to-destination %s", to, e.Address)
 	nat.add(topChain(p, "POST"), "%s -j %s", sent, iptChain(p.Name, "H", f.byOthers.pool))
 
@@ -104,7 +107,8 @@ func (l *layout) ipvsRanges(t *iptTable, p *plan.Plan, i int) {
 	t.add(chain, "-j DROP")
 }
 
-// ipvsHairpins writes that an endpoint which comes back to itself is masqueraded: it would take its own answer for somebody else's.
+// ipvsHairpins writes that an endpoint which comes back to itself is masqueraded: it would take its own answer for
+// somebody else's.
 func (l *layout) ipvsHairpins(t *iptTable, p *plan.Plan, i int) {
 	chain := iptChain(p.Name, "H", i)
 	t.chain(chain)

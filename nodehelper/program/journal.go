@@ -16,10 +16,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// journalDir is below the node's /run, whose contents end with the kernel's own state: after a reboot there is nothing to undo.
+// journalDir is below the node's /run, whose contents end with the kernel's own state: after a reboot there is nothing
+// to undo.
 const journalDir = "run/svcproxy"
 
-// Record is what was done on a node, written and synced before it is done. Whoever reads it can undo it, however far it got.
+// Record is what was done on a node, written and synced before it is done. Whoever reads it can undo it, however far it
+// got.
 type Record struct {
 	Version   int    `json:"version"`
 	Mode      string `json:"mode"`
@@ -46,8 +48,8 @@ const recordVersion = 1
 
 // Before is what was there before, as far as undoing has to know it.
 type Before struct {
-	// Tables and Chains are those of nf_tables and their base chains: "ip nat", "ip nat PREROUTING". What iptables-nft makes besides them for its own
-	// use goes with the rules.
+	// Tables and Chains are those of nf_tables and their base chains: "ip nat", "ip nat PREROUTING". What iptables-nft
+	// makes besides them for its own use goes with the rules.
 	Tables []string `json:"tables,omitempty"`
 	Chains []string `json:"chains,omitempty"`
 	IPVS   *IPVS    `json:"ipvs,omitempty"`
@@ -148,7 +150,8 @@ func (j journal) read(path string) (*Record, error) {
 		return nil, fmt.Errorf("the journal %s cannot be read: %w", path, err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("the journal %s is of version %d, and this program knows %d: undo it with the version that wrote it", path, r.Version, recordVersion)
+		return nil, fmt.Errorf("the journal %s is of version %d, and this program knows %d: "+
+			"undo it with the version that wrote it", path, r.Version, recordVersion)
 	}
 	if err := r.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("the journal %s: %w", path, err)

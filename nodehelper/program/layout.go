@@ -14,7 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// layout is a plan of one family as the chains that hold it, in any rule language: what several frontends have in common is there once.
+// layout is a plan of one family as the chains that hold it, in any rule language: what several frontends have in
+// common is there once.
 //
 //	front  what a frontend asks of the sender: source ranges, which class it belongs to
 //	pool   equal shares of endpoints
@@ -102,7 +103,10 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 		if f.V6() != v6 {
 			continue
 		}
-		made := front{port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ByNode), byOthers: lead(f, &f.ByOthers), drops: len(f.Ranges) > 0}
+		made := front{
+			port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ByNode), byOthers: lead(f, &f.ByOthers),
+			drops: len(f.Ranges) > 0,
+		}
 		if f.ByPod != nil {
 			made.byPod = lead(f, f.ByPod)
 			made.drops = made.drops || made.byPod.pool < 0
@@ -111,7 +115,8 @@ func layoutOf(p *plan.Plan, v6 bool) *layout {
 		if made.free = f.NodeFree; f.OwnKept {
 			made.own = f.Address.Addr()
 		}
-		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)
+		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode,
+			made.byOthers)
 		l.entry = append(l.entry, entry{f, once(fronts, key, &l.fronts, made)})
 	}
 	l.nameEnds()
@@ -181,7 +186,8 @@ func (f *front) steps() []step {
 	return out
 }
 
-// shared tells of each pool whether it needs a place of its own: one that only the last step of one front leads to does not, and stands there.
+// shared tells of each pool whether it needs a place of its own: one that only the last step of one front leads to does
+// not, and stands there.
 func (l *layout) shared() []bool {
 	users := make([]int, len(l.pools))
 	for i := range l.fronts {

@@ -129,7 +129,8 @@ func madeByIPTables(ctx context.Context) (tables []string, chains []baseChain, e
 	return tables, chains, nil
 }
 
-// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their tables.
+// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their
+// tables.
 func removeEmpty(ctx context.Context, before *Before) error {
 	_, now, err := madeByIPTables(ctx)
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 // nftTable names the tables of a plan, one of each family.
 func nftTable(name string) string { return kubeproxy.ProgramTablePrefix + name }
 
-// nftBase are the base chains. Ahead of kube-proxy's own at dstnat-10 and dstnat goes ours, and its masquerade ahead of everybody's at srcnat; the
-// first translation of a connection is the one that counts (nf_nat_inet_fn in net/netfilter/nf_nat_core.c).
+// nftBase are the base chains. Ahead of kube-proxy's own at dstnat-10 and dstnat goes ours, and its masquerade ahead of
+// everybody's at srcnat; the first translation of a connection is the one that counts (nf_nat_inet_fn in
+// net/netfilter/nf_nat_core.c).
 var nftBase = []struct {
 	name     string
 	hook     knftables.BaseChainHook
@@ -44,8 +45,8 @@ type nftWriter struct {
 	mark   uint32
 }
 
-// nftRules adds the tables of a plan to a transaction. old is the state of the same plan that is there; nil: there is none. What is remembered of
-// clients stays.
+// nftRules adds the tables of a plan to a transaction. old is the state of the same plan that is there; nil: there is
+// none. What is remembered of clients stays.
 func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
 		now, before := p.Has(v6), old.Has(v6)
@@ -69,8 +70,8 @@ func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	}
 }
 
-// nftSweep removes what an update has left without use. It is a transaction of its own: before Linux 6.4 a chain that a rule's map leads to counts as
-// used until the transaction that removes the rule is over.
+// nftSweep removes what an update has left without use. It is a transaction of its own: before Linux 6.4 a chain that a
+// rule's map leads to counts as used until the transaction that removes the rule is over.
 func nftSweep(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
 		if p.Has(v6) && old.Has(v6) {
@@ -89,7 +90,10 @@ func nftRemoval(tx *knftables.Transaction, p *plan.Plan) {
 }
 
 func nftWriterOf(tx *knftables.Transaction, p *plan.Plan, v6 bool) *nftWriter {
-	w := &nftWriter{layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr", mark: p.Mark}
+	w := &nftWriter{
+		layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr",
+		mark: p.Mark,
+	}
 	if v6 {
 		w.family, w.ip, w.kind = knftables.IPv6Family, "ip6", "ipv6_addr"
 	}
@@ -179,8 +183,9 @@ func (w *nftWriter) write() {
 // hairpins is the set of what comes back to its sender: pairs of one address.
 const hairpins = "hairpins"
 
-// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender. An endpoint of another node sends by that
-// one (kube-proxy's set is of local endpoints, too: syncProxyRules of pkg/proxy/nftables).
+// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender. An endpoint
+// of another node sends by that one (kube-proxy's set is of local endpoints, too: syncProxyRules of
+// pkg/proxy/nftables).
 func (w *nftWriter) hairpin() {
 	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins, Type: w.kind + " . " + w.kind})
 	seen := map[netip.Addr]bool{}
@@ -255,7 +260,8 @@ func (w *nftWriter) pods(f *front, not string) string {
 	return "iifname " + not + strconv.Quote(f.pods.Iface) + " "
 }
 
-// pool writes into a chain what chooses among endpoints: one translation, or, where clients stay, a chain for each endpoint that takes note of them.
+// pool writes into a chain what chooses among endpoints: one translation, or, where clients stay, a chain for each
+// endpoint that takes note of them.
 func (w *nftWriter) pool(chain string, i int) {
 	p := &w.pools[i]
 	if p.affinity == 0 {
@@ -295,7 +301,8 @@ func (w *nftWriter) end(i int) {
 	w.chain(chain)
 	w.tx.Add(&knftables.Set{
 		Family: w.family, Table: w.table, Name: "a-" + e.name, Type: w.kind,
-		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: new(time.Duration(e.affinity) * time.Second),
+		Flags:   []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+		Timeout: new(time.Duration(e.affinity) * time.Second),
 	})
 	w.rule(chain, "update @a-%s { %s saddr }", e.name, w.ip)
 	w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(e.protocol), e.address)

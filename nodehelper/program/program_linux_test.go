@@ -25,7 +25,9 @@ import (
 )
 
 // ways are the modes that every kernel of the tests has.
-var ways = []struct{ mode, backend string }{{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""}}
+var ways = []struct{ mode, backend string }{
+	{wire.IPTables, wire.BackendNFT}, {wire.IPTables, wire.BackendLegacy}, {wire.NFTables, ""},
+}
 
 // child is the test's own process, started again to be killed: it programs and undoes what its arguments say.
 const child = "SVCPROXY_TEST_PROGRAM"
@@ -103,7 +105,8 @@ func TestEmptyTablesStay(t *testing.T) {
 	}
 }
 
-// Beside rules that are there already, what is programmed comes and goes, and leaves nothing; a dry run leaves nothing from the start.
+// Beside rules that are there already, what is programmed comes and goes, and leaves nothing; a dry run leaves nothing
+// from the start.
 func TestProgramAndUndo(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
@@ -138,13 +141,15 @@ func TestProgramAndUndo(t *testing.T) {
 					t.Errorf("%s is not in %s", want, there)
 				}
 			}
-			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Unchanged || testutil.Listing(t, testutil.Rules...) != there {
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Unchanged ||
+				testutil.Listing(t, testutil.Rules...) != there {
 				t.Errorf("a second time: %+v %v", r, err)
 			}
 			// Another state of it.
 			req.Plan = web(0, "10.244.2.2:8080", "10.244.3.3:8080", "10.244.3.4:8080")
 			req.DryRun = true
-			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Planned || len(r.Added) == 0 || len(r.Removed) == 0 || testutil.Listing(t, testutil.Rules...) != there {
+			if r, err = prog.Apply(t.Context(), req); err != nil || r.What != wire.Planned || len(r.Added) == 0 ||
+				len(r.Removed) == 0 || testutil.Listing(t, testutil.Rules...) != there {
 				t.Fatalf("%+v %v", r, err)
 			}
 			req.DryRun = false
@@ -185,14 +190,17 @@ func TestTwoPeople(t *testing.T) {
 	refused := func(name string, req *Request) {
 		t.Helper()
 		var refusal RefusalError
-		if r, err := two.Apply(t.Context(), req); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
+		r, err := two.Apply(t.Context(), req)
+		if !errors.As(err, &refusal) ||
+			!strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 		if testutil.Listing(t, testutil.Rules...) != there {
 			t.Errorf("%s changed something", name)
 		}
 	}
-	if r, err := two.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "b")); err != nil || r.What != wire.Unchanged || r.By != "somebody" {
+	r, err := two.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "b"))
+	if err != nil || r.What != wire.Unchanged || r.By != "somebody" {
 		t.Errorf("the same: %+v %v", r, err)
 	}
 	refused("other endpoints", params(web(0, "10.244.9.9:8080"), wire.NFTables, "", "b"))
@@ -204,7 +212,8 @@ func TestTwoPeople(t *testing.T) {
 	apart := web(0, "10.244.5.5:8080")
 	apart.Name = "ffff0001"
 	for i := range apart.Frontends {
-		apart.Frontends[i].Address = netip.AddrPortFrom(apart.Frontends[i].Address.Addr(), apart.Frontends[i].Address.Port()+1)
+		apart.Frontends[i].Address = netip.AddrPortFrom(apart.Frontends[i].Address.Addr(),
+			apart.Frontends[i].Address.Port()+1)
 	}
 	if _, err := two.Apply(t.Context(), params(apart, wire.IPTables, wire.BackendNFT, "b")); err != nil {
 		t.Fatal(err)
@@ -212,10 +221,12 @@ func TestTwoPeople(t *testing.T) {
 	if _, err := one.Undo(t.Context(), wire.UndoMine); err != nil {
 		t.Fatal(err)
 	}
-	if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "10.244.1.1") || !strings.Contains(got, "10.244.5.5") {
+	got := testutil.Listing(t, testutil.Rules...)
+	if strings.Contains(got, "10.244.1.1") || !strings.Contains(got, "10.244.5.5") {
 		t.Errorf("the first one undone: %s", got)
 	}
-	if _, err := one.Undo(t.Context(), wire.UndoDead); err != nil || !strings.Contains(testutil.Listing(t, testutil.Rules...), "10.244.5.5") {
+	_, err = one.Undo(t.Context(), wire.UndoDead)
+	if err != nil || !strings.Contains(testutil.Listing(t, testutil.Rules...), "10.244.5.5") {
 		t.Errorf("what is held by somebody alive was taken for left: %v", err)
 	}
 	if _, err := one.Undo(t.Context(), wire.UndoAll); err != nil {
@@ -263,7 +274,8 @@ func TestNothingStaysOfTwo(t *testing.T) {
 	}
 }
 
-// kube-proxy comes back meanwhile and writes all of its rules, its jumps ahead of ours; and somebody flushes a chain of ours.
+// kube-proxy comes back meanwhile and writes all of its rules, its jumps ahead of ours; and somebody flushes a chain of
+// ours.
 func TestOthersWriteMeanwhile(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, programs...) {
 		return
@@ -292,7 +304,8 @@ COMMIT
 			testutil.Run(t, "", "iptables-"+backend, "-t", "nat", "-F")
 			testutil.Run(t, "", "iptables-"+backend, "-t", "nat", "-X")
 			prog := newProgrammer(t, t.TempDir())
-			if _, err := prog.Apply(t.Context(), params(web(60, "10.244.1.1:8080", "10.244.2.2:8080"), wire.IPTables, backend, "a")); err != nil {
+			_, err := prog.Apply(t.Context(), params(web(60, "10.244.1.1:8080", "10.244.2.2:8080"), wire.IPTables, backend, "a"))
+			if err != nil {
 				t.Fatal(err)
 			}
 			restore()
@@ -351,15 +364,18 @@ func TestUpdateKeepsClients(t *testing.T) {
 	if _, err := prog.Apply(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if got := testutil.Run(t, "", "nft", "list", "set", "ip", nftTable(req.Plan.Name), set); !strings.Contains(got, "10.244.7.7") {
+	got := testutil.Run(t, "", "nft", "list", "set", "ip", nftTable(req.Plan.Name), set)
+	if !strings.Contains(got, "10.244.7.7") {
 		t.Errorf("the client of %s is forgotten: %s", l.ends[1].address, got)
 	}
-	if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "a-"+l.ends[0].name) || strings.Contains(got, "e-"+l.ends[0].name) {
+	got = testutil.Listing(t, testutil.Rules...)
+	if strings.Contains(got, "a-"+l.ends[0].name) || strings.Contains(got, "e-"+l.ends[0].name) {
 		t.Errorf("something of %s is left: %s", l.ends[0].address, got)
 	}
 }
 
-// Helpers are killed in the middle of programming, updating and undoing. What the next one finds in the journal always leads back.
+// Helpers are killed in the middle of programming, updating and undoing. What the next one finds in the journal always
+// leads back.
 func TestKilled(t *testing.T) {
 	if spec := os.Getenv(child); spec != "" {
 		runChild(t, spec)
@@ -466,7 +482,8 @@ func TestHold(t *testing.T) {
 		for len(prog.Held()) == 2 && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "0123abcd") || !strings.Contains(got, "ffff0002") {
+		got := testutil.Listing(t, testutil.Rules...)
+		if strings.Contains(got, "0123abcd") || !strings.Contains(got, "ffff0002") {
 			t.Errorf("at the end of the shorter time: %s", got)
 		}
 	}()
@@ -502,11 +519,13 @@ func TestAdopt(t *testing.T) {
 	if err := next.Adopt(t.Context(), "b"); err != nil || len(next.Held()) != 0 {
 		t.Errorf("what another run left is taken over: %v", err)
 	}
-	if err := next.Adopt(t.Context(), "a"); err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
+	err := next.Adopt(t.Context(), "a")
+	if err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
 		t.Errorf("not taken over: %v", err)
 	}
 	last := dies(func(r *Record) { r.Complete = false })
-	if err := last.Adopt(t.Context(), "a"); err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
+	err = last.Adopt(t.Context(), "a")
+	if err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
 		t.Errorf("half of a change: %v, %s", err, testutil.Listing(t, testutil.Rules...))
 	}
 }
@@ -524,11 +543,14 @@ func TestBadJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for content, want := range map[string]string{"{": "cannot be read", string(later): "of version 99", `{"version":1}`: "no name of a plan"} {
+	for content, want := range map[string]string{
+		"{": "cannot be read", string(later): "of version 99", `{"version":1}`: "no name of a plan",
+	} {
 		if err := os.WriteFile(filepath.Join(prog.journal.dir, "0123abcd.json"), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: programmed over it: %v", content, err)
 		}
 		if _, err := prog.Undo(t.Context(), wire.UndoAll); err == nil || !strings.Contains(err.Error(), want) {

@@ -29,12 +29,14 @@ const (
 // Times of the proxy.
 const (
 	dialTime  = 5 * time.Second
-	drainTime = 5 * time.Second  // for connections that are open when a path ends; within the helper's grace
-	udpIdle   = 30 * time.Second // after which a client of UDP is forgotten, as connection tracking does with one that got no answer
-	udpMost   = 10_000           // clients of UDP at once, of one frontend
+	drainTime = 5 * time.Second // for connections that are open when a path ends; within the helper's grace
+	// after which a client of UDP is forgotten, as connection tracking does with one that got no answer
+	udpIdle = 30 * time.Second
+	udpMost = 10_000 // clients of UDP at once, of one frontend
 )
 
-// proxy leads connections to endpoints itself. Rules of REDIRECT bring them; a connection that none has brought it refuses.
+// proxy leads connections to endpoints itself. Rules of REDIRECT bring them; a connection that none has brought it
+// refuses.
 type proxy struct {
 	table     atomic.Pointer[table]
 	log       *slog.Logger // nil: nothing is logged
@@ -87,7 +89,11 @@ func tableOf(p *plan.Plan, old *table) *table {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		k := socketKey{f.Address, f.Protocol}
-		state := &choices{next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{}, seed: maphash.MakeSeed()} //nolint:gosec // where to begin
+		//nolint:gosec // where to begin
+		state := &choices{
+			next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{},
+			seed: maphash.MakeSeed(),
+		}
 		if old != nil && old.fronts[k] != nil {
 			state = old.fronts[k].state
 		}
@@ -103,7 +109,8 @@ var errRefused = errors.New("the sender is not let in, or has no endpoint")
 func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
 	within := func(r netip.Prefix) bool { return r.Contains(client) }
 	switch {
-	case f.OwnKept && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeFree && own(client)):
+	case f.OwnKept && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) &&
+		!(f.NodeFree && own(client)):
 		return nil
 	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
 		return f.ByPod
@@ -114,7 +121,9 @@ func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way
 }
 
 // choose chooses the endpoint of a new connection, which release gives back.
-func (f *proxied) choose(scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort) (e netip.AddrPort, release func(), err error) {
+func (f *proxied) choose(
+	scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort,
+) (e netip.AddrPort, release func(), err error) {
 	way := f.wayFor(client, own)
 	if way == nil {
 		return e, nil, errRefused
@@ -162,7 +171,9 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 	var ctx context.Context
 	ctx, x.end = context.WithCancel(context.Background())
 	for i, network := range []string{"tcp4", "tcp6"} {
-		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
+		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
+			return f.V6() == (i == 1) && f.Protocol == "TCP"
+		}) {
 			continue
 		}
 		l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, ":0") // either side asks for it where it wants to
@@ -178,7 +189,8 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 	return x, nil
 }
 
-// relay opens a socket for each frontend of UDP that has none yet: where its packets were meant to go, a socket of UDP is not told.
+// relay opens a socket for each frontend of UDP that has none yet: where its packets were meant to go, a socket of UDP
+// is not told.
 func (x *proxy) relay(p *plan.Plan) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -279,10 +291,13 @@ func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 	defer release()
 	defer up.Close()
 	sent, received := both(c, up)
-	x.say("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took", time.Since(begin))
+	x.say("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
+		time.Since(begin))
 }
 
-func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
+func (x *proxy) connect(
+	ctx context.Context, front *proxied, client netip.Addr,
+) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
 	var tried []netip.AddrPort
 	for {
 		next, free, chosenErr := front.choose(x.scheduler, client, ownAddress, tried)
@@ -303,7 +318,8 @@ func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) 
 	}
 }
 
-// both copies either way until both have ended; the end of one side is passed on to the other. The kernel copies (splice).
+// both copies either way until both have ended; the end of one side is passed on to the other. The kernel copies
+// (splice).
 func both(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {

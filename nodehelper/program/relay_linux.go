@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// relay passes the datagrams of one frontend on, and the answers back. Answers leave from the address that the question came to: only then
-// connection tracking knows whose they are.
+// relay passes the datagrams of one frontend on, and the answers back. Answers leave from the address that the question
+// came to: only then connection tracking knows whose they are.
 type relay struct {
 	proxy *proxy
 	front netip.AddrPort
@@ -58,7 +58,8 @@ func newRelay(x *proxy, front netip.AddrPort) (*relay, error) {
 	return r, nil
 }
 
-func (r *relay) port() uint16 { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() } //nolint:forcetypeassert // of a UDPConn
+//nolint:forcetypeassert // of a UDPConn
+func (r *relay) port() uint16 { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
 // largest is the longest datagram that there is.
 const largest = 1 << 16

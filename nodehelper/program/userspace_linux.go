@@ -17,8 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// userspace leads connections to endpoints by a proxy in this process, and brings them to it by rules of iptables. It asks nothing of the kernel but
-// REDIRECT, and lives as long as the process.
+// userspace leads connections to endpoints by a proxy in this process, and brings them to it by rules of iptables. It
+// asks nothing of the kernel but REDIRECT, and lives as long as the process.
 type userspace struct {
 	*iptables
 
@@ -33,7 +33,8 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 		case f.Protocol == "SCTP":
 			return RefusalError(fmt.Sprintf("%s is of SCTP, and the proxy knows TCP and UDP", f.Port))
 		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ByPod.Equal(&f.ByOthers):
-			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port, f.Pods.Iface))
+			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port,
+				f.Pods.Iface))
 		}
 	}
 	return u.iptables.check(ctx, r)
@@ -76,7 +77,9 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
 		shown := strings.ReplaceAll(text.String(), "--to-ports 1\n", "--to-ports PORT\n") // of the kernel's choice
-		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown})
+		out.Commands = append(out.Commands, wire.Command{
+			Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown,
+		})
 		for line := range strings.Lines(shown) {
 			if strings.HasPrefix(line, ":") || strings.HasPrefix(line, "-") {
 				out.Added = append(out.Added, "nat "+strings.TrimSuffix(strings.Replace(line, "-I ", "-A ", 1), "\n"))

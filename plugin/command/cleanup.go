@@ -28,11 +28,14 @@ func newCleanupCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove helper pods and programmed paths that a dead run left behind",
-		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for good; and on the nodes that
---node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ordinary run, after ^C, or after the
+		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for ` +
+			`good; and on the nodes that
+--node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ` +
+			`ordinary run, after ^C, or after the
 plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
 
-Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for them.`,
+Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for ` +
+			`them.`,
 		Example: `  kubectl svcproxy cleanup
 
   # Also what is running, and what --keep left
@@ -55,8 +58,8 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 	for _, hidden := range []string{"snapshot", "dry-run", "keep"} {
 		_ = f.MarkHidden(hidden)
 	}
-	f.BoolVar(&o.running, "running", false, "Remove also helper pods that are in use, by whomever, those that --keep left, and "+
-		"paths whose time is not over")
+	f.BoolVar(&o.running, "running", false,
+		"Remove also helper pods that are in use, by whomever, those that --keep left, and paths whose time is not over")
 	return cmd
 }
 

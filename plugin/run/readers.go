@@ -220,8 +220,8 @@ func (r *localReader) probe(ctx context.Context, node string, targets []snapshot
 func (*localReader) Release(string) {}
 func (*localReader) Close()         {}
 
-// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is interrupted:
-// the context's end does not cut an answer off, as that would end the connection.
+// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is
+// interrupted: the context's end does not cut an answer off, as that would end the connection.
 type helperReader struct {
 	NodeReader
 	helper *launch.Session

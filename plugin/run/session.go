@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run is what the commands have in common when they run: a [Session] gets the cluster's objects from a cluster.Source and the
-// nodes' files from a [NodeReader], has trace/judge judge them, and reads again what a change under way may explain; a
-// [PathKeeper] programs a path on a node. It prints nothing but progress.
+// Package run is what the commands have in common when they run: a [Session] gets the cluster's objects from a
+// cluster.Source and the nodes' files from a [NodeReader], has trace/judge judge them, and reads again what a change
+// under way may explain; a [PathKeeper] programs a path on a node. It prints nothing but progress.
 package run
 
 import (

@@ -254,7 +254,7 @@ func addDir(w *tar.Writer, dir string) error {
 				return err
 			}
 		}
-		err := w.WriteHeader(&tar.Header{
+		err = w.WriteHeader(&tar.Header{
 			Name: filepath.ToSlash(rel), Size: int64(len(data)), Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
 		})
 		if err != nil {

@@ -52,8 +52,8 @@ listen web
 // benchChild is set in the process that has the proxy: it is not to share a scheduler with its clients.
 const benchChild = "SVCPROXY_BENCH_PROXY"
 
-// benchServe answers: the first byte of a connection says how. 'e': each byte comes back; 's': the rest is swallowed,
-// and counted by one byte at its end.
+// benchServe answers connections, according to their first byte. 'e': every byte is sent back; 's': all others are
+// read, and one byte is sent at the end.
 func benchServe(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", benchEndpoint)
@@ -110,7 +110,7 @@ func benchDial(t *testing.T, to string) net.Conn {
 	return c
 }
 
-// benchMeasures are what is measured of a way to the endpoint: less is better.
+// benchMeasures are the measured values of connections to an address: less is better.
 var benchMeasures = []struct {
 	name string
 	of   func(t *testing.T, to string) float64
@@ -195,7 +195,7 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 		}
 		return
 	}
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "haproxy")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "haproxy")...) {
 		return
 	}
 	for _, words := range []string{
@@ -253,12 +253,12 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 			t.Fatal(errors.Join(errors.New("HAProxy does not listen"), err))
 		}
 	}
-	ways := []string{benchEndpoint, service, other}
+	targets := []string{benchEndpoint, service, other}
 	fmt.Printf("userspace mode beside a direct connection and HAProxy, medians of %d runs\n", benchRuns)
 	for _, m := range benchMeasures {
-		times := make([][]float64, len(ways))
+		times := make([][]float64, len(targets))
 		for range benchRuns {
-			for i, to := range ways {
+			for i, to := range targets {
 				times[i] = append(times[i], m.of(t, to))
 			}
 		}

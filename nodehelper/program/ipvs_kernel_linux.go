@@ -56,8 +56,9 @@ func hasIPVS(root string, r *Record) error {
 	return nil
 }
 
-// hasModule tells whether a module is loaded, built in, or there to be loaded, which the kernel does of itself
-// (request_module in ip_vs_scheduler_get). Where the node's modules cannot be looked for, the kernel is to say.
+// hasModule tells whether a module is loaded, built in, or can be loaded, which the kernel does by itself
+// (request_module in ip_vs_scheduler_get). If the node's list of modules cannot be read, it is true, and the kernel
+// decides.
 func hasModule(root, name string) bool {
 	if _, err := os.Stat("/sys/module/" + name); err == nil {
 		return true
@@ -84,7 +85,7 @@ func hasModule(root, name string) bool {
 	return read == 0
 }
 
-// ipvsHandle speaks with the kernel's IPVS, in this thread's network namespace.
+// ipvsHandle is a connection to the kernel's IPVS, in this thread's network namespace.
 type ipvsHandle struct{ *ipvs.Handle }
 
 func openIPVS() (*ipvsHandle, error) {
@@ -167,7 +168,7 @@ func (h *ipvsHandle) at(p *plan.Plan) (map[serverKey]*VirtualServer, error) {
 	return out, nil
 }
 
-// make makes one virtual server of another; nil stands for none.
+// make changes one virtual server into another; nil stands for none.
 func (h *ipvsHandle) make(now, due *VirtualServer) error {
 	for _, c := range changes(now, due) {
 		if err := c.do(h); err != nil {
@@ -192,13 +193,13 @@ func writeSysctl(name, value string) error {
 	return os.WriteFile(sysctlFile(name), []byte(value), 0o644) //nolint:gosec // it is there
 }
 
-// hasDevice tells whether an interface is there.
+// hasDevice tells whether an interface exists.
 func hasDevice(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return err == nil
 }
 
-// addressesOf lists the addresses of an interface that there may be, or of all of them.
+// addressesOf lists the addresses of an interface, if it exists; of all interfaces for "".
 func addressesOf(device string) ([]netip.Addr, error) {
 	var link netlink.Link
 	if device != "" {
@@ -213,7 +214,7 @@ func addressesOf(device string) ([]netip.Addr, error) {
 		link = l
 	}
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-	// somebody else changes them at the same time
+	// Other programs may change them at the same time.
 	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
 		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
 	}

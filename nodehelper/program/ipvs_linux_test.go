@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real servers come before others go, settings are changed in place, and what is the same is not touched. What the
-// kernel does with it is held in test/ipvs.
+// Real servers are added before others are removed, settings are changed in place, and what is the same is not changed.
+// The kernel's part is tested in test/ipvs.
 func TestChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -76,8 +76,8 @@ func TestHasModule(t *testing.T) {
 	}
 }
 
-// Scheduler dh may choose a real server that is to get nothing: of somebody else's that stays there, not of what an
-// update takes away, which goes.
+// Scheduler dh may choose a real server with weight 0: that is refused for real servers of other programs, which are
+// kept, and not for those that an update removes.
 func TestIdleRealServersOfDH(t *testing.T) {
 	before, after := web(0, "10.244.1.1:8080", "10.244.2.2:8080"), web(0, "10.244.1.1:8080")
 	first := (&IPVS{}).next(before, "dh", nil)

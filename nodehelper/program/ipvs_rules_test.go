@@ -135,7 +135,7 @@ func (t *iptTable) lines(out *bytes.Buffer) {
 	}
 }
 
-// program puts a plan on the node.
+// program adds a plan's rules, virtual servers and addresses to the node's files.
 func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 	t.Helper()
 	if err := p.Check(); err != nil {
@@ -163,7 +163,7 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 		has[v.key()] = true
 		servers.WriteString(ipvsadmOf(&v))
 	}
-	// What else there was.
+	// The virtual servers that existed before.
 	keep := true
 	for line := range strings.Lines(string(o.files["ipvsadm.txt"])) {
 		w := strings.Fields(line)
@@ -205,7 +205,7 @@ func ipvsadmOf(v *VirtualServer) string {
 	return out
 }
 
-// ends are where a path's packets go.
+// ends are the destinations of a path's packets.
 func ends(p *report.Path) []string {
 	var out []string
 	for i := range p.Actual.Outcomes {
@@ -226,7 +226,7 @@ func ends(p *report.Path) []string {
 	return slices.Compact(out)
 }
 
-// nameOf names a path. With the frontend's address for its own the node asks from that.
+// nameOf names a path. If the node has the frontend's address, the node's packets have that as source.
 func nameOf(p *report.Path) string {
 	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
 		return fmt.Sprintf("%s/%s %s %s:%d/%s from node", p.Service.Namespace, p.Service.Name, p.Frontend.Kind,
@@ -236,8 +236,8 @@ func nameOf(p *report.Path) string {
 		p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
 }
 
-// Beside kube-proxy's rules of each mode, virtual servers of this program's take every path to the ends that
-// kube-proxy's own have; they are known for what they are, and nothing else on the node looks wrong for it.
+// Beside kube-proxy's rules of each mode, programmed virtual servers send the packets of every path to the same
+// endpoints as kube-proxy's rules; they are recognized, and cause no other finding.
 func TestVirtualServersByTheWalk(t *testing.T) {
 	for _, tt := range []struct {
 		node, scheduler string

@@ -79,8 +79,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// What undoing takes for its own: as it was left, or, while something is under way, a mixture of what was there and
-// what was to be.
+// Undoing recognizes as its own: the state after apply, or, if apply or undo was interrupted, a mixture of the states
+// before and after.
 func TestOurs(t *testing.T) {
 	s := Served{Before: served("wrr", 0, a1+" 1", a3+" 1"), After: *served("rr", 0, a1+" 1", a2+" 1", a3+" 0")}
 	earlier := frontTo("10.244.1.9:8080")
@@ -117,7 +117,7 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-// An update keeps what was there before the first one, unless somebody else has written since.
+// An update keeps the state before the first one, unless another program has changed it since.
 func TestNext(t *testing.T) {
 	key := serverKey{"TCP", netip.MustParseAddrPort("10.96.0.10:80")}
 	first := (&IPVS{Sysctls: map[string]string{"conntrack": "0"}}).next(frontTo(a1), "", map[serverKey]*VirtualServer{
@@ -157,7 +157,7 @@ func TestVIPs(t *testing.T) {
 	}
 }
 
-// A virtual server sends everybody to the same real servers.
+// A virtual server sends all clients to the same real servers.
 func TestOneServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

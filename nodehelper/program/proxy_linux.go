@@ -35,8 +35,8 @@ const (
 	udpMost = 10_000 // clients of UDP at once, of one frontend
 )
 
-// proxy leads connections to endpoints itself. Rules of REDIRECT bring them; a connection that none has brought it
-// refuses.
+// proxy forwards connections to endpoints in this process. Rules with target REDIRECT send them to it; connections that
+// were not redirected are refused.
 type proxy struct {
 	table     atomic.Pointer[table]
 	log       *slog.Logger // nil: nothing is logged
@@ -52,7 +52,7 @@ type proxy struct {
 	udp map[netip.AddrPort]*relay
 }
 
-// table is what the proxy leads to; it is replaced as a whole.
+// table is the frontends of the proxy. It is never changed, only replaced.
 type table struct {
 	fronts map[socketKey]*proxied
 }
@@ -102,11 +102,12 @@ func tableOf(p *plan.Plan, old *table) *table {
 	return t
 }
 
-// errRefused is a client that is not let in.
+// errRefused is the error for a client whose connection is refused.
 var errRefused = errors.New("the sender is not let in, or has no endpoint")
 
-// wayFor finds the way of a client. own tells whether an address is the node's.
-func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
+// endpointsFor returns the endpoints for a client; nil: its connections are refused. own tells whether an address is
+// the node's.
+func (f *proxied) endpointsFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way {
 	within := func(r netip.Prefix) bool { return r.Contains(client) }
 	switch {
 	case f.OwnKept && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) &&
@@ -124,12 +125,12 @@ func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Way
 func (f *proxied) choose(
 	scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort,
 ) (e netip.AddrPort, release func(), err error) {
-	way := f.wayFor(client, own)
-	if way == nil {
+	to := f.endpointsFor(client, own)
+	if to == nil {
 		return e, nil, errRefused
 	}
-	left := make([]netip.AddrPort, 0, len(way.Endpoints))
-	for _, e := range way.Endpoints {
+	left := make([]netip.AddrPort, 0, len(to.Endpoints))
+	for _, e := range to.Endpoints {
 		if !slices.Contains(not, e) {
 			left = append(left, e)
 		}
@@ -189,8 +190,8 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 	return x, nil
 }
 
-// relay opens a socket for each frontend of UDP that has none yet: where its packets were meant to go, a socket of UDP
-// is not told.
+// relay opens a socket for each frontend of UDP that has none yet: a UDP socket does not receive the original
+// destination of its packets.
 func (x *proxy) relay(p *plan.Plan) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -272,7 +273,7 @@ func (x *proxy) forget(c net.Conn) {
 	c.Close()
 }
 
-// serve leads one connection to its endpoint. An endpoint that does not answer is passed over for the next.
+// serve connects one connection to an endpoint. If an endpoint does not accept it, the next one is tried.
 func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 	begin := time.Now()
 	client := c.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of a TCPConn
@@ -285,13 +286,13 @@ func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 	up, release, e, err := x.connect(ctx, front, client.Addr().Unmap())
 	if err != nil {
 		_ = c.SetLinger(0)
-		x.say("refused", "client", client, "frontend", at, "why", err)
+		x.logEvent("refused", "client", client, "frontend", at, "why", err)
 		return
 	}
 	defer release()
 	defer up.Close()
-	sent, received := both(c, up)
-	x.say("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
+	sent, received := copyBoth(c, up)
+	x.logEvent("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
 		time.Since(begin))
 }
 
@@ -318,9 +319,9 @@ func (x *proxy) connect(
 	}
 }
 
-// both copies either way until both have ended; the end of one side is passed on to the other. The kernel copies
-// (splice).
-func both(a, b *net.TCPConn) (sent, received int64) {
+// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other. The kernel
+// copies (splice).
+func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {
 		n, _ := io.Copy(b, a)
@@ -332,13 +333,13 @@ func both(a, b *net.TCPConn) (sent, received int64) {
 	return <-done, received
 }
 
-func (x *proxy) say(what string, args ...any) {
+func (x *proxy) logEvent(what string, args ...any) {
 	if x.log != nil {
 		x.log.Info(what, args...)
 	}
 }
 
-// update leads new connections as another plan says; those that are open stay.
+// update forwards new connections according to another plan; open ones stay.
 func (x *proxy) update(p *plan.Plan) error {
 	x.table.Store(tableOf(p, x.table.Load()))
 	return x.relay(p)

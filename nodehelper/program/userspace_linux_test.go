@@ -81,14 +81,15 @@ const (
 	three = "10.244.3.3:8080"
 )
 
-// A proxy of our own, brought its connections by one rule for each frontend: shared out, kept to their endpoints,
-// updated, drained, and gone.
+// The proxy, to which one rule for each frontend redirects connections: balancing, session affinity, update, draining
+// and removal.
 func TestUserspace(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl", "bash")...) {
 		return
 	}
 	pod := servedNode(t, one, two, three, "[fd00:244::1]:8080")
-	// Where nobody else tracks connections, the kernel stops translating what is open as the last rule goes.
+	// Without other rules that need connection tracking, the kernel stops translating open connections when the last rule
+	// is removed.
 	for _, chain := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
 		testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j",
 			"ACCEPT")
@@ -128,7 +129,7 @@ func TestUserspace(t *testing.T) {
 	if !strings.Contains(out, ":8080 ") || !strings.HasSuffix(out, " hello\n") {
 		t.Errorf("a pod gets %q", out)
 	}
-	// Whoever comes to the proxy's port by himself is not served.
+	// A connection to the proxy's port that was not redirected is refused.
 	x := prog.modes[wire.Userspace].(*userspace).proxies["0123abcd"] //nolint:forcetypeassert // it is
 	own := x.port(&plan.Frontend{Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"})
 	if e, err := ask(t, "tcp", fmt.Sprintf("192.0.2.10:%d", own)); err == nil {
@@ -141,19 +142,19 @@ func TestUserspace(t *testing.T) {
 	}
 	defer c.Close()
 	r := bufio.NewReader(c)
-	say := func() (string, error) {
+	echo := func() (string, error) {
 		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
 		if _, err := io.WriteString(c, "still\n"); err != nil {
 			return "", err
 		}
 		return r.ReadString('\n')
 	}
-	first, err := say()
+	first, err := echo()
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(udp(web(600, three)), "")
-	if again, err := say(); err != nil || again != first {
+	if again, err := echo(); err != nil || again != first {
 		t.Errorf("a connection that was open went from %q to %q: %v", first, again, err)
 	}
 	for _, network := range []string{"tcp", "udp"} {
@@ -161,12 +162,12 @@ func TestUserspace(t *testing.T) {
 			t.Errorf("after an update, %s: %v", network, got)
 		}
 	}
-	// Taken away while it is open: it may go on for a moment, and is ended then.
+	// Undone while a connection is open: it may continue for drainTime.
 	begin, drained := time.Now(), make(chan struct{})
 	go func() {
 		defer close(drained)
 		time.Sleep(500 * time.Millisecond)
-		if _, err := say(); err != nil {
+		if _, err := echo(); err != nil {
 			t.Errorf("a connection is not drained: %v", err)
 		}
 		c.Close()

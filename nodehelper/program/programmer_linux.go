@@ -66,7 +66,7 @@ func New(o Options) (*Programmer, error) {
 	p.modes = map[string]backend{
 		wire.IPTables:  &rules,
 		wire.NFTables:  &nftables{open: sync.OnceValues(openNFT)},
-		wire.IPVS:      &ipvsMode{around: around, journal: p.journal, root: o.Root},
+		wire.IPVS:      &ipvsMode{rules: around, journal: p.journal, root: o.Root},
 		wire.Userspace: &userspace{iptables: &rules, proxies: map[string]*proxy{}},
 	}
 	return p, nil
@@ -147,13 +147,13 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
 	if err := mode.apply(ctx, r); err != nil {
-		return nil, p.takeBack(r, err)
+		return nil, p.rollBack(r, err)
 	}
 	earlier := r.Earlier
 	r.Earlier, r.Complete = nil, true
 	if err := p.journal.write(r); err != nil {
 		r.Earlier = earlier
-		return nil, p.takeBack(r, err)
+		return nil, p.rollBack(r, err)
 	}
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
@@ -164,8 +164,8 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 // undoTime bounds undoing, which goes on when the context of what failed has ended.
 const undoTime = 2 * time.Minute
 
-// takeBack undoes what failed in the middle.
-func (p *Programmer) takeBack(r *Record, why error) error {
+// rollBack undoes a change that failed.
+func (p *Programmer) rollBack(r *Record, why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()
 	if err := p.undo(ctx, r); err != nil {
@@ -174,8 +174,8 @@ func (p *Programmer) takeBack(r *Record, why error) error {
 	return why
 }
 
-// settle looks at what is there already. It returns the same plan, where that is held; what a dead helper left of it,
-// or in its way, it undoes.
+// settle compares a record with those of the journal. It returns the record of the same plan, if a running process
+// holds it. A record of the same plan or the same frontends whose process has ended is undone.
 func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there *Record, err error) {
 	records, err := p.journal.list()
 	if err != nil {
@@ -378,8 +378,8 @@ func processOf(pid int) (Process, error) {
 	return Process{PID: pid, Started: started}, err
 }
 
-// alive tells whether the process is still there. One that cannot be looked at counts as alive: its work is not for
-// others to undo.
+// alive tells whether the process still runs. A process whose state cannot be read counts as alive: its changes must
+// not be undone by another one.
 func (p Process) alive() bool {
 	now, err := processOf(p.PID)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestServeNobodyThere(t *testing.T) {
 // The table of requests is complete.
 func TestHandlers(t *testing.T) {
 	var names []string
-	for name := range (Options{}).handlers(&programs{}) {
+	for name := range (Options{}).handlers(&paths{}) {
 		names = append(names, name)
 	}
 	slices.Sort(names)

@@ -149,7 +149,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 		which = wire.UndoAll
 	}
 	said := make([]string, len(nodes))
-	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Session) (err error) {
+	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) (err error) {
 		said[i], err = undoOn(ctx, node, helper, which)
 		return errors.Join(err, helper.Close())
 	})
@@ -163,7 +163,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 }
 
 // undoOn takes away what is programmed on a node, and says what that was.
-func undoOn(ctx context.Context, node string, helper *launch.Session, which string) (said string, err error) {
+func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said string, err error) {
 	undone, err := helper.Undo(ctx, which)
 	for _, u := range undone {
 		said += fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away\n", node,

@@ -135,7 +135,7 @@ func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Obje
 }
 
 // react adds a reactor before the others. The fake's own method does so without its lock, while the sweep that Open
-// starts, or a helper's session, may be asking it.
+// starts, or a helper's connection, may be asking it.
 func (w *fakeCluster) react(verb, resource string, f ktesting.ReactionFunc) {
 	w.client.Lock()
 	defer w.client.Unlock()

@@ -46,7 +46,7 @@ type PathConfig struct {
 type PathKeeper struct {
 	config  PathConfig
 	session *Session
-	helper  *launch.Session
+	helper  *launch.Helper
 	target  cluster.Target
 	files   *snapshot.Node // as the node was before
 	plan    *plan.Plan

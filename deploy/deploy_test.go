@@ -24,7 +24,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )
 
-// render returns the objects of a kustomization by kind and namespace/name. A field that Kubernetes does not know is an error.
+// render returns the objects of a kustomization by kind and namespace/name. A field that Kubernetes does not know is an
+// error.
 func render(t *testing.T, dir string) map[string]runtime.Object {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -60,7 +61,8 @@ func get[T runtime.Object](t *testing.T, objects map[string]runtime.Object, name
 func TestBase(t *testing.T) {
 	objects := render(t, ".")
 	want := []string{
-		"ClusterRole /svcproxy-operator", "ClusterRole /svcproxy-reader", "ClusterRoleBinding /svcproxy-operator", "ClusterRoleBinding /svcproxy-reader",
+		"ClusterRole /svcproxy-operator", "ClusterRole /svcproxy-reader",
+		"ClusterRoleBinding /svcproxy-operator", "ClusterRoleBinding /svcproxy-reader",
 		"Namespace /svcproxy", "NetworkPolicy svcproxy/svcproxy-deny-all",
 		"Role kube-system/svcproxy-reader", "Role svcproxy/svcproxy-helper",
 		"RoleBinding kube-system/svcproxy-reader", "RoleBinding svcproxy/svcproxy-helper",
@@ -73,7 +75,8 @@ func TestBase(t *testing.T) {
 		t.Errorf("the namespace enforces %q: it would refuse the helpers", l)
 	}
 	policy := get[*networkingv1.NetworkPolicy](t, objects, "NetworkPolicy svcproxy/svcproxy-deny-all").Spec
-	if len(policy.PodSelector.MatchLabels)+len(policy.PodSelector.MatchExpressions)+len(policy.Ingress)+len(policy.Egress) > 0 || len(policy.PolicyTypes) != 2 {
+	selectors := len(policy.PodSelector.MatchLabels) + len(policy.PodSelector.MatchExpressions)
+	if selectors+len(policy.Ingress)+len(policy.Egress) > 0 || len(policy.PolicyTypes) != 2 {
 		t.Errorf("the policy lets something through: %+v", policy)
 	}
 	// What may be done with pods may be done in one namespace, and nothing may be done with everything.
@@ -89,7 +92,10 @@ func TestBase(t *testing.T) {
 			if slices.Contains(slices.Concat(r.Verbs, r.Resources, r.APIGroups), "*") {
 				t.Errorf("%s grants %v", name, r)
 			}
-			if writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }); writes && name != "Role svcproxy/svcproxy-helper" {
+			writes := slices.ContainsFunc(r.Verbs, func(v string) bool {
+				return !slices.Contains([]string{"get", "list", "watch"}, v)
+			})
+			if writes && name != "Role svcproxy/svcproxy-helper" {
 				t.Errorf("%s grants %v", name, r.Verbs)
 			}
 		}
@@ -111,7 +117,8 @@ func TestDaemonSet(t *testing.T) {
 
 	got := ds.Spec.Template
 	want := launch.Pod(launch.Options{Run: "run"}, "node")
-	if name := "app.kubernetes.io/name"; got.Labels[name] != want.Labels[name] || got.Labels["app.kubernetes.io/component"] != "daemon" {
+	name := "app.kubernetes.io/name"
+	if got.Labels[name] != want.Labels[name] || got.Labels["app.kubernetes.io/component"] != "daemon" {
 		t.Errorf("the plugin does not find it by %v", got.Labels)
 	}
 	if !equality.Semantic.DeepEqual(ds.Spec.Selector, &metav1.LabelSelector{MatchLabels: got.Labels}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodehelper is the node's side: it answers the plugin's requests, speaking nodehelper/wire. It runs as root in the network
-// namespace of a node, in a pod or on the node itself.
+// Package nodehelper is the part that runs on a node: it answers the plugin's requests, in the protocol of
+// nodehelper/wire. It runs as root in the network namespace of a node, in a pod or on the node itself.
 package nodehelper
 
 import (
@@ -19,49 +19,52 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Options say how to serve.
+// Options are the settings of [Serve].
 type Options struct {
-	// Root is where the node's own file system is to be found: "/" on the node itself, "/proc/1/root" in a pod with hostPID.
+	// Root is where the node's own file system is to be found: "/" on the node itself, "/proc/1/root" in a pod with
+	// hostPID.
 	Root string
 	// Build is the version of this program, for people.
 	Build string
-	// Hello is how long to wait for the plugin's first word, Deadline how long to stay in all; 0: for ever.
+	// Hello is how long to wait for the plugin's hello, Deadline how long to run altogether; 0: without limit.
 	Hello, Deadline time.Duration
-	// Run is the plugin's run. What a helper of the same run has programmed and left, as it died, is taken over, and nobody is waited for.
+	// Run is the id of the plugin's run. If an earlier helper of the same run was killed, its programmed paths are taken
+	// over, and no plugin is waited for.
 	Run string
 }
 
-// The ends that are nobody's fault on the node.
+// The errors of a helper that ends without a plugin. They do not tell of a fault on the node.
 var (
 	ErrNoHello  = errors.New("nobody said hello in time")
 	ErrDeadline = errors.New("the helper's time is over")
 )
 
-// Serve speaks to the plugin until that closes in, the context ends or a deadline passes. It undoes what was done for the
-// plugin, and returns nil only for the first. It may leave a read of in behind: whoever calls it ends, or closes in.
+// Serve answers the plugin until that closes in, the context ends or a deadline passes. It undoes all changes that were
+// made for the plugin, and returns nil only for the first. A read of in may still be pending afterwards: the caller has
+// to end the process, or to close in.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if o.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
 		defer cancel()
 	}
-	prog, err := program.New(program.Options{Root: o.Root, Roots: func() []string { return collect.WriterRoots(o.Root) }})
+	programmer, err := program.New(program.Options{Root: o.Root, Roots: func() []string { return collect.WriterRoots(o.Root) }})
 	if err != nil {
 		return err
 	}
 	if o.Run != "" {
-		if err := prog.Adopt(ctx, o.Run); err != nil {
+		if err := programmer.Adopt(ctx, o.Run); err != nil {
 			return err
 		}
-		if len(prog.Held()) > 0 {
-			return prog.Hold(ctx)
+		if len(programmer.Held()) > 0 {
+			return programmer.Hold(ctx)
 		}
 	}
 	s, err := meet(ctx, in, out, o)
 	if err != nil {
 		return err
 	}
-	p := &programs{Programmer: prog, root: o.Root}
+	p := &paths{Programmer: programmer, root: o.Root}
 	err = s.Serve(ctx, o.handlers(p))
 	return errors.Join(err, p.end(ctx))
 }
@@ -91,7 +94,7 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 }
 
 // handlers is the table of requests.
-func (o Options) handlers(p *programs) map[string]wire.Handler {
+func (o Options) handlers(p *paths) map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect: handler(o.collect),
 		wire.MethodProbe:   handler(o.probe),

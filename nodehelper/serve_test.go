@@ -38,7 +38,8 @@ func TestServe(t *testing.T) {
 	}
 	// Parameters that cannot be read are the end of a request, not of the connection.
 	err = c.Call(wire.MethodCollect, 7, wire.Sink{File: func(wire.File) {}})
-	if _, remote := errors.AsType[*wire.RemoteError](err); !remote || !strings.HasPrefix(err.Error(), "the parameters of the request cannot be read: ") {
+	_, remote := errors.AsType[*wire.RemoteError](err)
+	if !remote || !strings.HasPrefix(err.Error(), "the parameters of the request cannot be read: ") {
 		t.Errorf("parameters that are none give %v", err)
 	}
 	if err := stdin.Close(); err != nil {
@@ -61,8 +62,10 @@ func TestServeEnds(t *testing.T) {
 	}{
 		"nobody says hello":             {ctx: t.Context(), o: Options{Hello: time.Millisecond}, want: ErrNoHello},
 		"nobody says hello in its time": {ctx: t.Context(), o: Options{Deadline: time.Millisecond}, want: ErrDeadline},
-		"nobody asks for anything":      {ctx: t.Context(), o: Options{Hello: time.Hour, Deadline: 50 * time.Millisecond}, hello: true, want: ErrDeadline},
-		"a signal":                      {ctx: gone, o: Options{Hello: time.Hour}, want: context.Canceled},
+		"nobody asks for anything": {
+			ctx: t.Context(), o: Options{Hello: time.Hour, Deadline: 50 * time.Millisecond}, hello: true, want: ErrDeadline,
+		},
+		"a signal": {ctx: gone, o: Options{Hello: time.Hour}, want: context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdin, stdout, served := meeting(c.ctx, c.o)
@@ -86,10 +89,14 @@ func TestServeNobodyThere(t *testing.T) {
 	}{
 		"stdin is closed": {"", "it ended without a word"},
 		"a person types":  {"help\n", "what answers is not svcproxy's node helper; it wrote: help"},
-		"another version": {"\x16svcproxy-wire {\"protocol\":99,\"build\":\"v9\"}\n", "the other side speaks version 99 of the protocol (build v9), and this one version 1 (build v1)"},
+		"another version": {
+			"\x16svcproxy-wire {\"protocol\":99,\"build\":\"v9\"}\n",
+			"the other side speaks version 99 of the protocol (build v9), and this one version 1 (build v1)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := Serve(t.Context(), strings.NewReader(c.in), io.Discard, Options{Build: "v1"}); err == nil || err.Error() != c.want {
+			err := Serve(t.Context(), strings.NewReader(c.in), io.Discard, Options{Build: "v1"})
+			if err == nil || err.Error() != c.want {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -99,11 +106,12 @@ func TestServeNobodyThere(t *testing.T) {
 // The table of requests is complete.
 func TestHandlers(t *testing.T) {
 	var names []string
-	for name := range (Options{}).handlers(&programs{}) {
+	for name := range (Options{}).handlers(&paths{}) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if want := []string{wire.MethodCollect, wire.MethodProbe, wire.MethodProgram, wire.MethodUndo}; !slices.Equal(names, want) {
+	want := []string{wire.MethodCollect, wire.MethodProbe, wire.MethodProgram, wire.MethodUndo}
+	if !slices.Equal(names, want) {
 		t.Errorf("requests %v, want %v", names, want)
 	}
 }

@@ -57,11 +57,16 @@ func newShell(t *testing.T, server string) *shell {
 		}
 	}
 	config := filepath.Join(dir, "config")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"here",
-		"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"here","context":{"cluster":"c","namespace":"shop"}}]}`, server), 0o600); err != nil {
+	kubeconfig := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"here",
+		"clusters":[{"name":"c","cluster":{"server":%q}}],
+		"contexts":[{"name":"here","context":{"cluster":"c","namespace":"shop"}}]}`, server)
+	if err := os.WriteFile(config, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &shell{kubectl, filepath.Join(dir, "kubectl_complete-svcproxy"), append(os.Environ(), "PATH="+dir+":"+filepath.Dir(kubectl)+":/usr/bin:/bin", "KUBECONFIG="+config, "HOME="+dir)}
+	return &shell{
+		kubectl, filepath.Join(dir, "kubectl_complete-svcproxy"),
+		append(os.Environ(), "PATH="+dir+":"+filepath.Dir(kubectl)+":/usr/bin:/bin", "KUBECONFIG="+config, "HOME="+dir),
+	}
 }
 
 // tab presses TAB behind a line of words, of which the last is what is completed. It returns what is offered, and the
@@ -97,24 +102,34 @@ func (s *shell) tab(t *testing.T, words ...string) (offered []string, directive 
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	service := func(ns, name string, ports ...corev1.ServicePort) corev1.Service {
-		return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{Ports: ports}}
+		return corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{Ports: ports},
+		}
 	}
 	pod := func(name, node string, phase corev1.PodPhase) corev1.Pod {
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase}}
+		return corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node},
+			Status: corev1.PodStatus{Phase: phase},
+		}
 	}
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	kind := func(k string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: k} }
 	lists := map[string]any{
-		"/api/v1/namespaces/shop/services": corev1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, Items: []corev1.Service{
-			service("shop", "web", corev1.ServicePort{Name: "http", Port: 80}, corev1.ServicePort{Name: "https", Port: 443}), service("shop", "api", corev1.ServicePort{Port: 80}),
+		"/api/v1/namespaces/shop/services": corev1.ServiceList{TypeMeta: kind("ServiceList"), Items: []corev1.Service{
+			service("shop", "web", corev1.ServicePort{Name: "http", Port: 80}, corev1.ServicePort{Name: "https", Port: 443}),
+			service("shop", "api", corev1.ServicePort{Port: 80}),
 		}},
-		"/api/v1/namespaces/other/services": corev1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, Items: []corev1.Service{service("other", "away")}},
-		"/api/v1/namespaces/shop/pods": corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{
-			pod("web-1", "worker-1", corev1.PodRunning), pod("web-2", "worker-2", corev1.PodRunning), pod("job", "worker-1", corev1.PodSucceeded), pod("new", "", corev1.PodPending),
+		"/api/v1/namespaces/other/services": corev1.ServiceList{TypeMeta: kind("ServiceList"), Items: []corev1.Service{
+			service("other", "away"),
 		}},
-		"/api/v1/nodes": corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []corev1.Node{
+		"/api/v1/namespaces/shop/pods": corev1.PodList{TypeMeta: kind("PodList"), Items: []corev1.Pod{
+			pod("web-1", "worker-1", corev1.PodRunning), pod("web-2", "worker-2", corev1.PodRunning),
+			pod("job", "worker-1", corev1.PodSucceeded), pod("new", "", corev1.PodPending),
+		}},
+		"/api/v1/nodes": corev1.NodeList{TypeMeta: kind("NodeList"), Items: []corev1.Node{
 			{ObjectMeta: named("worker-2")}, {ObjectMeta: named("worker-1")}, {ObjectMeta: named("control")},
 		}},
-		"/api/v1/namespaces": corev1.NamespaceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}, Items: []corev1.Namespace{
+		"/api/v1/namespaces": corev1.NamespaceList{TypeMeta: kind("NamespaceList"), Items: []corev1.Namespace{
 			{ObjectMeta: named("shop")}, {ObjectMeta: named("other")},
 		}},
 	}
@@ -175,7 +190,14 @@ func TestKubectlCompletes(t *testing.T) {
 		{"cleanup --helper-namespace ", []string{"other", "shop"}, noFile},
 		{"trace web --context ", []string{"here"}, noFile},
 		{"trace web --cluster ", []string{"c"}, noFile},
-		{"trace web -o ", []string{"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file=", "html", "mermaid", "dot"}, noSpace},
+		{
+			"trace web -o ",
+			[]string{
+				"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file=", "html",
+				"mermaid", "dot",
+			},
+			noSpace,
+		},
 		{"trace web --security-profile ", []string{"privileged", "netadmin"}, noFile},
 		{"trace web --image-pull-policy ", []string{"Always", "IfNotPresent", "Never"}, noFile},
 		{"trace web --dry-run ", []string{"client", "none"}, noFile},
@@ -188,7 +210,10 @@ func TestKubectlCompletes(t *testing.T) {
 		{"trace -n shop --snapshot " + snapshot + " fr", []string{"frontend"}, noFile},
 		{"trace -n shop --snapshot " + snapshot + " web:", []string{"web:80", "web:http"}, noFile},
 		{"trace web -n shop --snapshot " + snapshot + " --node ", []string{"worker-1"}, noFile},
-		{"trace web -n shop --snapshot " + snapshot + " --from pod/web-7c9d8f6b5d-2", []string{"pod/web-7c9d8f6b5d-2xkqp"}, noFile},
+		{
+			"trace web -n shop --snapshot " + snapshot + " --from pod/web-7c9d8f6b5d-2", []string{"pod/web-7c9d8f6b5d-2xkqp"},
+			noFile,
+		},
 		{"trace web --snapshot " + snapshot + " -n ", []string{"default", "kube-system", "shop"}, noFile},
 		{"trace --snapshot /nowhere ", nil, noFile},
 	} {

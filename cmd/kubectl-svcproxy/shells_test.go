@@ -44,10 +44,16 @@ func TestShellsComplete(t *testing.T) {
 		{"trace ", []string{"api", "web"}, nil},
 		{"trace -n other ", []string{"away"}, nil},
 		{"trace svc/w", []string{"svc/web"}, nil},
-		{"trace web:", []string{"web:443", "web:80", "web:http", "web:https"}, map[string][]string{"bash": {"443", "80", "http", "https"}}},
+		{
+			"trace web:", []string{"web:443", "web:80", "web:http", "web:https"},
+			map[string][]string{"bash": {"443", "80", "http", "https"}},
+		},
 		{"trace none:", nil, nil},
 		{"trace web --node ", []string{"control", "worker-1", "worker-2"}, nil},
-		{"trace web --node=w", []string{"worker-1", "worker-2"}, map[string][]string{"fish": {"--node=worker-1", "--node=worker-2"}}},
+		{
+			"trace web --node=w", []string{"worker-1", "worker-2"},
+			map[string][]string{"fish": {"--node=worker-1", "--node=worker-2"}},
+		},
 		{"trace web --from pod/", []string{"pod/web-1", "pod/web-2"}, nil},
 		{"verify --all-n", []string{"--all-namespaces", "--all-nodes"}, nil},
 		{"trace web -n shop --snapshot " + snapshot + " --node ", []string{"worker-1"}, nil},
@@ -68,7 +74,8 @@ func TestShellsComplete(t *testing.T) {
 					want = own
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				cmd := exec.CommandContext(ctx, program, append(shell.argv[1:len(shell.argv):len(shell.argv)], "kubectl svcproxy "+tt.line)...)
+				cmd := exec.CommandContext(ctx, program,
+					append(shell.argv[1:len(shell.argv):len(shell.argv)], "kubectl svcproxy "+tt.line)...)
 				var stderr bytes.Buffer
 				cmd.Env, cmd.Stderr, cmd.WaitDelay = slices.Concat(s.env, []string{"TERM=dumb"}), &stderr, time.Second
 				out, err := cmd.Output()

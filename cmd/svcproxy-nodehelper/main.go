@@ -19,10 +19,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 )
 
-const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts it; a person has no need to.
+const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts ` +
+	`it; a person has no need to.
 
   svcproxy-nodehelper [serve] [flags]   answer the plugin over stdin and stdout, until stdin ends
-  svcproxy-nodehelper wait              do nothing until SIGTERM: the container of a DaemonSet, in which the plugin runs serve
+  svcproxy-nodehelper wait              do nothing until SIGTERM: the container of a DaemonSet, in which the plugin ` +
+	`runs serve
   svcproxy-nodehelper version           print the version
 
 Flags of serve:

@@ -36,13 +36,25 @@ func TestCommand(t *testing.T) {
 		stdout, stderr string // how they begin
 		code           int
 	}{
-		"version":              {args: []string{"version"}, stdout: "svcproxy-nodehelper "},
-		"help":                 {args: []string{"-h"}, stderr: "svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node"},
-		"no such command":      {args: []string{"dance"}, stderr: `error: "dance" is no command of svcproxy-nodehelper: serve, wait and version are`, code: 2},
-		"a word too many":      {args: []string{"version", "now"}, stderr: `error: "now" is one word too many: see svcproxy-nodehelper -h`, code: 1},
-		"nobody at stdin":      {stderr: "error: it ended without a word", code: 1},
-		"nobody says hello":    {args: []string{"serve", "--hello=1ms"}, stderr: "error: nobody said hello in time: 1ms", code: 1},
-		"another protocol":     {in: "\x16svcproxy-wire {\"protocol\":99}\n", stdout: "\x16svcproxy-wire {", stderr: "error: the other side speaks version 99 of the protocol", code: 1},
+		"version": {args: []string{"version"}, stdout: "svcproxy-nodehelper "},
+		"help": {
+			args: []string{"-h"}, stderr: "svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node",
+		},
+		"no such command": {
+			args: []string{"dance"}, stderr: `error: "dance" is no command of svcproxy-nodehelper: serve, wait and version are`,
+			code: 2,
+		},
+		"a word too many": {
+			args: []string{"version", "now"}, stderr: `error: "now" is one word too many: see svcproxy-nodehelper -h`, code: 1,
+		},
+		"nobody at stdin": {stderr: "error: it ended without a word", code: 1},
+		"nobody says hello": {
+			args: []string{"serve", "--hello=1ms"}, stderr: "error: nobody said hello in time: 1ms", code: 1,
+		},
+		"another protocol": {
+			in: "\x16svcproxy-wire {\"protocol\":99}\n", stdout: "\x16svcproxy-wire {",
+			stderr: "error: the other side speaks version 99 of the protocol", code: 1,
+		},
 		"a plugin that leaves": {in: "\x16svcproxy-wire {\"protocol\":1}\n", stdout: "\x16svcproxy-wire {"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +77,9 @@ func TestCommand(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
-			for _, s := range []struct{ name, got, want string }{{"stdout", stdout.String(), c.stdout}, {"stderr", stderr.String(), c.stderr}} {
+			for _, s := range []struct{ name, got, want string }{
+				{"stdout", stdout.String(), c.stdout}, {"stderr", stderr.String(), c.stderr},
+			} {
 				if !strings.HasPrefix(s.got, s.want) || s.want == "" && s.got != "" {
 					t.Errorf("%s is %q, want %q …", s.name, s.got, s.want)
 				}

@@ -28,8 +28,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// build makes the image of each architecture, writes them as one, and pushes that if it is asked for. It prints the name with the
-// digest, which is that of the archive and of the registry.
+// build makes the image of each architecture, writes them as one, and pushes that if it is asked for. It prints the
+// name with the digest, which is that of the archive and of the registry.
 func build(o options) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range o.archs {
@@ -135,7 +135,8 @@ func imageOf(o options, arch string) (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil },
+		open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain)), nil }
+		layer, err := tarball.LayerFromOpener(open,
 			tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression))
 		if err != nil {
 			return nil, err
@@ -253,7 +254,10 @@ func addDir(w *tar.Writer, dir string) error {
 				return err
 			}
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Size: int64(len(data)), Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}); err != nil {
+		err = w.WriteHeader(&tar.Header{
+			Name: filepath.ToSlash(rel), Size: int64(len(data)), Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
+		})
+		if err != nil {
 			return err
 		}
 		_, err = w.Write(data)

@@ -18,7 +18,8 @@ import (
 	"strings"
 )
 
-// triplets are Debian's names of the folder of libraries, by Go's name of the architecture. Debian calls both as Go does.
+// triplets are Debian's names of the folder of libraries, by Go's name of the architecture. Debian calls both as Go
+// does.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 // tree is a file system: entries by their clean path without a slash at the front.
@@ -35,15 +36,16 @@ type entry struct {
 type deb struct {
 	file          string
 	name, version string
-	source        string // package of the sources, and its version, which is another one where Debian built the same sources once more
+	// package of the sources, and its version, which is another one where Debian built the same sources once more
+	source        string
 	sourceVersion string
 }
 
 // baseFiles is the package that has the texts of the licences that others only name.
 const baseFiles = "base-files"
 
-// fetch downloads packages and all that they depend on, verified by apt, and returns the files. Of others that were downloaded some other
-// time, such as older versions, it returns none.
+// fetch downloads packages and all that they depend on, verified by apt, and returns the files. Of others that were
+// downloaded some other time, such as older versions, it returns none.
 func fetch(cache, arch string, packages []string) ([]string, error) {
 	dir := filepath.Join(cache, arch)
 	archives := filepath.Join(dir, "archives")
@@ -58,7 +60,8 @@ func fetch(cache, arch string, packages []string) ([]string, error) {
 	}
 	options := []string{
 		"-qq", "-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Dir::State::status=" + status,
-		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"), "-o", "Dir::Cache=" + dir, "-o", "Dir::Cache::archives=" + archives,
+		"-o", "Dir::State::lists=" + filepath.Join(dir, "lists"), "-o", "Dir::Cache=" + dir,
+		"-o", "Dir::Cache::archives=" + archives,
 		"-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root", "-o", "APT::Install-Recommends=false",
 	}
 	apt := func(args ...string) (string, error) {
@@ -92,7 +95,8 @@ func fetch(cache, arch string, packages []string) ([]string, error) {
 	return names, nil
 }
 
-// planned returns the files of the packages that apt-get --simulate says it would install, in the order of their names. A line is
+// planned returns the files of the packages that apt-get --simulate says it would install, in the order of their names.
+// A line is
 //
 //	Inst libcap2 (1:2.66-4+deb12u3 Debian:12.11/stable [amd64])
 func planned(plan string) []string {
@@ -107,7 +111,8 @@ func planned(plan string) []string {
 
 // control reads what a package says of itself.
 func control(file string) (*deb, error) {
-	out, err := exec.Command("dpkg-deb", "--show", "--showformat", "${Package}\n${Version}\n${source:Package}\n${source:Version}\n", file).Output()
+	out, err := exec.Command("dpkg-deb", "--show", "--showformat",
+		"${Package}\n${Version}\n${source:Package}\n${source:Version}\n", file).Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -75,7 +75,8 @@ func TestPrune(t *testing.T) {
 func pack(t *testing.T, dir, name, version, control string, files map[string]string) string {
 	t.Helper()
 	root := filepath.Join(dir, name+".root")
-	files["DEBIAN/control"] = "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\nMaintainer: test <test@svcproxy.test>\nDescription: test\n" + control
+	files["DEBIAN/control"] = "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\n" +
+		"Maintainer: test <test@svcproxy.test>\nDescription: test\n" + control
 	for f, text := range files {
 		f = filepath.Join(root, f)
 		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
@@ -106,16 +107,27 @@ func TestNotices(t *testing.T) {
 	dir := t.TempDir()
 	debs := []string{
 		pack(t, dir, "base-files", "12", "", map[string]string{
-			"usr/share/common-licenses/GPL-2": "the GPL 2", "usr/share/common-licenses/GPL-3": "the GPL 3", "usr/share/common-licenses/GPL": "-> GPL-3",
-			"usr/share/common-licenses/LGPL": "the LGPL", "usr/share/doc/base-files/copyright": "none of ours",
+			"usr/share/common-licenses/GPL-2":    "the GPL 2",
+			"usr/share/common-licenses/GPL-3":    "the GPL 3",
+			"usr/share/common-licenses/GPL":      "-> GPL-3",
+			"usr/share/common-licenses/LGPL":     "the LGPL",
+			"usr/share/doc/base-files/copyright": "none of ours",
 		}),
 		pack(t, dir, "tool", "1:2.0-3+b1", "Source: tools (1:2.0-3)\n", map[string]string{
-			"sbin/tool": "text", "usr/share/doc/tool/copyright": "See `/usr/share/common-licenses/GPL-2'. Or /usr/share/common-licenses/GPL.", "usr/share/doc/tool/changelog": "long",
+			"sbin/tool":                    "text",
+			"usr/share/doc/tool/copyright": "See `/usr/share/common-licenses/GPL-2'. Or /usr/share/common-licenses/GPL.",
+			"usr/share/doc/tool/changelog": "long",
 		}),
-		pack(t, dir, "libtool1", "2.0-3", "Source: tools\n", map[string]string{"usr/lib/data": "text", "usr/share/doc/libtool1": "-> tool"}),
-		pack(t, dir, "other", "1", "", map[string]string{"usr/lib/other": "text", "usr/share/doc/other/copyright": "/usr/share/common-licenses/LGPL"}),
+		pack(t, dir, "libtool1", "2.0-3", "Source: tools\n", map[string]string{
+			"usr/lib/data": "text", "usr/share/doc/libtool1": "-> tool",
+		}),
+		pack(t, dir, "other", "1", "", map[string]string{
+			"usr/lib/other": "text", "usr/share/doc/other/copyright": "/usr/share/common-licenses/LGPL",
+		}),
 		pack(t, dir, "without", "1", "", map[string]string{"usr/lib/without": "text"}),
-		pack(t, dir, "unknown", "1", "", map[string]string{"usr/lib/unknown": "text", "usr/share/doc/unknown/copyright": "/usr/share/common-licenses/None-1."}),
+		pack(t, dir, "unknown", "1", "", map[string]string{
+			"usr/lib/unknown": "text", "usr/share/doc/unknown/copyright": "/usr/share/common-licenses/None-1.",
+		}),
 	}
 	all, err := unpack(debs)
 	if err != nil {
@@ -129,7 +141,8 @@ func TestNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"usr/lib/data", "usr/sbin/tool", "usr/share/common-licenses/GPL", "usr/share/common-licenses/GPL-2", "usr/share/common-licenses/GPL-3",
+		"usr/lib/data", "usr/sbin/tool",
+		"usr/share/common-licenses/GPL", "usr/share/common-licenses/GPL-2", "usr/share/common-licenses/GPL-3",
 		"usr/share/doc/SOURCES", "usr/share/doc/libtool1", "usr/share/doc/tool/copyright",
 	}
 	if got := slices.Sorted(maps.Keys(kept)); !slices.Equal(got, want) {
@@ -166,7 +179,8 @@ Inst iptables:arm64 (1.8.9-2 Debian:12.11/stable [arm64])
 Inst debconf (1.5.82 Debian:12.11/stable [all]) []
 Conf libcap2 (1:2.66-4+deb12u3+b1 Debian-Security:12/stable-security [amd64])
 `)
-	if want := []string{"debconf_1.5.82_all.deb", "iptables_1.8.9-2_arm64.deb", "libcap2_1%3a2.66-4+deb12u3+b1_amd64.deb"}; !slices.Equal(got, want) {
+	want := []string{"debconf_1.5.82_all.deb", "iptables_1.8.9-2_arm64.deb", "libcap2_1%3a2.66-4+deb12u3+b1_amd64.deb"}
+	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -180,7 +194,10 @@ func TestReproducible(t *testing.T) {
 	}
 	var archives [][]byte
 	for _, name := range []string{"a.tar", "b.tar"} {
-		o := options{output: filepath.Join(dir, name), tag: "example.test/x:v1", archs: []string{"amd64", "arm64"}, add: []string{file + ":/bin/program", "link=program:/bin/alias"}, entrypoint: "/bin/program"}
+		o := options{
+			output: filepath.Join(dir, name), tag: "example.test/x:v1", archs: []string{"amd64", "arm64"},
+			add: []string{file + ":/bin/program", "link=program:/bin/alias"}, entrypoint: "/bin/program",
+		}
 		if err := build(o); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +239,10 @@ func TestPush(t *testing.T) {
 		t.Fatal(err)
 	}
 	tag := strings.TrimPrefix(server.URL, "http://") + "/svcproxy/x:v1"
-	o := options{output: filepath.Join(dir, "x.tar"), tag: tag, archs: []string{"amd64", "arm64"}, add: []string{file + ":/bin/program"}, entrypoint: "/bin/program", push: true}
+	o := options{
+		output: filepath.Join(dir, "x.tar"), tag: tag, archs: []string{"amd64", "arm64"},
+		add: []string{file + ":/bin/program"}, entrypoint: "/bin/program", push: true,
+	}
 	if err := build(o); err != nil {
 		t.Fatal(err)
 	}

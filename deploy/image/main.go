@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image builds the images of kubectl svcproxy without a container engine: it takes Debian's packages for each architecture,
-// keeps the programs asked for with what they load, adds static binaries, and writes an OCI archive that docker load, ctr images
-// import, podman load and skopeo take. The same inputs make the same bytes.
+// Command image builds the images of kubectl svcproxy without a container engine: it takes Debian's packages for each
+// architecture, keeps the programs asked for with what they load, adds static binaries, and writes an OCI archive that
+// docker load, ctr images import, podman load and skopeo take. The same inputs make the same bytes.
 package main
 
 import (
@@ -40,12 +40,15 @@ func run(args []string) error {
 	f.StringVar(&o.tag, "t", "", "name of the image, with its tag")
 	f.StringVar(&archs, "arch", "amd64,arm64", "architectures, as Go names them")
 	f.StringVar(&packages, "packages", "", "Debian packages to take files from")
-	f.StringVar(&keep, "keep", "", "files of the packages to keep; * stands for anything but /, {lib} for the architecture's library folder")
-	f.StringVar(&add, "add", "", "static binaries to add, and below /usr/share/doc texts, as FILE:PATH; {arch} in FILE is the architecture")
+	f.StringVar(&keep, "keep", "",
+		"files of the packages to keep; * stands for anything but /, {lib} for the architecture's library folder")
+	f.StringVar(&add, "add", "",
+		"static binaries to add, and below /usr/share/doc texts, as FILE:PATH; {arch} in FILE is the architecture")
 	f.StringVar(&o.entrypoint, "entrypoint", "", "program to run")
 	f.StringVar(&o.cache, "cache", "", "folder for Debian's packages (default: a folder of the user's cache)")
 	f.StringVar(&o.source, "source", "", "page that says where the image comes from, for its label")
-	f.BoolVar(&o.push, "push", false, "also push the image to the registry that its name begins with; docker login's credentials are used")
+	f.BoolVar(&o.push, "push", false,
+		"also push the image to the registry that its name begins with; docker login's credentials are used")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

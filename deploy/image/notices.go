@@ -23,8 +23,8 @@ const (
 // licence is how a package's copyright file names a text that base-files has. A full stop behind it ends a sentence.
 var licence = regexp.MustCompile("/" + licences + `([A-Za-z0-9][A-Za-z0-9.+-]*[A-Za-z0-9])`)
 
-// addNotices adds what the licences of Debian's programs ask for to the files that are kept: of each package that one of them comes from
-// the copyright file, the texts of the licences that this names, and where the sources are.
+// addNotices adds what the licences of Debian's programs ask for to the files that are kept: of each package that one
+// of them comes from the copyright file, the texts of the licences that this names, and where the sources are.
 func addNotices(kept, all tree) error {
 	packages := map[string]*deb{}
 	for _, e := range kept {
@@ -53,7 +53,8 @@ func addNotices(kept, all tree) error {
 	return nil
 }
 
-// copyright keeps the copyright file of a package, whose folder may be a link to that of another package, and returns it.
+// copyright keeps the copyright file of a package, whose folder may be a link to that of another package, and returns
+// it.
 func copyright(kept, all tree, name string) ([]byte, error) {
 	dir := docs + name
 	if e := all[dir]; e != nil && e.link != "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command findings writes the index of docs/findings.md from the findings that are registered in trace/judge, in the order
-// of the page's own sections:
+// Command findings writes the index of docs/findings.md from the findings that are registered in trace/judge, in the
+// order of the page's own sections:
 //
 //	findings FILE
 package main
@@ -46,8 +46,8 @@ func run(args []string) error {
 
 var heading = regexp.MustCompile(`^(###?) (.+)$`)
 
-// indexed returns the page with its index made anew. Every kind of finding must have a section, every section a kind, and the
-// section must begin with the kind's severity.
+// indexed returns the page with its index made anew. Every kind of finding must have a section, every section a kind,
+// and the section must begin with the kind's severity.
 func indexed(page string, kinds []judge.KindInfo) (string, error) {
 	before, rest, ok := strings.Cut(page, begin)
 	_, after, ok2 := strings.Cut(rest, end)

@@ -30,7 +30,8 @@ func TestIndexed(t *testing.T) {
 	kinds := []judge.KindInfo{
 		{Code: "Lost", Scope: "path", Severity: report.Error}, {Code: "Late", Scope: "node", Severity: report.Warn},
 	}
-	page := "# Findings\n" + begin + "\nold\n" + end + "\n\n## Group\n\n### Lost\n\n*error* · text\n\n### Late\n\n*warning* · text\n"
+	page := "# Findings\n" + begin + "\nold\n" + end +
+		"\n\n## Group\n\n### Lost\n\n*error* · text\n\n### Late\n\n*warning* · text\n"
 	want := strings.Replace(page, "\nold\n", `
 
 **Group**
@@ -50,7 +51,8 @@ func TestIndexed(t *testing.T) {
 		"it lacks the lines":                    {begin, ""},
 		"section Late must begin with *warning": {"*warning* · text", "text"},
 	} {
-		if _, err := indexed(strings.Replace(page, change[0], change[1], 1), kinds); err == nil || !strings.Contains(err.Error(), fault) {
+		_, err := indexed(strings.Replace(page, change[0], change[1], 1), kinds)
+		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("got %v, want %q", err, fault)
 		}
 	}

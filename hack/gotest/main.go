@@ -23,7 +23,8 @@ func main() {
 }
 
 func run(args []string, ci bool, stdout, stderr io.Writer) int {
-	c := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...) //nolint:gosec // the arguments are the caller's own
+	//nolint:gosec // the arguments are the caller's own
+	c := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
 	c.Stderr = stderr
 	pipe, err := c.StdoutPipe()
 	if err != nil {

@@ -17,13 +17,17 @@ func TestRun(t *testing.T) {
 		exit int
 		want string
 	}{
-		"passes":             {`func TestA(t *testing.T) {}`, true, 0, "1 tests passed, 0 failed, 0 skipped"},
-		"fails":              {`func TestA(t *testing.T) { t.Error("told so") }`, false, 1, "told so"},
-		"skipped at home":    {`func TestA(t *testing.T) { t.Skip("no root") }`, false, 0, "TestA: x_test.go:3: no root"},
-		"skipped in CI":      {`func TestA(t *testing.T) { t.Skip("no root") }`, true, 1, "0 tests passed, 0 failed, 1 skipped"},
-		"does not compile":   {`func TestA(t *testing.T) { nothing() }`, true, 1, "undefined: nothing"},
-		"runs nothing":       {`var _ testing.TB`, false, 1, "0 tests passed, 0 failed, 0 skipped"},
-		"subtest is skipped": {`func TestA(t *testing.T) { t.Run("b", func(t *testing.T) { t.Skip() }) }`, true, 1, "SKIP  x TestA/b"},
+		"passes":          {`func TestA(t *testing.T) {}`, true, 0, "1 tests passed, 0 failed, 0 skipped"},
+		"fails":           {`func TestA(t *testing.T) { t.Error("told so") }`, false, 1, "told so"},
+		"skipped at home": {`func TestA(t *testing.T) { t.Skip("no root") }`, false, 0, "TestA: x_test.go:3: no root"},
+		"skipped in CI": {
+			`func TestA(t *testing.T) { t.Skip("no root") }`, true, 1, "0 tests passed, 0 failed, 1 skipped",
+		},
+		"does not compile": {`func TestA(t *testing.T) { nothing() }`, true, 1, "undefined: nothing"},
+		"runs nothing":     {`var _ testing.TB`, false, 1, "0 tests passed, 0 failed, 0 skipped"},
+		"subtest is skipped": {
+			`func TestA(t *testing.T) { t.Run("b", func(t *testing.T) { t.Skip() }) }`, true, 1, "SKIP  x TestA/b",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command licenses checks that every module that is compiled into a program of ours, on any system, has a licence that we accept,
-// and writes the texts that have to go with the programs.
+// Command licenses checks that every module that is compiled into a program of ours, on any system, has a licence that
+// we accept, and writes the texts that have to go with the programs.
 //
 //	licenses [-o FILE] PACKAGE...
 //
@@ -26,10 +26,12 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// accepted are the licences (by SPDX identifier) that ask for no more than that their text goes along. Whoever adds one has read it.
+// accepted are the licences (by SPDX identifier) that ask for no more than that their text goes along. Whoever adds one
+// has read it.
 var accepted = map[string]bool{"Apache-2.0": true, "MIT": true, "BSD-2-Clause": true, "BSD-3-Clause": true, "ISC": true}
 
-// enough is how much of a file has to be text of licences that are known, in per cent. What remains are names, years and remarks.
+// enough is how much of a file has to be text of licences that are known, in per cent. What remains are names, years
+// and remarks.
 const enough = 75
 
 // systems are those that the programs are built for.
@@ -85,7 +87,8 @@ func run(packages []string, output string, out io.Writer) error {
 	return os.WriteFile(output, texts.Bytes(), 0o644)
 }
 
-// modulesOf returns the modules of what the packages import on any system, by path; Go itself, whose library is compiled in, is one.
+// modulesOf returns the modules of what the packages import on any system, by path; Go itself, whose library is
+// compiled in, is one.
 func modulesOf(packages []string) ([]module, error) {
 	all := map[string]module{}
 	for _, goos := range systems {

@@ -13,17 +13,19 @@ import (
 
 const isc = `Copyright (c) 2026 Somebody
 
-Permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted, provided that the
-above copyright notice and this permission notice appear in all copies.
+Permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby
+granted, provided that the above copyright notice and this permission notice appear in all copies.
 
-THE SOFTWARE IS PROVIDED "AS IS" AND THE AUTHOR DISCLAIMS ALL WARRANTIES WITH REGARD TO THIS SOFTWARE INCLUDING ALL IMPLIED WARRANTIES OF
-MERCHANTABILITY AND FITNESS. IN NO EVENT SHALL THE AUTHOR BE LIABLE FOR ANY SPECIAL, DIRECT, INDIRECT, OR CONSEQUENTIAL DAMAGES OR ANY
-DAMAGES WHATSOEVER RESULTING FROM LOSS OF USE, DATA OR PROFITS, WHETHER IN AN ACTION OF CONTRACT, NEGLIGENCE OR OTHER TORTIOUS ACTION,
-ARISING OUT OF OR IN CONNECTION WITH THE USE OR PERFORMANCE OF THIS SOFTWARE.
+THE SOFTWARE IS PROVIDED "AS IS" AND THE AUTHOR DISCLAIMS ALL WARRANTIES WITH REGARD TO THIS SOFTWARE INCLUDING ALL
+IMPLIED WARRANTIES OF MERCHANTABILITY AND FITNESS. IN NO EVENT SHALL THE AUTHOR BE LIABLE FOR ANY SPECIAL, DIRECT,
+INDIRECT, OR CONSEQUENTIAL DAMAGES OR ANY DAMAGES WHATSOEVER RESULTING FROM LOSS OF USE, DATA OR PROFITS, WHETHER IN
+AN ACTION OF CONTRACT, NEGLIGENCE OR OTHER TORTIOUS ACTION, ARISING OUT OF OR IN CONNECTION WITH THE USE OR
+PERFORMANCE OF THIS SOFTWARE.
 `
 
-const gpl = `This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public License as published by
-the Free Software Foundation; either version 2 of the License, or (at your option) any later version.
+const gpl = `This program is free software; you can redistribute it and/or modify it under the terms of the GNU
+General Public License as published by the Free Software Foundation; either version 2 of the License, or
+(at your option) any later version.
 `
 
 func TestLicences(t *testing.T) {
@@ -32,12 +34,27 @@ func TestLicences(t *testing.T) {
 		texts []string // that go along
 		err   string
 	}{
-		"accepted":           {files: map[string]string{"LICENSE": isc, "NOTICE.txt": "by Somebody", "main.go": "package x", "license.go": "package x"}, texts: []string{"LICENSE", "NOTICE.txt"}},
-		"British":            {files: map[string]string{"LICENCE.md": isc}, texts: []string{"LICENCE.md"}},
-		"not accepted":       {files: map[string]string{"COPYING": gpl}, err: "COPYING: GPL-2.0-or-later is not among the licences that we accept"},
-		"one of two":         {files: map[string]string{"LICENSE": isc, "LICENSE.other": gpl}, err: "LICENSE.other: GPL"},
-		"unknown":            {files: map[string]string{"LICENSE": "You may use this on Sundays, if it rains, and nobody looks."}, err: "0 % of it are licences that are known"},
-		"more than it says":  {files: map[string]string{"LICENSE": isc + strings.Repeat("And on Sundays you may not use it at all, wherever you are. ", 40)}, err: "are licences that are known"},
+		"accepted": {
+			files: map[string]string{
+				"LICENSE": isc, "NOTICE.txt": "by Somebody", "main.go": "package x", "license.go": "package x",
+			},
+			texts: []string{"LICENSE", "NOTICE.txt"},
+		},
+		"British": {files: map[string]string{"LICENCE.md": isc}, texts: []string{"LICENCE.md"}},
+		"not accepted": {
+			files: map[string]string{"COPYING": gpl}, err: "COPYING: GPL-2.0-or-later is not among the licences that we accept",
+		},
+		"one of two": {files: map[string]string{"LICENSE": isc, "LICENSE.other": gpl}, err: "LICENSE.other: GPL"},
+		"unknown": {
+			files: map[string]string{"LICENSE": "You may use this on Sundays, if it rains, and nobody looks."},
+			err:   "0 % of it are licences that are known",
+		},
+		"more than it says": {
+			files: map[string]string{
+				"LICENSE": isc + strings.Repeat("And on Sundays you may not use it at all, wherever you are. ", 40),
+			},
+			err: "are licences that are known",
+		},
 		"a notice is none":   {files: map[string]string{"NOTICE": "by Somebody"}, err: "there is no licence"},
 		"nothing is nothing": {err: "there is no licence"},
 	} {
@@ -52,7 +69,8 @@ func TestLicences(t *testing.T) {
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Fatalf("%v, want %q", err, tt.err)
 			}
-			if got := slices.Sorted(maps.Keys(texts)); !slices.Equal(got, tt.texts) || err == nil && !slices.Equal(names, []string{"ISC"}) {
+			got := slices.Sorted(maps.Keys(texts))
+			if !slices.Equal(got, tt.texts) || err == nil && !slices.Equal(names, []string{"ISC"}) {
 				t.Errorf("%v of %v, want %v", names, got, tt.texts)
 			}
 		})

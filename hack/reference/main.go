@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reference writes the pages of docs/commands from the commands themselves, and removes what is no page any more:
+// Command reference writes the pages of docs/commands from the commands themselves, and removes what is no page any
+// more:
 //
 //	reference DIR
 package main
@@ -51,7 +52,8 @@ func run(args []string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(all[name]), 0o644); err != nil { //nolint:gosec // they are read by everybody
+		//nolint:gosec // they are read by everybody
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(all[name]), 0o644); err != nil {
 			return err
 		}
 	}
@@ -62,7 +64,8 @@ const seeAlso = "### SEE ALSO\n" // cobra's
 
 const head = "<!-- Written by make docs from the commands themselves: change those. -->\n\n"
 
-// pages returns the reference by file name: a page for each command. The kubectl flags that all take are on that of kubectl svcproxy alone.
+// pages returns the reference by file name: a page for each command. The kubectl flags that all take are on that of
+// kubectl svcproxy alone.
 func pages() (map[string]string, error) {
 	root := command.New(genericiooptions.NewTestIOStreamsDiscard(), command.System{})
 	cache := root.PersistentFlags().Lookup("cache-dir")
@@ -107,7 +110,8 @@ func pages() (map[string]string, error) {
 			f.Usage += " (default: that of the plugin's version)"
 		}
 		if err := add(cmd, func(text string) (string, error) {
-			return replace(text, seeAlso, "The flags that every command takes are [on the page of "+root.CommandPath()+"]("+file(root)+"#kubectl-flags).\n\n"+seeAlso)
+			return replace(text, seeAlso, "The flags that every command takes are [on the page of "+root.CommandPath()+
+				"]("+file(root)+"#kubectl-flags).\n\n"+seeAlso)
 		}); err != nil {
 			return nil, err
 		}

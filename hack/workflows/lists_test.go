@@ -267,7 +267,8 @@ func runs(command string, f *testFile, tag, name string) bool {
 	if f.module != "." {
 		where = `^\s*cd ` + regexp.QuoteMeta(f.dir) + ` &&.* \.(\s|$)`
 	}
-	if !regexp.MustCompile(`-tags `+regexp.QuoteMeta(tag)+`\s`).MatchString(command) || !regexp.MustCompile(where).MatchString(command) {
+	if !regexp.MustCompile(`-tags `+regexp.QuoteMeta(tag)+`\s`).MatchString(command) ||
+		!regexp.MustCompile(where).MatchString(command) {
 		return false
 	}
 	only := regexp.MustCompile(`-run '?([^ ']+)`).FindStringSubmatch(command)

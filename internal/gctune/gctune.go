@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 )
 
-// How much garbage may accumulate before a collection, in percent of the memory that is in use. Most of what a short run
-// reads it needs until its end: with Go's default of 100 the collector took half of the run's time.
+// How much garbage may accumulate before a collection, in percent of the memory that is in use. Most of what a short
+// run reads it needs until its end: with Go's default of 100 the collector took half of the run's time.
 const (
 	HelperPercent = 400
 	PluginPercent = 200 // it may judge many nodes, one after the other, and a node of 5,000 Services leaves 60 MB behind
@@ -19,8 +19,8 @@ const (
 // it starts need the other half.
 const HelperMemoryLimit = 512 << 20
 
-// ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches memoryLimit,
-// in bytes. main calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.
+// ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches
+// memoryLimit, in bytes. main calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.
 func ForShortRun(percent int, memoryLimit int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)

@@ -30,7 +30,8 @@ func TestNamespaces(t *testing.T) {
 		Echo(t, there, network, "10.244.1.5:8080")
 		for _, from := range []string{"10.244.1.1", "10.244.1.2"} {
 			who, err := Ask(nil, network, netip.MustParseAddr(from), "10.244.1.5:8080", 5*time.Second)
-			if want := (Echoed{netip.MustParseAddrPort("10.244.1.5:8080"), netip.MustParseAddr(from)}); err != nil || who != want {
+			want := (Echoed{netip.MustParseAddrPort("10.244.1.5:8080"), netip.MustParseAddr(from)})
+			if err != nil || who != want {
 				t.Errorf("%s from %s: %+v %v", network, from, who, err)
 			}
 		}
@@ -43,13 +44,16 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("a table of another namespace is listed here:\n%s", after)
 	}
 	Run(t, "table ip ours { chain c { counter; }; }", "nft", "-f", "-")
-	if after := Listing(t, Rules...); !strings.Contains(after, "nft list ruleset: table ip ours {\n") || strings.Contains(after, "theirs") {
+	after := Listing(t, Rules...)
+	if !strings.Contains(after, "nft list ruleset: table ip ours {\n") || strings.Contains(after, "theirs") {
 		t.Errorf("a table is not listed:\n%s", after)
 	}
 }
 
 func TestAnswersOfOthers(t *testing.T) {
-	for _, line := range []string{"", "hello\n", "10.0.0.1:80 10.0.0.2 other\n", "x 10.0.0.2 hello\n", "10.0.0.1:80 x hello\n"} {
+	for _, line := range []string{
+		"", "hello\n", "10.0.0.1:80 10.0.0.2 other\n", "x 10.0.0.2 hello\n", "10.0.0.1:80 x hello\n",
+	} {
 		if who, err := parseEchoed(line); err == nil {
 			t.Errorf("%q is taken for an answer: %+v", line, who)
 		}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collect reads what a node's kernel and its kube-proxy hold, and returns it as the files of the snapshot contract
-// (docs/snapshots.md). It changes nothing on the node: it takes no lock, loads no kernel module, writes no setting. The one trace that it
-// leaves for ten seconds are the conntrack entries of its own questions to kube-proxy on the loopback interface.
+// Package collect reads what a node's kernel and its kube-proxy hold, and returns it as the files of the snapshot
+// contract (docs/snapshots.md). It changes nothing on the node: it takes no lock, loads no kernel module, writes no
+// setting. The one trace that it leaves for ten seconds are the conntrack entries of its own questions to kube-proxy on
+// the loopback interface.
 package collect
 
 import (
@@ -16,8 +17,9 @@ type Options struct {
 	// Root is where the node's own file system is to be found, for its binaries and configuration: "/" on the node itself,
 	// "/proc/1/root" in a pod with hostPID. Empty: it cannot be had.
 	Root string
-	// Files are the names of the contract's files to read; nil: all of them. Of nft-ruleset.nl and nft-ruleset.json, which say the same, both
-	// are read for nil, as for a snapshot that people look at; where both are named, the second one only if the first cannot be read.
+	// Files are the names of the contract's files to read; nil: all of them. Of nft-ruleset.nl and nft-ruleset.json, which
+	// say the same, both are read for nil, as for a snapshot that people look at; where both are named, the second one
+	// only if the first cannot be read.
 	Files []string
 }
 
@@ -35,8 +37,8 @@ type File struct {
 // errAbsent says that there certainly is nothing to be read: a kernel without the feature, a table that nobody made.
 var errAbsent = errors.New("there is none")
 
-// Collect reads the node of this process's network namespace, and hands over file by file, in no order. A file that is neither read nor
-// unread has certainly nothing to be read from. The error is that of emit, or of the context.
+// Collect reads the node of this process's network namespace, and hands over file by file, in no order. A file that is
+// neither read nor unread has certainly nothing to be read from. The error is that of emit, or of the context.
 func Collect(ctx context.Context, o Options, emit func(File) error) error {
 	return collect(ctx, o, emit)
 }

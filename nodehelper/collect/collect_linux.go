@@ -20,8 +20,8 @@ type reader struct {
 
 	kernel *kernel
 	proxy  *kubeProxy
-	// roots are the file systems that programs are run from: this process's own first, then the node's, then kube-proxy's container's.
-	// Who wrote a rule can read it, however new it is.
+	// roots are the file systems that programs are run from: this process's own first, then the node's, then kube-proxy's
+	// container's. Who wrote a rule can read it, however new it is.
 	roots []string
 }
 
@@ -83,8 +83,8 @@ func collect(ctx context.Context, o Options, emit func(File) error) error {
 // settledReads is how often rules are read that change meanwhile.
 const settledReads = 3
 
-// settled reads the rules, and again if the kernel's nftables have changed meanwhile: rules of two moments are none. The
-// legacy tables have no such number; what is wrong with them is read again by whoever judges them.
+// settled reads the rules, and again if the kernel's nftables have changed meanwhile: rules of two moments are none.
+// The legacy tables have no such number; what is wrong with them is read again by whoever judges them.
 func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	for range settledReads {
 		before := r.generation()
@@ -177,7 +177,9 @@ func (r *reader) fileOf(ctx context.Context, s source) (f File, there bool) {
 func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // module reads only where a module of the kernel is there: to ask for it would load it.
-func module(name string, read func(context.Context, *reader) ([]byte, error)) func(context.Context, *reader) ([]byte, error) {
+func module(
+	name string, read func(context.Context, *reader) ([]byte, error),
+) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		there, err := r.kernel.has(name)
 		if err != nil {

@@ -34,7 +34,10 @@ import (
 // isolated runs the rest of a test in a network and a mount namespace of its own; true there.
 func isolated(t *testing.T) bool {
 	t.Helper()
-	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip", "mount") {
+	if !testutil.Isolate(
+		t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip",
+		"mount",
+	) {
 		return false
 	}
 	must(t, "mount", "--make-rprivate", "/")
@@ -91,16 +94,21 @@ func gather(t testing.TB, o Options) gathered {
 }
 
 const (
-	legacyRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:MINE - [0:0]\n" +
-		"-A PREROUTING -p tcp -m tcp --dport 81 -j MINE\n-A MINE -p tcp -m statistic --mode random --probability 0.50000000000 -j DNAT --to-destination 10.9.9.9:8080\nCOMMIT\n"
-	nativeRules = "table inet mine {\n chain in {\n  type filter hook input priority 10; policy accept;\n  tcp dport 82 drop\n }\n}\n"
-	sets        = "create mine hash:ip,port family inet\nadd mine 10.0.0.1,tcp:80\n"
+	legacyRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n" +
+		":POSTROUTING ACCEPT [0:0]\n:MINE - [0:0]\n-A PREROUTING -p tcp -m tcp --dport 81 -j MINE\n" +
+		"-A MINE -p tcp -m statistic --mode random --probability 0.50000000000 -j DNAT --to-destination 10.9.9.9:8080\n" +
+		"COMMIT\n"
+	nativeRules = "table inet mine {\n chain in {\n  type filter hook input priority 10; policy accept;\n" +
+		"  tcp dport 82 drop\n }\n}\n"
+	sets = "create mine hash:ip,port family inet\nadd mine 10.0.0.1,tcp:80\n"
 )
 
-// furnish makes a node of this namespace: the rules of a real kube-proxy in iptables-nft, some in legacy, in nft itself and in sets.
+// furnish makes a node of this namespace: the rules of a real kube-proxy in iptables-nft, some in legacy, in nft itself
+// and in sets.
 func furnish(t *testing.T) {
 	t.Helper()
-	captured, err := os.ReadFile(filepath.Join("..", "..", "testdata", "snapshots", "iptables", "nodes", "node1", "iptables-save.txt"))
+	captured, err := os.ReadFile(filepath.Join("..", "..", "testdata", "snapshots", "iptables", "nodes", "node1",
+		"iptables-save.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +130,9 @@ func furnish(t *testing.T) {
 }
 
 // counted is what differs from one moment to the next in what programs print of the same rules: dates and counters.
-var counted = regexp.MustCompile(`(?m)^#.*\n|^\[\d+:\d+\] | \[\d+:\d+\]$|counter packets \d+ bytes \d+|"packets": \d+, "bytes": \d+`)
+var counted = regexp.MustCompile(
+	`(?m)^#.*\n|^\[\d+:\d+\] | \[\d+:\d+\]$|counter packets \d+ bytes \d+|"packets": \d+, "bytes": \d+`,
+)
 
 func bare(text string) string { return counted.ReplaceAllString(text, "") }
 
@@ -174,14 +184,17 @@ func TestCollect(t *testing.T) {
 	for file, argv := range map[string][]string{
 		"iptables-nft-save.txt": {"iptables-nft-save", "-c"}, "iptables-legacy-save.txt": {"iptables-legacy-save", "-c"},
 		"nft-ruleset.json": {"nft", "-j", "list", "ruleset"}, "ipset-save.txt": {"ipset", "save"},
-		"ip-addr.json": {"ip", "-j", "addr"}, "ip-route.json": {"ip", "-j", "-4", "route", "show", "table", "all"}, "ip-rule.json": {"ip", "-j", "rule"},
+		"ip-addr.json": {"ip", "-j", "addr"}, "ip-route.json": {"ip", "-j", "-4", "route", "show", "table", "all"},
+		"ip-rule.json": {"ip", "-j", "rule"},
 	} {
 		if got, want := bare(string(g.data[file])), bare(must(t, argv...)); got != want {
 			t.Errorf("%s holds\n%s\nand %s prints\n%s", file, got, strings.Join(argv, " "), want)
 		}
 	}
 	// No kube-proxy runs here, and no table of ip6tables was ever made.
-	for _, file := range []string{"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "kube-proxy-config.yaml"} {
+	for _, file := range []string{
+		"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "kube-proxy-config.yaml",
+	} {
 		if !strings.Contains(g.unread[file], "no process kube-proxy runs on the node") {
 			t.Errorf("%s: %q", file, g.unread[file])
 		}
@@ -196,7 +209,8 @@ func TestCollect(t *testing.T) {
 			t.Errorf("%s: %q, %q, where there is nothing", file, g.data[file], g.unread[file])
 		}
 	}
-	if !strings.Contains(string(g.data["sysctl.txt"]), "net/ipv4/conf/cni0/rp_filter=") || !strings.Contains(string(g.data["versions.txt"]), "nft: nftables v") {
+	if !strings.Contains(string(g.data["sysctl.txt"]), "net/ipv4/conf/cni0/rp_filter=") ||
+		!strings.Contains(string(g.data["versions.txt"]), "nft: nftables v") {
 		t.Errorf("sysctl.txt and versions.txt: %s\n%s", g.data["sysctl.txt"], g.data["versions.txt"])
 	}
 	parse(t, g)
@@ -205,7 +219,9 @@ func TestCollect(t *testing.T) {
 // parse has the readers of trace read what was collected.
 func parse(t *testing.T, g gathered) {
 	t.Helper()
-	for file, backend := range map[string]netfilter.Backend{"iptables-nft-save.txt": netfilter.BackendNFT, "iptables-legacy-save.txt": netfilter.BackendLegacy} {
+	for file, backend := range map[string]netfilter.Backend{
+		"iptables-nft-save.txt": netfilter.BackendNFT, "iptables-legacy-save.txt": netfilter.BackendLegacy,
+	} {
 		if tables, err := iptables.Parse(g.data[file], netfilter.IPv4, backend); err != nil || len(tables) == 0 {
 			t.Errorf("%s: %d tables, %v", file, len(tables), err)
 		}
@@ -214,8 +230,9 @@ func parse(t *testing.T, g gathered) {
 		t.Error(err)
 	}
 	if _, errs := host.Parse(host.Files{
-		Addr: g.data["ip-addr.json"], Link: g.data["ip-link.json"], Route4: g.data["ip-route.json"], Route6: g.data["ip6-route.json"],
-		Rule4: g.data["ip-rule.json"], Rule6: g.data["ip6-rule.json"], Sysctl: g.data["sysctl.txt"],
+		Addr: g.data["ip-addr.json"], Link: g.data["ip-link.json"], Route4: g.data["ip-route.json"],
+		Route6: g.data["ip6-route.json"],
+		Rule4:  g.data["ip-rule.json"], Rule6: g.data["ip6-rule.json"], Sysctl: g.data["sysctl.txt"],
 	}); len(errs) > 0 {
 		t.Error(errs)
 	}
@@ -241,7 +258,8 @@ func TestTheNodesOwnProgramsReadWhatTheImagesCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := must(t, "iptables-nft-save")
-	// Over the program's own name in this mount namespace: the helper's image has an old one, the node below root the real one.
+	// Over the program's own name in this mount namespace: the helper's image has an old one, the node below root the
+	// real one.
 	must(t, "mount", "--make-rprivate", "/")
 	must(t, "mount", "--bind", old, "/usr/sbin/xtables-nft-multi")
 	only := []string{"iptables-nft-save.txt"}
@@ -251,7 +269,8 @@ func TestTheNodesOwnProgramsReadWhatTheImagesCannot(t *testing.T) {
 	}
 	must(t, "mount", "--bind", old, root+"/usr/sbin/xtables-nft-multi")
 	g = gather(t, Options{Root: root, Files: only})
-	if why := g.unread["iptables-nft-save.txt"]; !strings.Contains(why, "the helper's: iptables-nft-save cannot read all of the rules: # Table `nat' is incompatible, use 'nft' tool.") || len(g.data) > 0 {
+	want := "the helper's: iptables-nft-save cannot read all of the rules: # Table `nat' is incompatible, use 'nft' tool."
+	if why := g.unread["iptables-nft-save.txt"]; !strings.Contains(why, want) || len(g.data) > 0 {
 		t.Errorf("unread because of %q, data %q", why, g.data)
 	}
 	must(t, "umount", "-R", "-l", root)
@@ -333,17 +352,26 @@ func TestKubeProxyAddresses(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), "mode: nftables") {
 		t.Errorf("%s, %v", data, err)
 	}
-	data, err = readProxyConfig(t.Context(), &reader{proxy: &kubeProxy{pid: "self", args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--nodeport-addresses=10.0.0.0/8,::/0"}}})
-	if err != nil || !strings.Contains(string(data), "mode: ipvs") || !strings.Contains(string(data), "clusterCIDR: 10.1.0.0/16") || !strings.Contains(string(data), "- ::/0") {
+	data, err = readProxyConfig(t.Context(), &reader{
+		proxy: &kubeProxy{
+			pid:  "self",
+			args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--nodeport-addresses=10.0.0.0/8,::/0"},
+		},
+	})
+	if err != nil || !strings.Contains(string(data), "mode: ipvs") ||
+		!strings.Contains(string(data), "clusterCIDR: 10.1.0.0/16") || !strings.Contains(string(data), "- ::/0") {
 		t.Errorf("%s, %v", data, err)
 	}
-	if _, err := readProxyConfig(t.Context(), &reader{proxy: &kubeProxy{pid: "self", args: []string{"--config=/does/not/exist"}}}); err == nil {
+	_, err = readProxyConfig(t.Context(), &reader{
+		proxy: &kubeProxy{pid: "self", args: []string{"--config=/does/not/exist"}},
+	})
+	if err == nil {
 		t.Error("a file that there is not was read")
 	}
 }
 
 func TestEndpoint(t *testing.T) {
-	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/metrics":
 			fmt.Fprint(w, "kubeproxy 1\n")
@@ -352,7 +380,8 @@ func TestEndpoint(t *testing.T) {
 		default:
 			http.NotFound(w, r)
 		}
-	})}
+	})
+	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -360,18 +389,22 @@ func TestEndpoint(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	at := l.Addr().String()
-	r := &reader{proxy: &kubeProxy{pid: "7", args: []string{"--metrics-bind-address=" + at, "--healthz-bind-address=" + at}}}
+	r := &reader{
+		proxy: &kubeProxy{pid: "7", args: []string{"--metrics-bind-address=" + at, "--healthz-bind-address=" + at}},
+	}
 	if data, err := endpoint(metricsAddress, "/metrics")(t.Context(), r); err != nil || string(data) != "kubeproxy 1\n" {
 		t.Errorf("%q, %v", data, err)
 	}
 	if data, err := endpoint(healthAddress, "/healthz")(t.Context(), r); err != nil || string(data) != "sick\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if _, err := endpoint(metricsAddress, "/configz")(t.Context(), r); err == nil || !strings.Contains(err.Error(), "kube-proxy answers /configz with 404 Not Found: 404 page not found") {
+	_, err = endpoint(metricsAddress, "/configz")(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "kube-proxy answers /configz with 404 Not Found: 404 page not found") {
 		t.Error(err)
 	}
 	server.Close()
-	if _, err := endpoint(metricsAddress, "/metrics")(t.Context(), r); err == nil || !strings.Contains(err.Error(), "kube-proxy (process 7) does not answer at "+at) {
+	_, err = endpoint(metricsAddress, "/metrics")(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "kube-proxy (process 7) does not answer at "+at) {
 		t.Error(err)
 	}
 }
@@ -435,7 +468,8 @@ func TestGenerationChangesWithTheRules(t *testing.T) {
 func TestEmitsErrorEndsIt(t *testing.T) {
 	stop := errors.New("enough")
 	n := 0
-	err := Collect(t.Context(), Options{Root: "/", Files: []string{"sysctl.txt", "versions.txt", "listen.txt"}}, func(File) error {
+	files := []string{"sysctl.txt", "versions.txt", "listen.txt"}
+	err := Collect(t.Context(), Options{Root: "/", Files: files}, func(File) error {
 		n++
 		return stop
 	})
@@ -444,12 +478,14 @@ func TestEmitsErrorEndsIt(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Collect(ctx, Options{Root: "/", Files: []string{"sysctl.txt"}}, func(File) error { return nil }); !errors.Is(err, context.Canceled) {
+	err = Collect(ctx, Options{Root: "/", Files: []string{"sysctl.txt"}}, func(File) error { return nil })
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
-// A program that kube-proxy has just started still bears its name: the file that its command line names was "not there", for the process was gone.
+// A program that kube-proxy has just started still bears its name: the file that its command line names was "not
+// there", for the process was gone.
 func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
 	parents := map[string]string{"1582": "900", "1583": "1582", "900": "1", "77": "1"}
 	parent := func(pid string) string { return parents[pid] }

@@ -17,9 +17,11 @@ import (
 // errMissing says that no root has a program.
 var errMissing = errors.New("is not installed, neither in the helper's image nor on the node")
 
-// any runs the first program of the first root that has one, and goes on to the next root where the output is not what was asked for.
-// complete says what is wrong with an output that is not; nil takes any.
-func (r *reader) any(ctx context.Context, programs, args []string, complete func(stdout []byte, stderr string) error) ([]byte, error) {
+// any runs the first program of the first root that has one, and goes on to the next root where the output is not what
+// was asked for. complete says what is wrong with an output that is not; nil takes any.
+func (r *reader) any(
+	ctx context.Context, programs, args []string, complete func(stdout []byte, stderr string) error,
+) ([]byte, error) {
 	var errs []error
 	for _, root := range r.roots {
 		for _, p := range programs {
@@ -62,9 +64,10 @@ func command(program string, args ...string) func(context.Context, *reader) ([]b
 	}
 }
 
-// unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c, iptables/xtables-save.c):
-// a rule or a table that a newer one has written, or nft itself.
-var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible base-chains|unsupported revision|bytes of unknown (match|target) data|XT (match|target) .* not found).*$")
+// unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c,
+// iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself.
+var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible " +
+	"base-chains|unsupported revision|bytes of unknown (match|target) data|XT (match|target) .* not found).*$")
 
 // save reads the rules of a backend.
 func save(program, backend string) func(context.Context, *reader) ([]byte, error) {
@@ -157,8 +160,8 @@ func readConntrack(ctx context.Context, r *reader) ([]byte, error) {
 	return all, nil
 }
 
-// WriterRoots lists the file systems from which a program that changes the node's rules should be run, the best first: that of kube-proxy's
-// container, as it reads and writes the same rules, then the node's, then this process's own.
+// WriterRoots lists the file systems from which a program that changes the node's rules should be run, the best first:
+// that of kube-proxy's container, as it reads and writes the same rules, then the node's, then this process's own.
 func WriterRoots(root string) []string {
 	roots := (&reader{Options: Options{Root: root}, proxy: findKubeProxy()}).programRoots()
 	slices.Reverse(roots)

@@ -14,7 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ipvsadm"
 )
 
-// readIPVS lists virtual and real servers as ipvsadm-save -n does. The caller has seen that ip_vs is there: moby/ipvs runs modprobe.
+// readIPVS lists virtual and real servers as ipvsadm-save -n does. The caller has seen that ip_vs is there: moby/ipvs
+// runs modprobe.
 func readIPVS(_ context.Context, _ *reader) ([]byte, error) {
 	logrus.SetOutput(io.Discard) // moby/ipvs says there that the image has no modprobe
 	h, err := ipvs.New("")

@@ -27,7 +27,8 @@ type kubeProxy struct {
 	args []string
 }
 
-// findKubeProxy finds the process; nil where there is none of that name (k3s and RKE2 have it in a process of their own).
+// findKubeProxy finds the process; nil where there is none of that name (k3s and RKE2 have it in a process of their
+// own).
 func findKubeProxy() *kubeProxy {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -51,8 +52,8 @@ func findKubeProxy() *kubeProxy {
 	return starter(found, parentOf)
 }
 
-// starter returns the first process that none of the others has started: a program that kube-proxy starts has its name until it runs, and
-// may be gone at the next look.
+// starter returns the first process that none of the others has started: a program that kube-proxy starts has its name
+// until it runs, and may be gone at the next look.
 func starter(found []*kubeProxy, parentOf func(pid string) string) *kubeProxy {
 	for _, k := range found {
 		parent := parentOf(k.pid)
@@ -74,7 +75,8 @@ func parentOf(pid string) string {
 	return strings.TrimSpace(line)
 }
 
-// sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its own kube-proxy.
+// sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its
+// own kube-proxy.
 func sameNetwork(pid string) bool {
 	// Not that of the process: its first thread may be in a pod's, to make a connection there.
 	own, err := os.Readlink("/proc/thread-self/ns/net")
@@ -152,8 +154,8 @@ const (
 	statusText = 200
 )
 
-// endpoint reads what kube-proxy answers. The connection is closed by a reset, so that the kernel's connection tracking forgets it within
-// ten seconds and not two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
+// endpoint reads what kube-proxy answers. The connection is closed by a reset, so that the kernel's connection tracking
+// forgets it within ten seconds and not two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
 func endpoint(at address, path string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -188,7 +190,8 @@ func endpoint(at address, path string) func(context.Context, *reader) ([]byte, e
 		case answer.StatusCode == http.StatusServiceUnavailable && at == healthAddress:
 			return data, nil // unhealthy, and says why
 		case answer.StatusCode != http.StatusOK:
-			return nil, fmt.Errorf("kube-proxy answers %s with %s: %s", path, answer.Status, bytes.TrimSpace(data[:min(len(data), statusText)]))
+			return nil, fmt.Errorf("kube-proxy answers %s with %s: %s", path, answer.Status,
+				bytes.TrimSpace(data[:min(len(data), statusText)]))
 		}
 		return data, nil
 	}
@@ -204,7 +207,8 @@ func (r *reader) silent(to string, err error) error {
 
 // configFlags are the flags that decide on rules, by the fields of KubeProxyConfiguration that they set.
 var configFlags = map[string]string{
-	"proxy-mode": "mode", "cluster-cidr": "clusterCIDR", "detect-local-mode": "detectLocalMode", "hostname-override": "hostnameOverride",
+	"proxy-mode": "mode", "cluster-cidr": "clusterCIDR", "detect-local-mode": "detectLocalMode",
+	"hostname-override": "hostnameOverride",
 }
 
 // readProxyConfig reads the file of --config; without one, what the flags say in its place.

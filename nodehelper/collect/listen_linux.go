@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// readListeners lists sockets that wait for connections or packets as ss -Hltunp does. ss itself asks the kernel over sock_diag, and that
-// loads modules; /proc/net has them, too.
+// readListeners lists sockets that wait for connections or packets as ss -Hltunp does. ss itself asks the kernel over
+// sock_diag, and that loads modules; /proc/net has them, too.
 func readListeners(_ context.Context, _ *reader) ([]byte, error) {
 	users, err := socketUsers("/proc")
 	if err != nil {
@@ -47,7 +47,8 @@ func readListeners(_ context.Context, _ *reader) ([]byte, error) {
 			if !ok || s.state != table.state {
 				continue
 			}
-			fmt.Fprintf(&out, "%-5s %-6s %-6d %-6d %24s %24s", table.netid, table.shown, s.receive, s.send, shown(s.local), shown(s.remote))
+			fmt.Fprintf(&out, "%-5s %-6s %-6d %-6d %24s %24s", table.netid, table.shown, s.receive, s.send, shown(s.local),
+				shown(s.remote))
 			if u := users[s.inode]; len(u) > 0 {
 				fmt.Fprintf(&out, " users:(%s)", strings.Join(u, ","))
 			}
@@ -84,7 +85,8 @@ func parseSocket(line string) (s socket, ok bool) {
 	return s, errors.Join(err1, err2, err3, err4) == nil
 }
 
-// parseAddrPort reads ADDRESS:PORT in hexadecimal. The address is printed in words of four bytes, each in the order of this machine.
+// parseAddrPort reads ADDRESS:PORT in hexadecimal. The address is printed in words of four bytes, each in the order of
+// this machine.
 func parseAddrPort(text string) (netip.AddrPort, error) {
 	address, port, ok := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(address)

@@ -232,8 +232,8 @@ func dial(t *testing.T) *netlink.Conn {
 	return conn
 }
 
-// A caller that names both files gets the kernel's, and nft's only if the kernel's cannot be read; a caller that asks for
-// all files gets both.
+// A caller that names both files gets the kernel's, and nft's only if the kernel's cannot be read; a caller that asks
+// for all files gets both.
 func TestEitherRuleset(t *testing.T) {
 	if !isolated(t) {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// readProcesses lists the processes that may serve Services here: those of the names that matter, in this network namespace. One that
-// ends meanwhile is left out.
+// readProcesses lists the processes that may serve Services here: those of the names that matter, in this network
+// namespace. One that ends meanwhile is left out.
 func readProcesses(_ context.Context, _ *reader) ([]byte, error) {
 	if os.Getpid() == 1 {
 		return nil, errors.New("the helper sees no processes but its own: its pod is not in the node's (hostPID)")

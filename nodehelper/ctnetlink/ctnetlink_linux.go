@@ -41,8 +41,8 @@ const (
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
 )
 
-// Find returns the entry of a connection, which is given by its first packet: its protocol (unix.IPPROTO_…), source and
-// destination. It is nil if there is none, or if the kernel does not tell. Only this entry is asked for
+// Find returns the entry of a connection, which is given by its first packet: its protocol (unix.IPPROTO_…), source
+// and destination. It is nil if there is none, or if the kernel does not tell. Only this entry is asked for
 // (ctnetlink_get_conntrack in net/netfilter/nf_conntrack_netlink.c), as a large table takes long to list.
 func Find(proto uint8, from, to netip.AddrPort) *Entry {
 	if !from.IsValid() {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Take opens a file, made where it is not there, and locks it until it is closed or the process ends (flock(2)). It does not wait: the error is
-// [unix.EWOULDBLOCK] where somebody else has it, and [os.ErrNotExist] where it was removed meanwhile; then it has to be tried again.
+// Take opens a file, made where it is not there, and locks it until it is closed or the process ends (flock(2)). It
+// does not wait: the error is [unix.EWOULDBLOCK] where somebody else has it, and [os.ErrNotExist] where it was removed
+// meanwhile; then it has to be tried again.
 func Take(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

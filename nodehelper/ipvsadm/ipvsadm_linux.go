@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm writes virtual and real servers as ipvsadm-save -n does.
-// Two things that kube-proxy never sets moby/ipvs does not read, and they are left out: persistence engines (--pe), types of tunnels (--tun-type).
+// Package ipvsadm writes virtual and real servers as ipvsadm-save -n does. Two things that kube-proxy never sets
+// moby/ipvs does not read, and they are left out: persistence engines (--pe), types of tunnels (--tun-type).
 package ipvsadm
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags of a virtual server (uapi/linux/ip_vs.h): IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_HASHED, which is the kernel's own, IP_VS_SVC_F_ONEPACKET, and
-// IP_VS_SVC_F_SCHED1; the two flags after that are its neighbours.
+// Flags of a virtual server (uapi/linux/ip_vs.h): IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_HASHED, which is the kernel's
+// own, IP_VS_SVC_F_ONEPACKET, and IP_VS_SVC_F_SCHED1; the two flags after that are its neighbours.
 const (
 	Persistent = 0x1
 	Hashed     = 0x2
@@ -23,7 +23,8 @@ const (
 	Sched1     = 0x8
 )
 
-// schedulerFlags is how ipvsadm names a scheduler's own flags, from Sched1 on (IP_VS_SVC_F_SCHED_SH_FALLBACK and its like).
+// schedulerFlags is how ipvsadm names a scheduler's own flags, from Sched1 on (IP_VS_SVC_F_SCHED_SH_FALLBACK and its
+// like).
 var schedulerFlags = map[string][]string{"sh": {"sh-fallback", "sh-port"}, "mh": {"mh-fallback", "mh-port"}}
 
 // Virtual is the line of a virtual server.
@@ -55,7 +56,9 @@ func Name(s *ipvs.Service) string {
 		}
 		return text
 	}
-	option := map[uint16]string{unix.IPPROTO_TCP: "-t ", unix.IPPROTO_UDP: "-u ", unix.IPPROTO_SCTP: "--sctp-service "}[s.Protocol]
+	option := map[uint16]string{
+		unix.IPPROTO_TCP: "-t ", unix.IPPROTO_UDP: "-u ", unix.IPPROTO_SCTP: "--sctp-service ",
+	}[s.Protocol]
 	return option + join(s.Address, s.Port)
 }
 
@@ -72,7 +75,8 @@ func maskOf(s *ipvs.Service) string {
 	}
 	// The number is the mask as it lies in memory.
 	m := s.Netmask
-	return " -M " + net.IPv4(byte(m), byte(m>>8), byte(m>>16), byte(m>>24)).String() //nolint:gosec // the low byte is meant
+	//nolint:gosec // the low byte is meant
+	return " -M " + net.IPv4(byte(m), byte(m>>8), byte(m>>16), byte(m>>24)).String()
 }
 
 // flagsOf lists a scheduler's flags; ipvsadm has numbers for those without a name.

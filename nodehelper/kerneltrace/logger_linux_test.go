@@ -41,8 +41,8 @@ func left(t *testing.T, root string) []string {
 	return out
 }
 
-// The kernel reports the rules of iptables-legacy that one connection's packets traverse, among those of nf_tables and in
-// their order; afterwards the loggers are those that were there before.
+// The kernel reports the rules of iptables-legacy that one connection's packets traverse, among those of nf_tables and
+// in their order; afterwards the loggers are those that were there before.
 func TestRulesOfLegacyAreTraced(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "iptables-legacy-restore", "nft", "ip") {
 		return
@@ -124,8 +124,8 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 	}
 }
 
-// TestLoggersOfAKilledProcess kills processes that trace, at different moments: the next one restores the loggers, which
-// it knows from the journal.
+// TestLoggersOfAKilledProcess kills processes that trace, at different moments: the next one restores the loggers,
+// which it knows from the journal.
 func TestLoggersOfAKilledProcess(t *testing.T) {
 	if root := os.Getenv(killedEnv); root != "" {
 		_, _ = os.Stdout.WriteString("open\n")

@@ -44,7 +44,8 @@ COMMIT
 COMMIT
 `
 
-// rulesets6 are one Service of two endpoints for TCP and one for UDP, ports that are dropped or lead to nobody, by either kind of rules.
+// rulesets6 are one Service of two endpoints for TCP and one for UDP, ports that are dropped or lead to nobody, by
+// either kind of rules.
 var rulesets6 = []struct {
 	name, load, rules, undo string
 	// steps are "chain rule verdict" of the connections' first packets, from the node and from a pod: of TCP and of UDP.
@@ -78,17 +79,26 @@ var rulesets6 = []struct {
 	},
 }
 
-// TestIPv6 connects by IPv6, where either kind of rules translates: what became of it, to which endpoint, by which rules of the kernel's own trace.
+// TestIPv6 connects by IPv6, where either kind of rules translates: what became of it, to which endpoint, by which
+// rules of the kernel's own trace.
 func TestIPv6(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore", "ip6tables-legacy-restore") {
+	if !testutil.Isolate(
+		t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "ip6tables-nft-restore", "ip6tables-legacy-restore",
+	) {
 		return
 	}
-	for _, words := range []string{"link set lo up", "-6 addr add fd00:9::1/128 dev lo nodad", "-6 addr add fd00:9::2/128 dev lo nodad", "-6 route add fd00::/64 dev lo", "-6 route add fd00:9::3/128 dev lo"} {
+	for _, words := range []string{
+		"link set lo up", "-6 addr add fd00:9::1/128 dev lo nodad", "-6 addr add fd00:9::2/128 dev lo nodad",
+		"-6 route add fd00::/64 dev lo", "-6 route add fd00:9::3/128 dev lo",
+	} {
 		must(t, "ip "+words)
 	}
 	in := podNamespace(t)
 	must(t, "ip -6 addr add fd00:244::1/64 dev veth0 nodad")
-	for _, words := range []string{"link set lo up", "link set eth0 up", "-6 addr add fd00:244::5/64 dev eth0 nodad", "-6 route add default via fd00:244::1"} {
+	for _, words := range []string{
+		"link set lo up", "link set eth0 up", "-6 addr add fd00:244::5/64 dev eth0 nodad",
+		"-6 route add default via fd00:244::1",
+	} {
 		in.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
 	for _, at := range []string{"[fd00:9::1]:8080", "[fd00:9::2]:8080"} {
@@ -114,7 +124,9 @@ func TestIPv6(t *testing.T) {
 				{"TCP", "[fd00:9::3]:80", snapshot.ProbeTimeout},
 				{"TCP", "[2001:db8::1]:80", snapshot.ProbeNoRoute},
 			} {
-				done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), Probes: 1}})
+				done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+					{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), Probes: 1},
+				})
 				if err != nil || done.Targets[0].Error != "" || done.Targets[0].List[0].Result != tt.result {
 					t.Errorf("%s %s: %+v %v, want %s", tt.protocol, tt.to, done.Targets, err, tt.result)
 				}
@@ -123,12 +135,15 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// connections6 makes connections to the Service and expects both of its endpoints, in the probes and in the kernel's traces.
+// connections6 makes connections to the Service and expects both of its endpoints, in the probes and in the kernel's
+// traces.
 func connections6(t *testing.T, from netip.Addr, steps map[string][]string) {
 	t.Helper()
 	for protocol, to := range map[string]string{"TCP": "[fd00::1]:80", "UDP": "[fd00::1]:53"} {
 		const n = 40 // of two endpoints, one is missed less than once in 10^11 times
-		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: protocol, To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+			{Protocol: protocol, To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live asks the kernel: it makes real connections to the frontends of a Service and tells what became of them. It sends no
-// payload, and what it opens it closes.
+// Package live asks the kernel: it makes real connections to the frontends of a Service and tells what became of them.
+// It sends no payload, and what it opens it closes.
 package live
 
 import (
@@ -19,15 +19,17 @@ const (
 	atOnce     = 8               // probes in flight
 )
 
-// Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed has an
-// Error of its own. root is the node's file system, where tracing keeps its journal. The error is that of the context.
+// Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed
+// has an Error of its own. root is the node's file system, where tracing keeps its journal. The error is that of the
+// context.
 func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
 	before, begun := tracked(), time.Now()
 	list, err := run(ctx, root, targets)
 	p := snapshot.Probing{Targets: list}
 	if after := tracked(); before != nil && after != nil {
 		p.Tracked = &snapshot.Tracked{
-			Seconds: time.Since(begun).Seconds(), Invalid: after.Invalid - before.Invalid, InsertFailed: after.InsertFailed - before.InsertFailed, Drop: after.Drop - before.Drop,
+			Seconds: time.Since(begun).Seconds(), Invalid: after.Invalid - before.Invalid,
+			InsertFailed: after.InsertFailed - before.InsertFailed, Drop: after.Drop - before.Drop,
 		}
 	}
 	return p, err

@@ -48,7 +48,9 @@ func pod(t *testing.T) {
 	t.Helper()
 	in := podNamespace(t)
 	must(t, "ip addr add 10.244.1.1/24 dev veth0")
-	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "route add default via 10.244.1.1"} {
+	for _, words := range []string{
+		"link set lo up", "link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "route add default via 10.244.1.1",
+	} {
 		in.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
 }
@@ -81,7 +83,8 @@ func TestProbes(t *testing.T) {
 	}
 	for _, words := range []string{
 		"ip link set lo up", "ip addr add 10.244.9.1/32 dev lo", "ip addr add 10.244.9.2/32 dev lo",
-		"ip -6 addr add fd00::1/128 dev lo nodad", "ip route add 10.96.0.0/16 dev lo", "ip route add 10.244.9.3 dev lo", "ip route add 10.244.9.4 dev lo",
+		"ip -6 addr add fd00::1/128 dev lo nodad", "ip route add 10.96.0.0/16 dev lo", "ip route add 10.244.9.3 dev lo",
+		"ip route add 10.244.9.4 dev lo",
 	} {
 		must(t, words)
 	}
@@ -112,9 +115,16 @@ func TestProbes(t *testing.T) {
 		endpoints    []string // any of them; none: there is no entry
 		unreplied    bool
 	}{
-		{"a Service", "TCP", "10.96.0.1:80", node, 40, snapshot.ProbeConnected, []string{"10.244.9.1:8080", "10.244.9.2:8080"}, false},
-		{"from a pod", "TCP", "10.96.0.1:80", client, 40, snapshot.ProbeConnected, []string{"10.244.9.1:8080", "10.244.9.2:8080"}, false},
-		{"nobody listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, nil, false}, // its entry goes with the reset
+		{
+			"a Service", "TCP", "10.96.0.1:80", node, 40, snapshot.ProbeConnected,
+			[]string{"10.244.9.1:8080", "10.244.9.2:8080"}, false,
+		},
+		{
+			"from a pod", "TCP", "10.96.0.1:80", client, 40, snapshot.ProbeConnected,
+			[]string{"10.244.9.1:8080", "10.244.9.2:8080"}, false,
+		},
+		// its entry goes with the reset
+		{"nobody listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, nil, false},
 		{"dropped", "TCP", "10.244.9.3:80", node, 2, snapshot.ProbeTimeout, nil, false},
 		{"rejected", "TCP", "10.244.9.4:80", node, 2, snapshot.ProbeRefused, nil, false},
 		{"no route", "TCP", "192.0.2.1:80", node, 1, snapshot.ProbeNoRoute, nil, false},
@@ -124,7 +134,9 @@ func TestProbes(t *testing.T) {
 		{"UDP with an answer", "UDP", "10.96.0.1:55", client, 2, snapshot.ProbeConnected, []string{"10.244.9.2:5353"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n}})
+			done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+				{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to), From: tt.from, Probes: tt.n},
+			})
 			got := done.Targets
 			if err != nil || len(got) != 1 || got[0].Error != "" || len(got[0].List) != tt.n {
 				t.Fatalf("%+v %v", got, err)
@@ -134,7 +146,8 @@ func TestProbes(t *testing.T) {
 				if p.Result != tt.result || tt.from.IsValid() && p.Local.Addr() != tt.from {
 					t.Errorf("%+v", p)
 				}
-				if p.Endpoint.IsValid() != (len(tt.endpoints) > 0) || p.Endpoint.IsValid() && (!slices.Contains(tt.endpoints, p.Endpoint.String()) || p.Unreplied != tt.unreplied) {
+				if p.Endpoint.IsValid() != (len(tt.endpoints) > 0) ||
+					p.Endpoint.IsValid() && (!slices.Contains(tt.endpoints, p.Endpoint.String()) || p.Unreplied != tt.unreplied) {
 					t.Errorf("endpoint: %+v", p)
 				}
 				seen[p.Endpoint.String()] = true
@@ -153,10 +166,12 @@ func TestProbes(t *testing.T) {
 		t.Errorf("the process is in %s, and this thread in %s", first, own)
 	}
 	for want, bad := range map[string]snapshot.ProbeTarget{
-		`protocol "ICMP"`:        {Protocol: "ICMP", To: netip.MustParseAddrPort("10.96.0.1:80"), Probes: 1},
-		"not an address":         {Protocol: "TCP", Probes: 1},
-		"0 probes":               {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80")},
-		"no process on the node": {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), From: netip.MustParseAddr("10.244.1.99"), Probes: 1},
+		`protocol "ICMP"`: {Protocol: "ICMP", To: netip.MustParseAddrPort("10.96.0.1:80"), Probes: 1},
+		"not an address":  {Protocol: "TCP", Probes: 1},
+		"0 probes":        {Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80")},
+		"no process on the node": {
+			Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), From: netip.MustParseAddr("10.244.1.99"), Probes: 1,
+		},
 	} {
 		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{bad})
 		got := done.Targets
@@ -173,7 +188,8 @@ func traces(t *testing.T, client netip.Addr) {
 		return snapshot.ProbeTarget{Protocol: "TCP", To: netip.MustParseAddrPort(to), From: from, Probes: n, Trace: true}
 	}
 	done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
-		target("10.96.0.1:80", netip.Addr{}, 30), target("10.96.0.1:80", client, 30), target("10.244.9.3:80", netip.Addr{}, 1), target("192.0.2.1:80", netip.Addr{}, 1),
+		target("10.96.0.1:80", netip.Addr{}, 30), target("10.96.0.1:80", client, 30),
+		target("10.244.9.3:80", netip.Addr{}, 1), target("192.0.2.1:80", netip.Addr{}, 1),
 		target("[fd00::1]:80", netip.Addr{}, 2),
 	})
 	if err != nil {
@@ -216,8 +232,8 @@ func traces(t *testing.T, client netip.Addr) {
 	}
 }
 
-// Where the kernel has few ports to give, each run gets those that the one before had: a packet of UDP from there met no rule, as its connection
-// was known.
+// Where the kernel has few ports to give, each run gets those that the one before had: a packet of UDP from there met
+// no rule, as its connection was known.
 func reused(t *testing.T) {
 	t.Helper()
 	const setting = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -233,7 +249,9 @@ func reused(t *testing.T) {
 	defer set(string(before))
 	set("40000 40019")
 	ask := func(to string) *snapshot.Probes {
-		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: "UDP", To: netip.MustParseAddrPort(to), Probes: 4, Trace: true}})
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+			{Protocol: "UDP", To: netip.MustParseAddrPort(to), Probes: 4, Trace: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +259,8 @@ func reused(t *testing.T) {
 	}
 	for round := range 3 {
 		p := ask("10.96.0.1:53")
-		if p.TraceError != "" || len(p.Traces) != 1 || !slices.ContainsFunc(p.Traces[0].Steps, func(s snapshot.TraceStep) bool { return s.Chain == "services" }) {
+		if p.TraceError != "" || len(p.Traces) != 1 ||
+			!slices.ContainsFunc(p.Traces[0].Steps, func(s snapshot.TraceStep) bool { return s.Chain == "services" }) {
 			t.Errorf("round %d: %+v", round, p)
 		}
 	}
@@ -255,13 +274,20 @@ func reused(t *testing.T) {
 
 func TestCountersOfConnectionTracking(t *testing.T) {
 	for text, want := range map[string]string{
-		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop\n00000010 00 00 00 0000000f 00 00 00 00 00000002 00000001 00\n00000010 00 00 00 00000001 00 00 00 00 00000010 00000000 00\n": "16 18 1",
-		"entries found\n00000010 00\n": "none", "": "none",
-		"invalid insert_failed drop\n00 00\n": "none", "invalid insert_failed drop\nx 0 0\n": "none", "invalid insert_failed drop\n": "0 0 0",
+		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop\n" +
+			"00000010 00 00 00 0000000f 00 00 00 00 00000002 00000001 00\n" +
+			"00000010 00 00 00 00000001 00 00 00 00 00000010 00000000 00\n": "16 18 1",
+		"entries found\n00000010 00\n":        "none",
+		"":                                    "none",
+		"invalid insert_failed drop\n00 00\n": "none",
+		"invalid insert_failed drop\nx 0 0\n": "none",
+		"invalid insert_failed drop\n":        "0 0 0",
 	} {
 		got := "none"
 		if c := countersOf(text); c != nil {
-			got = strings.Join([]string{strconv.Itoa(int(c.Invalid)), strconv.Itoa(int(c.InsertFailed)), strconv.Itoa(int(c.Drop))}, " ")
+			got = strings.Join(
+				[]string{strconv.Itoa(int(c.Invalid)), strconv.Itoa(int(c.InsertFailed)), strconv.Itoa(int(c.Drop))}, " ",
+			)
 		}
 		if got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
@@ -269,7 +295,8 @@ func TestCountersOfConnectionTracking(t *testing.T) {
 	}
 }
 
-// traffic opens connections of others, 1,000 a second as far as the machine gets that far, until end is called: none may fail.
+// traffic opens connections of others, 1,000 a second as far as the machine gets that far, until end is called: none
+// may fail.
 func traffic(t *testing.T, to string) (end func()) {
 	t.Helper()
 	const senders, each = 10, 10 * time.Millisecond
@@ -303,7 +330,8 @@ func traffic(t *testing.T, to string) (end func()) {
 		close(done)
 		wg.Wait()
 		took := time.Since(begin)
-		t.Logf("%d connections of others in %s, %.0f a second, %d failed", opened.Load(), took.Round(time.Millisecond), float64(opened.Load())/took.Seconds(), failed.Load())
+		t.Logf("%d connections of others in %s, %.0f a second, %d failed", opened.Load(), took.Round(time.Millisecond),
+			float64(opened.Load())/took.Seconds(), failed.Load())
 		if opened.Load() < 100 {
 			t.Error("there was next to no traffic of others")
 		}

@@ -43,8 +43,8 @@ func (s *namespace) socket(t snapshot.ProbeTarget) (fd int, err error) {
 	return fd, within(s.file, open)
 }
 
-// within runs f on a thread that is in a network namespace, and takes the thread back. It must come back: were it the process's first one,
-// everything below /proc/self would speak of the pod from then on.
+// within runs f on a thread that is in a network namespace, and takes the thread back. It must come back: were it the
+// process's first one, everything below /proc/self would speak of the pod from then on.
 func within(file *os.File, f func() error) error {
 	result := make(chan error)
 	go func() { result <- visit(file, f) }()

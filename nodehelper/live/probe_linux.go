@@ -98,8 +98,8 @@ func check(t snapshot.ProbeTarget) error {
 	return nil
 }
 
-// hasSCTP tells whether the kernel has SCTP now. To ask for a socket would load the module for good (__sock_create in net/socket.c), where the
-// node has one that nobody has needed yet.
+// hasSCTP tells whether the kernel has SCTP now. To ask for a socket would load the module for good (__sock_create in
+// net/socket.c), where the node has one that nobody has needed yet.
 func hasSCTP() error {
 	data, err := os.ReadFile("/proc/thread-self/net/protocols")
 	if err != nil {
@@ -136,10 +136,11 @@ func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapsh
 // ports is how many are tried to find one that connection tracking does not know.
 const ports = 50
 
-// unused makes a socket whose port no connection to the target has had lately. The kernel gives a closed socket's port away at once, while
-// connection tracking remembers a connection of UDP for half a minute or more: another packet from there meets no rule, and goes where the first one went.
-// That it has one address matters to SCTP: otherwise the socket offers the far side all of the node's (sctp_bind_addr_copy in net/sctp/bind_addr.c), which
-// no NAT knows, and in IPVS mode there is one for each Service.
+// unused makes a socket whose port no connection to the target has had lately. The kernel gives a closed socket's port
+// away at once, while connection tracking remembers a connection of UDP for half a minute or more: another packet from
+// there meets no rule, and goes where the first one went. That it has one address matters to SCTP: otherwise the socket
+// offers the far side all of the node's (sctp_bind_addr_copy in net/sctp/bind_addr.c), which no NAT knows, and in IPVS
+// mode there is one for each Service.
 func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort, err error) {
 	from, err := s.source(t.To)
 	if err != nil {
@@ -163,7 +164,8 @@ func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort
 		}
 		unix.Close(fd)
 	}
-	return -1, local, fmt.Errorf("connection tracking knows each of %d ports that the kernel gave to connect to %s", ports, t.To)
+	return -1, local, fmt.Errorf("connection tracking knows each of %d ports that the kernel gave to connect to %s", ports,
+		t.To)
 }
 
 // attempt connects a socket.
@@ -233,7 +235,8 @@ func await(ctx context.Context, fd int, events int16, patience time.Duration) er
 
 // results names the ends that a socket tells.
 var results = map[unix.Errno]string{
-	unix.ECONNREFUSED: snapshot.ProbeRefused, unix.ECONNRESET: snapshot.ProbeRefused, unix.ECONNABORTED: snapshot.ProbeRefused,
+	unix.ECONNREFUSED: snapshot.ProbeRefused, unix.ECONNRESET: snapshot.ProbeRefused,
+	unix.ECONNABORTED: snapshot.ProbeRefused,
 	unix.ETIMEDOUT:    snapshot.ProbeTimeout,
 	unix.EHOSTUNREACH: snapshot.ProbeNoRoute, unix.ENETUNREACH: snapshot.ProbeNoRoute,
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// connectionsFile is IPVS's connection table of the network namespace, as text; it is not there where the kernel has no IPVS. It cannot be
-// asked for one connection. Unlike connection tracking it is there with net.ipv4.vs.conntrack=0, too.
+// connectionsFile is IPVS's connection table of the network namespace, as text; it is not there where the kernel has no
+// IPVS. It cannot be asked for one connection. Unlike connection tracking it is there with net.ipv4.vs.conntrack=0,
+// too.
 const connectionsFile = "/proc/thread-self/net/ip_vs_conn"
 
-// scheduled notes beside each connection of a target the real server that IPVS has sent it to. It is called while the kernel still
-// remembers them: for 10 s after a refusal, for longer after any other end (tcp_timeouts in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+// scheduled notes beside each connection of a target the real server that IPVS has sent it to. It is called while the
+// kernel still remembers them: for 10 s after a refusal, for longer after any other end (tcp_timeouts in
+// net/netfilter/ipvs/ip_vs_proto_tcp.c).
 func scheduled(t snapshot.ProbeTarget, list ...*snapshot.Probe) {
 	file, err := os.Open(connectionsFile)
 	if err != nil {
@@ -28,8 +30,9 @@ func scheduled(t snapshot.ProbeTarget, list ...*snapshot.Probe) {
 	matchScheduled(file, t, list)
 }
 
-// matchScheduled reads the table (ip_vs_conn_seq_show in net/netfilter/ipvs/ip_vs_conn.c): protocol, client, its port, virtual server, its
-// port, real server, its port, all in hexadecimal. A line that it cannot read is none of these connections.
+// matchScheduled reads the table (ip_vs_conn_seq_show in net/netfilter/ipvs/ip_vs_conn.c): protocol, client, its port,
+// virtual server, its port, real server, its port, all in hexadecimal. A line that it cannot read is none of these
+// connections.
 func matchScheduled(table io.Reader, t snapshot.ProbeTarget, list []*snapshot.Probe) {
 	byLocal := make(map[netip.AddrPort]*snapshot.Probe, len(list))
 	for _, p := range list {
@@ -49,7 +52,8 @@ func matchScheduled(table io.Reader, t snapshot.ProbeTarget, list []*snapshot.Pr
 	}
 }
 
-// scheduledAt reads an address and a port of the table: an IPv4 address is a number, an IPv6 one has colons, and brackets in some places.
+// scheduledAt reads an address and a port of the table: an IPv4 address is a number, an IPv6 one has colons, and
+// brackets in some places.
 func scheduledAt(address, port string) netip.AddrPort {
 	number, err := strconv.ParseUint(port, 16, 16)
 	if err != nil {
@@ -62,5 +66,7 @@ func scheduledAt(address, port string) netip.AddrPort {
 	if err != nil {
 		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(v4 >> 24), byte(v4 >> 16), byte(v4 >> 8), byte(v4)}), uint16(number)) //nolint:gosec // its bytes
+	//nolint:gosec // its bytes
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(v4 >> 24), byte(v4 >> 16), byte(v4 >> 8), byte(v4)}),
+		uint16(number))
 }

@@ -16,8 +16,10 @@ TCP 0AF401FE A3B0 0A60B44F 0050 0AF40214 1F90 FIN_WAIT          99
 TCP 0AF401FE 0000 0A60B44F 0050 0AF40115 1F90 NONE              60
 UDP 0AF401FE A3B0 0A60B44F 0050 0AF40113 0035 UDP              290
 TCP 0AF401FE A3B1 0A60B44F 0051 0AF40113 1F90 FIN_WAIT          99
-TCP fd00:0010:0244:0001:ffff:ffff:ffff:fffe A3B0 fd00:0010:0096:0000:0000:0000:0000:0007 0050 fd00:0010:0244:0002:0000:0000:0000:0014 1F90 FIN_WAIT          99
-TCP fd00:0010:0244:0001:ffff:ffff:ffff:fffe A3B2 fd00:0010:0096:0000:0000:0000:0000:0007 0050 [fd00:0010:0244:0002:0000:0000:0000:0015] 1F90 FIN_WAIT          99
+TCP fd00:0010:0244:0001:ffff:ffff:ffff:fffe A3B0 fd00:0010:0096:0000:0000:0000:0000:0007 0050 ` +
+		`fd00:0010:0244:0002:0000:0000:0000:0014 1F90 FIN_WAIT          99
+TCP fd00:0010:0244:0001:ffff:ffff:ffff:fffe A3B2 fd00:0010:0096:0000:0000:0000:0000:0007 0050 ` +
+		`[fd00:0010:0244:0002:0000:0000:0000:0015] 1F90 FIN_WAIT          99
 TCP nonsense
 TCP 0AF401FE A3B9 0A60B44F 0050 nonsense 1F90 FIN_WAIT          99
 `
@@ -36,7 +38,8 @@ TCP 0AF401FE A3B9 0A60B44F 0050 nonsense 1F90 FIN_WAIT          99
 			p.Local = netip.MustParseAddrPort(tt.local)
 		}
 		other := &snapshot.Probe{Local: netip.MustParseAddrPort("10.244.1.254:1")}
-		matchScheduled(strings.NewReader(table), snapshot.ProbeTarget{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to)}, []*snapshot.Probe{p, other})
+		matchScheduled(strings.NewReader(table),
+			snapshot.ProbeTarget{Protocol: tt.protocol, To: netip.MustParseAddrPort(tt.to)}, []*snapshot.Probe{p, other})
 		got := ""
 		if p.RealServer.IsValid() {
 			got = p.RealServer.String()

@@ -28,8 +28,8 @@ const rulesSCTP = `table inet t {
 }
 `
 
-// TestSCTP makes associations where the kernel has SCTP (that of test/vm has), and says in one sentence that it has none where not: no module
-// is loaded for it.
+// TestSCTP makes associations where the kernel has SCTP (that of test/vm has), and says in one sentence that it has
+// none where not: no module is loaded for it.
 func TestSCTP(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
 		return
@@ -43,7 +43,8 @@ func TestSCTP(t *testing.T) {
 	if hasSCTP() != nil {
 		before := modules(t)
 		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{target("10.96.0.1:3868", netip.Addr{}, 2)})
-		if err != nil || !strings.Contains(done.Targets[0].Error, "the node's kernel has no SCTP") || done.Targets[0].List != nil || done.Targets[0].Traces != nil {
+		if err != nil || !strings.Contains(done.Targets[0].Error, "the node's kernel has no SCTP") ||
+			done.Targets[0].List != nil || done.Targets[0].Traces != nil {
 			t.Errorf("%+v %v", done.Targets, err)
 		}
 		if after := modules(t); after != before || hasSCTP() == nil {
@@ -52,7 +53,8 @@ func TestSCTP(t *testing.T) {
 		return
 	}
 	for _, words := range []string{
-		"link set lo up", "addr add 10.244.9.1/32 dev lo", "addr add 10.244.9.2/32 dev lo", "-6 addr add fd00:9::1/128 dev lo nodad",
+		"link set lo up", "addr add 10.244.9.1/32 dev lo", "addr add 10.244.9.2/32 dev lo",
+		"-6 addr add fd00:9::1/128 dev lo nodad",
 		"route add 10.96.0.0/16 dev lo", "route add 10.244.9.3 dev lo", "-6 route add fd00::/64 dev lo",
 	} {
 		must(t, "ip "+words)
@@ -71,22 +73,33 @@ func TestSCTP(t *testing.T) {
 		endpoints []string // all of them, in the probes and in the traces; none: not asked
 		steps     []string // "chain rule verdict", once in every trace
 	}{
-		{"a Service", target("10.96.0.1:3868", netip.Addr{}, 40), snapshot.ProbeConnected, both, []string{"out 1 jump", "services 1 accept"}},
-		{"from a pod", target("10.96.0.1:3868", client, 40), snapshot.ProbeConnected, both, []string{"pre 1 jump", "services 1 accept"}},
-		{"IPv6", target("[fd00::1]:3868", netip.Addr{}, 2), snapshot.ProbeConnected, []string{"[fd00:9::1]:3869"}, []string{"out 1 jump", "services 3 accept"}},
+		{
+			"a Service", target("10.96.0.1:3868", netip.Addr{}, 40), snapshot.ProbeConnected, both,
+			[]string{"out 1 jump", "services 1 accept"},
+		},
+		{
+			"from a pod", target("10.96.0.1:3868", client, 40), snapshot.ProbeConnected, both,
+			[]string{"pre 1 jump", "services 1 accept"},
+		},
+		{
+			"IPv6", target("[fd00::1]:3868", netip.Addr{}, 2), snapshot.ProbeConnected, []string{"[fd00:9::1]:3869"},
+			[]string{"out 1 jump", "services 3 accept"},
+		},
 		{"nobody listens", target("10.96.0.1:3870", netip.Addr{}, 1), snapshot.ProbeRefused, nil, nil},
 		{"dropped", target("10.244.9.3:3868", netip.Addr{}, 1), snapshot.ProbeTimeout, nil, nil},
 		{"no route", target("192.0.2.1:3868", netip.Addr{}, 1), snapshot.ProbeNoRoute, nil, nil},
 	} {
 		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{tt.target})
-		if err != nil || done.Targets[0].Error != "" || done.Targets[0].TraceError != "" || len(done.Targets[0].List) != tt.target.Probes {
+		if err != nil || done.Targets[0].Error != "" || done.Targets[0].TraceError != "" ||
+			len(done.Targets[0].List) != tt.target.Probes {
 			t.Fatalf("%s: %+v %v", tt.name, done.Targets, err)
 		}
 		p := &done.Targets[0]
 		var probed, traced []string
 		for i := range p.List {
 			x := &p.List[i]
-			if x.Result != tt.result || x.Result == snapshot.ProbeConnected && x.Unreplied || tt.target.From.IsValid() && x.Local.Addr() != tt.target.From {
+			if x.Result != tt.result || x.Result == snapshot.ProbeConnected && x.Unreplied ||
+				tt.target.From.IsValid() && x.Local.Addr() != tt.target.From {
 				t.Errorf("%s: %+v", tt.name, x)
 			}
 			probed = append(probed, x.Endpoint.String())

@@ -65,7 +65,8 @@ func (t *tracing) close() error {
 
 func restore(root string) error { return kerneltrace.Restore(root) }
 
-// traceAll makes one more connection to each endpoint of the targets that ask for it, one after the other, and notes the rules that it met.
+// traceAll makes one more connection to each endpoint of the targets that ask for it, one after the other, and notes
+// the rules that it met.
 func traceAll(ctx context.Context, root string, spaces *namespaces, all []snapshot.Probes) error {
 	var asked []*snapshot.Probes
 	for i := range all {
@@ -123,14 +124,17 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 }
 
 // connection makes one, from a port that is known before.
-func (t *tracing) connection(ctx context.Context, space *namespace, target snapshot.ProbeTarget) (out snapshot.Trace, err error) {
+func (t *tracing) connection(
+	ctx context.Context, space *namespace, target snapshot.ProbeTarget,
+) (out snapshot.Trace, err error) {
 	fd, local, err := space.unused(target)
 	if err != nil {
 		return snapshot.Trace{Probe: failed(err)}, nil // there is no way to the target: the probes have said so
 	}
 	defer unix.Close(fd)
 	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: local, To: target.To}
-	// A packet of the connection before may have come late, between the end of its events and of its tracing: of SCTP many do.
+	// A packet of the connection before may have come late, between the end of its events and of its tracing: of SCTP many
+	// do.
 	if _, err := t.listener.Collect(0); err != nil {
 		return out, err
 	}
@@ -145,15 +149,18 @@ func (t *tracing) connection(ctx context.Context, space *namespace, target snaps
 	if err != nil {
 		return out, err
 	}
-	// Others may have rules that trace their packets. What is masqueraded and comes in by lo again has another source then.
+	// Others may have rules that trace their packets. What is masqueraded and comes in by lo again has another source
+	// then.
 	end := out.SentTo(target.To)
-	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool { return e.Legacy && e.Source != local && e.Destination != end })
+	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool {
+		return e.Legacy && e.Source != local && e.Destination != end
+	})
 	out.Steps, err = t.steps(events)
 	return out, err
 }
 
-// steps keeps what the connection's first packet met. The tracing table's own events tell when the packet, and when one that is sent again,
-// begins a hook.
+// steps keeps what the connection's first packet met. The tracing table's own events tell when the packet, and when one
+// that is sent again, begins a hook.
 func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error) {
 	var out []snapshot.TraceStep
 	begun := map[string]bool{}
@@ -166,7 +173,10 @@ func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error
 			begun[e.Chain] = begun[e.Chain] || e.Handle != 0
 			continue
 		}
-		s := snapshot.TraceStep{Family: e.Family, Table: e.Table, Chain: e.Chain, Rule: e.Rule, Legacy: e.Legacy, Verdict: e.Verdict, To: e.To, Policy: e.Policy()}
+		s := snapshot.TraceStep{
+			Family: e.Family, Table: e.Table, Chain: e.Chain, Rule: e.Rule, Legacy: e.Legacy, Verdict: e.Verdict, To: e.To,
+			Policy: e.Policy(),
+		}
 		if e.Handle != 0 {
 			var err error
 			if s.Rule, err = t.numbers.Of(e); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// A packet of a connection that comes when its events have been collected already, as some of SCTP's do, is none of the next connection's.
+// A packet of a connection that comes when its events have been collected already, as some of SCTP's do, is none of the
+// next connection's.
 func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return
@@ -45,7 +46,10 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 		}
 	}
 	send() // the next one meets no NAT any more
-	if err := tracer.table.Trace(kerneltrace.Connection{Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort(late.LocalAddr().String()), To: to}); err != nil {
+	err = tracer.table.Trace(kerneltrace.Connection{
+		Protocol: unix.IPPROTO_UDP, From: netip.MustParseAddrPort(late.LocalAddr().String()), To: to,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	send()
@@ -60,12 +64,14 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 	for _, s := range trace.Steps {
 		met = append(met, s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict)
 	}
-	if got, want := strings.Join(met, ", "), "out 1 accept, filter 2 continue, filter 0 continue, filter 0 accept"; got != want {
+	got, want := strings.Join(met, ", "), "out 1 accept, filter 2 continue, filter 0 continue, filter 0 accept"
+	if got != want {
 		t.Errorf("it met %q, want %q", got, want)
 	}
 }
 
-// A connection that is masqueraded and comes in by lo again has another source there: what it meets then in iptables-legacy is its own all the same.
+// A connection that is masqueraded and comes in by lo again has another source there: what it meets then in
+// iptables-legacy is its own all the same.
 func TestLegacyRulesBehindMasquerade(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "iptables-legacy-restore") {
 		return
@@ -94,7 +100,9 @@ COMMIT
 		t.Fatal(err)
 	}
 	defer l.Close()
-	done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{{Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:443"), Probes: 1, Trace: true}})
+	done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+		{Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:443"), Probes: 1, Trace: true},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +116,8 @@ COMMIT
 			met = append(met, s.Table+" "+s.Chain+" "+strconv.Itoa(s.Rule))
 		}
 	}
-	if got, want := strings.Join(met, ", "), "nat OUTPUT 1, nat POSTROUTING 1, filter INPUT 1, filter MINE 1"; got != want {
+	got, want := strings.Join(met, ", "), "nat OUTPUT 1, nat POSTROUTING 1, filter INPUT 1, filter MINE 1"
+	if got != want {
 		t.Errorf("it met %q, want %q", got, want)
 	}
 }

@@ -35,8 +35,8 @@ func messageType(subsystem, kind uint8) uint16 {
 	return uint16(subsystem)<<8 | uint16(kind) // NFNL_SUBSYS_ID and NFNL_MSG_TYPE
 }
 
-// Attributes returns the family (unix.NFPROTO_…) and the attributes of a message of nfnetlink, which begins with struct
-// nfgenmsg.
+// Attributes returns the family (unix.NFPROTO_…) and the attributes of a message of nfnetlink, which begins with
+// struct nfgenmsg.
 func (m *Message) Attributes() (family uint8, attributes []Attribute, err error) {
 	if len(m.Body) < nfgenmsgSize {
 		return 0, nil, errShort

@@ -30,7 +30,8 @@ func difference(before, now string) (added, removed []string) {
 	return only(now, count(before)), only(before, count(now))
 }
 
-// diff returns the lines that an iptables-save shows afterwards and did not show before, and the other way round.
+// diff returns the lines that iptables-save shows after applying a record and not before, and those that it shows
+// before and not after.
 func (write iptWriter) diff(r *Record, v6 bool) (added, removed []string) {
 	state := func(p *plan.Plan) string {
 		if !p.Has(v6) {

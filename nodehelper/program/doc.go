@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program puts the paths of a plan on a node, and takes them away again.
+// Package program programs the paths of a plan on a node, and removes them again.
 //
-// What it does it first writes into a journal on the node (see [Record]), so that it can be undone however it ends: by whoever did it, at
-// its time or before, or by anybody else once that one is gone. Undoing looks at what is there, and may be repeated; how far doing got it asks of
-// virtual servers alone, to tell its own from those that somebody else has changed since. One at a time may change a node: a lock on the journal
-// sees to that.
+// Every change is first written to a journal on the node (see [Record]), so that it can be undone however it ends: by
+// the process that made it, when it expires or before, or by any other process after that one has ended. Undoing reads
+// the node's state, and can be repeated. Only of virtual servers it also uses how far the change got, to distinguish
+// its own from those that another program has changed since. A lock on the journal ensures that one process at a time
+// changes a node.
 package program
 
-// Options say where.
+// Options are the file systems of a Programmer.
 type Options struct {
-	// Root is where the node's file system is.
+	// Root is the path of the node's file system: "/" if empty.
 	Root string
-	// Roots lists the file systems whose iptables is run, the first that has it; nil: this process's own. Who wrote the rules that are there has to
-	// understand those that come to stand beside them: a newer iptables-nft writes what an older one cannot read.
+	// Roots returns the file systems from which iptables is run, the first that contains it; nil: this process's own. The
+	// program that wrote the existing rules has to understand those that are added: a newer iptables-nft writes rules that
+	// an older one cannot read.
 	Roots func() []string
 }
 
-// RefusalError is why a request is not done, in one sentence: it would not be safe.
+// RefusalError is the reason, in one sentence, why a request is refused: it would not be safe.
 type RefusalError string
 
 func (r RefusalError) Error() string { return string(r) }

@@ -52,7 +52,8 @@ listen web
 // benchChild is set in the process that has the proxy: it is not to share a scheduler with its clients.
 const benchChild = "SVCPROXY_BENCH_PROXY"
 
-// benchServe answers: the first byte of a connection says how. 'e': each byte comes back; 's': the rest is swallowed, and counted by one byte at its end.
+// benchServe answers connections, according to their first byte. 'e': every byte is sent back; 's': all others are
+// read, and one byte is sent at the end.
 func benchServe(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", benchEndpoint)
@@ -109,7 +110,7 @@ func benchDial(t *testing.T, to string) net.Conn {
 	return c
 }
 
-// benchMeasures are what is measured of a way to the endpoint: less is better.
+// benchMeasures are the measured values of connections to an address: less is better.
 var benchMeasures = []struct {
 	name string
 	of   func(t *testing.T, to string) float64
@@ -177,13 +178,14 @@ var benchMeasures = []struct {
 	}},
 }
 
-// TestUserspaceAgainstHAProxy times userspace mode beside a direct connection and HAProxy in TCP mode, each behind a rule that redirects the Service's
-// address to it. The proxies are processes of their own.
+// TestUserspaceAgainstHAProxy times userspace mode beside a direct connection and HAProxy in TCP mode, each behind a
+// rule that redirects the Service's address to it. The proxies are processes of their own.
 func TestUserspaceAgainstHAProxy(t *testing.T) {
 	const service, other = "10.96.0.10:80", "10.96.0.11:80"
 	if root := os.Getenv(benchChild); root != "" {
 		prog := newProgrammer(t, root)
-		if _, err := prog.Apply(t.Context(), params(web(0, benchEndpoint), wire.Userspace, wire.BackendNFT, "a")); err != nil {
+		_, err := prog.Apply(t.Context(), params(web(0, benchEndpoint), wire.Userspace, wire.BackendNFT, "a"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println("ready")
@@ -193,16 +195,18 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 		}
 		return
 	}
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "haproxy")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "haproxy")...) {
 		return
 	}
 	for _, words := range []string{
-		"ip link set lo up", "ip addr add 10.244.1.1/32 dev lo", "ip addr add 192.0.2.10/32 dev lo", "ip route add 10.96.0.0/16 dev lo", "sysctl -qw net.ipv4.ip_local_port_range=1024\t65000",
+		"ip link set lo up", "ip addr add 10.244.1.1/32 dev lo", "ip addr add 192.0.2.10/32 dev lo",
+		"ip route add 10.96.0.0/16 dev lo", "sysctl -qw net.ipv4.ip_local_port_range=1024\t65000",
 		"sysctl -qw net.ipv4.tcp_tw_reuse=1",
 	} {
 		testutil.Run(t, "", strings.Split(words, " ")...)
 	}
-	testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", "OUTPUT", "-d", "10.96.0.11/32", "-p", "tcp", "--dport", "80", "-j", "REDIRECT", "--to-ports", "8081")
+	testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", "OUTPUT", "-d", "10.96.0.11/32", "-p", "tcp", "--dport", "80",
+		"-j", "REDIRECT", "--to-ports", "8081")
 	benchServe(t)
 	config := filepath.Join(t.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(config, []byte(benchConfig), 0o600); err != nil {
@@ -249,12 +253,12 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 			t.Fatal(errors.Join(errors.New("HAProxy does not listen"), err))
 		}
 	}
-	ways := []string{benchEndpoint, service, other}
+	targets := []string{benchEndpoint, service, other}
 	fmt.Printf("userspace mode beside a direct connection and HAProxy, medians of %d runs\n", benchRuns)
 	for _, m := range benchMeasures {
-		times := make([][]float64, len(ways))
+		times := make([][]float64, len(targets))
 		for range benchRuns {
-			for i, to := range ways {
+			for i, to := range targets {
 				times[i] = append(times[i], m.of(t, to))
 			}
 		}
@@ -262,6 +266,7 @@ func TestUserspaceAgainstHAProxy(t *testing.T) {
 			slices.Sort(times[i])
 		}
 		direct, ours, ha := times[0][benchRuns/2], times[1][benchRuns/2], times[2][benchRuns/2]
-		fmt.Printf("  %-28s direct %8.1f   userspace %8.1f   HAProxy %8.1f   userspace/HAProxy %.2f   userspace/direct %.2f   HAProxy/direct %.2f\n", m.name, direct, ours, ha, ours/ha, ours/direct, ha/direct)
+		fmt.Printf("  %-28s direct %8.1f   userspace %8.1f   HAProxy %8.1f   userspace/HAProxy %.2f   userspace/direct "+
+			"%.2f   HAProxy/direct %.2f\n", m.name, direct, ours, ha, ours/ha, ours/direct, ha/direct)
 	}
 }

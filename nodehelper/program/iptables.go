@@ -18,21 +18,22 @@ func iptChain(name, kind string, i int) string {
 }
 
 func (l *layout) iptEndChain(name string, i int) string {
-	return kubeproxy.ProgramChainPrefix + name + "-E" + l.ends[i].name
+	return kubeproxy.ProgramChainPrefix + name + "-E" + l.endpoints[i].name
 }
 
-// hook is a rule in a chain of the kernel's that leads into one of the plan's.
+// hook is a rule in a built-in chain that jumps to one of the plan's chains.
 type hook struct {
 	table, chain string
-	to           string // what the plan's chain is called, behind its name
-	last         bool   // at the end of the chain, not at its beginning
+	to           string // the suffix of the name of the plan's chain
+	last         bool   // appended to the chain, not inserted at its beginning
 }
 
-// iptTables are those that it has chains in.
+// iptTables are the tables that contain chains of a plan.
 var iptTables = []string{"nat", "filter"}
 
-// iptHooks are all of them. Ahead of everybody else's translation goes ours, as kube-proxy's may be wrong; behind everybody's filter goes what accepts, as
-// network policies have the last word (kube-proxy puts KUBE-FORWARD at the beginning, and policies go ahead of it all the same).
+// iptHooks are the hooks of iptables mode. Address translation is ahead of all other rules, as those of kube-proxy may
+// be wrong. Rules that accept packets are behind all other filter rules, as network policies take precedence
+// (kube-proxy puts KUBE-FORWARD at the beginning, and policies are still ahead of it).
 var iptHooks = []hook{
 	{table: "nat", chain: "PREROUTING", to: "NAT"},
 	{table: "nat", chain: "OUTPUT", to: "NAT"},
@@ -54,10 +55,10 @@ type iptInput struct {
 
 type iptTable struct {
 	name   string
-	chains []string // made, or emptied
-	gone   []string // emptied and removed
+	chains []string // created, or flushed
+	gone   []string // flushed and deleted
 	rules  bytes.Buffer
-	unhook []string // rules of the kernel's chains that are removed
+	unhook []string // rules of built-in chains that are deleted
 }
 
 func (t *iptTable) chain(name string) { t.chains = append(t.chains, name) }
@@ -87,7 +88,7 @@ func (in *iptInput) write(w *bytes.Buffer) {
 	}
 }
 
-// replace has the chains removed that another state of the same plan has and this one has not.
+// replace deletes the chains that another state of the same plan has and this one does not.
 func (in *iptInput) replace(old *iptInput) {
 	for i, t := range in.tables {
 		now := map[string]bool{}
@@ -102,10 +103,10 @@ func (in *iptInput) replace(old *iptInput) {
 	}
 }
 
-// iptWriter writes a plan's chains of one family. hooked tells which hooks are in the kernel's chains already.
+// iptWriter returns a plan's chains of one IP family. hooked tells which hooks the built-in chains have already.
 type iptWriter func(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput
 
-// hookIn makes the chains that hooks lead to, and the hooks that are not there.
+// hookIn creates the chains that hooks jump to, and the hooks that do not exist yet.
 func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *iptTable) {
 	nat, filter = &iptTable{name: "nat"}, &iptTable{name: "filter"}
 	byName := map[string]*iptTable{"nat": nat, "filter": filter}
@@ -127,17 +128,19 @@ func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *i
 	return nat, filter
 }
 
-// topChain names a chain that a hook leads to.
+// topChain returns the name of a chain that a hook jumps to.
 func topChain(p *plan.Plan, to string) string {
 	return kubeproxy.ProgramChainPrefix + p.Name + "-" + to
 }
 
-// iptMark is the bit that asks for masquerade, as value and mask.
+// iptMark is the bit that marks packets for masquerade, as value and mask.
 func iptMark(p *plan.Plan) string { return fmt.Sprintf("0x%x/0x%x", p.Mark, p.Mark) }
 
-// iptTo matches packets to a frontend.
+// iptTo is the match of packets to a frontend.
 func (e *entry) iptTo() string {
-	return fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`, host(e.Address.Addr().String(), e.V6()), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(), comment(e.Port), e.Kind)
+	return fmt.Sprintf(`-d %s -p %s -m %s --dport %d -m comment --comment "%s %s"`,
+		host(e.Address.Addr().String(), e.V6()), strings.ToLower(e.Protocol), strings.ToLower(e.Protocol), e.Address.Port(),
+		comment(e.Port), e.Kind)
 }
 
 // iptRules is the iptWriter of iptables mode.
@@ -164,7 +167,7 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 			l.iptPool(nat, chain, p.Name, i)
 		}
 	}
-	for i := range l.ends {
+	for i := range l.endpoints {
 		l.iptEnd(nat, p.Name, i, mark)
 	}
 	nat.masquerade(p)
@@ -172,7 +175,8 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	return &iptInput{tables: []*iptTable{nat, filter}}
 }
 
-// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables mode).
+// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables
+// mode).
 func (t *iptTable) masquerade(p *plan.Plan) {
 	c := topChain(p, "POST")
 	t.add(c, "-m mark ! --mark %s -j RETURN", iptMark(p))
@@ -197,8 +201,8 @@ func host(a string, v6 bool) string {
 	return a + "/32"
 }
 
-// iptFront writes what is asked of senders. Who is dropped leaves the table here, ahead of rules that would translate the packet, and is dropped
-// in the filter table by the address that it still has.
+// iptFront writes the rules that match the source of packets. A packet that is to be dropped leaves the table here,
+// ahead of rules that would translate it, and is dropped in the filter table by its original destination.
 func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared []bool) {
 	f := &l.fronts[i]
 	chain := iptChain(name, "F", i)
@@ -233,7 +237,7 @@ func (l *layout) iptFront(t *iptTable, name string, i int, mark string, shared [
 	}
 }
 
-// iptClass matches packets of a class of senders.
+// iptClass is the match of packets of a class; "" matches all.
 func iptClass(f *front, c class) string {
 	switch c {
 	case anyone:
@@ -247,7 +251,8 @@ func iptClass(f *front, c class) string {
 	return ""
 }
 
-// iptPods matches packets of the node's pods; not is "! " or nothing. Without a way to tell them everybody is somebody else.
+// iptPods is the match of packets of the node's pods; not is "! " or "". If the plan does not say how to detect them,
+// it is "".
 func iptPods(f *front, not string) string {
 	switch {
 	case f.pods == nil:
@@ -260,18 +265,18 @@ func iptPods(f *front, not string) string {
 	return not + "-i " + f.pods.Iface + " "
 }
 
-// iptPool writes the draw among a pool's endpoints into a chain.
+// iptPool writes the rules that choose one of a pool's endpoints into a chain.
 func (l *layout) iptPool(t *iptTable, chain, name string, i int) {
 	w := &l.pools[i]
 	if w.affinity > 0 {
-		for _, e := range w.ends {
+		for _, e := range w.endpoints {
 			to := l.iptEndChain(name, e)
 			t.add(chain, "-m recent --name %s --rcheck --seconds %d --reap --rsource -j %s", to, w.affinity, to)
 		}
 	}
-	for k, e := range w.ends {
+	for k, e := range w.endpoints {
 		match := ""
-		if left := len(w.ends) - k; left > 1 {
+		if left := len(w.endpoints) - k; left > 1 {
 			match = fmt.Sprintf("-m statistic --mode random --probability %.10f ", 1/float64(left))
 		}
 		t.add(chain, "%s-j %s", match, l.iptEndChain(name, e))
@@ -279,7 +284,7 @@ func (l *layout) iptPool(t *iptTable, chain, name string, i int) {
 }
 
 func (l *layout) iptEnd(t *iptTable, name string, i int, mark string) {
-	e := &l.ends[i]
+	e := &l.endpoints[i]
 	chain := l.iptEndChain(name, i)
 	t.chain(chain)
 	t.add(chain, "-s %s -j MARK --set-xmark %s", host(e.address.Addr().String(), l.v6), mark)
@@ -287,5 +292,6 @@ func (l *layout) iptEnd(t *iptTable, name string, i int, mark string) {
 	if e.affinity > 0 {
 		recent = "-m recent --name " + chain + " --set --rsource "
 	}
-	t.add(chain, "-p %s -m %s %s-j DNAT --to-destination %s", strings.ToLower(e.protocol), strings.ToLower(e.protocol), recent, e.address)
+	t.add(chain, "-p %s -m %s %s-j DNAT --to-destination %s", strings.ToLower(e.protocol), strings.ToLower(e.protocol),
+		recent, e.address)
 }

@@ -25,14 +25,14 @@ type iptables struct {
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
 const waitSeconds = "10"
 
-// families are the programs of each.
+// families are the IP families, and the executables of each.
 var families = []struct {
-	v6      bool
-	program string
-	nft     string // what nf_tables calls the family
+	v6         bool
+	executable string
+	nft        string // what nf_tables calls the family
 }{{false, "iptables", "ip"}, {true, "ip6tables", "ip6"}}
 
-// tool is one program of a file system.
+// tool is an executable in a file system.
 type tool struct{ root, path string }
 
 func (t tool) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
@@ -40,13 +40,13 @@ func (t tool) run(ctx context.Context, input []byte, args ...string) ([]byte, er
 	return out, err
 }
 
-// find finds a program of a backend: iptables-nft-restore, or iptables-restore where that is of the backend.
-func (b *iptables) find(ctx context.Context, program, backend, suffix string) (tool, error) {
+// find finds the executable of a backend: iptables-nft-restore, or iptables-restore if that has the backend.
+func (b *iptables) find(ctx context.Context, executable, backend, suffix string) (tool, error) {
 	for _, root := range b.roots() {
-		if path := tools.Find(root, program+"-"+backend+suffix); path != "" {
+		if path := tools.Find(root, executable+"-"+backend+suffix); path != "" {
 			return tool{root, path}, nil
 		}
-		path := tools.Find(root, program+suffix)
+		path := tools.Find(root, executable+suffix)
 		if path == "" {
 			continue
 		}
@@ -56,7 +56,8 @@ func (b *iptables) find(ctx context.Context, program, backend, suffix string) (t
 			return tool{root, path}, nil
 		}
 	}
-	return tool{}, RefusalError(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node", program, backend, suffix))
+	return tool{}, RefusalError(fmt.Sprintf("%s-%s%s is neither in the helper's image nor on the node",
+		executable, backend, suffix))
 }
 
 func (b *iptables) check(ctx context.Context, r *Record) error {
@@ -65,7 +66,7 @@ func (b *iptables) check(ctx context.Context, r *Record) error {
 			continue
 		}
 		for _, suffix := range []string{"", "-save", "-restore"} {
-			if _, err := b.find(ctx, f.program, r.Backend, suffix); err != nil {
+			if _, err := b.find(ctx, f.executable, r.Backend, suffix); err != nil {
 				return err
 			}
 		}
@@ -102,14 +103,14 @@ func (b *iptables) remember(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// input is what the restore program of a family is given; nil where there is nothing to do.
-func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string) (*iptInput, error) {
+// input returns the input of a family's iptables-restore; nil if there is nothing to do.
+func (b *iptables) input(ctx context.Context, r *Record, v6 bool, executable string) (*iptInput, error) {
 	now, before := r.Plan.Has(v6), r.Earlier.Has(v6)
 	switch {
 	case now:
 		hooked := func(*hook) bool { return false }
 		if before {
-			hooked = func(h *hook) bool { return b.hooked(ctx, r, program, h) }
+			hooked = func(h *hook) bool { return b.hooked(ctx, r, executable, h) }
 		}
 		in := b.rules(&r.Plan, v6, hooked)
 		if before {
@@ -117,14 +118,14 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, program string
 		}
 		return in, nil
 	case before:
-		return b.removal(ctx, r, program)
+		return b.removal(ctx, r, executable)
 	}
 	return nil, nil
 }
 
-// hooked tells whether a hook is in the kernel's chain; one that is missing is put in again. It is asked of the one chain.
-func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hook) bool {
-	t, err := b.find(ctx, program, r.Backend, "")
+// hooked tells whether a built-in chain has a hook; a missing one is added again. It lists this chain only.
+func (b *iptables) hooked(ctx context.Context, r *Record, executable string, h *hook) bool {
+	t, err := b.find(ctx, executable, r.Backend, "")
 	if err != nil {
 		return false
 	}
@@ -132,10 +133,11 @@ func (b *iptables) hooked(ctx context.Context, r *Record, program string, h *hoo
 	return err == nil && bytes.Contains(out, []byte("-j "+kubeproxy.ProgramChainPrefix+r.Plan.Name+"-"+h.to+"\n"))
 }
 
-// removal reads what is there of a plan, and returns what takes it away; nil: there is nothing. It asks for each table by its name: for all of them
-// the legacy backend reads /proc, which is another one in the file system that it may be run from, and prints nothing.
-func (b *iptables) removal(ctx context.Context, r *Record, program string) (*iptInput, error) {
-	t, err := b.find(ctx, program, r.Backend, "-save")
+// removal reads which chains of a plan exist, and returns the input that removes them; nil: there are none. It lists
+// each table by its name: to list all of them, the legacy backend reads /proc, which is another one in the file system
+// that it may be run from, and prints nothing.
+func (b *iptables) removal(ctx context.Context, r *Record, executable string) (*iptInput, error) {
+	t, err := b.find(ctx, executable, r.Backend, "-save")
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +149,8 @@ func (b *iptables) removal(ctx context.Context, r *Record, program string) (*ipt
 		}
 		// iptables-nft-save says nothing of a table that is not there.
 		if r.Backend == wire.BackendLegacy && !bytes.Contains(save, []byte("\nCOMMIT\n")) {
-			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", program, r.Backend, table, save[:min(len(save), 200)])
+			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", executable, r.Backend, table,
+				save[:min(len(save), 200)])
 		}
 		all = append(all, save...)
 	}
@@ -157,7 +160,7 @@ func (b *iptables) removal(ctx context.Context, r *Record, program string) (*ipt
 func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
 	out := &wire.ProgramResult{}
 	for _, f := range families {
-		in, err := b.input(ctx, r, f.v6, f.program)
+		in, err := b.input(ctx, r, f.v6, f.executable)
 		if err != nil {
 			return nil, err
 		}
@@ -166,14 +169,16 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		}
 		var text bytes.Buffer
 		in.write(&text)
-		t, err := b.find(ctx, f.program, r.Backend, "-restore")
+		t, err := b.find(ctx, f.executable, r.Backend, "-restore")
 		if err != nil {
 			return nil, err
 		}
 		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
-		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String()})
+		out.Commands = append(out.Commands, wire.Command{
+			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String(),
+		})
 		added, removed := b.rules.diff(r, f.v6)
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
@@ -183,9 +188,9 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 
 func (b *iptables) apply(ctx context.Context, r *Record) error {
 	for _, f := range families {
-		in, err := b.input(ctx, r, f.v6, f.program)
+		in, err := b.input(ctx, r, f.v6, f.executable)
 		if err == nil && in != nil {
-			err = b.restore(ctx, f.program, r.Backend, in)
+			err = b.restore(ctx, f.executable, r.Backend, in)
 		}
 		if err != nil {
 			return err
@@ -194,8 +199,8 @@ func (b *iptables) apply(ctx context.Context, r *Record) error {
 	return nil
 }
 
-func (b *iptables) restore(ctx context.Context, program, backend string, in *iptInput) error {
-	t, err := b.find(ctx, program, backend, "-restore")
+func (b *iptables) restore(ctx context.Context, executable, backend string, in *iptInput) error {
+	t, err := b.find(ctx, executable, backend, "-restore")
 	if err != nil {
 		return err
 	}
@@ -205,14 +210,14 @@ func (b *iptables) restore(ctx context.Context, program, backend string, in *ipt
 	return err
 }
 
-// undoTries is how often undoing looks again where somebody else changed the rules between the look and the change.
+// undoTries is how often undoing is tried if other programs change the rules between reading and removing them.
 const undoTries = 5
 
 func (b *iptables) undo(ctx context.Context, r *Record) error {
 	var errs []error
 	for _, f := range families {
 		if r.Plan.Has(f.v6) || r.Earlier.Has(f.v6) {
-			errs = append(errs, b.undoFamily(ctx, r, f.program))
+			errs = append(errs, b.undoFamily(ctx, r, f.executable))
 		}
 	}
 	if r.Backend == wire.BackendNFT {
@@ -221,23 +226,23 @@ func (b *iptables) undo(ctx context.Context, r *Record) error {
 	return errors.Join(errs...)
 }
 
-// undoFamily takes away what is there, and looks again: only when there is nothing any more it is done.
-func (b *iptables) undoFamily(ctx context.Context, r *Record, program string) error {
+// undoFamily removes the chains that exist, and reads them again, until there are none.
+func (b *iptables) undoFamily(ctx context.Context, r *Record, executable string) error {
 	var last error
 	for range undoTries {
-		in, err := b.removal(ctx, r, program)
+		in, err := b.removal(ctx, r, executable)
 		if err != nil || in == nil {
 			return err
 		}
-		last = b.restore(ctx, program, r.Backend, in)
+		last = b.restore(ctx, executable, r.Backend, in)
 	}
 	if last == nil {
 		last = errors.New("its rules are there again each time that they are taken away")
 	}
-	return fmt.Errorf("%s: %w", program, last)
+	return fmt.Errorf("%s: %w", executable, last)
 }
 
-// iptRemoval finds in a save file what belongs to a plan, and returns what takes it away.
+// iptRemoval returns the input that removes a plan's chains and hooks of a save file; nil: it has none.
 func iptRemoval(save []byte, name string) *iptInput {
 	in := &iptInput{}
 	var t *iptTable
@@ -256,7 +261,7 @@ func iptRemoval(save []byte, name string) *iptInput {
 				in.tables = append(in.tables, t)
 			}
 			t = nil
-		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+own) && leadsTo(line, own):
+		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+own) && jumpsTo(line, own):
 			t.unhook = append(t.unhook, "-D"+line[2:])
 		}
 	}
@@ -266,8 +271,9 @@ func iptRemoval(save []byte, name string) *iptInput {
 	return in
 }
 
-// leadsTo tells whether a rule jumps to a chain with a prefix. The target comes last, and has no options of its own.
-func leadsTo(rule, prefix string) bool {
+// jumpsTo tells whether a rule jumps to a chain whose name has a prefix. The target comes last, and has no options.
+func jumpsTo(rule, prefix string) bool {
 	words := strings.Fields(rule)
-	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") && strings.HasPrefix(words[len(words)-1], prefix)
+	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") &&
+		strings.HasPrefix(words[len(words)-1], prefix)
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsSysctls are the settings that virtual servers need, below net/ipv4/vs, and their values, which are kube-proxy's (pkg/proxy/ipvs/proxier.go,
-// NewProxier): connections are left to connection tracking, without which their source cannot be translated; one whose real server has been removed
-// is not sent into the void until it times out.
+// ipvsSysctls are the settings below net/ipv4/vs that virtual servers need, with the values that kube-proxy sets
+// (NewProxier in pkg/proxy/ipvs/proxier.go): connections are tracked by connection tracking, without which their source
+// cannot be translated, and a connection whose real server has been removed ends instead of timing out.
 var ipvsSysctls = map[string]string{"conntrack": "1", "expire_nodest_conn": "1"}
 
-// IPVS is what undoing has to know of the virtual servers of a plan, and of the node.
+// IPVS is the state before a plan of ipvs mode was programmed, as far as undoing needs it.
 type IPVS struct {
 	Servers []Served `json:"servers"`
-	// Sysctls are settings of net/ipv4/vs that were not as they have to be, and their values before.
+	// Sysctls are the earlier values of the settings below net/ipv4/vs that had to be changed.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// KubeDevice: kube-proxy's interface was there before. Taken are addresses of the plan that it had.
-	KubeDevice bool         `json:"kubeproxy.IPVSDevice,omitempty"`
+	// KubeDevice says that kube-proxy's interface existed before. Taken are the addresses of the plan that it had.
+	KubeDevice bool         `json:"kubeDevice,omitempty"`
 	Taken      []netip.Addr `json:"taken,omitempty"`
-	// Applied says that all virtual servers were made as After says: one that is otherwise now was changed by somebody else. Until then, and once
-	// undoing has begun, one may be on its way from the one state to the other.
+	// Applied says that all virtual servers were set to After: one that differs has been changed by another program. Until
+	// then, and after undoing has begun, each may be in any state between Before and After.
 	Applied bool `json:"applied,omitempty"`
 }
 
@@ -34,21 +34,22 @@ type Served struct {
 	// Before is nil where there was none.
 	Before *VirtualServer `json:"before,omitempty"`
 	After  VirtualServer  `json:"after"`
-	// Gone: an update has no such frontend any more. What there was before is put there again.
+	// Gone says that an update has no such frontend any more. Before is restored.
 	Gone bool `json:"gone,omitempty"`
-	// Left: undoing has found that somebody else has changed it since. It stays as it is.
+	// Left says that undoing found that another program has changed it. It is not changed.
 	Left bool `json:"left,omitempty"`
 }
 
-// VirtualServer is a virtual server of the kernel's, as far as it can be told to be so again.
+// VirtualServer is a virtual server of the kernel, with everything that is needed to restore it.
 type VirtualServer struct {
 	Protocol  string         `json:"protocol"`
 	Address   netip.AddrPort `json:"address"`
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags,omitempty"`   // IP_VS_SVC_F_…, without those that are the kernel's own
 	Timeout   uint32         `json:"timeout,omitempty"` // of persistence, in seconds
-	Netmask   uint32         `json:"netmask"`           // of clients that persist as one: the mask as it lies in memory, of IPv6 its length
-	Reals     []RealServer   `json:"reals,omitempty"`
+	// Netmask groups clients for persistence: for IPv4 a mask in network byte order, for IPv6 a prefix length.
+	Netmask uint32       `json:"netmask"`
+	Reals   []RealServer `json:"reals,omitempty"`
 }
 
 // RealServer is one of its real servers.
@@ -67,8 +68,8 @@ const (
 	mask6      = 128
 )
 
-// serve is the virtual server that a frontend is to have. Real servers of before that are to get nothing stay, with weight 0: connections to them live
-// on, and all stand in their places when their weights come back.
+// serve returns the virtual server for a frontend. Real servers of before that are no endpoints of it are kept with
+// weight 0: their connections continue, and the order is the same when their weights are restored.
 func serve(f *plan.Frontend, scheduler string, before *VirtualServer) VirtualServer {
 	v := VirtualServer{Protocol: f.Protocol, Address: f.Address, Scheduler: scheduler, Netmask: mask4}
 	if scheduler == "" {
@@ -94,7 +95,7 @@ func serve(f *plan.Frontend, scheduler string, before *VirtualServer) VirtualSer
 			v.Reals = append(v.Reals, r)
 		}
 	}
-	// What falls to a real server of weight 0 by its hash is to go to another one (ip_vs_sh_schedule).
+	// A connection whose hash selects a real server of weight 0 is to go to another one (ip_vs_sh_schedule).
 	if v.idle() && v.Scheduler == "sh" {
 		v.Flags |= shFallback
 	}
@@ -116,17 +117,18 @@ func (v *VirtualServer) real(at netip.AddrPort) *RealServer {
 	return nil
 }
 
-// settings is all but the real servers.
+// settings returns the virtual server without its real servers.
 func (v *VirtualServer) settings() VirtualServer {
 	s := *v
 	s.Reals = nil
 	return s
 }
 
-// equal tells whether two virtual servers are the same, in whatever order their real servers are.
+// equal tells whether two virtual servers are the same, apart from the order of their real servers.
 func (v *VirtualServer) equal(o *VirtualServer) bool {
 	a, b := v.settings(), o.settings()
-	return a.key() == b.key() && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Timeout == b.Timeout && a.Netmask == b.Netmask &&
+	return a.key() == b.key() && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Timeout == b.Timeout &&
+		a.Netmask == b.Netmask &&
 		len(v.Reals) == len(o.Reals) && !slices.ContainsFunc(v.Reals, func(r RealServer) bool {
 		other := o.real(r.Address)
 		return other == nil || *other != r
@@ -151,8 +153,8 @@ func (i *IPVS) served(k serverKey) *Served {
 	return nil
 }
 
-// next is what a plan is to leave behind. now are the virtual servers at its frontends; was is what an earlier state of the plan left, or nil. What
-// somebody else has changed since counts as having been there before.
+// next returns the record for programming a plan. i is that of the plan's earlier state, or empty; now are the existing
+// virtual servers of its frontends. A virtual server that another program has changed since counts as the state before.
 func (i *IPVS) next(p *plan.Plan, scheduler string, now map[serverKey]*VirtualServer) *IPVS {
 	out := &IPVS{Sysctls: i.Sysctls, KubeDevice: i.KubeDevice, Taken: i.Taken, Applied: i.Applied}
 	has := map[serverKey]bool{}
@@ -175,8 +177,9 @@ func (i *IPVS) next(p *plan.Plan, scheduler string, now map[serverKey]*VirtualSe
 	return out
 }
 
-// ours tells whether a virtual server, as it is now, is what this program has made of it. settled: making is over, and undoing has not begun; otherwise
-// it may be anything between before and after, and what an update replaces.
+// ours tells whether the existing virtual server is in a state that this program has set. settled says that it has been
+// programmed, and undoing has not begun; otherwise the state may be anything between Before and After, and between
+// those of the plan that an update replaces.
 func (s *Served) ours(now *VirtualServer, settled bool, earlier *plan.Plan) bool {
 	if now == nil || s.Left {
 		return false
@@ -185,7 +188,10 @@ func (s *Served) ours(now *VirtualServer, settled bool, earlier *plan.Plan) bool
 		return now.equal(&s.After)
 	}
 	known := func(r RealServer) bool {
-		return s.After.real(r.Address) != nil || s.Before != nil && s.Before.real(r.Address) != nil || earlier != nil && slices.ContainsFunc(earlier.Frontends, func(f plan.Frontend) bool {
+		if s.After.real(r.Address) != nil || s.Before != nil && s.Before.real(r.Address) != nil {
+			return true
+		}
+		return earlier != nil && slices.ContainsFunc(earlier.Frontends, func(f plan.Frontend) bool {
 			return f.Address == now.Address && f.Protocol == now.Protocol && slices.Contains(f.ForOthers.Endpoints, r.Address)
 		})
 	}
@@ -209,7 +215,7 @@ func vips(plans ...*plan.Plan) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// oneServer says why a frontend cannot be one virtual server, which serves everybody alike; "" where it can.
+// oneServer returns why a frontend cannot be one virtual server, which treats all clients the same; "" if it can.
 func (l *layout) oneServer(e *entry) string {
 	f := &l.fronts[e.front]
 	byPod := f.byPod

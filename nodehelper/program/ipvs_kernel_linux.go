@@ -36,7 +36,8 @@ func hasIPVS(root string, r *Record) error {
 	}
 	scheduler := serve(&r.Plan.Frontends[0], schedulerOf(r), nil).Scheduler
 	if !hasModule(root, "ip_vs_"+scheduler) {
-		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor to be found", scheduler, scheduler))
+		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor to "+
+			"be found", scheduler, scheduler))
 	}
 	at := slices.IndexFunc(r.Plan.Frontends, func(f plan.Frontend) bool { return f.V6() })
 	if at < 0 {
@@ -48,14 +49,16 @@ func hasIPVS(root string, r *Record) error {
 	}
 	defer h.Close()
 	// What a kernel without it answers to any question (ip_vs_genl_parse_service).
-	if _, err := h.get(serverKey{r.Plan.Frontends[at].Protocol, r.Plan.Frontends[at].Address}); errors.Is(err, unix.EAFNOSUPPORT) {
+	_, err = h.get(serverKey{r.Plan.Frontends[at].Protocol, r.Plan.Frontends[at].Address})
+	if errors.Is(err, unix.EAFNOSUPPORT) {
 		return RefusalError("the node's kernel has IPVS for IPv4 alone (CONFIG_IP_VS_IPV6)")
 	}
 	return nil
 }
 
-// hasModule tells whether a module is loaded, built in, or there to be loaded, which the kernel does of itself (request_module in ip_vs_scheduler_get).
-// Where the node's modules cannot be looked for, the kernel is to say.
+// hasModule tells whether a module is loaded, built in, or can be loaded, which the kernel does by itself
+// (request_module in ip_vs_scheduler_get). If the node's list of modules cannot be read, it is true, and the kernel
+// decides.
 func hasModule(root, name string) bool {
 	if _, err := os.Stat("/sys/module/" + name); err == nil {
 		return true
@@ -82,7 +85,7 @@ func hasModule(root, name string) bool {
 	return read == 0
 }
 
-// ipvsHandle speaks with the kernel's IPVS, in this thread's network namespace.
+// ipvsHandle is a connection to the kernel's IPVS, in this thread's network namespace.
 type ipvsHandle struct{ *ipvs.Handle }
 
 func openIPVS() (*ipvsHandle, error) {
@@ -106,7 +109,8 @@ func familyOf(a netip.Addr) uint16 {
 
 func (v *VirtualServer) service() *ipvs.Service {
 	return &ipvs.Service{
-		AddressFamily: familyOf(v.Address.Addr()), Protocol: protocolNumbers[v.Protocol], Address: v.Address.Addr().AsSlice(), Port: v.Address.Port(),
+		AddressFamily: familyOf(v.Address.Addr()), Protocol: protocolNumbers[v.Protocol], Address: v.Address.Addr().AsSlice(),
+		Port:      v.Address.Port(),
 		SchedName: v.Scheduler, Flags: v.Flags, Timeout: v.Timeout, Netmask: v.Netmask,
 	}
 }
@@ -141,7 +145,8 @@ func (h *ipvsHandle) get(k serverKey) (*VirtualServer, error) {
 			return nil, fmt.Errorf("%s/%s has a real server at %v", k.address, k.protocol, d.Address)
 		}
 		v.Reals = append(v.Reals, RealServer{
-			Address: netip.AddrPortFrom(a, d.Port), Weight: d.Weight, Method: d.ConnectionFlags & ipvs.ConnFwdMask, Upper: d.UpperThreshold, Lower: d.LowerThreshold,
+			Address: netip.AddrPortFrom(a, d.Port), Weight: d.Weight, Method: d.ConnectionFlags & ipvs.ConnFwdMask,
+			Upper: d.UpperThreshold, Lower: d.LowerThreshold,
 		})
 	}
 	return v, nil
@@ -163,7 +168,7 @@ func (h *ipvsHandle) at(p *plan.Plan) (map[serverKey]*VirtualServer, error) {
 	return out, nil
 }
 
-// make makes one virtual server of another; nil stands for none.
+// make changes one virtual server into another; nil stands for none.
 func (h *ipvsHandle) make(now, due *VirtualServer) error {
 	for _, c := range changes(now, due) {
 		if err := c.do(h); err != nil {
@@ -188,13 +193,13 @@ func writeSysctl(name, value string) error {
 	return os.WriteFile(sysctlFile(name), []byte(value), 0o644) //nolint:gosec // it is there
 }
 
-// hasDevice tells whether an interface is there.
+// hasDevice tells whether an interface exists.
 func hasDevice(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return err == nil
 }
 
-// addressesOf lists the addresses of an interface that there may be, or of all of them.
+// addressesOf lists the addresses of an interface, if it exists; of all interfaces for "".
 func addressesOf(device string) ([]netip.Addr, error) {
 	var link netlink.Link
 	if device != "" {
@@ -209,7 +214,8 @@ func addressesOf(device string) ([]netip.Addr, error) {
 		link = l
 	}
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ { // somebody else changes them at the same time
+	// Other programs may change them at the same time.
+	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
 		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
 	}
 	if err != nil {
@@ -224,14 +230,16 @@ func addressesOf(device string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// bindable refuses an address that others on the node's network have to be able to find elsewhere: once the node has it on any interface, it answers
-// for it on all, unless it is told not to (arp_ignore, in kube-proxy strictARP; arp_process of net/ipv4/arp.c). IPv6 asks on the interface alone.
+// bindable refuses an address that others on the node's network have to be able to find elsewhere: once the node has it
+// on any interface, it answers for it on all, unless it is told not to (arp_ignore, in kube-proxy strictARP;
+// arp_process of net/ipv4/arp.c). IPv6 asks on the interface alone.
 func bindable(a netip.Addr) error {
 	if a.Is6() {
 		return nil
 	}
 	routes, err := netlink.RouteGet(a.AsSlice())
-	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST || routes[0].Gw != nil || routes[0].Via != nil || len(routes[0].MultiPath) > 0 {
+	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST || routes[0].Gw != nil ||
+		routes[0].Via != nil || len(routes[0].MultiPath) > 0 {
 		return nil //nolint:nilerr // without a route nobody asks; one with a router asks elsewhere
 	}
 	link, err := net.InterfaceByIndex(routes[0].LinkIndex)
@@ -242,11 +250,13 @@ func bindable(a netip.Addr) error {
 		return nil
 	}
 	for _, at := range []string{"all", link.Name} {
-		if v, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + at + "/arp_ignore"); err == nil && strings.TrimSpace(string(v)) != "0" {
+		v, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + at + "/arp_ignore")
+		if err == nil && strings.TrimSpace(string(v)) != "0" {
 			return nil
 		}
 	}
-	return RefusalError(fmt.Sprintf("%s is in the network of %s: once it is bound for IPVS, the node would answer for it there (net.ipv4.conf.all.arp_ignore is 0)", a, link.Name))
+	return RefusalError(fmt.Sprintf("%s is in the network of %s: once it is bound for IPVS, the node would answer for "+
+		"it there (net.ipv4.conf.all.arp_ignore is 0)", a, link.Name))
 }
 
 // ipvsAddress is an address as it is bound: alone, and at once.

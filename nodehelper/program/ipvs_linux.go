@@ -19,10 +19,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsMode makes a virtual server of each frontend. What is there of one already, kube-proxy's, is changed and put back: two cannot have the same address
-// and port.
+// ipvsMode creates a virtual server for each frontend. An existing one, kube-proxy's, is changed, and restored by undo:
+// two cannot have the same address and port.
 type ipvsMode struct {
-	around  iptables
+	rules   iptables
 	journal journal
 	root    string // where the node's file system is
 }
@@ -35,13 +35,15 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 		l := layoutOf(&r.Plan, f.v6)
 		for i := range l.entry {
 			if why := l.oneServer(&l.entry[i]); why != "" {
-				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address, l.entry[i].Protocol, why))
+				return RefusalError(fmt.Sprintf("%s %s/%s cannot be served by IPVS: %s", l.entry[i].Kind, l.entry[i].Address,
+					l.entry[i].Protocol, why))
 			}
 		}
 	}
 	for name, due := range ipvsSysctls {
 		if now, err := readSysctl(name); err == nil && now != due && unix.Access(sysctlFile(name), unix.W_OK) != nil {
-			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one (--security-profile)", name, due))
+			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one "+
+				"(--security-profile)", name, due))
 		}
 	}
 	h, err := openIPVS()
@@ -55,7 +57,8 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	}
 	for _, v := range now {
 		if slices.ContainsFunc(v.Reals, func(s RealServer) bool { return s.Method != 0 }) {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's", v.Address, v.Protocol))
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's",
+				v.Address, v.Protocol))
 		}
 	}
 	if err := m.checkIdle(r, now); err != nil {
@@ -66,24 +69,26 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 			return err
 		}
 	}
-	return m.around.check(ctx, r)
+	return m.rules.check(ctx, r)
 }
 
-// checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no weight (ip_vs_dh_schedule).
+// checkIdle refuses a scheduler that gives one real server everything, and refuses the connection where that one has no
+// weight (ip_vs_dh_schedule).
 func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error {
 	if schedulerOf(r) != "dh" {
 		return nil
 	}
 	for _, s := range nextOf(r, now).Servers {
 		if !s.Gone && s.After.idle() {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the "+
+				"scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
 		}
 	}
 	return nil
 }
 
 func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
-	if err := m.around.remember(ctx, r); err != nil {
+	if err := m.rules.remember(ctx, r); err != nil {
 		return err
 	}
 	now, err := read(&r.Plan)
@@ -104,7 +109,7 @@ func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 	return err
 }
 
-// nextOf is what a record's plan is to leave behind.
+// nextOf returns the IPVS of a record's plan: see [IPVS.next].
 func nextOf(r *Record, now map[serverKey]*VirtualServer) *IPVS {
 	was := r.Before.IPVS
 	if was == nil {
@@ -126,7 +131,7 @@ func (m *ipvsMode) others(r *Record) ([]*Record, error) {
 	return m.journal.others(r, func(o *Record) bool { return o.Mode == r.Mode && o.Before.IPVS != nil })
 }
 
-// sysctlsBefore returns the settings that have to be changed, and their values before anybody of us changed them.
+// sysctlsBefore returns the settings that have to be changed, and their values before any plan changed them.
 func (m *ipvsMode) sysctlsBefore(r *Record) (map[string]string, error) {
 	others, err := m.others(r)
 	if err != nil {
@@ -167,7 +172,8 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		}
 		if due := ipvsSysctls[name]; now != due {
 			run("sysctl -w net.ipv4.vs.%s=%s", name, due)
-			out.Added, out.Removed = append(out.Added, "net.ipv4.vs."+name+" = "+due), append(out.Removed, "net.ipv4.vs."+name+" = "+now)
+			out.Added = append(out.Added, "net.ipv4.vs."+name+" = "+due)
+			out.Removed = append(out.Removed, "net.ipv4.vs."+name+" = "+now)
 		}
 	}
 	for i := range r.Before.IPVS.Servers {
@@ -194,7 +200,7 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		run("ip address add %s dev %s%s", at, kubeproxy.ProgramDevice, map[bool]string{true: " nodad"}[a.Is6()])
 		out.Added = append(out.Added, at+" dev "+kubeproxy.ProgramDevice)
 	}
-	rules, err := m.around.plan(ctx, r)
+	rules, err := m.rules.plan(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +209,7 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	return out, nil
 }
 
-// target is what applying makes of a virtual server that is now as it is now; nil: there is none.
+// target returns what apply changes the existing virtual server into; nil: there is none.
 func (s *Served) target(now *VirtualServer, r *Record) *VirtualServer {
 	switch {
 	case !s.Gone:
@@ -220,7 +226,8 @@ func (m *ipvsMode) unbound(r *Record) ([]netip.Addr, error) {
 	return slices.DeleteFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(has, a) }), err
 }
 
-// apply makes the virtual servers before packets are led to them. Ahead of that, on a node without ipvs mode, nobody notices.
+// apply creates the virtual servers before packets are sent to them. Until then, on a node without ipvs mode, they have
+// no effect.
 func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
 	for _, name := range slices.Sorted(maps.Keys(r.Before.IPVS.Sysctls)) {
 		if err := writeSysctl(name, ipvsSysctls[name]); err != nil {
@@ -235,7 +242,7 @@ func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
 		err = bind(unbound)
 	}
 	if err == nil {
-		err = m.around.apply(ctx, r)
+		err = m.rules.apply(ctx, r)
 	}
 	if err == nil && r.Earlier != nil {
 		err = m.drop(r)
@@ -246,7 +253,7 @@ func (m *ipvsMode) apply(ctx context.Context, r *Record) error {
 	return err
 }
 
-// drop takes addresses off the device that an update has no frontend of any more.
+// drop removes the addresses from the device that no frontend has any more after an update.
 func (m *ipvsMode) drop(r *Record) error {
 	others, err := m.others(r)
 	if err != nil {
@@ -275,9 +282,9 @@ func (m *ipvsMode) serve(r *Record) error {
 	return nil
 }
 
-// undo takes away in the opposite order. As long as packets are led there the virtual servers stay.
+// undo removes in the opposite order. As long as packets are sent to them the virtual servers stay.
 func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
-	if err := m.around.undo(ctx, r); err != nil {
+	if err := m.rules.undo(ctx, r); err != nil {
 		return err
 	}
 	// A record that cannot be read is no reason to leave this one's work there. Whoever lists the journal says so.
@@ -309,8 +316,8 @@ func needs(r *Record, name string) bool {
 	return ok
 }
 
-// settle finds out which virtual servers are still as they were left, and writes that down before the first one is changed: once undoing has
-// begun, one that it left in the middle looks like somebody else's.
+// settle finds out which virtual servers are unchanged since apply, and records that before the first one is changed:
+// after undoing has begun, one that it changed partly cannot be distinguished from one that another program changed.
 func (m *ipvsMode) settle(r *Record) error {
 	i := r.Before.IPVS
 	if !i.Applied || r.Earlier != nil {
@@ -321,7 +328,10 @@ func (m *ipvsMode) settle(r *Record) error {
 	if err != nil {
 		return err
 	}
-	adopted := hasDevice(kubeproxy.IPVSDevice) && !i.KubeDevice || slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool { return slices.Contains(bound, a) && !slices.Contains(i.Taken, a) })
+	adopted := hasDevice(kubeproxy.IPVSDevice) && !i.KubeDevice ||
+		slices.ContainsFunc(vips(&r.Plan), func(a netip.Addr) bool {
+			return slices.Contains(bound, a) && !slices.Contains(i.Taken, a)
+		})
 	now, err := read(&r.Plan)
 	if err != nil {
 		return err
@@ -337,7 +347,7 @@ func (m *ipvsMode) settle(r *Record) error {
 	return m.journal.write(r)
 }
 
-// unserve puts the virtual servers back.
+// unserve restores the virtual servers.
 func (m *ipvsMode) unserve(r *Record) error {
 	h, err := openIPVS()
 	if err != nil {
@@ -357,7 +367,7 @@ func (m *ipvsMode) unserve(r *Record) error {
 	return nil
 }
 
-// unbind takes addresses off the device, unless another record has them, too, and the device away with the last one.
+// unbind removes addresses from the device, unless another record has them, too, and the device with the last one.
 func (m *ipvsMode) unbind(addresses []netip.Addr, others []*Record) error {
 	kept := make([]*plan.Plan, 0, 2*len(others))
 	for _, o := range others {
@@ -377,13 +387,14 @@ func read(p *plan.Plan) (map[serverKey]*VirtualServer, error) {
 	return h.at(p)
 }
 
-// change is one of a virtual server, as ipvsadm would be asked for it, and how it is made.
+// change is a change of a virtual server: the arguments of ipvsadm for it, and the function that makes it.
 type change struct {
 	text string
 	do   func(*ipvsHandle) error
 }
 
-// changes make one virtual server of another; nil stands for none. New real servers come first, so that there is always one.
+// changes returns the changes from one virtual server to another; nil stands for none. Real servers are added before
+// others are removed, so that there is always one.
 func changes(now, due *VirtualServer) []change {
 	var out []change
 	add := func(verb, line string, do func(*ipvsHandle) error) { out = append(out, change{verb + line[2:], do}) }
@@ -416,7 +427,10 @@ func changes(now, due *VirtualServer) []change {
 	for i := range was.Reals {
 		if due.real(was.Reals[i].Address) == nil {
 			d := was.Reals[i].destination()
-			out = append(out, change{fmt.Sprintf("-d %s -r %s", ipvsadm.Name(s), was.Reals[i].Address), func(h *ipvsHandle) error { return h.DelDestination(s, d) }})
+			out = append(out, change{
+				fmt.Sprintf("-d %s -r %s", ipvsadm.Name(s), was.Reals[i].Address),
+				func(h *ipvsHandle) error { return h.DelDestination(s, d) },
+			})
 		}
 	}
 	return out

@@ -11,19 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real servers come before others go, settings are changed in place, and what is the same is not touched. What the kernel does with it is held in test/ipvs.
+// Real servers are added before others are removed, settings are changed in place, and what is the same is not changed.
+// The kernel's part is tested in test/ipvs.
 func TestChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		now, due *VirtualServer
 		want     []string
 	}{
-		{"made", nil, served("rr", 0, a1+" 1"), []string{"-A -t 10.96.0.10:80 -s rr", "-a -t 10.96.0.10:80 -r 10.244.1.1:8080 -m -w 1"}},
+		{
+			"made", nil, served("rr", 0, a1+" 1"),
+			[]string{"-A -t 10.96.0.10:80 -s rr", "-a -t 10.96.0.10:80 -r 10.244.1.1:8080 -m -w 1"},
+		},
 		{"removed", served("rr", 0, a1+" 1"), nil, []string{"-D -t 10.96.0.10:80"}},
-		{"changed", served("rr", 0, a1+" 1", a2+" 1", a3+" 1"), served("lc", 0, a2+" 1", a3+" 0", "10.244.1.4:8080 1"), []string{
-			"-E -t 10.96.0.10:80 -s lc", "-e -t 10.96.0.10:80 -r 10.244.1.3:8080 -m -w 0", "-a -t 10.96.0.10:80 -r 10.244.1.4:8080 -m -w 1",
-			"-d -t 10.96.0.10:80 -r 10.244.1.1:8080",
-		}},
+		{
+			"changed", served("rr", 0, a1+" 1", a2+" 1", a3+" 1"), served("lc", 0, a2+" 1", a3+" 0", "10.244.1.4:8080 1"),
+			[]string{
+				"-E -t 10.96.0.10:80 -s lc", "-e -t 10.96.0.10:80 -r 10.244.1.3:8080 -m -w 0",
+				"-a -t 10.96.0.10:80 -r 10.244.1.4:8080 -m -w 1", "-d -t 10.96.0.10:80 -r 10.244.1.1:8080",
+			},
+		},
 		{"the same, in another order", served("rr", 0, a1+" 1", a2+" 1"), served("rr", 0, a2+" 1", a1+" 1"), nil},
 		{"neither", nil, nil, nil},
 	} {
@@ -60,14 +67,17 @@ func TestHasModule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]bool{"xx_builtin": true, "xx_loadable": true, "xx_load": false, "no_such_module": false} {
+	for name, want := range map[string]bool{
+		"xx_builtin": true, "xx_loadable": true, "xx_load": false, "no_such_module": false,
+	} {
 		if got := hasModule(root, name); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// Scheduler dh may choose a real server that is to get nothing: of somebody else's that stays there, not of what an update takes away, which goes.
+// Scheduler dh may choose a real server with weight 0: that is refused for real servers of other programs, which are
+// kept, and not for those that an update removes.
 func TestIdleRealServersOfDH(t *testing.T) {
 	before, after := web(0, "10.244.1.1:8080", "10.244.2.2:8080"), web(0, "10.244.1.1:8080")
 	first := (&IPVS{}).next(before, "dh", nil)
@@ -90,7 +100,9 @@ func TestIdleRealServersOfDH(t *testing.T) {
 
 // Without --scheduler it is what kube-proxy is set to, as far as the mode knows it.
 func TestSchedulerIsKubeProxysOwn(t *testing.T) {
-	for _, tt := range []struct{ asked, own, want string }{{"", "lc", "lc"}, {"sh", "lc", "sh"}, {"", "", ""}, {"", "mh", ""}} {
+	for _, tt := range []struct{ asked, own, want string }{
+		{"", "lc", "lc"}, {"sh", "lc", "sh"}, {"", "", ""}, {"", "mh", ""},
+	} {
 		r := &Record{Scheduler: tt.asked}
 		r.Plan.Scheduler = tt.own
 		if got := schedulerOf(r); got != tt.want {

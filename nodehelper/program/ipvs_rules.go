@@ -10,8 +10,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// ipvsHooks are the hooks of the rules around virtual servers. IPVS takes packets in INPUT behind the filter, and in OUTPUT behind the destination NAT and
-// ahead of the filter; what it sends on passes OUTPUT and POSTROUTING (ip_vs_ops4 of net/netfilter/ipvs/ip_vs_core.c).
+// ipvsHooks are the hooks of the rules around virtual servers. IPVS takes packets in INPUT behind the filter, and in
+// OUTPUT behind the destination NAT and ahead of the filter; what it sends on passes OUTPUT and POSTROUTING (ip_vs_ops4
+// of net/netfilter/ipvs/ip_vs_core.c).
 var ipvsHooks = []hook{
 	{table: "nat", chain: "PREROUTING", to: "NAT"},
 	{table: "nat", chain: "OUTPUT", to: "NAT"},
@@ -21,7 +22,8 @@ var ipvsHooks = []hook{
 	{table: "filter", chain: "FORWARD", to: "FORWARD", last: true},
 }
 
-// ipvsRules is the iptWriter of ipvs mode. It expects that each frontend can be one virtual server (see [layout.oneServer]).
+// ipvsRules is the iptWriter of ipvs mode. It expects that each frontend can be one virtual server (see
+// [layout.oneServer]).
 func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat, filter := hookIn(p, ipvsHooks, hooked)
@@ -44,19 +46,21 @@ func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 	f, to := &l.fronts[e.front], e.iptTo()
 	proto := strings.ToLower(e.Protocol)
-	// By what the connection went to first: behind IPVS the packet has another destination. Answers, which pass OUTPUT where a process of the node
-	// is the endpoint, are none of the sender's.
-	sent := fmt.Sprintf("-p %s -m conntrack --ctorigdst %s --ctorigdstport %d --ctdir ORIGINAL", proto, e.Address.Addr(), e.Address.Port())
+	// Matches the original destination of the connection: behind IPVS the packet has another one. Answers, which pass
+	// OUTPUT if the endpoint is a process of the node, are not matched.
+	sent := fmt.Sprintf("-p %s -m conntrack --ctorigdst %s --ctorigdstport %d --ctdir ORIGINAL", proto, e.Address.Addr(),
+		e.Address.Port())
 	own := "-s " + host(e.Address.Addr().String(), l.v6) + " "
 
 	nat.add(topChain(p, "NAT"), "%s -j %s", to, iptChain(p.Name, "F", e.front))
 	if !f.byNode.masquerade && e.Kind == expect.ClusterIP {
-		// Who on the node asks without an address of his own gets the frontend's, as that is the node's now; no other node could answer to that. kube-proxy
-		// does the same, for cluster IPs alone (writeIptablesRules of pkg/proxy/ipvs).
+		// A process of the node that does not bind an address gets the frontend's as source, as it is an address of the node
+		// now; no other node could answer to it. kube-proxy masquerades the same packets, for cluster IPs only
+		// (writeIptablesRules of pkg/proxy/ipvs).
 		nat.add(topChain(p, "NAT"), "%s%s -j MARK --set-xmark %s", own, to, iptMark(p))
 	}
-	// The translation of the address to itself passes every later one over, kube-proxy's, too, as the first one counts (nf_nat_inet_fn of
-	// net/netfilter/nf_nat_core.c); the packet is left as it is, for IPVS.
+	// The translation of the address to itself disables every later one, also kube-proxy's, as the first one takes effect
+	// (nf_nat_inet_fn of net/netfilter/nf_nat_core.c); the packet stays unchanged for IPVS.
 	nat.add(topChain(p, "NAT"), "%s -j DNAT --to-destination %s", to, e.Address)
 	nat.add(topChain(p, "POST"), "%s -j %s", sent, iptChain(p.Name, "H", f.byOthers.pool))
 
@@ -70,11 +74,11 @@ func (l *layout) ipvsEntry(nat, filter *iptTable, p *plan.Plan, e *entry) {
 			filter.add(topChain(p, "OUTPUT"), "%s -j %s", sent, ranges)
 		}
 	}
-	// In no other mode does the filter of INPUT see packets to Services: what it holds is about the node's own.
+	// In no other mode packets to Services pass INPUT: its other rules are for packets to the node itself.
 	filter.add(topChain(p, "INPUT"), "%s -j ACCEPT", to)
 }
 
-// ipvsMarks writes who is masqueraded.
+// ipvsMarks writes the rules that mark packets for masquerade.
 func (l *layout) ipvsMarks(t *iptTable, p *plan.Plan, i int) {
 	f := &l.fronts[i]
 	chain := iptChain(p.Name, "F", i)
@@ -90,7 +94,7 @@ func (l *layout) ipvsMarks(t *iptTable, p *plan.Plan, i int) {
 	}
 }
 
-// ipvsRanges writes who is let in.
+// ipvsRanges writes the rules that drop packets from outside the source ranges.
 func (l *layout) ipvsRanges(t *iptTable, p *plan.Plan, i int) {
 	f := &l.fronts[i]
 	if len(f.ranges) == 0 {
@@ -104,12 +108,12 @@ func (l *layout) ipvsRanges(t *iptTable, p *plan.Plan, i int) {
 	t.add(chain, "-j DROP")
 }
 
-// ipvsHairpins writes that an endpoint which comes back to itself is masqueraded: it would take its own answer for somebody else's.
+// ipvsHairpins writes the rules that masquerade connections of an endpoint to itself.
 func (l *layout) ipvsHairpins(t *iptTable, p *plan.Plan, i int) {
 	chain := iptChain(p.Name, "H", i)
 	t.chain(chain)
-	for _, n := range l.pools[i].ends {
-		at := host(l.ends[n].address.Addr().String(), l.v6)
+	for _, n := range l.pools[i].endpoints {
+		at := host(l.endpoints[n].address.Addr().String(), l.v6)
 		t.add(chain, "-s %s -d %s -j MARK --set-xmark %s", at, at, iptMark(p))
 	}
 }

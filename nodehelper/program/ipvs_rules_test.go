@@ -109,7 +109,9 @@ func (in *iptInput) insert(save []byte) []byte {
 	for _, t := range in.tables {
 		if !done[t.name] {
 			fmt.Fprintf(&out, "*%s\n", t.name)
-			for _, c := range map[string][]string{"nat": {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"}, "filter": {"INPUT", "FORWARD", "OUTPUT"}}[t.name] {
+			for _, c := range map[string][]string{
+				"nat": {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"}, "filter": {"INPUT", "FORWARD", "OUTPUT"},
+			}[t.name] {
 				fmt.Fprintf(&out, ":%s ACCEPT [0:0]\n", c)
 			}
 			t.lines(&out)
@@ -133,7 +135,7 @@ func (t *iptTable) lines(out *bytes.Buffer) {
 	}
 }
 
-// program puts a plan on the node.
+// program adds a plan's rules, virtual servers and addresses to the node's files.
 func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 	t.Helper()
 	if err := p.Check(); err != nil {
@@ -142,7 +144,10 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 	for _, f := range []struct {
 		v6   bool
 		file []string
-	}{{false, []string{"iptables-nft-save.txt", "iptables-save.txt"}}, {true, []string{"ip6tables-nft-save.txt", "ip6tables-save.txt"}}} {
+	}{
+		{false, []string{"iptables-nft-save.txt", "iptables-save.txt"}},
+		{true, []string{"ip6tables-nft-save.txt", "ip6tables-save.txt"}},
+	} {
 		name := f.file[0]
 		if _, ok := o.files[name]; !ok {
 			if _, ok := o.files[f.file[1]]; ok {
@@ -158,7 +163,7 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 		has[v.key()] = true
 		servers.WriteString(ipvsadmOf(&v))
 	}
-	// What else there was.
+	// The virtual servers that existed before.
 	keep := true
 	for line := range strings.Lines(string(o.files["ipvsadm.txt"])) {
 		w := strings.Fields(line)
@@ -176,7 +181,8 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 		if bound.Len() > 0 {
 			bound.WriteString(",")
 		}
-		fmt.Fprintf(&bound, `{"family":"%s","local":"%s","prefixlen":%d,"scope":"global"}`, map[bool]string{false: "inet", true: "inet6"}[a.Is6()], a, a.BitLen())
+		fmt.Fprintf(&bound, `{"family":"%s","local":"%s","prefixlen":%d,"scope":"global"}`,
+			map[bool]string{false: "inet", true: "inet6"}[a.Is6()], a, a.BitLen())
 	}
 	o.files["ip-addr.json"] = append(bytes.TrimSuffix(bytes.TrimSpace(o.files["ip-addr.json"]), []byte("]")),
 		`,{"ifindex":99,"ifname":"`+kubeproxy.ProgramDevice+`","flags":["NOARP"],"addr_info":[`+bound.String()+`]}]`...)
@@ -199,7 +205,7 @@ func ipvsadmOf(v *VirtualServer) string {
 	return out
 }
 
-// ends are where a path's packets go.
+// ends are the destinations of a path's packets.
 func ends(p *report.Path) []string {
 	var out []string
 	for i := range p.Actual.Outcomes {
@@ -220,16 +226,18 @@ func ends(p *report.Path) []string {
 	return slices.Compact(out)
 }
 
-// nameOf names a path. With the frontend's address for its own the node asks from that.
+// nameOf names a path. If the node has the frontend's address, the node's packets have that as source.
 func nameOf(p *report.Path) string {
 	if p.Origin.Kind == "node" && p.Frontend.Kind != "NodePort" {
-		return fmt.Sprintf("%s/%s %s %s:%d/%s from node", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol)
+		return fmt.Sprintf("%s/%s %s %s:%d/%s from node", p.Service.Namespace, p.Service.Name, p.Frontend.Kind,
+			p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol)
 	}
-	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind, p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
+	return fmt.Sprintf("%s/%s %s %s:%d/%s from %s %s", p.Service.Namespace, p.Service.Name, p.Frontend.Kind,
+		p.Frontend.Address, p.Frontend.Port, p.Frontend.Protocol, p.Origin.Kind, p.Origin.Address)
 }
 
-// Beside kube-proxy's rules of each mode, virtual servers of this program's take every path to the ends that kube-proxy's own have; they are known for
-// what they are, and nothing else on the node looks wrong for it.
+// Beside kube-proxy's rules of each mode, programmed virtual servers send the packets of every path to the same
+// endpoints as kube-proxy's rules; they are recognized, and cause no other finding.
 func TestVirtualServersByTheWalk(t *testing.T) {
 	for _, tt := range []struct {
 		node, scheduler string
@@ -278,13 +286,16 @@ func TestVirtualServersByTheWalk(t *testing.T) {
 					t.Errorf("%s is judged %s: %+v", nameOf(path), path.Verdict, path.Findings)
 				}
 				dropped := slices.Contains(ends(path), "Drop")
-				if !dropped && !slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
+				if !dropped &&
+					!slices.ContainsFunc(path.Findings, func(f report.Finding) bool { return f.Code == judge.Programmed }) {
 					t.Errorf("%s: that it was programmed is not said: %+v", nameOf(path), path.Findings)
 				}
 			}
 			t.Logf("%d paths", compared)
 			for _, f := range after.Findings {
-				if !slices.ContainsFunc(before.Findings, func(b report.Finding) bool { return b.Code == f.Code && b.Subject == f.Subject }) {
+				if !slices.ContainsFunc(before.Findings, func(b report.Finding) bool {
+					return b.Code == f.Code && b.Subject == f.Subject
+				}) {
 					t.Errorf("the node: %s %s: %s", f.Code, f.Subject, f.Message)
 				}
 			}

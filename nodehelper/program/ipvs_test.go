@@ -15,16 +15,23 @@ import (
 
 // served are endpoints as "ADDRESS:PORT WEIGHT".
 func served(scheduler string, flags uint32, reals ...string) *VirtualServer {
-	v := &VirtualServer{Protocol: "TCP", Address: netip.MustParseAddrPort("10.96.0.10:80"), Scheduler: scheduler, Flags: flags, Netmask: mask4}
+	v := &VirtualServer{
+		Protocol: "TCP", Address: netip.MustParseAddrPort("10.96.0.10:80"), Scheduler: scheduler, Flags: flags,
+		Netmask: mask4,
+	}
 	for _, r := range reals {
 		at, weight, _ := strings.Cut(r, " ")
-		v.Reals = append(v.Reals, RealServer{Address: netip.MustParseAddrPort(at), Weight: map[string]int{"0": 0, "1": 1, "7": 7}[weight]})
+		v.Reals = append(v.Reals, RealServer{
+			Address: netip.MustParseAddrPort(at), Weight: map[string]int{"0": 0, "1": 1, "7": 7}[weight],
+		})
 	}
 	return v
 }
 
 func frontTo(endpoints ...string) *plan.Plan {
-	f := plan.Frontend{Port: "shop/web:http", Kind: expect.ClusterIP, Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"}
+	f := plan.Frontend{
+		Port: "shop/web:http", Kind: expect.ClusterIP, Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP",
+	}
 	for _, e := range endpoints {
 		f.ForOthers.Endpoints = append(f.ForOthers.Endpoints, netip.MustParseAddrPort(e))
 	}
@@ -47,8 +54,14 @@ func TestServe(t *testing.T) {
 	}{
 		{"none before", "", 0, nil, served("rr", 0, a1+" 1", a2+" 1")},
 		{"another scheduler", "sed", 0, nil, served("sed", 0, a1+" 1", a2+" 1")},
-		{"what is to get nothing stays, without weight", "", 0, served("wrr", 0, a3+" 7", a1+" 7"), served("rr", 0, a1+" 1", a2+" 1", a3+" 0")},
-		{"a hash that may choose such a one looks further", "sh", 0, served("rr", 0, a3+" 1"), served("sh", shFallback, a1+" 1", a2+" 1", a3+" 0")},
+		{
+			"what is to get nothing stays, without weight", "", 0, served("wrr", 0, a3+" 7", a1+" 7"),
+			served("rr", 0, a1+" 1", a2+" 1", a3+" 0"),
+		},
+		{
+			"a hash that may choose such a one looks further", "sh", 0, served("rr", 0, a3+" 1"),
+			served("sh", shFallback, a1+" 1", a2+" 1", a3+" 0"),
+		},
 		{"a hash that may not", "sh", 0, served("rr", 0, a2+" 1"), served("sh", 0, a1+" 1", a2+" 1")},
 		{"affinity", "", 90, nil, func() *VirtualServer {
 			v := served("rr", persistent, a1+" 1", a2+" 1")
@@ -66,7 +79,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// What undoing takes for its own: as it was left, or, while something is under way, a mixture of what was there and what was to be.
+// Undoing recognizes as its own: the state after apply, or, if apply or undo was interrupted, a mixture of the states
+// before and after.
 func TestOurs(t *testing.T) {
 	s := Served{Before: served("wrr", 0, a1+" 1", a3+" 1"), After: *served("rr", 0, a1+" 1", a2+" 1", a3+" 0")}
 	earlier := frontTo("10.244.1.9:8080")
@@ -103,19 +117,24 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-// An update keeps what was there before the first one, unless somebody else has written since.
+// An update keeps the state before the first one, unless another program has changed it since.
 func TestNext(t *testing.T) {
 	key := serverKey{"TCP", netip.MustParseAddrPort("10.96.0.10:80")}
-	first := (&IPVS{Sysctls: map[string]string{"conntrack": "0"}}).next(frontTo(a1), "", map[serverKey]*VirtualServer{key: served("rr", 0, a3+" 1")})
-	if len(first.Servers) != 1 || !first.Servers[0].Before.equal(served("rr", 0, a3+" 1")) || !first.Servers[0].After.equal(served("rr", 0, a1+" 1", a3+" 0")) || first.Sysctls["conntrack"] != "0" {
+	first := (&IPVS{Sysctls: map[string]string{"conntrack": "0"}}).next(frontTo(a1), "", map[serverKey]*VirtualServer{
+		key: served("rr", 0, a3+" 1"),
+	})
+	if len(first.Servers) != 1 || !first.Servers[0].Before.equal(served("rr", 0, a3+" 1")) ||
+		!first.Servers[0].After.equal(served("rr", 0, a1+" 1", a3+" 0")) || first.Sysctls["conntrack"] != "0" {
 		t.Fatalf("%+v", first)
 	}
 	second := first.next(frontTo(a2), "lc", map[serverKey]*VirtualServer{key: served("rr", 0, a1+" 1", a3+" 0")})
-	if !second.Servers[0].Before.equal(served("rr", 0, a3+" 1")) || !second.Servers[0].After.equal(served("lc", 0, a2+" 1", a3+" 0")) {
+	if !second.Servers[0].Before.equal(served("rr", 0, a3+" 1")) ||
+		!second.Servers[0].After.equal(served("lc", 0, a2+" 1", a3+" 0")) {
 		t.Errorf("%+v", second)
 	}
 	synced := first.next(frontTo(a2), "", map[serverKey]*VirtualServer{key: served("rr", 0, a1+" 1")})
-	if !synced.Servers[0].Before.equal(served("rr", 0, a1+" 1")) || !synced.Servers[0].After.equal(served("rr", 0, a2+" 1", a1+" 0")) {
+	if !synced.Servers[0].Before.equal(served("rr", 0, a1+" 1")) ||
+		!synced.Servers[0].After.equal(served("rr", 0, a2+" 1", a1+" 0")) {
 		t.Errorf("%+v", synced)
 	}
 	other := frontTo(a2)
@@ -132,12 +151,13 @@ func TestVIPs(t *testing.T) {
 	p.Frontends[1].Address, p.Frontends[1].Kind = netip.MustParseAddrPort("192.0.2.1:30080"), expect.NodePort
 	p.Frontends[2].Address, p.Frontends[2].Kind = netip.MustParseAddrPort("10.96.0.10:81"), expect.LoadBalancerIP
 	q.Frontends[0].Address = netip.MustParseAddrPort("[fd00::1]:80")
-	if got, want := vips(p, nil, q), []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::1")}; !slices.Equal(got, want) {
+	got, want := vips(p, nil, q), []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::1")}
+	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// A virtual server sends everybody to the same real servers.
+// A virtual server sends all clients to the same real servers.
 func TestOneServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

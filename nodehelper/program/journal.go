@@ -16,10 +16,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// journalDir is below the node's /run, whose contents end with the kernel's own state: after a reboot there is nothing to undo.
+// journalDir is below the node's /run, whose contents end with the kernel's own state: after a reboot there is nothing
+// to undo.
 const journalDir = "run/svcproxy"
 
-// Record is what was done on a node, written and synced before it is done. Whoever reads it can undo it, however far it got.
+// Record is what was done on a node, written and synced before it is done. Whoever reads it can undo it, however far it
+// got.
 type Record struct {
 	Version   int    `json:"version"`
 	Mode      string `json:"mode"`
@@ -37,17 +39,17 @@ type Record struct {
 	Plan plan.Plan `json:"plan"`
 	// Earlier is the state of the plan that an update replaces, while it does.
 	Earlier *plan.Plan `json:"earlier,omitempty"`
-	// Complete says that the node was made as the record says. Until then nobody can tell how far that got.
+	// Complete says that the whole plan was programmed. Until then it is unknown how much of it.
 	Complete bool `json:"complete,omitempty"`
 }
 
-// recordVersion is what this code writes. A record of a later one it leaves alone, and says so.
+// recordVersion is the version of the records that this code writes. Records of other versions are an error.
 const recordVersion = 1
 
-// Before is what was there before, as far as undoing has to know it.
+// Before is the state before a plan was programmed, as far as undoing needs it.
 type Before struct {
-	// Tables and Chains are those of nf_tables and their base chains: "ip nat", "ip nat PREROUTING". What iptables-nft makes besides them for its own
-	// use goes with the rules.
+	// Tables and Chains are those of nf_tables and their base chains: "ip nat", "ip nat PREROUTING". What iptables-nft
+	// makes besides them for its own use goes with the rules.
 	Tables []string `json:"tables,omitempty"`
 	Chains []string `json:"chains,omitempty"`
 	IPVS   *IPVS    `json:"ipvs,omitempty"`
@@ -99,7 +101,7 @@ func (j journal) sync() error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// remove forgets a record. Where it was the last one, the directory goes, too.
+// remove removes a record.
 func (j journal) remove(name string) error {
 	err := os.Remove(j.path(name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +110,7 @@ func (j journal) remove(name string) error {
 	return j.sync()
 }
 
-// list returns all records. Those that cannot be read are an error each, and no reason not to see the others.
+// list returns all records that can be read. The error is that of all others.
 func (j journal) list() (records []*Record, err error) {
 	entries, err := os.ReadDir(j.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +150,8 @@ func (j journal) read(path string) (*Record, error) {
 		return nil, fmt.Errorf("the journal %s cannot be read: %w", path, err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("the journal %s is of version %d, and this program knows %d: undo it with the version that wrote it", path, r.Version, recordVersion)
+		return nil, fmt.Errorf("the journal %s is of version %d, and this program knows %d: "+
+			"undo it with the version that wrote it", path, r.Version, recordVersion)
 	}
 	if err := r.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("the journal %s: %w", path, err)

@@ -14,17 +14,18 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// layout is a plan of one family as the chains that hold it, in any rule language: what several frontends have in common is there once.
+// layout is the frontends of a plan of one IP family, arranged as the chains to write, independent of the rule
+// language. What several frontends have in common is contained once.
 //
-//	front  what a frontend asks of the sender: source ranges, which class it belongs to
-//	pool   equal shares of endpoints
-//	end    one endpoint
+//	front     what is decided by the source of a packet: source ranges, and the class that the source belongs to
+//	pool      endpoints that get equal shares
+//	endpoint  one endpoint
 type layout struct {
-	v6     bool
-	entry  []entry
-	fronts []front
-	pools  []pool
-	ends   []end
+	v6        bool
+	entry     []entry
+	fronts    []front
+	pools     []pool
+	endpoints []endpoint
 }
 
 // entry is an address and port, and the front that its packets go to.
@@ -36,16 +37,16 @@ type entry struct {
 type front struct {
 	port   string
 	ranges []netip.Prefix
-	free   bool       // what the node sends is not held to ranges
-	own    netip.Addr // what comes from here is dropped; not valid: from nowhere
+	free   bool       // the node itself is not restricted to ranges
+	own    netip.Addr // packets from this address are dropped; not valid: there is none
 	pods   *plan.Pods
 	// byPod counts only with pods.
-	byPod, byNode, byOthers lead
-	drops                   bool // somebody is dropped
+	byPod, byNode, byOthers destination
+	drops                   bool // packets of some sources are dropped
 }
 
-// lead is where a class is led: to a pool, or nowhere.
-type lead struct {
+// destination is where packets of a class are sent: to a pool, or nowhere.
+type destination struct {
 	pool       int // -1: dropped
 	masquerade bool
 }
@@ -53,11 +54,11 @@ type lead struct {
 type pool struct {
 	port, protocol string
 	affinity       int32
-	ends           []int
+	endpoints      []int
 }
 
-// end has a name that stays as long as the endpoint does: the clients that stay with it are remembered by it.
-type end struct {
+// endpoint has a name that does not change while the endpoint exists: rules of session affinity refer to clients by it.
+type endpoint struct {
 	name           string
 	port, protocol string
 	affinity       int32
@@ -67,8 +68,8 @@ type end struct {
 // nameEnds names the endpoints: nine letters and digits of a hash, which no two of them share.
 func (l *layout) nameEnds() {
 	taken := map[string]bool{}
-	for i := range l.ends {
-		e := &l.ends[i]
+	for i := range l.endpoints {
+		e := &l.endpoints[i]
 		for n := 0; e.name == "" || taken[e.name]; n++ {
 			sum := sha256.Sum256(fmt.Appendln(nil, e.port, e.protocol, e.address, n))
 			e.name = strings.ToLower(base32.StdEncoding.EncodeToString(sum[:6])[:9])
@@ -77,49 +78,53 @@ func (l *layout) nameEnds() {
 	}
 }
 
-// layoutOf lays out the frontends of a family.
+// layoutOf returns the layout of the plan's frontends of one IP family.
 func layoutOf(p *plan.Plan, v6 bool) *layout {
 	l := &layout{v6: v6}
-	ends, pools, fronts := map[end]int{}, map[string]int{}, map[string]int{}
-	lead := func(f *plan.Frontend, w *plan.Destination) lead {
+	endpoints, pools, fronts := map[endpoint]int{}, map[string]int{}, map[string]int{}
+	destinationOf := func(f *plan.Frontend, w *plan.Destination) destination {
 		if len(w.Endpoints) == 0 {
-			return lead{pool: -1}
+			return destination{pool: -1}
 		}
 		list := make([]int, len(w.Endpoints))
 		for i, e := range w.Endpoints {
-			x := end{port: f.Port, protocol: f.Protocol, affinity: f.Affinity, address: e}
-			list[i] = once(ends, x, &l.ends, x)
+			x := endpoint{port: f.Port, protocol: f.Protocol, affinity: f.Affinity, address: e}
+			list[i] = indexOf(endpoints, x, &l.endpoints, x)
 		}
 		slices.Sort(list)
 		key := []byte(f.Port + f.Protocol + strconv.Itoa(int(f.Affinity)))
 		for _, n := range list {
 			key = strconv.AppendInt(append(key, ' '), int64(n), 10)
 		}
-		return lead{once(pools, string(key), &l.pools, pool{f.Port, f.Protocol, f.Affinity, list}), w.Masquerade}
+		return destination{indexOf(pools, string(key), &l.pools, pool{f.Port, f.Protocol, f.Affinity, list}), w.Masquerade}
 	}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		if f.V6() != v6 {
 			continue
 		}
-		made := front{port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: lead(f, &f.ForNode), byOthers: lead(f, &f.ForOthers), drops: len(f.Ranges) > 0}
+		made := front{
+			port: f.Port, ranges: f.Ranges, pods: f.Pods, byNode: destinationOf(f, &f.ForNode),
+			byOthers: destinationOf(f, &f.ForOthers), drops: len(f.Ranges) > 0,
+		}
 		if f.ForPods != nil {
-			made.byPod = lead(f, f.ForPods)
+			made.byPod = destinationOf(f, f.ForPods)
 			made.drops = made.drops || made.byPod.pool < 0
 		}
 		made.drops = made.drops || made.byNode.pool < 0 || made.byOthers.pool < 0
 		if made.free = f.NodeExempt; f.DropOwnAddress {
 			made.own = f.Address.Addr()
 		}
-		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode, made.byOthers)
-		l.entry = append(l.entry, entry{f, once(fronts, key, &l.fronts, made)})
+		key := fmt.Sprint(made.port, made.ranges, made.free, made.own, made.pods == nil, made.byPod, made.byNode,
+			made.byOthers)
+		l.entry = append(l.entry, entry{f, indexOf(fronts, key, &l.fronts, made)})
 	}
 	l.nameEnds()
 	return l
 }
 
-// once returns the place of what has a key in a list, and puts it there the first time.
-func once[K comparable, T any](at map[K]int, key K, list *[]T, v T) int {
+// indexOf returns the index in list of the value with a key, and appends the value the first time.
+func indexOf[K comparable, T any](at map[K]int, key K, list *[]T, v T) int {
 	i, ok := at[key]
 	if !ok {
 		i = len(*list)
@@ -128,7 +133,7 @@ func once[K comparable, T any](at map[K]int, key K, list *[]T, v T) int {
 	return i
 }
 
-// class is a class of senders; a step is what is done with it. Senders are tried class by class.
+// class is a class of packets, by their source. Classes are matched one after the other.
 type class int
 
 const (
@@ -138,14 +143,14 @@ const (
 	fromNode
 )
 
-// step marks packets of a class for masquerade, or leads them to a pool; to -1: nowhere.
+// step marks packets of a class for masquerade, or sends them to a pool; pool -1: drops them.
 type step struct {
 	class class
 	mark  bool
 	pool  int
 }
 
-// steps are the decisions of a front, in order.
+// steps returns the decisions of a front, in order.
 func (f *front) steps() []step {
 	byPod := f.byPod
 	if f.pods == nil {
@@ -165,7 +170,7 @@ func (f *front) steps() []step {
 		return append(out, step{class: anyone, pool: f.byOthers.pool})
 	}
 	out := make([]step, 0, 6)
-	add := func(c class, l lead) {
+	add := func(c class, l destination) {
 		if l.masquerade && l.pool >= 0 {
 			out = append(out, step{class: c, mark: true})
 		}
@@ -181,7 +186,8 @@ func (f *front) steps() []step {
 	return out
 }
 
-// shared tells of each pool whether it needs a place of its own: one that only the last step of one front leads to does not, and stands there.
+// shared tells for each pool whether it needs a chain of its own. A pool that only the last step of one front refers to
+// needs none: its rules are in the front's chain.
 func (l *layout) shared() []bool {
 	users := make([]int, len(l.pools))
 	for i := range l.fronts {

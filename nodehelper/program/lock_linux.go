@@ -13,7 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/flock"
 )
 
-// lock locks the journal, or fails with EWOULDBLOCK, or with ErrNotExist where it was removed meanwhile: then it has to be tried again.
+// lock locks the journal, or fails with EWOULDBLOCK, or with ErrNotExist where it was removed meanwhile: then it has to
+// be tried again.
 func (j journal) lock() (*os.File, error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
@@ -22,7 +23,8 @@ func (j journal) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Programs that this process runs inherit it: where they outlive the process they still change the node, and nobody else may meanwhile.
+	// Programs that this process runs inherit it: where they outlive the process they still change the node, and nobody
+	// else may meanwhile.
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -38,7 +40,8 @@ func (j journal) unlock(f *os.File) {
 
 func (j journal) lockFile() string { return filepath.Join(j.dir, "lock") }
 
-// sweep removes the journal where it has no record, and what a helper left that was killed as it wrote one. The lock is held.
+// sweep removes the journal where it has no record, and what a helper left that was killed as it wrote one. The lock is
+// held.
 func (j journal) sweep() {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {

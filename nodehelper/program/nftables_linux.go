@@ -16,7 +16,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// nftables writes tables of its own, with the nft of this process's file system: nobody else reads them.
+// nftables writes its own tables, with the nft of this process's file system: no other program reads them.
 type nftables struct {
 	open func() (knftables.Interface, error)
 }
@@ -71,7 +71,7 @@ func (n *nftables) apply(ctx context.Context, r *Record) error {
 		nftSweep(tx, &r.Plan, r.Earlier)
 	}
 	if tx.NumOperations() > 0 {
-		// A kernel that has not let go of it yet leaves it to the table's removal; no rule leads there.
+		// The kernel may still count it as used. Then it remains until the table is removed; no rule refers to it.
 		if err := nft.Run(ctx, tx); err != nil && !strings.Contains(err.Error(), "busy") {
 			return err
 		}
@@ -129,7 +129,8 @@ func madeByIPTables(ctx context.Context) (tables []string, chains []baseChain, e
 	return tables, chains, nil
 }
 
-// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their tables.
+// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their
+// tables.
 func removeEmpty(ctx context.Context, before *Before) error {
 	_, now, err := madeByIPTables(ctx)
 	if err != nil {

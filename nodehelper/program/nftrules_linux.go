@@ -18,8 +18,9 @@ import (
 // nftTable names the tables of a plan, one of each family.
 func nftTable(name string) string { return kubeproxy.ProgramTablePrefix + name }
 
-// nftBase are the base chains. Ahead of kube-proxy's own at dstnat-10 and dstnat goes ours, and its masquerade ahead of everybody's at srcnat; the
-// first translation of a connection is the one that counts (nf_nat_inet_fn in net/netfilter/nf_nat_core.c).
+// nftBase are the base chains. Those for destination NAT are ahead of kube-proxy's at dstnat-10 and dstnat, and that
+// for masquerade is ahead of all others at srcnat: the first translation of a connection takes effect (nf_nat_inet_fn
+// in net/netfilter/nf_nat_core.c).
 var nftBase = []struct {
 	name     string
 	hook     knftables.BaseChainHook
@@ -39,13 +40,13 @@ type nftWriter struct {
 	tx     *knftables.Transaction
 	family knftables.Family
 	table  string
-	ip     string // the word for the family's header, and the type of its addresses
+	ip     string // the keyword of the family's header; kind is the type of its addresses
 	kind   string
 	mark   uint32
 }
 
-// nftRules adds the tables of a plan to a transaction. old is the state of the same plan that is there; nil: there is none. What is remembered of
-// clients stays.
+// nftRules adds the tables of a plan to a transaction. old is the existing state of the same plan; nil: there is none.
+// The sets of clients with session affinity are kept.
 func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
 		now, before := p.Has(v6), old.Has(v6)
@@ -69,8 +70,8 @@ func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 	}
 }
 
-// nftSweep removes what an update has left without use. It is a transaction of its own: before Linux 6.4 a chain that a rule's map leads to counts as
-// used until the transaction that removes the rule is over.
+// nftSweep removes chains and sets that are unused after an update. It needs its own transaction: before Linux 6.4 a
+// chain that a rule's map refers to counts as used until the end of the transaction that removes the rule.
 func nftSweep(tx *knftables.Transaction, p, old *plan.Plan) {
 	for _, v6 := range []bool{false, true} {
 		if p.Has(v6) && old.Has(v6) {
@@ -79,7 +80,7 @@ func nftSweep(tx *knftables.Transaction, p, old *plan.Plan) {
 	}
 }
 
-// nftRemoval removes the tables of a plan, where they are there.
+// nftRemoval removes the tables of a plan that exist.
 func nftRemoval(tx *knftables.Transaction, p *plan.Plan) {
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 		t := &knftables.Table{Family: family, Name: nftTable(p.Name)}
@@ -89,14 +90,17 @@ func nftRemoval(tx *knftables.Transaction, p *plan.Plan) {
 }
 
 func nftWriterOf(tx *knftables.Transaction, p *plan.Plan, v6 bool) *nftWriter {
-	w := &nftWriter{layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr", mark: p.Mark}
+	w := &nftWriter{
+		layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr",
+		mark: p.Mark,
+	}
 	if v6 {
 		w.family, w.ip, w.kind = knftables.IPv6Family, "ip6", "ipv6_addr"
 	}
 	return w
 }
 
-// sweep removes what an earlier state has and this one has not.
+// sweep removes the chains and sets that an earlier state has and this one does not.
 func (w *nftWriter) sweep(was *nftWriter) {
 	for i := len(w.fronts); i < len(was.fronts); i++ {
 		w.drop("f" + strconv.Itoa(i))
@@ -108,11 +112,11 @@ func (w *nftWriter) sweep(was *nftWriter) {
 		}
 	}
 	stays := map[string]bool{}
-	for i := range w.ends {
-		stays[w.ends[i].name] = w.ends[i].affinity > 0
+	for i := range w.endpoints {
+		stays[w.endpoints[i].name] = w.endpoints[i].affinity > 0
 	}
-	for i := range was.ends {
-		if e := &was.ends[i]; e.affinity > 0 && !stays[e.name] {
+	for i := range was.endpoints {
+		if e := &was.endpoints[i]; e.affinity > 0 && !stays[e.name] {
 			w.drop("e-" + e.name)
 			w.tx.Delete(&knftables.Set{Family: w.family, Table: w.table, Name: "a-" + e.name})
 		}
@@ -139,9 +143,9 @@ func (w *nftWriter) write() {
 		})
 	}
 	w.hairpin()
-	for i := range w.ends {
-		if w.ends[i].affinity > 0 {
-			w.end(i)
+	for i := range w.endpoints {
+		if w.endpoints[i].affinity > 0 {
+			w.endpoint(i)
 		}
 	}
 	shared := w.shared()
@@ -176,11 +180,12 @@ func (w *nftWriter) write() {
 	w.rule("postrouting", "ct status dnat %s saddr . %s daddr @%s masquerade fully-random", w.ip, w.ip, hairpins)
 }
 
-// hairpins is the set of what comes back to its sender: pairs of one address.
+// hairpins is the set of connections whose endpoint is the client itself: pairs of one address.
 const hairpins = "hairpins"
 
-// hairpin writes that set: an endpoint that a connection leads back to has to see the node as its sender. An endpoint of another node sends by that
-// one (kube-proxy's set is of local endpoints, too: syncProxyRules of pkg/proxy/nftables).
+// hairpin writes that set: for an endpoint that connects to itself the source has to be translated to the node's. It
+// contains local endpoints only, as the packets of others pass the rules of their own nodes (kube-proxy's set does the
+// same: syncProxyRules of pkg/proxy/nftables).
 func (w *nftWriter) hairpin() {
 	w.tx.Add(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins, Type: w.kind + " . " + w.kind})
 	seen := map[netip.Addr]bool{}
@@ -242,7 +247,7 @@ func (w *nftWriter) front(i int, shared []bool) {
 	}
 }
 
-// pods matches packets of the node's pods; not is "!= " or nothing.
+// pods is the match of packets of the node's pods; not is "!= " or "".
 func (w *nftWriter) pods(f *front, not string) string {
 	switch {
 	case f.pods == nil:
@@ -255,47 +260,49 @@ func (w *nftWriter) pods(f *front, not string) string {
 	return "iifname " + not + strconv.Quote(f.pods.Iface) + " "
 }
 
-// pool writes into a chain what chooses among endpoints: one translation, or, where clients stay, a chain for each endpoint that takes note of them.
+// pool writes the rules that choose one of a pool's endpoints into a chain: one translation, or, with session affinity,
+// jumps to a chain for each endpoint that remembers its clients.
 func (w *nftWriter) pool(chain string, i int) {
 	p := &w.pools[i]
 	if p.affinity == 0 {
 		w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(p.protocol), w.draw(p))
 		return
 	}
-	for _, e := range p.ends {
-		w.rule(chain, "%s saddr @a-%s goto e-%s", w.ip, w.ends[e].name, w.ends[e].name)
+	for _, e := range p.endpoints {
+		w.rule(chain, "%s saddr @a-%s goto e-%s", w.ip, w.endpoints[e].name, w.endpoints[e].name)
 	}
-	if len(p.ends) == 1 {
-		w.rule(chain, "goto e-%s", w.ends[p.ends[0]].name)
+	if len(p.endpoints) == 1 {
+		w.rule(chain, "goto e-%s", w.endpoints[p.endpoints[0]].name)
 		return
 	}
-	list := make([]string, len(p.ends))
-	for k, e := range p.ends {
-		list[k] = fmt.Sprintf("%d : goto e-%s", k, w.ends[e].name)
+	list := make([]string, len(p.endpoints))
+	for k, e := range p.endpoints {
+		list[k] = fmt.Sprintf("%d : goto e-%s", k, w.endpoints[e].name)
 	}
-	w.rule(chain, "numgen random mod %d vmap { %s }", len(p.ends), strings.Join(list, ", "))
+	w.rule(chain, "numgen random mod %d vmap { %s }", len(p.endpoints), strings.Join(list, ", "))
 }
 
-// draw is one endpoint, or a draw among several.
+// draw is the address of one endpoint, or a random choice among several.
 func (w *nftWriter) draw(p *pool) string {
-	if len(p.ends) == 1 {
-		return w.ends[p.ends[0]].address.String()
+	if len(p.endpoints) == 1 {
+		return w.endpoints[p.endpoints[0]].address.String()
 	}
-	list := make([]string, len(p.ends))
-	for k, e := range p.ends {
-		a := w.ends[e].address
+	list := make([]string, len(p.endpoints))
+	for k, e := range p.endpoints {
+		a := w.endpoints[e].address
 		list[k] = fmt.Sprintf("%d : %s . %d", k, a.Addr(), a.Port())
 	}
-	return fmt.Sprintf("numgen random mod %d map { %s }", len(p.ends), strings.Join(list, ", "))
+	return fmt.Sprintf("numgen random mod %d map { %s }", len(p.endpoints), strings.Join(list, ", "))
 }
 
-func (w *nftWriter) end(i int) {
-	e := &w.ends[i]
+func (w *nftWriter) endpoint(i int) {
+	e := &w.endpoints[i]
 	chain := "e-" + e.name
 	w.chain(chain)
 	w.tx.Add(&knftables.Set{
 		Family: w.family, Table: w.table, Name: "a-" + e.name, Type: w.kind,
-		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}, Timeout: new(time.Duration(e.affinity) * time.Second),
+		Flags:   []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+		Timeout: new(time.Duration(e.affinity) * time.Second),
 	})
 	w.rule(chain, "update @a-%s { %s saddr }", e.name, w.ip)
 	w.rule(chain, "meta l4proto %s dnat to %s", strings.ToLower(e.protocol), e.address)

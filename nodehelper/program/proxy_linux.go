@@ -29,12 +29,14 @@ const (
 // Times of the proxy.
 const (
 	dialTime  = 5 * time.Second
-	drainTime = 5 * time.Second  // for connections that are open when a path ends; within the helper's grace
-	udpIdle   = 30 * time.Second // after which a client of UDP is forgotten, as connection tracking does with one that got no answer
-	udpMost   = 10_000           // clients of UDP at once, of one frontend
+	drainTime = 5 * time.Second // for connections that are open when a path ends; within the helper's grace
+	// after which a client of UDP is forgotten, as connection tracking does with one that got no answer
+	udpIdle = 30 * time.Second
+	udpMost = 10_000 // clients of UDP at once, of one frontend
 )
 
-// proxy leads connections to endpoints itself. Rules of REDIRECT bring them; a connection that none has brought it refuses.
+// proxy forwards connections to endpoints in this process. Rules with target REDIRECT send them to it; connections that
+// were not redirected are refused.
 type proxy struct {
 	table     atomic.Pointer[table]
 	log       *slog.Logger // nil: nothing is logged
@@ -50,7 +52,7 @@ type proxy struct {
 	udp map[netip.AddrPort]*relay
 }
 
-// table is what the proxy leads to; it is replaced as a whole.
+// table is the frontends of the proxy. It is never changed, only replaced.
 type table struct {
 	fronts map[socketKey]*proxied
 }
@@ -87,7 +89,11 @@ func tableOf(p *plan.Plan, old *table) *table {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		k := socketKey{f.Address, f.Protocol}
-		state := &choices{next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{}, seed: maphash.MakeSeed()} //nolint:gosec // where to begin
+		//nolint:gosec // where to begin
+		state := &choices{
+			next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{},
+			seed: maphash.MakeSeed(),
+		}
 		if old != nil && old.fronts[k] != nil {
 			state = old.fronts[k].state
 		}
@@ -96,14 +102,16 @@ func tableOf(p *plan.Plan, old *table) *table {
 	return t
 }
 
-// errRefused is a client that is not let in.
+// errRefused is the error for a client whose connection is refused.
 var errRefused = errors.New("the sender is not let in, or has no endpoint")
 
-// wayFor finds the way of a client. own tells whether an address is the node's.
-func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Destination {
+// endpointsFor returns the endpoints for a client; nil: its connections are refused. own tells whether an address is
+// the node's.
+func (f *proxied) endpointsFor(client netip.Addr, own func(netip.Addr) bool) *plan.Destination {
 	within := func(r netip.Prefix) bool { return r.Contains(client) }
 	switch {
-	case f.DropOwnAddress && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) && !(f.NodeExempt && own(client)):
+	case f.DropOwnAddress && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) &&
+		!(f.NodeExempt && own(client)):
 		return nil
 	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
 		return f.ForPods
@@ -114,13 +122,15 @@ func (f *proxied) wayFor(client netip.Addr, own func(netip.Addr) bool) *plan.Des
 }
 
 // choose chooses the endpoint of a new connection, which release gives back.
-func (f *proxied) choose(scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort) (e netip.AddrPort, release func(), err error) {
-	way := f.wayFor(client, own)
-	if way == nil {
+func (f *proxied) choose(
+	scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort,
+) (e netip.AddrPort, release func(), err error) {
+	to := f.endpointsFor(client, own)
+	if to == nil {
 		return e, nil, errRefused
 	}
-	left := make([]netip.AddrPort, 0, len(way.Endpoints))
-	for _, e := range way.Endpoints {
+	left := make([]netip.AddrPort, 0, len(to.Endpoints))
+	for _, e := range to.Endpoints {
 		if !slices.Contains(not, e) {
 			left = append(left, e)
 		}
@@ -162,7 +172,9 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 	var ctx context.Context
 	ctx, x.end = context.WithCancel(context.Background())
 	for i, network := range []string{"tcp4", "tcp6"} {
-		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool { return f.V6() == (i == 1) && f.Protocol == "TCP" }) {
+		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
+			return f.V6() == (i == 1) && f.Protocol == "TCP"
+		}) {
 			continue
 		}
 		l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, ":0") // either side asks for it where it wants to
@@ -178,7 +190,8 @@ func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error
 	return x, nil
 }
 
-// relay opens a socket for each frontend of UDP that has none yet: where its packets were meant to go, a socket of UDP is not told.
+// relay opens a socket for each frontend of UDP that has none yet: a UDP socket does not receive the original
+// destination of its packets.
 func (x *proxy) relay(p *plan.Plan) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -260,7 +273,7 @@ func (x *proxy) forget(c net.Conn) {
 	c.Close()
 }
 
-// serve leads one connection to its endpoint. An endpoint that does not answer is passed over for the next.
+// serve connects one connection to an endpoint. If an endpoint does not accept it, the next one is tried.
 func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 	begin := time.Now()
 	client := c.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of a TCPConn
@@ -273,16 +286,19 @@ func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 	up, release, e, err := x.connect(ctx, front, client.Addr().Unmap())
 	if err != nil {
 		_ = c.SetLinger(0)
-		x.say("refused", "client", client, "frontend", at, "why", err)
+		x.logEvent("refused", "client", client, "frontend", at, "why", err)
 		return
 	}
 	defer release()
 	defer up.Close()
-	sent, received := both(c, up)
-	x.say("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took", time.Since(begin))
+	sent, received := copyBoth(c, up)
+	x.logEvent("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
+		time.Since(begin))
 }
 
-func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
+func (x *proxy) connect(
+	ctx context.Context, front *proxied, client netip.Addr,
+) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
 	var tried []netip.AddrPort
 	for {
 		next, free, chosenErr := front.choose(x.scheduler, client, ownAddress, tried)
@@ -303,8 +319,9 @@ func (x *proxy) connect(ctx context.Context, front *proxied, client netip.Addr) 
 	}
 }
 
-// both copies either way until both have ended; the end of one side is passed on to the other. The kernel copies (splice).
-func both(a, b *net.TCPConn) (sent, received int64) {
+// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other. The kernel
+// copies (splice).
+func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {
 		n, _ := io.Copy(b, a)
@@ -316,13 +333,13 @@ func both(a, b *net.TCPConn) (sent, received int64) {
 	return <-done, received
 }
 
-func (x *proxy) say(what string, args ...any) {
+func (x *proxy) logEvent(what string, args ...any) {
 	if x.log != nil {
 		x.log.Info(what, args...)
 	}
 }
 
-// update leads new connections as another plan says; those that are open stay.
+// update forwards new connections according to another plan; open ones stay.
 func (x *proxy) update(p *plan.Plan) error {
 	x.table.Store(tableOf(p, x.table.Load()))
 	return x.relay(p)

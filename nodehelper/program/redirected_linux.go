@@ -44,8 +44,8 @@ func originalDestination(c *net.TCPConn) (at netip.AddrPort, err error) {
 	return at, err
 }
 
-// brought tells whether a datagram was brought here by the rules: it was meant for the frontend.
-func brought(from, front netip.AddrPort) bool {
+// redirected tells whether a datagram was redirected by the rules: its original destination is the frontend.
+func redirected(from, front netip.AddrPort) bool {
 	return ctnetlink.Find(unix.IPPROTO_UDP, from, front) != nil
 }
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// relay passes the datagrams of one frontend on, and the answers back. Answers leave from the address that the question came to: only then
-// connection tracking knows whose they are.
+// relay forwards the datagrams of one frontend, and the answers to them. Answers are sent from the address that the
+// request was sent to: only then connection tracking translates them back.
 type relay struct {
 	proxy *proxy
 	front netip.AddrPort
@@ -27,10 +27,10 @@ type relay struct {
 	clients map[netip.AddrPort]*client
 }
 
-// client is one sender, and the connection to its endpoint.
+// client is a client of the frontend, and the connection to its endpoint.
 type client struct {
 	up      *net.UDPConn
-	at      net.IP // the node's address that it sends to
+	at      net.IP // the node's address that its datagrams are sent to
 	release func()
 }
 
@@ -58,7 +58,8 @@ func newRelay(x *proxy, front netip.AddrPort) (*relay, error) {
 	return r, nil
 }
 
-func (r *relay) port() uint16 { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() } //nolint:forcetypeassert // of a UDPConn
+//nolint:forcetypeassert // of a UDPConn
+func (r *relay) port() uint16 { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
 // largest is the longest datagram that there is.
 const largest = 1 << 16
@@ -75,7 +76,7 @@ func (r *relay) run() {
 		}
 		if c := r.client(from, at); c != nil {
 			_ = c.up.SetReadDeadline(time.Now().Add(udpIdle))
-			_, _ = c.up.Write(buf[:n]) // the sender will send it again
+			_, _ = c.up.Write(buf[:n]) // clients of UDP repeat what is lost
 		}
 	}
 }
@@ -100,7 +101,7 @@ func (r *relay) read(buf []byte) (n int, from netip.AddrPort, at net.IP, err err
 	return n, from, at, err
 }
 
-// client finds a sender, or takes it in; nil: it is not let in.
+// client returns the client with an address, a new one if it is not known yet; nil: its datagrams are dropped.
 func (r *relay) client(from netip.AddrPort, at net.IP) *client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,12 +110,12 @@ func (r *relay) client(from netip.AddrPort, at net.IP) *client {
 		return c
 	}
 	front := r.proxy.table.Load().fronts[socketKey{r.front, "UDP"}]
-	if front == nil || len(r.clients) >= udpMost || !brought(from, r.front) {
+	if front == nil || len(r.clients) >= udpMost || !redirected(from, r.front) {
 		return nil
 	}
 	e, release, err := front.choose(r.proxy.scheduler, from.Addr(), ownAddress, nil)
 	if err != nil {
-		r.proxy.say("refused", "client", from, "frontend", r.front, "why", err)
+		r.proxy.logEvent("refused", "client", from, "frontend", r.front, "why", err)
 		return nil
 	}
 	up, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e))
@@ -124,7 +125,7 @@ func (r *relay) client(from netip.AddrPort, at net.IP) *client {
 	}
 	c := &client{up: up, at: at, release: release}
 	r.clients[from] = c
-	r.proxy.say("begun", "client", from, "frontend", r.front, "endpoint", e)
+	r.proxy.logEvent("begun", "client", from, "frontend", r.front, "endpoint", e)
 	go r.answers(from, c)
 	return c
 }
@@ -161,7 +162,7 @@ func (r *relay) answers(from netip.AddrPort, c *client) {
 	}
 }
 
-// close ends it, and what it holds.
+// close closes the relay and the connections of its clients.
 func (r *relay) close() error {
 	err := r.conn.Close()
 	r.mu.Lock()

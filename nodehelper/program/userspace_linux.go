@@ -17,8 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// userspace leads connections to endpoints by a proxy in this process, and brings them to it by rules of iptables. It asks nothing of the kernel but
-// REDIRECT, and lives as long as the process.
+// userspace forwards connections to endpoints by a proxy in this process, to which rules of iptables redirect them. It
+// needs nothing of the kernel but REDIRECT, and ends with the process.
 type userspace struct {
 	*iptables
 
@@ -33,13 +33,14 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 		case f.Protocol == "SCTP":
 			return RefusalError(fmt.Sprintf("%s is of SCTP, and the proxy knows TCP and UDP", f.Port))
 		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ForPods.Equal(&f.ForOthers):
-			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port, f.Pods.Iface))
+			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port,
+				f.Pods.Iface))
 		}
 	}
 	return u.iptables.check(ctx, r)
 }
 
-// rules bring packets to the ports of a proxy. Who is not let in the proxy refuses.
+// rules returns rules that redirect packets to the ports of a proxy. Source ranges are checked by the proxy.
 func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) uint16, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat := &iptTable{name: "nat"}
@@ -68,7 +69,7 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 		var text bytes.Buffer
 		in := u.rules(&r.Plan, f.v6, func(*plan.Frontend) uint16 { return 1 }, func(*hook) bool { return r.Earlier != nil })
 		in.write(&text)
-		t, err := u.find(ctx, f.program, r.Backend, "-restore")
+		t, err := u.find(ctx, f.executable, r.Backend, "-restore")
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +77,9 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
 		shown := strings.ReplaceAll(text.String(), "--to-ports 1\n", "--to-ports PORT\n") // of the kernel's choice
-		out.Commands = append(out.Commands, wire.Command{Line: f.program + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown})
+		out.Commands = append(out.Commands, wire.Command{
+			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown,
+		})
 		for line := range strings.Lines(shown) {
 			if strings.HasPrefix(line, ":") || strings.HasPrefix(line, "-") {
 				out.Added = append(out.Added, "nat "+strings.TrimSuffix(strings.Replace(line, "-I ", "-A ", 1), "\n"))
@@ -113,16 +116,16 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		}
 		hooked := func(*hook) bool { return false }
 		if r.Earlier != nil {
-			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.program, h) }
+			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.executable, h) }
 		}
-		if err := u.restore(ctx, f.program, r.Backend, u.rules(&r.Plan, f.v6, x.port, hooked)); err != nil {
+		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, x.port, hooked)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// undo takes the rules away first: what is open then is let end, for a moment.
+// undo removes the rules first: open connections get drainTime to end.
 func (u *userspace) undo(ctx context.Context, r *Record) error {
 	err := u.iptables.undo(ctx, r)
 	u.mu.Lock()

@@ -23,8 +23,10 @@ import (
 func servedNode(t *testing.T, endpoints ...string) (pod *testutil.Namespace) {
 	t.Helper()
 	for _, words := range []string{
-		"ip link set lo up", "ip link add uplink type veth peer name beyond", "ip link set uplink up", "ip link set beyond up", "ip addr add 192.0.2.10/24 dev uplink", "ip route add default via 192.0.2.1",
-		"ip addr add 2001:db8:1::10/64 dev uplink nodad", "ip -6 route add default via 2001:db8:1::1", "sysctl -qw net.ipv4.ip_forward=1",
+		"ip link set lo up", "ip link add uplink type veth peer name beyond", "ip link set uplink up",
+		"ip link set beyond up", "ip addr add 192.0.2.10/24 dev uplink", "ip route add default via 192.0.2.1",
+		"ip addr add 2001:db8:1::10/64 dev uplink nodad", "ip -6 route add default via 2001:db8:1::1",
+		"sysctl -qw net.ipv4.ip_forward=1",
 	} {
 		testutil.Run(t, "", strings.Fields(words)...)
 	}
@@ -40,10 +42,15 @@ func servedNode(t *testing.T, endpoints ...string) (pod *testutil.Namespace) {
 		}
 	}
 	pod = testutil.NewNamespace(t)
-	for _, words := range []string{"ip link add veth0 type veth peer name eth0 netns " + pod.PID, "ip link set veth0 up", "ip addr add 10.244.0.1/24 dev veth0"} {
+	for _, words := range []string{
+		"ip link add veth0 type veth peer name eth0 netns " + pod.PID, "ip link set veth0 up",
+		"ip addr add 10.244.0.1/24 dev veth0",
+	} {
 		testutil.Run(t, "", strings.Fields(words)...)
 	}
-	for _, words := range []string{"link set lo up", "link set eth0 up", "addr add 10.244.0.5/24 dev eth0", "route add default via 10.244.0.1"} {
+	for _, words := range []string{
+		"link set lo up", "link set eth0 up", "addr add 10.244.0.5/24 dev eth0", "route add default via 10.244.0.1",
+	} {
 		pod.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 	}
 	return pod
@@ -74,15 +81,18 @@ const (
 	three = "10.244.3.3:8080"
 )
 
-// A proxy of our own, brought its connections by one rule for each frontend: shared out, kept to their endpoints, updated, drained, and gone.
+// The proxy, to which one rule for each frontend redirects connections: balancing, session affinity, update, draining
+// and removal.
 func TestUserspace(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(programs, "nsenter", "sysctl", "bash")...) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl", "bash")...) {
 		return
 	}
 	pod := servedNode(t, one, two, three, "[fd00:244::1]:8080")
-	// Where nobody else tracks connections, the kernel stops translating what is open as the last rule goes.
+	// Without other rules that need connection tracking, the kernel stops translating open connections when the last rule
+	// is removed.
 	for _, chain := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
-		testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT")
+		testutil.Run(t, "", "iptables-nft", "-t", "nat", "-A", chain, "-m", "conntrack", "--ctstate", "INVALID", "-j",
+			"ACCEPT")
 	}
 	prog := newProgrammer(t, t.TempDir())
 	before := testutil.Listing(t, testutil.Rules...)
@@ -119,9 +129,10 @@ func TestUserspace(t *testing.T) {
 	if !strings.Contains(out, ":8080 ") || !strings.HasSuffix(out, " hello\n") {
 		t.Errorf("a pod gets %q", out)
 	}
-	// Whoever comes to the proxy's port by himself is not served.
+	// A connection to the proxy's port that was not redirected is refused.
 	x := prog.modes[wire.Userspace].(*userspace).proxies["0123abcd"] //nolint:forcetypeassert // it is
-	if e, err := ask(t, "tcp", fmt.Sprintf("192.0.2.10:%d", x.port(&plan.Frontend{Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"}))); err == nil {
+	own := x.port(&plan.Frontend{Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"})
+	if e, err := ask(t, "tcp", fmt.Sprintf("192.0.2.10:%d", own)); err == nil {
 		t.Errorf("the proxy's own port leads to %s", e)
 	}
 	// A connection that is open stays through an update.
@@ -131,19 +142,19 @@ func TestUserspace(t *testing.T) {
 	}
 	defer c.Close()
 	r := bufio.NewReader(c)
-	say := func() (string, error) {
+	echo := func() (string, error) {
 		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
 		if _, err := io.WriteString(c, "still\n"); err != nil {
 			return "", err
 		}
 		return r.ReadString('\n')
 	}
-	first, err := say()
+	first, err := echo()
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(udp(web(600, three)), "")
-	if again, err := say(); err != nil || again != first {
+	if again, err := echo(); err != nil || again != first {
 		t.Errorf("a connection that was open went from %q to %q: %v", first, again, err)
 	}
 	for _, network := range []string{"tcp", "udp"} {
@@ -151,12 +162,12 @@ func TestUserspace(t *testing.T) {
 			t.Errorf("after an update, %s: %v", network, got)
 		}
 	}
-	// Taken away while it is open: it may go on for a moment, and is ended then.
+	// Undone while a connection is open: it may continue for drainTime.
 	begin, drained := time.Now(), make(chan struct{})
 	go func() {
 		defer close(drained)
 		time.Sleep(500 * time.Millisecond)
-		if _, err := say(); err != nil {
+		if _, err := echo(); err != nil {
 			t.Errorf("a connection is not drained: %v", err)
 		}
 		c.Close()
@@ -214,7 +225,8 @@ func TestUserspace(t *testing.T) {
 	}
 	undo(t, prog)
 	away.Frontends[0].NodeExempt = true
-	away.Frontends[0].ForOthers.Endpoints, away.Frontends[0].ForNode.Endpoints = away.Frontends[1].ForOthers.Endpoints, away.Frontends[1].ForNode.Endpoints
+	away.Frontends[0].ForOthers.Endpoints = away.Frontends[1].ForOthers.Endpoints
+	away.Frontends[0].ForNode.Endpoints = away.Frontends[1].ForNode.Endpoints
 	apply(away, "")
 	if e, err := ask(t, "tcp", "10.96.0.10:80"); err != nil {
 		t.Errorf("the node, which is not held to the ranges: %s %v", e, err)
@@ -225,7 +237,8 @@ func TestUserspace(t *testing.T) {
 	undo(t, prog)
 	v6 := web(0, "[fd00:244::1]:8080")
 	for i, at := range []string{"[fd00:96::10]:80", "[2001:db8:1::10]:30080"} {
-		v6.Frontends[i].Address, v6.Frontends[i].Pods.CIDR = netip.MustParseAddrPort(at), netip.MustParsePrefix("fd00:244::/32")
+		v6.Frontends[i].Address = netip.MustParseAddrPort(at)
+		v6.Frontends[i].Pods.CIDR = netip.MustParsePrefix("fd00:244::/32")
 	}
 	apply(udp(v6), "")
 	for _, network := range []string{"tcp", "udp"} {

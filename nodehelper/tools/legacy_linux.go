@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// HasLegacyTables tells whether somebody has made a table of iptables-legacy, or ip6tables-legacy, in this thread's network namespace: to ask the
-// program for one makes it.
+// HasLegacyTables tells whether somebody has made a table of iptables-legacy, or ip6tables-legacy, in this thread's
+// network namespace: to ask the program for one makes it.
 func HasLegacyTables(v6 bool) (bool, error) {
 	name := "ip_tables_names"
 	if v6 {

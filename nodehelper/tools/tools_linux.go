@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tools runs programs of the helper's image, of the node, or of a container on it, each in its own file system. Nothing goes through a shell.
+// Package tools runs programs of the helper's image, of the node, or of a container on it, each in its own file system.
+// Nothing goes through a shell.
 package tools
 
 import (
@@ -23,12 +24,16 @@ const (
 )
 
 // dirs is where programs are looked for, below each root. The last one is k3s's.
-var dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin", "/var/lib/rancher/k3s/data/current/bin/aux"}
+var dirs = []string{
+	"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin",
+	"/var/lib/rancher/k3s/data/current/bin/aux",
+}
 
 // Find returns the path of a program below a root, as seen from within it; "" where it is not there.
 func Find(root, program string) string {
 	for _, dir := range dirs {
-		// Lstat: a link may lead to what is there only as seen from within. What counts is that there is something by that name.
+		// Lstat: a link may lead to what is there only as seen from within. What counts is that there is something by that
+		// name.
 		if info, err := os.Lstat(filepath.Join(root, dir, program)); err == nil && !info.IsDir() {
 			return filepath.Join(dir, program)
 		}
@@ -36,9 +41,12 @@ func Find(root, program string) string {
 	return ""
 }
 
-// Run runs a program of a root, by its path there, and returns what it prints. stdin may be nil. The error names the program and holds what it
-// wrote to its standard error. The caller sees to it that no argument is anything else than what it is meant to be.
-func Run(ctx context.Context, root, path string, stdin io.Reader, args ...string) (stdout []byte, stderr string, err error) {
+// Run runs a program of a root, by its path there, and returns what it prints. stdin may be nil. The error names the
+// program and holds what it wrote to its standard error. The caller sees to it that no argument is anything else than
+// what it is meant to be.
+func Run(
+	ctx context.Context, root, path string, stdin io.Reader, args ...string,
+) (stdout []byte, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the names are constants of the callers
@@ -67,7 +75,8 @@ func Run(ctx context.Context, root, path string, stdin io.Reader, args ...string
 	return nil, stderr, fmt.Errorf("%s: %w", filepath.Base(path), err)
 }
 
-// bounded is a buffer that takes no more than a limit. It does not embed the buffer: io.Copy would find its ReadFrom, and no limit.
+// bounded is a buffer that takes no more than a limit. It does not embed the buffer: io.Copy would find its ReadFrom,
+// and no limit.
 type bounded struct {
 	buf   bytes.Buffer
 	limit int

@@ -11,7 +11,8 @@ import (
 
 // A program that fails, hangs or prints too much is no answer.
 func TestRun(t *testing.T) {
-	if _, _, err := Run(t.Context(), "/", "/bin/sh", nil, "-c", "echo half; echo 'no good' >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "sh: exit status 3: no good") {
+	_, _, err := Run(t.Context(), "/", "/bin/sh", nil, "-c", "echo half; echo 'no good' >&2; exit 3")
+	if err == nil || !strings.Contains(err.Error(), "sh: exit status 3: no good") {
 		t.Errorf("a failure: %v", err)
 	}
 	if _, _, err := Run(t.Context(), "/", "/does/not/exist", nil); err == nil {

@@ -23,8 +23,8 @@ type Server struct {
 // undone what must not stay. Its error becomes the whole answer.
 type Handler func(ctx context.Context, params json.RawMessage, a *Answer) error
 
-// NewServer waits for the plugin's hello and says its own. A plugin of another version is told so, by that hello, and the error is a
-// *ProtocolError.
+// NewServer waits for the plugin's hello and says its own. A plugin of another version is told so, by that hello, and
+// the error is a *ProtocolError.
 func NewServer(r io.Reader, w io.Writer, build string) (*Server, error) {
 	self := Hello{Protocol: Protocol, Build: build}
 	in := bufio.NewReaderSize(r, 4<<10)

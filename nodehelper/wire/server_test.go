@@ -69,9 +69,7 @@ func TestServeContextEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Serve(ctx, map[string]Handler{MethodCollect: func(ctx context.Context, p json.RawMessage, a *Answer) error {
-		return until(&undone)(ctx, p, a)
-	}}); !errors.Is(err, errSignal) {
+	if err := s.Serve(ctx, map[string]Handler{MethodCollect: until(&undone)}); !errors.Is(err, errSignal) {
 		t.Errorf("Serve: %v", err)
 	}
 }
@@ -91,7 +89,7 @@ func TestServeNobodyReads(t *testing.T) {
 			served <- err
 			return
 		}
-		served <- s.Serve(ctx, map[string]Handler{MethodCollect: func(ctx context.Context, _ json.RawMessage, a *Answer) error {
+		endless := func(ctx context.Context, _ json.RawMessage, a *Answer) error {
 			defer func() { undone = true }()
 			context.AfterFunc(ctx, func() {})
 			go cancel(errDeadline)
@@ -100,7 +98,8 @@ func TestServeNobodyReads(t *testing.T) {
 					return err
 				}
 			}
-		}})
+		}
+		served <- s.Serve(ctx, map[string]Handler{MethodCollect: endless})
 	}()
 	c, err := NewClient(out, stdin, "v1", DefaultLimits)
 	if err != nil {
@@ -124,9 +123,16 @@ func TestHostilePlugin(t *testing.T) {
 		want  string
 	}{
 		"more and more requests": {ask(1, 2, 3), "the plugin asks on and on, and takes no answer"},
-		"no request":             {func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is no request"},
-		"a request for nothing":  {func(e *encoder) error { return e.writeJSON(kindRequest, request{ID: 1}) }, "a request asks for nothing"},
-		"a request without JSON": {func(e *encoder) error { return e.write(kindRequest, []byte("[")) }, "a frame cannot be read: unexpected end of JSON input"},
+		"no request": {
+			func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is no request",
+		},
+		"a request for nothing": {
+			func(e *encoder) error { return e.writeJSON(kindRequest, request{ID: 1}) }, "a request asks for nothing",
+		},
+		"a request without JSON": {
+			func(e *encoder) error { return e.write(kindRequest, []byte("[")) },
+			"a frame cannot be read: unexpected end of JSON input",
+		},
 		"a frame that is longer than allowed": {
 			func(e *encoder) error { _, err := e.flate.Write([]byte("r\xff\xff\xff\xff")); return err },
 			"a frame announces 4294967295 bytes, and the protocol allows 16777216",
@@ -139,7 +145,8 @@ func TestHostilePlugin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Serve(t.Context(), map[string]Handler{MethodCollect: until(&undone)}); err == nil || err.Error() != c.want {
+			err = s.Serve(t.Context(), map[string]Handler{MethodCollect: until(&undone)})
+			if err == nil || err.Error() != c.want {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})

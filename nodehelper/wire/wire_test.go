@@ -197,13 +197,14 @@ func goodAnswer(t testing.TB) []byte {
 	t.Helper()
 	return answerOf(t, func(e *encoder) error {
 		a := &Answer{out: e, id: 1}
-		return a.run(t.Context(), request{ID: 1, Method: MethodCollect}, map[string]Handler{MethodCollect: func(_ context.Context, _ json.RawMessage, a *Answer) error {
+		handler := func(_ context.Context, _ json.RawMessage, a *Answer) error {
 			return errors.Join(
 				a.Progress("reading"),
 				a.File(File{Name: "rules", Data: []byte(strings.Repeat("-A KUBE-SERVICES -j KUBE-SVC\n", 50))}),
 				a.File(File{Name: "sets", Unread: "no permission"}),
 			)
-		}})
+		}
+		return a.run(t.Context(), request{ID: 1, Method: MethodCollect}, map[string]Handler{MethodCollect: handler})
 	})
 }
 
@@ -279,14 +280,24 @@ func TestHostileHelper(t *testing.T) {
 		write func(e *encoder) error
 		want  string
 	}{
-		"a file that is too large":          {file("a", 1001), "a is larger than 1000 bytes"},
-		"files that are too large together": {all(file("a", 900), file("b", 900)), "the files are larger than 1500 bytes together"},
-		"too many files":                    {all(file("a", 1), file("b", 1), file("c", 1)), "there are more than 2 files"},
-		"the same file twice":               {all(file("a", 1), file("a", 2)), "a comes twice"},
-		"a name that leads elsewhere":       {file("../../etc/passwd", 1), `"../../etc/passwd" is no name of a file: letters, digits, '.', '_' and '-' are`},
-		"a name with an escape sequence":    {file("a\x1b[2J", 1), "\"a\uFFFD[2J\" is no name of a file: letters, digits, '.', '_' and '-' are"},
-		"bytes of no file":                  {func(e *encoder) error { return e.write(kindChunk, []byte("x")) }, "bytes came that belong to no file"},
-		"an end of no file":                 {func(e *encoder) error { return e.writeJSON(kindFileEnd, fileEndBody{}) }, "a file ends that did not begin"},
+		"a file that is too large": {file("a", 1001), "a is larger than 1000 bytes"},
+		"files that are too large together": {
+			all(file("a", 900), file("b", 900)), "the files are larger than 1500 bytes together",
+		},
+		"too many files":      {all(file("a", 1), file("b", 1), file("c", 1)), "there are more than 2 files"},
+		"the same file twice": {all(file("a", 1), file("a", 2)), "a comes twice"},
+		"a name that leads elsewhere": {
+			file("../../etc/passwd", 1), `"../../etc/passwd" is no name of a file: letters, digits, '.', '_' and '-' are`,
+		},
+		"a name with an escape sequence": {
+			file("a\x1b[2J", 1), "\"a\uFFFD[2J\" is no name of a file: letters, digits, '.', '_' and '-' are",
+		},
+		"bytes of no file": {
+			func(e *encoder) error { return e.write(kindChunk, []byte("x")) }, "bytes came that belong to no file",
+		},
+		"an end of no file": {
+			func(e *encoder) error { return e.writeJSON(kindFileEnd, fileEndBody{}) }, "a file ends that did not begin",
+		},
 		"a file within a file": {func(e *encoder) error {
 			return errors.Join(e.writeJSON(kindFile, fileBody{Name: "a"}), e.writeJSON(kindFile, fileBody{Name: "b"}))
 		}, "b begins before the end of a"},
@@ -299,25 +310,41 @@ func TestHostileHelper(t *testing.T) {
 		"a file without an end": {func(e *encoder) error {
 			return errors.Join(e.writeJSON(kindFile, fileBody{Name: "a"}), done(doneBody{ID: 1, Files: 1})(e))
 		}, "a has no end"},
-		"another count of files": {all(file("a", 1), done(doneBody{ID: 1, Files: 2, Bytes: 1})), "2 files and 1 bytes were sent"},
-		"another count of bytes": {all(file("a", 1), done(doneBody{ID: 1, Files: 1, Bytes: 2})), "1 files and 2 bytes were sent"},
+		"another count of files": {
+			all(file("a", 1), done(doneBody{ID: 1, Files: 2, Bytes: 1})), "2 files and 1 bytes were sent",
+		},
+		"another count of bytes": {
+			all(file("a", 1), done(doneBody{ID: 1, Files: 1, Bytes: 2})), "1 files and 2 bytes were sent",
+		},
 		"another checksum": {all(file("a", 1), func(e *encoder) error {
 			return e.writeJSON(kindDone, doneBody{ID: 1, Files: 1, Bytes: 1, SHA256: make([]byte, 32)})
 		}), "its checksum is wrong"},
-		"the answer to another request":   {done(doneBody{ID: 9}), "the answer is that to request 9, and 1 was asked"},
-		"the error of another request":    {func(e *encoder) error { return e.writeJSON(kindError, errorBody{ID: 9}) }, "the error is that of request 9, and 1 was asked"},
-		"a kind that nobody knows":        {func(e *encoder) error { return e.write('?', nil) }, "a frame of kind '?' has no place in an answer"},
-		"a request in place of an answer": {func(e *encoder) error { return e.writeJSON(kindRequest, request{}) }, "a frame of kind 'r' has no place in an answer"},
+		"the answer to another request": {done(doneBody{ID: 9}), "the answer is that to request 9, and 1 was asked"},
+		"the error of another request": {
+			func(e *encoder) error { return e.writeJSON(kindError, errorBody{ID: 9}) },
+			"the error is that of request 9, and 1 was asked",
+		},
+		"a kind that nobody knows": {
+			func(e *encoder) error { return e.write('?', nil) }, "a frame of kind '?' has no place in an answer",
+		},
+		"a request in place of an answer": {
+			func(e *encoder) error { return e.writeJSON(kindRequest, request{}) },
+			"a frame of kind 'r' has no place in an answer",
+		},
 		"a frame that is longer than allowed": {func(e *encoder) error {
 			_, err := e.flate.Write([]byte{byte(kindChunk), 0xff, 0xff, 0xff, 0xff})
 			return err
 		}, "a frame announces 4294967295 bytes, and the protocol allows 16777216"},
-		"a body that is no JSON": {func(e *encoder) error { return e.write(kindFile, []byte("{")) }, "a frame cannot be read: unexpected end of JSON input"},
+		"a body that is no JSON": {
+			func(e *encoder) error { return e.write(kindFile, []byte("{")) },
+			"a frame cannot be read: unexpected end of JSON input",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sink, _ := collect()
 			err := playback(answerOf(t, c.write), small, sink)
-			if err == nil || !strings.HasPrefix(err.Error(), "the helper's answer broke off after ") || !strings.HasSuffix(err.Error(), ": "+c.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "the helper's answer broke off after ") ||
+				!strings.HasSuffix(err.Error(), ": "+c.want) {
 				t.Errorf("got  %v\nwant … %s", err, c.want)
 			}
 		})
@@ -334,7 +361,9 @@ func TestCallAfterBreak(t *testing.T) {
 	if !errors.Is(first, io.ErrUnexpectedEOF) {
 		t.Errorf("a stream without an answer gives %v", first)
 	}
-	if second := c.Call(MethodCollect, nil, Sink{}); !errors.Is(second, io.ErrUnexpectedEOF) || !strings.HasPrefix(second.Error(), "the connection to the helper is no more: ") {
+	second := c.Call(MethodCollect, nil, Sink{})
+	if !errors.Is(second, io.ErrUnexpectedEOF) ||
+		!strings.HasPrefix(second.Error(), "the connection to the helper is no more: ") {
 		t.Errorf("the call after it gives %v", second)
 	}
 }
@@ -345,20 +374,32 @@ func TestHello(t *testing.T) {
 		stream, noise, err string
 		hello              Hello
 	}{
-		"alone":                        {stream: good, hello: Hello{1, "v1"}},
-		"with something behind it":     {stream: good + "rest", hello: Hello{1, "v1"}},
-		"after another program's line": {stream: "Defaulted container \x1b[1mfoo\n\n" + good, noise: "Defaulted container \uFFFD[1mfoo", hello: Hello{1, "v1"}},
-		"after half a hello":           {stream: magic[:5] + good, noise: "\uFFFDsvcp", hello: Hello{1, "v1"}},
-		"of a later version":           {stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: Hello{7, "v9\uFFFD"}},
-		"nothing":                      {err: "it ended without a word"},
-		"another program":              {stream: "exec format error\n", err: "what answers is not svcproxy's node helper; it wrote: exec format error"},
+		"alone":                    {stream: good, hello: Hello{1, "v1"}},
+		"with something behind it": {stream: good + "rest", hello: Hello{1, "v1"}},
+		"after another program's line": {
+			stream: "Defaulted container \x1b[1mfoo\n\n" + good, noise: "Defaulted container \uFFFD[1mfoo",
+			hello: Hello{1, "v1"},
+		},
+		"after half a hello": {stream: magic[:5] + good, noise: "\uFFFDsvcp", hello: Hello{1, "v1"}},
+		"of a later version": {
+			stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: Hello{7, "v9\uFFFD"},
+		},
+		"nothing": {err: "it ended without a word"},
+		"another program": {
+			stream: "exec format error\n", err: "what answers is not svcproxy's node helper; it wrote: exec format error",
+		},
 		"another program that talks on": {
 			stream: strings.Repeat("y\n", maxNoise),
 			err:    "what answers is not svcproxy's node helper; it wrote: " + strings.Repeat("y ", 498) + "y…",
 		},
-		"cut off":      {stream: good[:len(good)-2], err: "it did not answer: its hello is cut off: unexpected EOF"},
-		"without end":  {stream: magic + strings.Repeat(" ", 2*maxHello), err: "it did not answer: its hello is longer than 4096 bytes"},
-		"without JSON": {stream: magic + "hi\n", err: "it did not answer: its hello cannot be read: invalid character 'h' looking for beginning of value"},
+		"cut off": {stream: good[:len(good)-2], err: "it did not answer: its hello is cut off: unexpected EOF"},
+		"without end": {
+			stream: magic + strings.Repeat(" ", 2*maxHello), err: "it did not answer: its hello is longer than 4096 bytes",
+		},
+		"without JSON": {
+			stream: magic + "hi\n",
+			err:    "it did not answer: its hello cannot be read: invalid character 'h' looking for beginning of value",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, noise, err := readHello(bufio.NewReader(strings.NewReader(c.stream)))

@@ -33,7 +33,8 @@ func forbid(c *fake.Clientset, verb, resource, namespace string) {
 		if namespace != "*" && a.GetNamespace() != namespace {
 			return false, nil, nil
 		}
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`User "u" cannot `+verb+` resource "`+resource+`"`))
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "",
+			errors.New(`User "u" cannot `+verb+` resource "`+resource+`"`))
 	})
 }
 
@@ -53,8 +54,12 @@ func selectable(c *fake.Clientset, pods []*corev1.Pod) {
 
 func TestAPI(t *testing.T) {
 	pods := []*corev1.Pod{
-		{ObjectMeta: meta("shop", "web-1"), Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}},
-		{ObjectMeta: meta("shop", "web-2"), Spec: corev1.PodSpec{NodeName: "n2"}, Status: corev1.PodStatus{PodIP: "10.0.0.2"}},
+		{
+			ObjectMeta: meta("shop", "web-1"), Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"},
+		},
+		{
+			ObjectMeta: meta("shop", "web-2"), Spec: corev1.PodSpec{NodeName: "n2"}, Status: corev1.PodStatus{PodIP: "10.0.0.2"},
+		},
 	}
 	objects := []runtime.Object{
 		&corev1.Service{ObjectMeta: meta("shop", "web")}, &corev1.Service{ObjectMeta: meta("other", "db")},
@@ -77,10 +82,12 @@ func TestAPI(t *testing.T) {
 		},
 		{
 			name: "only one namespace may be read", fallback: "shop", services: 1, missing: []string{"pods"},
-			prepare: func(c *fake.Clientset) { forbid(c, "list", "services", "") }, narrowed: `User "u" cannot list resource "services"`,
+			prepare:  func(c *fake.Clientset) { forbid(c, "list", "services", "") },
+			narrowed: `User "u" cannot list resource "services"`,
 		},
 		{
-			name: "only one namespace may be read, and all are asked for", err: `cannot list resource "services" (deploy/rbac.yaml`,
+			name:    "only one namespace may be read, and all are asked for",
+			err:     `cannot list resource "services" (deploy/rbac.yaml`,
 			prepare: func(c *fake.Clientset) { forbid(c, "list", "services", "") },
 		},
 		{
@@ -98,7 +105,9 @@ func TestAPI(t *testing.T) {
 		{
 			name: "the API server breaks down over the nodes", err: "cannot read the cluster's objects: etcd is away",
 			prepare: func(c *fake.Clientset) {
-				c.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("etcd is away") })
+				c.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errors.New("etcd is away")
+				})
 			},
 		},
 	} {
@@ -134,8 +143,12 @@ func TestAPI(t *testing.T) {
 
 func TestAPIPods(t *testing.T) {
 	pods := []*corev1.Pod{
-		{ObjectMeta: meta("shop", "web-1"), Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}},
-		{ObjectMeta: meta("shop", "web-2"), Spec: corev1.PodSpec{NodeName: "n2"}, Status: corev1.PodStatus{PodIP: "10.0.0.2"}},
+		{
+			ObjectMeta: meta("shop", "web-1"), Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"},
+		},
+		{
+			ObjectMeta: meta("shop", "web-2"), Spec: corev1.PodSpec{NodeName: "n2"}, Status: corev1.PodStatus{PodIP: "10.0.0.2"},
+		},
 	}
 	for _, tt := range []struct {
 		name   string
@@ -145,13 +158,19 @@ func TestAPIPods(t *testing.T) {
 		err    string
 	}{
 		{name: "of a node", which: []Pods{{Nodes: []string{"n2"}}}, want: []string{"web-2"}},
-		{name: "of two nodes, twice", which: []Pods{{Nodes: []string{"n1", "n2"}}, {Nodes: []string{"n1"}}}, want: []string{"web-1", "web-2"}},
+		{
+			name: "of two nodes, twice", which: []Pods{{Nodes: []string{"n1", "n2"}}, {Nodes: []string{"n1"}}},
+			want: []string{"web-1", "web-2"},
+		},
 		{name: "all", which: []Pods{{All: true}}, want: []string{"web-1", "web-2"}},
 		{name: "by name", which: []Pods{{Namespace: "shop", Name: "web-1"}}, want: []string{"web-1"}},
 		{name: "by a name that there is not", which: []Pods{{Namespace: "shop", Name: "nope"}}},
 		{name: "by address", which: []Pods{{Address: netip.MustParseAddr("10.0.0.2")}}, want: []string{"web-2"}},
 		{name: "may not be listed", which: []Pods{{All: true}}, forbid: "list"},
-		{name: "may not be got", which: []Pods{{Namespace: "shop", Name: "web-1"}}, forbid: "get", err: `cannot get resource "pods"`},
+		{
+			name: "may not be got", which: []Pods{{Namespace: "shop", Name: "web-1"}}, forbid: "get",
+			err: `cannot get resource "pods"`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			client := fake.NewClientset(pods[0], pods[1])
@@ -195,7 +214,10 @@ func TestAPIPods(t *testing.T) {
 // What a dump holds of a pod is enough to judge with, and nothing that its owner would rather keep.
 func TestLean(t *testing.T) {
 	secret := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Annotations: map[string]string{"a": "s3cret"}, Labels: map[string]string{"k8s-app": "kube-proxy"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-1", Annotations: map[string]string{"a": "s3cret"},
+			Labels: map[string]string{"k8s-app": "kube-proxy"},
+		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", HostNetwork: true,
 			Containers: []corev1.Container{{

@@ -18,13 +18,18 @@ import (
 )
 
 func port(name string, number int32, p corev1.Protocol, nodePort int32) corev1.ServicePort {
-	return corev1.ServicePort{Name: name, Port: number, Protocol: p, NodePort: nodePort, TargetPort: intstr.FromInt32(8080)}
+	return corev1.ServicePort{
+		Name: name, Port: number, Protocol: p, NodePort: nodePort, TargetPort: intstr.FromInt32(8080),
+	}
 }
 
 func service(ns, name, ip string, ports ...corev1.ServicePort) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: ports},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports: ports,
+		},
 	}
 }
 
@@ -47,21 +52,35 @@ func shop() *snapshot.Cluster {
 	}
 	node := func(name, ip string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: ip}}
+		n.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: ip},
+		}
 		return n
 	}
 	ready, not := true, false
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)},
+		},
 		Endpoints: []discoveryv1.Endpoint{
-			{Addresses: []string{"10.244.1.1"}, NodeName: new("node1"), Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
-			{Addresses: []string{"10.244.2.1"}, NodeName: new("node2"), Conditions: discoveryv1.EndpointConditions{Ready: &not, Serving: &not}},
+			{
+				Addresses: []string{"10.244.1.1"}, NodeName: new("node1"),
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+			},
+			{
+				Addresses: []string{"10.244.2.1"}, NodeName: new("node2"),
+				Conditions: discoveryv1.EndpointConditions{Ready: &not, Serving: &not},
+			},
 		},
 	}
 	return &snapshot.Cluster{
-		Services:       []*corev1.Service{web, api, lb, lb2, dns, alias, service("infra", "web", "10.96.0.5", port("", 80, "TCP", 0))},
+		Services: []*corev1.Service{
+			web, api, lb, lb2, dns, alias, service("infra", "web", "10.96.0.5", port("", 80, "TCP", 0)),
+		},
 		EndpointSlices: []*discoveryv1.EndpointSlice{slice},
 		Nodes:          []*corev1.Node{node("node1", "172.16.0.1"), node("node2", "172.16.0.2")},
 	}
@@ -127,13 +146,27 @@ func TestFindErrors(t *testing.T) {
 		{"web:80/udp", "service shop/web has no port 80/UDP: it has http 80/TCP (NodePort 30080), https 443/TCP"},
 		{"alias:80", "service shop/alias has no ports at all: give it without :80"},
 		{"10.96.0.1:81", "service shop/web has no port 81: it has http 80/TCP (NodePort 30080), https 443/TCP"},
-		{"192.0.2.1", "192.0.2.1 belongs to several Services (shop/web as ExternalIP, shop/api as ExternalIP): give one of them by its name"},
-		{"192.0.2.1:99", "192.0.2.1 is an address of shop/web as ExternalIP, shop/api as ExternalIP, of which none has port 99"},
-		{"203.0.113.1:80", "203.0.113.1:80 belongs to several Services (infra/lb as LoadBalancerIP, infra/lb2 as LoadBalancerIP): give one of them by its name"},
+		{
+			"192.0.2.1",
+			"192.0.2.1 belongs to several Services (shop/web as ExternalIP, shop/api as ExternalIP): give one of them by its " +
+				"name",
+		},
+		{
+			"192.0.2.1:99",
+			"192.0.2.1 is an address of shop/web as ExternalIP, shop/api as ExternalIP, of which none has port 99",
+		},
+		{
+			"203.0.113.1:80",
+			"203.0.113.1:80 belongs to several Services (infra/lb as LoadBalancerIP, infra/lb2 as LoadBalancerIP): give one " +
+				"of them by its name",
+		},
 		{"10.244.1.1", "10.244.1.1 is no Service's address, but an endpoint of service shop/web: give web -n shop"},
 		{"172.16.0.1", "172.16.0.1 is an address of node node1: give it with a NodePort, as 172.16.0.1:30080"},
 		{"172.16.0.1:31000", "172.16.0.1 is an address of node node1, and no Service has NodePort 31000"},
-		{"198.51.100.1:80", "no Service has the address 198.51.100.1 as cluster IP, external IP or load-balancer IP, and no node has it"},
+		{
+			"198.51.100.1:80",
+			"no Service has the address 198.51.100.1 as cluster IP, external IP or load-balancer IP, and no node has it",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
@@ -154,13 +187,16 @@ func TestFindErrors(t *testing.T) {
 
 func TestSelects(t *testing.T) {
 	front := func(kind expect.FrontendKind, addr string, number uint16, portName string) expect.Frontend {
-		f := expect.Frontend{PortName: portName, Kind: kind, Address: netip.MustParseAddr(addr), Port: number, Protocol: "TCP"}
+		f := expect.Frontend{
+			PortName: portName, Kind: kind, Address: netip.MustParseAddr(addr), Port: number, Protocol: "TCP",
+		}
 		f.Service.Namespace, f.Service.Name = "shop", "web"
 		return f
 	}
 	cluster4, cluster6 := front(expect.ClusterIP, "10.96.0.1", 80, "http"), front(expect.ClusterIP, "fd00::1", 80, "http")
 	https := front(expect.ClusterIP, "10.96.0.1", 443, "https")
-	node1, node2 := front(expect.NodePort, "172.16.0.1", 30080, "http"), front(expect.NodePort, "172.16.0.2", 30080, "http")
+	node1 := front(expect.NodePort, "172.16.0.1", 30080, "http")
+	node2 := front(expect.NodePort, "172.16.0.2", 30080, "http")
 	loop := front(expect.NodePort, "127.0.0.1", 30080, "http")
 	tests := []struct {
 		ref, node string
@@ -204,8 +240,14 @@ func TestSelects(t *testing.T) {
 func TestNotFoundElsewhere(t *testing.T) {
 	objects := shop()
 	for _, tt := range []struct{ namespace, name, want string }{
-		{"kube-system", "web", `service "web" not found in namespace "kube-system"; there is one in each of the namespaces infra, shop: add -n`},
-		{"empty", "zzz", `service "zzz" not found in namespace "empty", which has no Service at all: is the namespace right (-n)?`},
+		{
+			"kube-system", "web",
+			`service "web" not found in namespace "kube-system"; there is one in each of the namespaces infra, shop: add -n`,
+		},
+		{
+			"empty", "zzz",
+			`service "zzz" not found in namespace "empty", which has no Service at all: is the namespace right (-n)?`,
+		},
 	} {
 		if err := notFound(objects, tt.namespace, tt.name); err.Error() != tt.want {
 			t.Errorf("got  %s\nwant %s", err, tt.want)
@@ -217,7 +259,9 @@ func TestDistance(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		want int
-	}{{"web", "web", 0}, {"web", "wbe", 1}, {"web", "wab", 1}, {"web", "webs", 1}, {"", "web", 3}, {"kitten", "sitting", 3}} {
+	}{
+		{"web", "web", 0}, {"web", "wbe", 1}, {"web", "wab", 1}, {"web", "webs", 1}, {"", "web", 3}, {"kitten", "sitting", 3},
+	} {
 		if got := distance(tt.a, tt.b); got != tt.want {
 			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
 		}

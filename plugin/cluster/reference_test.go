@@ -75,7 +75,8 @@ func TestParseReferenceErrors(t *testing.T) {
 			if err == nil {
 				t.Fatalf("got %+v, want an error", got)
 			}
-			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), `"`+tt.in+`"`) || strings.Contains(err.Error(), "\n") {
+			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), `"`+tt.in+`"`) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %q, want one line with %q and the input", err, tt.want)
 			}
 		})

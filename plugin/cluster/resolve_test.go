@@ -37,7 +37,9 @@ func resolve(t *testing.T, node string, change func(*corev1.Service)) *Resolutio
 	if change != nil {
 		change(svc)
 	}
-	in := expect.Inputs{Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(), NodeName: node}
+	in := expect.Inputs{
+		Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(), NodeName: node,
+	}
 	for _, n := range objects.Nodes {
 		if n.Name == node {
 			in.Node = n
@@ -94,7 +96,8 @@ func TestResolve(t *testing.T) {
 			"10.244.1.1 in: ready, so DNS gives it out\n10.244.2.1 out: not ready, so not in DNS",
 		},
 		{
-			"another proxy's", "", func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
+			"another proxy's", "",
+			func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
 			"A 10.96.0.1 AAAA fd00::1",
 			"10.244.1.1 out: ready, but kube-proxy leaves this Service alone\n10.244.2.1 out: not ready",
 		},
@@ -126,7 +129,9 @@ func TestResolveHeadlessWithoutPorts(t *testing.T) {
 	svc := service("shop", "peers", "None")
 	objects.Services = append(objects.Services, svc)
 	objects.EndpointSlices = append(objects.EndpointSlices, &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "peers-1", Labels: map[string]string{discoveryv1.LabelServiceName: "peers"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "peers-1", Labels: map[string]string{discoveryv1.LabelServiceName: "peers"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.9"}}},
 	})
@@ -147,7 +152,8 @@ func TestResolveFrontends(t *testing.T) {
 		}
 		got = append(got, string(f.Kind)+" "+address)
 	}
-	want := "ClusterIP 10.96.0.1, ClusterIP fd00::1, ExternalIP 192.0.2.1, ClusterIP 10.96.0.1, ClusterIP fd00::1, ExternalIP 192.0.2.1, NodePort "
+	want := "ClusterIP 10.96.0.1, ClusterIP fd00::1, ExternalIP 192.0.2.1, ClusterIP 10.96.0.1, ClusterIP fd00::1, " +
+		"ExternalIP 192.0.2.1, NodePort "
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("got %s\nwant %s", s, want)
 	}

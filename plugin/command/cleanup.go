@@ -28,11 +28,14 @@ func newCleanupCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove helper pods and programmed paths that a dead run left behind",
-		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for good; and on the nodes that
---node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ordinary run, after ^C, or after the
+		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for ` +
+			`good; and on the nodes that
+--node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ` +
+			`ordinary run, after ^C, or after the
 plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
 
-Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for them.`,
+Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for ` +
+			`them.`,
 		Example: `  kubectl svcproxy cleanup
 
   # Also what is running, and what --keep left
@@ -55,8 +58,8 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 	for _, hidden := range []string{"snapshot", "dry-run", "keep"} {
 		_ = f.MarkHidden(hidden)
 	}
-	f.BoolVar(&o.running, "running", false, "Remove also helper pods that are in use, by whomever, those that --keep left, and "+
-		"paths whose time is not over")
+	f.BoolVar(&o.running, "running", false,
+		"Remove also helper pods that are in use, by whomever, those that --keep left, and paths whose time is not over")
 	return cmd
 }
 
@@ -146,7 +149,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 		which = wire.UndoAll
 	}
 	said := make([]string, len(nodes))
-	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Session) (err error) {
+	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) (err error) {
 		said[i], err = undoOn(ctx, node, helper, which)
 		return errors.Join(err, helper.Close())
 	})
@@ -160,7 +163,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 }
 
 // undoOn takes away what is programmed on a node, and says what that was.
-func undoOn(ctx context.Context, node string, helper *launch.Session, which string) (said string, err error) {
+func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said string, err error) {
 	undone, err := helper.Undo(ctx, which)
 	for _, u := range undone {
 		said += fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away\n", node,

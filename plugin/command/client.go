@@ -19,7 +19,8 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	const orSnapshot = "to read a snapshot in place of a cluster, give --snapshot"
 	raw, err := e.kube.ToRawKubeConfigLoader().RawConfig()
 	if err == nil && len(raw.Clusters) == 0 && *e.kube.APIServer == "" && e.getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server; %s", orSnapshot)
+		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server; %s",
+			orSnapshot)
 	}
 	config, err := e.kube.ToRESTConfig()
 	if err != nil {

@@ -54,11 +54,14 @@ func New(streams genericiooptions.IOStreams, system System) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-svcproxy",
 		Short: "Say what a node's kernel really does with a packet to a Service",
-		Long: `Say, for a Service and a node, what the node's kernel really does with a packet to it, what kube-proxy should have made it do,
+		Long: `Say, for a Service and a node, what the node's kernel really does with a packet to it, what kube-proxy ` +
+			`should have made it do,
 and where and why the two differ.
 
-The exit code is 0 where the path is right (refused by design included), 1 at a mismatch, 2 for wrong usage or unreadable
-input, 3 where something could not be inspected, so that nothing is claimed, 4 where there are only warnings, and 130 when
+The exit code is 0 where the path is right (refused by design included), 1 at a mismatch, 2 for wrong usage or ` +
+			`unreadable
+input, 3 where something could not be inspected, so that nothing is claimed, 4 where there are only warnings, and ` +
+			`130 when
 interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 		Example: `  # Where do packets to the Service web go on worker-2, and should they?
   kubectl svcproxy trace web -n shop --node worker-2

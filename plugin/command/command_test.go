@@ -47,7 +47,8 @@ func twoNodes(t *testing.T) string {
 	if err := os.CopyFS(dir, os.DirFS(broken)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(filepath.Join(dir, "nodes", "worker-2"), os.DirFS(filepath.Join(broken, "nodes", "worker-1"))); err != nil {
+	err := os.CopyFS(filepath.Join(dir, "nodes", "worker-2"), os.DirFS(filepath.Join(broken, "nodes", "worker-1")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -61,32 +62,67 @@ func TestExitCodes(t *testing.T) {
 		stdout string // the last line, or its beginning
 		stderr string
 	}{
-		{"trace web -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong", ""},
+		{
+			"trace web -n shop --snapshot " + broken, run.ExitMismatch,
+			"MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong", "",
+		},
 		{"trace svc/web:http -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
 		{"trace frontend -n shop --snapshot " + broken, run.ExitRight, "MATCH: ", ""},
 		{"trace batch -n shop --snapshot " + broken, run.ExitRight, "BY DESIGN: ", ""},
-		{"trace admin -n shop --snapshot " + broken, run.ExitRight, "MATCH: all 5 paths of shop/admin on worker-1 are right (1 by design)", ""},
+		{
+			"trace admin -n shop --snapshot " + broken, run.ExitRight,
+			"MATCH: all 5 paths of shop/admin on worker-1 are right (1 by design)", "",
+		},
 		{"trace 10.96.21.191 --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
 		{"trace web -n shop -o name --snapshot " + broken, run.ExitMismatch, "node/worker-1", ""},
-		{"verify -A --snapshot " + broken, run.ExitMismatch, "MISMATCH: 8 of 27 paths of 8 Services on worker-1 are wrong", ""},
+		{
+			"verify -A --snapshot " + broken, run.ExitMismatch, "MISMATCH: 8 of 27 paths of 8 Services on worker-1 are wrong",
+			"",
+		},
 		{"verify -A --snapshot " + broken + " -o name", run.ExitMismatch, "service/shop/web", ""},
-		{"verify -n kube-system --snapshot " + broken, run.ExitRight, "MATCH: all 4 paths of 1 Service in namespace kube-system on worker-1 are right", ""},
+		{
+			"verify -n kube-system --snapshot " + broken, run.ExitRight,
+			"MATCH: all 4 paths of 1 Service in namespace kube-system on worker-1 are right", "",
+		},
 		{"verify web frontend -n shop --snapshot " + broken, run.ExitMismatch, "MISMATCH: ", ""},
 		{"verify frontend batch -n shop --snapshot " + broken, run.ExitRight, "MATCH: ", ""},
-		{"trace frontend -n shop --snapshot " + two, run.ExitNotInspected, "UNKNOWN: 1 of 2 nodes could not be inspected, so nothing is claimed", "error: node worker-2 was not inspected: ip-addr.json has none of the Node's addresses"},
-		{"trace web -n shop --snapshot " + two, run.ExitMismatch, "MISMATCH: 2 of 2 paths of shop/web on 2 nodes are wrong; 1 of 2 nodes not inspected", "error: node worker-2 was not inspected"},
+		{
+			"trace frontend -n shop --snapshot " + two, run.ExitNotInspected,
+			"UNKNOWN: 1 of 2 nodes could not be inspected, so nothing is claimed",
+			"error: node worker-2 was not inspected: ip-addr.json has none of the Node's addresses",
+		},
+		{
+			"trace web -n shop --snapshot " + two, run.ExitMismatch,
+			"MISMATCH: 2 of 2 paths of shop/web on 2 nodes are wrong; 1 of 2 nodes not inspected",
+			"error: node worker-2 was not inspected",
+		},
 		{"trace frontend -n shop --node worker-1 --snapshot " + two, run.ExitRight, "MATCH: ", ""},
 		{"trace frontend -n shop -l kubernetes.io/hostname=worker-1 --snapshot " + two, run.ExitRight, "MATCH: ", ""},
 		{"verify -A --all-nodes --snapshot " + two, run.ExitMismatch, "MISMATCH: ", "error: node worker-2 was not inspected"},
-		{"trace frontend -n shop -o json --snapshot " + two, run.ExitNotInspected, "}", "error: node worker-2 was not inspected"},
+		{
+			"trace frontend -n shop -o json --snapshot " + two, run.ExitNotInspected, "}",
+			"error: node worker-2 was not inspected",
+		},
 		{"resolve web -n shop --snapshot " + broken, run.ExitRight, "3 of 4 endpoints of shop/web are used", ""},
-		{"resolve web -n shop --node worker-1 --snapshot " + broken, run.ExitRight, "3 of 4 endpoints of shop/web are used from worker-1", ""},
+		{
+			"resolve web -n shop --node worker-1 --snapshot " + broken, run.ExitRight,
+			"3 of 4 endpoints of shop/web are used from worker-1", "",
+		},
 		{"resolve 10.96.21.191:80 -o name --snapshot " + broken, run.ExitRight, "service/web", ""},
-		{"resolve web -n shop --snapshot " + broken + " -o jsonpath={.dns.name}", run.ExitRight, "web.shop.svc.cluster.local", ""},
+		{
+			"resolve web -n shop --snapshot " + broken + " -o jsonpath={.dns.name}", run.ExitRight, "web.shop.svc.cluster.local",
+			"",
+		},
 		{"mode --snapshot " + broken, run.ExitRight, "MATCH: iptables (nft) on 1 node", ""},
 		{"mode worker-1 --snapshot " + broken + " -o jsonpath={.nodes[*].mode.actual}", run.ExitRight, "iptables", ""},
-		{"mode --snapshot " + two, run.ExitNotInspected, "UNKNOWN: iptables (nft) on 1 node, 1 node not inspected", "error: node worker-2 was not inspected"},
-		{"mode --snapshot " + two + " -o name", run.ExitNotInspected, "node/worker-2", "error: node worker-2 was not inspected"},
+		{
+			"mode --snapshot " + two, run.ExitNotInspected, "UNKNOWN: iptables (nft) on 1 node, 1 node not inspected",
+			"error: node worker-2 was not inspected",
+		},
+		{
+			"mode --snapshot " + two + " -o name", run.ExitNotInspected, "node/worker-2",
+			"error: node worker-2 was not inspected",
+		},
 		{"version", run.ExitRight, "kubectl-svcproxy ", ""},
 		{"", run.ExitRight, "", ""},
 		{"--help", run.ExitRight, "", ""},
@@ -116,7 +152,8 @@ func TestBadInput(t *testing.T) {
 	if err := os.CopyFS(cut, os.DirFS(broken)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(cut, "cluster", "services.yaml"), []byte("kind: PodList\nitems: []\n"), 0o600); err != nil {
+	err := os.WriteFile(filepath.Join(cut, "cluster", "services.yaml"), []byte("kind: PodList\nitems: []\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	nodeless := t.TempDir()
@@ -136,7 +173,10 @@ func TestBadInput(t *testing.T) {
 		{"resolve web", "no cluster is configured"},
 		{"trace deploy/web" + shop, `"deploy/web" is no Service`},
 		{"trace wbe" + shop, `service "wbe" not found in namespace "shop"; did you mean web?`},
-		{"trace web --snapshot " + broken, `service "web" not found in namespace "default"; there is one in namespace shop: add -n shop`},
+		{
+			"trace web --snapshot " + broken,
+			`service "web" not found in namespace "default"; there is one in namespace shop: add -n shop`,
+		},
 		{"trace web:81" + shop, "service shop/web has no port 81: it has http 80/TCP"},
 		{"trace 1.2.3.4" + shop, "no Service has the address 1.2.3.4"},
 		{"trace web -n shop --snapshot /does/not/exist", "/does/not/exist"},
@@ -157,7 +197,10 @@ func TestBadInput(t *testing.T) {
 		{"trace web --kubeconfig /does/not/exist --snapshot " + broken, "/does/not/exist"},
 		{"verify -A web" + shop, "-A verifies every Service"},
 		{"verify nope" + shop, `service "nope" not found`},
-		{"verify -n empty --snapshot " + broken, `there is no Service in namespace "empty": give -A for all, or -n with one of default, kube-system, shop`},
+		{
+			"verify -n empty --snapshot " + broken,
+			`there is no Service in namespace "empty": give -A for all, or -n with one of default, kube-system, shop`,
+		},
 		{"resolve web --node nope" + shop, `there is no node "nope": there is worker-1`},
 		{"resolve web --node worker-1,worker-2 -n shop --snapshot " + two, "resolve shows the view of one node"},
 		{"resolve", "resolve needs one Service"},
@@ -170,7 +213,10 @@ func TestBadInput(t *testing.T) {
 		{"trace web --parallel 0", "--parallel 0: at least one node"},
 		{"trace web --timeout 10ms", "--timeout 10ms is too short"},
 		{"trace web --timeout soon", `invalid argument "soon" for "--timeout"`},
-		{"trace web --server https://127.0.0.1:1 --security-profile root", `"root" is no security profile: privileged and netadmin are`},
+		{
+			"trace web --server https://127.0.0.1:1 --security-profile root",
+			`"root" is no security profile: privileged and netadmin are`,
+		},
 		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is no image pull policy`},
 		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is no name of a namespace`},
 		{"dump", "dump needs a file to write"},
@@ -190,7 +236,8 @@ func TestBadInput(t *testing.T) {
 			if code != run.ExitUsage || stdout != "" {
 				t.Errorf("exit code %d and stdout %q, want %d and nothing", code, stdout, run.ExitUsage)
 			}
-			if !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "error: error") {
+			if !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) ||
+				strings.Contains(stderr, "error: error") {
 				t.Errorf("stderr: got %q, want one line with %q", stderr, tt.want)
 			}
 		})
@@ -201,7 +248,8 @@ func TestBadInput(t *testing.T) {
 func TestNoAPIServer(t *testing.T) {
 	for _, args := range []string{"trace web", "verify -A", "resolve web", "dump -o x.tgz --all-nodes", "cleanup"} {
 		code, stdout, stderr := runPlugin(t, strings.Fields(args+" --server http://127.0.0.1:1")...)
-		if code != run.ExitNotInspected || stdout != "" || !strings.HasPrefix(stderr, "error: ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "connection refused") {
+		if code != run.ExitNotInspected || stdout != "" || !strings.HasPrefix(stderr, "error: ") ||
+			strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "connection refused") {
 			t.Errorf("%s: got %d, %q and %q", args, code, stdout, stderr)
 		}
 	}
@@ -213,7 +261,8 @@ func TestInterrupted(t *testing.T) {
 		cancel()
 		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 		// The one node may have been judged before the interrupt is seen; then the result counts.
-		if code := Main(ctx, strings.Fields(args), streams, System{}); code != run.ExitInterrupted && code != run.ExitMismatch {
+		code := Main(ctx, strings.Fields(args), streams, System{})
+		if code != run.ExitInterrupted && code != run.ExitMismatch {
 			t.Errorf("%s: exit code %d, want %d", args, code, run.ExitInterrupted)
 		} else if code == run.ExitInterrupted && (out.Len() > 0 || errOut.String() != "error: interrupted\n") {
 			t.Errorf("%s: got %q and %q", args, out, errOut)
@@ -222,7 +271,8 @@ func TestInterrupted(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := exit(ctx, context.Canceled, streams.ErrOut); code != run.ExitInterrupted || errOut.String() != "error: interrupted\n" {
+	code := exit(ctx, context.Canceled, streams.ErrOut)
+	if code != run.ExitInterrupted || errOut.String() != "error: interrupted\n" {
 		t.Errorf("got %d and %q", code, errOut)
 	}
 }
@@ -246,7 +296,8 @@ func TestConclude(t *testing.T) {
 
 func TestExitIsOneLine(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	if code := exit(t.Context(), errors.New("one\n\ttwo"), streams.ErrOut); code != run.ExitUsage || errOut.String() != "error: one two\n" {
+	code := exit(t.Context(), errors.New("one\n\ttwo"), streams.ErrOut)
+	if code != run.ExitUsage || errOut.String() != "error: one two\n" {
 		t.Errorf("got %d and %q", code, errOut)
 	}
 }
@@ -276,7 +327,11 @@ func frontends(r *report.Report) string {
 func TestTraceSelects(t *testing.T) {
 	shop := " -n shop --snapshot " + broken
 	for _, tt := range []struct{ args, want string }{
-		{"api", "ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node, NodePort 10.77.0.11 external, NodePort 10.77.0.11 node, NodePort 127.0.0.1 node"},
+		{
+			"api",
+			"ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node, NodePort 10.77.0.11 external, NodePort 10.77.0.11 " +
+				"node, NodePort 127.0.0.1 node",
+		},
 		{"10.96.62.156:80", "ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node"},
 		{"10.77.0.11:30080", "NodePort 10.77.0.11 external, NodePort 10.77.0.11 node"},
 		{"127.0.0.1:30080", "NodePort 127.0.0.1 node"},
@@ -294,7 +349,8 @@ func TestTraceSelects(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.args, got, tt.want)
 		}
 	}
-	if r := reportOf(t, "trace api --from pod/web-7c9d8f6b5d-2xkqp"+shop); r.Nodes[0].Paths[0].Origin.Pod != "shop/web-7c9d8f6b5d-2xkqp" {
+	r := reportOf(t, "trace api --from pod/web-7c9d8f6b5d-2xkqp"+shop)
+	if r.Nodes[0].Paths[0].Origin.Pod != "shop/web-7c9d8f6b5d-2xkqp" {
 		t.Errorf("got %+v", r.Nodes[0].Paths[0].Origin)
 	}
 }
@@ -308,11 +364,14 @@ func TestTracePins(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "runs on node worker-1, where its packets start: give --node worker-1",
-		"trace web --from pod/web-7c9d8f6b5d-2xkqp --all-nodes":     "give --node worker-1",
-		"trace web --from pod/web-7c9d8f6b5d-q9v4n":                 "is on node worker-3, which is not in the snapshot: it holds worker-1, worker-2",
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "runs on node worker-1, where its packets start: " +
+			"give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --all-nodes": "give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-q9v4n": "is on node worker-3, which is not in the snapshot: " +
+			"it holds worker-1, worker-2",
 	} {
-		if code, _, stderr := runPlugin(t, strings.Fields(args+two)...); code != run.ExitUsage || !strings.Contains(stderr, want) {
+		code, _, stderr := runPlugin(t, strings.Fields(args+two)...)
+		if code != run.ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: got %d and %q, want %q", args, code, stderr, want)
 		}
 	}
@@ -330,13 +389,15 @@ func TestTraceSteps(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	r := reportOf(t, "verify -A --snapshot "+broken)
-	if r.Kind != report.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 || r.Nodes[0].Paths[0].Service == nil {
+	if r.Kind != report.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 ||
+		r.Nodes[0].Paths[0].Service == nil {
 		t.Errorf("got kind %s with %d paths", r.Kind, len(r.Nodes[0].Paths))
 	}
 	if r := reportOf(t, "verify -A --show-all --snapshot "+broken); len(r.Nodes[0].Paths) != r.Summary.Paths {
 		t.Errorf("--show-all lists %d of %d paths", len(r.Nodes[0].Paths), r.Summary.Paths)
 	}
-	if r := reportOf(t, "verify api:http 10.96.21.191 -n shop --show-all --from pod --snapshot "+broken); !strings.Contains(frontends(r), "NodePort") || !strings.Contains(frontends(r), "10.96.21.191") {
+	r = reportOf(t, "verify api:http 10.96.21.191 -n shop --show-all --from pod --snapshot "+broken)
+	if !strings.Contains(frontends(r), "NodePort") || !strings.Contains(frontends(r), "10.96.21.191") {
 		t.Errorf("got %s", frontends(r))
 	}
 }
@@ -373,7 +434,8 @@ func TestNotServed(t *testing.T) {
 
 func TestNamespaceOfKubeconfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
-	config := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {cluster: k, namespace: shop}\nclusters:\n- name: k\n  cluster: {server: https://127.0.0.1:1}\n"
+	config := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {cluster: k, " +
+		"namespace: shop}\nclusters:\n- name: k\n  cluster: {server: https://127.0.0.1:1}\n"
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +454,8 @@ func TestNamespaceOfKubeconfig(t *testing.T) {
 func TestVersion(t *testing.T) {
 	_, stdout, _ := runPlugin(t, "version", "-o", "json")
 	var b buildInfo
-	if err := json.Unmarshal([]byte(stdout), &b); err != nil || b.Version == "" || b.Go == "" || !strings.Contains(b.Platform, "/") {
+	err := json.Unmarshal([]byte(stdout), &b)
+	if err != nil || b.Version == "" || b.Go == "" || !strings.Contains(b.Platform, "/") {
 		t.Errorf("got %q, %v", stdout, err)
 	}
 	if _, stdout, _ := runPlugin(t, "version", "-o", "yaml"); !strings.Contains(stdout, "goVersion: go1.") {
@@ -451,7 +514,9 @@ func TestComplete(t *testing.T) {
 }
 
 func TestQuote(t *testing.T) {
-	for in, want := range map[string]string{"dump.tar.gz": "dump.tar.gz", "/a/b-c_1": "/a/b-c_1", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'"} {
+	for in, want := range map[string]string{
+		"dump.tar.gz": "dump.tar.gz", "/a/b-c_1": "/a/b-c_1", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'",
+	} {
 		if got := quote(in); got != want {
 			t.Errorf("quote(%q) = %s, want %s", in, got, want)
 		}

@@ -33,7 +33,8 @@ func newDumpCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump --node NODE… -o FILE.tar.gz",
 		Short: "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
-		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of nodes and their kube-proxy
+		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of ` +
+			`nodes and their kube-proxy
 hold. Every command reads it by --snapshot. Its files are what standard tools print (docs/snapshots.md).
 
 It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
@@ -82,8 +83,8 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 	case o.output == "":
 		return c, run.Usagef("dump needs a file to write: give -o FILE.tar.gz, or -o - for standard output")
 	case o.output != "-" && !strings.HasSuffix(o.output, ".tar.gz") && !strings.HasSuffix(o.output, ".tgz"):
-		return c, run.Usagef("-o %q: dump writes a gzipped tar archive: give FILE.tar.gz or FILE.tgz, or - for standard output",
-			o.output)
+		return c, run.Usagef("-o %q: dump writes a gzipped tar archive: give FILE.tar.gz or FILE.tgz, or - for "+
+			"standard output", o.output)
 	case !chosen:
 		return c, run.Usagef("dump needs to know which nodes: give --node NODE, -l SELECTOR, --all-nodes or --local")
 	}

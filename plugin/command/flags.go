@@ -34,8 +34,8 @@ type nodeFlags struct {
 func (n *nodeFlags) add(cmd *cobra.Command, env *environment) {
 	n.addSnapshot(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&n.nodes, "node", nil, "Look at this node (repeatable). Without it: all nodes of a snapshot; in a cluster "+
-		"those that matter, which are named")
+	f.StringSliceVar(&n.nodes, "node", nil, "Look at this node (repeatable). Without it: all nodes of a snapshot; in a "+
+		"cluster those that matter, which are named")
 	f.BoolVar(&n.allNodes, "all-nodes", false, "Look at all nodes")
 	f.StringVarP(&n.selector, "selector", "l", "", "Look at the nodes with these labels, as in kubectl get nodes -l")
 	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
@@ -123,7 +123,8 @@ type helperFlags struct {
 
 // podFlags are the flags that mean nothing where no helper pod is made.
 var podFlags = []string{
-	"image", "image-pull-policy", "image-pull-secret", "helper-namespace", "security-profile", "keep", "own-pod", "dry-run",
+	"image", "image-pull-policy", "image-pull-secret", "helper-namespace", "security-profile", "keep", "own-pod",
+	"dry-run",
 	"parallel",
 }
 
@@ -300,8 +301,8 @@ const defaultProbes = 20
 
 // add defines the flags.
 func (p *probeFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.live, "live", false, "Also make real connections from the node and its pods, without a payload, and have the "+
-		"kernel trace some: say what became of them, and with -o wide which rules they met")
+	f.BoolVar(&p.live, "live", false, "Also make real connections from the node and its pods, without a payload, "+
+		"and have the kernel trace some: say what became of them, and with -o wide which rules they met")
 	f.IntVar(&p.probes, "probes", defaultProbes, fmt.Sprintf(
 		"How many connections to make of each frontend and origin, 1 to %d (with --live)", run.MaxProbes))
 }

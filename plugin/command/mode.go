@@ -28,12 +28,15 @@ func newModeCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mode [NODE…]",
 		Short: "Say which proxy each node really runs, and how it fares",
-		Long: `Say of each node in which mode its kernel serves Services (iptables, with the nft or the legacy backend, nftables, ipvs), which one
-kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not written yet
+		Long: `Say of each node in which mode its kernel serves Services (iptables, with the nft or the legacy backend, ` +
+			`nftables, ipvs), which one
+kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not ` +
+			`written yet
 and what it failed to, whether it is healthy, which other mode has left live rules behind, and whether another program
 (Cilium, kube-router, Antrea Proxy, OVN-Kubernetes, Calico's eBPF dataplane) serves Services in its place.
 
-Nodes are named as arguments or by --node; without any, all are looked at: at most ` + fmt.Sprint(run.FewNodes) + ` of a cluster unless --all-nodes is given.
+Nodes are named as arguments or by --node; without any, all are looked at: at most ` + fmt.Sprint(run.FewNodes) + ` ` +
+			`of a cluster unless --all-nodes is given.
 
 -o name prints node/NODE for each node that has something wrong with it or could not be inspected. Exit codes: 0 nothing
 is, 4 something is (warnings), 1 rules are missing altogether, 3 a node could not be inspected, or kube-proxy does not

@@ -18,14 +18,30 @@ func TestDrawnFormats(t *testing.T) {
 		stdout []string
 		stderr string
 	}{
-		{"trace web -n shop -o html", run.ExitMismatch, []string{"<!doctype html>", "MissingEndpoint", "<svg", "Rule by rule", "KUBE-SEP-LPRYETXTYMQCMNCE"}, ""},
-		{"trace web -n shop -o mermaid", run.ExitMismatch, []string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #35;2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"}, ""},
-		{"trace web -n shop -o dot", run.ExitMismatch, []string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"}, ""},
-		{"verify -A -o html", run.ExitMismatch, []string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"}, ""},
+		{
+			"trace web -n shop -o html", run.ExitMismatch,
+			[]string{"<!doctype html>", "MissingEndpoint", "<svg", "Rule by rule", "KUBE-SEP-LPRYETXTYMQCMNCE"}, "",
+		},
+		{
+			"trace web -n shop -o mermaid", run.ExitMismatch,
+			[]string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #35;2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"}, "",
+		},
+		{
+			"trace web -n shop -o dot", run.ExitMismatch,
+			[]string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"}, "",
+		},
+		{
+			"verify -A -o html", run.ExitMismatch,
+			[]string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"}, "",
+		},
 		{"verify -A -o mermaid", run.ExitMismatch, []string{"flowchart LR\n", "shop/web", "PREROUTING"}, ""},
 		{"verify -A -o dot", run.ExitMismatch, []string{"digraph svcproxy {\n", "shop/web", "PREROUTING"}, ""},
 		{"mode -o html", run.ExitRight, []string{"<!doctype html>", "Which proxy each node runs", "worker-1"}, ""},
-		{"mode -o dot", run.ExitUsage, nil, "-o dot is not for this command, which has nothing to draw in it: it may be table, wide, json, yaml, name, jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html"},
+		{
+			"mode -o dot", run.ExitUsage, nil,
+			"-o dot is not for this command, which has nothing to draw in it: it may be table, wide, json, yaml, name, " +
+				"jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html",
+		},
 		{"mode -o mermaid", run.ExitUsage, nil, "-o mermaid is not for this command"},
 		{"resolve web -n shop -o html", run.ExitUsage, nil, "-o html is not for this command"},
 		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, mermaid, dot"},

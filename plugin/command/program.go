@@ -49,17 +49,22 @@ func newProgramCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "program SERVICE[:PORT] --node NODE",
 		Short: "Put the right path of a Service on a node, beside kube-proxy's, for a limited time",
-		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, NodePort, external and
-load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead of kube-proxy's, which are
-left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy cleanup --running, and when the helper pod goes;
+		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, ` +
+			`NodePort, external and
+load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead ` +
+			`of kube-proxy's, which are
+left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy cleanup --running, and ` +
+			`when the helper pod goes;
 then the node is as it was before.
 
-Before success is said the node is read again, and packets are walked through its rules. Where they do not go where they should, all is taken
+Before success is said the node is read again, and packets are walked through its rules. Where they do not go where ` +
+			`they should, all is taken
 back, and the exit code is 1.
 
 --dry-run asks the node and prints exactly what would be done, and what would differ from now; nothing is changed.
 
-SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what would not be safe is refused, with the reason and exit code 2.`,
+SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what would not be safe is refused, with ` +
+			`the reason and exit code 2.`,
 		Example: `  # What would be done?
   kubectl svcproxy program web -n shop --node worker-2 --dry-run
 

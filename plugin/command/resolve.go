@@ -30,7 +30,8 @@ func newResolveCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve SERVICE[:PORT]",
 		Short: "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
-		Long: `Say what the API holds of a Service, without a look at any node's rules: its DNS name and what DNS answers, its policies and
+		Long: `Say what the API holds of a Service, without a look at any node's rules: its DNS name and what DNS answers, ` +
+			`its policies and
 addresses, and every endpoint with its pod, node and conditions, and why connections are sent to it or not.
 
 With --node it is that node's view: traffic policy Local and topology hints choose among the endpoints there.

@@ -35,12 +35,15 @@ func newTraceCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace SERVICE[:PORT]",
 		Short: "Trace packets to a Service: where they should go, where they do go, and why the two differ",
-		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from every origin that
+		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from ` +
+			`every origin that
 matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
 what is wrong where the two differ.
 
-SERVICE is NAME, svc/NAME or service/NAME, in the namespace of -n, or an address that belongs to a Service: its cluster IP,
-external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, with /tcp, /udp or /sctp where that matters;
+SERVICE is NAME, svc/NAME or service/NAME, in the namespace of -n, or an address that belongs to a Service: its ` +
+			`cluster IP,
+external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, with /tcp, /udp or /sctp where that ` +
+			`matters;
 without it every port is traced.
 
 -o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,

@@ -34,7 +34,8 @@ func newVerifyCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [SERVICE[:PORT]…]",
 		Short: "Verify every frontend of the named or of all Services, and list what is wrong",
-		Long: `Verify every frontend of the named Services, of all Services of a namespace, or with -A of all there are: what kube-proxy should
+		Long: `Verify every frontend of the named Services, of all Services of a namespace, or with -A of all there are: ` +
+			`what kube-proxy should
 have programmed against what the node's rules do. Only what is wrong is listed; the rest is counted.
 
 With -A it also looks from the rules back to the API: for rules and chains that belong to no Service any more.

@@ -52,7 +52,7 @@ func byDaemonSet(p *corev1.Pod) bool {
 }
 
 // openDaemon runs the helper in the pod of the DaemonSet.
-func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod) (*Session, error) {
+func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod) (*Helper, error) {
 	l.o.Say(node, "connecting to the DaemonSet's pod")
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()
@@ -62,21 +62,21 @@ func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod)
 	if err != nil {
 		return nil, l.streamRefused(err)
 	}
-	return l.session(node, pod, c, func(context.Context) error { return nil }), nil
+	return l.newHelper(node, pod, c, func(context.Context) error { return nil }), nil
 }
 
-// session is a connection to a helper in a pod.
-func (l *Launcher) session(node string, pod *corev1.Pod, c *conn, remove func(context.Context) error) *Session {
+// newHelper returns the Helper for a connection to a pod.
+func (l *Launcher) newHelper(node string, pod *corev1.Pod, c *conn, remove func(context.Context) error) *Helper {
 	if peer := c.client.Peer; peer.Build != l.o.Build {
 		l.o.Note(node, "the helper in "+pod.Namespace+"/"+pod.Name+" is of build "+peer.Build+", the plugin of "+l.o.Build)
 	}
-	return &Session{
+	return &Helper{
 		node: node, conn: c, say: l.o.Say, remove: remove,
 		why: func(err error) error { return l.why(pod, err) },
-		forget: func(s *Session) {
+		forget: func(s *Helper) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			delete(l.sessions, s)
+			delete(l.helpers, s)
 		},
 	}
 }

@@ -15,7 +15,8 @@ import (
 func daemonPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "daemon-1", Namespace: "tools", Labels: map[string]string{labelName: nameHelper, labelComponent: componentDaemon},
+			Name: "daemon-1", Namespace: "tools",
+			Labels:          map[string]string{labelName: nameHelper, labelComponent: componentDaemon},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "daemon", Controller: new(true)}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "node1"},
@@ -26,7 +27,8 @@ func daemonPod() *corev1.Pod {
 func TestDaemonSetIsUsed(t *testing.T) {
 	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
-		if pod.Name != "daemon-1" || !slices.Equal(command, []string{"/svcproxy-nodehelper", "serve", "--hello=1m0s", "--deadline=6m0s"}) {
+		if pod.Name != "daemon-1" ||
+			!slices.Equal(command, []string{"/svcproxy-nodehelper", "serve", "--hello=1m0s", "--deadline=6m0s"}) {
 			return errors.New("this is not the pod, or not the command")
 		}
 		return goodHelper(ctx, pod, command, s)
@@ -52,9 +54,11 @@ func TestDaemonSetIsUsed(t *testing.T) {
 // A pod that only looks like the DaemonSet's is not spoken to.
 func TestDaemonSetIsNotUsed(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod, *Options){
-		"not ready":          func(p *corev1.Pod, _ *Options) { p.Status.Conditions[0].Status = corev1.ConditionFalse },
-		"on another node":    func(p *corev1.Pod, _ *Options) { p.Spec.NodeName = "node2" },
-		"going away":         func(p *corev1.Pod, _ *Options) { p.DeletionTimestamp, p.Finalizers = &metav1.Time{}, []string{"x/y"} },
+		"not ready":       func(p *corev1.Pod, _ *Options) { p.Status.Conditions[0].Status = corev1.ConditionFalse },
+		"on another node": func(p *corev1.Pod, _ *Options) { p.Spec.NodeName = "node2" },
+		"going away": func(p *corev1.Pod, _ *Options) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{}, []string{"x/y"}
+		},
 		"of no DaemonSet":    func(p *corev1.Pod, _ *Options) { p.OwnerReferences = nil },
 		"not a component":    func(p *corev1.Pod, _ *Options) { delete(p.Labels, labelComponent) },
 		"in other namespace": func(p *corev1.Pod, _ *Options) { p.Namespace = "elsewhere" },
@@ -84,7 +88,8 @@ func TestDaemonSetFails(t *testing.T) {
 	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
 		if command != nil {
-			return says("", "exec: /svcproxy-nodehelper: not found", errors.New("command terminated with exit code 127"))(ctx, pod, command, s)
+			return says("", "exec: /svcproxy-nodehelper: not found",
+				errors.New("command terminated with exit code 127"))(ctx, pod, command, s)
 		}
 		return goodHelper(ctx, pod, command, s)
 	}
@@ -95,7 +100,10 @@ func TestDaemonSetFails(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	want := []string{"the DaemonSet's pod tools/daemon-1 cannot be used: it did not answer: command terminated with exit code 127; its last words: exec: /svcproxy-nodehelper: not found; launching an own pod"}
+	want := []string{
+		"the DaemonSet's pod tools/daemon-1 cannot be used: it did not answer: command terminated with exit code 127; its " +
+			"last words: exec: /svcproxy-nodehelper: not found; launching an own pod",
+	}
 	if !slices.Equal(w.noted, want) {
 		t.Errorf("noted %q", w.noted)
 	}
@@ -106,7 +114,8 @@ func TestOtherBuildIsNoted(t *testing.T) {
 	if _, err := w.l.Open(t.Context(), "node1"); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"the helper in tools/svcproxy-abcde is of build v1.2.3, the plugin of v1.3.0"}; !slices.Equal(w.noted, want) {
+	want := []string{"the helper in tools/svcproxy-abcde is of build v1.2.3, the plugin of v1.3.0"}
+	if !slices.Equal(w.noted, want) {
 		t.Errorf("noted %q", w.noted)
 	}
 }

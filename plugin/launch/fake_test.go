@@ -96,7 +96,8 @@ func readyNode(name string) *corev1.Node {
 	}}
 }
 
-// newFakeCluster makes a cluster with the node "node1" and other objects; the launcher has the options that change sets.
+// newFakeCluster makes a cluster with the node "node1" and other objects; the launcher has the options that change
+// sets.
 func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *fakeCluster {
 	t.Helper()
 	w := &fakeCluster{t: t, client: fake.NewClientset(append(objects, readyNode("node1"))...), attach: goodHelper}
@@ -106,7 +107,9 @@ func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Obje
 		p.Name, p.UID, p.ResourceVersion = podName, types.UID("uid-1"), "1"
 		return false, nil, nil
 	})
-	w.client.PrependWatchReactor("pods", func(ktesting.Action) (bool, watch.Interface, error) { return true, w.watch(), nil })
+	w.client.PrependWatchReactor("pods", func(ktesting.Action) (bool, watch.Interface, error) {
+		return true, w.watch(), nil
+	})
 	o := Options{
 		Config: &rest.Config{}, Client: w.client, Run: "run1", Namespace: "tools", Build: "v1.2.3",
 		Say:  func(_, what string) { w.note(&w.said, what) },
@@ -131,8 +134,8 @@ func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Obje
 	return w
 }
 
-// react adds a reactor before the others. The fake's own method does so without its lock, while the sweep that Open starts, or a helper's
-// session, may be asking it.
+// react adds a reactor before the others. The fake's own method does so without its lock, while the sweep that Open
+// starts, or a helper's connection, may be asking it.
 func (w *fakeCluster) react(verb, resource string, f ktesting.ReactionFunc) {
 	w.client.Lock()
 	defer w.client.Unlock()
@@ -172,7 +175,8 @@ func (w *fakeCluster) watch() watch.Interface {
 
 // left names the pods that are still there.
 func (w *fakeCluster) left() []string {
-	list, err := w.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "tools")
+	list, err := w.client.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"),
+		corev1.SchemeGroupVersion.WithKind("Pod"), "tools")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -201,13 +205,15 @@ func helper(handlers map[string]wire.Handler) streamer {
 	}
 }
 
-var goodHelper = helper(map[string]wire.Handler{wire.MethodCollect: func(_ context.Context, params json.RawMessage, a *wire.Answer) error {
+var goodHelper = helper(map[string]wire.Handler{wire.MethodCollect: goodCollect})
+
+func goodCollect(_ context.Context, params json.RawMessage, a *wire.Answer) error {
 	return errors.Join(
 		a.Progress("reading rules"),
 		a.File(wire.File{Name: "asked.json", Data: params}),
 		a.File(wire.File{Name: "nft-ruleset.json", Unread: "no permission"}),
 	)
-}})
+}
 
 // says is a program that is no helper.
 func says(stdout, stderr string, err error) streamer {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch brings a node's helper to life and speaks to it: in an own pod on the node, in the pod of a DaemonSet
-// that is there already, or in this process on the node itself. Whatever it makes in the cluster it removes again.
+// Package launch starts a node's helper and connects to it: in an own pod on the node, in an existing pod of a
+// DaemonSet, or in this process on the node itself. It removes everything that it creates in the cluster.
 //
-// A run has one Launcher. Open gives a Session with a node; Session.Close removes what Open made, and Launcher.Close
-// says that all is done. Where neither is reached, the helper leaves by itself as its standard input ends, and a second
-// process, the watchdog, removes the pods.
+// A run has one Launcher. Open returns the Helper of a node; Helper.Close removes what Open created, and Launcher.Close
+// ends the run. If neither is called, the helper exits by itself when its standard input ends, and a second process,
+// the watchdog, removes the pods.
 package launch
 
 import (
@@ -80,14 +80,14 @@ type Launcher struct {
 
 	guard watchdog
 	sweep sync.Once
-	side  sync.WaitGroup  // what goes on beside the sessions
+	side  sync.WaitGroup  // goroutines that belong to no helper
 	life  context.Context //nolint:containedctx // that of every Open: it ends with Close
 	end   context.CancelFunc
 
-	mu       sync.Mutex
-	closed   bool
-	opening  sync.WaitGroup
-	sessions map[*Session]bool
+	mu      sync.Mutex
+	closed  bool
+	opening sync.WaitGroup
+	helpers map[*Helper]bool
 }
 
 // NewRun makes the id of a run. Two runs at once must not share one.
@@ -101,7 +101,7 @@ func New(o Options) (*Launcher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	l := &Launcher{o: o, account: accountTimeout, sessions: map[*Session]bool{}, pods: o.Client.CoreV1().Pods(o.Namespace)}
+	l := &Launcher{o: o, account: accountTimeout, helpers: map[*Helper]bool{}, pods: o.Client.CoreV1().Pods(o.Namespace)}
 	l.life, l.end = context.WithCancel(context.Background())
 	l.stream = remote{config: o.Config, client: o.Client.CoreV1().RESTClient()}.stream
 	return l, nil
@@ -163,7 +163,7 @@ func (o *Options) validate() error {
 
 // Open launches a node's helper, or finds the one that is there, and connects to it. On an error nothing is left
 // behind.
-func (l *Launcher) Open(ctx context.Context, node string) (*Session, error) {
+func (l *Launcher) Open(ctx context.Context, node string) (*Helper, error) {
 	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
 		return nil, fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
 	}
@@ -184,11 +184,11 @@ func (l *Launcher) Open(ctx context.Context, node string) (*Session, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sessions[s] = true
+	l.helpers[s] = true
 	return s, nil
 }
 
-func (l *Launcher) open(ctx context.Context, node string) (*Session, error) {
+func (l *Launcher) open(ctx context.Context, node string) (*Helper, error) {
 	l.sweepOnce()
 	// What comes before the pod is asked for side by side, as each question costs a round trip.
 	l.o.Say(node, "looking at the node")
@@ -242,22 +242,22 @@ func (l *Launcher) Check(ctx context.Context, node string) error {
 // must not hold up a person who has interrupted the run; the watchdog stays behind for it.
 const closeTimeout = 2 * time.Second
 
-// Close ends the run: nodes that are being opened are given up, sessions that are still open are closed.
+// Close ends the run: nodes that are being opened are given up, helpers that are still open are closed.
 func (l *Launcher) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
 	l.end()
 	l.opening.Wait()
-	var sessions sync.WaitGroup
-	for _, s := range l.openSessions() {
-		sessions.Go(func() {
+	var helpers sync.WaitGroup
+	for _, s := range l.openHelpers() {
+		helpers.Go(func() {
 			if err := s.Close(); err != nil {
 				l.o.Note(s.node, err.Error())
 			}
 		})
 	}
-	sessions.Wait()
+	helpers.Wait()
 	idle := make(chan struct{})
 	go func() {
 		l.side.Wait()
@@ -271,14 +271,14 @@ func (l *Launcher) Close() {
 	l.guard.stop()
 }
 
-func (l *Launcher) openSessions() []*Session {
+func (l *Launcher) openHelpers() []*Helper {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.sessions))
+	return slices.Collect(maps.Keys(l.helpers))
 }
 
 // Local serves this machine's own node within this process: serve is nodehelper.Serve with its options.
-func Local(ctx context.Context, node string, o Options, serve Serve) (*Session, error) {
+func Local(ctx context.Context, node string, o Options, serve Serve) (*Helper, error) {
 	if serve == nil {
 		return nil, errors.New("this program cannot inspect the machine it runs on")
 	}
@@ -287,5 +287,5 @@ func Local(ctx context.Context, node string, o Options, serve Serve) (*Session, 
 	if err != nil {
 		return nil, err
 	}
-	return &Session{node: node, conn: c, say: o.Say, remove: func(context.Context) error { return nil }}, nil
+	return &Helper{node: node, conn: c, say: o.Say, remove: func(context.Context) error { return nil }}, nil
 }

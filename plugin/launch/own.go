@@ -17,7 +17,7 @@ import (
 )
 
 // openPod makes a pod on the node and connects to the helper in it.
-func (l *Launcher) openPod(ctx context.Context, node string) (*Session, error) {
+func (l *Launcher) openPod(ctx context.Context, node string) (*Helper, error) {
 	l.o.Say(node, "scheduling")
 	pod, err := l.create(ctx, node)
 	if err != nil {
@@ -31,7 +31,7 @@ func (l *Launcher) openPod(ctx context.Context, node string) (*Session, error) {
 		}
 		return nil, err
 	}
-	return l.session(node, pod, c, func(ctx context.Context) error { return l.remove(ctx, pod, false) }), nil
+	return l.newHelper(node, pod, c, func(ctx context.Context) error { return l.remove(ctx, pod, false) }), nil
 }
 
 // createTimeout bounds the making of a pod: admission webhooks may take 30 s (their longest timeoutSeconds).

@@ -84,8 +84,8 @@ var profiles = map[Profile]func() *corev1.SecurityContext{
 	//   SYS_PTRACE       follow /proc/1/root and /proc/PID/fd of processes with more rights than these
 	//   SYS_CHROOT       run the node's own iptables and nft in the node's file system
 	//   DAC_READ_SEARCH  list /proc/PID/fd of processes of other users: who listens on a port
-	// AppArmor's and seccomp's default profiles forbid just these. What it cannot do, and a privileged container can: pass SELinux
-	// where that confines containers, so that on such a node what needs the node's file system stays unread.
+	// AppArmor's and seccomp's default profiles forbid just these. What it cannot do, and a privileged container can: pass
+	// SELinux where that confines containers, so that on such a node what needs the node's file system stays unread.
 	ProfileNetadmin: func() *corev1.SecurityContext {
 		return &corev1.SecurityContext{
 			Privileged:             new(false),

@@ -20,7 +20,8 @@ func TestPod(t *testing.T) {
 	for name, o := range map[string]Options{
 		"privileged": {Run: "run1", Namespace: "kube-system", Build: "v1.2.3"},
 		"netadmin": {
-			Run: "run1", Namespace: "tools", Build: "v1.2.3", Image: "registry.example/nodehelper@sha256:0123", PullPolicy: corev1.PullAlways,
+			Run: "run1", Namespace: "tools", Build: "v1.2.3", Image: "registry.example/nodehelper@sha256:0123",
+			PullPolicy: corev1.PullAlways,
 			PullSecret: "regcred", Profile: ProfileNetadmin, Timeout: 10 * time.Second, Lifetime: time.Minute, Keep: true,
 		},
 	} {
@@ -74,12 +75,23 @@ func TestNewRefuses(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no run":               {func(o *Options) { o.Run = "" }, `"" cannot be the id of a run: it has to be the value of a label`},
-		"a run that selects":   {func(o *Options) { o.Run = "a,b!=c" }, `"a,b!=c" cannot be the id of a run: it has to be the value of a label`},
-		"an unknown profile":   {func(o *Options) { o.Profile = "root" }, `"root" is no security profile: privileged and netadmin are`},
-		"an unknown policy":    {func(o *Options) { o.PullPolicy = "Sometimes" }, `"Sometimes" is no image pull policy: Always, IfNotPresent and Never are`},
+		"no run": {
+			func(o *Options) { o.Run = "" }, `"" cannot be the id of a run: it has to be the value of a label`,
+		},
+		"a run that selects": {
+			func(o *Options) { o.Run = "a,b!=c" }, `"a,b!=c" cannot be the id of a run: it has to be the value of a label`,
+		},
+		"an unknown profile": {
+			func(o *Options) { o.Profile = "root" }, `"root" is no security profile: privileged and netadmin are`,
+		},
+		"an unknown policy": {
+			func(o *Options) { o.PullPolicy = "Sometimes" },
+			`"Sometimes" is no image pull policy: Always, IfNotPresent and Never are`,
+		},
 		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is no name of an image`},
-		"a short timeout":      {func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: a second is the least"},
+		"a short timeout": {
+			func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: a second is the least",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good

@@ -102,7 +102,8 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 		}
 	}
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no namespace %s for the helper pod: choose another with --helper-namespace", l.o.Namespace)
+		return fmt.Errorf("there is no namespace %s for the helper pod: choose another with --helper-namespace",
+			l.o.Namespace)
 	}
 	return fmt.Errorf("the API server did not take the helper pod in namespace %s: %w", l.o.Namespace, err)
 }
@@ -121,7 +122,8 @@ func (l *Launcher) sayPodSecurity(ctx context.Context, m []string) string {
 	return text + "no namespace takes it; make one with: " + howToEnforce
 }
 
-// withoutDetails leaves of "privileged (container "x" must not …), host namespaces (…)" what is outside of parentheses.
+// withoutDetails leaves of "privileged (container "x" must not …), host namespaces (…)" what is outside of
+// parentheses.
 func withoutDetails(text string) string {
 	var b strings.Builder
 	depth := 0

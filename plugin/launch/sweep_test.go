@@ -34,7 +34,9 @@ func TestSweep(t *testing.T) {
 		pod("pending", time.Second, corev1.PodPending, nil),
 		pod("kept", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Labels[labelKeep] = "true" }),
 		pod("ours", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Labels[labelRun] = "run1" }),
-		pod("owned", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet"}} }),
+		pod("owned", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet"}}
+		}),
 		pod("somebody-elses", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) }),
 		pod("without-run", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { delete(p.Labels, labelRun) }),
 		pod("elsewhere", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Namespace = "default" }),
@@ -75,18 +77,23 @@ func TestSweep(t *testing.T) {
 
 func TestSweepFails(t *testing.T) {
 	forbidden := func(verb string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(`User "jane" cannot `+verb+` resource "pods" in API group "" in the namespace "tools"`))
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "",
+			errors.New(`User "jane" cannot `+verb+` resource "pods" in API group "" in the namespace "tools"`))
 	}
 	p := Pod(Options{Run: "other", Namespace: "tools"}, "node1")
 	p.Name = "p"
 	w := newFakeCluster(t, nil, p)
-	w.react("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("delete") })
+	w.react("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, forbidden("delete")
+	})
 	removed, err := w.l.Sweep(t.Context(), All, nil)
-	expect(t, err, "could not delete the helper pod tools/p: cannot delete pods in tools as user jane: deploy/rbac.yaml grants it")
+	expect(t, err,
+		"could not delete the helper pod tools/p: cannot delete pods in tools as user jane: deploy/rbac.yaml grants it")
 	if len(removed) > 0 {
 		t.Errorf("%d pods are said to be removed", len(removed))
 	}
 	w.react("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("list") })
 	_, err = w.l.Sweep(t.Context(), All, nil)
-	expect(t, err, "cannot look for helper pods in namespace tools: cannot list pods in tools as user jane: deploy/rbac.yaml grants it")
+	expect(t, err,
+		"cannot look for helper pods in namespace tools: cannot list pods in tools as user jane: deploy/rbac.yaml grants it")
 }

@@ -48,7 +48,9 @@ func newAPIServer(t *testing.T) *apiServer {
 			a.query, a.token = r.URL.Query().Get("labelSelector"), r.Header.Get("Authorization")
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: a.pods})
+		_ = json.NewEncoder(w).Encode(corev1.PodList{
+			TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: a.pods,
+		})
 	})
 	mux.HandleFunc("DELETE "+path+"/"+podName, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -56,7 +58,9 @@ func newAPIServer(t *testing.T) *apiServer {
 		defer a.mu.Unlock()
 		a.pods = nil
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success",
+		})
 		a.deleted <- string(body)
 	})
 	a.Server = httptest.NewServer(mux)
@@ -64,7 +68,8 @@ func newAPIServer(t *testing.T) *apiServer {
 	return a
 }
 
-// A plugin that is killed leaves a process behind that removes its pods: here the test plays the plugin, and drops the pipe.
+// A plugin that is killed leaves a process behind that removes its pods: here the test plays the plugin, and drops the
+// pipe.
 func TestWatchdogProcess(t *testing.T) {
 	a := newAPIServer(t)
 	t.Setenv(watchdogVariable, "yes")
@@ -73,7 +78,10 @@ func TestWatchdogProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g watchdog
-	o := Options{Config: &rest.Config{Host: a.URL, BearerToken: "secret"}, Namespace: "tools", Run: "run1", Watchdog: []string{program}}
+	o := Options{
+		Config: &rest.Config{Host: a.URL, BearerToken: "secret"}, Namespace: "tools", Run: "run1",
+		Watchdog: []string{program},
+	}
 	if err := g.start(&o); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +94,9 @@ func TestWatchdogProcess(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if want := "app.kubernetes.io/name=svcproxy-nodehelper,app.kubernetes.io/managed-by=kubectl-svcproxy,svcproxy.dev/run-id=run1"; a.query != want {
+	want := "app.kubernetes.io/name=svcproxy-nodehelper,app.kubernetes.io/managed-by=kubectl-svcproxy," +
+		"svcproxy.dev/run-id=run1"
+	if a.query != want {
 		t.Errorf("looked for %s", a.query)
 	}
 	if a.token != "Bearer secret" {
@@ -135,8 +145,12 @@ func TestWatchdogInput(t *testing.T) {
 		"the run is over": {string(line) + "\n" + allDone, ""},
 		"nothing":         {"", "the watchdog was told nothing: EOF"},
 		"half a line":     {string(line[:20]), "the watchdog was told nothing: EOF"},
-		"no JSON":         {"hello\n", "the watchdog does not understand what it was told: invalid character 'h' looking for beginning of value"},
-		"no run":          {`{"namespace":"tools"}` + "\n", "the watchdog was told neither of which run nor where the pods are"},
+		"no JSON": {
+			"hello\n", "the watchdog does not understand what it was told: invalid character 'h' looking for beginning of value",
+		},
+		"no run": {
+			`{"namespace":"tools"}` + "\n", "the watchdog was told neither of which run nor where the pods are",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expect(t, Watchdog(t.Context(), strings.NewReader(c.in)), c.want)
@@ -183,13 +197,20 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &rest.Config{
-		Host: "https://api.example:6443", APIPath: "/x", Username: "u", Password: "p", BearerToken: "t", BearerTokenFile: "/t",
-		Impersonate:     rest.ImpersonationConfig{UserName: "a", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
-		TLSClientConfig: rest.TLSClientConfig{ServerName: "s", CAData: []byte("ca"), CertData: []byte("cert"), KeyData: []byte("key"), NextProtos: []string{"http/1.1"}},
+		Host: "https://api.example:6443", APIPath: "/x", Username: "u", Password: "p", BearerToken: "t",
+		BearerTokenFile: "/t",
+		Impersonate: rest.ImpersonationConfig{
+			UserName: "a", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}},
+		},
+		TLSClientConfig: rest.TLSClientConfig{
+			ServerName: "s", CAData: []byte("ca"), CertData: []byte("cert"), KeyData: []byte("key"),
+			NextProtos: []string{"http/1.1"},
+		},
 		ExecProvider: &clientcmdapi.ExecConfig{
 			Command: "aws", Args: []string{"eks", "get-token"}, Env: []clientcmdapi.ExecEnvVar{{Name: "A", Value: "B"}},
-			APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true,
-			Config: &runtime.Unknown{Raw: []byte(`{"audience":"x"}`), ContentType: runtime.ContentTypeJSON},
+			APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			ProvideClusterInfo: true,
+			Config:             &runtime.Unknown{Raw: []byte(`{"audience":"x"}`), ContentType: runtime.ContentTypeJSON},
 		},
 		Proxy: http.ProxyURL(proxy),
 	}
@@ -209,7 +230,8 @@ func TestAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if to, err := got.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "api.example:6443"}}); err != nil || to.String() != proxy.String() {
+	to, err := got.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "api.example:6443"}})
+	if err != nil || to.String() != proxy.String() {
 		t.Errorf("by way of %v, %v", to, err)
 	}
 	want := *c

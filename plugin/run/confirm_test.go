@@ -153,20 +153,32 @@ func TestConfirm(t *testing.T) {
 		codes  string // of the findings of the first path that is wrong
 	}{
 		{name: "right at once", states: []state{{}}, reads: 1, want: report.Match},
-		{name: "wrong, and so again", states: []state{{rules: lost}}, reads: 2, want: report.Mismatch, codes: "ServiceNotProgrammed"},
+		{
+			name: "wrong, and so again", states: []state{{rules: lost}}, reads: 2, want: report.Mismatch,
+			codes: "ServiceNotProgrammed",
+		},
 		{name: "wrong at first: a sync was under way", states: []state{{rules: lost}, {}}, reads: 2, want: report.Match},
 		{name: "the API changed meanwhile", states: []state{{version: "2"}, {version: "2"}}, reads: 2, want: report.Match},
-		{name: "the API changed, and the node then", states: []state{{version: "2", rules: lost}, {version: "2", rules: lost}, {version: "2", rules: lost}}, reads: 2, want: report.Mismatch, codes: "ServiceNotProgrammed"},
 		{
-			name: "wrong in another way each time", states: []state{{rules: lost}, {rules: other}, {rules: lost}, {rules: other}}, reads: 4,
+			name:   "the API changed, and the node then",
+			states: []state{{version: "2", rules: lost}, {version: "2", rules: lost}, {version: "2", rules: lost}}, reads: 2,
+			want: report.Mismatch, codes: "ServiceNotProgrammed",
+		},
+		{
+			name:   "wrong in another way each time",
+			states: []state{{rules: lost}, {rules: other}, {rules: lost}, {rules: other}}, reads: 4,
 			want: report.Unknown, codes: "Changing",
 		},
 		{
-			name: "the API changes each time", states: []state{{version: "2"}, {version: "3"}, {version: "4"}, {version: "5"}}, reads: 4,
-			want: report.Match,
+			name: "the API changes each time", states: []state{{version: "2"}, {version: "3"}, {version: "4"}, {version: "5"}},
+			reads: 4,
+			want:  report.Match,
 		},
 		{name: "the node cannot be read", states: []state{{err: errors.New("no route")}}, reads: 1, want: report.Unknown},
-		{name: "the node is lost between two readings", states: []state{{rules: lost}, {err: errors.New("no route")}}, reads: 2, want: report.Unknown},
+		{
+			name: "the node is lost between two readings", states: []state{{rules: lost}, {err: errors.New("no route")}},
+			reads: 2, want: report.Unknown,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,7 +223,13 @@ func (p *probing) probe(_ context.Context, _ string, targets []snapshot.ProbeTar
 	for _, t := range targets {
 		probes := snapshot.Probes{ProbeTarget: t}
 		if t.Trace && strange {
-			probes.Traces = []snapshot.Trace{{Steps: []snapshot.TraceStep{{Family: "ip", Table: "nat", Chain: fmt.Sprint("ROUND-", p.rounds), Rule: 1, Verdict: "accept"}}}}
+			probes.Traces = []snapshot.Trace{
+				{
+					Steps: []snapshot.TraceStep{
+						{Family: "ip", Table: "nat", Chain: fmt.Sprint("ROUND-", p.rounds), Rule: 1, Verdict: "accept"},
+					},
+				},
+			}
 		}
 		out.Targets = append(out.Targets, probes)
 	}

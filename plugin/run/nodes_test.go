@@ -25,7 +25,8 @@ func nodeObject(name, hostname, address string) *corev1.Node {
 // --local finds out which Node the machine is.
 func TestWhichNode(t *testing.T) {
 	objects := &snapshot.Cluster{Nodes: []*corev1.Node{
-		nodeObject("a.example.com", "a", "10.0.0.1"), nodeObject("b.example.com", "b", "10.0.0.2"), nodeObject("c", "c", "fd00::3"),
+		nodeObject("a.example.com", "a", "10.0.0.1"), nodeObject("b.example.com", "b", "10.0.0.2"),
+		nodeObject("c", "c", "fd00::3"),
 	}}
 	for _, tt := range []struct{ host, own, want string }{
 		{"a.example.com", "10.0.0.2", "a.example.com"},
@@ -43,7 +44,9 @@ func TestWhichNode(t *testing.T) {
 // Without --node a cluster's nodes that run endpoints are read, few of them, and all where there are few.
 func TestChooseNodes(t *testing.T) {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+	}
 	for _, n := range []string{"n5", "n2", "n5", "gone", "n4", "n3"} {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{NodeName: &n})
 	}
@@ -66,7 +69,10 @@ func TestChooseNodes(t *testing.T) {
 		{"few nodes", Selection{}, few, []string{"n1", "n2"}},
 		{"named ones", Selection{Names: []string{"n3", "n1", "n3"}}, objects, []string{"n3", "n1"}},
 		{"all", Selection{All: true}, objects, []string{"n1", "n2", "n3", "n4", "n5"}},
-		{"named ones, where Nodes may not be listed", Selection{Names: []string{"x"}}, &snapshot.Cluster{Missing: []string{"nodes"}}, []string{"x"}},
+		{
+			"named ones, where Nodes may not be listed", Selection{Names: []string{"x"}},
+			&snapshot.Cluster{Missing: []string{"nodes"}}, []string{"x"},
+		},
 	} {
 		s := &Session{config: Config{Nodes: tt.nodes}, live: true, Objects: tt.objects, nodes: noReader{}}
 		got, err := s.ChooseNodes(NodesOf([]cluster.Target{{Service: svc}}))

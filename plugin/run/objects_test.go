@@ -24,12 +24,18 @@ func TestChanges(t *testing.T) {
 		}}
 	}
 	before := &snapshot.Cluster{
-		Services:       []*corev1.Service{service("same", "1"), service("changed", "1"), service("gone", "1"), service("moved", "1")},
+		Services: []*corev1.Service{
+			service("same", "1"), service("changed", "1"), service("gone", "1"), service("moved", "1"),
+		},
 		EndpointSlices: []*discoveryv1.EndpointSlice{endpoints("same", "s", "1"), endpoints("moved", "m", "1")},
 	}
 	after := &snapshot.Cluster{
-		Services:       []*corev1.Service{service("same", "1"), service("changed", "2"), service("new", "1"), service("moved", "1")},
-		EndpointSlices: []*discoveryv1.EndpointSlice{endpoints("same", "s", "1"), endpoints("moved", "m", "2"), endpoints("moved", "m2", "1")},
+		Services: []*corev1.Service{
+			service("same", "1"), service("changed", "2"), service("new", "1"), service("moved", "1"),
+		},
+		EndpointSlices: []*discoveryv1.EndpointSlice{
+			endpoints("same", "s", "1"), endpoints("moved", "m", "2"), endpoints("moved", "m2", "1"),
+		},
 	}
 	var got []string
 	for _, n := range changes(before, after, nil) {

@@ -34,7 +34,10 @@ func originObjects() *snapshot.Cluster {
 		return n
 	}
 	return &snapshot.Cluster{
-		Pods:  []*corev1.Pod{host, done, pod("shop", "client", "node1", "10.244.1.9", "fd00::9"), pod("shop", "v6", "node1", "fd00::a"), pod("shop", "pending", "")},
+		Pods: []*corev1.Pod{
+			host, done, pod("shop", "client", "node1", "10.244.1.9", "fd00::9"), pod("shop", "v6", "node1", "fd00::a"),
+			pod("shop", "pending", ""),
+		},
 		Nodes: []*corev1.Node{node("node1", "172.16.0.1", "10.244.1.0/24"), node("node2", "172.16.0.2", "10.244.2.0/24")},
 	}
 }
@@ -71,11 +74,13 @@ func TestParseOrigin(t *testing.T) {
 			address = f.Address.String()
 		}
 		if f.Kind != tt.kind || address != tt.address || f.Pod != tt.pod {
-			t.Errorf("%s on %s: got %s %s %s, want %s %s %s", tt.from, tt.node, f.Kind, address, f.Pod, tt.kind, tt.address, tt.pod)
+			t.Errorf("%s on %s: got %s %s %s, want %s %s %s", tt.from, tt.node, f.Kind, address, f.Pod, tt.kind, tt.address,
+				tt.pod)
 		}
 	}
 	var nobody *Origin
-	if s, err := parseOrigin("", "shop", originObjects()); s != nil || err != nil || s.On("node1") != nil || !nobody.canUse(corev1.IPv6Protocol) {
+	s, err := parseOrigin("", "shop", originObjects())
+	if s != nil || err != nil || s.On("node1") != nil || !nobody.canUse(corev1.IPv6Protocol) {
 		t.Errorf("no --from: got %+v, %v", s, err)
 	}
 }
@@ -92,7 +97,8 @@ func TestParseOriginErrors(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", tt.from, err, tt.want)
 		}
 	}
-	if _, err := parseOrigin("pod/client", "shop", &snapshot.Cluster{Missing: []string{"pods"}}); err == nil || !strings.Contains(err.Error(), "pods were not collected") {
+	_, err := parseOrigin("pod/client", "shop", &snapshot.Cluster{Missing: []string{"pods"}})
+	if err == nil || !strings.Contains(err.Error(), "pods were not collected") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -103,7 +109,9 @@ func TestCheckFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	v4 := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}}
-	dual := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}}}
+	dual := &corev1.Service{
+		Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}},
+	}
 	if err := s.CheckFamilies("pod/v6", v4); err == nil {
 		t.Error("an IPv6 pod reaches an IPv4 Service")
 	}

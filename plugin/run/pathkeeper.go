@@ -46,7 +46,7 @@ type PathConfig struct {
 type PathKeeper struct {
 	config  PathConfig
 	session *Session
-	helper  *launch.Session
+	helper  *launch.Helper
 	target  cluster.Target
 	files   *snapshot.Node // as the node was before
 	plan    *plan.Plan
@@ -150,8 +150,8 @@ func (k *PathKeeper) How() string {
 // Frontends says how many frontends the path has: "3 frontends".
 func (k *PathKeeper) Frontends() string { return counted(len(k.plan.Frontends), "frontend") }
 
-// Apply has the helper program the path, or say what it would do. An interrupt is not heeded before the helper has answered: the
-// connection is needed to take away what it has programmed.
+// Apply has the helper program the path, or say what it would do. An interrupt is not heeded before the helper has
+// answered: the connection is needed to take away what it has programmed.
 func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	encoded, err := json.Marshal(k.plan)
 	if err != nil {

@@ -152,7 +152,8 @@ func keepFrontend(t *testing.T, h *fakeHelper, source func(cluster.Source) clust
 	})]
 	reader := &localReader{options: launch.Options{Build: "test", Timeout: time.Minute}, serve: h.serve}
 	s := (&moving{base: objects}).session()
-	s.source, s.client, s.nodes, s.helper = source(cluster.FromSnapshot(snap)), fake.NewClientset(svc), reader, reader.helper
+	s.source, s.client = source(cluster.FromSnapshot(snap)), fake.NewClientset(svc)
+	s.nodes, s.helper = reader, reader.helper
 	k, err := s.KeepPath(t.Context(), PathConfig{
 		Target: cluster.Target{Service: svc}, Node: "worker-1", TTL: time.Hour, Attached: true, By: "the tests",
 	})
@@ -190,8 +191,8 @@ func TestPathKeeper(t *testing.T) {
 	}
 }
 
-// Whoever ends --follow while the path is brought up to date gets it taken away in order: the interrupt must not cut the
-// connection that undoing needs.
+// Whoever ends --follow while the path is brought up to date gets it taken away in order: the interrupt must not cut
+// the connection that undoing needs.
 func TestFollowIsInterruptedWhileItReads(t *testing.T) {
 	h := &fakeHelper{}
 	k := keepFrontend(t, h, func(s cluster.Source) cluster.Source { return scaledDown{s} })

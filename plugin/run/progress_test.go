@@ -63,7 +63,8 @@ func TestProgress(t *testing.T) {
 	for i := range manyLines + 3 {
 		p.Node(fmt.Sprintf("m%02d", i), "x")
 	}
-	shows("note: this stays\nm00  x …\nm01  x …\nm02  x …\nm03  x …\nm04  x …\nm05  x …\nm06  x …\nm07  x …\n… and 3 nodes more\n")
+	shows("note: this stays\nm00  x …\nm01  x …\nm02  x …\nm03  x …\nm04  x …\nm05  x …\nm06  x …\nm07  " +
+		"x …\n… and 3 nodes more\n")
 }
 
 func TestProgressInAPipeSaysNothingButNotes(t *testing.T) {

@@ -64,7 +64,7 @@ type podReader struct {
 	note   func(format string, args ...any)
 
 	mu      sync.Mutex
-	helpers map[string]*launch.Session
+	helpers map[string]*launch.Helper
 }
 
 func (r *podReader) Known(objects *snapshot.Cluster) []string { return nodeNames(objects) }
@@ -87,7 +87,7 @@ func (r *podReader) probe(ctx context.Context, node string, targets []snapshot.P
 }
 
 // helper returns the helper of a node, and launches it at the first time.
-func (r *podReader) helper(ctx context.Context, node string) (*launch.Session, error) {
+func (r *podReader) helper(ctx context.Context, node string) (*launch.Helper, error) {
 	r.mu.Lock()
 	h := r.helpers[node]
 	r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *podReader) helper(ctx context.Context, node string) (*launch.Session, e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.helpers == nil {
-		r.helpers = map[string]*launch.Session{}
+		r.helpers = map[string]*launch.Helper{}
 	}
 	r.helpers[node] = h
 	return h, nil
@@ -188,7 +188,7 @@ func whichNode(objects *snapshot.Cluster, host string, own map[netip.Addr]bool) 
 }
 
 // helper starts a helper in this process.
-func (r *localReader) helper(ctx context.Context, node string) (*launch.Session, error) {
+func (r *localReader) helper(ctx context.Context, node string) (*launch.Helper, error) {
 	return launch.Local(ctx, node, r.options, r.serve)
 }
 
@@ -220,11 +220,11 @@ func (r *localReader) probe(ctx context.Context, node string, targets []snapshot
 func (*localReader) Release(string) {}
 func (*localReader) Close()         {}
 
-// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is interrupted:
-// the context's end does not cut an answer off, as that would end the connection.
+// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is
+// interrupted: the context's end does not cut an answer off, as that would end the connection.
 type helperReader struct {
 	NodeReader
-	helper *launch.Session
+	helper *launch.Helper
 }
 
 func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snapshot.Node, error) {
@@ -239,7 +239,7 @@ func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.Pr
 }
 
 // collect reads a node; want are the names of files, nil is all that there are.
-func collect(ctx context.Context, h *launch.Session, want []string) (*snapshot.Node, error) {
+func collect(ctx context.Context, h *launch.Helper, want []string) (*snapshot.Node, error) {
 	files, unread, err := h.Collect(ctx, want)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run is what the commands have in common when they run: a [Session] gets the cluster's objects from a cluster.Source and the
-// nodes' files from a [NodeReader], has trace/judge judge them, and reads again what a change under way may explain; a
-// [PathKeeper] programs a path on a node. It prints nothing but progress.
+// Package run is what the commands have in common when they run: a [Session] gets the cluster's objects from a
+// cluster.Source and the nodes' files from a [NodeReader], has trace/judge judge them, and reads again what a change
+// under way may explain; a [PathKeeper] programs a path on a node. It prints nothing but progress.
 package run
 
 import (
@@ -60,7 +60,7 @@ type Session struct {
 	// probe makes connections from a node; nil where nothing can.
 	probe func(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error)
 	// helper returns a node's helper, which the caller closes; nil where there are none.
-	helper func(ctx context.Context, node string) (*launch.Session, error)
+	helper func(ctx context.Context, node string) (*launch.Helper, error)
 	// client reaches the cluster; nil for a snapshot.
 	client kubernetes.Interface
 	// pod is the helper's pod of a node; nil where none is made.
@@ -199,7 +199,7 @@ func (s *Session) ReadAll(ctx context.Context, nodes []string) (files []*snapsho
 
 // EachHelper does something with the helper of each node, several side by side; errs has an entry for each node.
 func (s *Session) EachHelper(
-	ctx context.Context, nodes []string, do func(i int, node string, helper *launch.Session) error,
+	ctx context.Context, nodes []string, do func(i int, node string, helper *launch.Helper) error,
 ) (errs []error) {
 	defer s.Progress.Done()
 	errs = make([]error, len(nodes))

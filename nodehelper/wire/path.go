@@ -18,11 +18,11 @@ const (
 	Userspace = "userspace"
 )
 
-// Modes are all of them.
+// Modes are all modes.
 var Modes = []string{IPTables, NFTables, IPVS, Userspace}
 
-// Schedulers are what a mode can share connections out by, the default first; a mode that is not there knows equal
-// shares alone.
+// Schedulers are the schedulers of each mode, the default first. Modes that are not contained give all endpoints equal
+// shares.
 var Schedulers = map[string][]string{
 	IPVS:      {"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq"},
 	Userspace: {"rr", "lc", "sh"},
@@ -34,15 +34,15 @@ const (
 	BackendLegacy = "legacy"
 )
 
-// ProgramParams say what to program, and how.
+// ProgramParams are the parameters of [MethodProgram].
 type ProgramParams struct {
-	// Plan is what to program, as JSON. The two ends encode and decode it (trace/plan.Plan): this package only carries
-	// it.
+	// Plan is a trace/plan.Plan as JSON. The plugin encodes and the helper decodes it; this package does not know its
+	// type.
 	Plan json.RawMessage `json:"plan"`
 	ProgramOptions
 }
 
-// ProgramOptions say how a plan is programmed, and for how long.
+// ProgramOptions are how a plan is programmed, and for how long.
 type ProgramOptions struct {
 	Mode    string `json:"mode"`
 	Backend string `json:"backend,omitempty"` // of iptables
@@ -51,45 +51,46 @@ type ProgramOptions struct {
 	// Log has userspace mode write a line for each connection.
 	Log bool          `json:"log,omitempty"`
 	TTL time.Duration `json:"ttl"`
-	// DryRun only says what would be done.
+	// DryRun only reports what would be done; nothing is changed.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Run is the run of the plugin, By who that is, for people.
+	// Run is the id of the plugin's run, By the name of its user, for people.
 	Run string `json:"run"`
 	By  string `json:"by"`
-	// Follow has everything undone as the plugin goes; otherwise it stays for its time.
+	// Follow has the plan undone when the plugin ends; otherwise it stays until TTL has passed.
 	Follow bool `json:"follow,omitempty"`
 }
 
-// ProgramFile is what comes of programming and undoing: a ProgramResult, or a list of Undone, as JSON.
+// ProgramFile is the file of the answers to [MethodProgram] and [MethodUndo]: a ProgramResult, or a list of Undone, as
+// JSON.
 const ProgramFile = "program.json"
 
-// UndoParams say what to take away.
+// UndoParams are the parameters of [MethodUndo].
 type UndoParams struct {
 	// Which is UndoMine, UndoDead or UndoAll.
 	Which string `json:"which"`
 }
 
-// What is taken away.
+// The values of UndoParams.Which.
 const (
 	UndoMine = "mine" // what this helper holds
 	UndoDead = "dead" // what helpers left that are gone
 	UndoAll  = "all"  // everything
 )
 
-// Undone is what was taken away.
+// Undone is a plan that was undone.
 type Undone struct {
 	Services []string `json:"services"`
 	Mode     string   `json:"mode"`
 	By       string   `json:"by"`
 }
 
-// MaxTTL is the longest that a path may stay: it is for an incident.
+// MaxTTL is the longest time that a path may stay: it is meant for incidents.
 const MaxTTL = 24 * time.Hour
 
 // NeedsBackend tells whether a mode writes rules of iptables.
 func NeedsBackend(mode string) bool { return mode != NFTables }
 
-// Check says what is wrong with the options.
+// Check returns an error if the options are not valid.
 func (o *ProgramOptions) Check() error {
 	switch {
 	case !slices.Contains(Modes, o.Mode):
@@ -104,7 +105,7 @@ func (o *ProgramOptions) Check() error {
 	return nil
 }
 
-// What became of a request.
+// The values of ProgramResult.What.
 const (
 	Programmed = "programmed"
 	Updated    = "updated"   // the same plan was there in another state
@@ -112,10 +113,10 @@ const (
 	Planned    = "planned"   // a dry run
 )
 
-// ProgramResult is what was done.
+// ProgramResult is the answer to [MethodProgram].
 type ProgramResult struct {
 	What string `json:"what"`
-	// Refused says, in one sentence, why nothing was done: it would not be safe.
+	// Refused is the reason, in one sentence, why nothing was done: it would not be safe.
 	Refused string    `json:"refused,omitempty"`
 	Plan    string    `json:"plan"` // its name
 	Mode    string    `json:"mode"`
@@ -128,7 +129,7 @@ type ProgramResult struct {
 	Removed []string `json:"removed,omitempty"`
 }
 
-// Command is a program and what it reads.
+// Command is a command line and its standard input.
 type Command struct {
 	Line  string `json:"line"`
 	Input string `json:"input,omitempty"`

@@ -35,7 +35,8 @@ type Programmer struct {
 type backend interface {
 	// check says why the node cannot do what is asked for; a RefusalError.
 	check(ctx context.Context, r *Record) error
-	// remember notes what undoing has to know. Of an update it has the Before of what that replaces, and brings it up to the new plan.
+	// remember notes what undoing has to know. Of an update it has the Before of what that replaces, and brings it up to
+	// the new plan.
 	remember(ctx context.Context, r *Record) error
 	// plan says what apply would do.
 	plan(ctx context.Context, r *Record) (*wire.ProgramResult, error)
@@ -65,13 +66,14 @@ func New(o Options) (*Programmer, error) {
 	p.modes = map[string]backend{
 		wire.IPTables:  &rules,
 		wire.NFTables:  &nftables{open: sync.OnceValues(openNFT)},
-		wire.IPVS:      &ipvsMode{around: around, journal: p.journal, root: o.Root},
+		wire.IPVS:      &ipvsMode{rules: around, journal: p.journal, root: o.Root},
 		wire.Userspace: &userspace{iptables: &rules, proxies: map[string]*proxy{}},
 	}
 	return p, nil
 }
 
-// lock keeps every other Programmer of the namespace out until unlock is called, which removes what of the journal is empty.
+// lock keeps every other Programmer of the namespace out until unlock is called, which removes what of the journal is
+// empty.
 func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 	for {
 		f, err := p.journal.lock()
@@ -89,8 +91,8 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// Apply programs a plan, or replaces an earlier state of it by this run. Its error is a RefusalError where that would not be safe; then, and on any
-// other error, the node is as before.
+// Apply programs a plan, or replaces an earlier state of it by this run. Its error is a RefusalError where that would
+// not be safe; then, and on any other error, the node is as before.
 func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResult, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -110,7 +112,8 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, err
 	}
 	r := &Record{
-		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, Scheduler: req.Scheduler, Log: req.Log, By: req.By, Run: req.Run,
+		Version: recordVersion, Plan: *req.Plan, Mode: req.Mode, Backend: req.Backend, Scheduler: req.Scheduler, Log: req.Log,
+		By: req.By, Run: req.Run,
 		Created: now, Expires: now.Add(req.TTL), Holder: self,
 	}
 	there, err := p.settle(ctx, r, req.DryRun)
@@ -118,7 +121,9 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, err
 	}
 	if there != nil && same(there, r) {
-		return &wire.ProgramResult{What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By}, nil
+		return &wire.ProgramResult{
+			What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By,
+		}, nil
 	}
 	what := wire.Programmed
 	if there != nil {
@@ -142,13 +147,13 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
 	if err := mode.apply(ctx, r); err != nil {
-		return nil, p.takeBack(r, err)
+		return nil, p.rollBack(r, err)
 	}
 	earlier := r.Earlier
 	r.Earlier, r.Complete = nil, true
 	if err := p.journal.write(r); err != nil {
 		r.Earlier = earlier
-		return nil, p.takeBack(r, err)
+		return nil, p.rollBack(r, err)
 	}
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
@@ -159,8 +164,8 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 // undoTime bounds undoing, which goes on when the context of what failed has ended.
 const undoTime = 2 * time.Minute
 
-// takeBack undoes what failed in the middle.
-func (p *Programmer) takeBack(r *Record, why error) error {
+// rollBack undoes a change that failed.
+func (p *Programmer) rollBack(r *Record, why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()
 	if err := p.undo(ctx, r); err != nil {
@@ -169,7 +174,8 @@ func (p *Programmer) takeBack(r *Record, why error) error {
 	return why
 }
 
-// settle looks at what is there already. It returns the same plan, where that is held; what a dead helper left of it, or in its way, it undoes.
+// settle compares a record with those of the journal. It returns the record of the same plan, if a running process
+// holds it. A record of the same plan or the same frontends whose process has ended is undone.
 func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there *Record, err error) {
 	records, err := p.journal.list()
 	if err != nil {
@@ -190,10 +196,11 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 			if shared != nil {
 				what = fmt.Sprintf("%s at %s", shared.Port, shared.Address)
 			}
-			return nil, RefusalError(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, or end that with cleanup --running",
-				what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
+			return nil, RefusalError(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, "+
+				"or end that with cleanup --running", what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
 		case dryRun:
-			return nil, RefusalError(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By, strings.Join(old.Plan.Services, ", ")))
+			return nil, RefusalError(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By,
+				strings.Join(old.Plan.Services, ", ")))
 		default:
 			if err := p.undo(ctx, old); err != nil {
 				return nil, fmt.Errorf("what %s left programmed cannot be undone: %w", old.By, err)
@@ -207,7 +214,8 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 func same(a, b *Record) bool {
 	x, errX := json.Marshal(&a.Plan)
 	y, errY := json.Marshal(&b.Plan)
-	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Complete && errX == nil && errY == nil && bytes.Equal(x, y)
+	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Complete && errX == nil &&
+		errY == nil && bytes.Equal(x, y)
 }
 
 // undo undoes a record, and forgets it. The lock is held.
@@ -370,7 +378,8 @@ func processOf(pid int) (Process, error) {
 	return Process{PID: pid, Started: started}, err
 }
 
-// alive tells whether the process is still there. One that cannot be looked at counts as alive: its work is not for others to undo.
+// alive tells whether the process still runs. A process whose state cannot be read counts as alive: its changes must
+// not be undone by another one.
 func (p Process) alive() bool {
 	now, err := processOf(p.PID)
 	if err != nil {

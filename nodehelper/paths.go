@@ -12,16 +12,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// programs are the paths that were programmed for a plugin.
-type programs struct {
+// paths are the paths that are programmed for a plugin.
+type paths struct {
 	*program.Programmer
 
 	root   string // the node's file system
-	follow bool   // they end with the plugin
+	follow bool   // they are undone when the plugin ends
 }
 
-// program programs paths. A refusal is an answer.
-func (p *programs) program(ctx context.Context, params wire.ProgramParams, a *wire.Answer) error {
+// program programs the paths of a request. A refusal is an answer, not an error.
+func (p *paths) program(ctx context.Context, params wire.ProgramParams, a *wire.Answer) error {
 	request, err := program.DecodeRequest(params)
 	if err != nil {
 		return err
@@ -34,11 +34,11 @@ func (p *programs) program(ctx context.Context, params wire.ProgramParams, a *wi
 		return err
 	}
 	p.follow = params.Follow
-	return send(a, result)
+	return sendJSON(a, result)
 }
 
-// undo takes away what was programmed. What tracing left goes along with what others left.
-func (p *programs) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer) error {
+// undo removes programmed paths. With those of other helpers it also restores what interrupted tracing changed.
+func (p *paths) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer) error {
 	records, err := p.Undo(ctx, params.Which)
 	if params.Which != wire.UndoMine {
 		err = errors.Join(err, live.Restore(p.root))
@@ -50,10 +50,10 @@ func (p *programs) undo(ctx context.Context, params wire.UndoParams, a *wire.Ans
 	for i, r := range records {
 		undone[i] = wire.Undone{Services: r.Plan.Services, Mode: r.Mode, By: r.By}
 	}
-	return send(a, undone)
+	return sendJSON(a, undone)
 }
 
-func send(a *wire.Answer, answer any) error {
+func sendJSON(a *wire.Answer, answer any) error {
 	data, err := json.Marshal(answer)
 	if err != nil {
 		return err
@@ -61,8 +61,9 @@ func send(a *wire.Answer, answer any) error {
 	return a.File(wire.File{Name: wire.ProgramFile, Data: data})
 }
 
-// end keeps what was programmed for its time, or until the context ends, and takes it away then. What follows a plugin goes with it.
-func (p *programs) end(ctx context.Context) error {
+// end waits until the programmed paths expire, or the context ends, and removes them. Paths with follow are removed
+// immediately.
+func (p *paths) end(ctx context.Context) error {
 	if !p.follow {
 		return p.Hold(ctx)
 	}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+)
+
+// child is set in a process of this test that is started to be killed: it programs and undoes what the value says.
+const child = "SVCPROXY_TEST_PROGRAM"
+
+// Helpers are killed while they program, update and undo. The next one can always undo what is in the journal.
+func TestKilled(t *testing.T) {
+	if spec := os.Getenv(child); spec != "" {
+		runChild(t, spec)
+		return
+	}
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	testutil.LegacyTables(t)
+	before := testutil.Listing(t, testutil.Rules...)
+	root := t.TempDir()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	prog := newProgrammer(t, root)
+	half, killings := 0, testutil.Count(t, testutil.Kills, 40)
+	for i := range killings {
+		w := modes[random.IntN(len(modes))]
+		if random.IntN(4) == 0 {
+			w.mode, w.backend = wire.Userspace, wire.BackendNFT
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+		cmd.Env = append(os.Environ(), child+"="+root+" "+w.mode+" "+w.backend)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil { // it begins
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_, _ = in.Close(), cmd.Wait()
+		// A program that it ran may continue, with the lock that it has inherited.
+		if testutil.Listing(t, testutil.Rules...) != before {
+			half++
+		}
+		if _, err := prog.Undo(t.Context(), wire.UndoDead); err != nil {
+			t.Fatalf("killing %d, %s: %v", i, w, err)
+		}
+		if got := testutil.Listing(t, testutil.Rules...); got != before {
+			t.Fatalf("killing %d, %s: before:\n%s\nafter:\n%s", i, w, before, got)
+		}
+		if left, err := filepath.Glob(root + "/run/*"); len(left) > 0 || err != nil {
+			t.Fatalf("killing %d: %v %v is left", i, left, err)
+		}
+	}
+	t.Logf("%d killed, %d of them with something to undo", killings, half)
+	if half < killings/10 {
+		t.Errorf("only %d of %d were killed with something on the node", half, killings)
+	}
+}
+
+// runChild programs, updates and undoes until it is killed.
+func runChild(t *testing.T, spec string) {
+	t.Helper()
+	words := strings.Fields(spec + " -")
+	prog := newProgrammer(t, words[0])
+	backend := strings.TrimSuffix(words[2], "-")
+	if _, err := os.Stdout.WriteString("."); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		req := params(web(0, "10.244.1.1:8080", "10.244.2."+strconv.Itoa(i%200+1)+":8080"), words[1], backend, "a")
+		if _, err := prog.Apply(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 2 {
+			if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A helper that was killed is started again, and takes over its plans; incomplete ones are undone.
+func TestAdopt(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	before := testutil.Listing(t, testutil.Rules...)
+	prog := newProgrammer(t, t.TempDir())
+	if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")); err != nil {
+		t.Fatal(err)
+	}
+	there := testutil.Listing(t, testutil.Rules...)
+	dies := func(change func(*Record)) *Programmer {
+		r := prog.Held()[0]
+		r.Holder.Started++ // another process of that number
+		change(r)
+		if err := prog.journal.write(r); err != nil {
+			t.Fatal(err)
+		}
+		return newProgrammer(t, prog.o.Root)
+	}
+	next := dies(func(*Record) {})
+	if err := next.Adopt(t.Context(), "b"); err != nil || len(next.Held()) != 0 {
+		t.Errorf("what another run left is taken over: %v", err)
+	}
+	err := next.Adopt(t.Context(), "a")
+	if err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
+		t.Errorf("not taken over: %v", err)
+	}
+	last := dies(func(r *Record) { r.Complete = false })
+	err = last.Adopt(t.Context(), "a")
+	if err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
+		t.Errorf("half of a change: %v, %s", err, testutil.Listing(t, testutil.Rules...))
+	}
+}
+
+// A journal that cannot be read is an error, and nothing is changed.
+func TestBadJournal(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	prog := newProgrammer(t, t.TempDir())
+	if err := os.MkdirAll(prog.journal.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	later, err := json.Marshal(Record{Version: 99})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]string{
+		"{": "cannot be read", string(later): "of version 99", `{"version":1}`: "no name of a plan",
+	} {
+		if err := os.WriteFile(filepath.Join(prog.journal.dir, "0123abcd.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: programmed over it: %v", content, err)
+		}
+		if _, err := prog.Undo(t.Context(), wire.UndoAll); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: undone: %v", content, err)
+		}
+	}
+}

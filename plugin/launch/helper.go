@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Helper is a connection to a node's helper. It handles one request at a time.
+type Helper struct {
+	node   string
+	conn   *conn
+	say    func(node, what string)
+	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
+	remove func(ctx context.Context) error
+	forget func(*Helper) // may be nil
+
+	once sync.Once
+	err  error
+}
+
+// Node is the node's name.
+func (h *Helper) Node() string { return h.node }
+
+// Build is the version of the helper program.
+func (h *Helper) Build() string { return h.conn.client.Peer.Build }
+
+// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each
+// file that could not be read why. It returns all of an answer or an error, never a part.
+func (h *Helper) Collect(
+	ctx context.Context, files []string,
+) (data map[string][]byte, unread map[string]string, err error) {
+	data, unread = map[string][]byte{}, map[string]string{}
+	sink := wire.Sink{File: func(f wire.File) {
+		if f.Unread != "" {
+			unread[f.Name] = f.Unread
+			return
+		}
+		data[f.Name] = f.Data
+	}}
+	err = h.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
+	}
+	return data, unread, nil
+}
+
+// Probe has the helper connect to targets, and returns the file [snapshot.ProbesFile].
+func (h *Helper) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (data []byte, err error) {
+	sink := wire.Sink{File: func(f wire.File) { data = f.Data }}
+	err = h.call(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets}, sink)
+	if err != nil {
+		return nil, fmt.Errorf("cannot probe from node %s: %w", h.node, err)
+	}
+	return data, nil
+}
+
+// Program has the helper program paths.
+func (h *Helper) Program(ctx context.Context, params *wire.ProgramParams) (*wire.ProgramResult, error) {
+	var out wire.ProgramResult
+	if err := h.change(ctx, "programming", wire.MethodProgram, params, &out); err != nil {
+		return nil, fmt.Errorf("cannot program node %s: %w", h.node, err)
+	}
+	return &out, nil
+}
+
+// Undo has the helper remove programmed paths: which is wire.UndoMine, wire.UndoDead or wire.UndoAll.
+func (h *Helper) Undo(ctx context.Context, which string) (undone []wire.Undone, err error) {
+	if err := h.change(ctx, "undoing", wire.MethodUndo, wire.UndoParams{Which: which}, &undone); err != nil {
+		return nil, fmt.Errorf("cannot undo what is programmed on node %s: %w", h.node, err)
+	}
+	return undone, nil
+}
+
+func (h *Helper) change(ctx context.Context, what, method string, params, out any) error {
+	var data []byte
+	if err := h.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }}); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
+}
+
+// Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of Close.
+func (h *Helper) Leave() {
+	h.once.Do(func() {
+		h.conn.close()
+		if h.forget != nil {
+			h.forget(h)
+		}
+	})
+}
+
+// call sends the helper a request, and receives the answer; what is the progress that people see.
+func (h *Helper) call(ctx context.Context, what, method string, params any, sink wire.Sink) error {
+	if h.say != nil {
+		sink.Progress = func(text string) { h.say(h.node, text) }
+		h.say(h.node, what)
+	}
+	err := h.conn.call(ctx, method, params, sink)
+	if err != nil && ctx.Err() == nil && h.why != nil {
+		return h.why(err)
+	}
+	return err
+}
+
+// Close ends the helper and removes its pod, also when the context of the run has ended. It may be called twice.
+func (h *Helper) Close() error {
+	h.once.Do(func() {
+		// Undoing may take the helper some time; the pod is deleted meanwhile.
+		ended := make(chan struct{})
+		go func() {
+			h.conn.close()
+			close(ended)
+		}()
+		h.err = h.remove(context.Background())
+		<-ended
+		if h.forget != nil {
+			h.forget(h)
+		}
+	})
+	return h.err
+}

@@ -3,9 +3,6 @@
 package program
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
 	"bytes"
 	"errors"
 	"fmt"
@@ -14,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
 

@@ -168,7 +168,10 @@ func TestOneServer(t *testing.T) {
 		{"in another order", func(f *plan.Frontend) { f.ForNode = frontTo(a2, a1).Frontends[0].ForNode }, ""},
 		{"masqueraded or not", func(f *plan.Frontend) { f.ForNode.Masquerade = true }, ""},
 		{"source ranges", func(f *plan.Frontend) { f.Ranges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, ""},
-		{"the node elsewhere", func(f *plan.Frontend) { f.ForNode = frontTo(a3).Frontends[0].ForNode }, "different endpoints"},
+		{
+			"the node elsewhere", func(f *plan.Frontend) { f.ForNode = frontTo(a3).Frontends[0].ForNode },
+			"different endpoints",
+		},
 		{"pods elsewhere", func(f *plan.Frontend) {
 			f.Pods, f.ForPods = &plan.Pods{Iface: "cni0"}, &frontTo(a3).Frontends[0].ForNode
 		}, "different endpoints"},

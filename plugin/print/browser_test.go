@@ -43,7 +43,8 @@ func browser(t *testing.T, args ...string) string {
 	defer cancel()
 	// Root may not have Chromium's sandbox; the pages are the test's own.
 	cmd := exec.CommandContext(ctx, program, append([]string{
-		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
+		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+		"--no-first-run", "--disable-extensions",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * " +
 			"~NOTFOUND , EXCLUDE 127.0.0.1",
 		"--user-data-dir=" + t.TempDir(),
@@ -77,9 +78,12 @@ const probePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="d
     const seen = [...d.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width > 0);
     const dark = getComputedStyle(d.body).backgroundColor;
     out.push({name, width, scroll: e.scrollWidth, client: e.clientWidth, ground: dark,
-      out: [...d.body.querySelectorAll("*")].filter(x => !x.closest(".scroll") && !x.closest("details:not([open])") && x.getBoundingClientRect().right > e.clientWidth + 1).map(x => x.tagName + "." + x.className).slice(0, 5),
+      out: [...d.body.querySelectorAll("*")].filter(x => !x.closest(".scroll") &&
+          !x.closest("details:not([open])") && x.getBoundingClientRect().right > e.clientWidth + 1)
+        .map(x => x.tagName + "." + x.className).slice(0, 5),
       pictures: seen.length, classes: [...new Set(seen.map(s => s.classList[0]))],
-      text: Math.min(99, ...seen.filter(s => s.classList.contains("tall")).map(s => 11 * s.getBoundingClientRect().width / s.viewBox.baseVal.width))});
+      text: Math.min(99, ...seen.filter(s => s.classList.contains("tall"))
+        .map(s => 11 * s.getBoundingClientRect().width / s.viewBox.baseVal.width))});
     f.remove();
   }
   document.getElementById("result").textContent = JSON.stringify(out);

@@ -147,7 +147,8 @@ func TestHTML(t *testing.T) {
 				}
 				for key, value := range tag.attrs {
 					switch {
-					case strings.HasPrefix(key, "on"), key == "src", key == "srcset", key == "xlink:href", key == "action", key == "background":
+					case strings.HasPrefix(key, "on"), key == "src", key == "srcset",
+						key == "xlink:href", key == "action", key == "background":
 						t.Errorf("<%s> has %s=%q", tag.name, key, value)
 					case key == "href" && tag.name != "a":
 						t.Errorf("<%s> loads %q", tag.name, value)

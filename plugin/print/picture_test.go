@@ -15,7 +15,8 @@ import (
 
 // drawnGolden are the reports of which mermaid and dot are kept.
 var drawnGolden = []string{
-	"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250", "hostile", "long", "observed", "affinity",
+	"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250",
+	"hostile", "long", "observed", "affinity",
 }
 
 func TestDrawnGolden(t *testing.T) {

@@ -24,7 +24,8 @@ import (
 
 // Formats are the values that -o takes.
 var Formats = []string{
-	"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…", "go-template=…", "go-template-file=…",
+	"table", "wide", "json", "yaml", "name", "jsonpath=…", "jsonpath-file=…",
+	"go-template=…", "go-template-file=…",
 }
 
 // drawn are the formats that not every kind of report has, with those that have it.

@@ -282,7 +282,8 @@ func TestResolve(t *testing.T) {
 	}
 	for i, e := range pods(4) {
 		r.Endpoints = append(r.Endpoints, ResolvedEndpoint{
-			PortName: "http", Protocol: "TCP", Address: e.Address, Port: e.Port, Pod: e.Pod, Node: e.Node, Zone: "zone-a", Slices: []string{
+			PortName: "http", Protocol: "TCP", Address: e.Address, Port: e.Port, Pod: e.Pod, Node: e.Node,
+			Zone: "zone-a", Slices: []string{
 				"web-a",
 			},
 			Ready: i < 2, Serving: i < 3, Terminating: i == 2, Used: i == 0,
@@ -306,7 +307,8 @@ func TestResolve(t *testing.T) {
 		golden(t, fmt.Sprintf("resolve.%d", width), b.String())
 	}
 	for format, want := range map[string]string{
-		"name": "service/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4", "go-template={{.dns.name}}": "web.shop.svc.cluster.local",
+		"name": "service/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4",
+		"go-template={{.dns.name}}": "web.shop.svc.cluster.local",
 	} {
 		p, err := NewPrinter(format, "", true)
 		if err != nil {

@@ -59,7 +59,9 @@ func sent(to []report.Endpoint) []report.Outcome {
 }
 
 // paths are those of a frontend from every origin.
-func paths(f report.Frontend, v report.Verdict, e report.Expected, a report.Actual, findings ...report.Finding) []report.Path {
+func paths(
+	f report.Frontend, v report.Verdict, e report.Expected, a report.Actual, findings ...report.Finding,
+) []report.Path {
 	var out []report.Path
 	for _, o := range origins {
 		out = append(out, report.Path{Frontend: f, Origin: o, Verdict: v, Expected: e, Actual: a, Findings: findings})
@@ -291,9 +293,10 @@ func reports() map[string]*report.Report {
 	return map[string]*report.Report{
 		"good":    trace(web, node("worker-2", report.Match, good...)),
 		"missing": trace(web, node("worker-2", report.Mismatch, broken...)),
-		"frontends": trace(web, node("worker-2", report.Mismatch, append(broken[:2:2], paths(nodePort, report.Mismatch, dnat(three), report.Actual{
-			Outcomes: sent(three[:2]),
-		}, missing("10.244.3.4:8080", "worker-2"))...)...)),
+		"frontends": trace(web, node("worker-2", report.Mismatch, append(broken[:2:2],
+			paths(nodePort, report.Mismatch, dnat(three), report.Actual{
+				Outcomes: sent(three[:2]),
+			}, missing("10.244.3.4:8080", "worker-2"))...)...)),
 		"bydesign":     trace(web, node("worker-2", report.ByDesign, none...)),
 		"unknown":      trace(web, node("worker-2", report.Unknown, unknown...)),
 		"notcollected": trace(web, node("worker-2", report.Unknown, control...)),
@@ -302,9 +305,10 @@ func reports() map[string]*report.Report {
 		"crowd-good": trace(web, node("worker-2", report.Match, paths(clusterIP, report.Match, dnat(crowd), report.Actual{
 			Outcomes: sent(crowd),
 		})...)),
-		"crowd-gone": trace(web, node("worker-2", report.Mismatch, paths(clusterIP, report.Mismatch, dnat(some), report.Actual{
-			Outcomes: sent(some[:1]),
-		}, missing(endpointText(&some[1]), "worker-2"))...)),
+		"crowd-gone": trace(web, node("worker-2", report.Mismatch,
+			paths(clusterIP, report.Mismatch, dnat(some), report.Actual{
+				Outcomes: sent(some[:1]),
+			}, missing(endpointText(&some[1]), "worker-2"))...)),
 		"longnames":    trace(web, node("worker-2", report.Match, names...)),
 		"dropped":      trace(web, node("worker-2", report.Mismatch, dropped...)),
 		"untranslated": trace(web, node("worker-2", report.Mismatch, untranslated...)),
@@ -366,7 +370,8 @@ func modesReport() *report.Report {
 		return report.NodeReport{Node: name, Verdict: v, Mode: &m, Findings: findings}
 	}
 	failing := report.Finding{
-		Code: judge.RestoreFailing, Severity: report.Warn, Subject: "IPv6", Expected: "no failed write", Actual: "17 failed since kube-proxy started, and a change waits",
+		Code: judge.RestoreFailing, Severity: report.Warn, Subject: "IPv6", Expected: "no failed write",
+		Actual: "17 failed since kube-proxy started, and a change waits",
 		Message: "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has the " +
 			"error",
 		Remedy: "read the error in kube-proxy's log on worker-2",

@@ -480,25 +480,3 @@ func TestNFTFaults(t *testing.T) {
 
 // putIn puts faults into a captured node, each alone: it changes what it says, and nothing else. At least so many were
 // asked for.
-func putIn(t *testing.T, base string, list []fault, least int) {
-	t.Helper()
-	before := facts(openCaptured(t, base).run())
-	if len(list) < least {
-		t.Errorf("%d faults, at least %d were asked for", len(list), least)
-	}
-	for _, f := range list {
-		t.Run(f.name, func(t *testing.T) {
-			w := openCaptured(t, base)
-			f.do(w)
-			r := w.run()
-			if r.Error != "" {
-				t.Fatal(r.Error)
-			}
-			want := slices.Clone(f.want)
-			if f.all != nil {
-				want = f.all(before)
-			}
-			compareChanges(t, want, changes(before, facts(r)))
-		})
-	}
-}

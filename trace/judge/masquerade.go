@@ -12,6 +12,7 @@ const WrongMasquerade = "WrongMasquerade"
 
 var _ = register(kind{
 	code: WrongMasquerade, severity: mismatch, scope: onPath, by: hairpin,
+	effect: map[string]string{notMasqueraded: "not masqueraded", masqueraded: "masqueraded"},
 	remedy: "compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then: " + restart,
 	issues: []string{"kubernetes/kubernetes#36835", "kubernetes/kubernetes#36652"},
 })

@@ -127,6 +127,7 @@ type issue struct {
 	message          string
 	where            netfilter.Ref
 	evidence         []report.Evidence
+	unmasqueraded    bool // of WrongMasquerade: the source stays what it is, and should be translated
 
 	// These take the place of what the kind has; "" and false leave it.
 	severity report.Severity

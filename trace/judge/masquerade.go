@@ -51,6 +51,7 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 		}
 		issues = append(issues, issue{
 			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: notMasqueraded,
+			unmasqueraded: true,
 			message: "the source address is not translated: " + why,
 		})
 	}
@@ -94,6 +95,7 @@ func (p *pathCase) hairpin() []issue {
 	}
 	return []issue{{
 		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: notMasqueraded,
+		unmasqueraded: true,
 		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated (hairpin)",
 	}}
 }

@@ -184,7 +184,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 		case is.code == StaleEndpoint:
 			p.explainStale(&is)
 		case is.code != WrongMasquerade && is.code != SourceRangesMismatch && !p.byKubeProxy(is.where):
-		case is.code == WrongMasquerade && is.actual == notMasqueraded && p.untrackedByIPVS():
+		case is.code == WrongMasquerade && is.unmasqueraded && p.untrackedByIPVS():
 			is = issue{
 				code: IPVSConntrackOff, expected: "net.ipv4.vs.conntrack=1", actual: "0", subject: is.subject, endpoints: is.endpoints,
 				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers do not come back",
@@ -194,7 +194,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				code: IPSetMissing, subject: strings.Join(missing, ", "), expected: "an entry", actual: "none", evidence: is.evidence,
 				message: "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
-		case is.code == WrongMasquerade && is.actual == notMasqueraded && w.services() == nil:
+		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
 			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is to be translated",
 				p.mode.baseChain(p.hook()), p.mode.names().services)
 		case is.code == WrongMasquerade:

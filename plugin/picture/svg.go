@@ -237,7 +237,7 @@ func (p *Picture) Wide(id string) *SVG {
 			b := lane[k].at(x, at-lane[k].height()/2, columns[k])
 			s.Boxes = append(s.Boxes, b)
 			if k > 0 {
-				s.arrow(fmt.Sprintf("M%d %dH%d", x-columnGap, at, x), x, at, "plain")
+				s.arrow(fmt.Sprintf("M%d %dH%d", x-columnGap, at, x), x, at, "plain", tipRight)
 			}
 			x += columns[k] + columnGap
 		}
@@ -260,7 +260,7 @@ func (p *Picture) Wide(id string) *SVG {
 		e := &ends[i]
 		at := y + e.height()/2
 		s.Boxes = append(s.Boxes, e.at(x, y, endWidth))
-		s.arrow(fmt.Sprintf("%sH%d", curve(fork, middleY, bend, at), x), x, at, e.arrow)
+		s.arrow(fmt.Sprintf("%sH%d", curve(fork, middleY, bend, at), x), x, at, e.arrow, tipRight)
 		if e.share != "" {
 			s.Labels = append(s.Labels, Text{bend + 4, at - 5, "label " + e.class, e.share})
 		}
@@ -280,7 +280,7 @@ func (p *Picture) Tall(id string) *SVG {
 	for _, lane := range lanes {
 		for k := range lane {
 			if k > 0 {
-				s.arrow(fmt.Sprintf("M%d %dV%d", tallLeft+20, y-laneGap, y), tallLeft+20, y, "plain down")
+				s.arrow(fmt.Sprintf("M%d %dV%d", tallLeft+20, y-laneGap, y), tallLeft+20, y, "plain", tipDown)
 			}
 			b := lane[k].at(tallLeft, y, w)
 			s.Boxes = append(s.Boxes, b)
@@ -300,7 +300,7 @@ func (p *Picture) Tall(id string) *SVG {
 		}
 		at := y + e.height()/2
 		s.Boxes = append(s.Boxes, e.at(tallLeft, y, w))
-		s.arrow(fmt.Sprintf("M%d %dH%d", tallRail, at, tallLeft), tallLeft, at, e.arrow)
+		s.arrow(fmt.Sprintf("M%d %dH%d", tallRail, at, tallLeft), tallLeft, at, e.arrow, tipRight)
 		end = at
 		y += e.height() + laneGap - 4
 	}
@@ -318,12 +318,13 @@ func curve(x1, y1, x2, y2 int) string {
 	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, m, y1, m, y2, x2, y2)
 }
 
+// The tips of arrows, from their point on.
+const (
+	tipRight = "l-8 -4v8z"
+	tipDown  = "l-4 -8h8z"
+)
+
 // arrow draws a line that ends at a point, and its tip.
-func (s *SVG) arrow(d string, x, y int, class string) {
-	s.Lines = append(s.Lines, Line{d, "arrow " + class})
-	head := fmt.Sprintf("M%d %dl-8 -4v8z", x, y)
-	if rest, down := strings.CutSuffix(class, " down"); down {
-		class, head = rest, fmt.Sprintf("M%d %dl-4 -8h8z", x, y)
-	}
-	s.Lines = append(s.Lines, Line{head, "tip " + class})
+func (s *SVG) arrow(d string, x, y int, class, tip string) {
+	s.Lines = append(s.Lines, Line{d, "arrow " + class}, Line{fmt.Sprintf("M%d %d%s", x, y, tip), "tip " + class})
 }

@@ -133,14 +133,19 @@ func destinationText(r *report.Row) string {
 // nothing tells whether a part is a share of none.
 func nothing(p report.Part) bool { return p.Share != nil && *p.Share == 0 }
 
+// shortBy shortens, for a cell, by what IPVS distributes connections (report.Actual.Sharing).
+var shortBy = map[string]string{"client address": "client", "order of real servers": "order"}
+
 // partText writes what a row has of the connections.
 func partText(p report.Part) string {
 	switch {
 	case p.Text != "":
 		return p.Text
 	case p.By != "":
-		by, _, _ := strings.Cut(p.By, " ")
-		return "by " + by
+		if short := shortBy[p.By]; short != "" {
+			return "by " + short
+		}
+		return "by " + p.By
 	case nothing(p):
 		return "-"
 	case p.Share != nil:

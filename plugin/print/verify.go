@@ -80,6 +80,7 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 		{"STATUS", false},
 	}}
 	seen := map[string]int{}
+	var from []set // origins, of each row
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
 		for k := range n.Paths {
@@ -92,7 +93,7 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 				n.Node,
 				"",
 				frontendText(&p.Frontend),
-				p.Origin.Kind,
+				"", // from where, below
 				p.Expected.Summary,
 				p.Actual.Summary,
 				status,
@@ -102,9 +103,7 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 			}
 			key := strings.Join(append(cells[:3:3], cells[4:]...), "\x00")
 			if at, ok := seen[key]; ok {
-				if from := &tab.rows[at][3]; !strings.Contains(*from, p.Origin.Kind) {
-					*from += "," + p.Origin.Kind
-				}
+				from[at].add(p.Origin.Kind)
 				continue
 			}
 			if limit > 0 && len(tab.rows) >= limit {
@@ -113,8 +112,12 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 			}
 			seen[key] = len(tab.rows)
 			tab.rows = append(tab.rows, cells)
+			from = append(from, setOf(p.Origin.Kind))
 			verdicts = append(verdicts, p.Verdict)
 		}
+	}
+	for i := range from {
+		tab.rows[i][3] = strings.Join(from[i].list, ",")
 	}
 	if len(t.report.Nodes) == 1 {
 		tab = tab.without("NODE")

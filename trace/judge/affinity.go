@@ -17,9 +17,18 @@ const (
 )
 
 var (
-	_ = register(kind{code: AffinityMissing, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
-	_ = register(kind{code: AffinityUnexpected, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
-	_ = register(kind{code: AffinityTimeout, severity: mismatch, scope: onPath, by: affinity, remedy: restart})
+	_ = register(kind{
+		code: AffinityMissing, severity: mismatch, scope: onPath, by: affinity, remedy: restart,
+		effect: map[string]string{"": "no session affinity"},
+	})
+	_ = register(kind{
+		code: AffinityUnexpected, severity: mismatch, scope: onPath, by: affinity, remedy: restart,
+		effect: map[string]string{"": "session affinity"},
+	})
+	_ = register(kind{
+		code: AffinityTimeout, severity: mismatch, scope: onPath, by: affinity, remedy: restart,
+		effect: map[string]string{"": "session affinity for {actual}"},
+	})
 )
 
 // affinity judges whether clients stay with their endpoint as the Service asks for.

@@ -30,6 +30,9 @@ const (
 	IPVSConntrackOff      = "IPVSConntrackOff"
 )
 
+// notPersistent is issue.actual of a virtual server that does not keep clients.
+const notPersistent = "none"
+
 // They are found by ipvsMode.explain and ipvsMode.unowned.
 var (
 	_ = register(kind{
@@ -50,10 +53,13 @@ var (
 		issues: []string{"kubernetes/kubernetes#81775", "kubernetes/kubernetes#57841"},
 	})
 	_ = register(kind{
-		code: SchedulerMismatch, severity: mismatch, scope: onPath,
+		code: SchedulerMismatch, severity: mismatch, scope: onPath, effect: map[string]string{"": "scheduler {actual}"},
 		remedy: restart + "; where another program owns the virtual server, list its address in ipvs.excludeCIDRs",
 	})
-	_ = register(kind{code: PersistenceMismatch, severity: mismatch, scope: onPath, remedy: restart})
+	_ = register(kind{
+		code: PersistenceMismatch, severity: mismatch, scope: onPath, remedy: restart,
+		effect: map[string]string{notPersistent: "no session affinity", "": "session affinity: {actual}"},
+	})
 	_ = register(kind{
 		code:     PersistenceStale,
 		severity: warning,
@@ -63,7 +69,7 @@ var (
 		issues: []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"},
 	})
 	_ = register(kind{
-		code: ForwardMethod, severity: mismatch, scope: onPath,
+		code: ForwardMethod, severity: mismatch, scope: onPath, effect: map[string]string{"": "forward method {actual}"},
 		remedy: "find who changed the real server (kube-proxy writes Masq alone), then: " + restart,
 	})
 	_ = register(kind{
@@ -85,11 +91,9 @@ var (
 		issues: []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"},
 	})
 	_ = register(kind{
-		code:     IPVSConntrackOff,
-		severity: mismatch,
-		scope:    onPath,
-		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned " +
-			"it off",
+		code: IPVSConntrackOff, severity: mismatch, scope: onPath, effect: map[string]string{"": "not masqueraded"},
+		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it " +
+			"off",
 	})
 )
 
@@ -206,7 +210,7 @@ func (p *pathCase) persistence(v *ipvs.VirtualServer) []issue {
 	}
 	seconds := func(s uint32) string {
 		if s == 0 {
-			return "none"
+			return notPersistent
 		}
 		return "ClientIP for " + strconv.FormatUint(uint64(s), 10) + "s"
 	}

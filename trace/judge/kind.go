@@ -20,6 +20,9 @@ type kind struct {
 	// remedy is what to do. {restart} is the command that makes kube-proxy on the node write everything anew, {where} the
 	// place, {node} the node, {subject} the finding's subject.
 	remedy string
+	// effect is what it means for connections, in a few words, by issue.actual; "" stands for any other. {actual} is
+	// issue.actual. A kind without one is named by its code in words: "VIP missing".
+	effect map[string]string
 	issues []string // upstream, owner/repo#number
 	by     *detector
 }
@@ -126,6 +129,7 @@ type issue struct {
 	message          string
 	where            netfilter.Ref
 	evidence         []report.Evidence
+	unmasqueraded    bool // of WrongMasquerade: the source stays what it is, and should be translated
 
 	// These take the place of what the kind has; "" and false leave it.
 	severity report.Severity
@@ -138,7 +142,7 @@ func (n *node) finding(i issue) report.Finding {
 	k := kinds[i.code]
 	f := report.Finding{
 		Code: k.code, Severity: k.severity, Subject: strings.Clone(i.subject), Endpoints: i.endpoints,
-		Expected: i.expected, Actual: i.actual, Message: i.message,
+		Expected: i.expected, Actual: i.actual, Message: i.message, Effect: k.effectOf(i.actual),
 	}
 	for _, e := range i.evidence {
 		if e != (report.Evidence{}) {
@@ -161,6 +165,19 @@ func (n *node) finding(i issue) report.Finding {
 		f.Links = links(k)
 	}
 	return f
+}
+
+// effectOf says what a finding means for connections; "" where the code says it, and where the effect names what is not
+// known.
+func (k *kind) effectOf(actual string) string {
+	text, ok := k.effect[actual]
+	if !ok {
+		text = k.effect[""]
+	}
+	if actual == "" && strings.Contains(text, "{actual}") {
+		return ""
+	}
+	return strings.ReplaceAll(text, "{actual}", actual)
 }
 
 func links(k *kind) []string {

@@ -17,7 +17,9 @@ import (
 const ProxyNotListening = "ProxyNotListening"
 
 var _ = register(kind{
-	code: ProxyNotListening, severity: mismatch, scope: onPath, by: listening,
+	code: ProxyNotListening, severity: mismatch, scope: onPath, by: listening, effect: map[string]string{
+		"": "nobody listens",
+	},
 	remedy: "look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then: " + restart,
 	issues: []string{"kubernetes/kubernetes#142183"},
 })

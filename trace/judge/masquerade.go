@@ -12,6 +12,7 @@ const WrongMasquerade = "WrongMasquerade"
 
 var _ = register(kind{
 	code: WrongMasquerade, severity: mismatch, scope: onPath, by: hairpin,
+	effect: map[string]string{notMasqueraded: "not masqueraded", masqueraded: "masqueraded"},
 	remedy: "compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then: " + restart,
 	issues: []string{"kubernetes/kubernetes#36835", "kubernetes/kubernetes#36652"},
 })
@@ -50,12 +51,9 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
 		}
 		issues = append(issues, issue{
-			code:      WrongMasquerade,
-			subject:   cut(missing, 4),
-			endpoints: missing,
-			expected:  string(want.Masquerade),
-			actual:    notMasqueraded,
-			message:   "the source address is not translated: " + why,
+			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: notMasqueraded,
+			unmasqueraded: true,
+			message:       "the source address is not translated: " + why,
 		})
 	}
 	if len(needless) > 0 {
@@ -100,15 +98,10 @@ func (p *pathCase) hairpin() []issue {
 	if len(missing) == 0 {
 		return nil
 	}
-	return []issue{
-		{
-			code:      WrongMasquerade,
-			subject:   cut(missing, 4),
-			endpoints: missing,
-			expected:  string(expect.MasqHairpin),
-			actual:    notMasqueraded,
-			message: "a pod that reaches itself through the Service gets no answer: its source address is not translated " +
-				"(hairpin)",
-		},
-	}
+	return []issue{{
+		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: notMasqueraded,
+		unmasqueraded: true,
+		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated " +
+			"(hairpin)",
+	}}
 }

@@ -210,7 +210,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 		case is.code == StaleEndpoint:
 			p.explainStale(&is)
 		case is.code != WrongMasquerade && is.code != SourceRangesMismatch && !p.byKubeProxy(is.where):
-		case is.code == WrongMasquerade && is.actual == notMasqueraded && p.untrackedByIPVS():
+		case is.code == WrongMasquerade && is.unmasqueraded && p.untrackedByIPVS():
 			is = issue{
 				code:      IPVSConntrackOff,
 				expected:  "net.ipv4.vs.conntrack=1",
@@ -229,12 +229,10 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				evidence: is.evidence,
 				message:  "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
-		case is.code == WrongMasquerade && is.actual == notMasqueraded && w.services() == nil:
-			is.code, is.message = NotProgrammed, fmt.Sprintf(
-				"%s does not lead to %s: nothing marks packets whose source is to be translated",
-				p.mode.baseChain(p.hook()),
-				p.mode.names().services,
-			)
+		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
+			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is "+
+				"to be translated",
+				p.mode.baseChain(p.hook()), p.mode.names().services)
 		case is.code == WrongMasquerade:
 			is.evidence = w.masquerading()
 		}

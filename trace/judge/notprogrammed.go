@@ -26,6 +26,7 @@ var (
 	})
 	_ = register(kind{
 		code: NotProgrammed, severity: mismatch, scope: onNode, by: programmedRules,
+		effect: map[string]string{notMasqueraded: "not masqueraded"},
 		remedy: "kube-proxy does not run on {node}, or something flushed its rules: look at its log, then: " + restart,
 		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#121726"},
 	})

@@ -197,26 +197,19 @@ const (
 
 var (
 	_ = register(kind{
-		code:     EndpointRefused,
-		severity: mismatch,
-		scope:    onPath,
-		by:       connections,
-		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at " +
-			"127.0.0.1 alone)?",
+		code: EndpointRefused, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
+		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at 127.0.0.1 " +
+			"alone)?",
 	})
 	_ = register(kind{
-		code:     EndpointTimeout,
-		severity: mismatch,
-		scope:    onPath,
-		by:       connections,
+		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
 		remedy: "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, " +
 			"the cloud's firewall)",
 	})
 	_ = register(kind{
-		code:     EndpointReachableDirectly,
-		severity: mismatch,
-		scope:    onPath,
-		by:       connections,
+		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{
+			"": "{actual}",
+		},
 		remedy: "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for " +
 			"answers that come back another way",
 	})

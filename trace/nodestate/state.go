@@ -93,8 +93,8 @@ func (s *State) UnreadFiles() []string {
 	return out
 }
 
-// Tells tells whether the collector says what it could not read: then a file that is not there is one of which the node
-// has nothing.
+// ListsUnread tells whether the collector says what it could not read: then a file that is not there is one of which
+// the node has nothing.
 func (s *State) ListsUnread() bool { return s.reasons != nil }
 
 // file reads an optional file; its absence is nil.

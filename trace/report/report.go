@@ -248,6 +248,9 @@ type Finding struct {
 	Remedy    string     `json:"remedy,omitempty"`
 	Evidence  []Evidence `json:"evidence,omitempty"`
 	Links     []string   `json:"links,omitempty"`
+	// Effect is what it means for connections, in a few words for a summary ("not masqueraded"); empty where the code
+	// says it.
+	Effect string `json:"-"`
 }
 
 // Summary counts paths by verdict.

@@ -284,7 +284,7 @@ func TestComplete(t *testing.T) {
 			Path{
 				Verdict: Mismatch, Expected: Expected{Action: "Proxy"},
 				Actual:   Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}},
-				Findings: []Finding{finding("ProxyNotListening", Error)},
+				Findings: []Finding{{Code: "ProxyNotListening", Severity: Error, Effect: "nobody listens"}},
 			},
 			"kube-proxy listens", "nobody listens",
 			[]string{"Proxy listens/nobody listens Wrong ProxyNotListening"},

@@ -150,41 +150,6 @@ func differences(p *Path) []string {
 	return out
 }
 
-// effect is what a finding means for connections, in a few words.
-type effect struct {
-	code   string
-	actual string // that the finding must have; "" any
-	text   string // {actual} is the finding's
-}
-
-// effectsByCode has the findings whose code does not say it well enough when it is written as words ("session affinity
-// missing").
-var effectsByCode = []effect{
-	{"WrongMasquerade", "Never", "not masqueraded"},
-	{"WrongMasquerade", "Always", "masqueraded"},
-	{"NotProgrammed", "Never", "not masqueraded"},
-	{"IPVSConntrackOff", "", "not masqueraded"},
-	{"AffinityMissing", "", "no session affinity"},
-	{"AffinityUnexpected", "", "session affinity"},
-	{"AffinityTimeout", "", "session affinity for {actual}"},
-	{"PersistenceMismatch", "none", "no session affinity"},
-	{"PersistenceMismatch", "", "session affinity: {actual}"},
-	{"SchedulerMismatch", "", "scheduler {actual}"},
-	{"ForwardMethod", "", "forward method {actual}"},
-	{"ProxyNotListening", "", "nobody listens"},
-	{"EndpointRefused", "", "{actual}"},
-	{"EndpointTimeout", "", "{actual}"},
-	{"EndpointReachableDirectly", "", "{actual}"},
-}
-
-// fits tells whether an effect is that of a finding with a certain Actual.
-func (e *effect) fits(actual string) bool {
-	if e.actual != "" {
-		return e.actual == actual
-	}
-	return actual != "" || !strings.Contains(e.text, "{actual}")
-}
-
 // effects says what the errors found on a path mean for its connections, each once.
 func effects(p *Path) []string {
 	var out []string
@@ -193,13 +158,9 @@ func effects(p *Path) []string {
 		if f.Severity != Error {
 			continue
 		}
-		text := codeWords(f.Code)
-		for k := range effectsByCode {
-			e := &effectsByCode[k]
-			if e.code == f.Code && e.fits(f.Actual) {
-				text = strings.ReplaceAll(e.text, "{actual}", f.Actual)
-				break
-			}
+		text := f.Effect
+		if text == "" {
+			text = codeWords(f.Code)
 		}
 		if !slices.Contains(out, text) {
 			out = append(out, text)

@@ -51,7 +51,7 @@ func TestDaemonSetIsUsed(t *testing.T) {
 	}
 }
 
-// A pod that only looks like the DaemonSet's is not spoken to.
+// A pod that only has the labels of the DaemonSet's pods is not used.
 func TestDaemonSetIsNotUsed(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod, *Options){
 		"not ready":       func(p *corev1.Pod, _ *Options) { p.Status.Conditions[0].Status = corev1.ConditionFalse },

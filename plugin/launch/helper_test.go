@@ -24,7 +24,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// The end of the run ends what its user forgot.
+// The end of the run closes helpers that were not closed.
 func TestCloseEndsHelpers(t *testing.T) {
 	w := newFakeCluster(t, nil)
 	s, err := w.l.Open(t.Context(), "node1")
@@ -123,7 +123,7 @@ func TestCloseCannotDelete(t *testing.T) {
 	}
 }
 
-// What may happen to an answer on its way; never is half of it taken for the whole.
+// The connection breaks during an answer: an incomplete answer is an error.
 func TestCollectFails(t *testing.T) {
 	noisy := func(_ context.Context, _ json.RawMessage, a *wire.Answer) error {
 		noise := make([]byte, 1<<20)

@@ -97,7 +97,7 @@ func failed(reason, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: message}
 }
 
-// Every way in which a pod does not come to life ends at once, with its reason, and leaves no pod.
+// If a pod cannot start, Open fails immediately, with the reason, and leaves no pod.
 func TestOpenPodFails(t *testing.T) {
 	const prefix = "the helper on node node1 (image ghcr.io/svcproxy/nodehelper:v1.2.3) does not answer: "
 	unschedulable := corev1.PodStatus{Conditions: []corev1.PodCondition{{

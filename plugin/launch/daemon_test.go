@@ -83,7 +83,7 @@ func TestDaemonSetIsNotUsed(t *testing.T) {
 	}
 }
 
-// Where the DaemonSet's helper is of no use, an own one is launched, and a person is told.
+// If the DaemonSet's helper cannot be used, an own one is launched, and a note is written.
 func TestDaemonSetFails(t *testing.T) {
 	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {

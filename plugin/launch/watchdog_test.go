@@ -88,7 +88,7 @@ func TestWatchdogProcess(t *testing.T) {
 	g.mu.Lock()
 	g.stdin.Close()
 	g.mu.Unlock()
-	// client-go speaks protobuf; of all there is to say in a deletion, the precondition alone has a UID.
+	// client-go sends protobuf; in a deletion only the precondition has a UID.
 	if body := <-a.deleted; !strings.Contains(body, "uid-1") {
 		t.Errorf("deleted with %q", body)
 	}
@@ -161,7 +161,7 @@ func TestWatchdogInput(t *testing.T) {
 	}
 }
 
-// A pod whose creation was under way as the plugin was killed appears late; those of other runs stay.
+// A pod that was being created when the plugin was killed appears late; those of other runs stay.
 func TestRemoveRun(t *testing.T) {
 	other := Pod(Options{Run: "run2", Namespace: "tools"}, "node1")
 	other.Name = "other"

@@ -41,20 +41,28 @@ func (r snapshotReader) Read(_ context.Context, node string, _ []string) (*snaps
 	return r.Node(node)
 }
 
+// Release does nothing.
 func (snapshotReader) Release(string) {}
-func (snapshotReader) Close()         {}
+
+// Close does nothing.
+func (snapshotReader) Close() {}
 
 // noReader is for commands that only read the API.
 type noReader struct{}
 
+// Known names the nodes of the cluster.
 func (noReader) Known(objects *snapshot.Cluster) []string { return nodeNames(objects) }
 
+// Read fails.
 func (noReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
 	return nil, fmt.Errorf("node %s is not to be inspected", node)
 }
 
+// Release does nothing.
 func (noReader) Release(string) {}
-func (noReader) Close()         {}
+
+// Close does nothing.
+func (noReader) Close() {}
 
 // podReader reads the nodes of a cluster by helper pods.
 type podReader struct {
@@ -231,6 +239,7 @@ func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snaps
 	return collect(context.WithoutCancel(ctx), r.helper, want)
 }
 
+// Release does nothing: the helper is closed by its owner.
 func (helperReader) Release(string) {}
 
 // probe has the helper make connections.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs golangci-lint in the one version that everybody uses. It is built once, from source, into a directory outside the
-# tree: ${XDG_CACHE_HOME:-~/.cache}/kubectl-svcproxy/bin. Usage: hack/golangci-lint.sh run, hack/golangci-lint.sh fmt, …
+# tree: ${XDG_CACHE_HOME:-~/.cache}/kubectl-svcproxy/bin. Usage: hack/golangci-lint.sh run
+# or hack/golangci-lint.sh fmt
 set -euo pipefail
 
 version=v2.15.0

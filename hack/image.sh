@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the helper's image as an archive, without a container engine: hack/image.sh [ARCHIVE]. deploy/image/README.md says what is in
-# it, and why.
+# Builds the helper's image as an archive, without a container engine: hack/image.sh [ARCHIVE]. deploy/image/README.md
+# says what is in it, and why.
 #
 #   ARCHS=amd64,arm64   architectures
 #   TAG=…               name of the image

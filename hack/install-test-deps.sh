@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what the tests need on Debian 12 or later and Ubuntu 24.04 or later, as root. It may be run again at any time:
-# what is there already is left alone, and package lists are only fetched when something is missing.
+# Installs what the tests need on Debian 12 or later and Ubuntu 24.04 or later, as root. It may be run again at any
+# time: what is there already is left alone, and package lists are only fetched when something is missing.
 set -euo pipefail
 
 packages=(
@@ -27,8 +27,8 @@ packages=(
 	fish
 )
 
-# A browser for the pages of -o html, with a font. Where there is one already (GitHub's machines have Google's), or where chromium is a snap
-# (Ubuntu), it is not installed.
+# A browser for the pages of -o html, with a font. Where there is one already (GitHub's machines have Google's), or
+# where chromium is a snap (Ubuntu), it is not installed.
 # shellcheck disable=SC1091
 if ! command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null && [[ "$(. /etc/os-release && echo "$ID")" == debian ]]; then
 	packages+=(chromium fonts-dejavu-core)

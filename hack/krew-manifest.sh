@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints the krew manifest of a release: .krew.yaml with the version and the checksums filled in, as krew-release-bot does it.
+# Prints the krew manifest of a release: .krew.yaml with the version and the checksums filled in, as krew-release-bot
+# does it.
 #
 #   hack/krew-manifest.sh v1.2.3 dist/checksums.txt >svcproxy.yaml
 #   hack/krew-manifest.sh >krew/svcproxy.yaml     # of no release: v0.0.0, and checksums of nothing but zeros

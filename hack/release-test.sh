@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a release as .github/workflows/release.yaml does, for this system alone and without publishing it, looks at what came out, and
-# installs it as a person does, through krew. Needs kubectl on the PATH. With "twice" it makes another in another folder, and compares every byte.
+# Makes a release as .github/workflows/release.yaml does, for this system alone and without publishing it, checks the
+# result, and installs it as a person does, through krew. Needs kubectl on the PATH. With "twice" it makes another in
+# another folder, and compares every byte.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -27,8 +28,8 @@ command -v kubectl >/dev/null || fail "there is no kubectl on the PATH"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# clone DIR copies the tree as it is, with what is not committed, into a repository with a release's tag. Its commit is the same in
-# every copy: goreleaser writes it, and its time, into what it makes.
+# clone DIR copies the tree as it is, with what is not committed, into a repository with a release's tag. Its commit is
+# the same in every copy: goreleaser writes it, and its time, into what it makes.
 clone() {
 	mkdir -p "$1"
 	if git rev-parse --git-dir >/dev/null 2>&1; then

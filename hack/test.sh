@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The project's tests and checks, in two lists. test/README.md says what each proves, how long it takes and what it needs.
+# The project's tests and checks, in two lists. test/README.md says what each proves, how long it takes and what it
+# needs.
 #
 #   hack/test.sh                     installs what the tests need, then runs all of CI's list, in the order in which a mistake shows soonest
 #   hack/test.sh STEP…               these steps of CI's list alone; installs nothing
 #   hack/test.sh nightly             installs what the tests need, then runs all shards of the nightly list: what is long and rarely breaks
 #   hack/test.sh nightly SHARD…      these shards alone
 #
-# A list needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test that is skipped is a
-# test that failed.
+# A list needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test that
+# is skipped is a test that failed.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-# hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of them.
+# hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
+# them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
 nightly=(repeat fuzz oracle walk kills bench bench-vm release)
 
-# What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It begins when the
-# plugin is built, and must have ended before the tests that watch the clock, on this machine and on the cluster.
+# What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
+# begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
+# cluster.
 beside=ipvs beside_from=vet beside_to=fuzz
 
 # Modules of their own: tools that import what the product has no need of.
@@ -46,7 +49,8 @@ step_tidy() {
 	done
 }
 
-# With the flags of make build: with others everything would be compiled once more. The plugin for this system is built by readme.
+# With the flags of make build: with others everything would be compiled once more. The plugin for this system is built
+# by readme.
 step_cross() {
 	local system
 	for system in darwin/arm64 windows/amd64; do
@@ -184,15 +188,16 @@ in_vm() {
 		go run ./hack/gotest -count=1 -timeout "$((seconds - 60))s" -exec "$PWD/test/vm/vm run" "$@"
 }
 
-# IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel and binaries are fetched
-# and built when they are not in the cache.
+# IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel
+# and binaries are fetched and built when they are not in the cache.
 step_ipvs() {
 	with_vm
 	in_vm 1800 -tags vm ./test/ipvs
 	in_vm 300 -run '^TestSCTP$' ./nodehelper/live
 }
 
-# on_cluster runs a command with the plugin and a real cluster, which is built when it is not in the cache, and takes the cluster down.
+# on_cluster runs a command with the plugin and a real cluster, which is built when it is not in the cache, and takes
+# the cluster down.
 on_cluster() {
 	local status=0
 	test/cluster/cluster down
@@ -211,7 +216,8 @@ step_e2e() {
 	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 25m ./test/e2e
 }
 
-# Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not show.
+# Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not
+# show.
 shard_repeat() {
 	with_kubectl
 	local busy=() status=0
@@ -232,14 +238,16 @@ shard_oracle() {
 	run_oracle "${ORACLE_SERVICES:-60000}"
 }
 
-# The walk against the kernel: a million packets through random rule sets; and in the virtual machine all captured rules in ipvs mode.
+# The walk against the kernel: a million packets through random rule sets; and in the virtual machine all captured rules
+# in ipvs mode.
 shard_walk() {
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
 }
 
-# Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the cluster two.
+# Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the
+# cluster two.
 shard_kills() {
 	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' ./nodehelper/...
 	with_vm
@@ -307,7 +315,7 @@ end_beside() {
 }
 beside_pid='' beside_log=''
 
-# What root builds must not be in the way of the person's own next build.
+# Files that root has built must not prevent the user's own next build.
 clean_up() {
 	if [[ -n "${SUDO_UID:-}" && -d bin ]]; then
 		chown -R "$SUDO_UID" bin

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints the path of a tool that the release and its tests need, in the one version that everybody uses. It is built once, from
-# source, into a directory outside the tree: ${XDG_CACHE_HOME:-~/.cache}/kubectl-svcproxy/bin. Usage: "$(hack/tool.sh krew)" version
+# Prints the path of a tool that the release and its tests need, in the one version that everybody uses. It is built
+# once, from source, into a directory outside the tree: ${XDG_CACHE_HOME:-~/.cache}/kubectl-svcproxy/bin. Usage:
+# "$(hack/tool.sh krew)" version
 set -euo pipefail
 
 case "${1:-}" in

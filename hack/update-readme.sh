@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Puts the output of the README's first command into the README, between the two comments that mark its place. With --check
-# it changes nothing, and fails if the README shows something else than the plugin prints. The plugin has to be built.
+# Puts the output of the README's first command into the README, between the two comments that mark its place. With
+# --check it changes nothing, and fails if the README shows something else than the plugin prints. The plugin has to be
+# built.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

@@ -48,9 +48,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
 		defer cancel()
 	}
-	programmer, err := program.New(program.Options{
-		Root: o.Root, Roots: func() []string { return collect.WriterRoots(o.Root) },
-	})
+	roots := func() []string { return collect.WriterRoots(o.Root) }
+	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots})
 	if err != nil {
 		return err
 	}

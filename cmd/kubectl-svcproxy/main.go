@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that kubeconfigs know
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the authentication plugins that kubeconfigs name
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/command"

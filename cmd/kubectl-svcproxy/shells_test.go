@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// interactive are the shells whose completion kubectl writes and we have a way to press TAB in: the command that prints
-// what is offered behind a line, which it gets as its last argument, and a file without which it does not work.
+// interactive are the shells that kubectl supports completion for and that the test can complete lines in: the command
+// that prints what is offered after a line, its last argument, and a file without which it does not work.
 var interactive = []struct {
 	name, needs string
 	argv        []string
@@ -37,7 +37,7 @@ func TestShellsComplete(t *testing.T) {
 	cases := []struct {
 		line string // behind kubectl svcproxy
 		want []string
-		// Where a shell offers the same in its own way: bash what stands behind a colon, fish a flag with its value.
+		// The words of shells that offer others: bash what follows a colon, fish a flag with its value.
 		own map[string][]string
 	}{
 		{"tra", []string{"trace"}, nil},

@@ -86,8 +86,8 @@ func run() int {
 	return 1
 }
 
-// leaveMessage writes where the kubelet looks for a container's last words (terminationMessagePath): the plugin finds
-// them in the pod's status, also when it was not attached. Where there is no such file, this is no container.
+// leaveMessage writes an error to the file of the container's termination message (terminationMessagePath), if there is
+// one: the plugin finds it in the pod's status, also if it was not attached.
 func leaveMessage(err error) {
 	f, openErr := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_TRUNC, 0)
 	if openErr != nil {

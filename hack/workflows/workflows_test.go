@@ -14,7 +14,7 @@ import (
 
 const root = "../../"
 
-// workflow is what is looked at of one.
+// workflow is the part of a workflow that is checked.
 type workflow struct {
 	Permissions map[string]string `json:"permissions"`
 	Jobs        map[string]struct {

@@ -12,13 +12,13 @@ import (
 	"slices"
 )
 
-// Options say what to read, and from where.
+// Options are what to read, and from where.
 type Options struct {
 	// Root is where the node's own file system is to be found, for its binaries and configuration: "/" on the node itself,
 	// "/proc/1/root" in a pod with hostPID. Empty: it cannot be had.
 	Root string
 	// Files are the names of the contract's files to read; nil: all of them. Of nft-ruleset.nl and nft-ruleset.json, which
-	// say the same, both are read for nil, as for a snapshot that people look at; where both are named, the second one
+	// have the same content, both are read for nil, as for a snapshot that people read; if both are named, the second one
 	// only if the first cannot be read.
 	Files []string
 }
@@ -34,11 +34,11 @@ type File struct {
 	Unread string
 }
 
-// errAbsent says that there certainly is nothing to be read: a kernel without the feature, a table that nobody made.
+// errAbsent says that there certainly is nothing to read: a kernel without the feature, a table that does not exist.
 var errAbsent = errors.New("there is none")
 
-// Collect reads the node of this process's network namespace, and hands over file by file, in no order. A file that is
-// neither read nor unread has certainly nothing to be read from. The error is that of emit, or of the context.
+// Collect reads the node of this process's network namespace, and calls emit for each file, in no order. For a file
+// that is not emitted the node certainly has no source. The error is that of emit, or of the context.
 func Collect(ctx context.Context, o Options, emit func(File) error) error {
 	return collect(ctx, o, emit)
 }

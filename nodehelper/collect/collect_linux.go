@@ -20,8 +20,8 @@ type reader struct {
 
 	kernel *kernel
 	proxy  *kubeProxy
-	// roots are the file systems that programs are run from: this process's own first, then the node's, then kube-proxy's
-	// container's. Who wrote a rule can read it, however new it is.
+	// roots are the file systems that programs are run from: this process's own first, then the node's, then that of
+	// kube-proxy's container. The program that wrote a rule can read it, however new it is.
 	roots []string
 }
 
@@ -83,8 +83,8 @@ func collect(ctx context.Context, o Options, emit func(File) error) error {
 // settledReads is how often rules are read that change meanwhile.
 const settledReads = 3
 
-// settled reads the rules, and again if the kernel's nftables have changed meanwhile: rules of two moments are none.
-// The legacy tables have no such number; what is wrong with them is read again by whoever judges them.
+// settled reads the rules, and again if the kernel's nftables have changed meanwhile, so that all rules are of the same
+// moment. The legacy tables have no generation number; the plugin reads them again if something is wrong with them.
 func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	for range settledReads {
 		before := r.generation()
@@ -98,7 +98,7 @@ func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	return files, nil
 }
 
-// rulesetFile is what nft prints; nft is the slow way to what nftables.DumpFile has.
+// rulesetFile is what nft prints; it has the content of nftables.DumpFile, and takes longer to read.
 const rulesetFile = "nft-ruleset.json"
 
 // readRules reads the rules once.
@@ -122,7 +122,7 @@ func (r *reader) readRules(ctx context.Context) (files []File, err error) {
 	return files, r.read(ctx, second, keep)
 }
 
-// read reads sources side by side, and hands over one after the other.
+// read reads sources concurrently, and emits their files one after the other.
 func (r *reader) read(ctx context.Context, sources []source, emit func(File) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,7 +176,7 @@ func (r *reader) fileOf(ctx context.Context, s source) (f File, there bool) {
 // sentence makes one line of an error.
 func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// module reads only where a module of the kernel is there: to ask for it would load it.
+// module reads only if a module of the kernel is available: a request would load it.
 func module(
 	name string, read func(context.Context, *reader) ([]byte, error),
 ) func(context.Context, *reader) ([]byte, error) {

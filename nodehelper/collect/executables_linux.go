@@ -46,7 +46,7 @@ func (r *reader) any(
 	return nil, errors.Join(errs...)
 }
 
-// whose says in words whose programs a root has.
+// whose names the owner of a root's programs, for people.
 func (r *reader) whose(root string) string {
 	switch root {
 	case "/":

@@ -17,8 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 )
 
-// kernel knows which of its modules are there, built in or loaded. It never asks the kernel for one in a way that would
-// load it: a request to a netlink family that is not there does (request_module in nfnetlink_rcv_msg,
+// kernel tells which modules of the kernel are available, built in or loaded. It makes no request that would load one:
+// a request to a netlink family that is not registered does (request_module in nfnetlink_rcv_msg,
 // genl_family_find_byname, inet_diag's handler lookup).
 type kernel struct {
 	modules func() (map[string]bool, error) // loaded ones
@@ -26,8 +26,8 @@ type kernel struct {
 	symbols func() (map[string]bool, error)
 }
 
-// symbolOf is a function of each module that is in /proc/kallsyms when the module is there: for kernels whose
-// modules.builtin is nowhere.
+// symbolOf is a function of each module, which /proc/kallsyms contains if the module is available: for kernels without
+// a modules.builtin.
 var symbolOf = map[string]string{
 	"nf_tables":            "nft_register_expr",
 	"ip_set":               "ip_set_type_register",
@@ -72,7 +72,7 @@ func newKernel(root string) *kernel {
 // its symbols.
 var asked = map[string]func() (bool, error){"nf_tables": nftAnswers}
 
-// has tells whether a module is there. The error says why that cannot be told.
+// has tells whether a module is available. The error is why that is unknown.
 func (k *kernel) has(name string) (bool, error) {
 	if _, err := os.Stat("/sys/module/" + name); err == nil {
 		return true, nil

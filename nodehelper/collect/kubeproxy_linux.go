@@ -52,8 +52,8 @@ func findKubeProxy() *kubeProxy {
 	return starter(found, parentOf)
 }
 
-// starter returns the first process that none of the others has started: a program that kube-proxy starts has its name
-// until it runs, and may be gone at the next look.
+// starter returns the first process that none of the others has started: a child of kube-proxy has its name until it
+// executes another program, and may have ended a moment later.
 func starter(found []*kubeProxy, parentOf func(pid string) string) *kubeProxy {
 	for _, k := range found {
 		parent := parentOf(k.pid)
@@ -147,15 +147,15 @@ func (a address) of(k *kubeProxy) string {
 	return net.JoinHostPort(host, port)
 }
 
-// The bounds of a question to kube-proxy.
+// The limits of a request to kube-proxy.
 const (
 	askTime    = 3 * time.Second
 	askAnswer  = 256 << 20
 	statusText = 200
 )
 
-// endpoint reads what kube-proxy answers. The connection is closed by a reset, so that the kernel's connection tracking
-// forgets it within ten seconds and not two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
+// endpoint reads kube-proxy's answer to a request. The connection is closed by a reset, so that connection tracking
+// removes its entry after ten seconds instead of two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
 func endpoint(at address, path string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -197,7 +197,7 @@ func endpoint(at address, path string) func(context.Context, *reader) ([]byte, e
 	}
 }
 
-// silent says why kube-proxy does not answer.
+// silent returns why kube-proxy does not answer.
 func (r *reader) silent(to string, err error) error {
 	if r.proxy == nil {
 		return fmt.Errorf("nothing answers at %s, and no process kube-proxy runs on the node: %w", to, err)

@@ -27,7 +27,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// rulesets are the files with rules that are loaded into the kernel, and read from it in both ways.
+// rulesets are the files with rules that are loaded into the kernel, and read from it both with nft and over netlink.
 var rulesets = []string{
 	"../../trace/nftables/testdata/everything.txt",
 	"../../testdata/snapshots/nftables/nodes/node1/nft-ruleset.json",

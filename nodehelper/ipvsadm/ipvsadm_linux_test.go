@@ -9,7 +9,7 @@ import (
 	"github.com/moby/ipvs"
 )
 
-// What it reads of a kernel is held against ipvsadm-save in test/ipvs.
+// What it reads from a kernel is compared with ipvsadm-save in test/ipvs.
 func TestSchedulerFlagsAreThoseOfIPVSAdm(t *testing.T) {
 	for _, c := range []struct {
 		scheduler string

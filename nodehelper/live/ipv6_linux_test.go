@@ -44,8 +44,8 @@ COMMIT
 COMMIT
 `
 
-// rulesets6 are one Service of two endpoints for TCP and one for UDP, ports that are dropped or lead to nobody, by
-// either kind of rules.
+// rulesets6 are one Service with two endpoints for TCP and one for UDP, and ports that are dropped or have no endpoint,
+// as rules of either kind.
 var rulesets6 = []struct {
 	name, load, rules, undo string
 	// steps are "chain rule verdict" of the connections' first packets, from the node and from a pod: of TCP and of UDP.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live asks the kernel: it makes real connections to the frontends of a Service and tells what became of them.
-// It sends no payload, and what it opens it closes.
+// Package live makes real connections to the frontends of a Service, and returns their results. It sends no payload,
+// and closes what it opens.
 package live
 
 import (
@@ -19,8 +19,8 @@ const (
 	atOnce     = 8               // probes in flight
 )
 
-// Run probes targets, a few at a time, and returns what became of each, in their order. A target that cannot be probed
-// has an Error of its own. root is the node's file system, where tracing keeps its journal. The error is that of the
+// Run probes targets, a few at a time, and returns the results in their order. A target that cannot be probed has an
+// Error. root is the path of the node's file system, which contains the journal of tracing. The error is that of the
 // context.
 func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
 	before, begun := tracked(), time.Now()
@@ -35,5 +35,5 @@ func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snap
 	return p, err
 }
 
-// Restore puts back what probing changed on a node, and a helper that was killed left. root is as for Run.
+// Restore restores the settings of the node that a helper changed for tracing if it was killed. root is as for Run.
 func Restore(root string) error { return restore(root) }

@@ -301,12 +301,12 @@ func TestCountersOfConnectionTracking(t *testing.T) {
 // may fail.
 func traffic(t *testing.T, to string) (end func()) {
 	t.Helper()
-	const senders, each = 10, 10 * time.Millisecond
+	const clients, each = 10, 10 * time.Millisecond
 	done := make(chan bool)
 	var opened, failed atomic.Int64
 	var wg sync.WaitGroup
 	begin := time.Now()
-	for range senders {
+	for range clients {
 		wg.Go(func() {
 			tick := time.NewTicker(each)
 			defer tick.Stop()

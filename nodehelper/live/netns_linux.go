@@ -43,8 +43,8 @@ func (s *namespace) socket(t snapshot.ProbeTarget) (fd int, err error) {
 	return fd, within(s.file, open)
 }
 
-// within runs f on a thread that is in a network namespace, and takes the thread back. It must come back: were it the
-// process's first one, everything below /proc/self would speak of the pod from then on.
+// within runs f on a thread that enters a network namespace, and returns the thread to this process's. It must be
+// returned: if it is the process's first one, everything below /proc/self would be that of the pod from then on.
 func within(file *os.File, f func() error) error {
 	result := make(chan error)
 	go func() { result <- visit(file, f) }()
@@ -76,7 +76,7 @@ func visit(file *os.File, f func() error) (err error) {
 // ownNamespace is that of the calling thread.
 const ownNamespace = "/proc/thread-self/ns/net"
 
-// namespaces finds those of pods by their addresses.
+// namespaces finds the network namespaces of pods by their addresses.
 type namespaces struct {
 	once   sync.Once
 	byAddr map[netip.Addr]*namespace
@@ -99,7 +99,7 @@ func (n *namespaces) of(a netip.Addr) (*namespace, error) {
 	return nil, fmt.Errorf("no process on the node is in the network namespace of a pod with the address %s", a)
 }
 
-// find looks at the network namespaces of all processes, each once.
+// find enters the network namespaces of all processes, each once.
 func (n *namespaces) find() {
 	own, err := os.Readlink(ownNamespace)
 	if err != nil {
@@ -120,7 +120,7 @@ func (n *namespaces) find() {
 		path := "/proc/" + e.Name() + "/ns/net"
 		name, err := os.Readlink(path)
 		if err != nil || seen[name] {
-			continue // it has ended, or may not be looked at
+			continue // it has ended, or access is denied
 		}
 		seen[name] = true
 		file, err := os.Open(path)

@@ -116,7 +116,7 @@ func hasSCTP() error {
 // errNoSCTP says what a person can do about it.
 var errNoSCTP = errors.New("the node's kernel has no SCTP, or has not loaded it (modprobe sctp)")
 
-// probe makes one connection, and looks up where the kernel sent it while it is open.
+// probe makes one connection, and reads its endpoint from the kernel while it is open.
 func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapshot.Probe) {
 	var fd int
 	var err error
@@ -133,14 +133,14 @@ func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapsh
 	return attempt(ctx, fd, t)
 }
 
-// ports is how many are tried to find one that connection tracking does not know.
+// ports is how many ports are tried to find one that connection tracking has no entry for.
 const ports = 50
 
-// unused makes a socket whose port no connection to the target has had lately. The kernel gives a closed socket's port
-// away at once, while connection tracking remembers a connection of UDP for half a minute or more: another packet from
-// there meets no rule, and goes where the first one went. That it has one address matters to SCTP: otherwise the socket
-// offers the far side all of the node's (sctp_bind_addr_copy in net/sctp/bind_addr.c), which no NAT knows, and in IPVS
-// mode there is one for each Service.
+// unused makes a socket whose port no recent connection to the target has used. The kernel reuses a closed socket's
+// port immediately, while connection tracking keeps the entry of a UDP connection for half a minute or more: another
+// packet from that port passes no rule of NAT, and is sent where the first one was. The socket is bound to one address
+// because of SCTP: otherwise it offers the peer all of the node's (sctp_bind_addr_copy in net/sctp/bind_addr.c), which
+// NAT does not translate, and in IPVS mode the node has one for each Service.
 func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort, err error) {
 	from, err := s.source(t.To)
 	if err != nil {
@@ -233,7 +233,7 @@ func await(ctx context.Context, fd int, events int16, patience time.Duration) er
 	}
 }
 
-// results names the ends that a socket tells.
+// results are the results for the errors of a socket.
 var results = map[unix.Errno]string{
 	unix.ECONNREFUSED: snapshot.ProbeRefused, unix.ECONNRESET: snapshot.ProbeRefused,
 	unix.ECONNABORTED: snapshot.ProbeRefused,

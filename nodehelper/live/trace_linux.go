@@ -18,18 +18,18 @@ import (
 const (
 	// maxTraced is how many connections to one target are traced at most, to come to each of its endpoints once.
 	maxTraced = 60
-	// tries is how many for each endpoint: of two, one is then missed less than once in a million times.
+	// tries is how many connections are made for each endpoint: of two, one is missed less than once in a million times.
 	tries = 12
-	// settled is how long nothing more has to come of a packet's way.
+	// settled is how long no event has to arrive until a packet's events are complete.
 	settled = 30 * time.Millisecond
 )
 
-// tracing has the kernel tell of one connection at a time.
+// tracing has the kernel trace one connection at a time.
 type tracing struct {
 	listener *kerneltrace.Listener
 	table    *kerneltrace.Table
 	numbers  kerneltrace.Numbers
-	// legacy has rules of iptables-legacy told; nil where there are none, or where legacyError says why not.
+	// legacy reads the events of iptables-legacy's rules; nil if there are none, or if legacyError is set.
 	legacy      *kerneltrace.Logger
 	legacyError string
 }
@@ -96,7 +96,7 @@ func traceAll(ctx context.Context, root string, spaces *namespaces, all []snapsh
 	return t.close()
 }
 
-// target traces connections until every endpoint that the others came to has been met, within bounds.
+// target traces connections until every endpoint of the untraced ones has been reached, within limits.
 func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Probes) error {
 	space, err := spaces.of(p.From)
 	if err != nil {
@@ -129,12 +129,12 @@ func (t *tracing) connection(
 ) (out snapshot.Trace, err error) {
 	fd, local, err := space.unused(target)
 	if err != nil {
-		return snapshot.Trace{Probe: failed(err)}, nil // there is no way to the target: the probes have said so
+		return snapshot.Trace{Probe: failed(err)}, nil // there is no route to the target, as the probes have shown
 	}
 	defer unix.Close(fd)
 	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: local, To: target.To}
-	// A packet of the connection before may have come late, between the end of its events and of its tracing: of SCTP many
-	// do.
+	// A packet of the previous connection may have arrived late, between its last event and the end of its tracing: with
+	// SCTP that is frequent.
 	if _, err := t.listener.Collect(0); err != nil {
 		return out, err
 	}
@@ -159,8 +159,8 @@ func (t *tracing) connection(
 	return out, err
 }
 
-// steps keeps what the connection's first packet met. The tracing table's own events tell when the packet, and when one
-// that is sent again, begins a hook.
+// steps returns the rules that the connection's first packet matched. The events of the tracing table tell when the
+// packet, or a retransmission, begins a hook.
 func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error) {
 	var out []snapshot.TraceStep
 	begun := map[string]bool{}

@@ -22,4 +22,5 @@ type Options struct {
 // RefusalError is the reason, in one sentence, why a request is refused: it would not be safe.
 type RefusalError string
 
+// Error returns the reason.
 func (r RefusalError) Error() string { return string(r) }

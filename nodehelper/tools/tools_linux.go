@@ -23,7 +23,7 @@ const (
 	runOutput = 1 << 30
 )
 
-// dirs is where programs are looked for, below each root. The last one is k3s's.
+// dirs are the directories that programs are searched in, below each root. The last one is k3s's.
 var dirs = []string{
 	"/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin",
 	"/var/lib/rancher/k3s/data/current/bin/aux",
@@ -32,8 +32,7 @@ var dirs = []string{
 // Find returns the path of a program below a root, as seen from within it; "" where it is not there.
 func Find(root, program string) string {
 	for _, dir := range dirs {
-		// Lstat: a link may lead to what is there only as seen from within. What counts is that there is something by that
-		// name.
+		// Lstat: the target of a link may exist only if root is the root directory. It suffices that the name exists.
 		if info, err := os.Lstat(filepath.Join(root, dir, program)); err == nil && !info.IsDir() {
 			return filepath.Join(dir, program)
 		}
@@ -51,7 +50,7 @@ func Run(
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the names are constants of the callers
 	if root != "/" {
-		// exec would look the path up in this process's own file system.
+		// exec would resolve the path in this process's own file system.
 		cmd.Path = path
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 		cmd.Dir = "/"
@@ -84,11 +83,11 @@ type bounded struct {
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.limit - b.buf.Len(); len(p) > room {
+	if rest := b.limit - b.buf.Len(); len(p) > rest {
 		if !b.drop {
 			return 0, fmt.Errorf("it prints more than %d bytes", b.limit)
 		}
-		b.buf.Write(p[:room])
+		b.buf.Write(p[:rest])
 		return len(p), nil
 	}
 	return b.buf.Write(p)

@@ -34,6 +34,7 @@ type Sink struct {
 // RemoteError is the helper's own account of why there is no answer. The connection is still good.
 type RemoteError struct{ Message string }
 
+// Error returns the message of the other side.
 func (e *RemoteError) Error() string { return e.Message }
 
 // NewClient says hello and waits for the helper's. The error is a *ProtocolError or a *NoHelloError.

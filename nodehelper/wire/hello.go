@@ -26,6 +26,7 @@ type ProtocolError struct {
 	Self, Peer Hello
 }
 
+// Error names both versions.
 func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("the other side speaks version %d of the protocol (build %s), and this one version %d (build %s)",
 		e.Peer.Protocol, e.Peer.Build, e.Self.Protocol, e.Self.Build)
@@ -37,6 +38,7 @@ type NoHelloError struct {
 	Err   error  // why reading ended
 }
 
+// Error tells what was received instead of a hello.
 func (e *NoHelloError) Error() string {
 	switch {
 	case e.Noise != "":
@@ -47,6 +49,7 @@ func (e *NoHelloError) Error() string {
 	return fmt.Sprintf("it did not answer: %v", e.Err)
 }
 
+// Unwrap returns Err.
 func (e *NoHelloError) Unwrap() error { return e.Err }
 
 func writeHello(w io.Writer, h Hello) error {

@@ -36,11 +36,12 @@ const Protocol = 1
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.
 	MethodCollect = "collect"
-	// MethodProgram has it program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
+	// MethodProgram has the helper program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
 	MethodProgram = "program"
-	// MethodUndo has it take programmed paths away; its parameters are UndoParams, the answer is the file ProgramFile.
+	// MethodUndo has the helper undo programmed paths; its parameters are UndoParams, the answer is the file ProgramFile.
 	MethodUndo = "undo"
-	// MethodProbe has it make connections; its parameters are ProbeParams, the answer is the file snapshot.ProbesFile.
+	// MethodProbe has the helper make connections; its parameters are ProbeParams, the answer is the file
+	// snapshot.ProbesFile.
 	MethodProbe = "probe"
 )
 

@@ -225,7 +225,7 @@ func TestAnswerCutOff(t *testing.T) {
 	}
 }
 
-// A bit that is changed on the way is noticed, or changes nothing that counts.
+// A bit that changes in transmission is an error, or has no effect.
 func TestAnswerChanged(t *testing.T) {
 	stream := goodAnswer(t)
 	sink, want := collect()
@@ -286,7 +286,7 @@ func TestHostileHelper(t *testing.T) {
 		},
 		"too many files":      {all(file("a", 1), file("b", 1), file("c", 1)), "there are more than 2 files"},
 		"the same file twice": {all(file("a", 1), file("a", 2)), "a comes twice"},
-		"a name that leads elsewhere": {
+		"a name of another directory": {
 			file("../../etc/passwd", 1), `"../../etc/passwd" is no name of a file: letters, digits, '.', '_' and '-' are`,
 		},
 		"a name with an escape sequence": {

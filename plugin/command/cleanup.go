@@ -63,7 +63,7 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 	return cmd
 }
 
-// cleanupConfig says what to remove.
+// cleanupConfig is what to remove.
 type cleanupConfig struct {
 	session run.Config
 	running bool // also what is in use
@@ -142,7 +142,7 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	return nil
 }
 
-// takeAwayPaths takes programmed paths away, on each of the nodes.
+// takeAwayPaths removes programmed paths from each of the nodes.
 func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *run.Session, nodes []string) error {
 	which := wire.UndoDead
 	if c.running {
@@ -162,7 +162,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 	return nil
 }
 
-// undoOn takes away what is programmed on a node, and says what that was.
+// undoOn removes the programmed paths of a node, and describes them.
 func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said string, err error) {
 	undone, err := helper.Undo(ctx, which)
 	for _, u := range undone {

@@ -360,7 +360,7 @@ func TestTracePins(t *testing.T) {
 	two := " -n shop --snapshot " + twoNodes(t)
 	for _, args := range []string{"trace web --from pod/web-7c9d8f6b5d-2xkqp", "trace 10.77.0.11:30080"} {
 		if r := reportOf(t, args+two); len(r.Nodes) != 1 || r.Nodes[0].Node != "worker-1" {
-			t.Errorf("%s: looked at %d nodes", args, len(r.Nodes))
+			t.Errorf("%s: %d nodes were read", args, len(r.Nodes))
 		}
 	}
 	for args, want := range map[string]string{

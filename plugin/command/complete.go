@@ -19,8 +19,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Shell completion. kubectl asks an executable kubectl_complete-svcproxy (completion/ has it), which runs cobra's
-// __complete. Whatever goes wrong, nothing is offered and nothing is said: the person is in the middle of a line.
+// Shell completion. kubectl runs an executable kubectl_complete-svcproxy (in completion/), which runs cobra's
+// __complete. On an error nothing is offered and nothing is printed: the person is typing a command line.
 
 // completionTimeout bounds what a person waits for after TAB, all in all.
 const completionTimeout = 2 * time.Second
@@ -28,15 +28,15 @@ const completionTimeout = 2 * time.Second
 // noFiles tells the shell that no file name belongs here.
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// names is a question for names: how a snapshot answers it, and how a cluster.
+// names is a request for names: the functions that answer it from a snapshot, and from a cluster.
 type question[T any] struct {
 	snapshot func(*snapshot.Snapshot) ([]T, error)
 	cluster  func(context.Context, kubernetes.Interface) ([]T, error)
 }
 
-// ask puts the question to the snapshot of --snapshot, else to the cluster. The answer is nil where there is none in
-// time. What is asked does not always heed a context (a program that logs in, a slow disk): it is left behind then, and
-// ends with this process.
+// ask answers the request from the snapshot of --snapshot, else from the cluster; nil if there is no answer in time.
+// Not every source ends with the context (a credential plugin, a slow disk): then its goroutine is abandoned, and ends
+// with this process.
 func ask[T any](cmd *cobra.Command, e *environment, q question[T]) []T {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()

@@ -64,7 +64,7 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	return cmd
 }
 
-// dumpConfig says what to dump.
+// dumpConfig is what to dump.
 type dumpConfig struct {
 	session  run.Config
 	podsOnly bool   // print the helper pods, and make none

@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// The formats that draw have the exit codes of the others, show the packet's way, and are refused by commands that have
-// nothing to draw.
+// The formats that draw have the exit codes of the others, show the packet's path, and are refused by commands that
+// have nothing to draw.
 func TestDrawnFormats(t *testing.T) {
 	for _, tt := range []struct {
 		args   string

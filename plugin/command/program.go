@@ -119,7 +119,7 @@ func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
 	}
 }
 
-// programConfig says what to program.
+// programConfig is what to program.
 type programConfig struct {
 	session  run.Config
 	podsOnly bool // print the helper pod, and make none
@@ -208,7 +208,8 @@ func (o *programOptions) again(env *environment, flags *pflag.FlagSet) string {
 	return b.String()
 }
 
-// program programs, verifies, prints, and leaves the path for its time or keeps it.
+// program programs the path, verifies it, prints the report, and leaves the path until it expires or follows the
+// Service.
 func program(ctx context.Context, env *environment, c programConfig) error {
 	s, err := run.Open(c.session)
 	if err != nil {
@@ -247,7 +248,7 @@ func program(ctx context.Context, env *environment, c programConfig) error {
 	return c.apply(ctx, env, s, k)
 }
 
-// ask asks the person, where there is one.
+// ask asks for confirmation, unless --yes is given. If standard input is no terminal, that is an error.
 func (c *programConfig) ask(env *environment, question string) error {
 	if c.yes {
 		return nil
@@ -268,7 +269,7 @@ func (c *programConfig) ask(env *environment, question string) error {
 	return nil
 }
 
-// whoami names the person, for others who find the path on the node.
+// whoami names the user, for others who find the path on the node.
 func whoami() string {
 	who := "somebody"
 	if u, err := user.Current(); err == nil {
@@ -311,7 +312,7 @@ func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.S
 	return nil
 }
 
-// apply programs the path, and takes it back where it is not right then.
+// apply programs the path, and removes it if it is not right afterwards.
 func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Session, k *run.PathKeeper) error {
 	r, err := k.Apply(ctx)
 	if err != nil {
@@ -350,8 +351,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	return k.Keep(ctx, r.Expires, c.follow)
 }
 
-// show prints the report. The exit code is that of programming: which endpoints a proxy knows the report may leave
-// open.
+// show prints the report. The exit code is that of programming: the report may not tell the endpoints of a proxy.
 func (c *programConfig) show(
 	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next string,
 ) error {

@@ -61,7 +61,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 	return cmd
 }
 
-// resolveConfig says what to resolve.
+// resolveConfig is what to resolve.
 type resolveConfig struct {
 	session   run.Config
 	service   cluster.Reference

@@ -82,7 +82,7 @@ without it every port is traced.
 	return cmd
 }
 
-// traceConfig says what to trace.
+// traceConfig is what to trace.
 type traceConfig struct {
 	session   run.Config
 	podsOnly  bool // print the helper pods, and make none

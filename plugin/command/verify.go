@@ -70,7 +70,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 	return cmd
 }
 
-// verifyConfig says what to verify.
+// verifyConfig is what to verify.
 type verifyConfig struct {
 	session       run.Config
 	podsOnly      bool // print the helper pods, and make none

@@ -51,7 +51,7 @@ func TestDaemonSetIsUsed(t *testing.T) {
 	}
 }
 
-// A pod that only looks like the DaemonSet's is not spoken to.
+// A pod that only has the labels of the DaemonSet's pods is not used.
 func TestDaemonSetIsNotUsed(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod, *Options){
 		"not ready":       func(p *corev1.Pod, _ *Options) { p.Status.Conditions[0].Status = corev1.ConditionFalse },
@@ -83,7 +83,7 @@ func TestDaemonSetIsNotUsed(t *testing.T) {
 	}
 }
 
-// Where the DaemonSet's helper is of no use, an own one is launched, and a person is told.
+// If the DaemonSet's helper cannot be used, an own one is launched, and a note is written.
 func TestDaemonSetFails(t *testing.T) {
 	w := newFakeCluster(t, nil, daemonPod())
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {

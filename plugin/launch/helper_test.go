@@ -24,7 +24,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// The end of the run ends what its user forgot.
+// The end of the run closes helpers that were not closed.
 func TestCloseEndsHelpers(t *testing.T) {
 	w := newFakeCluster(t, nil)
 	s, err := w.l.Open(t.Context(), "node1")
@@ -64,7 +64,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A deletion is tried again while the API server restarts, and a failed one is told with the command.
+// A deletion is tried again while the API server restarts; the error of a failed one contains the command for it.
 func TestCloseCannotDelete(t *testing.T) {
 	status := func(code int32, reason metav1.StatusReason) error {
 		return &apierrors.StatusError{
@@ -123,7 +123,7 @@ func TestCloseCannotDelete(t *testing.T) {
 	}
 }
 
-// What may happen to an answer on its way; never is half of it taken for the whole.
+// The connection breaks during an answer: an incomplete answer is an error.
 func TestCollectFails(t *testing.T) {
 	noisy := func(_ context.Context, _ json.RawMessage, a *wire.Answer) error {
 		noise := make([]byte, 1<<20)
@@ -242,7 +242,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// A helper that falls silent is given up; one that speaks now and then is not, however long it takes.
+// Reading from a helper that sends nothing for the timeout fails.
 func TestCollectSilence(t *testing.T) {
 	w := newFakeCluster(t, nil)
 	silent := func(ctx context.Context, _ json.RawMessage, _ *wire.Answer) error {

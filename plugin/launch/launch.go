@@ -27,13 +27,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The times that hold where Options say nothing.
+// The defaults of Options.
 const (
 	DefaultTimeout  = 60 * time.Second
 	DefaultLifetime = 5 * time.Minute
 )
 
-// Options say how helpers are launched.
+// Options are how helpers are launched.
 type Options struct {
 	Config *rest.Config
 	Client kubernetes.Interface
@@ -41,7 +41,7 @@ type Options struct {
 	// Run is this run's id, a label of every pod; NewRun makes one.
 	Run       string
 	Namespace string // of the pods
-	// Build is the plugin's version, which the helper is told.
+	// Build is the plugin's version, which is sent to the helper.
 	Build      string
 	Image      string // "": DefaultImage(Build)
 	PullPolicy corev1.PullPolicy
@@ -65,8 +65,8 @@ type Options struct {
 	// Empty: none.
 	Watchdog []string
 
-	// Say tells what is going on with a node's helper, for a line that the next one replaces; Note tells what has to
-	// stay to be read. Both may be nil, and may be called from several goroutines at once.
+	// Say reports the progress of a node's helper, for a line that the next one replaces; Note reports a message that has
+	// to stay visible. Both may be nil, and may be called from several goroutines at once.
 	Say, Note func(node, what string)
 }
 
@@ -107,7 +107,7 @@ func New(o Options) (*Launcher, error) {
 	return l, nil
 }
 
-// fill puts in what holds where Options say nothing.
+// fill sets the defaults.
 func (o *Options) fill() {
 	if o.Image == "" {
 		o.Image = DefaultImage(o.Build)

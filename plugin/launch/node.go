@@ -14,8 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// checkNode says at once what would otherwise be a pod that never starts. Somebody who may not read nodes has to wait
-// for it.
+// checkNode returns an error if a pod would never start on a node. Without permission to read nodes it returns none,
+// and the pod's timeout passes.
 func (l *Launcher) checkNode(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Timeout)
 	defer cancel()

@@ -66,7 +66,7 @@ func TestOpenCollectClose(t *testing.T) {
 	}
 }
 
-// The kubelet tells late that a container runs; the helper is met before that.
+// The kubelet reports late that a container runs; Open connects to the helper before that.
 func TestOpenAttachesEarly(t *testing.T) {
 	w := newFakeCluster(t, nil)
 	w.watches = events(statusStarted)
@@ -97,7 +97,7 @@ func failed(reason, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: message}
 }
 
-// Every way in which a pod does not come to life ends at once, with its reason, and leaves no pod.
+// If a pod cannot start, Open fails immediately, with the reason, and leaves no pod.
 func TestOpenPodFails(t *testing.T) {
 	const prefix = "the helper on node node1 (image ghcr.io/svcproxy/nodehelper:v1.2.3) does not answer: "
 	unschedulable := corev1.PodStatus{Conditions: []corev1.PodCondition{{
@@ -249,7 +249,7 @@ func TestOpenTimesOut(t *testing.T) {
 	}
 }
 
-// What goes wrong between here and the helper.
+// The container runs, and connecting to its helper fails.
 func TestOpenCannotConnect(t *testing.T) {
 	const prefix = "the helper on node node1 (image ghcr.io/svcproxy/nodehelper:v1.2.3) does not answer: " +
 		"its container runs; connecting to it failed: "
@@ -293,7 +293,7 @@ func TestOpenCannotConnect(t *testing.T) {
 	}
 }
 
-// A person who gives up leaves nothing behind.
+// An interrupted Open leaves no pod.
 func TestOpenInterrupted(t *testing.T) {
 	for name, stage := range map[string]string{
 		"while the pod is made":   "create",

@@ -37,7 +37,7 @@ func DefaultImage(build string) string {
 	return Repository + ":" + build
 }
 
-// The labels by which everybody finds the pods again.
+// The labels of the pods.
 const (
 	labelName      = "app.kubernetes.io/name"
 	labelComponent = "app.kubernetes.io/component"

@@ -94,7 +94,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// What is wrong with a node is said before a pod is made for it.
+// The problem of a node is reported before a pod is created for it.
 func TestOpenNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		node   string

@@ -88,7 +88,7 @@ func TestWatchdogProcess(t *testing.T) {
 	g.mu.Lock()
 	g.stdin.Close()
 	g.mu.Unlock()
-	// client-go speaks protobuf; of all there is to say in a deletion, the precondition alone has a UID.
+	// client-go sends protobuf; in a deletion only the precondition has a UID.
 	if body := <-a.deleted; !strings.Contains(body, "uid-1") {
 		t.Errorf("deleted with %q", body)
 	}
@@ -161,18 +161,18 @@ func TestWatchdogInput(t *testing.T) {
 	}
 }
 
-// A pod whose creation was under way as the plugin was killed appears late; those of other runs stay.
+// A pod that was being created when the plugin was killed appears late; those of other runs stay.
 func TestRemoveRun(t *testing.T) {
 	other := Pod(Options{Run: "run2", Namespace: "tools"}, "node1")
 	other.Name = "other"
 	ours := Pod(Options{Run: "run1", Namespace: "tools"}, "node1")
 	ours.Name = "ours"
 	client := fake.NewClientset(other)
-	looks := 0
+	lists := 0
 	w := &fakeCluster{t: t, client: client}
 	client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
-		looks++
-		if looks == 3 {
+		lists++
+		if lists == 3 {
 			if err := client.Tracker().Add(ours); err != nil {
 				t.Error(err)
 			}
@@ -185,12 +185,12 @@ func TestRemoveRun(t *testing.T) {
 	if left := w.left(); !reflect.DeepEqual(left, []string{"other"}) {
 		t.Errorf("left: %v", left)
 	}
-	if looks != 3+watchdogLists {
-		t.Errorf("looked %d times", looks)
+	if lists != 3+watchdogLists {
+		t.Errorf("listed %d times", lists)
 	}
 }
 
-// The way to the API server survives being written down.
+// The access to the API server is the same after encoding and decoding.
 func TestAccess(t *testing.T) {
 	proxy, err := url.Parse("http://proxy.example:3128")
 	if err != nil {
@@ -232,7 +232,7 @@ func TestAccess(t *testing.T) {
 	}
 	to, err := got.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "api.example:6443"}})
 	if err != nil || to.String() != proxy.String() {
-		t.Errorf("by way of %v, %v", to, err)
+		t.Errorf("proxy %v, %v", to, err)
 	}
 	want := *c
 	want.Proxy, got.Proxy = nil, nil
@@ -244,6 +244,6 @@ func TestAccess(t *testing.T) {
 		t.Errorf("got\n%#v\nwant\n%#v", got.ExecProvider, want.ExecProvider)
 	}
 	if _, err := accessOf(&rest.Config{Transport: http.DefaultTransport}); err == nil {
-		t.Error("a way that cannot be written down is handed over")
+		t.Error("an access that cannot be encoded is no error")
 	}
 }

@@ -11,16 +11,15 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. So a difference is read again
-// before it is called a mismatch.
+// kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. Therefore a difference is read
+// again before it is reported as a mismatch.
 const (
 	confirmPause = 2 * time.Second
 	confirmReads = 4
 )
 
-// confirmer judges nodes of a cluster that goes on meanwhile: the objects are read before and after a node, and where
-// they or the node's rules have changed in between, or something is wrong that was not so before, all of it is read
-// again.
+// confirmer judges nodes of a running cluster: the objects are read before and after a node, and if they or the node's
+// rules have changed in between, or something is wrong that was not wrong before, everything is read again.
 type confirmer struct {
 	*Session
 	probes int           // connections of each frontend and origin
@@ -31,7 +30,7 @@ type confirmer struct {
 	lists   objectLists
 }
 
-// judge reads and judges a node until two readings agree on what is wrong, or nothing is.
+// judge reads and judges a node until nothing is wrong, or the same in two readings.
 func (c *confirmer) judge(ctx context.Context, node string, request Request) report.NodeReport {
 	before := c.Objects
 	var earlier *report.NodeReport
@@ -57,7 +56,7 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		pause := c.pause
 		switch right := nothingWrong(&got); {
 		case right && (len(changed) == 0 || request.Services == nil):
-			// Of many Services some change all the time. What is right by now is right.
+			// Of many Services some change all the time. A path that is right now needs no confirmation.
 			return got
 		case right:
 			pause /= 4

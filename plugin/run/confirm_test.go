@@ -25,8 +25,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// moving is a cluster and its node that change while they are read: each reading has a state of its own, the last one
-// stays.
+// moving is a cluster and its node that change while they are read: each reading has its own state, all after the last
+// have that of the last.
 type moving struct {
 	t      *testing.T
 	base   *snapshot.Cluster
@@ -157,7 +157,7 @@ func TestConfirm(t *testing.T) {
 			name: "wrong, and so again", states: []state{{rules: lost}}, reads: 2, want: report.Mismatch,
 			codes: "ServiceNotProgrammed",
 		},
-		{name: "wrong at first: a sync was under way", states: []state{{rules: lost}, {}}, reads: 2, want: report.Match},
+		{name: "wrong at first: a sync was in progress", states: []state{{rules: lost}, {}}, reads: 2, want: report.Match},
 		{name: "the API changed meanwhile", states: []state{{version: "2"}, {version: "2"}}, reads: 2, want: report.Match},
 		{
 			name:   "the API changed, and the node then",
@@ -165,7 +165,7 @@ func TestConfirm(t *testing.T) {
 			want: report.Mismatch, codes: "ServiceNotProgrammed",
 		},
 		{
-			name:   "wrong in another way each time",
+			name:   "wrong at another rule each time",
 			states: []state{{rules: lost}, {rules: other}, {rules: lost}, {rules: other}}, reads: 4,
 			want: report.Unknown, codes: "Changing",
 		},
@@ -208,8 +208,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// probing is a moving cluster whose connections can be traced: of each round it is said whether the kernel met a rule
-// that nobody knows.
+// probing is a moving cluster whose connections can be traced: for each round it is set whether a packet matched an
+// unknown rule.
 type probing struct {
 	*moving
 	strange []bool
@@ -236,8 +236,8 @@ func (p *probing) probe(_ context.Context, _ string, targets []snapshot.ProbeTar
 	return json.Marshal(out)
 }
 
-// kube-proxy may write rules between the connections and the reading of the rules that they met: only what shows twice
-// is told.
+// kube-proxy may write rules between the connections and the reading of the rules that they matched: only what occurs
+// twice is reported.
 func TestObservedTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -266,7 +266,7 @@ func TestObservedTwice(t *testing.T) {
 	}
 }
 
-// Each asks for a list that was begun after the question; whoever waits for the same one shares it.
+// Each request gets a list that was begun after it; those that wait for the same list share it.
 func TestListsAreSharedButNeverOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &counting{hold: make(chan struct{})}

@@ -12,9 +12,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// All that the plugin asks of the judgement is in this file.
+// This file contains all calls of trace/judge.
 
-// Request says what is to be judged on a node.
+// Request is what is judged on a node.
 type Request = judge.Request
 
 // RequestOrigin is where the packets of a request come from, as its node sees it.
@@ -66,13 +66,13 @@ func notInspected(node string, err error) report.NodeReport {
 	return judge.Unread(node, err)
 }
 
-// nothingWrong tells whether a report holds nothing that needs to be confirmed.
+// nothingWrong tells whether a report contains nothing that needs to be confirmed.
 func nothingWrong(r *report.NodeReport) bool { return judge.Right(r) }
 
 // confirmed tells whether what is wrong in a report was wrong in the same respect in an earlier one.
 func confirmed(earlier, later *report.NodeReport) bool { return judge.Confirmed(earlier, later) }
 
-// withdraw makes Unknown what is wrong in a report and was not so in the earlier one. why says what keeps changing.
+// withdraw sets to Unknown what is wrong in a report and was not wrong in the earlier one. why is what keeps changing.
 func withdraw(earlier, later *report.NodeReport, why string) { judge.Doubt(earlier, later, why) }
 
 // probeTargets lists what to connect to for the paths of a report, at most limit targets; left counts the others.

@@ -13,14 +13,13 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Selection says which nodes a person wants to have read. At most one of its fields is set, but for Local, which may
-// have a name.
+// Selection is the nodes that a person has chosen. At most one of its fields is set, except that Local may have a name.
 type Selection struct {
 	Names     []string        // --node
 	All       bool            // --all-nodes
 	Labels    labels.Selector // --selector; nil: none was given
 	LabelText string          // Labels as they were given
-	Local     bool            // --local: the machine that this is
+	Local     bool            // --local: this machine
 }
 
 // Chosen tells whether the person chose nodes.
@@ -31,16 +30,16 @@ func (s *Selection) Chosen() bool {
 // FewNodes is how many nodes of a cluster are read where nobody chose any: each costs a pod.
 const FewNodes = 3
 
-// NodesOf are the nodes that run endpoints of Services, at most FewNodes: there the path is shortest, and fails most
-// tellingly.
+// NodesOf are the nodes that run endpoints of Services, at most FewNodes: on them the path is shortest, and a failure
+// tells most.
 func NodesOf(targets []cluster.Target) func(*snapshot.Cluster) []string {
 	return func(objects *snapshot.Cluster) []string { return cluster.NodesOf(objects, targets, FewNodes) }
 }
 
-// KnownNodes names the nodes that can be read, in order; nil where that cannot be told.
+// KnownNodes names the nodes that can be read, in order; nil if that is unknown.
 func (s *Session) KnownNodes() []string { return s.nodes.Known(s.Objects) }
 
-// Place says in words where nodes are searched for, ahead of their names.
+// Place names where nodes are searched for, for people, as a prefix of their names.
 func (s *Session) Place() string {
 	if s.live {
 		return "cluster: it has"
@@ -48,8 +47,8 @@ func (s *Session) Place() string {
 	return "snapshot: it holds"
 }
 
-// CertainNodes returns the nodes that are read whatever the cluster's objects may say: those of a snapshot. ok is false
-// when the objects decide.
+// CertainNodes returns the nodes that are read regardless of the cluster's objects: those of a snapshot. ok is false if
+// the objects decide.
 func (s *Session) CertainNodes() (nodes []string, ok bool, err error) {
 	if s.live || s.config.Nodes.Labels != nil {
 		return nil, false, nil
@@ -159,7 +158,8 @@ func (s *Session) OneNode(name string) (string, error) {
 	return name, nil
 }
 
-// NoteNodes says which nodes are read, where nobody chose them: of a snapshot only to people. because says why these.
+// NoteNodes reports which nodes are read, if they were not chosen: of a snapshot only to people. because is the reason
+// for these.
 func (s *Session) NoteNodes(nodes []string, people bool, because string) {
 	all := len(s.KnownNodes())
 	switch {

@@ -13,8 +13,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// changes names the Services that are not the same in two readings, or whose EndpointSlices are not; of all where names
-// is nil.
+// changes names the Services that differ between two readings, or whose EndpointSlices do; of all if names is nil.
 func changes(before, after *snapshot.Cluster, names []types.NamespacedName) []types.NamespacedName {
 	was, is := versions(before), versions(after)
 	var out []types.NamespacedName
@@ -56,13 +55,13 @@ func versions(c *snapshot.Cluster) map[proxied]string {
 	return out
 }
 
-// objectLists lists the objects for many nodes at once: each needs a list that was begun after it asked, and whoever
-// waits for the same one shares it.
+// objectLists lists the objects for many nodes at once: each needs a list that was begun after its request, and all
+// that wait for the same list share it.
 type objectLists struct {
 	mu      sync.Mutex
 	next    *objectList // not begun yet
 	running bool
-	last    *snapshot.Cluster // that was listed; for when nobody lists any more
+	last    *snapshot.Cluster // the result of the last list
 }
 
 type objectList struct {

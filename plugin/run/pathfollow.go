@@ -18,11 +18,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// gather is how long changes are waited for that come together.
+// gather is how long further changes are waited for after a change.
 const gather = 200 * time.Millisecond
 
-// Keep keeps the path until its time is over or the context ends, and takes it away then. With follow it keeps it in
-// step with the Service and its endpoints meanwhile.
+// Keep waits until the path expires or the context ends, and removes it then. With follow it updates the path after
+// changes of the Service and its endpoints.
 func (k *PathKeeper) Keep(ctx context.Context, until time.Time, follow bool) error {
 	changed := make(chan struct{}, 1)
 	if follow {
@@ -59,7 +59,7 @@ func (k *PathKeeper) Keep(ctx context.Context, until time.Time, follow bool) err
 // Clock is a time of day, for people.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 
-// watch tells of changes of the Service and of its EndpointSlices.
+// watch watches the Service and its EndpointSlices.
 func (k *PathKeeper) watch(ctx context.Context, changed chan<- struct{}) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	svc := k.target.Service
@@ -97,7 +97,8 @@ func (k *PathKeeper) watch(ctx context.Context, changed chan<- struct{}) (stop f
 	}, nil
 }
 
-// keepUp programs the Service as it is now. What cannot be programmed any more leaves the path as it is, and says so.
+// keepUp programs the current state of the Service. If that is refused, the path stays unchanged, and the reason is
+// noted.
 func (k *PathKeeper) keepUp(ctx context.Context) {
 	note := k.session.Progress.Note
 	objects, err := k.session.source.Proxied(ctx, k.session.Objects)
@@ -128,7 +129,7 @@ func (k *PathKeeper) keepUp(ctx context.Context) {
 	if got, err := k.Verify(ctx); err != nil {
 		said += fmt.Sprintf("; whether it is right could not be seen: %v", err)
 	} else if got.Verdict != report.Match && got.Verdict != report.ByDesign {
-		// It may have changed once more meanwhile: then the next turn comes at once.
+		// It may have changed again meanwhile: then the next iteration begins immediately.
 		wrong := got.Summary.Paths - got.Summary.Matched - got.Summary.ByDesign
 		said += fmt.Sprintf("; read again, %d of %d paths are not right", wrong, got.Summary.Paths)
 	}
@@ -137,7 +138,7 @@ func (k *PathKeeper) keepUp(ctx context.Context) {
 	}
 }
 
-// planAgain plans the Service as it is now. The plan keeps its name, mode and backend.
+// planAgain plans the current state of the Service. The plan keeps its name, mode and backend.
 func (k *PathKeeper) planAgain() error {
 	for _, svc := range k.session.Objects.Services {
 		if svc.Namespace != k.target.Service.Namespace || svc.Name != k.target.Service.Name {
@@ -158,7 +159,7 @@ func (k *PathKeeper) planAgain() error {
 	return fmt.Errorf("%s is gone", k.target.Name())
 }
 
-// endpointsOf says how many endpoints a plan has.
+// endpointsOf returns the number of a plan's endpoints, for people.
 func endpointsOf(p *plan.Plan) string {
 	seen := map[string]bool{}
 	for i := range p.Frontends {

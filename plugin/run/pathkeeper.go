@@ -23,7 +23,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// PathConfig says which path a PathKeeper puts on which node, and how.
+// PathConfig is which path a PathKeeper programs on which node, and how.
 type PathConfig struct {
 	Target cluster.Target
 	Node   string
@@ -32,17 +32,17 @@ type PathConfig struct {
 	Scheduler string
 	Log       bool // log each connection, in userspace mode
 	TTL       time.Duration
-	DryRun    bool // only say what would be done
-	// Attached has the path end with this process; otherwise it stays for its time.
+	DryRun    bool // only report what would be done
+	// Attached has the path removed when this process ends; otherwise it stays until it expires.
 	Attached bool
-	By       string // who asks for it, for people
+	By       string // the person who runs the command, for others
 	// Probes is how many connections of each frontend and origin Verify makes; 0: none but what a mode needs.
 	Probes int
 	Steps  bool // Verify reports the rules that each packet meets
 }
 
-// PathKeeper puts the right path of one Service on one node, beside kube-proxy's, sees whether it is right there, keeps
-// it in step with the Service's endpoints, and takes it away again.
+// PathKeeper programs the path of one Service on one node, beside kube-proxy's rules, verifies it, updates it after
+// changes of the Service's endpoints, and removes it.
 type PathKeeper struct {
 	config  PathConfig
 	session *Session
@@ -53,7 +53,7 @@ type PathKeeper struct {
 	options wire.ProgramOptions
 }
 
-// KeepPath launches the node's helper, reads the node and plans the path. Nothing is changed yet. The caller closes the
+// KeepPath launches the node's helper, reads the node and plans the path. It changes nothing yet. The caller closes the
 // PathKeeper.
 func (s *Session) KeepPath(ctx context.Context, c PathConfig) (*PathKeeper, error) {
 	helper, err := s.helper(ctx, c.Node)
@@ -73,17 +73,17 @@ func (s *Session) KeepPath(ctx context.Context, c PathConfig) (*PathKeeper, erro
 	return k, nil
 }
 
-// Close ends the helper, and with it what was programmed, unless Leave left it there.
+// Close ends the helper, which removes the path, unless Leave was called.
 func (k *PathKeeper) Close() {
 	if err := k.helper.Close(); err != nil {
 		k.session.Progress.Note("%v", err)
 	}
 }
 
-// Leave leaves the path on the node for its time.
+// Leave leaves the path on the node until it expires.
 func (k *PathKeeper) Leave() { k.helper.Leave() }
 
-// makePlan makes of the Service and of the node's configuration what is to be programmed, and how.
+// makePlan plans the path according to the Service and the node's configuration, and chooses mode and backend.
 func (k *PathKeeper) makePlan() error {
 	c := &k.config
 	req := plan.Request{
@@ -117,7 +117,7 @@ func (k *PathKeeper) makePlan() error {
 	return nil
 }
 
-// modeOf is the mode that a node is in, by what is there, or else by what is configured.
+// modeOf is the mode of a node, according to its rules, or else to its configuration.
 func modeOf(m *report.Mode) string {
 	for _, s := range []string{m.Reported, m.Actual, m.Configured} {
 		if slices.Contains(wire.Modes, s) {
@@ -127,7 +127,7 @@ func modeOf(m *report.Mode) string {
 	return wire.IPTables
 }
 
-// backend is that of kube-proxy's rules; where it has none, that of the rules that there are.
+// backend is the backend of kube-proxy's rules, or, if it has none, of the other rules.
 func (k *PathKeeper) backend(m *report.Mode) string {
 	switch m.Backend {
 	case wire.BackendNFT, wire.BackendLegacy:
@@ -139,7 +139,7 @@ func (k *PathKeeper) backend(m *report.Mode) string {
 	return wire.BackendNFT
 }
 
-// How says in words how the path is programmed: "iptables mode (nft)".
+// How describes how the path is programmed: "iptables mode (nft)".
 func (k *PathKeeper) How() string {
 	if k.options.Backend != "" {
 		return k.options.Mode + " mode (" + k.options.Backend + ")"
@@ -147,11 +147,11 @@ func (k *PathKeeper) How() string {
 	return k.options.Mode + " mode"
 }
 
-// Frontends says how many frontends the path has: "3 frontends".
+// Frontends is the number of the path's frontends: "3 frontends".
 func (k *PathKeeper) Frontends() string { return counted(len(k.plan.Frontends), "frontend") }
 
-// Apply has the helper program the path, or say what it would do. An interrupt is not heeded before the helper has
-// answered: the connection is needed to take away what it has programmed.
+// Apply has the helper program the path, or report what it would do. The end of the context has no effect until the
+// helper has answered: the connection is needed to remove the path.
 func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	encoded, err := json.Marshal(k.plan)
 	if err != nil {
@@ -168,7 +168,7 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	return r, nil
 }
 
-// TakeAway has the helper undo what it did for this run, also when the context has ended.
+// TakeAway has the helper undo its changes for this run, also after the end of the context.
 func (k *PathKeeper) TakeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.session.config.Helper.Timeout)
 	defer cancel()
@@ -176,7 +176,7 @@ func (k *PathKeeper) TakeAway(ctx context.Context) error {
 	return err
 }
 
-// proxyProbes are the connections by which a proxy is seen to work: which endpoints it knows no rule shows.
+// proxyProbes are the connections that verify a proxy: its endpoints are in no rule.
 const proxyProbes = 5
 
 // plannedFrontend tells the frontends of a plan apart.
@@ -185,7 +185,7 @@ type plannedFrontend struct {
 	protocol string // TCP, UDP, SCTP
 }
 
-// Verify reads the node again, walks packets to what was planned, and connects where that is asked for.
+// Verify reads the node again, walks packets to the planned frontends, and makes the connections of PathConfig.Probes.
 func (k *PathKeeper) Verify(ctx context.Context) (*report.Report, error) {
 	served := map[plannedFrontend]bool{}
 	for i := range k.plan.Frontends {
@@ -215,8 +215,8 @@ func (k *PathKeeper) Verify(ctx context.Context) (*report.Report, error) {
 	return report.Combine(report.KindTrace, ServiceInfo(s.Objects, k.target.Service), reports), nil
 }
 
-// Right tells whether every path of a report of Verify is right. With a proxy the rules show the path to it alone, and
-// connections the rest.
+// Right tells whether every path of a report of Verify is right. With a proxy the rules show only the path to the
+// proxy, and connections the rest.
 func (k *PathKeeper) Right(r *report.Report) bool {
 	switch r.Verdict {
 	case report.Match, report.ByDesign, report.Warning:

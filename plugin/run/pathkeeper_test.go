@@ -26,7 +26,7 @@ import (
 // fakeHelper answers as the helper of the broken node would, and programs nothing.
 type fakeHelper struct {
 	files map[string][]byte
-	// collecting is told of each reading of the node, which goes on when it returns; nil: at once.
+	// collecting is called for each reading of the node, before it continues; it may be nil.
 	collecting func()
 
 	mu    sync.Mutex
@@ -191,8 +191,8 @@ func TestPathKeeper(t *testing.T) {
 	}
 }
 
-// Whoever ends --follow while the path is brought up to date gets it taken away in order: the interrupt must not cut
-// the connection that undoing needs.
+// After an interrupt of --follow during an update of the path, it is removed in order: the interrupt must not close the
+// connection that undoing needs.
 func TestFollowIsInterruptedWhileItReads(t *testing.T) {
 	h := &fakeHelper{}
 	k := keepFrontend(t, h, func(s cluster.Source) cluster.Source { return scaledDown{s} })

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Progress says on a terminal what is going on: a line for the whole, and one for each node at work. The lines go away
-// with the result. In a pipe it says nothing but notes. It is safe for concurrent use.
+// Progress shows the progress on a terminal: a line for the run, and one for each node that is being read. The lines
+// are cleared before the result. In a pipe it only writes notes. It is safe for concurrent use.
 type Progress struct {
 	out   io.Writer
 	live  bool // out is a terminal that can move its cursor
@@ -34,7 +34,7 @@ func NewProgress(out io.Writer, live bool, width int) *Progress {
 	return &Progress{out: out, live: live, width: width}
 }
 
-// Say sets the line for the whole.
+// Say sets the line of the run.
 func (p *Progress) Say(format string, args ...any) {
 	p.update(func() { p.whole = fmt.Sprintf(format, args...) })
 }
@@ -51,7 +51,7 @@ func (p *Progress) Node(name, what string) {
 	})
 }
 
-// NodeDone takes the line of a node away.
+// NodeDone removes the line of a node.
 func (p *Progress) NodeDone(name string) {
 	p.update(func() {
 		if i := p.find(name); i >= 0 {
@@ -64,7 +64,7 @@ func (p *Progress) find(name string) int {
 	return slices.IndexFunc(p.nodes, func(l nodeLine) bool { return l.name == name })
 }
 
-// Note writes a line that stays, in a pipe, too.
+// Note writes a line that stays, also in a pipe.
 func (p *Progress) Note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Progress) Note(format string, args ...any) {
 	p.draw()
 }
 
-// Done takes all lines away.
+// Done clears all lines.
 func (p *Progress) Done() {
 	p.update(func() { p.whole, p.nodes = "", nil })
 }
@@ -89,7 +89,7 @@ func (p *Progress) update(change func()) {
 	p.draw()
 }
 
-// clear takes what was drawn away, and leaves the cursor where it was before.
+// clear clears the lines, and moves the cursor back to their beginning.
 func (p *Progress) clear() {
 	if p.drawn > 0 {
 		fmt.Fprint(p.out, "\r"+strings.Repeat("\x1b[1A\x1b[2K", p.drawn))

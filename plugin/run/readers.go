@@ -19,16 +19,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// NodeReader reads what nodes hold: their rules, addresses, routes and what kube-proxy says of itself.
+// NodeReader reads the files of nodes: their rules, addresses, routes, and kube-proxy's state.
 type NodeReader interface {
-	// Known names the nodes that can be read, in order; nil where that cannot be told.
+	// Known names the nodes that can be read, in order; nil if that is unknown.
 	Known(objects *snapshot.Cluster) []string
-	// Read returns one node's files. want are their names, where something less than a whole snapshot will do; nil: all
-	// that there are. An error is the node's own: the others are read all the same.
+	// Read returns one node's files. want are the names of the files that suffice; nil: all files. An error is of this
+	// node only: others can still be read.
 	Read(ctx context.Context, node string, want []string) (*snapshot.Node, error)
-	// Release ends what Read began on a node; it will not be read again.
+	// Release ends what Read began on a node, which will not be read again.
 	Release(node string)
-	// Close ends all of it.
+	// Close releases all nodes.
 	Close()
 }
 
@@ -41,20 +41,28 @@ func (r snapshotReader) Read(_ context.Context, node string, _ []string) (*snaps
 	return r.Node(node)
 }
 
+// Release does nothing.
 func (snapshotReader) Release(string) {}
-func (snapshotReader) Close()         {}
 
-// noReader is for commands that read the API alone.
+// Close does nothing.
+func (snapshotReader) Close() {}
+
+// noReader is for commands that only read the API.
 type noReader struct{}
 
+// Known names the nodes of the cluster.
 func (noReader) Known(objects *snapshot.Cluster) []string { return nodeNames(objects) }
 
+// Read fails.
 func (noReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
 	return nil, fmt.Errorf("node %s is not to be inspected", node)
 }
 
+// Release does nothing.
 func (noReader) Release(string) {}
-func (noReader) Close()         {}
+
+// Close does nothing.
+func (noReader) Close() {}
 
 // podReader reads the nodes of a cluster by helper pods.
 type podReader struct {
@@ -220,8 +228,8 @@ func (r *localReader) probe(ctx context.Context, node string, targets []snapshot
 func (*localReader) Release(string) {}
 func (*localReader) Close()         {}
 
-// helperReader reads a node by a helper that stays when the node is released, and that has more to do when the run is
-// interrupted: the context's end does not cut an answer off, as that would end the connection.
+// helperReader reads a node by a helper that stays after the node is released, and that has to undo changes if the run
+// is interrupted: the end of the context does not interrupt an answer, as that would end the connection.
 type helperReader struct {
 	NodeReader
 	helper *launch.Helper
@@ -231,6 +239,7 @@ func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snaps
 	return collect(context.WithoutCancel(ctx), r.helper, want)
 }
 
+// Release does nothing: the helper is closed by its owner.
 func (helperReader) Release(string) {}
 
 // probe has the helper make connections.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run is what the commands have in common when they run: a [Session] gets the cluster's objects from a
-// cluster.Source and the nodes' files from a [NodeReader], has trace/judge judge them, and reads again what a change
-// under way may explain; a [PathKeeper] programs a path on a node. It prints nothing but progress.
+// Package run contains what the commands have in common: a [Session] gets the cluster's objects from a cluster.Source
+// and the nodes' files from a [NodeReader], has trace/judge judge them, and reads them again if a change in progress
+// may explain a difference; a [PathKeeper] programs a path on a node. It prints nothing but progress.
 package run
 
 import (
@@ -23,35 +23,33 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Config says what a run reads, and how.
+// Config is what a Session reads, and how.
 type Config struct {
-	// Snapshot is the directory or archive that is read in place of a cluster; "": the cluster of Connect.
+	// Snapshot is the directory or archive that is read instead of a cluster; "": the cluster of Connect is read.
 	Snapshot string
-	// Connect makes a client of the cluster. It asks the cluster nothing.
+	// Connect makes a client of the cluster. It sends no request.
 	Connect func() (kubernetes.Interface, *rest.Config, error)
-	// Namespace is the one whose Services suffice where those of all may not be listed; "": none does.
+	// Namespace is the namespace whose Services suffice if those of all may not be listed; "": none suffices.
 	Namespace string
-	// Nodes says which nodes are read.
+	// Nodes are the nodes to read.
 	Nodes Selection
-	// NoNodes is for a run that reads the API alone.
+	// NoNodes says that only the API is read.
 	NoNodes bool
-	// Serve answers for this machine, which is the node then, where Nodes.Local; nil where this system cannot be a
-	// node.
+	// Serve is the helper for Nodes.Local: this machine is the node. nil if this system cannot be a node.
 	Serve launch.Serve
-	// Parallel is how many nodes are read side by side.
+	// Parallel is how many nodes are read concurrently.
 	Parallel int
-	// Helper says how helpers are launched. Its Timeout bounds also what the API server is asked. Client, Run, Say and
-	// Note are set by Open.
+	// Helper is how helpers are launched. Its Timeout also bounds requests to the API server. Client, Run, Say and Note
+	// are set by Open.
 	Helper launch.Options
-	// Progress tells what goes on.
+	// Progress shows the progress.
 	Progress *Progress
 }
 
 // Session is one run of a command: the cluster's objects, and the nodes to be read.
 type Session struct {
 	Progress *Progress
-	// Objects are what the cluster holds, after ReadObjects. Judge replaces them by those that the nodes were judged
-	// by.
+	// Objects are the cluster's objects, after ReadObjects. Judge replaces them by those that the nodes were judged by.
 	Objects *snapshot.Cluster
 
 	config Config
@@ -65,14 +63,14 @@ type Session struct {
 	client kubernetes.Interface
 	// pod is the helper's pod of a node; nil where none is made.
 	pod func(node string) *corev1.Pod
-	// live: a cluster is at work meanwhile, so that what is read may be out of date the moment after.
+	// live says that a running cluster is read, so that objects and files may be out of date immediately.
 	live  bool
 	index *objectIndex
 	// ahead has the nodes that ReadAhead reads.
 	ahead <-chan loadedNode
 }
 
-// Open begins a run. It reads a snapshot's directory, and asks a cluster nothing yet.
+// Open begins a Session. It reads a snapshot's directory; to a cluster it sends no request yet.
 func Open(c Config) (*Session, error) {
 	s := &Session{config: c, Progress: c.Progress, index: &objectIndex{}}
 	if c.Snapshot != "" {
@@ -110,19 +108,19 @@ func Open(c Config) (*Session, error) {
 	return s, nil
 }
 
-// Close ends what the run began on nodes, and takes the lines of progress away.
+// Close closes the helpers of nodes, and clears the progress.
 func (s *Session) Close() {
 	s.Progress.Done()
 	s.nodes.Close()
 }
 
-// Live tells whether a cluster is read, and no snapshot.
+// Live tells whether a cluster is read, not a snapshot.
 func (s *Session) Live() bool { return s.live }
 
-// HelperPod is the pod that would be made on a node.
+// HelperPod returns the pod that would be created on a node.
 func (s *Session) HelperPod(node string) *corev1.Pod { return s.pod(node) }
 
-// Now is the time where the nodes have just been read; zero for a snapshot.
+// Now is the current time for a cluster, and zero for a snapshot.
 func (s *Session) Now() time.Time {
 	if s.live {
 		return time.Now()
@@ -143,7 +141,7 @@ func (s *Session) ReadObjects(ctx context.Context) error {
 	return err
 }
 
-// what says in words what the objects are read from.
+// what names the source of the objects, for people.
 func (s *Session) what() string {
 	if s.live {
 		return "the cluster's Services"
@@ -156,7 +154,7 @@ func (s *Session) ReadPods(ctx context.Context, which cluster.Pods) error {
 	return s.ask(ctx, func(ctx context.Context) error { return s.source.Pods(ctx, s.Objects, which) })
 }
 
-// ask bounds a question to the API server in time. Where it is not answered nothing is inspected.
+// ask sets a timeout for requests to the API server. Its error is NotInspected.
 func (s *Session) ask(ctx context.Context, question func(context.Context) error) error {
 	if !s.live {
 		return question(ctx)
@@ -174,13 +172,13 @@ func (s *Session) ask(ctx context.Context, question func(context.Context) error)
 	return NotInspected(err)
 }
 
-// read reads what judging needs of a node.
+// read reads the files of a node that judging needs.
 func (s *Session) read(ctx context.Context, node string) loadedNode {
 	files, err := s.nodes.Read(ctx, node, snapshot.NodeFiles)
 	return loadNode(node, files, err)
 }
 
-// ReadFile returns one file of a node; ok is false where the node has none of that name.
+// ReadFile returns one file of a node; ok is false if the node has none of that name.
 func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte, ok bool, err error) {
 	files, err := s.nodes.Read(ctx, node, snapshot.NodeFiles)
 	if err != nil {
@@ -189,7 +187,7 @@ func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte,
 	return files.File(name)
 }
 
-// ReadAll reads all files of nodes side by side, those for people included; errs has an entry for each node.
+// ReadAll reads all files of nodes concurrently, including those for people; errs has an entry for each node.
 func (s *Session) ReadAll(ctx context.Context, nodes []string) (files []*snapshot.Node, errs []error) {
 	defer s.Progress.Done()
 	files, errs = make([]*snapshot.Node, len(nodes)), make([]error, len(nodes))
@@ -197,7 +195,7 @@ func (s *Session) ReadAll(ctx context.Context, nodes []string) (files []*snapsho
 	return files, errs
 }
 
-// EachHelper does something with the helper of each node, several side by side; errs has an entry for each node.
+// EachHelper calls do with the helper of each node, several concurrently; errs has an entry for each node.
 func (s *Session) EachHelper(
 	ctx context.Context, nodes []string, do func(i int, node string, helper *launch.Helper) error,
 ) (errs []error) {
@@ -231,7 +229,7 @@ func (s *Session) ReadAhead(ctx context.Context, nodes []string) {
 	}()
 }
 
-// Task says what Judge judges.
+// Task is what Judge judges.
 type Task struct {
 	Nodes   []string
 	Request func(node string) Request
@@ -239,8 +237,8 @@ type Task struct {
 	Probes int
 }
 
-// Judge reads and judges nodes, and returns a report for each. It waits for no node that is under judgement when the
-// context ends.
+// Judge reads and judges nodes, and returns a report for each. If the context ends, it does not wait for nodes that are
+// being judged.
 func (s *Session) Judge(ctx context.Context, t Task) ([]report.NodeReport, error) {
 	defer s.Progress.Done()
 	type result struct {
@@ -282,8 +280,8 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) []report.NodeReport
 	return reports
 }
 
-// judgeLive reads and judges nodes of a cluster side by side. It returns also the objects that the nodes were judged by
-// last, for the head of the report.
+// judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was judged
+// by, for the head of the report.
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
 	c := &confirmer{Session: s, probes: t.Probes, pause: confirmPause, reads: confirmReads}
 	reports := make([]report.NodeReport, len(t.Nodes))
@@ -299,7 +297,7 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 	return reports, s.Objects
 }
 
-// each does something with each node, so many at a time as may be read side by side, and releases it then.
+// each calls do for each node, at most Parallel concurrently, and releases the node afterwards.
 func (s *Session) each(nodes []string, do func(i int, name string)) {
 	var wg sync.WaitGroup
 	var done atomic.Int32

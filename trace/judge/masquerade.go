@@ -51,7 +51,8 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
 		}
 		issues = append(issues, issue{
-			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(want.Masquerade), actual: notMasqueraded,
+			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing,
+			expected: string(want.Masquerade), actual: notMasqueraded,
 			unmasqueraded: true,
 			message:       "the source address is not translated: " + why,
 		})
@@ -99,7 +100,8 @@ func (p *pathCase) hairpin() []issue {
 		return nil
 	}
 	return []issue{{
-		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing, expected: string(expect.MasqHairpin), actual: notMasqueraded,
+		code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing,
+		expected: string(expect.MasqHairpin), actual: notMasqueraded,
 		unmasqueraded: true,
 		message: "a pod that reaches itself through the Service gets no answer: its source address is not translated " +
 			"(hairpin)",

@@ -65,8 +65,7 @@ table inet ` + watcher + ` {
 }
 `
 
-// kernelNode is the node, which is this process's own network namespace, and the wires that lead to it from another
-// one.
+// kernelNode is the node, which is this process's own network namespace, and the wires to it from another one.
 type kernelNode struct {
 	tracer    *kerneltrace.Listener
 	log       *kerneltrace.Logger
@@ -541,7 +540,7 @@ func (w *kernelNode) send(p packet) (answer, error) {
 	return a, nil
 }
 
-// put hands a packet to the kernel. What its hooks drop at once is an error, too.
+// put gives a packet to the kernel. What its hooks drop at once is an error, too.
 func (w *kernelNode) put(p packet) error {
 	b := p.bytes()
 	if p.in == "" {

@@ -447,7 +447,7 @@ func TestProgramAndUndoForever(t *testing.T) {
 	}
 }
 
-// Whenever a helper is killed as it programs, updates or undoes, the journal restores the node.
+// Whenever a helper is killed as it programs, updates or undoes, the journal leads back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	cluster, files := captures(t)
 	p := planned(t, cluster, files, ep3)

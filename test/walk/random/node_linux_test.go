@@ -540,7 +540,7 @@ func (w *kernelNode) send(p packet) (answer, error) {
 	return a, nil
 }
 
-// put gives a packet to the kernel. What its hooks drop at once is an error, too.
+// put hands a packet to the kernel. What its hooks drop at once is an error, too.
 func (w *kernelNode) put(p packet) error {
 	b := p.bytes()
 	if p.in == "" {

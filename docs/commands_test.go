@@ -85,7 +85,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// The commands that need no cluster are run as they stand, in a folder that looks like the repository.
+// The commands that need no cluster are run as written, in a folder that looks like the repository.
 func TestCommands(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")

@@ -14,19 +14,10 @@ import (
 
 const root = ".."
 
-// Every link to a file or a section of this repository leads somewhere.
+// Every link to a file or a section of this repository has a target.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), ".") {
-			return filepath.SkipDir
-		}
-		if filepath.Ext(path) != ".md" {
-			return nil
-		}
+	for _, path := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
 			file, section, _ := strings.Cut(m[1], "#")
 			if strings.Contains(m[1], "://") {
@@ -42,11 +33,31 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s: there is no such section", path, m[1])
 			}
 		}
+	}
+}
+
+// pages returns the names of all Markdown files of the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case filepath.Ext(path) == ".md":
+			all = append(all, path)
+		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(all) == 0 {
+		t.Fatal("there is no Markdown file")
+	}
+	return all
 }
 
 // anchors are the sections of a Markdown file, by the names that its headings get.

@@ -10,7 +10,7 @@ import (
 )
 
 // What a line of the pictures may be (https://mermaid.js.org/syntax/flowchart.html): a part of the language in which no
-// line can be misread. Labels hold nothing that could end them or that is drawn as something else.
+// line can be misread. Labels contain nothing that could end them or that is drawn as something else.
 var (
 	pictureStart = regexp.MustCompile(`^flowchart (?:LR|TD)$`)
 	pictureGroup = regexp.MustCompile(`^ {2}subgraph (\w+)\["[^"<>&#;]+"\]$`)
@@ -47,7 +47,7 @@ func faults(text string) []string {
 		case !inside && pictureArrow.MatchString(line):
 			for _, name := range pictureArrow.FindStringSubmatch(line)[1:] {
 				if used[name] = true; !boxes[name] {
-					fault = "leads from or to nothing"
+					fault = "starts or ends at no node"
 				}
 			}
 		default:

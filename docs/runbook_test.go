@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Every example of the runbook is run as it stands there, by kubectl, and answers what stands below it.
+// Every example of the runbook is run as written there, by kubectl, and prints what is shown below it.
 func TestRunbook(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are for a POSIX shell")

@@ -28,7 +28,7 @@ import (
 func TestNothingIsLeft(t *testing.T) {
 	node := nodes[0]
 	noHelperPods(t)
-	before := lookAt(t, node)
+	before := settledState(t, node)
 	traceArgs := []string{"trace", app, "--node", node, "--image", image, "-n", namespace}
 	for _, tt := range []struct {
 		name string
@@ -80,7 +80,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		noHelperPods(t)
 	})
-	lookAt(t, node).same(t, before)
+	settledState(t, node).same(t, before)
 }
 
 // SIGKILL at any moment of a run: the watchdog removes what there is by then.

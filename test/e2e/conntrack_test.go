@@ -17,9 +17,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 )
 
-// A connection that leads to a pod of the past is found, and the command that the finding names removes it.
+// A connection to a pod that no longer exists is found, and the command that the finding names removes it.
 func TestStaleConnection(t *testing.T) {
-	const name, sender, gone = app + "-udp", "198.51.100.7", "198.51.100.9"
+	const name, clientIP, gone = app + "-udp", "198.51.100.7", "198.51.100.9"
 	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -30,9 +30,9 @@ func TestStaleConnection(t *testing.T) {
 			r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
-		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", sender, "-d", svc.Spec.ClusterIP, "--sport",
+		onNode(t, node, nil, "/usr/sbin/conntrack", "-I", "-p", "udp", "-s", clientIP, "-d", svc.Spec.ClusterIP, "--sport",
 			port, "--dport", "80",
-			"-r", gone, "-q", sender, "--reply-port-src", "8080", "--reply-port-dst", port, "-t", "120")
+			"-r", gone, "-q", clientIP, "--reply-port-src", "8080", "--reply-port-dst", port, "-t", "120")
 		r := svcproxy(t, "trace", name, "--node", node, "-o", "json")
 		if r.code != 1 || !slices.Equal(codes(&r.report), []string{judge.ConntrackStale}) {
 			t.Fatalf("node %s: %v\n%s", node, codes(&r.report), r)

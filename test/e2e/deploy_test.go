@@ -16,7 +16,7 @@ import (
 // deployed is the namespace of deploy/.
 const deployed = "svcproxy"
 
-// The API server takes what deploy/ has, and with it a person works whose rights are those alone: by a pod of their
+// The API server takes what deploy/ has, and a user who has no other rights can run the plugin with it: by a pod of the
 // run, and by the DaemonSet's.
 func TestDeploy(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
@@ -48,9 +48,9 @@ func TestDeploy(t *testing.T) {
 		}
 	})
 	must("", "apply", "-k", "../../deploy")
-	person := []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:readers"}
+	asReader := []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:readers"}
 
-	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, person...)...); r.code != 0 {
+	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, asReader...)...); r.code != 0 {
 		t.Errorf("with a pod of its own: %s", r)
 	}
 	noHelperPods(t)
@@ -74,7 +74,7 @@ func TestDeploy(t *testing.T) {
 	// A pod of its own could not start with this image.
 	r := svcproxy(t, append([]string{
 		"trace", app, "--node", nodes[1], "--image", "svcproxy.test/none:none", "--image-pull-policy", "Never",
-	}, person...)...)
+	}, asReader...)...)
 	if r.code != 0 {
 		t.Errorf("with the DaemonSet's pod: %s", r)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/test/snippet"
 )
 
-// The commands that the documents show for a cluster do there what they say, as they stand, but for the names of the
+// The commands that the documents show for a cluster do there what they say, as written, but for the names of the
 // node and of the namespace: those of these tests. The rest of the documents' commands docs/ runs.
 func TestDocumentedCommands(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")

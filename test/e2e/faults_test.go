@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A node whose kube-proxy was switched to another mode is judged in that mode, and again after the way back.
+// A node whose kube-proxy was switched to another mode is judged in that mode, and again after it was switched back.
 func TestModeSwitch(t *testing.T) {
 	node := nodes[0]
 	if modeOf(t, node) != "iptables" {

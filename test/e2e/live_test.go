@@ -54,7 +54,7 @@ func confirmed(p *report.Path) string {
 	return ""
 }
 
-// Real connections go where the rules lead, from nodes of every mode and from a pod.
+// Real connections reach the endpoints that the rules name, from nodes of every mode and from a pod.
 func TestLive(t *testing.T) {
 	const probes = 30
 	type origin struct {

@@ -2,9 +2,9 @@
 
 //go:build e2e
 
-// Package e2e runs the plugin against a real cluster, as a person would, and breaks things on its nodes. What it does
+// Package e2e runs the plugin against a real cluster, as a user would, and breaks things on its nodes. What it does
 // to a node it does from a privileged pod of its own, so that any cluster will do (make e2e KUBECONFIG=…); that of
-// test/cluster has every image and every trick (make e2e).
+// test/cluster has everything that these tests need (make e2e).
 //
 // Environment:
 //

@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// look is what a node holds that a run must not change.
-type look map[string]string
+// nodeState is the part of a node's state that a run must not change, by the tool that printed it.
+type nodeState map[string]string
 
 var (
 	counters = regexp.MustCompile(`\[\d+:\d+\]|"counter": \{"packets": \d+, "bytes": \d+\}`)
 	passing  = regexp.MustCompile(`(?m)^#.*$|^.*expires.*$`)
 )
 
-// lookAt reads a node, by other means than the helper's, once kube-proxy has come to rest.
-func lookAt(t *testing.T, node string) look {
+// settledState reads a node, by other means than the helper's, once kube-proxy changes nothing more.
+func settledState(t *testing.T, node string) nodeState {
 	t.Helper()
-	var l look
-	wait(t, "the node's rules come to rest", func() (bool, error) {
-		before := l
-		l = lookOnce(t, node)
-		changed := l.differs(before)
+	var state nodeState
+	wait(t, "the node's rules change no more", func() (bool, error) {
+		before := state
+		state = readState(t, node)
+		changed := state.differs(before)
 		if len(changed) > 0 {
 			t.Logf("%d lines change, such as %s", len(changed), changed[0])
 			time.Sleep(time.Second) // kube-proxy's minSyncPeriod
 		}
 		return len(changed) == 0, fmt.Errorf("they change: %s", strings.Join(changed, "\n"))
 	})
-	return l
+	return state
 }
 
-func lookOnce(t *testing.T, node string) look {
+func readState(t *testing.T, node string) nodeState {
 	t.Helper()
-	l := look{}
+	state := nodeState{}
 	for name, argv := range map[string][]string{
 		"iptables, nft":     {"/usr/sbin/iptables-nft-save"},
 		"iptables, legacy":  {"/usr/sbin/iptables-legacy-save"},
@@ -52,15 +52,15 @@ func lookOnce(t *testing.T, node string) look {
 		"rules":             {"/usr/bin/ip", "rule"},
 	} {
 		text := counters.ReplaceAllString(onNode(t, node, nil, argv...), "")
-		l[name] = passing.ReplaceAllString(text, "")
+		state[name] = passing.ReplaceAllString(text, "")
 	}
-	return l
+	return state
 }
 
-// differs lists the lines that are not the same in two looks.
-func (l look) differs(before look) []string {
+// differs lists the lines that are not the same in two states.
+func (s nodeState) differs(before nodeState) []string {
 	var out []string
-	for name, text := range l {
+	for name, text := range s {
 		was, is := strings.Split(before[name], "\n"), strings.Split(text, "\n")
 		for _, line := range was {
 			if !slices.Contains(is, line) {
@@ -76,10 +76,10 @@ func (l look) differs(before look) []string {
 	return out
 }
 
-// same fails where two looks differ.
-func (l look) same(t *testing.T, before look) {
+// same fails where two states differ.
+func (s nodeState) same(t *testing.T, before nodeState) {
 	t.Helper()
-	if d := l.differs(before); len(d) > 0 {
+	if d := s.differs(before); len(d) > 0 {
 		t.Errorf("the node was changed:\n%s", strings.Join(d, "\n"))
 	}
 }

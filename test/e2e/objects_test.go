@@ -181,7 +181,7 @@ func clientPod() *corev1.Pod {
 	}
 }
 
-// operatorPod runs nothing but gives a shell-less way onto the node, with the tools of the helper's image.
+// operatorPod does nothing by itself: commands that are run in it reach the node, with the tools of the helper's image.
 func operatorPod(node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: operator(node)},

@@ -84,7 +84,7 @@ func programFor(t *testing.T, node string) {
 	t.Helper()
 	defer startKubeProxy(t, node)
 	withoutKubeProxy(t, node)
-	before := lookAt(t, node)
+	before := settledState(t, node)
 	if r := svcproxy(t, "trace", app+"-nodeport", "--node", node, "--from", "node", "--live", "-o", "json"); r.code != 1 ||
 		r.report.Summary.Mismatched == 0 {
 		t.Fatalf("it works without kube-proxy: %s", r)
@@ -94,7 +94,7 @@ func programFor(t *testing.T, node string) {
 	if dry.code != 0 || !strings.Contains(dry.out, "# what would differ from now\n+") {
 		t.Error(dry)
 	}
-	lookAt(t, node).same(t, before)
+	settledState(t, node).same(t, before)
 
 	r := svcproxy(t, "program", app+"-nodeport", "--node", node, "--yes", "--ttl", "10s", "--live", "--probes",
 		"30", "-o", "json")
@@ -105,11 +105,11 @@ func programFor(t *testing.T, node string) {
 	if got := observed(&r.report, "node"); len(got) != 1 || got[0].Observed == nil || got[0].Observed.Connected != 30 {
 		t.Errorf("%+v", got)
 	}
-	if len(lookOnce(t, node).differs(before)) == 0 {
+	if len(readState(t, node).differs(before)) == 0 {
 		t.Error("nothing was programmed")
 	}
 	wait(t, "its time is over", func() (bool, error) {
-		d := lookOnce(t, node).differs(before)
+		d := readState(t, node).differs(before)
 		return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
 	})
 }
@@ -178,7 +178,7 @@ func TestProgramFollows(t *testing.T) {
 	wait(t, "the path is programmed", right)
 	moveEndpoints(t)
 	defer func() { t.Logf("it said %s%s", out.String(), errOut.String()) }()
-	wait(t, "the path leads to the new endpoints", right)
+	wait(t, "the path has the new endpoints", right)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestProgramFollows(t *testing.T) {
 	if !strings.Contains(errOut.String(), " updated: 3 endpoints") || !strings.Contains(errOut.String(), "taken away") {
 		t.Errorf("it said %s", errOut.String())
 	}
-	for name, text := range lookAt(t, node) {
+	for name, text := range settledState(t, node) {
 		if strings.Contains(text, "SVCPROXY-") {
 			t.Errorf("something is left in %s: %s", name, text)
 		}
@@ -202,7 +202,7 @@ func TestProgramKilled(t *testing.T) {
 		t.Skip("E2E_CLUSTER is not set: only on test/cluster's nodes can a helper be killed")
 	}
 	node := nodes[1]
-	before := lookAt(t, node)
+	before := settledState(t, node)
 	if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
 		t.Fatal(r)
 	}
@@ -233,14 +233,14 @@ func TestProgramKilled(t *testing.T) {
 		pods, err := helperPods(t.Context())
 		return len(pods) == 0, fmt.Errorf("%v %w", pods, err)
 	})
-	if len(lookAt(t, node).differs(before)) == 0 {
+	if len(settledState(t, node).differs(before)) == 0 {
 		t.Error("a stopped helper undid something")
 	}
 	r := svcproxy(t, "cleanup", "--node", node, "--image", image)
 	if r.code != 0 || !strings.Contains(r.out, "node/"+node+": "+namespace+"/"+app+", which ") {
 		t.Error(r)
 	}
-	lookAt(t, node).same(t, before)
+	settledState(t, node).same(t, before)
 }
 
 // A proxy in the helper does what rules otherwise do.
@@ -248,7 +248,7 @@ func TestProgramUserspace(t *testing.T) {
 	node := nodes[0]
 	defer startKubeProxy(t, node)
 	withoutKubeProxy(t, node)
-	before := lookAt(t, node)
+	before := settledState(t, node)
 	r := svcproxy(t, "program", app, "--node", node, "--mode", "userspace", "--log", "--yes", "--ttl", "10s", "--live",
 		"--probes", "30", "-o", "json")
 	if r.code != 0 || !slices.Contains(codes(&r.report), judge.Programmed) {
@@ -267,7 +267,7 @@ func TestProgramUserspace(t *testing.T) {
 		t.Errorf("from a pod: %q %q %v", out, errOut, err)
 	}
 	wait(t, "its time is over", func() (bool, error) {
-		d := lookOnce(t, node).differs(before)
+		d := readState(t, node).differs(before)
 		return len(d) == 0, fmt.Errorf("%s", strings.Join(d, "\n"))
 	})
 	svcproxy(t, "cleanup", "--running")
@@ -276,7 +276,7 @@ func TestProgramUserspace(t *testing.T) {
 // What cannot be programmed rightly is refused, and nothing is left.
 func TestProgramRefusals(t *testing.T) {
 	node := nodes[0]
-	before := lookAt(t, node)
+	before := settledState(t, node)
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -293,6 +293,6 @@ func TestProgramRefusals(t *testing.T) {
 			t.Errorf("%v, want %q: %s", tt.args, tt.want, r)
 		}
 	}
-	lookAt(t, node).same(t, before)
+	settledState(t, node).same(t, before)
 	noHelperPods(t)
 }

@@ -67,12 +67,12 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"no right to make pods",
-			[]string{"--node", nodes[0], "--as", "looker"},
+			[]string{"--node", nodes[0], "--as", "reader"},
 			[]string{"cannot create pods in", "kube-system", "deploy/rbac.yaml"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			allowToLook(t)
+			allowReading(t)
 			r := svcproxy(t, append([]string{"trace", app, "--timeout", "20s"}, tt.args...)...)
 			if r.code != 3 {
 				t.Errorf("want exit code 3\n%s", r)
@@ -151,10 +151,10 @@ func ghostNode(t *testing.T) string {
 	return name
 }
 
-// allowToLook lets the user looker read everything, and nothing more.
-func allowToLook(t *testing.T) {
+// allowReading lets the user reader read everything, and nothing more.
+func allowReading(t *testing.T) {
 	t.Helper()
-	const name = "svcproxy-e2e-looker"
+	const name = "svcproxy-e2e-reader"
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
 		{
 			APIGroups: []string{"", "discovery.k8s.io"},
@@ -165,7 +165,7 @@ func allowToLook(t *testing.T) {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "looker"}},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
 	}
 	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func applyRBAC(t *testing.T) {
 			_, err = api.RoleBindings(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
 			name, remove = o.Name, api.RoleBindings(o.Namespace).Delete
 		default:
-			t.Fatalf("deploy/rbac.yaml holds a %T", o)
+			t.Fatalf("deploy/rbac.yaml has a %T", o)
 		}
 		if err != nil {
 			t.Fatal(err)

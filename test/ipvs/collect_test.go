@@ -51,8 +51,8 @@ const unusual = `-A -t 192.0.2.1:80 -s sh -b sh-fallback,sh-port
 -a -t [2001:db8:7::2]:80 -r [fd00:9::2]:80 -g -w 1
 `
 
-// TestCollectedIPVSIsWhatIPVSAdmSaves holds the helper's netlink against the standard tool, on what kube-proxy makes
-// and on the rest.
+// TestCollectedIPVSIsWhatIPVSAdmSaves compares what the helper reads by netlink with what the standard tool prints,
+// of what kube-proxy makes and of the rest.
 func TestCollectedIPVSIsWhatIPVSAdmSaves(t *testing.T) {
 	before := do(t, "ipvsadm-save -n")
 	for line := range strings.Lines(unusual) { // ipvsadm-restore would take away what is there
@@ -82,7 +82,7 @@ func TestCollectedIPSetsAreWhatIPSetSaves(t *testing.T) {
 	same(t, sorted(do(t, "ipset save")), sorted(collected(t, "ipset-save.txt")["ipset-save.txt"]))
 }
 
-// TestCollectedAddressesAreWhatIPPrints looks at the addresses that kube-proxy binds.
+// TestCollectedAddressesAreWhatIPPrints covers the addresses that kube-proxy binds.
 func TestCollectedAddressesAreWhatIPPrints(t *testing.T) {
 	want, got := addressesOf(t, do(t, "ip -j addr show")), addressesOf(t, collected(t, "ip-addr.json")["ip-addr.json"])
 	if n := len(want["kube-ipvs0"]); n < 60 {

@@ -192,7 +192,7 @@ func createServices(ctx context.Context, client kubernetes.Interface, all []core
 // kubeProxy is the one that runs.
 var kubeProxy *program
 
-// startKubeProxy runs it as the captured one was configured, but that it never looks at the node of its own accord:
+// startKubeProxy runs it as the captured one was configured, but it never syncs unless an object changes:
 // what a test breaks stays broken.
 func startKubeProxy(ctx context.Context) error {
 	file := filepath.Join(work, "kube-proxy.yaml")

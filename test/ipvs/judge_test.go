@@ -24,7 +24,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// judged is the node as the helper's code collects it now, held against the objects.
+// judged is the node as the helper's code collects it now, judged by the objects.
 func judged(t *testing.T) report.NodeReport {
 	t.Helper()
 	s, err := snapshot.Open(captured)
@@ -48,7 +48,7 @@ func judged(t *testing.T) report.NodeReport {
 }
 
 // TestEveryServiceIsRight: of what kube-proxy has written nothing is wrong, by the helper's code and by the plugin as a
-// person runs it.
+// user runs it.
 func TestEveryServiceIsRight(t *testing.T) {
 	r := judged(t)
 	if r.Mode.Actual != "ipvs" || r.Mode.Reported != "ipvs" || r.Mode.Health != "healthy" {
@@ -95,7 +95,7 @@ func TestWalkAgainstTheKernel(t *testing.T) {
 	listen(t)
 	r := judged(t)
 	places := map[string]testutil.Thread{
-		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world"),
+		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "outside"),
 	}
 	arrived := map[string]bool{}
 	asked, packets := 0, 0
@@ -125,7 +125,7 @@ func TestWalkAgainstTheKernel(t *testing.T) {
 // fromOutside gives an address to whoever is beyond the router.
 func fromOutside(t *testing.T, a netip.Addr) {
 	t.Helper()
-	bind(t, "world", a)
+	bind(t, "outside", a)
 	via := "172.31.255.2"
 	if a.Is6() {
 		via = "fd00:ff::2"
@@ -148,7 +148,7 @@ func outcomes(p *report.Path) string {
 	return strings.Join(out, ", ")
 }
 
-// compare asks until every endpoint had its turn, and says what the walk has not foretold.
+// compare asks until every endpoint had its turn, and says what the walk has not predicted.
 func compare(at testutil.Thread, p *report.Path, from netip.Addr) (asked int, problem string) {
 	to := netip.AddrPortFrom(netip.MustParseAddr(p.Frontend.Address), uint16(p.Frontend.Port))
 	wait, times := answerWait, max(1, len(p.Actual.Outcomes)*rounds)
@@ -176,7 +176,7 @@ func compare(at testutil.Thread, p *report.Path, from netip.Addr) (asked int, pr
 		seenAt[was] = true
 	}
 	for was := range seenAt {
-		if !foretold(p, was) {
+		if !predicted(p, was) {
 			return asked, "the kernel: " + was
 		}
 	}
@@ -188,10 +188,10 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// foretold tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does
+// predicted tells whether the walk has an outcome that looks like this to the client. Where the endpoint's answer does
 // not come back, by design, it is a drop; a packet that is let through untranslated finds nobody at the node, who says
 // so.
-func foretold(p *report.Path, was string) bool {
+func predicted(p *report.Path, was string) bool {
 	// What the node sends from its own address keeps it when it is masqueraded.
 	own := p.Origin.Kind == "node" && slices.Contains(nodeAddresses, p.Origin.Address)
 	for _, o := range p.Actual.Outcomes {
@@ -316,7 +316,7 @@ var faults = [][]fault{
 	},
 }
 
-// TestFaultsAreFound breaks the node in many ways: each is found, with nothing beside it, and gone when it is mended.
+// TestFaultsAreFound breaks the node in many ways: each is found, with nothing beside it, and gone when it is repaired.
 func TestFaultsAreFound(t *testing.T) {
 	before := codes(t)
 	t.Cleanup(func() {

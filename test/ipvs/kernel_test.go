@@ -44,8 +44,9 @@ func virtuals(t *testing.T) []*virtual {
 	return out
 }
 
-// TestKernelSharesAsItsTableSays is what the walk stands on: round robin gives each real server with a weight the same,
-// nobody else anything; a persistent client stays; without a real server that has a weight, the client is refused.
+// TestKernelSharesAsItsTableSays proves what the walk assumes: round robin gives each real server with a weight the
+// same, nobody else anything; a persistent client stays; without a real server that has a weight, the client is
+// refused.
 func TestKernelSharesAsItsTableSays(t *testing.T) {
 	listen(t)
 	from := map[string]testutil.Thread{"node": threadAt(t, ""), "pod": threadAt(t, "client")}

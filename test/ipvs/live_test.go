@@ -95,7 +95,7 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 		}
 	}
 	do(t, "sysctl -qw "+key+"=1")
-	t.Run("trace --live of an SCTP Service, as a person runs it", traceSCTP)
+	t.Run("trace --live of an SCTP Service, as a user runs it", traceSCTP)
 }
 
 // traceSCTP has the plugin probe an SCTP Service, whose endpoints listen.

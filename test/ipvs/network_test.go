@@ -13,10 +13,10 @@ import (
 // overlay:
 //
 //	client ── cni1 ┐
-//	pods   ── cni0 ┤ node ── eth0 ── router ── world
+//	pods   ── cni0 ┤ node ── eth0 ── router ── outside
 //
-// client is a pod that asks, pods holds the addresses of all of the node's endpoints, router those of all other nodes'
-// endpoints, world is whoever comes from outside. Those who ask and those who answer stay apart so that every answer
+// client is a pod that asks, pods has the addresses of all of the node's endpoints, router those of all other nodes'
+// endpoints, outside is whoever comes from outside. Those who ask and those who answer stay apart so that every answer
 // passes the node. cni1 has the gateway's address, too: with kube-proxy's strictARP an interface answers for its own
 // alone.
 const layout = `
@@ -42,15 +42,15 @@ route add fd00:10:244:1:ffff:ffff:ffff:fffe/128 dev cni1
 // layouts are those of the other namespaces.
 var layouts = []struct{ namespace, batch string }{
 	{"router", `
-link add world type veth peer name eth0 netns world
+link add outside type veth peer name eth0 netns outside
 address add 10.77.0.1/24 dev eth0
 address add 10.77.0.12/24 dev eth0
 address add fd00:77::1/64 dev eth0 nodad
 link set lo up
 link set eth0 up
-link set world up
-address add 172.31.255.1/30 dev world
-address add fd00:ff::1/64 dev world nodad
+link set outside up
+address add 172.31.255.1/30 dev outside
+address add fd00:ff::1/64 dev outside nodad
 route add default via 10.77.0.11
 route add default via fd00:77::11
 `},
@@ -72,7 +72,7 @@ route add default via 10.244.1.1
 route add fd00:10:244:1::1/128 dev eth0
 route add default via fd00:10:244:1::1
 `},
-	{"world", `
+	{"outside", `
 link set lo up
 link set eth0 up
 address add 172.31.255.2/30 dev eth0

@@ -156,7 +156,7 @@ func origin(p *report.Path) string {
 	return pathName(&q)
 }
 
-// comparePaths holds every planned path against what it was in kube-proxy's hands, and says how many there are.
+// comparePaths compares every planned path with what it was when kube-proxy served it, and returns how many there are.
 func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) []*report.Path {
 	t.Helper()
 	has := map[string]bool{}
@@ -196,7 +196,7 @@ func comparePaths(t *testing.T, p *plan.Plan, before, after *report.NodeReport) 
 func askPaths(t *testing.T, paths []*report.Path) (asked, packets int) {
 	t.Helper()
 	places := map[string]testutil.Thread{
-		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "world"),
+		"node": threadAt(t, ""), "pod": threadAt(t, "client"), "external": threadAt(t, "outside"),
 	}
 	arrived := map[string]bool{}
 	for _, p := range paths {
@@ -258,7 +258,7 @@ const (
 
 // broken makes what a kube-proxy that no longer syncs leaves behind: an endpoint that is missing, one that gets
 // nothing, and one that is gone.
-func broken(t *testing.T) (mend func()) {
+func broken(t *testing.T) (repair func()) {
 	t.Helper()
 	do(t, "ipvsadm -e -t "+ep3Server+" -r 10.244.2.20:8080 -m -w 0")
 	do(t, "ipvsadm -d -t "+ep3Server+" -r 10.244.1.19:8080")
@@ -273,7 +273,7 @@ func broken(t *testing.T) (mend func()) {
 }
 
 // A virtual server that is not right is while it is programmed, in each of its states, and then as wrong as before.
-func TestProgramMendsAVirtualServer(t *testing.T) {
+func TestProgramRepairsAVirtualServer(t *testing.T) {
 	listen(t)
 	cluster, files := captures(t)
 	was := judgedFiles(t, cluster, files)
@@ -420,7 +420,7 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// kube-proxy --cleanup leaves chains that others of its own lead to.
+	// kube-proxy --cleanup leaves chains to which other chains of its own still jump.
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		for _, table := range []string{"nat", "filter", "mangle"} {
 			do(t, tool+" -t "+table+" -F")

@@ -13,10 +13,10 @@ packages=(
 	iproute2 iptables ipset ipvsadm conntrack nftables procps openssl
 )
 
-# A tenth of the package: networking, and what the machine itself stands on.
+# A tenth of the package: networking, and what the machine itself needs.
 kept=(net lib crypto arch fs/9p fs/netfs fs/fscache fs/overlayfs drivers/virtio drivers/char drivers/net)
 
-# The modules without which there is no root and no way back for the output.
+# The modules without which there is no root and no output.
 early=(virtio_pci virtio_console 9pnet_virtio 9p overlay)
 
 setup() {
@@ -31,7 +31,7 @@ setup() {
 		unpack_kernel "$package" "$cache/$folder"
 	fi
 	ln -sfn "$folder" "$current"
-	# Kernels that no link leads to any more would fill the cache.
+	# Kernels to which no link points any more would fill the cache.
 	local old
 	for old in "$cache"/linux-image-*; do
 		[[ ! -L "$old" ]] || continue
@@ -54,7 +54,7 @@ install_packages() {
 	((${#missing[@]} == 0)) || apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# unpack_kernel PACKAGE FOLDER: whole or not at all, so that a run that was broken off leaves nothing that looks usable.
+# unpack_kernel PACKAGE FOLDER: whole or not at all, so that a run that was broken off leaves nothing that could be taken for usable.
 unpack_kernel() {
 	local package="$1" folder="$2" work version d patterns=()
 	mkdir -p "$cache"

@@ -54,7 +54,7 @@ func run(in, out string, copies int, nfacct bool) error {
 		return err
 	}
 	if len(nodes) != 1 {
-		return fmt.Errorf("%s holds %d nodes, where one was expected", in, len(nodes))
+		return fmt.Errorf("%s has %d nodes, where one was expected", in, len(nodes))
 	}
 	rules, err := readFile(filepath.Join(nodes[0], "iptables-save.txt"))
 	if err != nil {
@@ -99,7 +99,7 @@ type renames struct {
 	n      int
 	used   map[int64]bool
 	chains map[string]string
-	words  map[string]string // addresses, and Service port names as they stand in comments
+	words  map[string]string // addresses, and Service port names as they are in comments
 	ports  map[string]string // node ports
 }
 

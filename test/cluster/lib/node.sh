@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # A node: containerd, runc and kubelet, in namespaces of their own. Its process 1 is in the node's network namespace, so that a pod
-# with hostPID that looks at process 1 finds the node and not this machine. Sourced.
+# with hostPID that reads process 1 finds the node and not this machine. Sourced.
 
 namespace_of() { echo "svcproxy-$1"; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces: it waits for its children, as process 1 must, and ends with SIGTERM or
+// Command pause keeps a pod's namespaces: it waits for its children, as process 1 must, and ends with SIGTERM or
 // SIGINT.
 package main
 

@@ -22,7 +22,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Result counts what was held against each other.
+// Result counts what was compared.
 type Result struct {
 	Services, Frontends, Paths int
 	Unsure                     int // paths whose expectation says that it depends on chance; they are not compared
@@ -58,7 +58,7 @@ type checker struct {
 	res     Result
 }
 
-// Check holds the expectation for a cluster against the rules that kube-proxy wrote for it.
+// Check compares the expectation for a cluster with the rules that kube-proxy wrote for it.
 func Check(w *Cluster, r Rules) (Result, error) {
 	state, err := nodestate.Load(snapshot.NewNode(nodeName, w.Files(r)))
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *checker) service(s *corev1.Service) {
 	}
 }
 
-// others returns every frontend that a person may ask for, whether kube-proxy serves it or not.
+// others returns every frontend that a user may ask for, whether kube-proxy serves it or not.
 func (c *checker) others(s *corev1.Service) []expect.Frontend {
 	var out []expect.Frontend
 	for _, p := range s.Spec.Ports {
@@ -282,7 +282,7 @@ func untranslated(want *expect.Path, o *netfilter.Outcome) bool {
 	return want.Frontend.Kind == expect.ClusterIP && o.Where.Chain != nil && o.Where.Chain.Name == "cluster-ips-check"
 }
 
-// translated looks at one way to an endpoint: masquerade and affinity.
+// translated compares the masquerade and the affinity of a packet that reaches an endpoint.
 func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.AddrPort) string {
 	if o.End != netfilter.Sent && o.End != netfilter.Delivered {
 		return "translated to " + to.String() + ", but " + o.End.String()
@@ -296,7 +296,7 @@ func (c *checker) translated(want *expect.Path, o *netfilter.Outcome, to netip.A
 	case !inside && due != o.Packet.SNAT:
 		return fmt.Sprintf("masquerade to %s is %v", to, o.Packet.SNAT)
 	case want.Masquerade == expect.MasqNever && want.Origin.Address == to.Addr():
-		return "Never, though the sender is an endpoint"
+		return "Never, though the origin is an endpoint"
 	}
 	if o.Packet.Virtual.IsValid() {
 		return c.persistent(want)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gen makes random clusters and holds the project's expectation against rules that kube-proxy's own code wrote
+// Package gen makes random clusters and compares the project's expectation with rules that kube-proxy's own code wrote
 // for them. The modules beside it bring one version of kube-proxy each.
 package gen
 
@@ -33,7 +33,7 @@ type Cluster struct {
 	ClusterCIDR string
 	links       []link
 	rng         *rand.Rand
-	taken       map[string]bool // load-balancer IPs handed out so far
+	taken       map[string]bool // load-balancer IPs assigned so far
 }
 
 // link is an interface of the node.
@@ -286,7 +286,7 @@ func (w *Cluster) ranges(s *corev1.Service) {
 	}
 }
 
-// nodes are the nodes that endpoints stand on, and their zones. The last is none.
+// nodes are the nodes that endpoints are on, and their zones. The last is none.
 var nodes = []struct{ name, zone string }{
 	{nodeName, "zone-a"}, {nodeName, "zone-b"}, {"node2", "zone-b"}, {"node3", "zone-a"}, {"node4", "zone-c"}, {"", ""},
 }

@@ -54,7 +54,7 @@ func savedRule(line string) string {
 	return strings.Join(slices.Concat(all[:2], head, tail), " ")
 }
 
-// words splits a rule; what stands in quotes is one word.
+// words splits a rule; what is in quotes is one word.
 func words(line string) []string {
 	var out []string
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {

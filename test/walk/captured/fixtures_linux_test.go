@@ -241,7 +241,7 @@ func (w *nodeNetwork) load(node *snapshot.Node) {
 }
 
 // loadNative loads the tables of nftables that iptables' save files do not show: what nft -j lists, in an order in
-// which nft takes it, chains ahead of the maps that lead to them.
+// which nft takes it, chains ahead of the maps that refer to them.
 func (w *nodeNetwork) loadNative(node *snapshot.Node, saved bool) {
 	w.t.Helper()
 	data, ok, err := node.File("nft-ruleset.json")
@@ -308,7 +308,7 @@ func (w *nodeNetwork) send(from string, p probe) string {
 			!strings.Contains(answer, "no route") {
 			return answer
 		}
-		// The entry of a packet that was rejected on its way in by lo has been confirmed on its way out.
+		// The entry of a packet that was rejected when it came in by lo was confirmed when it went out.
 		if e := w.entry(p); strings.HasPrefix(e, "DNAT") {
 			return e
 		}
@@ -353,7 +353,7 @@ func (w *nodeNetwork) entry(p probe) string {
 	if to != net.JoinHostPort(p.Dst, strconv.Itoa(int(p.Port))) {
 		s = "DNAT " + to
 	}
-	// A local sender keeps its address, but MASQUERADE --random-fully gives it another port.
+	// A local client keeps its address, but MASQUERADE --random-fully gives it another port.
 	if fields["dst"][1] != p.Src || fields["dport"][1] != port {
 		s += " masq"
 	}
@@ -420,13 +420,13 @@ func compareCaptured(t *testing.T, name string) {
 	if r.Error != "" {
 		t.Fatal(r.Error)
 	}
-	w := newNodeNetwork(t, node, senders(&r))
+	w := newNodeNetwork(t, node, remoteSources(&r))
 	w.listen(r.Paths)
 	w.compare(name, r.Paths)
 }
 
-// senders are the addresses beyond the node that packets come from.
-func senders(r *report.NodeReport) []netip.Addr {
+// remoteSources are the addresses beyond the node that packets come from.
+func remoteSources(r *report.NodeReport) []netip.Addr {
 	var sources []netip.Addr
 	for _, p := range r.Paths {
 		if p.Origin.Kind != "node" && p.Origin.Address != "" {
@@ -437,7 +437,7 @@ func senders(r *report.NodeReport) []netip.Addr {
 	return slices.Compact(sources)
 }
 
-// compare sends packets on every path, and holds what becomes of them against the walk.
+// compare sends packets on every path, and compares what becomes of them with the walk.
 func (w *nodeNetwork) compare(name string, paths []report.Path) {
 	t := w.t
 	t.Helper()
@@ -465,7 +465,7 @@ func (w *nodeNetwork) compare(name string, paths []report.Path) {
 				other = got + " masq"
 			}
 			if slices.Contains(want, other) && !slices.Contains(want, got) && from == "node" {
-				// Of 64,512 random ports, the kernel may choose the sender's own; or it has chosen it before, for another
+				// Of 64,512 random ports, the kernel may choose the client's own; or it has chosen it before, for another
 				// connection, and this one is given another in its place.
 				got = w.send(from, pr)
 			}

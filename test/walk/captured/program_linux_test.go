@@ -36,7 +36,7 @@ type programmed struct {
 	// Unbound: the node does not have the addresses that kube-proxy has bound in ipvs mode, so that what it sends comes
 	// from another one.
 	Unbound bool
-	// Ranges take the place of loadBalancerSourceRanges; what is programmed is held against the expectation alone, as the
+	// Ranges take the place of loadBalancerSourceRanges; what is programmed is compared with the expectation alone, as the
 	// captured rules have others.
 	Ranges []string
 	Mode   mode
@@ -75,8 +75,8 @@ var programmings = []programmed{
 	{Fixture: "nftables"},
 	{Fixture: "real-2node-nftables"},
 	{Fixture: "ipvs"},
-	// What the node sends to a load-balancer IP that is not its own is not held to source ranges on a node of ipvs mode,
-	// whatever it is programmed in.
+	// What the node sends to a load-balancer IP that is not its own is not restricted to source ranges on a node of ipvs
+	// mode, whatever it is programmed in.
 	{Fixture: "ipvs", Only: []string{"dual-lb", "lb-ranges"}, Unbound: true},
 	// What it sends from a load-balancer IP is dropped, though that be in the ranges, where its own IP is not.
 	{Fixture: "ipvs", Only: []string{"lb-ranges"}, Ranges: []string{"203.0.113.0/24"}},
@@ -124,7 +124,7 @@ func (c *programmed) plan(t *testing.T, prog *program.Programmer, cluster *snaps
 	return &all
 }
 
-// leaveOut takes a Service out of the plan for each refusal, as one virtual server cannot send senders different ways.
+// leaveOut takes a Service out of the plan for each refusal, as one virtual server cannot treat clients differently.
 func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 	t.Helper()
 	var out []string
@@ -201,7 +201,7 @@ func (c *programmed) run(t *testing.T) {
 		}
 	}
 	want := judge.Files(cluster, node, judge.Request{Matching: true, PerPathService: true})
-	sources := senders(&want)
+	sources := remoteSources(&want)
 	w := emptyNodeNetwork(t, sources)
 	if !c.Unbound && c.Mode.Name != wire.IPVS {
 		bindAsIPVS(t, node)

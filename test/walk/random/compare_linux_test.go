@@ -26,9 +26,9 @@ const (
 type judged struct {
 	verdict verdict
 	what    string // the difference
-	at      int    // which outcome of the walk it was; -1 where none, or where several look alike
+	at      int    // which outcome of the walk it was; -1 where none, or where several are alike
 	shares  []float64
-	certain bool // one outcome, and every step on the way certain: the trace was compared as a whole
+	certain bool // one outcome, and every step certain: the trace was compared as a whole
 	traced  bool // rules of nf_tables were met, and compared
 }
 
@@ -45,10 +45,10 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 	switch o.End {
 	case netfilter.Dropped, netfilter.Filtered:
 		return a.end == vanished
-	case netfilter.Rejected: // a translated sender that no route leads to does not hear of it (seed 81073)
+	case netfilter.Rejected: // a translated source that no route reaches does not get the answer (seed 81073)
 		return a.end == refused ||
 			a.end == vanished && slices.ContainsFunc(nowhere, func(n netip.Prefix) bool { return n.Contains(p.Src) })
-	case netfilter.NoRoute: // whether the sender hears of it, no rule decides
+	case netfilter.NoRoute: // whether the source is told, no rule decides
 		return a.end == vanished || a.end == refused
 	case netfilter.Sent:
 		if a.end != sent || p.Out != netfilter.UnknownIface && p.Out != a.out {
@@ -67,7 +67,7 @@ func fits(o *netfilter.Outcome, a *answer) bool {
 }
 
 // fitsElsewhere is fits, but for where a packet arrived: where it is not known which addresses are the node's own, the
-// walk does not tell its two ways apart if they are the same otherwise.
+// walk does not tell its two outcomes apart if they are the same otherwise.
 func fitsElsewhere(o *netfilter.Outcome, a *answer) bool {
 	there, arrived := *o, *a
 	if o.End != netfilter.Delivered && o.End != netfilter.Sent || a.end != sent && a.end != delivered {
@@ -137,9 +137,9 @@ func (w *kernelNode) judge(r *netfilter.Result, a *answer) judged {
 		j.certain = j.certain && math.Abs(r.Steps[i].P-1) < 1e-9
 	}
 	if len(r.Uncertain) > 0 {
-		return j // the end is certain, the way need not be
+		return j // the end is certain, the steps need not be
 	}
-	kernel, walked := w.met(a), foretold(r)
+	kernel, walked := w.met(a), predicted(r)
 	j.traced = len(kernel) > 0
 	switch {
 	case j.certain && !slices.Equal(kernel, walked):
@@ -199,8 +199,8 @@ func (w *kernelNode) met(a *answer) (out []met) {
 	return out
 }
 
-// foretold lists the same of the walk's steps.
-func foretold(r *netfilter.Result) (out []met) {
+// predicted lists the same of the walk's steps.
+func predicted(r *netfilter.Result) (out []met) {
 	families := map[netfilter.Family]string{netfilter.IPv4: "ip", netfilter.IPv6: "ip6", netfilter.Inet: "inet"}
 	for i := range r.Steps {
 		s := &r.Steps[i]

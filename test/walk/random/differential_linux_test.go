@@ -26,7 +26,7 @@ const (
 
 const (
 	packetsEach   = 20   // packets through one rule set, one of a kind
-	repeats       = 60   // of a packet whose way is left to chance
+	repeats       = 60   // of a packet whose path is random
 	maxRepeated   = 2    // packets of a rule set that are repeated
 	maxDifference = 10   // after so many the test stops
 	enough        = 5000 // cases, to say whether enough is known of them
@@ -113,11 +113,11 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 		t.Error("too many rule sets are not taken")
 	}
 	if f.unknown*5 > f.cases || f.whole*25 < f.cases {
-		t.Error("too little is known of the packets' ways, or seen of them")
+		t.Error("too little is known of the packets' paths, or seen of them")
 	}
 }
 
-// difference is a case that differs, with what is needed to look at it again.
+// difference is a case that differs, with what is needed to repeat it.
 type difference struct {
 	rules  *ruleSet
 	packet packet
@@ -209,7 +209,7 @@ func (w *kernelNode) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f
 		}
 		x.n++
 		if j.at < 0 {
-			x.alike = true // outcomes that look alike
+			x.alike = true // outcomes that cannot be told apart
 			continue
 		}
 		x.counts[j.at]++

@@ -95,13 +95,13 @@ func (g *generator) ruleSet() *ruleSet {
 	return rs
 }
 
-// userHooks are where chains may be called from, by what stands in them.
+// userHooks are where chains may be called from, by what is in them.
 var userHooks = map[string][]string{
 	"nat": {"po", "po", "p", "o", "ti", "t", "t"},
 	"":    {"pifot", "pifot", "ifo", "p", "po", "pif", "ot", "i", "f", "o", "t"},
 }
 
-// calls are the chains that rules of a chain may lead to.
+// calls are the chains that rules of a chain may jump to.
 func calls(c *chain, all []*chain) (out []*chain) {
 	for _, to := range all {
 		if to.depth > c.depth && within(c.hooks, to.hooks) {
@@ -152,7 +152,7 @@ func (g *generator) setName(family string) func(place string) string {
 	return func(place string) string { return pick(g.Rand, g.sets[place[len(place)-1]-'0']).name + "-" + family }
 }
 
-// fits tells whether a term may stand in a chain.
+// fits tells whether a term may be in a chain.
 func (x *term) fits(ch *chain, table, family string) bool {
 	return within(ch.hooks, x.hooks) && (x.tables == "" || strings.Contains(x.tables, "|"+table+"|")) &&
 		(x.only == "" || x.only == family)
@@ -193,7 +193,7 @@ func (g *generator) iptablesRule(c *chooser, t *table, ch *chain, to []*chain) s
 		m := g.choose(g.matches[t.backend], func(x *term) bool { return x.fits(ch, t.name, t.family) && !(proto && x.proto) })
 		if option := firstOption(m.text); seen[option] && option != "-m" ||
 			seen["mark"] && strings.Contains(m.text, "--mark") {
-			continue // -s, -i and the like stand once; --mark of two matches iptables mixes up
+			continue // -s, -i and the like may be there once; --mark of two matches iptables mixes up
 		}
 		seen[firstOption(m.text)] = true
 		seen["mark"] = seen["mark"] || strings.Contains(m.text, "--mark")
@@ -211,7 +211,7 @@ func (g *generator) iptablesRule(c *chooser, t *table, ch *chain, to []*chain) s
 	return protocolFirst(words)
 }
 
-// protocolFirst makes a rule of its parts: the protocol has to stand in front of what asks for its ports.
+// protocolFirst makes a rule of its parts: the protocol has to be in front of what asks for its ports.
 func protocolFirst(words []string) string {
 	for i, w := range words {
 		not := ""
@@ -401,10 +401,10 @@ func (g *generator) packet() packet {
 		for dst == "127.0.0.1" || dst == "::1" {
 			dst = pick(g.Rand, of(places["addr"]))
 		}
-		src = pick(g.Rand, of(senders[p.in]))
+		src = pick(g.Rand, of(sources[p.in]))
 	default:
 		src = pick(g.Rand, of(ownAddrs))
-		for (src == "127.0.0.1" || src == "::1") && !isOwn(dst) { // only a translation could lead it back
+		for (src == "127.0.0.1" || src == "::1") && !isOwn(dst) { // only a translation could bring it back
 			src = pick(g.Rand, of(ownAddrs))
 		}
 	}

@@ -63,8 +63,7 @@ table inet ` + watcher + ` {
 }
 `
 
-// kernelNode is the node, which is this process's own network namespace, and the wires that lead to it from another
-// one.
+// kernelNode is the node, which is this process's own network namespace, and the wires to it from another one.
 type kernelNode struct {
 	tracer    *kerneltrace.Listener
 	log       *kerneltrace.Logger

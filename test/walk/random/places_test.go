@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// pool has what may stand at a place of a term, for IPv4 and IPv6.
+// pool has what may be at a place of a term, for IPv4 and IPv6.
 type pool struct{ v4, v6 []string }
 
 func both(s ...string) pool { return pool{s, s} }
 
 // Addresses of the node, and of others: a pod on it, pods elsewhere, another node, clients, Services, and what no route
-// leads to.
+// reaches.
 var (
 	ownAddrs = pool{
 		[]string{"10.77.0.11", "10.77.0.12", "10.244.1.1", "127.0.0.1"},
@@ -31,8 +31,8 @@ var (
 			"fd00:96::11", "fd00:66::5", "fd00:67::5",
 		},
 	}
-	// senders are who sends by an interface.
-	senders = map[string]pool{
+	// sources are the addresses that packets come from, by the interface that they come in by.
+	sources = map[string]pool{
 		"eth0": {[]string{"192.0.2.7", "10.77.0.21", "10.244.2.9"}, []string{"2001:db8::7", "fd00:77::21", "fd00:244:2::9"}},
 		"pod0": {[]string{"10.244.1.15", "10.244.1.16"}, []string{"fd00:244:1::15", "fd00:244:1::16"}},
 	}
@@ -40,7 +40,7 @@ var (
 )
 
 // places are what the names in a term's braces stand for. A name with a number behind it differs from those with other
-// numbers in the same rule; what is behind a "#" is the same wherever it stands.
+// numbers in the same rule; what is behind a "#" is the same wherever it is.
 var places = map[string]pool{
 	"!":  both("", "", "! "),
 	"!=": both("", "", "!= "),

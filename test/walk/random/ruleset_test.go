@@ -29,7 +29,7 @@ type table struct {
 // chain is a list of rules.
 type chain struct {
 	name   string
-	base   string // of a native base chain: what stands between its braces besides rules; "" for others
+	base   string // of a native base chain: what is between its braces besides rules; "" for others
 	policy string // of a chain that iptables has built in: "ACCEPT" or "DROP"; "" for others
 	rules  []string
 	hooks  string // the hooks by which packets may come to it, letters of pifot

@@ -3,7 +3,7 @@
 package random
 
 // term is one match or one target of a rule, as text with places in braces that are filled in at random (see places).
-// All of a rule's matches stand before its target.
+// All of a rule's matches are before its target.
 type term struct {
 	text   string
 	hooks  string // where the kernel takes it, letters of pifot (see userHooks); "" anywhere

@@ -12,7 +12,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// fillings is how often a term is tried, each time filled in anew: not everything that may stand at its places goes
+// fillings is how often a term is tried, each time filled in anew: not everything that may be at its places goes
 // together.
 const fillings = 6
 

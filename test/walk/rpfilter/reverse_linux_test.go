@@ -49,7 +49,7 @@ var reverseLinks = []string{
 // reversePaths are what routes and rules there are besides, each undone after its turn.
 var reversePaths = []struct {
 	name string
-	open bool // the walk does not know the way of some: it claims nothing of them
+	open bool // the walk does not know the routes of some: it claims nothing of them
 	add  []string
 }{
 	{"plain routes", false, nil},
@@ -65,7 +65,7 @@ var reversePaths = []struct {
 		"several hops, by one interface", false,
 		[]string{"route add 192.0.2.0/24 nexthop via 10.77.0.1 nexthop via 10.77.0.2"},
 	},
-	{"pods have a way out of their own", false, []string{"rule add priority 100 from 10.244.0.0/16 lookup 100"}},
+	{"pods have a default route of their own", false, []string{"rule add priority 100 from 10.244.0.0/16 lookup 100"}},
 	{"all but pods", false, []string{"rule add priority 100 not from 10.244.0.0/16 lookup 100"}},
 	{"the mark decides", false, []string{"rule add priority 100 fwmark 0x10/0xf0 lookup 100"}},
 	{"the mark decides for what has none", false, []string{"rule add priority 100 not fwmark 0x10 lookup 100"}},
@@ -92,9 +92,9 @@ type node struct {
 	filtered, passed, lost, open int
 }
 
-// TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and holds what the kernel
-// does with them against the walk: strictly, loosely and not filtered, by the interface's own setting and that of
-// all, with routes and rules of many kinds.
+// TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and compares what the kernel
+// does with them with what the walk says: strictly, loosely and not filtered, by the interface's own setting and that
+// of all, with routes and rules of many kinds.
 func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return

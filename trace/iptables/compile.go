@@ -260,7 +260,7 @@ func (s *ruleSpec) match(i int) int {
 		return end
 	}
 	opts, end := s.options(i+2, spec.args, false)
-	if spec.always && spec.knows(opts) {
+	if spec.always && spec.understands(opts) {
 		if name == "comment" && len(opts) > 0 && s.rule.Comment == "" {
 			s.rule.Comment = opts[0].args[0].text
 		}
@@ -269,7 +269,7 @@ func (s *ruleSpec) match(i int) int {
 	if spec.ports && !s.acts && s.proto != 0 {
 		s.key(opts)
 		if s.proto == spec.proto {
-			if opts = s.takePorts(opts); len(opts) == 0 {
+			if opts = s.movePorts(opts); len(opts) == 0 {
 				return end
 			}
 		}
@@ -302,7 +302,7 @@ func (s *ruleSpec) key(opts []option) {
 
 // takePorts moves conditions on ports from a match to the selector, where they are looked at first. It returns the
 // options that are left.
-func (s *ruleSpec) takePorts(opts []option) []option {
+func (s *ruleSpec) movePorts(opts []option) []option {
 	left := opts[:0]
 	for _, o := range opts {
 		to, bit := &s.sel.dport, byDport

@@ -17,4 +17,4 @@ const (
 )
 
 // never is a match that no first packet satisfies.
-var never = op.Conditions([]cond{op.Nobody}, "")
+var never = op.Conditions([]cond{op.NoPacket}, "")

@@ -84,7 +84,7 @@ func addrType(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		}
 		conds = append(conds, f)
 	}
-	return op.Conditions(conds, untold(text)), true
+	return op.Conditions(conds, notInSnapshot(text)), true
 }
 
 func typeOf(
@@ -192,5 +192,5 @@ func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	if invert {
 		f = f.Not()
 	}
-	return op.Conditions([]cond{f}, untold(text)), true
+	return op.Conditions([]cond{f}, notInSnapshot(text)), true
 }

@@ -47,7 +47,7 @@ var conntrackOptions = matchSpec{options: map[string]reader{
 		answer := op.Is(a == "ORIGINAL")
 		return func(*netfilter.Context) truth { return answer }, a == "ORIGINAL" || a == "REPLY"
 	}),
-	"--ctexpire": noArgMatters(op.Unsure),
+	"--ctexpire": anyArg(op.Unsure),
 	"--ctproto": withArg(func(a string) (cond, bool) {
 		p, ok := op.Protocol(a)
 		return func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == p) }, ok
@@ -108,7 +108,7 @@ func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return f(c)
 		})
 	}
-	return op.Conditions(untemplated(s, conds), untold(text)), true
+	return op.Conditions(untemplated(s, conds), notInSnapshot(text)), true
 }
 
 // states of a connection, as --ctstate names them.
@@ -193,5 +193,5 @@ func connmarkMatch(s *ruleSpec, opts []option, text string) (netfilter.Op, bool)
 	conds, ok := connmarkOptions.conds(s, opts)
 	missing := noConnection(s)
 	conds = append([]cond{func(c *netfilter.Context) truth { return op.Is(!missing(c)) }}, conds...)
-	return op.Conditions(untemplated(s, conds), untold(text)), ok
+	return op.Conditions(untemplated(s, conds), notInSnapshot(text)), ok
 }

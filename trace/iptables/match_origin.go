@@ -10,7 +10,7 @@ import (
 )
 
 // sentBySomebody: of a packet that the node sends the snapshot does not tell by which of its processes.
-func sentBySomebody(c *netfilter.Context) truth {
+func unknownProcess(c *netfilter.Context) truth {
 	if c.Packet.Local {
 		return maybe
 	}

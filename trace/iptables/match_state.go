@@ -12,10 +12,10 @@ import (
 )
 
 // chanceOp is -m statistic.
-type chanceOp float64
+type randomOp float64
 
 // Run implements [netfilter.Op].
-func (p chanceOp) Run(*netfilter.Context) netfilter.Effect {
+func (p randomOp) Run(*netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Chance, P: float64(p)}
 }
 
@@ -56,7 +56,7 @@ func statistic(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	if not {
 		p = 1 - p
 	}
-	return chanceOp(p), p >= 0 && p <= 1
+	return randomOp(p), p >= 0 && p <= 1
 }
 
 // recentOp is -m recent (net/netfilter/xt_recent.c, recent_mt).
@@ -280,5 +280,5 @@ func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		}
 		conds = append(conds, scheduled, f)
 	}
-	return op.Conditions(conds, untold(text)), len(conds) > 0
+	return op.Conditions(conds, notInSnapshot(text)), len(conds) > 0
 }

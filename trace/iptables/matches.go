@@ -28,7 +28,7 @@ type matchSpec struct {
 func needs(what string) *matchSpec { return &matchSpec{depends: what} }
 
 // none gives a match that fails for every packet which the walk follows, with or without "!".
-func none() *matchSpec { return &matchSpec{only: op.Nobody, depends: "nothing"} }
+func none() *matchSpec { return &matchSpec{only: op.NoPacket, depends: "nothing"} }
 
 // otherProtocol gives a match for a protocol that no Service has: false for every other, and not followed for that
 // one.
@@ -68,7 +68,7 @@ var matches = map[string]*matchSpec{
 	"hashlimit": needs("how many packets came before"),
 	"hbh":       none(),
 	// xt_helper.c: asks the connection that expected this one
-	"helper":     {options: map[string]reader{"--helper": noArgMatters(op.Nobody)}},
+	"helper":     {options: map[string]reader{"--helper": anyArg(op.NoPacket)}},
 	"hl":         needs("the packet's hop limit"),
 	"icmp":       otherProtocol(netfilter.ICMP),
 	"icmp6":      otherProtocol(netfilter.ICMPv6),
@@ -89,11 +89,11 @@ var matches = map[string]*matchSpec{
 	"nfacct": {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
 	"osf":    tcpPacket("the TCP options"),
 	"owner": {
-		options: map[string]reader{"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody),
-			"--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(op.FromNode)},
+		options: map[string]reader{"--uid-owner": anyArg(unknownProcess), "--gid-owner": anyArg(unknownProcess),
+			"--suppl-groups": flag(unknownProcess), "--socket-exists": flag(op.FromNode)},
 	},
 	"physdev": {
-		options: map[string]reader{"--physdev-in": noArgMatters(bridged), "--physdev-out": noArgMatters(bridged),
+		options: map[string]reader{"--physdev-in": anyArg(bridged), "--physdev-out": anyArg(bridged),
 			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged)},
 	},
 	"pkttype":  {options: map[string]reader{"--pkt-type": packetType}},
@@ -126,7 +126,7 @@ var matches = map[string]*matchSpec{
 }
 
 // knows tells whether every option is one of a match's that takes any packet.
-func (m *matchSpec) knows(opts []option) bool {
+func (m *matchSpec) understands(opts []option) bool {
 	for i := range opts {
 		if n, ok := m.args[opts[i].name]; !ok || opts[i].not || len(opts[i].args) != n {
 			return false
@@ -154,11 +154,11 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 		return op.Conditions(append(conds, op.Unsure), "it depends on "+m.depends), true
 	}
 	more, ok := m.conds(s, opts)
-	return op.Conditions(append(conds, more...), untold(text)), ok
+	return op.Conditions(append(conds, more...), notInSnapshot(text)), ok
 }
 
 // untold is the reason for an answer of maybe.
-func untold(text string) string { return "the snapshot does not tell: " + text }
+func notInSnapshot(text string) string { return "the snapshot does not tell: " + text }
 
 // conds reads every option by its reader.
 func (m *matchSpec) conds(s *ruleSpec, opts []option) ([]cond, bool) {
@@ -187,7 +187,7 @@ func flag(f cond) reader {
 }
 
 // noArgMatters reads an option with one argument, for a condition that does not depend on it.
-func noArgMatters(f cond) reader {
+func anyArg(f cond) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return f, len(o.args) == 1 }
 }
 

@@ -31,7 +31,7 @@ var replacements = []replacement{
 // replacedBy finds what serves Services on a node that kube-proxy has neither rules nor a process on; nil where nothing does.
 func (n *node) replacedBy() *replacement {
 	p := &n.Proxy
-	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Answers || p.Processes[kubeproxy.Process] != 0 || len(held(n.State)) > 0 {
+	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Responds || p.Processes[kubeproxy.Process] != 0 || len(held(n.State)) > 0 {
 		return nil
 	}
 	// Chains stay behind long after the program is gone: they only count where nothing better was collected.

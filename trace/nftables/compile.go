@@ -155,7 +155,7 @@ func reachable(all []*netfilter.Chain, byName map[string]*netfilter.Chain) []*ne
 			return
 		}
 		seen[c] = true
-		for name := range c.LeadsTo() {
+		for name := range c.JumpTargets() {
 			visit(byName[name])
 		}
 	}

@@ -136,7 +136,7 @@ func header(h *syntax.Header) (*expr, bool) {
 	}
 	f := needs(need, always(typeBool, 0))
 	if h.Field != "" {
-		f.need = op.Nobody
+		f.need = op.NoPacket
 		f.typ = typeOther
 	}
 	return &expr{field: f}, h.Name != ""

@@ -159,7 +159,7 @@ func nothing(*builder) {}
 // ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
 func ofTCP(b *builder) { b.has("tcp") }
 
-func never(b *builder) { b.add(op.Conditions([]op.Cond{op.Nobody}, "")) }
+func never(b *builder) { b.add(op.Conditions([]op.Cond{op.NoPacket}, "")) }
 
 // notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking
 // it does nothing.

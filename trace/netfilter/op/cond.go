@@ -63,7 +63,7 @@ func (f Cond) Not() Cond { return func(c *netfilter.Context) Truth { return f(c)
 func Always(*netfilter.Context) Truth { return Yes }
 
 // Nobody holds for no packet.
-func Nobody(*netfilter.Context) Truth { return No }
+func NoPacket(*netfilter.Context) Truth { return No }
 
 // Unsure is a condition whose answer is never known.
 func Unsure(*netfilter.Context) Truth { return Maybe }

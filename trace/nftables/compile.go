@@ -19,7 +19,7 @@ const (
 	unreadLeft    = "the rules of iptables in this table were not read: iptables-save was to show them"
 )
 
-// jumpKey is what a jump or goto leads to.
+// jumpKey is the target of a jump or goto.
 type jumpKey struct {
 	to   string
 	kind netfilter.Kind

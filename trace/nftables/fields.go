@@ -9,7 +9,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// field is a property of the packet that an expression asks for.
+// field is a property of the packet that an expression reads.
 type field struct {
 	typ  *datatype
 	need op.Cond // where this does not hold, the kernel breaks the rule off (NFT_BREAK); nil holds always

@@ -34,14 +34,18 @@ func TestParse(t *testing.T) {
 		{
 			"udp      17 29 src=10.244.1.5 dst=10.96.0.10 sport=40000 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.5 " +
 				"sport=53 dport=40000 mark=0 secctx=system_u:object_r:unlabeled_t:s0 use=1",
-			Entry{Proto: netfilter.UDP, Timeout: 29, Original: tuple("10.244.1.5:40000", "10.96.0.10:53"),
-				Reply: tuple("10.244.2.9:53", "10.244.1.5:40000"), Unreplied: true},
+			Entry{
+				Proto: netfilter.UDP, Timeout: 29, Original: tuple("10.244.1.5:40000", "10.96.0.10:53"),
+				Reply: tuple("10.244.2.9:53", "10.244.1.5:40000"), Unreplied: true,
+			},
 		},
 		{
 			"ipv6     10 sctp     132 10 CLOSED src=fd00::1 dst=fd00::2 sport=1 dport=2 packets=1 bytes=60 [UNREPLIED] " +
 				"src=fd00::2 dst=fd00::1 sport=2 dport=1 packets=0 bytes=0 mark=4 zone=7 use=2",
-			Entry{Proto: netfilter.SCTP, State: "CLOSED", Timeout: 10, Original: tuple("[fd00::1]:1", "[fd00::2]:2"),
-				Reply: tuple("[fd00::2]:2", "[fd00::1]:1"), Unreplied: true, Zone: 7},
+			Entry{
+				Proto: netfilter.SCTP, State: "CLOSED", Timeout: 10, Original: tuple("[fd00::1]:1", "[fd00::2]:2"),
+				Reply: tuple("[fd00::2]:2", "[fd00::1]:1"), Unreplied: true, Zone: 7,
+			},
 		},
 		{
 			"icmp     1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=5 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=5 mark=0 " +

@@ -22,15 +22,18 @@ func TestDuplicates(t *testing.T) {
 		{"running first", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("a", running, dying)}, true, 1, false},
 		{"running last", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("a", dying, running)}, true, 1, false},
 		{
-			"two slices", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", dying), testSlice("a", running)},
+			"two slices", "v1.37.1",
+			[]*discoveryv1.EndpointSlice{testSlice("b", dying), testSlice("a", running)},
 			true, 2, false,
 		},
 		{
 			"both running, in other conditions", "v1.37.1",
-			[]*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", "10.244.1.11 node1 not-ready")}, true, 2, true,
+			[]*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", "10.244.1.11 node1 not-ready")},
+			true, 2, true,
 		},
 		{
-			"the same twice", "v1.37.1", []*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", running)},
+			"the same twice", "v1.37.1",
+			[]*discoveryv1.EndpointSlice{testSlice("b", running), testSlice("a", running)},
 			true, 2, false,
 		},
 		{
@@ -38,7 +41,8 @@ func TestDuplicates(t *testing.T) {
 		},
 		{
 			"before 1.36 the first", "v1.31.0",
-			[]*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready", "10.244.1.11 node2")}, false, 1, false,
+			[]*discoveryv1.EndpointSlice{testSlice("a", "10.244.1.11 node2 not-ready", "10.244.1.11 node2")},
+			false, 1, false,
 		},
 		{
 			"a patch may have it", "v1.34.2",

@@ -3,9 +3,9 @@
 package expect
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"

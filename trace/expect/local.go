@@ -3,10 +3,10 @@
 package expect
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"net/netip"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // truth is a boolean that may not be known.

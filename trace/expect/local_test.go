@@ -3,10 +3,10 @@
 package expect
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"net/netip"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 func TestDetector(t *testing.T) {

@@ -3,10 +3,10 @@
 package expect
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"net/netip"
 	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // Policy is what must happen to packets to a frontend from any source: Path for each class of clients that kube-proxy

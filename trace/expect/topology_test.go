@@ -13,8 +13,10 @@ func TestCategorize(t *testing.T) {
 		return func(s *corev1.Service) { s.Annotations = map[string]string{key: value} }
 	}
 	zones := []string{"10.244.1.11 node1 zone=zone-a", "10.244.2.12 node2 zone=zone-b", "10.244.3.13 node3 zone=zone-a"}
-	nodes := []string{"10.244.1.11 node1 zone=zone-a for-node=node1", "10.244.2.12 node2 zone=zone-b for-node=node2",
-		"10.244.3.13 node3 zone=zone-a for-node=node3"}
+	nodes := []string{
+		"10.244.1.11 node1 zone=zone-a for-node=node1", "10.244.2.12 node2 zone=zone-b for-node=node2",
+		"10.244.3.13 node3 zone=zone-a for-node=node3",
+	}
 	for _, c := range []struct {
 		name           string
 		version        string

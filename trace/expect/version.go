@@ -3,10 +3,10 @@
 package expect
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // newest is the minor version that is assumed when kube-proxy's version is not known.

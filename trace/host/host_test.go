@@ -78,8 +78,10 @@ func TestRouteOfARealNode(t *testing.T) {
 // The addresses of testdata/netns were looked up with ip route get in the namespace that its files were taken from, on
 // Linux 6.18.
 func TestRouteAgreesWithTheKernel(t *testing.T) {
-	main := Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
-		Route6: readFile(t, "netns/ip6-route.json")}
+	main := Files{
+		Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
+		Route6: readFile(t, "netns/ip6-route.json"),
+	}
 	all := Files{Addr: main.Addr, Route4: readFile(t, "netns/ip-route-all.json")}
 	bare := Files{Route4: all.Route4}
 	for name, files := range map[string]Files{"main table": main, "all tables": all, "all tables, no addresses": bare} {
@@ -153,8 +155,10 @@ func TestLocal(t *testing.T) {
 }
 
 func TestAddrType(t *testing.T) {
-	ns := mustParse(t, Files{Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
-		Route6: readFile(t, "netns/ip6-route.json")})
+	ns := mustParse(t, Files{
+		Addr: readFile(t, "netns/ip-addr.json"), Route4: readFile(t, "netns/ip-route.json"),
+		Route6: readFile(t, "netns/ip6-route.json"),
+	})
 	for a, want := range map[string]RouteType{
 		"10.1.0.1":        RouteLocal,
 		"10.1.0.9":        RouteUnicast,
@@ -237,8 +241,10 @@ func TestLinksAndSources(t *testing.T) {
 	if n.Uplink(true) != "eth0" || n.Uplink(false) != "eth0" || (&Network{}).Uplink(true) != "" {
 		t.Error("Uplink")
 	}
-	for src, want := range map[string]string{"10.244.1.9": "cni0", "10.244.2.9": "eth0", "10.77.0.11": "lo",
-		"fd00:10:244:1::9": "cni0"} {
+	for src, want := range map[string]string{
+		"10.244.1.9": "cni0", "10.244.2.9": "eth0", "10.77.0.11": "lo",
+		"fd00:10:244:1::9": "cni0",
+	} {
 		if dev, known := n.IfaceOf(ip(src)); dev != want || !known {
 			t.Errorf("IfaceOf(%s) = %q, %v; want %q", src, dev, known, want)
 		}

@@ -50,8 +50,10 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 			t.Errorf("%+v takes %s %s: %v", want[tt.socket], tt.protocol, tt.to, got)
 		}
 	}
-	for _, bad := range []string{"tcp LISTEN 0 128\n", "tcp LISTEN 0 128 *:ssh *:*\n", "tcp LISTEN 0 128 nowhere *:*\n",
-		"tcp LISTEN 0 128 x:22 *:*\n"} {
+	for _, bad := range []string{
+		"tcp LISTEN 0 128\n", "tcp LISTEN 0 128 *:ssh *:*\n", "tcp LISTEN 0 128 nowhere *:*\n",
+		"tcp LISTEN 0 128 x:22 *:*\n",
+	} {
 		if _, err := ParseListen([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%q: %v", bad, err)
 		}

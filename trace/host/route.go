@@ -310,8 +310,10 @@ func choose(es []entry, v6 bool) tableResult {
 	return ans
 }
 
-var errNoRoutes = [2]error{errors.New("the routes were not collected (ip-route.json)"),
-	errors.New("the IPv6 routes were not collected (ip6-route.json)")}
+var errNoRoutes = [2]error{
+	errors.New("the routes were not collected (ip-route.json)"),
+	errors.New("the IPv6 routes were not collected (ip6-route.json)"),
+}
 
 // Route looks up the route to dst in the kernel's rules and tables by destination alone; dst may have a zone, which
 // names the interface. known is false where the routes of the family were not collected, where it is not known whether

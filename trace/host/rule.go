@@ -189,8 +189,10 @@ func ruleText(m map[string]json.RawMessage) string {
 	}
 	rest := make([]string, 0, len(m))
 	for key := range m {
-		if !slices.Contains([]string{"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table",
-			"protocol"}, key) {
+		if !slices.Contains([]string{
+			"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table",
+			"protocol",
+		}, key) {
 			rest = append(rest, key)
 		}
 	}

@@ -35,8 +35,10 @@ func TestRules(t *testing.T) {
 		"not to this one": {
 			std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.8","table":"2"}`, "8.8.8.8", "",
 		},
-		"not to another": {std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.9","table":"2"}`, "8.8.8.8",
-			"1536: not from all to 8.8.8.9"},
+		"not to another": {
+			std + `,{"priority":1536,"not":null,"src":"all","dst":"8.8.8.9","table":"2"}`, "8.8.8.8",
+			"1536: not from all to 8.8.8.9",
+		},
 		"local comes before": {std + `,{"priority":1536,"src":"10.0.1.6","table":"2"}`, "10.77.0.11", ""},
 		"Cilium: moved local": {
 			`{"priority":100,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"}`, "10.77.0.11", "",

@@ -294,8 +294,10 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s: error %v; want %q", name, err, c.want)
 		}
 	}
-	for _, text := range []string{"", "\n", "# nothing\n",
-		"create a hash:ip\r\nadd a 10.0.0.1 comment \"\"\r\nCOMMIT\r\n"} {
+	for _, text := range []string{
+		"", "\n", "# nothing\n",
+		"create a hash:ip\r\nadd a 10.0.0.1 comment \"\"\r\nCOMMIT\r\n",
+	} {
 		if _, err := Parse([]byte(text)); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -315,8 +317,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, p := range []string{"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0",
-			"gre 10.0.0.1:0>10.0.0.2:0"} {
+		for _, p := range []string{
+			"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0",
+			"gre 10.0.0.1:0>10.0.0.2:0",
+		} {
 			for _, name := range append(s.Names(), "x") {
 				if in, known, why := s.Match(packet(t, p), name, []string{"dst", "src", "dst"}); known != (why == "") ||
 					in && !known {

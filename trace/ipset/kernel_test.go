@@ -41,8 +41,10 @@ func TestKernel(t *testing.T) {
 
 var (
 	someIPs  = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.1.0.1", "10.1.0.2"}
-	someNets = []string{"10.0.0.1", "10.0.0.2", "10.0.0.0/31", "10.0.0.2/31", "10.0.0.0/30", "10.0.0.0/24",
-		"10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/8"}
+	someNets = []string{
+		"10.0.0.1", "10.0.0.2", "10.0.0.0/31", "10.0.0.2/31", "10.0.0.0/30", "10.0.0.0/24",
+		"10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/8",
+	}
 	somePorts  = []string{"tcp:1", "tcp:2-3", "udp:1", "udp:2", "sctp:1", "sctp:3", "gre:0", "icmp:echo-request", "1-2"}
 	someProtos = []uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP, 47, netfilter.ICMP, netfilter.TCP, netfilter.UDP}
 )

@@ -194,7 +194,8 @@ var kernelPaths = []kernelPath{
 		"node to itself", "node", "10.1.0.1", "10.1.0.1",
 		[]kernelHook{{netfilter.Output, "", "lo"}, {netfilter.Postrouting, "", "lo"}, {netfilter.Prerouting, "lo", ""}, {
 			netfilter.Input, "lo", "",
-		}}, true,
+		}},
+		true,
 	},
 }
 
@@ -403,8 +404,10 @@ func compareCounters(
 	for _, tb := range parse(t, dump) {
 		tables[tb.Name] = tb
 	}
-	p := netfilter.Packet{Family: netfilter.IPv4, Proto: proto, Src: netip.MustParseAddr(path.src),
-		Dst: netip.MustParseAddr(path.dst), DstPort: 80, Local: path.local}
+	p := netfilter.Packet{
+		Family: netfilter.IPv4, Proto: proto, Src: netip.MustParseAddr(path.src),
+		Dst: netip.MustParseAddr(path.dst), DstPort: 80, Local: path.local,
+	}
 	p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	for _, at := range path.hooks {
 		p.In, p.Out = at.in, at.out

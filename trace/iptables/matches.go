@@ -88,12 +88,16 @@ var matches = map[string]*matchSpec{
 	"nfacct": {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
 	"osf":    tcpPacket("the TCP options"),
 	"owner": {
-		options: map[string]reader{"--uid-owner": anyArg(unknownProcess), "--gid-owner": anyArg(unknownProcess),
-			"--suppl-groups": flag(unknownProcess), "--socket-exists": flag(op.FromNode)},
+		options: map[string]reader{
+			"--uid-owner": anyArg(unknownProcess), "--gid-owner": anyArg(unknownProcess),
+			"--suppl-groups": flag(unknownProcess), "--socket-exists": flag(op.FromNode),
+		},
 	},
 	"physdev": {
-		options: map[string]reader{"--physdev-in": anyArg(bridged), "--physdev-out": anyArg(bridged),
-			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged)},
+		options: map[string]reader{
+			"--physdev-in": anyArg(bridged), "--physdev-out": anyArg(bridged),
+			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged),
+		},
 	},
 	"pkttype":  {options: map[string]reader{"--pkt-type": packetType}},
 	"policy":   needs("IPsec policies"),

@@ -41,8 +41,10 @@ func parse(t testing.TB, text string) []*netfilter.Table {
 }
 
 func TestParse(t *testing.T) {
-	for name, text := range map[string]string{"as it is": small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"),
-		"twice the blank lines": strings.ReplaceAll(small, "\n", "\n\n")} {
+	for name, text := range map[string]string{
+		"as it is": small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"),
+		"twice the blank lines": strings.ReplaceAll(small, "\n", "\n\n"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			ts := parse(t, text)
 			if len(ts) != 2 || ts[0].Name != "nat" || len(ts[0].Chains) != 2 {
@@ -198,14 +200,18 @@ func TestBuiltinChains(t *testing.T) {
 		{ts[0].Chains[1], netfilter.Base{}, false, false},
 		{ts[0].Chains[2], netfilter.Base{}, false, true},
 		{
-			ts[1].Chains[0], netfilter.Base{Hook: netfilter.Output, Priority: -150, Type: netfilter.TypeRoute,
-				Policy: netfilter.Drop}, true, false,
+			ts[1].Chains[0], netfilter.Base{
+				Hook: netfilter.Output, Priority: -150, Type: netfilter.TypeRoute,
+				Policy: netfilter.Drop,
+			}, true, false,
 		},
 		{ts[1].Chains[1], netfilter.Base{Hook: netfilter.Postrouting, Priority: -150, Policy: netfilter.Accept}, true, true},
 		{ts[2].Chains[0], netfilter.Base{}, false, false},
 		{
-			ts[2].Chains[1], netfilter.Base{Hook: netfilter.Input, Priority: 100, Type: netfilter.TypeNAT,
-				Policy: netfilter.Accept}, true, false,
+			ts[2].Chains[1], netfilter.Base{
+				Hook: netfilter.Input, Priority: 100, Type: netfilter.TypeNAT,
+				Policy: netfilter.Accept,
+			}, true, false,
 		},
 	} {
 		if (tt.c.Base != nil) != tt.hooked || tt.hooked && *tt.c.Base != tt.base || (tt.c.Unread != "") != tt.unread {
@@ -317,9 +323,11 @@ func BenchmarkParse(b *testing.B) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	var files []string
-	for _, pattern := range []string{"testdata/*.txt", "testdata/sets/*.txt",
+	for _, pattern := range []string{
+		"testdata/*.txt", "testdata/sets/*.txt",
 		"../../testdata/snapshots/ipvs/nodes/*/ip*tables-save.txt",
-		"../../testdata/snapshots/real-2node-iptables/nodes/*/ip*tables-save.txt"} {
+		"../../testdata/snapshots/real-2node-iptables/nodes/*/ip*tables-save.txt",
+	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)

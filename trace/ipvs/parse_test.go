@@ -67,8 +67,12 @@ func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want []VirtualServer
-	}{{saved, want(-1, -1, -1, -1, -1, -1, -1, -1)}, {listed, want(4, 0, 0, 7, 0, 0, 0, 0)}, {"", nil},
-		{"IP Virtual Server version 1.2.1 (size=4096)\n", nil}} {
+	}{
+		{saved, want(-1, -1, -1, -1, -1, -1, -1, -1)},
+		{listed, want(4, 0, 0, 7, 0, 0, 0, 0)},
+		{"", nil},
+		{"IP Virtual Server version 1.2.1 (size=4096)\n", nil},
+	} {
 		got, err := Parse([]byte(tt.text))
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s\ngot  %+v %v\nwant %+v", tt.text, got, err, tt.want)

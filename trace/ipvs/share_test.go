@@ -89,8 +89,10 @@ const routes = `[{"dst":"default","gateway":"192.168.0.254","dev":"eth0"},
 // rules masquerade what has a mark, drop one real server's packets in OUTPUT, and count what comes by each hook by
 // marking it.
 var rules = []*netfilter.Chain{
-	{Name: "POSTROUTING", Base: &netfilter.Base{Hook: netfilter.Postrouting, Priority: 100, Type: netfilter.TypeNAT,
-		Policy: netfilter.Accept}, Rules: []*netfilter.Rule{
+	{Name: "POSTROUTING", Base: &netfilter.Base{
+		Hook: netfilter.Postrouting, Priority: 100, Type: netfilter.TypeNAT,
+		Policy: netfilter.Accept,
+	}, Rules: []*netfilter.Rule{
 		{
 			Num: 1, Ops: []netfilter.Op{
 				act(func(p *netfilter.Packet) netfilter.Kind { p.SNAT = true; return netfilter.Accept }),
@@ -149,8 +151,10 @@ func TestPathThroughIPVS(t *testing.T) {
 		},
 		{
 			"the setting is not known", "eth0", "10.96.0.1:80", 0, op.Maybe,
-			[]string{"? dropped 10.244.1.9:8080 0.25 snat=false", "? dropped 10.244.1.9:8080 0.25 snat=false",
-				"? sent 10.244.1.8:8080 0.75 snat=false", "? sent 10.244.1.8:8080 0.75 snat=true"},
+			[]string{
+				"? dropped 10.244.1.9:8080 0.25 snat=false", "? dropped 10.244.1.9:8080 0.25 snat=false",
+				"? sent 10.244.1.8:8080 0.75 snat=false", "? sent 10.244.1.8:8080 0.75 snat=true",
+			},
 		},
 		{
 			"to the node itself, from outside", "eth0", "10.96.0.1:81", 0, op.Yes, []string{

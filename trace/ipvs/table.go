@@ -32,7 +32,8 @@ func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 		if len(rules) == 0 {
 			continue
 		}
-		out = append(out, &netfilter.Table{Family: f, Backend: netfilter.BackendIPVS, Name: "ipvs",
+		out = append(out, &netfilter.Table{
+			Family: f, Backend: netfilter.BackendIPVS, Name: "ipvs",
 			Chains: []*netfilter.Chain{
 				{
 					Name: netfilter.Input.String(),
@@ -42,7 +43,8 @@ func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 					Name: netfilter.Output.String(),
 					Base: &netfilter.Base{Hook: netfilter.Output, Priority: priorityOutput, Policy: netfilter.Accept}, Rules: rules,
 				},
-			}})
+			},
+		})
 	}
 	return out
 }

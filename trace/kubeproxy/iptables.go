@@ -63,8 +63,10 @@ func ServicePortName(namespace, name, port string) string {
 func ChainNames(servicePort string, protocol corev1.Protocol) Chains {
 	var buf [128]byte
 	hash := string(chainHash(append(append(buf[:0], servicePort...), lower(protocol)...)))
-	return Chains{Cluster: PrefixCluster + hash, Local: PrefixLocal + hash, External: PrefixExternal + hash,
-		Firewall: PrefixFirewall + hash}
+	return Chains{
+		Cluster: PrefixCluster + hash, Local: PrefixLocal + hash, External: PrefixExternal + hash,
+		Firewall: PrefixFirewall + hash,
+	}
 }
 
 // EndpointChain returns the name of the chain, and of the xt_recent list, of one endpoint of a Service port

@@ -54,8 +54,10 @@ const nftHashLength = 8
 // table kube-proxy (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
 func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
 	base := nftName(nftPort(svc, port, protocol))
-	return Chains{Cluster: NFTPrefixCluster + base, Local: NFTPrefixLocal + base, External: NFTPrefixExternal + base,
-		Firewall: NFTPrefixFirewall + base}
+	return Chains{
+		Cluster: NFTPrefixCluster + base, Local: NFTPrefixLocal + base, External: NFTPrefixExternal + base,
+		Firewall: NFTPrefixFirewall + base,
+	}
 }
 
 // NFTEndpointNames returns the name of the chain, and of the affinity set, of one endpoint of a Service port (ibid.,

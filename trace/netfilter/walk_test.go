@@ -109,8 +109,10 @@ func testHost(t *testing.T) *host.Network {
 
 func send(hook Hook, to string) Start {
 	s := Start{
-		Hook: hook, Packet: Packet{Family: IPv4, Proto: TCP, Src: netip.MustParseAddr("10.244.0.5"),
-			Dst: netip.MustParseAddr(to), DstPort: 80, In: "cni0"},
+		Hook: hook, Packet: Packet{
+			Family: IPv4, Proto: TCP, Src: netip.MustParseAddr("10.244.0.5"),
+			Dst: netip.MustParseAddr(to), DstPort: 80, In: "cni0",
+		},
 	}
 	if hook == Output {
 		s.Packet.Src, s.Packet.In = netip.MustParseAddr("10.0.0.1"), ""
@@ -173,9 +175,11 @@ func TestWalk(t *testing.T) {
 				svc("SVC", []Op{chance(0.25), dnat("10.1.1.1")}, []Op{verdict(Return)}, []Op{dnat("10.1.1.2")}))},
 			to: vip, want: "sent 10.1.1.1 0.25; sent 10.1.1.9 0.75",
 		},
-		{name: "a goto does not come back",
+		{
+			name: "a goto does not come back",
 			tables: []*Table{nat(pre([]Op{&jump{name: "A", kind: Jump}}, []Op{dnat("10.1.1.9")}),
-				svc("A", []Op{&jump{name: "B", kind: Goto}}, []Op{dnat("10.1.1.8")}), svc("B"))}, to: vip, want: "sent 10.1.1.9"},
+				svc("A", []Op{&jump{name: "B", kind: Goto}}, []Op{dnat("10.1.1.8")}), svc("B"))}, to: vip, want: "sent 10.1.1.9",
+		},
 		{
 			name: "accept ends the base chain only", tables: []*Table{
 				nat(pre([]Op{verdict(Accept)}, []Op{dnat("10.1.1.1")})), filter(fwd(Drop)),

@@ -213,8 +213,12 @@ var (
 	inward  = []kernelHook{{"raw-prerouting", "vea", ""}, {"prerouting", "vea", ""}, {"input", "vea", ""}}
 	outward = []kernelHook{{"raw-output", "", "veb"}, {"output", "", "veb"}, {"postrouting", "", "veb"}}
 	itself  = []kernelHook{
-		{"raw-output", "", "lo"}, {"output", "", "lo"}, {"postrouting", "", "lo"}, {"raw-prerouting", "lo", ""},
-		{"prerouting", "lo", ""}, {"input", "lo", ""},
+		{"raw-output", "", "lo"},
+		{"output", "", "lo"},
+		{"postrouting", "", "lo"},
+		{"raw-prerouting", "lo", ""},
+		{"prerouting", "lo", ""},
+		{"input", "lo", ""},
 	}
 	kernelPaths = []kernelPath{
 		{"through", "client", "10.1.0.2", "10.2.0.2", through, false},

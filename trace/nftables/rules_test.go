@@ -136,14 +136,17 @@ func TestWalk(t *testing.T) {
 		{"return to the policy", "", "filter", "forward", "", []string{`{"return":null}`, drop}, "100% sent"},
 		{
 			"goto does not come back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`,
-			[]string{`{"goto":{"target":"e"}}`, drop}, "100% sent",
+			[]string{`{"goto":{"target":"e"}}`, drop},
+			"100% sent",
 		},
 		{
-			"jump comes back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`, []string{`{"jump":{"target":"e"}}`, drop},
+			"jump comes back", "", "filter", "forward", `{"chain":{IN,"name":"e"}}`,
+			[]string{`{"jump":{"target":"e"}}`, drop},
 			"100% dropped",
 		},
 		{
-			"a chain that is not there", "", "filter", "forward", "", []string{`{"jump":{"target":"none"}}`},
+			"a chain that is not there", "", "filter", "forward", "",
+			[]string{`{"jump":{"target":"none"}}`},
 			"100% not known?, 100% sent?",
 		},
 		{
@@ -157,8 +160,10 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			"what no element has goes on", "", "nat", "prerouting", "",
-			[]string{`{"dnat":{"addr":{"map":{"key":` + numgenOf(2) + `,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}]]}}}}}`,
-				`{"dnat":{"addr":"10.9.9.9"}}`},
+			[]string{
+				`{"dnat":{"addr":{"map":{"key":` + numgenOf(2) + `,"data":{"set":[[0,{"concat":["10.1.1.1",8080]}]]}}}}}`,
+				`{"dnat":{"addr":"10.9.9.9"}}`,
+			},
 			"50% sent 10.1.1.1:8080, 50% sent 10.9.9.9:80",
 		},
 		{
@@ -178,7 +183,8 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			"numgen in a match", "", "filter", "forward", "",
-			[]string{`{"match":{"op":"<","left":` + numgenOf(4) + `,"right":1}},{"drop":null}`}, "25% dropped, 75% sent",
+			[]string{`{"match":{"op":"<","left":` + numgenOf(4) + `,"right":1}},{"drop":null}`},
+			"25% dropped, 75% sent",
 		},
 		{
 			"a hash chooses once", "", "filter", "forward", chainX,
@@ -201,8 +207,10 @@ func TestWalk(t *testing.T) {
 			"a verdict map without the element", "", "filter", "forward",
 			`{"map":{IN,"name":"m","type":["ipv4_addr","inet_proto","inet_service"],"map":"verdict",
 				"elem":[[{"concat":["10.96.0.1","udp",80]},{"drop":null}]]}}`,
-			[]string{`{"vmap":{"key":{"concat":[` + daddr + `,` + l4 + `,` + thDport + `]},"data":"@m"}}`,
-				`{"reject":{"type":"icmp","expr":"port-unreachable"}}`},
+			[]string{
+				`{"vmap":{"key":{"concat":[` + daddr + `,` + l4 + `,` + thDport + `]},"data":"@m"}}`,
+				`{"reject":{"type":"icmp","expr":"port-unreachable"}}`,
+			},
 			"100% rejected",
 		},
 		{
@@ -221,31 +229,37 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			"a set whose type is not known", "", "filter", "forward", `{"set":{IN,"name":"s","type":"odd","elem":["a"]}}`,
-			[]string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped?, 100% sent?",
+			[]string{eq(daddr, `"@s"`) + `,{"drop":null}`},
+			"100% dropped?, 100% sent?",
 		},
 		{
 			"a set by typeof", "", "filter", "forward", `{"set":{IN,"name":"s","type":{"typeof":` + daddr +
 				`},"elem":["10.96.0.1"]}}`, []string{eq(daddr, `"@s"`) + `,{"drop":null}`}, "100% dropped",
 		},
 		{
-			"no such set", "", "filter", "forward", "", []string{eq(daddr, `"@none"`) + `,{"drop":null}`},
+			"no such set", "", "filter", "forward", "",
+			[]string{eq(daddr, `"@none"`) + `,{"drop":null}`},
 			"100% dropped?, 100% sent?",
 		},
 		{
-			"an unknown expression", "", "filter", "forward", "", []string{eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`},
+			"an unknown expression", "", "filter", "forward", "",
+			[]string{eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`},
 			"100% dropped?, 100% sent?",
 		},
 		{
 			"an unknown expression behind one that does not match", "", "filter", "forward", "",
-			[]string{eq(daddr, `"10.0.0.9"`) + `,` + eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`}, "100% sent",
+			[]string{eq(daddr, `"10.0.0.9"`) + `,` + eq(`{"odd":{"key":1}}`, "1") + `,{"drop":null}`},
+			"100% sent",
 		},
 		{"an unknown statement", "", "filter", "forward", "", []string{`{"odd":{"key":1}}`}, "100% not known?, 100% sent?"},
 		{
-			"a match of iptables", "", "filter", "forward", "", []string{`{"xt":{"type":"match","name":"odd"}},{"drop":null}`},
+			"a match of iptables", "", "filter", "forward", "",
+			[]string{`{"xt":{"type":"match","name":"odd"}},{"drop":null}`},
 			"100% not known?, 100% sent?",
 		},
 		{
-			"a rate", "", "filter", "forward", "", []string{`{"limit":{"rate":1,"per":"second"}},{"drop":null}`},
+			"a rate", "", "filter", "forward", "",
+			[]string{`{"limit":{"rate":1,"per":"second"}},{"drop":null}`},
 			"100% dropped?, 100% sent?",
 		},
 		{"a queue", "", "filter", "forward", "", []string{`{"queue":{"num":1}}`}, "100% not known?, 100% sent?"},
@@ -256,17 +270,22 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			"a flowtable takes no first packet", "", "filter", "forward", "",
-			[]string{`{"flow":{"op":"add","flowtable":"@f"}},{"drop":null}`}, "100% sent",
+			[]string{`{"flow":{"op":"add","flowtable":"@f"}},{"drop":null}`},
+			"100% sent",
 		},
 		{"a reset is for TCP", "", "filter", "forward", "", []string{`{"reject":{"type":"tcp reset"}}`}, "100% rejected"},
 		{
 			"a reject of the other family", "inet", "filter", "forward", "",
-			[]string{`{"reject":{"type":"icmpv6","expr":"no-route"}}`}, "100% sent",
+			[]string{`{"reject":{"type":"icmpv6","expr":"no-route"}}`},
+			"100% sent",
 		},
 		{
 			"a translation of the other family", "inet", "nat", "prerouting", "",
-			[]string{`{"dnat":{"family":"ip6","addr":"fd00::1","port":80}}`,
-				`{"dnat":{"family":"ip","addr":"10.1.1.1","port":81}}`}, "100% sent 10.1.1.1:81",
+			[]string{
+				`{"dnat":{"family":"ip6","addr":"fd00::1","port":80}}`,
+				`{"dnat":{"family":"ip","addr":"10.1.1.1","port":81}}`,
+			},
+			"100% sent 10.1.1.1:81",
 		},
 		{
 			"a range of addresses", "", "nat", "prerouting", "",
@@ -292,19 +311,23 @@ func TestWalk(t *testing.T) {
 		{
 			"a destination by port", "", "nat", "prerouting",
 			`{"map":{IN,"name":"m","type":"inet_service","map":"ipv4_addr","elem":[[80,"10.1.1.7"]]}}`,
-			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@m"}}}}`}, "100% sent 10.1.1.7:80",
+			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@m"}}}}`},
+			"100% sent 10.1.1.7:80",
 		},
 		{
-			"masquerade", "", "nat", "postrouting", "", []string{`{"masquerade":{"flags":"fully-random"}}`},
+			"masquerade", "", "nat", "postrouting", "",
+			[]string{`{"masquerade":{"flags":"fully-random"}}`},
 			"100% sent from 192.0.2.1",
 		},
 		{
-			"a source address", "", "nat", "postrouting", "", []string{`{"snat":{"addr":"192.0.2.9"}}`},
+			"a source address", "", "nat", "postrouting", "",
+			[]string{`{"snat":{"addr":"192.0.2.9"}}`},
 			"100% sent from 192.0.2.9",
 		},
 		{"redirect", "", "nat", "prerouting", "", []string{`{"redirect":{"port":8080}}`}, "100% delivered 192.0.2.1:8080"},
 		{
-			"a proxy on the node", "", "filter", "prerouting", "", []string{`{"tproxy":{"port":1}},{"accept":null}`},
+			"a proxy on the node", "", "filter", "prerouting", "",
+			[]string{`{"tproxy":{"port":1}},{"accept":null}`},
 			"100% delivered",
 		},
 		{"marks", "", "filter", "forward", "", []string{
@@ -319,12 +342,14 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			"another destination without translation", "", "filter", "forward", "",
-			[]string{`{"mangle":{"key":` + daddr + `,"value":"10.1.1.1"}}`}, "100% not known?, 100% sent?",
+			[]string{`{"mangle":{"key":` + daddr + `,"value":"10.1.1.1"}}`},
+			"100% not known?, 100% sent?",
 		},
 		{
 			"what changes nothing on the way", "", "filter", "forward", "",
 			[]string{`{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":{"rt":{"key":"mtu"}}}},
-				{"mangle":{"key":{"payload":{"protocol":"ip","field":"dscp"}},"value":8}}`}, "100% sent",
+				{"mangle":{"key":{"payload":{"protocol":"ip","field":"dscp"}},"value":8}}`},
+			"100% sent",
 		},
 		{
 			"a set that a rule on the way changes", "", "filter", "forward",
@@ -335,12 +360,14 @@ func TestWalk(t *testing.T) {
 		{
 			"a set that a rule behind changes", "", "filter", "forward",
 			`{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`,
-			[]string{eq(saddr, `"@s"`) + `,{"drop":null}`, `{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`}, "100% sent",
+			[]string{eq(saddr, `"@s"`) + `,{"drop":null}`, `{"set":{"op":"add","elem":` + saddr + `,"set":"@s"}}`},
+			"100% sent",
 		},
 		{
 			"a rate for each client", "", "filter", "forward", `{"set":{IN,"name":"s","type":"ipv4_addr","flags":["dynamic"]}}`,
 			[]string{`{"set":{"op":"add","elem":` + saddr +
-				`,"set":"@s","stmt":[{"limit":{"rate":1,"per":"second"}}]}},{"drop":null}`}, "100% dropped?, 100% sent?",
+				`,"set":"@s","stmt":[{"limit":{"rate":1,"per":"second"}}]}},{"drop":null}`},
+			"100% dropped?, 100% sent?",
 		},
 		{
 			"flags in two ways of reading", "", "filter", "forward", "",

@@ -139,8 +139,10 @@ func planFrontend(n *expect.Node, f expect.Frontend, noLoopback string) (out *Fr
 		port += ":" + f.PortName
 	}
 	at := netip.AddrPortFrom(f.Address, f.Port)
-	out = &Frontend{Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds,
-		Ranges: pol.Ranges, NodeExempt: pol.NodeExempt, DropOwnAddress: pol.DropOwnAddress}
+	out = &Frontend{
+		Port: port, Kind: f.Kind, Address: at, Protocol: string(f.Protocol), Affinity: pol.AffinitySeconds,
+		Ranges: pol.Ranges, NodeExempt: pol.NodeExempt, DropOwnAddress: pol.DropOwnAddress,
+	}
 	outcomes := []*expect.Outcome{&pol.ForNode, &pol.ForOthers}
 	if pol.Pods != nil {
 		out.Pods = &Pods{CIDR: pol.Pods.CIDR, Iface: pol.Pods.Iface, Prefix: pol.Pods.Prefix}

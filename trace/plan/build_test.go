@@ -3,12 +3,12 @@
 package plan
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
-
 	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -131,8 +131,10 @@ func TestRefusals(t *testing.T) {
 				s.Endpoints[i].Conditions.Ready = new(false)
 			}
 		}, "none of 2 endpoints is ready"},
-		"headless": {func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) { svc.Spec.ClusterIP = corev1.ClusterIPNone },
-			"it is headless"},
+		"headless": {
+			func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) { svc.Spec.ClusterIP = corev1.ClusterIPNone },
+			"it is headless",
+		},
 		"another proxy's": {func(svc *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			svc.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"}
 		}, "leaves it to another proxy"},
@@ -145,8 +147,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	n, svc := world(nil)
-	if _, _, err := For(n, Request{Services: []*corev1.Service{svc}, Mark: 0x4000,
-		Select: func(expect.Frontend) bool { return false }}); err == nil ||
+	if _, _, err := For(n, Request{
+		Services: []*corev1.Service{svc}, Mark: 0x4000,
+		Select: func(expect.Frontend) bool { return false },
+	}); err == nil ||
 		!strings.Contains(err.Error(), "has no frontend on this node that was asked for") {
 		t.Errorf("nothing selected: %v", err)
 	}

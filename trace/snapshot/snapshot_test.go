@@ -64,8 +64,10 @@ func tarOf(t testing.TB, prefix string, files map[string]string) string {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Name: prefix + f, Mode: 0o600, Size: int64(len(files[f])),
-			Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: prefix + f, Mode: 0o600, Size: int64(len(files[f])),
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(files[f])); err != nil {

@@ -115,8 +115,10 @@ func TestRead(t *testing.T) {
 	}
 	table := rs.Tables[0]
 	priority := -100
-	if want := []*syntax.Chain{{Name: "c", Type: "nat", Hook: "output", Priority: &priority,
-		Policy: "drop"}}; !table.Declared ||
+	if want := []*syntax.Chain{{
+		Name: "c", Type: "nat", Hook: "output", Priority: &priority,
+		Policy: "drop",
+	}}; !table.Declared ||
 		!reflect.DeepEqual(table.Flags, []string{"dormant"}) || !reflect.DeepEqual(table.Chains, want) {
 		t.Errorf("%+v", table)
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack reads the kernel's table of connections: which packets belong to one, and how its addresses are
-// translated. The rules decide over the first packet of a connection only; the rest follow its entry, however old the
-// decision is.
+// Package conntrack reads the kernel's connection tracking table: which packets belong to a connection, and how its
+// addresses are translated. NAT rules are evaluated for the first packet of a connection only; the rest are translated
+// by its entry, also after the rules have changed.
 package conntrack
 
 import (
@@ -14,14 +14,14 @@ import (
 
 // Entry is one connection.
 type Entry struct {
-	Proto uint8  // its number (RFC 5237)
+	Proto uint8  // IP protocol number (RFC 5237)
 	State string // of TCP and SCTP ("ESTABLISHED"); "" for the others
-	// Timeout is in how many seconds it ends, unless a packet comes; 0 where it was not listed.
+	// Timeout is the time in seconds after which the entry expires without another packet; 0 where it was not listed.
 	Timeout uint32
-	// Original is the direction of the first packet, as it was sent; Reply that of the answers, as they come in: its
-	// source is where the packet was translated to.
+	// Original is the direction of the first packet, as it was sent; Reply that of the replies, as they are received: its
+	// source is the address to which the first packet's destination was translated.
 	Original, Reply Tuple
-	// Unreplied: no answer has been seen. Assured: it is not given up when the table is full.
+	// Unreplied: no reply has been seen. Assured: the entry is not evicted when the table is full.
 	Unreplied, Assured bool
 	Zone               uint16
 }
@@ -38,7 +38,7 @@ func (e *Entry) Translated() bool {
 }
 
 // Parse reads what conntrack -L prints, with or without -o extended, or /proc/net/nf_conntrack. Entries without
-// addresses and lines of other programs' making are an error, which names the line. An empty table is valid.
+// addresses, and lines in another format, are an error, which names the line. An empty table is valid.
 func Parse(data []byte) ([]Entry, error) {
 	out := make([]Entry, 0, bytes.Count(data, []byte("\n")))
 	for n := 1; len(data) > 0; n++ {
@@ -86,7 +86,7 @@ func parse(line []byte) (e Entry, ok bool) {
 		case !pair:
 			e.State = string(word)
 		case string(key) == "src" && t == &e.Original && t.Src.IsValid():
-			t = &e.Reply // the second source begins the answers' direction
+			t = &e.Reply // the second source begins the reply direction
 			fallthrough
 		default:
 			if !e.set(t, string(key), string(value)) {
@@ -97,7 +97,7 @@ func parse(line []byte) (e Entry, ok bool) {
 	return e, e.Original.Dst.IsValid() && e.Reply.Src.IsValid() && e.Reply.Dst.IsValid()
 }
 
-// set takes in one KEY=VALUE. Keys that say nothing about the way of packets are passed over.
+// set reads one KEY=VALUE. Keys that have nothing to do with addresses, ports or state are ignored.
 func (e *Entry) set(t *Tuple, key, value string) bool {
 	var err error
 	switch key {
@@ -120,7 +120,7 @@ func port(s string) (uint16, error) {
 	return uint16(n), err
 }
 
-// scanner gives a line's words.
+// scanner returns the words of a line.
 type scanner struct{ rest []byte }
 
 func (s *scanner) next() []byte {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Table is all entries, to be asked by where their first packets were sent.
+// Table holds all entries, indexed by the destination of their first packets.
 type Table struct {
 	entries []Entry
 	byDst   map[destination][]int32
@@ -36,5 +36,5 @@ func (t *Table) To(proto uint8, to netip.AddrPort, f func(*Entry)) {
 	}
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (t *Table) Len() int { return len(t.entries) }

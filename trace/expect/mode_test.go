@@ -14,7 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// What nftables mode does in another way than iptables mode (pkg/proxy/nftables/proxier.go); "" is what both do.
+// Differences between nftables mode and iptables mode (pkg/proxy/nftables/proxier.go).
 func TestNFTablesMode(t *testing.T) {
 	both := testSlice("web-1", "10.244.1.11 node1", "10.244.2.12 node2")
 	remote := testSlice("web-1", "10.244.2.12 node2", "10.244.3.13 node3")

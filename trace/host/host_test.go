@@ -166,7 +166,7 @@ func TestAddrType(t *testing.T) {
 		"255.255.255.255": RouteBroadcast,
 		"0.0.0.0":         RouteBroadcast,
 		"239.1.1.1":       RouteMulticast,
-		"172.17.0.1":      RouteUnicast, // a blackhole of main: inet_addr_type looks into local only
+		"172.17.0.1":      RouteUnicast, // a blackhole of main: inet_addr_type uses the table local only
 		"::":              RouteNone,
 		"ff02::1":         RouteMulticast,
 		"fd00:1::1":       RouteLocal,
@@ -292,7 +292,7 @@ func TestLinksAndSources(t *testing.T) {
 	}
 }
 
-// A packet to ::1 that is masqueraded on its way out by lo gets the source ::1, and no address of another interface.
+// A packet to ::1 that is masqueraded when it leaves by lo gets the source ::1, and no address of another interface.
 func TestSourceOfPacketsToTheIPv6LoopbackIsItself(t *testing.T) {
 	n := mustParse(t, Files{Addr: []byte(`[{"ifname":"lo","flags":["LOOPBACK","UP"],
 		"addr_info":[{"family":"inet6","local":"::1","prefixlen":128,"scope":"host"}]},

@@ -13,7 +13,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// protocols are the names that /etc/protocols gives them, by which ipset prints them.
+// protocols are the numbers of protocols by their names in /etc/protocols, which ipset prints.
 var protocols = map[string]uint8{
 	"tcp": netfilter.TCP, "udp": netfilter.UDP, "udplite": netfilter.UDPLite, "sctp": netfilter.SCTP,
 	"dccp": netfilter.DCCP,
@@ -29,7 +29,7 @@ var protocols = map[string]uint8{
 	"ethernet": 143,
 }
 
-// element is what an add line names: it may stand for many.
+// element is the element of an add line, which may be a range of many.
 type element struct {
 	addrs    [2][]netip.Prefix
 	n        int // addresses per element
@@ -40,7 +40,7 @@ type element struct {
 	iface    ifaceElem
 }
 
-// add reads an add line. The elements of a set that cannot be asked are not looked at.
+// add reads an add line. The elements of a set that does not support lookups are not parsed.
 func (x *set) add(text string, f []string) error {
 	x.size++
 	if x.dims == nil {
@@ -80,7 +80,7 @@ func (x *set) element(text string) (e element, err error) {
 			}
 			if x.masked && (e.n == 0 || x.dims[0] == dimNet) {
 				for j, q := range e.addrs[e.n] {
-					if !q.IsSingleIP() { // the kernel takes such a line apart, and ipset save prints the parts
+					if !q.IsSingleIP() { // the kernel splits such an element, and ipset save prints the parts
 						x.unknown = "set " + x.name + " has a mask, and networks for elements"
 						continue
 					}
@@ -157,7 +157,7 @@ func (x *set) prefixes(s string) ([]netip.Prefix, error) {
 	return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, nil
 }
 
-// cover returns the fewest prefixes that make up the range from a to b.
+// cover returns the smallest list of prefixes that make up the range from a to b.
 func cover(a, b netip.Addr) (out []netip.Prefix) {
 	for {
 		bits := a.BitLen()
@@ -205,7 +205,7 @@ func (e *element) ports(s string, withProto bool) error {
 			e.proto, port = proto, rest
 		}
 		if e.proto == netfilter.ICMP || e.proto == netfilter.ICMPv6 {
-			e.icmp = true // a type by name or number: no packet here has one to compare
+			e.icmp = true // a type by name or number: the packets here have none
 			if port == "" {
 				return bad
 			}

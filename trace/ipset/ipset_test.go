@@ -165,7 +165,7 @@ func TestMatch(t *testing.T) {
 		{"nn", "dst,src", "tcp 10.0.0.1:0>10.5.1.1:80", "in"}, // the first dimension's longer prefix comes first
 		{"nn", "dst,src", "tcp 10.0.0.1:0>10.6.1.1:80", "out"},
 		{"ni", "dst,dst", "tcp 10.0.0.1:0>10.7.1.1:80", "in"},
-		{"ni", "dst,src", "tcp 10.0.0.1:0>10.7.1.1:80", "out"}, // 10/8 is there for eth1: 0/0 is not looked at
+		{"ni", "dst,src", "tcp 10.0.0.1:0>10.7.1.1:80", "out"}, // 10/8 is in the set for eth1: 0/0 is not looked up
 		{"ni", "dst,src", "tcp 10.0.0.1:0>11.7.1.1:80", "in"},
 		{"ni", "dst,src", "tcp 10.0.0.1:0>10.1.1.1:80", "in"},
 		{"ni", "dst,src", "tcp 10.0.0.1:0>10.2.1.1:80", "in"},

@@ -107,7 +107,7 @@ func randomSets(r *rand.Rand, has func(typ string) bool) (text string, names []s
 	return b.String(), append(names, "list")
 }
 
-// send sends one packet with a raw socket, by way of OUTPUT.
+// send sends one packet with a raw socket, through OUTPUT.
 func send(t *testing.T, p *netfilter.Packet) {
 	t.Helper()
 	conn, err := net.ListenPacket(fmt.Sprintf("ip4:%d", p.Proto), p.Src.String())

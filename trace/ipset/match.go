@@ -11,11 +11,11 @@ import (
 
 var _ netfilter.SetLookup = (*Sets)(nil)
 
-// Match says whether the packet is in the set, as -m set asks for it (ip_set_test in
-// net/netfilter/ipset/ip_set_core.c). flags are "src" or "dst" for each dimension of the set; fewer than it has never
-// match, and more are of no use to it. An element whose timeout is still running in the snapshot counts as present.
-// known is false where the sets or the set were not collected, its type or one of its options is not known to this
-// version, or something decides that the packet model does not have; why says which.
+// Match returns whether the packet is in the set, as -m set does (ip_set_test in net/netfilter/ipset/ip_set_core.c).
+// flags are "src" or "dst" for each dimension of the set; with fewer the set never matches, and additional ones are
+// ignored. An element whose timeout has not expired in the snapshot counts as present. known is false where the sets or
+// the set were not collected, its type or one of its options is not known to this version, or the result depends on
+// something that the packet model does not have; why is the reason.
 func (s *Sets) Match(c *netfilter.Context, name string, flags []string) (in, known bool, why string) {
 	if s == nil {
 		return false, false, "the ipsets were not collected (ipset-save.txt)"
@@ -35,7 +35,7 @@ func (s *Sets) Match(c *netfilter.Context, name string, flags []string) (in, kno
 	return s.matchList(c, x, flags)
 }
 
-// matchList asks the sets of a list:set in turn. The kernel does not take a list into a list (list_set_uadd).
+// matchList matches the sets of a list:set in turn. The kernel does not allow a list in a list (list_set_uadd).
 func (s *Sets) matchList(c *netfilter.Context, x *set, flags []string) (in, known bool, why string) {
 	if len(flags) == 0 {
 		return false, true, ""
@@ -59,12 +59,12 @@ func (s *Sets) matchList(c *netfilter.Context, x *set, flags []string) (in, know
 	return false, known, why
 }
 
-// probe is a packet as one set sees it.
+// probe is the element that a set looks up for a packet.
 type probe struct {
 	addr  [2]netip.Addr
 	key   key
 	iface string
-	vague string // what of the element the packet does not tell; empty: nothing
+	vague string // the part of the element that is not known of the packet; empty: none
 }
 
 func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why string) {
@@ -90,7 +90,7 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 	return in, true, ""
 }
 
-// probe makes an element of the packet; ok is false where the kernel cannot, which is no match.
+// probe returns the element of the packet; ok is false where the kernel finds none, which is no match.
 func (x *set) probe(pkt *netfilter.Packet, flags []string) (p probe, ok bool, why string) {
 	addrs := 0
 	for i, d := range x.dims {
@@ -155,14 +155,14 @@ func (x *set) port(p *probe, pkt *netfilter.Packet, src bool) bool {
 		p.key.port = 0
 	}
 	if x.typ == "bitmap:port" {
-		p.key.proto = 0 // and it takes no protocol but these two (ip_set_get_ip_port in ip_set_bitmap_port.c)
+		p.key.proto = 0 // and it allows these two protocols only (ip_set_get_ip_port in ip_set_bitmap_port.c)
 		return pkt.Proto == netfilter.TCP || pkt.Proto == netfilter.UDP
 	}
 	return true
 }
 
-// find looks for the element: the longest prefix of the first address first, then of the second (mtype_test_cidrs in
-// ip_set_hash_gen.h). The first that is there decides.
+// find looks up the element: by the longest prefix of the first address first, then of the second (mtype_test_cidrs in
+// ip_set_hash_gen.h). The first one found decides.
 func (x *set) find(p *probe) (in, known bool) {
 	one := []int{0}
 	bitsA, bitsB := one, one
@@ -184,7 +184,7 @@ func (x *set) find(p *probe) (in, known bool) {
 	return false, true
 }
 
-// at looks for exactly p.key.
+// at looks up exactly p.key.
 func (x *set) at(p *probe) (in, known, found bool) {
 	if p.iface != "" {
 		return x.atIface(p)
@@ -210,8 +210,8 @@ func (x *set) at(p *probe) (in, known, found bool) {
 	return false, true, false
 }
 
-// atIface looks for a network with the packet's interface. A network that is there, if only with other interfaces, ends
-// the search (the "multi" of hash_netiface4_data_equal).
+// atIface looks up a network with the packet's interface. A network that is in the set, even if only with other
+// interfaces, ends the search (the "multi" of hash_netiface4_data_equal).
 func (x *set) atIface(p *probe) (in, known, found bool) {
 	unsure := false
 	for _, e := range x.ifaces[p.key] {
@@ -225,7 +225,7 @@ func (x *set) atIface(p *probe) (in, known, found bool) {
 	return false, !unsure, len(x.ifaces[p.key]) > 0
 }
 
-// and masks an address; addresses of different families stay as they are.
+// and masks an address; with a mask of the other family it returns the address unchanged.
 func and(a, mask netip.Addr) netip.Addr {
 	if a.BitLen() != mask.BitLen() {
 		return a

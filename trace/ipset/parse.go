@@ -14,9 +14,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Parse reads the output of ipset save. No sets at all are valid. The error names the line; nothing of a file that has
-// one is used. A set whose type or options are not known to this version is no error: questions about it have no known
-// answer. A last line without its end is an error, for it may be half a line that looks like a whole one.
+// Parse reads the output of ipset save. No sets at all are valid. The error names the line; there is no partial result.
+// A set whose type or options are not known to this version is not an error: matches of it are unknown. A last line
+// without a line break is an error, because it may be truncated.
 func Parse(data []byte) (*Sets, error) {
 	s := &Sets{byName: map[string]*set{}}
 	for n := 1; len(data) > 0; n++ {
@@ -66,7 +66,7 @@ func (s *Sets) line(line string) error {
 	return x.add(f[2], f[3:])
 }
 
-// fields splits a line at blanks, and leaves what stands between quotes in one piece.
+// fields splits a line at blanks outside of quotes.
 func fields(line string) ([]string, error) {
 	if !strings.Contains(line, `"`) {
 		return strings.Fields(line), nil
@@ -102,20 +102,21 @@ func short(s string) string {
 	return s
 }
 
-// The options of create lines, with the number of their values. Those without a meaning for lookups are passed over.
+// createOptions are the options of create lines, with the number of their values. Those that do not affect lookups are
+// ignored.
 var createOptions = map[string]int{
 	"family": 1, "hashsize": 1, "maxelem": 1, "bucketsize": 1, "initval": 1, "netmask": 1, "bitmask": 1, "markmask": 1,
 	"timeout": 1, "range": 1, "size": 1, "probes": 1, "resize": 1, "gc": 1,
 	"counters": 0, "comment": 0, "skbinfo": 0, "forceadd": 0, "nomatch": 0, "-exist": 0, "-!": 0,
 }
 
-// The same of add lines.
+// addOptions are the options of add lines, with the number of their values.
 var addOptions = map[string]int{
 	"timeout": 1, "packets": 1, "bytes": 1, "comment": 1, "skbmark": 1, "skbprio": 1, "skbqueue": 1,
 	"before": 1, "after": 1, "nomatch": 0, "wildcard": 0, "-exist": 0, "-!": 0,
 }
 
-// options reads a line's options; unknown is the first that this version does not know.
+// options reads a line's options; unknown is the first one that is not known to this version.
 func options(f []string, known map[string]int) (got map[string]string, unknown string, err error) {
 	for i := 0; i < len(f); i++ {
 		n, ok := known[f[i]]

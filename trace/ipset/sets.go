@@ -9,8 +9,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Sets are a node's ipsets. They do not change once parsed, so several goroutines may ask them. A nil *Sets knows
-// nothing.
+// Sets are a node's ipsets. They are immutable and safe for concurrent use. With a nil *Sets every result is unknown.
 type Sets struct {
 	byName map[string]*set
 }
@@ -28,7 +27,8 @@ const (
 	dimSet
 )
 
-// types are the set types of the kernel (net/netfilter/ipset). bitmap:port is the one whose ports have no protocol.
+// types are the set types of the kernel (net/netfilter/ipset). bitmap:port is the only one whose ports have no
+// protocol.
 var types = map[string][]dim{
 	"bitmap:ip":         {dimIP},
 	"bitmap:ip,mac":     {dimIP, dimMAC},
@@ -53,13 +53,13 @@ type set struct {
 	name, typ string
 	dims      []dim
 	family    netfilter.Family // 0: any
-	unknown   string           // why no question can be answered; empty: they can
+	unknown   string           // why lookups are unknown; empty: they are supported
 
 	masked   bool // the packet's address is masked before it is looked up
 	mask     netip.Addr
 	markMask uint32
 
-	size   int                 // elements, as the dump lists them
+	size   int                 // number of elements in the dump
 	bits   [2][]int            // prefix lengths of the first and second address, longest first
 	exact  map[key]bool        // -> nomatch
 	spans  map[key][]span      // port ranges
@@ -68,7 +68,7 @@ type set struct {
 	lists  []string            // list:set
 }
 
-// key is an element. What the type does not have stays zero. An address is a prefix of full length.
+// key is an element. Fields that the type does not have are zero. An address is a prefix of full length.
 type key struct {
 	a, b  netip.Prefix
 	proto uint8
@@ -99,8 +99,8 @@ func (s *Sets) Names() []string {
 	return out
 }
 
-// Describe returns a set's type ("hash:ip,port") and how many elements the dump lists for it; ok is false where there
-// is no such set.
+// Describe returns a set's type ("hash:ip,port") and the number of its elements in the dump; ok is false where there is
+// no such set.
 func (s *Sets) Describe(name string) (typ string, elements int, ok bool) {
 	if s == nil || s.byName[name] == nil {
 		return "", 0, false

@@ -4,7 +4,7 @@ package iptables
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 
-// builtin says where a builtin chain of a table is hooked in.
+// builtin is the hook and priority of a builtin chain of a table.
 type builtin struct {
 	priority int
 	typ      netfilter.ChainType
@@ -31,11 +31,12 @@ var hookNames = map[string]netfilter.Hook{
 	"OUTPUT": netfilter.Output, "POSTROUTING": netfilter.Postrouting,
 }
 
-// nftSecurity is the priority of iptables-nft's table security: its own, not the kernel's NF_IP_PRI_SECURITY of 50,
-// so that it stands behind the NAT of INPUT (xtables_ipv4 in iptables/nft.c).
+// nftSecurity is the priority of iptables-nft's table security: not the kernel's NF_IP_PRI_SECURITY of 50, so that it
+// runs after the NAT of INPUT (xtables_ipv4 in iptables/nft.c).
 const nftSecurity = 150
 
-// baseOf returns how a builtin chain is hooked in, with the policy ACCEPT; nil where the table has no such chain.
+// baseOf returns hook, priority and type of a builtin chain, with the policy ACCEPT; nil where the table has no such
+// chain.
 func baseOf(backend netfilter.Backend, table string, h netfilter.Hook) *netfilter.Base {
 	b, ok := builtins[table][h]
 	if !ok {

@@ -11,10 +11,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// slabSize is how many things of a kind are made at once: a dump may have 100,000 rules.
+// slabSize is the number of values of a type that are allocated at once: a dump may have 100,000 rules.
 const slabSize = 512
 
-// slab makes things of a kind.
+// slab allocates values of a type.
 type slab[T any] []T
 
 func (s *slab[T]) make(v T) *T {
@@ -36,17 +36,17 @@ type compiler struct {
 	selectors slab[selector]
 	nats      slab[op.DNAT]
 	ops       []netfilter.Op
-	shared    map[string]netfilter.Op // the ops of a table by their text: most are there many times
+	shared    map[string]netfilter.Op // the ops of a table by their text: most occur many times
 	spec      ruleSpec                // of the rule being compiled; its buffers are kept
 }
 
-// target is a chain of the table in progress, with the ops that lead to it.
+// target is a chain of the table in progress, with the ops that jump to it.
 type target struct {
 	chain      *netfilter.Chain
 	jump, goTo *op.Jump
 }
 
-// keep copies a rule's ops to memory of their own.
+// keep copies a rule's ops out of the buffer.
 func (c *compiler) keep(ops []netfilter.Op) []netfilter.Op {
 	if len(c.ops) < len(ops) {
 		c.ops = make([]netfilter.Op, 4*slabSize+len(ops))
@@ -57,15 +57,14 @@ func (c *compiler) keep(ops []netfilter.Op) []netfilter.Op {
 	return kept
 }
 
-// scope is the table that a rule stands in.
+// scope is the table that a rule belongs to.
 type scope struct {
 	family netfilter.Family
 	table  string
 	chains map[string]*target
 }
 
-// compile makes a rule of its words. text is the whole rule, from "-A" on; what was split into words begins at
-// offset in it.
+// compile compiles a rule. text is the whole rule, from "-A" on; words are those of text from offset on.
 func (c *compiler) compile(in *scope, num int, text string, offset int, words []word) (*netfilter.Rule, error) {
 	r := c.rules.make(netfilter.Rule{Num: num, Text: text})
 	s := &c.spec
@@ -96,7 +95,7 @@ type ruleSpec struct {
 
 	sel   selector
 	proto uint8          // of -p, 0 for any
-	acts  bool           // a match before this place changes something: what comes behind must not be looked at sooner
+	acts  bool           // a match before this one has an effect: later conditions must not be evaluated earlier
 	buf   []netfilter.Op // the first is for the selector
 	opts  []option       // a buffer
 
@@ -115,8 +114,8 @@ func isVerdict(w word) bool { return !w.quoted && (w.text == "-j" || w.text == "
 // isStart tells whether a word begins a match or the target.
 func isStart(w word) bool { return !w.quoted && w.text == "-m" || isVerdict(w) }
 
-// isSelector tells whether a word is an option that needs no -m. iptables-save writes those in front; a person may
-// not.
+// isSelector tells whether a word is an option that needs no -m. iptables-save writes those first; rules written by
+// hand may not.
 func isSelector(w word) bool {
 	return len(w.text) == 2 && w.text[0] == '-' && !w.quoted && (w.text == "-f" || selectors[w.text] != nil)
 }
@@ -148,7 +147,7 @@ func (s *ruleSpec) run() {
 	}
 }
 
-// quote gives the text of words [i, j) as the dump has it.
+// quote returns the text of words [i, j) as in the dump.
 func (s *ruleSpec) quote(i, j int) string {
 	from, to := len(s.rule.Text), len(s.rule.Text)
 	if i < len(s.words) {
@@ -175,7 +174,7 @@ func (s *ruleSpec) unknown(i, j int) {
 // selector reads one of the options that need no -m: word i, with "!" from word from on.
 func (s *ruleSpec) selector(from, i int, not bool) int {
 	if s.words[i].is("-f") {
-		// A first packet is never a later fragment: connection tracking has put it together.
+		// A first packet is never a later fragment: connection tracking has reassembled it.
 		if !not {
 			s.add(never)
 		}
@@ -260,7 +259,7 @@ func (s *ruleSpec) match(i int) int {
 		return end
 	}
 	opts, end := s.options(i+2, spec.args, false)
-	if spec.always && spec.knows(opts) {
+	if spec.always && spec.understands(opts) {
 		if name == "comment" && len(opts) > 0 && s.rule.Comment == "" {
 			s.rule.Comment = opts[0].args[0].text
 		}
@@ -269,7 +268,7 @@ func (s *ruleSpec) match(i int) int {
 	if spec.ports && !s.acts && s.proto != 0 {
 		s.key(opts)
 		if s.proto == spec.proto {
-			if opts = s.takePorts(opts); len(opts) == 0 {
+			if opts = s.movePorts(opts); len(opts) == 0 {
 				return end
 			}
 		}
@@ -289,7 +288,7 @@ func (s *ruleSpec) match(i int) int {
 	return end
 }
 
-// key tells the index which single port a match asks for.
+// key sets the single port that a match requires in the key of the rule's index.
 func (s *ruleSpec) key(opts []option) {
 	for i := range opts {
 		if o := &opts[i]; o.name == "--dport" && !o.not {
@@ -300,9 +299,9 @@ func (s *ruleSpec) key(opts []option) {
 	}
 }
 
-// takePorts moves conditions on ports from a match to the selector, where they are looked at first. It returns the
-// options that are left.
-func (s *ruleSpec) takePorts(opts []option) []option {
+// movePorts moves conditions on ports from a match to the selector, which is evaluated first. It returns the other
+// options.
+func (s *ruleSpec) movePorts(opts []option) []option {
 	left := opts[:0]
 	for _, o := range opts {
 		to, bit := &s.sel.dport, byDport
@@ -350,13 +349,13 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 	if !ok {
 		return nil, false
 	}
-	if _, isNAT := made.(*op.DNAT); !isNAT { // of those there are many, and hardly two alike
+	if _, isNAT := made.(*op.DNAT); !isNAT { // there are many of those, and hardly two equal ones
 		s.shared[key] = made
 	}
 	return made, true
 }
 
-// jump returns the op that leads to a chain: there is one for all the rules of a table.
+// jump returns the op that jumps to a chain: all rules of a table share one.
 func (s *ruleSpec) jump(to *target, name string, goTo bool) *op.Jump {
 	if to == nil {
 		return s.jumps.make(op.Jump{Name: name, Kind: netfilter.Goto})

@@ -4,7 +4,7 @@ package iptables
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 
-// The tables of matches and targets read better with short names for what they have most of.
+// Short names for the types that the tables of matches and targets use most.
 type (
 	truth = op.Truth
 	cond  = op.Cond
@@ -17,4 +17,4 @@ const (
 )
 
 // never is a match that no first packet satisfies.
-var never = op.Conditions([]cond{op.Nobody}, "")
+var never = op.Conditions([]cond{op.NoPacket}, "")

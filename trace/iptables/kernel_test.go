@@ -155,7 +155,7 @@ raw -j CT --notrack
 -m mark --mark 0x0
 `
 
-// A kernelPath is the way of one packet: the hooks that it passes, and its interfaces there.
+// A kernelPath is the path of one packet: the hooks that it passes, and its interfaces there.
 type kernelPath struct {
 	name     string
 	send     string // the namespace: client, or node
@@ -394,8 +394,8 @@ func (podNet) Match(c *netfilter.Context, _ string, flags []string) (in, known b
 	return netip.MustParsePrefix("10.1.0.0/24").Contains(a), true, ""
 }
 
-// compareCounters runs a packet's way through the ops of a dump with counters. It returns how many answers were
-// compared, and how often the kernel's packet came by.
+// compareCounters runs a packet through the ops of a dump with counters. It returns how many answers were compared, and
+// how often the kernel's packet came by.
 func compareCounters(
 	t *testing.T, path *kernelPath, proto uint8, network *host.Network, dump string,
 ) (compared, passed int) {

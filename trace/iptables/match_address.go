@@ -39,8 +39,7 @@ func ipRange(of func(*netfilter.Packet) netip.Addr) reader {
 	})
 }
 
-// addrTypes are the types of addrtype. Those without a RouteType no address has (ANYCAST: none that the walk knows
-// of).
+// addrTypes are the types of addrtype. No address has one without a RouteType (ANYCAST: none that the walk knows).
 var addrTypes = map[string]host.RouteType{
 	"LOCAL": host.RouteLocal, "UNICAST": host.RouteUnicast, "BROADCAST": host.RouteBroadcast,
 	"MULTICAST": host.RouteMulticast,
@@ -84,7 +83,7 @@ func addrType(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		}
 		conds = append(conds, f)
 	}
-	return op.Conditions(conds, untold(text)), true
+	return op.Conditions(conds, notInSnapshot(text)), true
 }
 
 func typeOf(
@@ -115,15 +114,15 @@ func typeOf(
 	}, ok
 }
 
-// anyType is match_type: the address has one type, and it is in the list.
+// anyType is match_type: the address's only type is in the list.
 func anyType(c *netfilter.Context, a netip.Addr, dev string, types []host.RouteType) truth {
 	if len(types) == 1 && types[0] == host.RouteLocal {
 		return op.LocalOn(c, a, dev)
 	}
 	t, ok := c.Host.AddrType(a)
 	if ok && t == host.RouteLocal {
-		// On another interface than the one that is asked for, the address is not local but some unicast one
-		// (__inet_dev_addr_type in net/ipv4/fib_frontend.c).
+		// Where the address is on another interface than dev, it is not local but unicast (__inet_dev_addr_type in
+		// net/ipv4/fib_frontend.c).
 		switch op.LocalOn(c, a, dev) {
 		case no:
 			t = host.RouteUnicast
@@ -167,7 +166,7 @@ func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.Rout
 	return yes
 }
 
-// rpfilter asks the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c,
+// rpfilter matches by the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c,
 // net/ipv6/netfilter/ip6t_rpfilter.c).
 func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var loose, local, invert bool
@@ -192,5 +191,5 @@ func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	if invert {
 		f = f.Not()
 	}
-	return op.Conditions([]cond{f}, untold(text)), true
+	return op.Conditions([]cond{f}, notInSnapshot(text)), true
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// Connection tracking as the first packet has it: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
+// Matches on connection tracking for the first packet of a connection: net/netfilter/xt_conntrack.c, xt_state.c,
+// xt_connmark.c.
 
-// noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet
-// that the node has sent to itself comes in by lo with the connection that it got when it left.
+// noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet that
+// the node sends to itself comes in by lo with the connection from when it left.
 func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	if s.table != "raw" {
 		return func(c *netfilter.Context) bool { return c.Packet.Untracked }
@@ -21,8 +22,8 @@ func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
 }
 
-// untemplated makes conditions that ask for the connection not known for a packet in table raw that has a template
-// of one: its fields are those of the template.
+// untemplated makes conditions on the connection unknown for a packet in table raw that has a template of one, because
+// they then apply to the template's fields.
 func untemplated(s *ruleSpec, conds []cond) []cond {
 	if s.table != "raw" {
 		return conds
@@ -41,13 +42,13 @@ func untemplated(s *ruleSpec, conds []cond) []cond {
 
 func isTracked(c *netfilter.Context) truth { return op.Is(!c.Packet.Untracked) }
 
-// conntrackOptions are those that ask the connection; --ctstate is apart.
+// conntrackOptions are the options on the connection, except --ctstate.
 var conntrackOptions = matchSpec{options: map[string]reader{
 	"--ctdir": withArg(func(a string) (cond, bool) {
 		answer := op.Is(a == "ORIGINAL")
 		return func(*netfilter.Context) truth { return answer }, a == "ORIGINAL" || a == "REPLY"
 	}),
-	"--ctexpire": noArgMatters(op.Unsure),
+	"--ctexpire": anyArg(op.Unsure),
 	"--ctproto": withArg(func(a string) (cond, bool) {
 		p, ok := op.Protocol(a)
 		return func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == p) }, ok
@@ -55,7 +56,7 @@ var conntrackOptions = matchSpec{options: map[string]reader{
 	"--ctstatus":  withArg(ctstatus),
 	"--ctorigsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc }),
 	"--ctorigdst": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigDst }),
-	"--ctreplsrc": addrIn(destination), // what answers is what the packet goes to, as far as that is settled
+	"--ctreplsrc": addrIn(destination), // the source of replies is the packet's destination, as translated so far
 	"--ctrepldst": addrIn(source),
 	"--ctorigsrcport": ctport(func(p *netfilter.Packet, r portRange) truth {
 		if p.SNAT {
@@ -72,8 +73,7 @@ func ctport(in func(*netfilter.Packet, portRange) truth) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, in) }
 }
 
-// conntrack reads -m conntrack and -m state. Where there is no connection only the state is asked for
-// (conntrack_mt).
+// conntrack reads -m conntrack and -m state. Where there is no connection only the state is evaluated (conntrack_mt).
 func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var state cond
 	rest := make([]option, 0, len(opts))
@@ -108,7 +108,7 @@ func conntrack(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return f(c)
 		})
 	}
-	return op.Conditions(untemplated(s, conds), untold(text)), true
+	return op.Conditions(untemplated(s, conds), notInSnapshot(text)), true
 }
 
 // states of a connection, as --ctstate names them.
@@ -118,7 +118,7 @@ const (
 	stateUntracked
 	stateDNAT
 	stateSNAT
-	stateOther // RELATED, ESTABLISHED: no first packet is
+	stateOther // RELATED, ESTABLISHED: never of a first packet
 )
 
 var stateNames = map[string]uint8{
@@ -126,8 +126,8 @@ var stateNames = map[string]uint8{
 	"RELATED": stateOther, "ESTABLISHED": stateOther,
 }
 
-// ctstate: the first packet is NEW; a translation that was settled before adds DNAT or SNAT. Without a
-// connection it is UNTRACKED if a rule said so, else INVALID.
+// ctstate: the first packet is NEW; a translation that was decided before adds DNAT or SNAT. Without a connection it is
+// UNTRACKED after a NOTRACK rule, else INVALID.
 func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	var want uint8
@@ -159,8 +159,8 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	}, ok
 }
 
-// ctstatus: until it has left the node, or has come to its socket, the first packet's connection is not confirmed,
-// and it is none of the other things. NONE asks for no bit, so nothing has it.
+// ctstatus: until the first packet has left the node, or has reached its socket, its connection is not CONFIRMED, and
+// has none of the other states. NONE is no bit, so it never matches.
 func ctstatus(arg string) (cond, bool) {
 	confirmed := false
 	for name := range strings.SplitSeq(arg, ",") {
@@ -193,5 +193,5 @@ func connmarkMatch(s *ruleSpec, opts []option, text string) (netfilter.Op, bool)
 	conds, ok := connmarkOptions.conds(s, opts)
 	missing := noConnection(s)
 	conds = append([]cond{func(c *netfilter.Context) truth { return op.Is(!missing(c)) }}, conds...)
-	return op.Conditions(untemplated(s, conds), untold(text)), ok
+	return op.Conditions(untemplated(s, conds), notInSnapshot(text)), ok
 }

@@ -9,23 +9,22 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// sentBySomebody: of a packet that the node sends the snapshot does not tell by which of its processes.
-func sentBySomebody(c *netfilter.Context) truth {
+// unknownProcess is the match of a packet's process: not known for packets of the node, because the snapshot does not
+// have the process.
+func unknownProcess(c *netfilter.Context) truth {
 	if c.Packet.Local {
 		return maybe
 	}
 	return no
 }
 
-// mayHaveSocket: ahead of routing the kernel may have found the socket already (net/netfilter/xt_cgroup.c, early
-// demux).
+// mayHaveSocket: the kernel may have found the socket before routing (net/netfilter/xt_cgroup.c, early demux).
 func mayHaveSocket(c *netfilter.Context) truth {
 	return op.Is(c.Packet.Local || c.Hook == netfilter.Input || c.Hook == netfilter.Prerouting)
 }
 
-// bridged tells whether a packet has come by a port of a bridge with br_netfilter: no where it surely has not; then
-// every option of physdev fails (net/netfilter/xt_physdev.c, nf_bridge_info_exists). Of one that has, the port is
-// not known.
+// bridged tells whether a packet came in by a port of a bridge with br_netfilter: no where it certainly did not; then
+// every option of physdev fails (net/netfilter/xt_physdev.c, nf_bridge_info_exists). Otherwise the port is not known.
 func bridged(c *netfilter.Context) truth {
 	in := c.Packet.In
 	switch {
@@ -34,7 +33,7 @@ func bridged(c *netfilter.Context) truth {
 	case in == "" || in == netfilter.UnknownIface || !c.Host.HasLinks():
 		return maybe
 	}
-	// a VLAN may lie on a bridge
+	// a VLAN may be on a bridge
 	if has, ok := c.Host.HasLink(in); !ok || !has || c.Host.Master(in) != "" || strings.Contains(in, ".") {
 		return maybe
 	}
@@ -46,7 +45,7 @@ func bridged(c *netfilter.Context) truth {
 	return no
 }
 
-// packetType: a Service's packet is for one host (net/netfilter/xt_pkttype.c).
+// packetType: packets to Services are for one host (net/netfilter/xt_pkttype.c).
 func packetType(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	unicast := op.Is(arg == "unicast")

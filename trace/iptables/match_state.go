@@ -12,15 +12,15 @@ import (
 )
 
 // chanceOp is -m statistic.
-type chanceOp float64
+type randomOp float64
 
 // Run implements [netfilter.Op].
-func (p chanceOp) Run(*netfilter.Context) netfilter.Effect {
+func (p randomOp) Run(*netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Chance, P: float64(p)}
 }
 
-// statistic: random with its probability as it is written; nth with the share that it comes to over many
-// connections, for where its counter stands the snapshot does not tell (net/netfilter/xt_statistic.c).
+// statistic: random with its probability; nth with its share over many connections, because its counter is not in the
+// snapshot (net/netfilter/xt_statistic.c).
 func statistic(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	p, not, mode := -1.0, false, ""
 	for i := range opts {
@@ -56,7 +56,7 @@ func statistic(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	if not {
 		p = 1 - p
 	}
-	return chanceOp(p), p >= 0 && p <= 1
+	return randomOp(p), p >= 0 && p <= 1
 }
 
 // recentOp is -m recent (net/netfilter/xt_recent.c, recent_mt).
@@ -160,7 +160,7 @@ func recent(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 		case "--rdest":
 			r.rdest = true
 		case "--seconds":
-			r.seconds, ok = number(arg) // one who is in the list is taken to have been there lately
+			r.seconds, ok = number(arg) // a client in the list is assumed to be recent
 		case "--reap", "--rsource":
 		default:
 			ok = false
@@ -177,8 +177,8 @@ type setOp struct {
 	name   string
 	flags  []string
 	not    bool
-	vague  string // an option that makes the answer yes uncertain
-	noElse bool   // --return-nomatch: so is the answer no
+	vague  string // an option that makes a match uncertain
+	noElse bool   // --return-nomatch: a non-match is uncertain, too
 }
 
 // Run implements [netfilter.Op].
@@ -225,8 +225,8 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	return set, set.name != ""
 }
 
-// ipvsOptions are what -m ipvs asks of a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c: it
-// looks for the connection that the packet's answer will belong to, which scheduling has just made).
+// ipvsOptions are the options of -m ipvs for a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c looks
+// up the connection by the reply direction, which scheduling has just created).
 var ipvsOptions = map[string]reader{
 	"--vproto": withArg(func(arg string) (cond, bool) {
 		p, ok := op.Protocol(arg)
@@ -246,11 +246,11 @@ var ipvsOptions = map[string]reader{
 	}),
 }
 
-// scheduled tells whether IPVS has had the packet.
+// scheduled tells whether IPVS has scheduled the packet.
 func scheduled(c *netfilter.Context) truth { return op.Is(c.Packet.Virtual.IsValid()) }
 
-// ipvs is net/netfilter/xt_ipvs.c. With any option beside --ipvs a packet that IPVS has not had never matches, also
-// with "!".
+// ipvs is net/netfilter/xt_ipvs.c. With any option besides --ipvs a packet that IPVS has not scheduled never matches,
+// also with "!".
 func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var conds []cond
 	for i := range opts {
@@ -280,5 +280,5 @@ func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		}
 		conds = append(conds, scheduled, f)
 	}
-	return op.Conditions(conds, untold(text)), len(conds) > 0
+	return op.Conditions(conds, notInSnapshot(text)), len(conds) > 0
 }

@@ -7,30 +7,29 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// reader makes a condition of an option, without its "!". It returns false for arguments that it does not
-// understand.
+// reader reads an option, without its "!", as a condition. It returns false for unknown arguments.
 type reader func(s *ruleSpec, o *option) (cond, bool)
 
-// matchSpec is what is known of a match.
+// matchSpec describes a known match.
 type matchSpec struct {
 	proto uint8 // the packet's protocol, where the match is for one only
-	// where this is false the kernel's function gives up before it comes to its options and their "!"
+	// where this is false the kernel's function fails before it evaluates the options and their "!"
 	only    cond
-	options map[string]reader // one condition each, that have to hold all; an option that is not here is not understood
+	options map[string]reader // one condition each, which must all hold; other options are unknown
 	whole   func(s *ruleSpec, opts []option, text string) (netfilter.Op, bool)
-	depends string // on what its answer depends, for one that is never known, whatever its options
-	ports   bool   // --sport and --dport are as those of -m tcp
+	depends string // what the match depends on, where it is never known, with any options
+	ports   bool   // it has --sport and --dport like -m tcp
 	always  bool   // it matches any packet
 	args    map[string]int
 }
 
-// needs gives a match whose answer is not in the snapshot.
+// needs returns a match that depends on something that is not in the snapshot.
 func needs(what string) *matchSpec { return &matchSpec{depends: what} }
 
-// none gives a match that fails for every packet which the walk follows, with or without "!".
-func none() *matchSpec { return &matchSpec{only: op.Nobody, depends: "nothing"} }
+// none returns a match that fails for every packet of the walk, with or without "!".
+func none() *matchSpec { return &matchSpec{only: op.NoPacket, depends: "nothing"} }
 
-// otherProtocol gives a match for a protocol that no Service has: false for every other, and not followed for that
+// otherProtocol returns a match of a protocol that no Service has: it fails for all others, and is Unknown for that
 // one.
 func otherProtocol(p uint8) *matchSpec {
 	return &matchSpec{proto: p, depends: "a header that the walk's packet does not have"}
@@ -38,7 +37,7 @@ func otherProtocol(p uint8) *matchSpec {
 
 func tcpPacket(what string) *matchSpec { return &matchSpec{proto: netfilter.TCP, depends: what} }
 
-// matches are all that are known.
+// matches are all known matches.
 //
 // The walk follows the first packet of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram,
 // unicast, no fragment, without IP options or extension headers.
@@ -67,8 +66,8 @@ var matches = map[string]*matchSpec{
 	"frag":      none(),
 	"hashlimit": needs("how many packets came before"),
 	"hbh":       none(),
-	// xt_helper.c: asks the connection that expected this one
-	"helper":     {options: map[string]reader{"--helper": noArgMatters(op.Nobody)}},
+	// xt_helper.c: a condition on the connection that expected this one
+	"helper":     {options: map[string]reader{"--helper": anyArg(op.NoPacket)}},
 	"hl":         needs("the packet's hop limit"),
 	"icmp":       otherProtocol(netfilter.ICMP),
 	"icmp6":      otherProtocol(netfilter.ICMPv6),
@@ -90,13 +89,13 @@ var matches = map[string]*matchSpec{
 	"osf":    tcpPacket("the TCP options"),
 	"owner": {
 		options: map[string]reader{
-			"--uid-owner": noArgMatters(sentBySomebody), "--gid-owner": noArgMatters(sentBySomebody),
-			"--suppl-groups": flag(sentBySomebody), "--socket-exists": flag(op.FromNode),
+			"--uid-owner": anyArg(unknownProcess), "--gid-owner": anyArg(unknownProcess),
+			"--suppl-groups": flag(unknownProcess), "--socket-exists": flag(op.FromNode),
 		},
 	},
 	"physdev": {
 		options: map[string]reader{
-			"--physdev-in": noArgMatters(bridged), "--physdev-out": noArgMatters(bridged),
+			"--physdev-in": anyArg(bridged), "--physdev-out": anyArg(bridged),
 			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged),
 		},
 	},
@@ -129,8 +128,8 @@ var matches = map[string]*matchSpec{
 	"udplite": {proto: netfilter.UDPLite, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }
 
-// knows tells whether every option is one of a match's that takes any packet.
-func (m *matchSpec) knows(opts []option) bool {
+// understands tells whether all options are known ones, for a match that accepts any packet.
+func (m *matchSpec) understands(opts []option) bool {
 	for i := range opts {
 		if n, ok := m.args[opts[i].name]; !ok || opts[i].not || len(opts[i].args) != n {
 			return false
@@ -139,7 +138,7 @@ func (m *matchSpec) knows(opts []option) bool {
 	return true
 }
 
-// compile makes an op of a match's options; text is what the dump has.
+// compile compiles the options of a match to an op; text is the match in the dump.
 func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	switch {
 	case m.whole != nil:
@@ -158,13 +157,13 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 		return op.Conditions(append(conds, op.Unsure), "it depends on "+m.depends), true
 	}
 	more, ok := m.conds(s, opts)
-	return op.Conditions(append(conds, more...), untold(text)), ok
+	return op.Conditions(append(conds, more...), notInSnapshot(text)), ok
 }
 
-// untold is the reason for an answer of maybe.
-func untold(text string) string { return "the snapshot does not tell: " + text }
+// notInSnapshot is the reason of a result that is not known.
+func notInSnapshot(text string) string { return "the snapshot does not tell: " + text }
 
-// conds reads every option by its reader.
+// conds reads every option with its reader.
 func (m *matchSpec) conds(s *ruleSpec, opts []option) ([]cond, bool) {
 	conds := make([]cond, 0, len(opts)+2)
 	for i := range opts {
@@ -190,8 +189,8 @@ func flag(f cond) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return f, len(o.args) == 0 }
 }
 
-// noArgMatters reads an option with one argument, for a condition that does not depend on it.
-func noArgMatters(f cond) reader {
+// anyArg reads an option with one argument, for a condition that does not depend on it.
+func anyArg(f cond) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) { return f, len(o.args) == 1 }
 }
 

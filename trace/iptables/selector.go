@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// selector holds the conditions of which nearly every rule has some: -s, -d, -p, and the ports of -m tcp and its
-// like. It holds no pointer.
+// selector holds the most frequent conditions: -s, -d, -p, and the ports of -m tcp and similar matches. It has no
+// pointers.
 type selector struct {
 	src, dst     network
 	sport, dport portRange
@@ -26,7 +26,7 @@ const (
 	byDport
 )
 
-// claim marks a condition as taken; false where the rule has it already.
+// claim marks a condition as used; false where the rule has it already.
 func (s *selector) claim(bit uint8, not bool) bool {
 	if s.has&bit != 0 {
 		return false
@@ -42,7 +42,7 @@ func (s *selector) claim(bit uint8, not bool) bool {
 func (s *selector) Run(c *netfilter.Context) netfilter.Effect {
 	p := c.Packet
 	unsure := ""
-	// Each answer of no settles it. The order is that of what tells most rules apart.
+	// The first condition that fails decides. The most selective ones come first.
 	if s.has&byDst != 0 {
 		switch s.answer(byDst, s.dst.has(p.Dst)) {
 		case no:
@@ -110,8 +110,8 @@ func (o *ifaceOp) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// ifaceIs compares an interface with a pattern; "+" at its end stands for anything. A packet without an interface
-// has an empty name (ip_packet_match in net/ipv4/netfilter/ip_tables.c, nulldevname).
+// ifaceIs compares an interface with a pattern; "+" at its end matches anything. A packet without an interface has an
+// empty name (ip_packet_match in net/ipv4/netfilter/ip_tables.c, nulldevname).
 func ifaceIs(pattern, name string) truth {
 	prefix, wild := strings.CutSuffix(pattern, "+")
 	switch {
@@ -125,7 +125,7 @@ func ifaceIs(pattern, name string) truth {
 	return op.Is(name == pattern)
 }
 
-// selectors reads the options that need no -m. A reader returns false for an argument that it does not understand.
+// selectors reads the options that need no -m. A reader returns false for an unknown argument.
 var selectors = map[string]func(s *ruleSpec, arg string, not bool) bool{
 	"-s": func(s *ruleSpec, arg string, not bool) bool {
 		n, a, ok := s.address(arg)

@@ -7,8 +7,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// markForms reads the forms of a new mark. Every one is a value and a mask: mark = mark &^ mask ^ value
-// (net/netfilter/xt_mark.c; extensions/libxt_MARK.c translates). Only the first is what a dump has.
+// markForms reads the options of a new mark. Each one is a value and a mask: mark = mark &^ mask ^ value
+// (net/netfilter/xt_mark.c; extensions/libxt_MARK.c translates). Dumps have the first one only.
 func markForms(o *option) (v, m uint32, ok bool) {
 	arg, one := o.arg()
 	v, m, ok = valueMask(arg)
@@ -85,7 +85,7 @@ func markMasks(opts []option) (nf, ct uint32, ok bool) {
 
 func notrack(*ruleSpec, []option) (netfilter.Op, bool) { return op.Action(op.Notrack), true }
 
-// ct is CT. Zones, helpers and the like change nothing for the first packet of a connection, but that it stays
+// ct is CT. Zones, helpers and similar options do not affect the first packet of a connection, except that it stays
 // tracked.
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	for i := range opts {
@@ -100,8 +100,8 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return op.Action(op.GiveTemplate), true
 }
 
-// tproxy hands the packet to a local socket, wherever it goes (net/netfilter/xt_TPROXY.c). That one listens there
-// is taken for granted: without it the kernel drops the packet.
+// tproxy delivers the packet to a local socket, for any destination (net/netfilter/xt_TPROXY.c). It is assumed that one
+// listens there: otherwise the kernel drops the packet.
 func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	var port uint16
 	var v, m uint32

@@ -10,10 +10,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// natArg reads [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]] (extensions/libxt_NAT.c). Port 0 is nothing that iptables
-// takes: a dump that has it was written, or read, by an iptables of another version, which took one revision of the
-// kernel's structure for another (kubernetes/kubernetes#112477, #114537). What the kernel really holds such a dump
-// does not tell.
+// natArg reads [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]] (extensions/libxt_NAT.c). iptables does not accept port 0: a
+// dump that has it was written by an iptables of another version than the rule, which misread the revision of the
+// kernel's structure (kubernetes/kubernetes#112477, #114537). Such a dump does not show what the kernel has.
 func natArg(arg string) (r op.NATRange, ok bool) {
 	addrs, ports := arg, ""
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 && (strings.HasSuffix(arg[:i], "]") || strings.Count(arg, ":") == 1) {
@@ -57,8 +56,8 @@ func natPorts(r *op.NATRange, s string) (ok bool) {
 	return ok1 && ok2 && 0 < r.Low && r.Low <= r.High
 }
 
-// natTarget reads the options of a target whose range is the argument of the option to. NAT is for table nat alone:
-// the kernel takes such a rule nowhere else.
+// natTarget reads the options of a target whose range is the argument of the option to. NAT targets are in table nat
+// only: the kernel refuses them in other tables.
 func natTarget(to string, then func(s *ruleSpec, r *op.NATRange) netfilter.Op) targetSpec {
 	return func(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 		var r op.NATRange
@@ -72,7 +71,7 @@ func natTarget(to string, then func(s *ruleSpec, r *op.NATRange) netfilter.Op) t
 				if to == "--to-ports" {
 					ok = r.Low == 0 && natPorts(&r, arg)
 				} else if r, ok = natArg(arg); found {
-					ok = false // kernels before 2.6.11 took several
+					ok = false // kernels before 2.6.11 allowed several
 				}
 				found = true
 			case "--random", "--random-fully":

@@ -7,11 +7,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// targetSpec makes an op of a target's options; nil is one that does nothing to the packet that anything asks for.
+// targetSpec compiles a target's options to an op; nil where the target has no effect that a rule could match.
 type targetSpec func(s *ruleSpec, opts []option) (netfilter.Op, bool)
 
-// targets are all that are known. One that only counts, logs, or changes fields that the walk does not follow, does
-// nothing whatever its options are.
+// targets are all known targets. One that only counts, logs, or changes fields that are not modelled has no effect,
+// with any options.
 var targets = map[string]targetSpec{
 	"ACCEPT":      verdict(netfilter.Accept, ""),
 	"AUDIT":       nothing,
@@ -62,13 +62,12 @@ func verdict(k netfilter.Kind, why string) targetSpec {
 	return func(*ruleSpec, []option) (netfilter.Op, bool) { return v, true }
 }
 
-// opaque is a target that is known, but not followed.
+// opaque is a known target that is not modelled.
 func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
 
-// hopLimit: one that leaves nothing to live on ends the packet at the next routing decision; so may one that takes
-// away.
+// hopLimit: a TTL of 0 or 1 ends the packet at the next routing decision; decrementing may do so.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	if len(opts) != 1 {
 		return nil, false
@@ -84,8 +83,8 @@ func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return nil, false
 }
 
-// changeSet is SET: it leaves a note for the rules that ask the set afterwards. What the set's entries may bring to
-// the packet (--map-mark and the like) is not followed.
+// changeSet is SET: it records the change for later matches of the set. Values that an entry may assign to the packet
+// (--map-mark and similar options) are not modelled.
 func changeSet(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	name := ""
 	for i := range opts {

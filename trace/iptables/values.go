@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// network is a set of addresses, those that agree with one of them in some bits; IPv4 as IPv4-mapped IPv6. It is
-// what the kernel's ip_packet_match compares, and holds no pointer: a dump has 100,000 of them.
+// network is a set of addresses, those that are equal to one of them under a mask; IPv4 as IPv4-mapped IPv6. The
+// kernel's ip_packet_match compares the same. It has no pointers: a dump may have 100,000 of them.
 type network struct {
 	hi, lo         uint64
 	maskHi, maskLo uint64
@@ -35,7 +35,7 @@ func (n *network) has(a netip.Addr) truth {
 // single tells whether the set holds one address only.
 func (n *network) single() bool { return n.maskHi&n.maskLo == ^uint64(0) }
 
-// readNetwork reads an address with or without /BITS or /MASK. A mask need not be a prefix: iptables takes any.
+// readNetwork reads an address with or without /BITS or /MASK. A mask need not be a prefix: iptables allows any.
 func readNetwork(s string) (n network, a netip.Addr, ok bool) {
 	addr, mask, has := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(addr)
@@ -94,7 +94,7 @@ func portNumber(s string) (uint16, bool) {
 
 func (r portRange) has(p uint16) truth { return op.Is(r.lo <= p && p <= r.hi) }
 
-// hasSource is has for a source port, of which only is known that it is one when the packet says 0.
+// hasSource is has for a source port; a packet's source port 0 means that it is not known.
 func (r portRange) hasSource(p uint16) truth {
 	switch {
 	case p != 0:

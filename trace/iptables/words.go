@@ -9,14 +9,14 @@ import (
 
 var errOpenQuote = errors.New("a quote does not end: the line is cut off")
 
-// word is one word of a rule. start is where it begins in the text that was split.
+// word is one word of a rule. start is its offset in the text that was split.
 type word struct {
 	text   string
 	start  int
-	quoted bool // an argument, whatever it looks like
+	quoted bool // always an argument
 }
 
-// is tells whether the word is this one, and not an argument that looks like it.
+// is tells whether the word is text, and not quoted.
 func (w *word) is(text string) bool { return !w.quoted && w.text == text }
 
 // begins tells whether the word begins another option, match or target.
@@ -24,8 +24,8 @@ func (w *word) begins() bool {
 	return w.is("!") || !w.quoted && strings.HasPrefix(w.text, "--") || isStart(*w)
 }
 
-// split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where need be,
-// with " and \ escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
+// split cuts a rule into words, as iptables-save writes them: separated by spaces, quoted with " where necessary, with
+// " and \ escaped by \ inside (libxtables/xtables.c, xtables_save_string). It appends to buf.
 func split(s string, buf []word) ([]word, error) {
 	for i := 0; i < len(s); {
 		switch s[i] {

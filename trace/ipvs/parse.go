@@ -13,30 +13,30 @@ import (
 	"strings"
 )
 
-// VirtualServer is an address and port, or a firewall mark, whose connections IPVS shares among real servers.
+// VirtualServer is an address and port, or a firewall mark, whose connections IPVS balances over real servers.
 type VirtualServer struct {
 	Protocol   string         // TCP, UDP, SCTP, FWM
 	Address    netip.AddrPort // the zero AddrPort for FWM
 	Mark       uint32         // of FWM
 	IPv6       bool           // of FWM: it is for IPv6
 	Scheduler  string         // rr, wrr, lc, …
-	Persistent uint32         // for how many seconds a client stays with its real server; 0: not at all
-	Mask       string         // of the clients that count as one, where it is not a single address; as ipvsadm prints it
+	Persistent uint32         // persistence timeout in seconds; 0: no persistence
+	Mask       string         // persistence granularity, where it is not a single address; as ipvsadm prints it
 	Flags      []string       // ops (one packet), and the scheduler's own (sh-port, mh-fallback, …)
 	Reals      []RealServer
 }
 
-// RealServer is where a virtual server may send connections.
+// RealServer is a server to which a virtual server may send connections.
 type RealServer struct {
 	Address netip.AddrPort
 	Method  string // Masq, Route, Tunnel, Local
 	Weight  int    // 0: no new connections
-	// Active and Inactive are its connections; -1 where they were not listed (ipvsadm-save).
+	// Active and Inactive are the numbers of its connections; -1 where they were not listed (ipvsadm-save).
 	Active, Inactive int
 }
 
-// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line;
-// nothing of a text that has one is used.
+// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line; there is
+// no partial result.
 func Parse(data []byte) ([]VirtualServer, error) {
 	p := parser{}
 	n := 0
@@ -55,14 +55,14 @@ func Parse(data []byte) ([]VirtualServer, error) {
 
 type parser struct{ servers []VirtualServer }
 
-// line takes in one line: both forms tell themselves apart by their first words.
+// line reads one line: the first word decides which of the two formats it has.
 func (p *parser) line(f []string) error {
 	switch f[0] {
 	case "-A":
 		return p.savedVirtual(f[1:])
 	case "-a":
 		return p.savedReal(f[1:])
-	case "IP", "Prot": // the heads of ipvsadm -Ln
+	case "IP", "Prot": // the header lines of ipvsadm -Ln
 		return nil
 	case "->":
 		if len(f) > 1 && strings.HasPrefix(f[1], "RemoteAddress") {
@@ -78,7 +78,7 @@ var kinds = map[string]string{"-t": "TCP", "-u": "UDP", "--sctp-service": "SCTP"
 
 var errShort = errors.New("it breaks off")
 
-// words gives a line's words one after the other.
+// words returns the words of a line one after the other.
 type words struct{ rest []string }
 
 func (w *words) next() (string, error) {
@@ -149,7 +149,7 @@ func (p *parser) savedVirtual(f []string) error {
 	return nil
 }
 
-// set takes in an option that has a value.
+// set reads an option that has a value.
 func (v *VirtualServer) set(option, value string) error {
 	switch option {
 	case "-s":
@@ -172,7 +172,7 @@ func (v *VirtualServer) set(option, value string) error {
 	return nil
 }
 
-// methods are how packets are forwarded to a real server, as ipvsadm-save has them.
+// methods are the forwarding methods by their options in ipvsadm-save.
 var methods = map[string]string{"-m": "Masq", "-g": "Route", "-i": "Tunnel"}
 
 func (p *parser) savedReal(f []string) error {
@@ -203,7 +203,7 @@ func (p *parser) savedReal(f []string) error {
 			r.Address, err = netip.ParseAddrPort(value)
 		case "-w":
 			r.Weight, err = strconv.Atoi(value)
-		// say nothing of where connections go
+		// do not affect the destination of connections
 		case "--tun-type", "--tun-port", "-x", "-y", "--tun-nocsum", "--tun-csum", "--tun-remcsum":
 		default:
 			err = fmt.Errorf("%q is not known", option)

@@ -4,30 +4,29 @@ package ipvs
 
 import "slices"
 
-// choice is one thing that a scheduler may do with a new connection: give it to a real server, or, with none,
-// refuse it.
+// choice is one possible decision of a scheduler about a new connection: the real server, or nil where it is refused.
 type choice struct {
 	real  *RealServer
 	share float64
 }
 
-// What a scheduler chooses by, where over many connections that comes to no fixed share. Packet.Scheduled has one
-// of them.
+// The criteria of schedulers that do not give fixed shares over many connections. Packet.Scheduled has one of them.
 const (
-	ByLoad        = "load"                  // how many connections the real servers have
-	ByClient      = "client address"        // a hash of the client's address, or of address and port
-	ByDestination = "destination"           // a hash of the virtual server's address: all go to the same real server
-	ByOrder       = "order of real servers" // which of several came first
+	ByLoad   = "load"           // the numbers of connections of the real servers
+	ByClient = "client address" // a hash of the client's address, or of address and port
+	// a hash of the virtual server's address: all connections get the same real server
+	ByDestination = "destination"
+	ByOrder       = "order of real servers" // the first of several
 	ByUnknown     = "scheduler"             // a scheduler that this version does not know
 )
 
-// scheduler is how the kernel's scheduler of that name chooses (net/netfilter/ipvs/ip_vs_NAME.c).
+// scheduler describes how one of the kernel's schedulers chooses (net/netfilter/ipvs/ip_vs_NAME.c).
 type scheduler struct {
 	by       string // "": by fixed shares
 	weighted bool   // shares are as the weights
 	highest  bool   // only those of the highest weight get connections
-	// hashed: also a real server of weight 0 has its part of the hash table, and what falls to it is refused; the
-	// flag of that name makes the scheduler try the next one.
+	// hashed: a real server of weight 0 has its part of the hash table as well, and connections that hash to it are
+	// refused; the flag of that name makes the scheduler try the next one.
 	hashed   bool
 	fallback string
 }
@@ -54,7 +53,8 @@ func Fixed(name string) bool {
 	return known && s.by == "" && !s.highest
 }
 
-// choices returns what may become of a new connection, and by what it is decided if the shares are not fixed.
+// choices returns the possible decisions about a new connection, and by what criterion they are made if the shares are
+// not fixed.
 func (v *VirtualServer) choices() (out []choice, by string) {
 	s, known := schedulers[v.Scheduler]
 	if !known {

@@ -114,8 +114,8 @@ type act func(p *netfilter.Packet) netfilter.Kind
 
 func (a act) Run(c *netfilter.Context) netfilter.Effect { return netfilter.Effect{Kind: a(c.Packet)} }
 
-// TestWayThroughIPVS: from which hook a packet comes to IPVS, and where it goes from there.
-func TestWayThroughIPVS(t *testing.T) {
+// TestPathThroughIPVS: from which hook a packet comes to IPVS, and where it goes from there.
+func TestPathThroughIPVS(t *testing.T) {
 	const servers = "-A -t 10.96.0.1:80 -s wrr\n-a -t 10.96.0.1:80 -r 10.244.1.8:8080 -m -w 3\n" +
 		"-a -t 10.96.0.1:80 -r 10.244.1.9:8080 -m -w 1\n" +
 		"-A -t 10.96.0.1:81 -s rr\n-a -t 10.96.0.1:81 -r 192.168.0.1:9100 -m -w 1\n" +

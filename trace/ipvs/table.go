@@ -12,7 +12,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// Where IPVS is hooked in, ahead of the source NAT of INPUT and behind the destination NAT of OUTPUT
+// The priorities of IPVS in its hooks: before the source NAT of INPUT and after the destination NAT of OUTPUT
 // (net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4 and ip_vs_ops6: NF_IP_PRI_NAT_SRC - 1, NF_IP_PRI_NAT_DST + 2).
 const (
 	priorityInput  = 99
@@ -22,9 +22,9 @@ const (
 // protocols are those that IPVS schedules (ip_vs_proto.c); FWM serves any of them.
 var protocols = map[string]uint8{"TCP": netfilter.TCP, "UDP": netfilter.UDP, "SCTP": netfilter.SCTP}
 
-// Tables makes rules of the virtual servers, for the walk: one a virtual server, at both hooks of IPVS. tracked
-// tells whether IPVS leaves its connections to connection tracking (the setting net/ipv4/vs/conntrack), without
-// which their source is not translated.
+// Tables returns the virtual servers as rules for the walk: one for each virtual server, at both hooks of IPVS. tracked
+// tells whether IPVS keeps its connections in connection tracking (the setting net/ipv4/vs/conntrack), without which
+// their source is not translated.
 func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 	var out []*netfilter.Table
 	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
@@ -49,8 +49,8 @@ func Tables(servers []VirtualServer, tracked op.Truth) []*netfilter.Table {
 	return out
 }
 
-// rulesOf puts the virtual servers in the order in which the kernel searches for one: firewall marks, then address and
-// port, then any port of an address (ip_vs_ctl.c, ip_vs_service_find).
+// rulesOf returns the rules of virtual servers in the order in which the kernel looks them up: firewall marks, then
+// address and port, then any port of an address (ip_vs_ctl.c, ip_vs_service_find).
 func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*netfilter.Rule {
 	var order [3][]*VirtualServer
 	for i := range servers {
@@ -93,7 +93,7 @@ func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*n
 	return out
 }
 
-// key is what the walk's index finds the rule by.
+// key is the key of the rule in the walk's index.
 func (v *VirtualServer) key() netfilter.Key {
 	k := netfilter.Key{Proto: protocols[v.Protocol], DstPort: v.Address.Port()}
 	if v.Protocol != "FWM" {
@@ -102,7 +102,7 @@ func (v *VirtualServer) key() netfilter.Key {
 	return k
 }
 
-// condition asks for the packets that the virtual server takes: none that IPVS has had before (ip_vs_in_hook,
+// condition matches the packets that the virtual server receives: none that IPVS has already processed (ip_vs_in_hook,
 // skb->ipvs_property).
 func (v *VirtualServer) condition() netfilter.Op {
 	fresh := func(c *netfilter.Context) op.Truth { return op.Is(!c.Packet.Virtual.IsValid()) }
@@ -141,7 +141,7 @@ func (v *VirtualServer) String() string {
 	return s
 }
 
-// shown is how many real servers the text of a virtual server's rule names.
+// shown is the largest number of real servers in the text of a virtual server's rule.
 const shown = 4
 
 func (v *VirtualServer) reals() string {
@@ -159,15 +159,15 @@ func (v *VirtualServer) reals() string {
 // String writes the real server as ipvsadm -Ln does: address, forwarding method, weight.
 func (r *RealServer) String() string { return fmt.Sprintf("%s %s %d", r.Address, r.Method, r.Weight) }
 
-// schedule gives a connection to one of a virtual server's real servers.
+// schedule assigns a connection to one of a virtual server's real servers.
 type schedule struct {
 	v         *VirtualServer
 	choices   []choice
-	by        string // what decides among them, where their shares are not fixed
+	by        string // the criterion of the choice, where the shares are not fixed
 	untracked bool
 }
 
-// Run implements [netfilter.Op]. Where no real server can be had, the kernel answers that the port is unreachable
+// Run implements [netfilter.Op]. Where no real server is available, the kernel rejects with ICMP port unreachable
 // (ip_vs_leave).
 func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
 	if len(s.choices) == 0 {
@@ -192,9 +192,9 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 		if port := x.real.Address.Port(); port != 0 {
 			q.DstPort = port
 		}
-		alt.Effect = leaves(c, q.Src, q.Dst)
+		alt.Effect = forward(c, q.Src, q.Dst)
 	default:
-		if alt.Effect = leaves(c, q.Src, x.real.Address.Addr()); alt.Effect.Kind != netfilter.Accept {
+		if alt.Effect = forward(c, q.Src, x.real.Address.Addr()); alt.Effect.Kind != netfilter.Accept {
 			break
 		}
 		alt.Effect = netfilter.Effect{Kind: netfilter.Stolen, Why: "IPVS sends it to " + x.real.Address.Addr().String() +
@@ -203,9 +203,9 @@ func (s *schedule) alternative(c *netfilter.Context, x choice) netfilter.Alt {
 	return alt
 }
 
-// leaves is what becomes of a packet to a real server: one from a loopback address must not leave the
-// node (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
-func leaves(c *netfilter.Context, src, server netip.Addr) netfilter.Effect {
+// forward is the effect on a packet that is sent to a real server: one from a loopback address must not leave the node
+// (crosses_local_route_boundary of net/netfilter/ipvs/ip_vs_xmit.c).
+func forward(c *netfilter.Context, src, server netip.Addr) netfilter.Effect {
 	const why = "IPVS sends nothing from a loopback address to another host"
 	stays := op.Yes
 	if src.IsLoopback() {

@@ -59,7 +59,7 @@ func servicesChains(m mode, s *nodestate.State) (iptables, ipvs bool) {
 		if !m.home(t) || c == nil || len(c.Rules) == 0 {
 			continue
 		}
-		if slices.Contains(slices.Collect(c.LeadsTo()), kubeproxy.IPVSChainNodePort) {
+		if slices.Contains(slices.Collect(c.JumpTargets()), kubeproxy.IPVSChainNodePort) {
 			ipvs = true
 		} else {
 			iptables = true

@@ -256,7 +256,7 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 			}
 		}
 	}
-	for name := range c.LeadsTo() {
+	for name := range c.JumpTargets() {
 		ep := c.Table.Chain(name)
 		if ep == nil || !m.ofService(ep, kubeproxy.NFTPrefixEndpoint) {
 			continue

@@ -32,7 +32,7 @@ var replacements = []replacement{
 // does.
 func (n *node) replacedBy() *replacement {
 	p := &n.Proxy
-	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Answers || p.Processes[kubeproxy.Process] != 0 ||
+	if _, pod := n.cluster.proxyPods[n.Name]; pod || p.Responds || p.Processes[kubeproxy.Process] != 0 ||
 		len(held(n.State)) > 0 {
 		return nil
 	}

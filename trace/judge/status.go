@@ -75,7 +75,7 @@ const (
 
 // silent tells whether kube-proxy runs and does not answer.
 func (n *node) silent() bool {
-	return n.Proxy.Processes[kubeproxy.Process] != 0 && !n.Proxy.Answers && n.Unread(snapshot.MetricsFile) != ""
+	return n.Proxy.Processes[kubeproxy.Process] != 0 && !n.Proxy.Responds && n.Unread(snapshot.MetricsFile) != ""
 }
 
 // showStatus writes what is known of kube-proxy into the report's mode.
@@ -128,7 +128,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 		}}
 	}
 	out := n.modeMismatch()
-	late := p.Late()
+	late := p.Overdue()
 	if h := p.Health; h != nil {
 		if families, sick := h.Unhealthy(); sick {
 			out = append(out, issue{

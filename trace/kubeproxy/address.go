@@ -19,7 +19,7 @@ func ParseAddr(s string) (netip.Addr, bool) {
 	return a.Unmap(), a.Zone() == ""
 }
 
-// ParsePrefix reads a CIDR as kube-proxy does; its host bits are cut off.
+// ParsePrefix reads a CIDR as kube-proxy does; its host bits are cleared.
 func ParsePrefix(s string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

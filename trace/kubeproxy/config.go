@@ -6,9 +6,9 @@ import "net/netip"
 
 // Config is the part of KubeProxyConfiguration (pkg/proxy/apis/config) that decides what is programmed.
 type Config struct {
-	// Source says where it was read ("configz.json", "configmaps.yaml", "kube-proxy-config.yaml"); "defaults" when it was
-	// nowhere to be found. With "defaults", what depends on settings without a telling default (detectLocal, clusterCIDR)
-	// is MasqUnknown.
+	// Source is where it was read ("configz.json", "configmaps.yaml", "kube-proxy-config.yaml"); "defaults" when it was
+	// not found. With "defaults", expectations that depend on settings without a meaningful default (detectLocal,
+	// clusterCIDR) are MasqUnknown.
 	Source              string
 	Mode                string // "", iptables, ipvs, nftables, as configured
 	DetectLocalMode     string // ClusterCIDR (also for ""), NodeCIDR, BridgeInterface, InterfaceNamePrefix
@@ -20,7 +20,7 @@ type Config struct {
 	LocalhostNodePorts  bool // iptables mode; true by default
 	NodePortAddresses   []string
 	Scheduler           string         // ipvs mode; rr by default
-	ExcludeCIDRs        []netip.Prefix // ipvs mode: virtual servers that kube-proxy leaves alone
+	ExcludeCIDRs        []netip.Prefix // ipvs mode: virtual servers that kube-proxy does not manage
 	HostnameOverride    string
 	BindAddress         netip.Addr // overrides the node's IP, which decides on load-balancer source ranges and "primary"
 	FeatureGates        map[string]bool
@@ -35,8 +35,8 @@ const (
 	DetectNamePrefix  = "InterfaceNamePrefix"
 )
 
-// The proxy modes, as the configuration and /proxyMode name them (pkg/proxy/apis/config/types.go). Userspace mode ended
-// with 1.25.
+// The proxy modes, as the configuration and /proxyMode name them (pkg/proxy/apis/config/types.go). Userspace mode was
+// removed after 1.25.
 const (
 	IPTables  = "iptables"
 	NFTables  = "nftables"

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// SourceDefaults is the Config.Source of a configuration that was nowhere to be found.
+// SourceDefaults is the Config.Source of a configuration that was not found.
 const SourceDefaults = "defaults"
 
 // The API of kube-proxy's configuration.
@@ -26,11 +26,11 @@ const (
 // defaultMasqueradeBit is the default of iptables.masqueradeBit (pkg/proxy/apis/config/v1alpha1/defaults.go).
 const defaultMasqueradeBit = 14
 
-// defaultScheduler is what ipvs mode takes where ipvs.scheduler is not set (pkg/proxy/ipvs/proxier.go).
+// defaultScheduler is the scheduler of ipvs mode where ipvs.scheduler is not set (pkg/proxy/ipvs/proxier.go).
 const defaultScheduler = "rr"
 
-// DefaultConfig returns the configuration of a kube-proxy that was told nothing
-// (pkg/proxy/apis/config/v1alpha1/defaults.go). What has no telling default then counts as unknown.
+// DefaultConfig returns the configuration of a kube-proxy without settings
+// (pkg/proxy/apis/config/v1alpha1/defaults.go). Settings without a meaningful default count as unknown then.
 func DefaultConfig() Config {
 	return Config{
 		Source: SourceDefaults, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true, Scheduler: defaultScheduler,
@@ -38,7 +38,8 @@ func DefaultConfig() Config {
 }
 
 // file is the part of KubeProxyConfiguration v1alpha1 that Config needs. Up to 1.30 configz shows the internal type
-// instead, whose fields have the same names but for their case, or stand elsewhere (detectLocal.clusterCIDRs, linux).
+// instead, whose fields have the same names but for their case, or are in other places (detectLocal.clusterCIDRs,
+// linux).
 type file struct {
 	APIVersion       string `json:"apiVersion"`
 	Kind             string `json:"kind"`
@@ -115,7 +116,7 @@ func decode(doc string) (*file, error) {
 	return f, nil
 }
 
-// ParseConfigz reads what kube-proxy's /configz answers: {"kubeproxy.config.k8s.io": {…}}. Source is left to the
+// ParseConfigz reads the response of kube-proxy's /configz: {"kubeproxy.config.k8s.io": {…}}. Source is left to the
 // caller.
 func ParseConfigz(data []byte) (Config, error) {
 	var all map[string]any
@@ -137,7 +138,7 @@ func ParseConfigz(data []byte) (Config, error) {
 	return f.config()
 }
 
-// configKeys are the keys under which installers keep the configuration: kubeadm, EKS and others.
+// configKeys are the keys under which installers store the configuration: kubeadm, EKS and others.
 var configKeys = []string{
 	"config.conf", "config", "kube-proxy-config", "config.yaml", "kube-proxy.yaml", "kubeproxy.conf",
 }

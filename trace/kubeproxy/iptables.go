@@ -13,8 +13,8 @@ import (
 // Chains of iptables mode that belong to no single Service (pkg/proxy/iptables/proxier.go). Those of userspace mode are
 // from pkg/proxy/userspace/proxier.go of 1.25.
 const (
-	ChainServices         = "KUBE-SERVICES"          // nat: to every frontend; filter: refuses cluster IPs
-	ChainNodePorts        = "KUBE-NODEPORTS"         // nat: to every NodePort
+	ChainServices         = "KUBE-SERVICES"          // nat: dispatches to all frontends; filter: refuses cluster IPs
+	ChainNodePorts        = "KUBE-NODEPORTS"         // nat: dispatches to all NodePorts
 	ChainExternalServices = "KUBE-EXTERNAL-SERVICES" // filter: refuses frontends other than cluster IPs
 	ChainProxyFirewall    = "KUBE-PROXY-FIREWALL"    // filter: loadBalancerSourceRanges
 	ChainMarkMasq         = "KUBE-MARK-MASQ"         // nat: marks packets whose source is to be translated
@@ -27,7 +27,7 @@ const (
 	ChainNodePortHost      = "KUBE-NODEPORT-HOST"
 )
 
-// Prefixes of the names of chains in iptables and ipvs mode. PrefixOwn begins every name that kube-proxy gives.
+// Prefixes of the names of chains in iptables and ipvs mode. PrefixOwn begins all of kube-proxy's names.
 const (
 	PrefixOwn      = "KUBE-"
 	PrefixCluster  = "KUBE-SVC-"
@@ -37,20 +37,20 @@ const (
 	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
 
-// Chains are the names of the nat chains that kube-proxy's iptables mode makes for one Service port. Which of them
+// Chains are the names of the nat chains that kube-proxy's iptables mode creates for one Service port. Which of them
 // exist depends on the Service (pkg/proxy/iptables/proxier.go; the names are the same from 1.26 to 1.37).
 type Chains struct {
 	Cluster  string // KUBE-SVC-…: the endpoints of traffic policy Cluster
 	Local    string // KUBE-SVL-…: the endpoints of traffic policy Local
-	External string // KUBE-EXT-…: where NodePorts, external and load-balancer IPs lead
+	External string // KUBE-EXT-…: packets to NodePorts, external and load-balancer IPs
 	Firewall string // KUBE-FW-…: loadBalancerSourceRanges
 }
 
-// hashLength is how much of a hash a chain's name holds: 16 letters of base32 are 10 bytes.
+// hashLength is the length of the hash in a chain's name: 16 letters of base32 are 10 bytes.
 const hashLength = 16
 
-// ServicePortName returns the name that kube-proxy has for a Service port in comments and hashes: namespace/name, and
-// :port unless the port has no name (pkg/proxy/types.go, ServicePortName).
+// ServicePortName returns kube-proxy's name of a Service port in comments and hashes: namespace/name, and :port unless
+// the port has no name (pkg/proxy/types.go, ServicePortName).
 func ServicePortName(namespace, name, port string) string {
 	if port == "" {
 		return namespace + "/" + name

@@ -14,7 +14,7 @@ const (
 	IPVSChainFilter   = "KUBE-IPVS-FILTER"
 )
 
-// Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), as they are called for IPv4; IPVSSetName has the name of a
+// Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), with their names for IPv4; IPVSSetName returns that of a
 // family.
 const (
 	IPVSSetClusterIP              = "KUBE-CLUSTER-IP"

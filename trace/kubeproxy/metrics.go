@@ -10,7 +10,7 @@ import (
 )
 
 // The metrics of kube-proxy that count failed writes (pkg/proxy/metrics/metrics.go): of iptables-restore, also in ipvs
-// mode, and of nft. Restores that only write what has changed (partial) are repeated with everything when they fail.
+// mode, and of nft. Partial restores, which only write changes, are followed by a full one when they fail.
 var failureMetrics = []string{
 	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
 	"kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
@@ -21,7 +21,7 @@ var pendingMetrics = []string{
 	"kubeproxy_sync_proxy_rules_service_changes_pending",
 }
 
-// metrics are the samples of a text in Prometheus' format, read as they are asked for.
+// metrics is a text in Prometheus' format, whose samples are parsed on demand.
 type metrics []byte
 
 // each calls f with every sample of a metric.

@@ -20,8 +20,9 @@ const NFTTable = "kube-proxy"
 // Chains, sets and maps of nftables mode that belong to no single Service (pkg/proxy/nftables/proxier.go).
 const (
 	NFTChainServices        = "services"
-	NFTChainClusterIPsCheck = "cluster-ips-check" // refuses what was not translated on its way to a cluster IP
-	NFTEndpointsCheckSuffix = "-endpoints-check"  // of the chains that refuse what has no endpoint, or no local one
+	NFTChainClusterIPsCheck = "cluster-ips-check" // refuses packets to cluster IPs that were not translated
+	// of the chains that refuse packets to frontends without endpoints, or without local ones
+	NFTEndpointsCheckSuffix = "-endpoints-check"
 
 	NFTMapServiceIPs          = "service-ips"
 	NFTMapServiceNodePorts    = "service-nodeports"
@@ -42,14 +43,14 @@ const (
 	NFTPrefixAffinity = "affinity-"
 )
 
-// Names that are longer are cut (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that nftables
-// takes, 16 are kept for the prefix.
+// nftNameLength: longer names are truncated (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that
+// nftables allows, 16 are reserved for the prefix.
 const nftNameLength = 256 - 16
 
-// nftHashLength is how much of the hash stands in front.
+// nftHashLength is the length of the hash at the beginning of a name.
 const nftHashLength = 8
 
-// NFTChainNames returns the names of the chains that kube-proxy's nftables mode makes for one Service port, in its
+// NFTChainNames returns the names of the chains that kube-proxy's nftables mode creates for one Service port, in its
 // table kube-proxy (pkg/proxy/nftables/proxier.go, servicePortChainNameBase; the same from 1.31 to 1.37).
 func NFTChainNames(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
 	base := nftName(nftPort(svc, port, protocol))

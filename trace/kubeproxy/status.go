@@ -14,43 +14,44 @@ import (
 // Process is the name of kube-proxy's process.
 const Process = "kube-proxy"
 
-// embedding are processes that have kube-proxy within them.
+// embedding are the processes that contain kube-proxy.
 var embedding = []string{"k3s", "k3s-server", "k3s-agent", "kubelite"}
 
-// RetryTime is how long kube-proxy waits before it tries again what has failed, unless syncPeriod says otherwise
-// (pkg/proxy/apis/config/v1alpha1/defaults.go). What waits for longer does not wait for a sync that is under way.
+// RetryTime is the time after which kube-proxy retries a failed sync, unless syncPeriod is set
+// (pkg/proxy/apis/config/v1alpha1/defaults.go). Changes that are pending for longer are not waiting for a sync in
+// progress.
 const RetryTime = 30 * time.Second
 
-// Answers are what kube-proxy's addresses answered; nil where an answer was not collected.
-type Answers struct {
+// Responses are the responses of kube-proxy's HTTP addresses; nil where one was not collected.
+type Responses struct {
 	ProxyMode, Healthz, Metrics []byte
-	// Any tells whether any of its addresses answered, these or others.
+	// Any: at least one of its addresses responded, these or others.
 	Any bool
 }
 
-// Status is what kube-proxy says of itself, and whether it runs.
+// Status is what kube-proxy reports about itself, and whether it runs.
 type Status struct {
 	Reported string // the mode, by /proxyMode
 	Version  string // "v1.36.3", by its metrics; "": not known
 
-	Processes map[string]int // the number of a process, by name
+	Processes map[string]int // PIDs by name
 	Listed    bool           // processes were collected
-	Answers   bool           // at one of its addresses
+	Responds  bool           // it responds at one of its addresses
 	Health    *Health        // nil: /healthz was not collected
 	Syncs     map[string]*Sync
-	Failures  int // of writes, since it started; -1: not known
+	Failures  int // failed writes since it started; -1: not known
 	Pending   int // changes seen and not written yet; -1: not known
 }
 
-// Sync is how far a family's rules are. Times are those of the node. The family of a kube-proxy that does not tell them
-// apart is "".
+// Sync is the progress of a family's rules. Times are those of the node. A kube-proxy that does not report families
+// separately has the family "".
 type Sync struct {
 	// Unix time, in seconds, of the last change that was seen and of the last write that succeeded; 0: never
 	Queued, Synced float64
 	Average        time.Duration // of a write
 }
 
-// Health is what /healthz answers (pkg/proxy/healthcheck/proxy_health.go). Before 1.29 it had neither healthy nor
+// Health is the response of /healthz (pkg/proxy/healthcheck/proxy_health.go). Before 1.29 it had neither healthy nor
 // status.
 type Health struct {
 	LastUpdated  time.Time `json:"lastUpdated"`
@@ -63,22 +64,22 @@ type Health struct {
 	} `json:"status"`
 }
 
-// Unhealthy says which families wait for too long; ok is false when none does.
+// Unhealthy returns the families whose changes are overdue; ok is false when there are none.
 func (h *Health) Unhealthy() (families []string, ok bool) {
 	for _, f := range slices.Sorted(maps.Keys(h.Status)) {
 		if !h.Status[f].Healthy {
 			families = append(families, f)
 		}
 	}
-	// A healthy kube-proxy of any version answers with the present as lastUpdated.
+	// skew is the tolerance of comparisons: a healthy kube-proxy of any version reports the current time as lastUpdated.
 	const skew = time.Second
 	old := h.Healthy == nil && h.CurrentTime.Sub(h.LastUpdated) > skew
 	return families, len(families) > 0 || old || h.Healthy != nil && !*h.Healthy
 }
 
-// Read reads the answers. Listed and Processes are left to the caller.
-func (s *Status) Read(a *Answers) error {
-	s.Reported, s.Answers = strings.TrimSpace(string(a.ProxyMode)), a.Any
+// Read parses the responses. Listed and Processes are set by the caller.
+func (s *Status) Read(a *Responses) error {
+	s.Reported, s.Responds = strings.TrimSpace(string(a.ProxyMode)), a.Any
 	if len(a.Healthz) > 0 {
 		s.Health = &Health{}
 		if err := json.Unmarshal(a.Healthz, s.Health); err != nil {
@@ -89,8 +90,8 @@ func (s *Status) Read(a *Answers) error {
 	return nil
 }
 
-// Late names the families whose changes have waited for too long, by the clock of kube-proxy's own answer.
-func (s *Status) Late() []string {
+// Overdue returns the families whose changes have been pending for too long, by the clock of kube-proxy's own response.
+func (s *Status) Overdue() []string {
 	if s.Health == nil {
 		return nil
 	}
@@ -107,7 +108,7 @@ func (s *Status) Late() []string {
 
 // Down tells whether no kube-proxy runs on the node, as far as that is known.
 func (s *Status) Down() bool {
-	return s.Listed && !s.Answers && s.Processes[Process] == 0 &&
+	return s.Listed && !s.Responds && s.Processes[Process] == 0 &&
 		!slices.ContainsFunc(embedding, func(name string) bool { return s.Processes[name] != 0 })
 }
 
@@ -126,7 +127,7 @@ func (s *Status) LastSync() string {
 	return time.Unix(int64(oldest), 0).UTC().Format(time.RFC3339)
 }
 
-// UnixTime is the time of a Unix time in seconds.
+// UnixTime converts a Unix time in seconds.
 func UnixTime(seconds float64) time.Time {
 	return time.Unix(0, int64(seconds*float64(time.Second)))
 }

@@ -5,7 +5,7 @@ package netfilter
 import "fmt"
 
 // limits are the bounds of one walk. A walk through a node's rules runs some hundreds of rules and holds some tens of
-// branches; these bounds are for rule sets that were made, or have come, to cost more than anybody can wait for.
+// branches; these limits are for rule sets whose walk would take far too long, by design or by accident.
 type limits struct {
 	// work is how much a walk may cost, in rules run; going through branches and elements counts, too.
 	work int

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Whatever the rules are, a walk ends, in a time and with an amount of memory that somebody can wait for and has.
+// A walk of any rules ends within bounded time and memory.
 func TestBudget(t *testing.T) {
 	count := op(func(c *Context) Effect { c.Packet.Mark++; return Effect{} })
 	flip := func(bit int) op {

@@ -22,8 +22,9 @@ type cursor struct {
 }
 
 // chain runs a chain for one packet and returns every branch that comes out of it, merged. A branch's verdict is Return
-// when it fell off the end or was told to return; otherwise it is Accept (of the base chain) or Drop (it has ended, see
-// branch.end). The result is good until the next call at the same depth; who takes it over takes it off Walker.held.
+// when it reached the end or a return; otherwise it is Accept (of the base chain) or Drop (it has ended, see
+// branch.end). The result is valid until the next call at the same depth; a caller that keeps it removes it from
+// Walker.held.
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()

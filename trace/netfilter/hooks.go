@@ -15,7 +15,7 @@ type slot struct {
 	chains   []*Chain
 }
 
-// conntrack's own place among the priorities of the NAT chains: whatever priority a nat chain asks for, it runs from
+// The priorities at which conntrack itself runs the NAT chains: whatever the priority of a nat chain is, it runs from
 // the NAT core's hook (net/netfilter/nf_nat_proto.c, nf_nat_ipv4_ops), the priority only orders nat chains among
 // themselves.
 const (
@@ -97,9 +97,9 @@ func (w *Walker) fromPrerouting(in branch) {
 	w.finish(w.hook(Postrouting, w.hook(Forward, w.egress(Forward, toForward), false), false), Sent)
 }
 
-// fromOutput follows a locally made packet: OUTPUT by the route that its first destination asks for, a new routing
-// decision for the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in
-// again by lo. NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
+// fromOutput follows a locally made packet: OUTPUT with the route to its first destination, a new routing decision for
+// the translated one (ip_route_me_harder), POSTROUTING, and, when the destination is the node itself, in again by lo.
+// NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
 	alive := w.hook(Output, w.egress(Output, append(w.first[:0], in)), false)

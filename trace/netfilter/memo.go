@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// memo remembers, for one walk, what a chain does with a packet. Without it, a few dozen chains that lead to the next
+// memo remembers, for one walk, what a chain does with a packet. Without it, a few dozen chains that jump to the next
 // one twice each would be walked 2^n times.
 //
 // It costs more than a walk through most chains, and equal packets come to a chain seldom: it is used once a walk has
@@ -67,7 +67,7 @@ func (r recording) shares() []stepShare {
 	return out
 }
 
-// visit runs a chain that a rule leads to, or recalls what it does. It returns what [Walker.chain] returns.
+// visit runs a chain that a rule jumps to, or uses the stored result. It returns what [Walker.chain] returns.
 func (w *Walker) visit(h Hook, c *Chain, in *branch, depth int) []branch {
 	if w.ctx.Work < w.memoAfter || !w.again(h, c, in, depth) {
 		return w.chain(h, c, in, depth)

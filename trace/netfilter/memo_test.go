@@ -16,7 +16,7 @@ import (
 // neverRemember is a memoAfter that no walk comes to.
 const neverRemember = math.MaxInt
 
-// tower is a table of n chains each of which leads twice to the next one, by jump or goto, between the rules before and
+// tower is a table of n chains each of which jumps twice to the next one, by jump or goto, between the rules before and
 // behind; the last one has the rules leaf.
 func tower(n int, kind Kind, before, leaf []Op) *Table {
 	t := nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{&jump{name: "C1", kind: Jump}}))
@@ -32,7 +32,7 @@ func tower(n int, kind Kind, before, leaf []Op) *Table {
 	return t
 }
 
-func TestChainsThatLeadTwiceToTheNext(t *testing.T) {
+func TestChainsThatJumpTwiceToTheNext(t *testing.T) {
 	const n = 45
 	tests := []struct {
 		name         string

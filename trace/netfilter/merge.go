@@ -40,8 +40,9 @@ func joinOpposite(a, b *branch) bool {
 	return true
 }
 
-// mergeEnds joins ends that are the same to whoever sent the packet, though other branches led to them: an unknown that
-// decides only which of two rules drops it, or whether its destination is inside the node or beyond, does not matter.
+// mergeEnds joins ends that are the same for the client, though they were reached by different branches: an unknown
+// that decides only which of two rules drops it, or whether its destination is inside the node or beyond, does not
+// matter.
 func (w *Walker) mergeEnds(bs []branch) []branch {
 	arrived := func(e End) End {
 		if e == Delivered {
@@ -68,7 +69,7 @@ func (w *Walker) merge(bs []branch) []branch {
 }
 
 // manyBranches is how many branches are told apart by what they depend on. Beyond it, those that depend on unknowns and
-// are in the same state become one that is uncertain for good: what is known of n unknowns could ask for 2^n branches.
+// are in the same state become one that is uncertain for good: n unknowns could need 2^n branches.
 const manyBranches = 32
 
 // blur joins two uncertain branches, and forgets on what they depend.

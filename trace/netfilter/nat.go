@@ -16,9 +16,9 @@ func natSettled(p *Packet, h Hook) bool {
 	return p.SNAT
 }
 
-// translated ends what has no route any more: the NAT of OUTPUT looks for a new one at once, before the chains behind
-// it (nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c). The interface that those see
-// stays the old one.
+// translated ends branches that have no route any more: the NAT of OUTPUT looks up a new one at once, before the chains
+// after it (nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c). The interface that those
+// see stays the old one.
 func (w *Walker) translated(bs []branch) []branch {
 	return slices.DeleteFunc(bs, func(b branch) bool {
 		if !b.pkt.DNAT || b.pkt.Dst == b.pkt.OrigDst {

@@ -92,7 +92,7 @@ func (w *Walker) egress(before Hook, bs []branch) []branch {
 	return out
 }
 
-// route looks up the route of a packet. Of one that came in by an interface the kernel's rules may ask for source, mark
+// route looks up the route of a packet. For one that came in by an interface the routing rules may match source, mark
 // and interface as they are (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in net/ipv6/route.c); a process's
 // is looked up before it has a source.
 func (w *Walker) route(p *Packet) (r host.Route, known bool) {

@@ -4,7 +4,7 @@ package netfilter
 
 import "net/netip"
 
-// Backend is who holds a table in the kernel.
+// Backend is the kernel's subsystem that a table belongs to.
 type Backend string
 
 // The backends. Two of them may be live at once on one node.
@@ -93,7 +93,7 @@ type Op interface {
 	Run(c *Context) Effect
 }
 
-// Jumper is an Op that leads to another chain of its table; Link resolves it.
+// Jumper is an Op that jumps to another chain of its table; Link resolves it.
 type Jumper interface {
 	Op
 	// JumpsTo returns the name of the chain.
@@ -102,7 +102,7 @@ type Jumper interface {
 	Resolve(*Chain)
 }
 
-// Brancher is an Op that leads to any of several chains of its table, as a verdict map does; Link resolves them.
+// Brancher is an Op that jumps to one of several chains of its table, as a verdict map does; Link resolves them.
 type Brancher interface {
 	Op
 	// BranchesTo calls f with the name of each of the chains.
@@ -125,7 +125,7 @@ const (
 	Accept              // ends this base chain
 	Drop                // ends everything
 	Reject              // Drop with an answer to the client (RST or ICMP)
-	Queue               // handed to user space, which decides
+	Queue               // queued to user space, which decides
 	Stolen              // the packet leaves the walk for a local socket or elsewhere (SYNPROXY); Effect.Why says where
 	Return              // back to the calling chain, or the policy
 	Jump                // call Effect.Chain
@@ -139,8 +139,7 @@ type Effect struct {
 	Why   string  // for Unknown, Opaque, Queue, Stolen, and for Drop where it is not the rule that says so
 	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
 	Alts  []Alt   // for Split
-	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not ask for
-	// it.
+	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not request it.
 	Lookup *Lookup
 }
 
@@ -151,7 +150,7 @@ type Alt struct {
 	Effect Effect
 }
 
-// Rememberer is an Op that asks for clients who are remembered for a time.
+// Rememberer is an Op that matches clients in a list whose entries expire.
 type Rememberer interface {
 	Op
 	// Remembers returns the list that is asked, as Packet.Recent names it, and for how many seconds a client is found
@@ -159,7 +158,7 @@ type Rememberer interface {
 	Remembers() (list string, seconds uint32)
 }
 
-// asks returns the list that the rule asks for the client.
+// asks returns the list in which the rule looks up the client.
 func (r *Rule) asks() (l ClientList) {
 	for _, o := range r.Ops {
 		if x, ok := o.(Rememberer); ok {

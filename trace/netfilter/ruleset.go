@@ -79,8 +79,8 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s rule %d", where, r.Rule.Num)
 }
 
-// LeadsTo yields the names of the chains that the chain's rules jump, go or branch to.
-func (c *Chain) LeadsTo() iter.Seq[string] {
+// JumpTargets yields the names of the chains that the chain's rules jump, go or branch to.
+func (c *Chain) JumpTargets() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, r := range c.Rules {
 			for _, o := range r.Ops {

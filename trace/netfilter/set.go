@@ -4,8 +4,8 @@ package netfilter
 
 import "net/netip"
 
-// Set is a set or a map that a native table has, for who wants to know what is in it. Rules that look something up in
-// it are ops of their own.
+// Set is a set or a map of a native table, for reading its elements. Rules that look something up in it are ops of
+// their own.
 type Set interface {
 	Name() string
 	// Each calls f with every element, in the order of the dump.
@@ -18,7 +18,7 @@ type SetElement struct {
 	Addr  netip.Addr
 	Proto uint8
 	Port  uint16
-	// Kind is the verdict of an element of a verdict map, with the chain that it leads to; Next for every other.
+	// Kind is the verdict of an element of a verdict map, with the chain that it jumps to; Next for every other.
 	Kind  Kind
 	Chain string
 }

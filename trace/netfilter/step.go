@@ -17,7 +17,7 @@ const (
 	StepVerdict StepKind = iota
 	// StepPolicy is a base chain whose policy dropped the packet.
 	StepPolicy
-	// StepCall is a rule that led to another chain, Step.Target: Step.Verdict is Jump or Goto.
+	// StepCall is a jump or goto to another chain, Step.Target: Step.Verdict is Jump or Goto.
 	StepCall
 	// StepTranslate is a rule that translated an address or a port: Step.NAT.
 	StepTranslate
@@ -59,7 +59,7 @@ type Step struct {
 	// List is the name of the list ([ClientList]) that the client was put into or taken out of, or of the set that was
 	// changed.
 	List string
-	// Asked is the list that the rule found the client in; zero for a rule that asks for none.
+	// Asked is the list that the rule found the client in; zero for a rule that looks up none.
 	Asked ClientList
 	// Lookup is the element of a set or map of nftables that decided; zero where none did, or not the same on all
 	// branches.

@@ -19,7 +19,7 @@ const (
 	Dropped              // silently, by Outcome.Where
 	Rejected             // with an answer to the client, by Outcome.Where
 	NoRoute              // no usable route to Packet.Dst
-	Taken                // handed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
+	Taken                // passed to user space or a local proxy by Outcome.Where (NFQUEUE, TPROXY, SYNPROXY)
 	Lost                 // the walk cannot follow it any further: an opaque target or chain at Outcome.Where
 	Filtered             // dropped for its source by the reverse path filter: its setting is Outcome.Why
 )

@@ -310,8 +310,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// The index must never hide a rule: a long chain gives the same answer with and without it.
-// The NAT of OUTPUT looks for a new route at once: where there is none, the chains behind it do not see the packet.
+// The index must never hide a rule: a long chain gives the same answer with and without it. The NAT of OUTPUT looks up
+// a new route at once: where there is none, the chains behind it do not see the packet.
 func TestTranslationWithoutARouteEndsAtOnce(t *testing.T) {
 	n, errs := host.Parse(host.Files{
 		Addr: []byte(
@@ -332,8 +332,8 @@ func TestTranslationWithoutARouteEndsAtOnce(t *testing.T) {
 	}
 }
 
-// What is translated to a loopback address on its way in is not delivered, unless the node takes such packets from
-// outside.
+// A packet that is translated to a loopback address in PREROUTING is not delivered, unless the node takes such packets
+// from outside.
 func TestLoopbackFromOutsideIsNotDelivered(t *testing.T) {
 	rs := &Ruleset{Tables: []*Table{nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{dnat("127.0.0.1")}))}}
 	rs.Link()

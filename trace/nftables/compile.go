@@ -19,7 +19,7 @@ const (
 	unreadLeft    = "the rules of iptables in this table were not read: iptables-save was to show them"
 )
 
-// jumpKey is what a jump or goto leads to.
+// jumpKey is the target of a jump or goto.
 type jumpKey struct {
 	to   string
 	kind netfilter.Kind
@@ -155,7 +155,7 @@ func reachable(all []*netfilter.Chain, byName map[string]*netfilter.Chain) []*ne
 			return
 		}
 		seen[c] = true
-		for name := range c.LeadsTo() {
+		for name := range c.JumpTargets() {
 			visit(byName[name])
 		}
 	}

@@ -39,7 +39,7 @@ func (s *set) show(e *element) netfilter.SetElement {
 	return out
 }
 
-// decided is the effect of an element of a verdict map, with the element where the walk asks for it.
+// decided is the effect of an element of a verdict map, with the element where the walk requests it.
 func (s *set) decided(c *netfilter.Context, e *element) netfilter.Effect {
 	out := e.effect
 	if c.Steps {

@@ -200,7 +200,7 @@ func TestDumpHasWhatNFTDoesNotPrint(t *testing.T) {
 	}
 }
 
-// A table that the dump leaves out, and that nobody else shows, is not taken for one without rules.
+// A table that the dump leaves out, and that is in no save file, is not taken for one without rules.
 func TestDumpLeavesOutWhatNobodyShows(t *testing.T) {
 	tables, err := ParseDump(readFile(t, "extra.nl"), nil)
 	if err != nil {

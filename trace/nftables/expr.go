@@ -11,7 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// expr is an expression of a rule, ready to be asked for its value.
+// expr is a compiled expression of a rule.
 type expr struct {
 	field
 	fixed *span   // a constant
@@ -136,7 +136,7 @@ func header(h *syntax.Header) (*expr, bool) {
 	}
 	f := needs(need, always(typeBool, 0))
 	if h.Field != "" {
-		f.need = op.Nobody
+		f.need = op.NoPacket
 		f.typ = typeOther
 	}
 	return &expr{field: f}, h.Name != ""
@@ -212,7 +212,7 @@ func (x *expr) shiftedBy(e *syntax.Binary) (*expr, bool) {
 	return &y, true
 }
 
-// fib asks the routing tables about an address of the packet (net/ipv4/netfilter/nft_fib_ipv4.c,
+// fib looks up an address of the packet in the routing tables (net/ipv4/netfilter/nft_fib_ipv4.c,
 // net/ipv6/netfilter/nft_fib_ipv6.c).
 func fib(e *syntax.Fib) (*expr, bool) {
 	flags := map[string]bool{}
@@ -297,7 +297,7 @@ func fibType(flags map[string]bool) func(c *netfilter.Context) value {
 		case op.No:
 		}
 		t, ok := c.Host.AddrType(a)
-		if a.Is6() && !a.IsMulticast() { // the kernel asks the route, which may refuse in several ways
+		if a.Is6() && !a.IsMulticast() { // the kernel looks up the route, which has several refusing types
 			r, known, _ := c.Host.Route(a)
 			t, ok = r.Type, known
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// field is a property of the packet that an expression asks for.
+// field is a property of the packet that an expression reads.
 type field struct {
 	typ  *datatype
 	need op.Cond // where this does not hold, the kernel breaks the rule off (NFT_BREAK); nil holds always
@@ -206,7 +206,7 @@ var headers = map[string]op.Cond{
 	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6),
 	"igmp": isProto(2),
 	"esp":  isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
-	"ether": op.HasLinkHeader, "vlan": op.Unsure, "arp": op.Nobody,
+	"ether": op.HasLinkHeader, "vlan": op.Unsure, "arp": op.NoPacket,
 }
 
 // metas are the fields of meta (nft_meta_get_eval in net/netfilter/nft_meta.c).

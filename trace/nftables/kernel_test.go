@@ -195,7 +195,7 @@ $1
 PROBES
 `
 
-// A kernelPath is the way of one packet: the chains that it passes, and its interfaces there.
+// A kernelPath is the path of one packet: the chains that it passes, and its interfaces there.
 type kernelPath struct {
 	name     string
 	send     string // the namespace: client, or node
@@ -342,7 +342,7 @@ func packetCounts(t *testing.T, listing string) map[string][]int {
 	return out
 }
 
-// compareCounters runs a packet's way through the ops of the rules as they were before it, and compares with what was
+// compareCounters runs a packet through the ops of the rules as they were before it, and compares with what was
 // counted.
 func compareCounters(
 	t *testing.T, path *kernelPath, proto uint8, network *host.Network, before, after string,

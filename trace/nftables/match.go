@@ -106,7 +106,7 @@ func dependsOn(xs []*expr) string {
 	return "the snapshot does not tell"
 }
 
-// key tells the index of the chain what a comparison asks for.
+// key adds what a comparison requires to the key of the chain's index.
 func (b *builder) key(x *expr, r span) {
 	if r.lo != r.hi {
 		return
@@ -248,7 +248,7 @@ func (m *membership) Run(c *netfilter.Context) netfilter.Effect {
 	return answer(both(t, in), why)
 }
 
-// has asks the set. What rules on the packet's path have put into it, or may have, counts.
+// has looks up the set, including elements that rules on the packet's path have added, or may have.
 func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why string) {
 	s := m.in
 	changed := op.Noted(c.Packet, "set:"+s.list)
@@ -268,7 +268,7 @@ func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why st
 	return in, m.why
 }
 
-// remembers tells whether a set is one of clients, who stay in it for a time.
+// remembers tells whether a set is one of clients whose entries expire.
 func (s *set) remembers() bool {
 	return s.seconds > 0 && len(s.fields) == 1 && s.data == nil && (s.fields[0] == typeIPv4 || s.fields[0] == typeIPv6)
 }
@@ -287,8 +287,8 @@ func (m *membership) Remembers() (list string, seconds uint32) {
 // maxDrawn bounds how many numbers are tried one by one.
 const maxDrawn = 1 << 16
 
-// chance is a match with a number that is drawn. Of a hash it is not known: where two rules ask for the same hash of a
-// packet, they get the same answer.
+// chance is a match of a random number. The result for a hash is not known: two rules with the same hash of a packet
+// get the same value.
 func (b *builder) chance(d *drawn, holds func(value) bool) bool {
 	if d.hash || d.mod > maxDrawn {
 		b.add(&comparison{why: "it depends on a hash of the packet, or on chance"})

@@ -27,8 +27,8 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 	return nil, fmt.Errorf("nft-ruleset.json: %w: expected the output of: nft -j list ruleset", err)
 }
 
-// ParseDump is [Parse] for what a collector has asked the kernel for (see [netlink.Header]): it makes the same model of
-// the same rules.
+// ParseDump is [Parse] for the kernel's responses to a collector (see [netlink.Header]): it makes the same model of the
+// same rules.
 func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilter.Table, error) {
 	rs, err := netlink.Read(data)
 	if err == nil {

@@ -95,7 +95,7 @@ func TestBaseChains(t *testing.T) {
 	}
 }
 
-// Of a table that iptables-save shows only what it leaves out is read, with the chains that this leads to.
+// Of a table that iptables-save shows only what it leaves out is read, with the chains that it jumps to.
 func TestManagedTable(t *testing.T) {
 	const text = `{"nftables":[{"table":{"family":"ip","name":"filter"}},
 		{"chain":{"family":"ip","table":"filter","name":"INPUT","type":"filter","hook":"input","prio":0,"policy":"drop"}},

@@ -22,7 +22,7 @@ type element struct {
 	first, last tuple
 	data        []span           // of a data map, one for each field
 	effect      netfilter.Effect // of a verdict map
-	target      string           // the chain that the effect leads to
+	target      string           // the chain that the effect jumps to
 }
 
 // span is a value of a data map: most begin where they end.

@@ -93,3 +93,15 @@ func TestAffinity(t *testing.T) {
 		}
 	}
 }
+
+// iptables-nft hooks its table security in elsewhere than iptables-legacy: with the other priority the table was walked
+// twice, as one that iptables-save does not show.
+func TestSecurityTableOfIPTablesIsItsOwn(t *testing.T) {
+	rs := `{"nftables":[{"metainfo":{"json_schema_version":1}},{"table":{"family":"ip","name":"security"}},` +
+		`{"chain":{"family":"ip","table":"security","name":"INPUT","type":"filter","hook":"input","prio":150,
+			"policy":"accept"}}]}`
+	tables, err := Parse([]byte(rs), IPTables)
+	if err != nil || len(tables) != 0 {
+		t.Errorf("%v, %v", lines(tables), err)
+	}
+}

@@ -131,8 +131,8 @@ func (b *builder) statement(s syntax.Statement) bool {
 	return false
 }
 
-// tellsFamily tells whether the rule asks for the IP family, or for something that packets of one family have, as far
-// as nft prints it.
+// tellsFamily tells whether the rule matches the IP family, or for something that packets of one family have, as far as
+// nft prints it.
 func (b *builder) tellsFamily() bool {
 	found := false
 	for _, s := range b.list {
@@ -159,7 +159,7 @@ func nothing(*builder) {}
 // ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
 func ofTCP(b *builder) { b.has("tcp") }
 
-func never(b *builder) { b.add(op.Conditions([]op.Cond{op.Nobody}, "")) }
+func never(b *builder) { b.add(op.Conditions([]op.Cond{op.NoPacket}, "")) }
 
 // notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking
 // it does nothing.
@@ -189,7 +189,7 @@ func needsCount(what string) effect {
 	return func(b *builder) { b.add(o) }
 }
 
-// jump returns the op that leads to a chain: there is one for all the rules of a table.
+// jump returns the op that jumps to a chain: all rules of a table share one.
 func (in *scope) jump(to string, k netfilter.Kind) *op.Jump {
 	in.jumping.Lock()
 	defer in.jumping.Unlock()

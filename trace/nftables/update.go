@@ -10,8 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// update is add, update or delete of an element by a packet (nft_dynset.c). It leaves a note for the rules that ask the
-// set afterwards.
+// update is add, update or delete of an element by a packet (nft_dynset.c). It records the change for later lookups of
+// the set.
 func (b *builder) update(u *syntax.Update) bool {
 	name, isName := strings.CutPrefix(u.Set, "@")
 	s := b.sets[name]
@@ -54,7 +54,7 @@ func onlyCounts(s syntax.Statement) bool {
 	return name == "counter" || name == "last"
 }
 
-// putIn notes that a set was changed. A full set, which breaks the rule off, no snapshot shows.
+// putIn notes that a set was changed. A full set, which would end the rule, is not visible in a snapshot.
 type putIn struct {
 	key  []*expr
 	note string

@@ -10,7 +10,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// config reads kube-proxy's configuration: what the running process shows, else its file.
+// config reads kube-proxy's configuration: that of the running process, else that of its file.
 func (l *loader) config() error {
 	for _, source := range []struct {
 		file  string
@@ -34,15 +34,15 @@ func (l *loader) config() error {
 	return nil
 }
 
-// StatusFiles are what a kube-proxy that does not run leaves unanswered; the last one it does not answer itself.
+// StatusFiles are the files that a kube-proxy that does not run does not provide; the last one is not its own response.
 var StatusFiles = []string{
 	snapshot.ProxyModeFile, snapshot.MetricsFile, snapshot.ConfigzFile, snapshot.HealthzFile, snapshot.LivezFile,
 	snapshot.ProxyConfigFile,
 }
 
-// proxy reads what kube-proxy says of itself.
+// proxy reads what kube-proxy reports about itself.
 func (l *loader) proxy() error {
-	var in kubeproxy.Answers
+	var in kubeproxy.Responses
 	for _, x := range []struct {
 		name string
 		data *[]byte
@@ -52,7 +52,7 @@ func (l *loader) proxy() error {
 			return err
 		}
 	}
-	// Metrics only add to what is known; a damaged file must not hide the rules.
+	// Metrics are optional; a damaged file must not prevent reading the rules.
 	in.Metrics, _ = l.file(snapshot.MetricsFile)
 	for _, f := range StatusFiles[:len(StatusFiles)-1] {
 		in.Any = in.Any || l.Has(f)

@@ -48,7 +48,7 @@ func IsRules(file string) bool {
 	return file == snapshot.NFTFile || file == snapshot.NFTDumpFile
 }
 
-// rules reads the tables of all backends, the families side by side.
+// rules reads the tables of all backends, the families concurrently.
 func (l *loader) rules() error {
 	var err error
 	if l.reasons, err = l.from.Unread(); err != nil {
@@ -79,9 +79,8 @@ func (l *loader) rules() error {
 	return nil
 }
 
-// saved reads the save files of one family. The default one is passed over when its backend has a file of its own. An
-// empty file is what a save command prints where there is no table at all; it counts as read only beside one that is
-// not.
+// saved reads the save files of one family. The default one is ignored when its backend has a file of its own. An empty
+// file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
 func (l *loader) saved(f netfilter.Family) (tables []*netfilter.Table, have map[netfilter.Backend]bool, err error) {
 	have = map[netfilter.Backend]bool{}
 	for _, d := range SaveFiles[f] {
@@ -118,9 +117,9 @@ func (l *loader) saved(f netfilter.Family) (tables []*netfilter.Table, have map[
 	return tables, have, nil
 }
 
-// native reads the nftables tables that no save file of iptables-nft has shown; v4 and v6 say whose was read.
+// native reads the nftables tables that are in no save file of iptables-nft; v4 and v6 tell whose was read.
 func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
-	// What the kernel has comes first: nft does not print all of it.
+	// The kernel's messages are preferred: nft does not print all of them.
 	file, parse := snapshot.NFTDumpFile, nftables.ParseDump
 	if !l.Has(file) {
 		file, parse = snapshot.NFTFile, nftables.Parse
@@ -137,7 +136,7 @@ func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
 // HasNFT tells whether the tables of nftables were collected, as nft prints them or as the kernel has them.
 func (s *State) HasNFT() bool { return s.Has(snapshot.NFTDumpFile) || s.Has(snapshot.NFTFile) }
 
-// UnreadNFT says why neither could be read; "" where one was, or where there is none.
+// UnreadNFT returns why neither could be read; "" where one was, or where there is none.
 func (s *State) UnreadNFT() string {
 	if s.Has(snapshot.NFTDumpFile) {
 		return ""

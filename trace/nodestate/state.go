@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate reads the files of one node into one State: its rules in every backend, addresses, routes,
-// settings, sets, virtual servers, connections, listening sockets, and what its kube-proxy says of itself. It judges
-// nothing, and knows nothing of Services.
+// settings, sets, virtual servers, connections, listening sockets, and what its kube-proxy reports about itself. It
+// contains no judgement, and does not know Services.
 package nodestate
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// State is what the files of one node say. It does not change once it is loaded: any number of goroutines may read it.
+// State is the content of the files of one node. It is immutable once loaded, and safe for concurrent use.
 type State struct {
 	Name string
 
@@ -39,17 +39,17 @@ type State struct {
 	// Sockets are those that listen on the node; nil where SocketsRead is false.
 	Sockets     []host.Socket
 	SocketsRead bool
-	// Probes are the connections that were made from the node, by target; nil where none were.
+	// Probes are the connections that were made from the node, by target; nil where there were none.
 	Probes map[snapshot.ProbeTarget]*snapshot.Probes
 	// Tracked is what connection tracking counted while they were made; nil where it was not read.
 	Tracked *snapshot.Tracked
-	// Proxy is what kube-proxy says of itself, and whether it runs.
+	// Proxy is what kube-proxy reports about itself, and whether it runs.
 	Proxy kubeproxy.Status
 	// Config is kube-proxy's configuration from the running process or its file; nil where neither was collected.
 	Config *kubeproxy.Config
 
 	files   map[string]bool   // that were collected
-	reasons map[string]string // why files were not read; nil: the collector does not tell
+	reasons map[string]string // why files were not read; nil: not recorded
 }
 
 // Load reads a node's files. The error names the node and the file that cannot be read, and what is wrong with it; the
@@ -80,10 +80,10 @@ type loader struct {
 // Has tells whether a file was collected.
 func (s *State) Has(file string) bool { return s.files[file] }
 
-// Unread says why a file was not read; "" where it was, where it is not there, and where the collector does not tell.
+// Unread returns why a file was not read; "" where it was, where it does not exist, and where that was not recorded.
 func (s *State) Unread(file string) string { return s.reasons[file] }
 
-// UnreadFiles names the files of which the collector says why they were not read, in order.
+// UnreadFiles returns the names of the files for which the collector recorded why they were not read, sorted.
 func (s *State) UnreadFiles() []string {
 	out := make([]string, 0, len(s.reasons))
 	for f := range s.reasons {
@@ -93,8 +93,8 @@ func (s *State) UnreadFiles() []string {
 	return out
 }
 
-// ListsUnread tells whether the collector says what it could not read: then a file that is not there is one of which
-// the node has nothing.
+// ListsUnread tells whether the collector recorded what it could not read: then a file that is missing does not exist
+// on the node.
 func (s *State) ListsUnread() bool { return s.reasons != nil }
 
 // file reads an optional file; its absence is nil.
@@ -109,7 +109,7 @@ func (l *loader) file(name string) ([]byte, error) {
 	return data, nil
 }
 
-// host reads what is known of the node's network.
+// host reads the files of the node's network.
 func (l *loader) host() error {
 	var f host.Files
 	for _, x := range []struct {
@@ -162,7 +162,7 @@ func (l *loader) virtual() (err error) {
 	return err
 }
 
-// addVirtual puts the virtual servers among the rules.
+// addVirtual adds the virtual servers to the rules.
 func (s *State) addVirtual() {
 	tracked := op.Maybe
 	if v, ok := s.Host.Sysctl("net/ipv4/vs/conntrack"); ok {
@@ -198,7 +198,7 @@ func (l *loader) probes() error {
 	return nil
 }
 
-// SocketAt returns the socket that takes packets of a protocol ("tcp") to an address and port of the node; nil where
+// SocketAt returns the socket that receives packets of a protocol ("tcp") to an address and port of the node; nil where
 // none does.
 func (s *State) SocketAt(protocol string, at netip.AddrPort) *host.Socket {
 	for i := range s.Sockets {

@@ -9,10 +9,10 @@ import (
 )
 
 func good() *Plan {
-	way := Destination{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}}
+	to := Destination{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}}
 	return &Plan{Name: "0123abcd", Services: []string{"shop/web"}, Mark: 0x4000, Frontends: []Frontend{{
 		Port: "shop/web:http", Kind: "ClusterIP", Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP",
-		Pods: &Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ForPods: &way, ForNode: way, ForOthers: way,
+		Pods: &Pods{CIDR: netip.MustParsePrefix("10.244.0.0/16")}, ForPods: &to, ForNode: to, ForOthers: to,
 	}}}
 }
 

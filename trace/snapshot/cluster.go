@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Cluster is the API's side of a snapshot.
+// Cluster holds the API objects of a snapshot.
 type Cluster struct {
 	Services       []*corev1.Service
 	EndpointSlices []*discoveryv1.EndpointSlice
@@ -30,7 +30,7 @@ type Cluster struct {
 
 // kind is one file of cluster/.
 type kind struct {
-	name     string // of the file, without its ending
+	name     string // of the file, without its extension
 	item     string // kind of its objects
 	required bool
 	decode   func(c *Cluster, data []byte) error
@@ -73,8 +73,8 @@ func clusterKind(base string) *kind {
 	return nil
 }
 
-// Cluster decodes the cluster's objects. Services and EndpointSlices have to be there; the error names the file and
-// what was expected in it.
+// Cluster decodes the cluster's objects. Services and EndpointSlices are required; the error names the file and what
+// was expected in it.
 func (s *Snapshot) Cluster() (*Cluster, error) {
 	c := &Cluster{}
 	errs := make([]error, len(kinds))
@@ -124,11 +124,11 @@ func (s *Snapshot) readKind(c *Cluster, k *kind) (missing bool, err error) {
 	return true, nil
 }
 
-// lenient takes what the API server may send, also where RFC 8259 leaves room.
+// lenient accepts all that the API server may send: duplicate names and invalid UTF-8, too.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// decode reads a List of a kind, as kubectl get prints it, or a single object. Other fields than those of the kind are
-// passed over. At 5,000 Services this is a large part of a run, hence the faster library.
+// decode reads a List of a kind, as kubectl get prints it, or a single object. Unknown fields are ignored. At 5,000
+// Services this is a large part of a run, hence the faster library.
 func decode[T any, P interface {
 	*T
 	GetName() string
@@ -172,7 +172,7 @@ func decode[T any, P interface {
 	return l.Items, nil
 }
 
-// kindOf returns the kind of the first item, "" where there is none to be had.
+// kindOf returns the kind of the first item, "" where there is none.
 func kindOf(data []byte) string {
 	var l struct {
 		Items []struct {
@@ -185,7 +185,7 @@ func kindOf(data []byte) string {
 	return l.Items[0].Kind
 }
 
-// badJSON says in one line what is wrong with a JSON text.
+// badJSON describes in one line what is wrong with a JSON text.
 func badJSON(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the JSON is cut off: %w", err)

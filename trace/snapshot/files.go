@@ -20,7 +20,8 @@ import (
 // opener reads one file whole, uncompressed.
 type opener func() ([]byte, error)
 
-// maxFile bounds one file in memory: far above any real dump, far below what a decompression bomb asks for.
+// maxFile is the largest size of one file in memory, in bytes: far above any real dump, and a limit for decompression
+// bombs.
 const maxFile = 1 << 30
 
 // list finds every file of a directory or archive, by its slash path.
@@ -32,7 +33,7 @@ func list(name string) (map[string]opener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 	case info.IsDir():
-		// A walk follows no link, not even the one that it is given.
+		// filepath.WalkDir follows no symbolic links, not even the root.
 		if name, err = filepath.EvalSymlinks(name); err != nil {
 			return nil, fmt.Errorf("cannot read the snapshot: %w", err)
 		}
@@ -61,7 +62,7 @@ func listDir(root string) (map[string]opener, error) {
 			if info, err := f.Stat(); err == nil {
 				size = info.Size()
 			}
-			return slurp(p, f, size)
+			return readMaybeGzip(p, f, size)
 		}
 		return nil
 	})
@@ -119,8 +120,8 @@ func memory(name string, data []byte) opener {
 	return func() ([]byte, error) { return unpack(name, data) }
 }
 
-// slurp reads a file that may be gzipped, whatever its name says.
-func slurp(name string, r io.Reader, size int64) ([]byte, error) {
+// readMaybeGzip reads a file, and uncompresses it if its content is compressed with gzip.
+func readMaybeGzip(name string, r io.Reader, size int64) ([]byte, error) {
 	data, err := readUpTo(r, maxFile, size)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", name, err)
@@ -137,8 +138,8 @@ func unpack(name string, data []byte) ([]byte, error) {
 	if _, compressed := plain.(*gzip.Reader); !compressed {
 		return data, nil
 	}
-	// gzip notes the size of what it packs at the very end (RFC 1952, ISIZE). It may lie, but not by more than deflate can
-	// pack.
+	// The last four bytes of gzip are the uncompressed size (RFC 1952, ISIZE). It is not trusted beyond the largest
+	// compression ratio of deflate.
 	const most = 1032
 	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
 	if data, err = readUpTo(plain, maxFile, size); err != nil {

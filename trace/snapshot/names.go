@@ -2,17 +2,17 @@
 
 package snapshot
 
-// The names of the contract's files of one node (docs/snapshots.md). Those of what the helper adds stand beside their
-// format: ProcessesFile, ProbesFile, UnreadFile.
+// The names of the contract's files of one node (docs/snapshots.md). Those of files that the helper adds are declared
+// with their format: ProcessesFile, ProbesFile, UnreadFile.
 const (
-	IPTablesFile        = "iptables-save.txt" // of whichever backend iptables-save is
+	IPTablesFile        = "iptables-save.txt" // of the default backend of iptables-save
 	IPTablesNFTFile     = "iptables-nft-save.txt"
 	IPTablesLegacyFile  = "iptables-legacy-save.txt"
 	IP6TablesFile       = "ip6tables-save.txt"
 	IP6TablesNFTFile    = "ip6tables-nft-save.txt"
 	IP6TablesLegacyFile = "ip6tables-legacy-save.txt"
-	NFTFile             = "nft-ruleset.json" // as nft lists the tables
-	NFTDumpFile         = "nft-ruleset.nl"   // as the kernel answers
+	NFTFile             = "nft-ruleset.json" // the output of nft -j list ruleset
+	NFTDumpFile         = "nft-ruleset.nl"   // the kernel's netlink messages
 	IPVSFile            = "ipvsadm.txt"
 	IPSetFile           = "ipset-save.txt"
 	ConntrackFile       = "conntrack.txt"
@@ -33,7 +33,7 @@ const (
 	ProxyConfigFile     = "kube-proxy-config.yaml"
 )
 
-// NodeFiles are the names of all the contract's files of one node; other files are left alone.
+// NodeFiles are the names of all the contract's files of one node; other files are ignored.
 var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,

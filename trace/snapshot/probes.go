@@ -8,13 +8,13 @@ import (
 	"net/netip"
 )
 
-// ProbesFile holds what became of real connections to frontends: [Probing] as JSON.
+// ProbesFile holds the results of real connections to frontends: [Probing] as JSON.
 const ProbesFile = "probes.json"
 
 // Probing is one run of probes.
 type Probing struct {
 	Targets []Probes `json:"targets"`
-	// Tracked is by how much the counters of connection tracking rose meanwhile, for everybody's connections; nil where
+	// Tracked is the increase of connection tracking's counters during the run, of all connections of the node; nil where
 	// they cannot be read.
 	Tracked *Tracked `json:"tracked,omitempty"`
 }
@@ -22,10 +22,10 @@ type Probing struct {
 // Tracked are counters of the kernel's connection tracking (/proc/net/stat/nf_conntrack), over a time.
 type Tracked struct {
 	Seconds float64 `json:"seconds"`
-	Invalid uint64  `json:"invalid"` // packets that belong to no connection, and begin none
-	// connections that came at the same moment as another with the same addresses: their first packet is dropped
+	Invalid uint64  `json:"invalid"` // packets that belong to no connection and cannot create one
+	// connections that raced with another one with the same addresses: their first packet is dropped
 	InsertFailed uint64 `json:"insertFailed"`
-	Drop         uint64 `json:"drop"` // connections for which there was no room
+	Drop         uint64 `json:"drop"` // connections dropped because the table was full
 }
 
 // ProbeTarget is an address and port to connect to, and from where.
@@ -35,42 +35,42 @@ type ProbeTarget struct {
 	// From is the address of the pod of this node from whose network namespace to connect; the zero Addr is the node's
 	// own.
 	From   netip.Addr `json:"from,omitzero"`
-	Probes int        `json:"probes"` // how many connections to try
-	// Trace asks for the rules that the kernel has connections meet, one for each endpoint.
+	Probes int        `json:"probes"` // number of connections
+	// Trace requests kernel traces of the rules that apply to connections, one for each endpoint.
 	Trace bool `json:"trace,omitempty"`
 }
 
-// Probes is what became of the connections to a target.
+// Probes is the result of the connections to a target.
 type Probes struct {
 	ProbeTarget
 
-	Error string  `json:"error,omitempty"` // why it could not be probed at all
+	Error string  `json:"error,omitempty"` // why it could not be probed
 	List  []Probe `json:"list,omitempty"`
 
 	Traces     []Trace `json:"traces,omitempty"`
-	TraceError string  `json:"traceError,omitempty"` // why the kernel tells nothing of them, or no more
-	// Legacy: the traces have the rules of iptables-legacy, too. LegacyError says why they have not, on a node that has
-	// such rules.
+	TraceError string  `json:"traceError,omitempty"` // why there are no kernel traces, or not all
+	// Legacy: the traces include the rules of iptables-legacy. LegacyError is the reason why they do not, on a node that
+	// has such rules.
 	Legacy      bool   `json:"legacy,omitempty"`
 	LegacyError string `json:"legacyError,omitempty"`
 }
 
-// Trace is one more connection, and what its first packet met.
+// Trace is one additional connection with the rules that applied to its first packet.
 type Trace struct {
 	Probe
 
 	Steps []TraceStep `json:"steps,omitempty"`
 }
 
-// TraceStep is a rule that applied to the packet, as the kernel tells it; or a base chain's policy.
+// TraceStep is a rule that applied to the packet, as the kernel traced it; or a base chain's policy.
 type TraceStep struct {
 	Family string `json:"family"` // of the table: ip, ip6, inet
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// its place in the chain, from 1; 0, and of iptables-legacy one more than there are rules: the chain's end
+	// its number in the chain, from 1; 0, and for iptables-legacy the number of rules plus one: the chain's end
 	Rule   int  `json:"rule,omitempty"`
 	Legacy bool `json:"legacy,omitempty"` // of iptables-legacy; otherwise of nf_tables, as iptables-nft's are
-	// accept, drop, continue, jump, goto, return, queue; of iptables-legacy the kernel tells none
+	// accept, drop, continue, jump, goto, return, queue; iptables-legacy traces have none
 	Verdict string `json:"verdict,omitempty"`
 	To      string `json:"to,omitempty"` // the chain of a jump or goto
 	Policy  bool   `json:"policy,omitempty"`
@@ -78,12 +78,12 @@ type TraceStep struct {
 
 // How a connection can end.
 const (
-	ProbeConnected = "connected" // the far side accepted it; of UDP: it answered
-	ProbeSent      = "sent"      // UDP: no answer, as none was to be expected
+	ProbeConnected = "connected" // the server accepted it; of UDP: it replied
+	ProbeSent      = "sent"      // UDP: no reply, as none was expected
 	ProbeRefused   = "refused"   // by a reset, an abort or ICMP port unreachable
-	ProbeTimeout   = "timeout"   // no answer at all
-	ProbeNoRoute   = "noroute"   // the kernel, or a router, knows no way
-	ProbeFailed    = "failed"    // in another way, which Error names
+	ProbeTimeout   = "timeout"   // no response
+	ProbeNoRoute   = "noroute"   // the kernel, or a router, has no route
+	ProbeFailed    = "failed"    // another error, see Error
 )
 
 // Probe is one connection.
@@ -92,19 +92,20 @@ type Probe struct {
 	Error  string `json:"error,omitempty"`
 	// Local is the address and port that it was sent from.
 	Local netip.AddrPort `json:"local,omitzero"`
-	// Endpoint is where the kernel sent it, by its connection table; the zero AddrPort where there is no entry.
+	// Endpoint is the translated destination in the connection tracking table; the zero AddrPort where there is no entry.
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
-	// RealServer is where IPVS sent it, by its own connection table (/proc/net/ip_vs_conn); the zero AddrPort where that
-	// has no entry.
+	// RealServer is the real server in IPVS's own connection table (/proc/net/ip_vs_conn); the zero AddrPort where there
+	// is no entry.
 	RealServer netip.AddrPort `json:"realServer,omitzero"`
-	// Unreplied: the connection table has seen no answer.
+	// Unreplied: the entry in the connection tracking table has no reply.
 	Unreplied bool `json:"unreplied,omitempty"`
 	// Micros is the time until it was connected or refused, in microseconds.
 	Micros int64 `json:"micros,omitempty"`
 }
 
-// SentTo is where the kernel sent a connection to an address: by connection tracking, and by IPVS where that knows of
-// no translation, as with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an entry.
+// SentTo returns the endpoint to which the kernel sent a connection to an address: by connection tracking, or by IPVS
+// where connection tracking has no translation, as with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an
+// entry.
 func (p *Probe) SentTo(to netip.AddrPort) netip.AddrPort {
 	if p.RealServer.IsValid() && (!p.Endpoint.IsValid() || p.Endpoint == to) {
 		return p.RealServer
@@ -112,7 +113,7 @@ func (p *Probe) SentTo(to netip.AddrPort) netip.AddrPort {
 	return p.Endpoint
 }
 
-// Probed reads [ProbesFile]; nil where nothing was probed. The error is that of a damaged file.
+// Probed reads [ProbesFile]; nil where there is none. The error is that of a damaged file.
 func (n *Node) Probed() (*Probing, error) {
 	data, ok, err := n.File(ProbesFile)
 	if err != nil || !ok {

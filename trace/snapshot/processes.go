@@ -14,7 +14,7 @@ import (
 const ProcessesFile = "processes.txt"
 
 // ServiceProcesses are the names (/proc/PID/comm, at most 15 bytes) of the processes that may serve Services on a node:
-// kube-proxy, what has it within (k3s, MicroK8s' kubelite), and what takes its place.
+// kube-proxy, programs that contain it (k3s, MicroK8s' kubelite), and programs that replace it.
 var ServiceProcesses = []string{
 	"kube-proxy", "k3s", "k3s-server", "k3s-agent", "kubelite",
 	"cilium-agent", "kube-router", "antrea-agent", "ovnkube", "calico-node",

@@ -19,7 +19,7 @@ type Snapshot struct {
 }
 
 // Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's
-// files are read when they are asked for. The error names the path and what is wrong with it.
+// files are read on demand. The error names the path and what is wrong with it.
 func Open(name string) (*Snapshot, error) {
 	files, err := list(name)
 	if err != nil {
@@ -33,8 +33,7 @@ func Open(name string) (*Snapshot, error) {
 	return s, nil
 }
 
-// rooted keeps the files of the format, and drops the folders above cluster/ and nodes/ that an archive may have been
-// made with.
+// rooted returns the files of the format, without the folders above cluster/ and nodes/ that an archive may have.
 func rooted(files map[string]opener) map[string]opener {
 	names := make([]string, 0, len(files))
 	for f := range files {
@@ -89,7 +88,7 @@ func (s *Snapshot) NodeNames() []string {
 	return slices.Compact(names)
 }
 
-// Node returns one node's files. The error names the nodes there are when it is not among them.
+// Node returns one node's files. When it is not among them the error names the existing nodes.
 func (s *Snapshot) Node(name string) (*Node, error) {
 	names := s.NodeNames()
 	if !slices.Contains(names, name) {
@@ -113,7 +112,7 @@ type Node struct {
 	files map[string]opener
 }
 
-// NewNode makes a node from file contents in memory, as a live collector has them.
+// NewNode returns a node of file contents in memory, as a live collector has them.
 func NewNode(name string, files map[string][]byte) *Node {
 	n := &Node{Name: name, files: map[string]opener{}}
 	for f, data := range files {

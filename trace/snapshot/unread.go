@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// UnreadFile holds, of each file that the node has, or may have, and that could not be read, why: an object {"FILE":
-// "REASON"}. Where it is, whoever made the snapshot has tried everything: a file that is neither there nor in it has
-// nothing to be read from (a kernel without IPVS has no ipvsadm.txt). A person who makes a snapshot by hand leaves it
-// out.
+// UnreadFile holds the reasons why files that the node has, or may have, could not be read: an object {"FILE":
+// "REASON"}. Where it exists, the collector has tried to read every file: one that is neither in the snapshot nor in
+// UnreadFile does not exist on the node (a kernel without IPVS has no ipvsadm.txt). A snapshot made by hand does not
+// have it.
 const UnreadFile = "unread.json"
 
-// EncodeUnread makes the content of [UnreadFile] of the reasons by file.
+// EncodeUnread returns the content of [UnreadFile] for the reasons by file.
 func EncodeUnread(reasons map[string]string) []byte {
 	if reasons == nil {
 		reasons = map[string]string{}
@@ -25,8 +25,8 @@ func EncodeUnread(reasons map[string]string) []byte {
 	return append(data, '\n')
 }
 
-// Unread says why files of the node were not read, by their names; nil where the snapshot does not tell, and empty
-// where all were read that there are. The error is that of a damaged [UnreadFile].
+// Unread returns why files of the node were not read, by their names; nil where there is no [UnreadFile], and empty
+// where all existing files were read. The error is that of a damaged [UnreadFile].
 func (n *Node) Unread() (map[string]string, error) {
 	data, ok, err := n.File(UnreadFile)
 	if err != nil || !ok {

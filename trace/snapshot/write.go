@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Version is that of the format, as snapshot.json names it.
+// Version is the version of the format in snapshot.json.
 const Version = 1
 
 // Meta is snapshot.json: which program made the snapshot, and when.
@@ -26,8 +26,8 @@ type Meta struct {
 	Tool      string    `json:"tool"`
 }
 
-// Write writes a snapshot as .tar.gz: what Open reads. Kinds that the cluster misses are left out, as are files that a
-// node does not have. An error leaves an archive that cannot be taken for a whole one.
+// Write writes a snapshot as .tar.gz: what Open reads. Kinds in Cluster.Missing are left out, as are files that a node
+// does not have. After an error the archive is truncated, so that Open refuses it.
 func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 	zip := gzip.NewWriter(w)
 	a := archive{tar.NewWriter(zip), m.CreatedAt}
@@ -60,14 +60,14 @@ func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 	return zip.Close()
 }
 
-// printed is what kubectl get prints of several objects.
+// printed is a List as kubectl get prints it.
 type printed struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Items      []any  `json:"items"`
 }
 
-// typed returns objects with their kind: what a client decodes does not bear it.
+// typed returns objects with their kind, which objects decoded by a client do not have.
 func typed[T any, P interface {
 	*T
 	runtime.Object

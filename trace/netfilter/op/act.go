@@ -33,7 +33,7 @@ func (a AcceptAfter) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{Kind: netfilter.Accept}
 }
 
-// Jump leads to another chain of the table.
+// Jump is a jump or goto to another chain of the table.
 type Jump struct {
 	Name string
 	Kind netfilter.Kind // Jump or Goto

@@ -53,17 +53,17 @@ func (t Truth) Or(u Truth) Truth {
 	return No
 }
 
-// Cond asks one thing of the packet.
+// Cond is one condition on the packet.
 type Cond func(c *netfilter.Context) Truth
 
-// Not asks the opposite.
+// Not is the negation of a condition.
 func (f Cond) Not() Cond { return func(c *netfilter.Context) Truth { return f(c).Not() } }
 
 // Always holds for every packet.
 func Always(*netfilter.Context) Truth { return Yes }
 
-// Nobody holds for no packet.
-func Nobody(*netfilter.Context) Truth { return No }
+// NoPacket holds for no packet.
+func NoPacket(*netfilter.Context) Truth { return No }
 
 // Unsure is a condition whose answer is never known.
 func Unsure(*netfilter.Context) Truth { return Maybe }

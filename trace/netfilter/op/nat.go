@@ -8,8 +8,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// NATRange is what a translation may lead to: one address and port, or a range of either (struct nf_nat_range2). Zero
-// addresses or ports keep the packet's.
+// NATRange is the range of results of a translation: one address and port, or a range of either (struct nf_nat_range2).
+// Zero addresses or ports keep the packet's.
 type NATRange struct {
 	From, To  netip.Addr
 	Low, High uint16

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-// Read reads the output of nft -j list ruleset. The rules are checked as JSON, but read only when they are asked for,
-// from data, which must not change until then.
+// Read reads the output of nft -j list ruleset. The rules are checked as JSON, but parsed only on demand, from data,
+// which must not change until then.
 func Read(data []byte) (*syntax.Ruleset, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it is empty")

@@ -104,7 +104,7 @@ func shiftedRight(v []byte, by int) []byte {
 	return out
 }
 
-// several splits the comparison of neighbouring fields, which nft asks for at once.
+// several splits the comparison of neighbouring fields, which nft compares at once.
 func (m *machine) several(h *headerBytes, right []byte) bool {
 	var parts []*wireField
 	for bit := h.bit; bit < h.bit+h.len*8; {

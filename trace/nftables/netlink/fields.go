@@ -133,7 +133,7 @@ var wireHeaders = func() map[string][]wireField {
 	return out
 }()
 
-// transports are the headers that a protocol's number leads to.
+// transports are the headers that follow by protocol number.
 var transports = map[uint8]string{
 	1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 50: "esp", 51: "ah", 58: "icmpv6", 108: "comp", 132: "sctp",
 	136: "udplite",

@@ -187,7 +187,7 @@ func loadSocket(m *machine, a *attrs) error {
 	return nil
 }
 
-// loadFib asks the routing tables (nft_fib.c).
+// loadFib is a lookup in the routing tables (nft_fib.c).
 func loadFib(m *machine, a *attrs) error {
 	const dreg, result, flags = 1, 2, 3
 	const present = 1 << 5
@@ -263,7 +263,7 @@ func (m *machine) hashed(reg uint64, length int) syntax.Expr {
 	return expr
 }
 
-// loadOther is an expression of which nobody asks more than that it is there; dreg is the attribute with its register.
+// loadOther is an expression of which only the presence matters; dreg is the attribute with its register.
 func loadOther(name string, dreg int) reads {
 	f := wireField{typ: wireInteger, expr: &syntax.Opaque{
 		Name: name, Text: syntax.JSONObject(name, syntax.JSONObject("key", syntax.JSONString("something"))),

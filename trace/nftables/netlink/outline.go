@@ -24,7 +24,7 @@ type Header struct {
 	Generation uint32 `json:"generation"`
 	// Interfaces are the names of interfaces by number, for rules that have the number.
 	Interfaces map[int]string `json:"interfaces,omitempty"`
-	// Left are the tables of which neither rules nor elements were asked for: iptables-save shows them.
+	// Left are the tables of which neither rules nor elements were requested: iptables-save shows them.
 	Left []syntax.TableName `json:"left,omitempty"`
 }
 
@@ -89,7 +89,7 @@ type OutlineSet struct {
 // include/datatype.h of nft).
 const typeNumber = 4
 
-// outlineSet tells what there is to ask for.
+// outlineSet reads what is to be requested of a set.
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	const whole = setAnonymous | setConstant
 	const numberBytes = 4

@@ -49,8 +49,8 @@ type dump struct {
 	jumps map[int32]map[string]*syntax.Verdict
 }
 
-// Read reads what a collector has asked the kernel for (see [Header]). The rules are read only when they are asked for,
-// from data, which must not change until then.
+// Read reads the kernel's responses to a collector's requests (see [Header]). The rules are parsed only on demand, from
+// data, which must not change until then.
 func Read(data []byte) (*syntax.Ruleset, error) {
 	h, order, rest, err := cutHeader(data)
 	if err != nil {
@@ -59,7 +59,7 @@ func Read(data []byte) (*syntax.Ruleset, error) {
 	d := newDump(h, order)
 	rs := &syntax.Ruleset{Complete: true, NewRuleReader: func() syntax.RuleReader {
 		own := newDump(h, order)
-		own.sets = d.sets // which nobody changes any more
+		own.sets = d.sets // which do not change any more
 		return own.fullRule
 	}}
 	if err := d.read(rest, rs); err != nil {

@@ -159,7 +159,7 @@ func (m *machine) learns(v *loaded, constant []byte, statement int) {
 	case noContext:
 	case isTransportProtocol:
 		m.transport = transports[uint8(n)] //nolint:gosec // has one byte
-		// In a table of both families a field that says so also asks for the family.
+		// In a table of both families a field that implies the family also matches it.
 		if v.header == nil || m.family == m.network && m.family != "inet" {
 			m.madeTransport = statement
 		}

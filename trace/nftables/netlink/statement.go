@@ -323,7 +323,7 @@ func wireQueue(m *machine, a *attrs) error {
 	return nil
 }
 
-// wireDup is dup and fwd, of which nobody asks for more than the name.
+// wireDup is dup and fwd, of which only the name is used.
 func wireDup(name string) reads {
 	statement := &syntax.Opaque{Name: name, Text: syntax.JSONObject(name, "{}")}
 	return func(m *machine, _ *attrs) error {

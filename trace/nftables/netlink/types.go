@@ -24,7 +24,7 @@ type wireType struct {
 	symbols map[uint64]string
 	bitmask bool
 	prefix  bool // nft writes ranges that are networks as such
-	words   bool // a value without a symbol is no number to whoever reads it
+	words   bool // a value without a symbol is not shown as a number
 	// write makes a constant of a value, as nft -j prints it; nil: a number, or its symbol. The value is in network byte
 	// order.
 	write func(d *dump, v []byte) syntax.Expr

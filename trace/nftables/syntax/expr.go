@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// The expressions that ask for something of the packet.
+// The expressions that read a property of the packet.
 type (
 	// Payload is a field of a header, such as ip saddr.
 	Payload struct{ Protocol, Field string }
@@ -109,7 +109,7 @@ type Elem struct {
 }
 
 // Opaque is an expression or a statement of which only the name and a text are kept: there is no type for it, or it has
-// not the members that the type asks for.
+// not the members that the type requires.
 type Opaque struct {
 	Name string // what JSON calls it; "" where it has no name
 	Text string

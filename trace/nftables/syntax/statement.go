@@ -6,14 +6,14 @@ package syntax
 // *[Opaque].
 type Statement interface{ statement() }
 
-// The statements that ask for something, or decide.
+// The statements that match, or decide.
 type (
 	// Match compares an expression with a constant, or with the elements of a set.
 	Match struct {
 		Op          string // == != < > <= >= in !; "" is ==
 		Left, Right Expr
 	}
-	// Verdict ends the rule, or leads to another chain. It is also what a verdict map has for a key.
+	// Verdict ends the rule, or jumps to another chain. It is also what a verdict map has for a key.
 	Verdict struct {
 		Kind   string // accept, drop, return, continue, jump, goto
 		Target string // the chain of jump and goto

@@ -50,7 +50,7 @@ func appendElement(b []byte, e *Element) []byte {
 	return b
 }
 
-// appendExpr writes an expression or a constant, numbers as those of marks where hex asks for it. Of nil it writes
+// appendExpr writes an expression or a constant, numbers in hex like those of marks where hex is set. Of nil it writes
 // nothing.
 func appendExpr(b []byte, e Expr, hex bool) []byte {
 	switch e := e.(type) {

@@ -211,7 +211,8 @@ func TestKubectlCompletes(t *testing.T) {
 		{"trace -n shop --snapshot " + snapshot + " web:", []string{"web:80", "web:http"}, noFile},
 		{"trace web -n shop --snapshot " + snapshot + " --node ", []string{"worker-1"}, noFile},
 		{
-			"trace web -n shop --snapshot " + snapshot + " --from pod/web-7c9d8f6b5d-2", []string{"pod/web-7c9d8f6b5d-2xkqp"},
+			"trace web -n shop --snapshot " + snapshot + " --from pod/web-7c9d8f6b5d-2",
+			[]string{"pod/web-7c9d8f6b5d-2xkqp"},
 			noFile,
 		},
 		{"trace web --snapshot " + snapshot + " -n ", []string{"default", "kube-system", "shop"}, noFile},

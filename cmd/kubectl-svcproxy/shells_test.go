@@ -45,13 +45,15 @@ func TestShellsComplete(t *testing.T) {
 		{"trace -n other ", []string{"away"}, nil},
 		{"trace svc/w", []string{"svc/web"}, nil},
 		{
-			"trace web:", []string{"web:443", "web:80", "web:http", "web:https"},
+			"trace web:",
+			[]string{"web:443", "web:80", "web:http", "web:https"},
 			map[string][]string{"bash": {"443", "80", "http", "https"}},
 		},
 		{"trace none:", nil, nil},
 		{"trace web --node ", []string{"control", "worker-1", "worker-2"}, nil},
 		{
-			"trace web --node=w", []string{"worker-1", "worker-2"},
+			"trace web --node=w",
+			[]string{"worker-1", "worker-2"},
 			map[string][]string{"fish": {"--node=worker-1", "--node=worker-2"}},
 		},
 		{"trace web --from pod/", []string{"pod/web-1", "pod/web-2"}, nil},

@@ -45,7 +45,7 @@ func run(args []string) error {
 }
 
 var (
-	heading = regexp.MustCompile(`^(##|###) (.+)$`)
+	heading = regexp.MustCompile(`^(###?) (.+)$`)
 	opening = regexp.MustCompile(`^\*(error|warning|info)\*`)
 )
 
@@ -84,7 +84,7 @@ func indexed(page string, kinds []judge.KindInfo) (string, error) {
 			continue
 		}
 		if code != "" && line != "" {
-			if m := opening.FindStringSubmatch(line); m == nil || m[1] != string(byCode[code].Severity) {
+			if m := opening.FindStringSubmatch(line); len(m) == 0 || m[1] != string(byCode[code].Severity) {
 				problems = append(problems, fmt.Errorf("section %s must begin with *%s*", code, byCode[code].Severity))
 			}
 			delete(byCode, code)

@@ -117,11 +117,13 @@ func TestProbes(t *testing.T) {
 	}{
 		{
 			"a Service", "TCP", "10.96.0.1:80", node, 40, snapshot.ProbeConnected,
-			[]string{"10.244.9.1:8080", "10.244.9.2:8080"}, false,
+			[]string{"10.244.9.1:8080", "10.244.9.2:8080"},
+			false,
 		},
 		{
 			"from a pod", "TCP", "10.96.0.1:80", client, 40, snapshot.ProbeConnected,
-			[]string{"10.244.9.1:8080", "10.244.9.2:8080"}, false,
+			[]string{"10.244.9.1:8080", "10.244.9.2:8080"},
+			false,
 		},
 		// its entry goes with the reset
 		{"nobody listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, nil, false},

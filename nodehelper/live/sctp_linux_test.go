@@ -82,7 +82,8 @@ func TestSCTP(t *testing.T) {
 			[]string{"pre 1 jump", "services 1 accept"},
 		},
 		{
-			"IPv6", target("[fd00::1]:3868", netip.Addr{}, 2), snapshot.ProbeConnected, []string{"[fd00:9::1]:3869"},
+			"IPv6", target("[fd00::1]:3868", netip.Addr{}, 2), snapshot.ProbeConnected,
+			[]string{"[fd00:9::1]:3869"},
 			[]string{"out 1 jump", "services 3 accept"},
 		},
 		{"nobody listens", target("10.96.0.1:3870", netip.Addr{}, 1), snapshot.ProbeRefused, nil, nil},

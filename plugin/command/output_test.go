@@ -20,19 +20,23 @@ func TestDrawnFormats(t *testing.T) {
 	}{
 		{
 			"trace web -n shop -o html", run.ExitMismatch,
-			[]string{"<!doctype html>", "MissingEndpoint", "<svg", "Rule by rule", "KUBE-SEP-LPRYETXTYMQCMNCE"}, "",
+			[]string{"<!doctype html>", "MissingEndpoint", "<svg", "Rule by rule", "KUBE-SEP-LPRYETXTYMQCMNCE"},
+			"",
 		},
 		{
 			"trace web -n shop -o mermaid", run.ExitMismatch,
-			[]string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #35;2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"}, "",
+			[]string{"flowchart LR\n", "KUBE-SVC-67NZLRHBNDSAWJRO #35;2,3  WRONG", "-.->|\"none, 33.3#37; expected\"|"},
+			"",
 		},
 		{
 			"trace web -n shop -o dot", run.ExitMismatch,
-			[]string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"}, "",
+			[]string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"},
+			"",
 		},
 		{
 			"verify -A -o html", run.ExitMismatch,
-			[]string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"}, "",
+			[]string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"},
+			"",
 		},
 		{"verify -A -o mermaid", run.ExitMismatch, []string{"flowchart LR\n", "shop/web", "PREROUTING"}, ""},
 		{"verify -A -o dot", run.ExitMismatch, []string{"digraph svcproxy {\n", "shop/web", "PREROUTING"}, ""},

@@ -70,8 +70,10 @@ func TestChooseNodes(t *testing.T) {
 		{"named ones", Selection{Names: []string{"n3", "n1", "n3"}}, objects, []string{"n3", "n1"}},
 		{"all", Selection{All: true}, objects, []string{"n1", "n2", "n3", "n4", "n5"}},
 		{
-			"named ones, where Nodes may not be listed", Selection{Names: []string{"x"}},
-			&snapshot.Cluster{Missing: []string{"nodes"}}, []string{"x"},
+			"named ones, where Nodes may not be listed",
+			Selection{Names: []string{"x"}},
+			&snapshot.Cluster{Missing: []string{"nodes"}},
+			[]string{"x"},
 		},
 	} {
 		s := &Session{config: Config{Nodes: tt.nodes}, live: true, Objects: tt.objects, nodes: noReader{}}

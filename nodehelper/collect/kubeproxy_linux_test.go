@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kube-proxy is found where its command line and configuration say.
+func TestKubeProxyAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		args          []string
+		metrics, live string
+	}{
+		{nil, "127.0.0.1:10249", "127.0.0.1:10256"},
+		{[]string{"--metrics-bind-address=0.0.0.0:1", "--healthz-bind-address", "10.0.0.1"}, "127.0.0.1:1", "10.0.0.1:10256"},
+		{[]string{"--metrics-bind-address=[::]:5", "--healthz-bind-address=:7"}, "[::1]:5", "127.0.0.1:10256"},
+		{[]string{"--metrics-bind-address="}, "127.0.0.1:10249", "127.0.0.1:10256"},
+	} {
+		k := &kubeProxy{pid: "self", args: tt.args}
+		if m, l := metricsAddress.of(k), healthAddress.of(k); m != tt.metrics || l != tt.live {
+			t.Errorf("%v: %s, %s", tt.args, m, l)
+		}
+	}
+	if got := metricsAddress.of(nil); got != "127.0.0.1:10249" {
+		t.Error(got)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("metricsBindAddress: 0.0.0.0:9\nmode: nftables\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &kubeProxy{pid: "self", args: []string{"--config=" + file}}
+	if got := metricsAddress.of(k); got != "127.0.0.1:9" {
+		t.Error(got)
+	}
+	data, err := readProxyConfig(t.Context(), &reader{proxy: k})
+	if err != nil || !strings.Contains(string(data), "mode: nftables") {
+		t.Errorf("%s, %v", data, err)
+	}
+	data, err = readProxyConfig(t.Context(), &reader{
+		proxy: &kubeProxy{
+			pid:  "self",
+			args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--nodeport-addresses=10.0.0.0/8,::/0"},
+		},
+	})
+	if err != nil || !strings.Contains(string(data), "mode: ipvs") ||
+		!strings.Contains(string(data), "clusterCIDR: 10.1.0.0/16") || !strings.Contains(string(data), "- ::/0") {
+		t.Errorf("%s, %v", data, err)
+	}
+	_, err = readProxyConfig(t.Context(), &reader{
+		proxy: &kubeProxy{pid: "self", args: []string{"--config=/does/not/exist"}},
+	})
+	if err == nil {
+		t.Error("a file that there is not was read")
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/metrics":
+			fmt.Fprint(w, "kubeproxy 1\n")
+		case "/healthz":
+			http.Error(w, "sick", http.StatusServiceUnavailable)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	at := l.Addr().String()
+	r := &reader{
+		proxy: &kubeProxy{pid: "7", args: []string{"--metrics-bind-address=" + at, "--healthz-bind-address=" + at}},
+	}
+	if data, err := endpoint(metricsAddress, "/metrics")(t.Context(), r); err != nil || string(data) != "kubeproxy 1\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if data, err := endpoint(healthAddress, "/healthz")(t.Context(), r); err != nil || string(data) != "sick\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	_, err = endpoint(metricsAddress, "/configz")(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "kube-proxy answers /configz with 404 Not Found: 404 page not found") {
+		t.Error(err)
+	}
+	server.Close()
+	_, err = endpoint(metricsAddress, "/metrics")(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "kube-proxy (process 7) does not answer at "+at) {
+		t.Error(err)
+	}
+}
+
+// A program that kube-proxy has just started still bears its name: the file that its command line names was "not
+// there", for the process was gone.
+func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
+	parents := map[string]string{"1582": "900", "1583": "1582", "900": "1", "77": "1"}
+	parent := func(pid string) string { return parents[pid] }
+	for _, tt := range []struct{ found, want string }{
+		{"1582 1583 900", "900"}, {"900", "900"}, {"1582", "1582"}, {"", ""}, {"77 900", "77"},
+	} {
+		var found []*kubeProxy
+		for pid := range strings.FieldsSeq(tt.found) {
+			found = append(found, &kubeProxy{pid: pid})
+		}
+		got := ""
+		if k := starter(found, parent); k != nil {
+			got = k.pid
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.found, got, tt.want)
+		}
+	}
+	if got := parentOf(strconv.Itoa(os.Getpid())); got != strconv.Itoa(os.Getppid()) {
+		t.Errorf("parent %q, want %d", got, os.Getppid())
+	}
+}

@@ -317,7 +317,6 @@ func TestModulesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// kube-proxy is found where its command line and configuration say.
 // Listeners are found as ss finds them, with their processes.
 func TestListeners(t *testing.T) {
 	if !isolated(t) {
@@ -392,6 +391,3 @@ func TestEmitsErrorEndsIt(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A program that kube-proxy has just started still bears its name: the file that its command line names was "not
-// there", for the process was gone.

@@ -14,6 +14,7 @@ import (
 	"time"
 )
 
+// kube-proxy is found where its command line and configuration say.
 func TestKubeProxyAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		args          []string
@@ -101,6 +102,8 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
+// A program that kube-proxy has just started still bears its name: the file that its command line names was "not
+// there", for the process was gone.
 func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
 	parents := map[string]string{"1582": "900", "1583": "1582", "900": "1", "77": "1"}
 	parent := func(pid string) string { return parents[pid] }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+func TestTraceSelects(t *testing.T) {
+	shop := " -n shop --snapshot " + broken
+	for _, tt := range []struct{ args, want string }{
+		{
+			"api",
+			"ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node, NodePort 10.77.0.11 external, NodePort 10.77.0.11 " +
+				"node, NodePort 127.0.0.1 node",
+		},
+		{"10.96.62.156:80", "ClusterIP 10.96.62.156 pod, ClusterIP 10.96.62.156 node"},
+		{"10.77.0.11:30080", "NodePort 10.77.0.11 external, NodePort 10.77.0.11 node"},
+		{"127.0.0.1:30080", "NodePort 127.0.0.1 node"},
+		{"10.96.62.156 --from node", "ClusterIP 10.96.62.156 node"},
+		{"10.96.62.156 --from pod", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from 192.0.2.1", "ClusterIP 10.96.62.156 external"},
+		{"10.96.62.156 --from 10.77.0.11", "ClusterIP 10.96.62.156 node"},
+		{"10.96.62.156 --from 10.77.0.12 --node worker-1", "ClusterIP 10.96.62.156 external"},
+		{"10.96.62.156 --from 10.244.1.15", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from pod/web-7c9d8f6b5d-2xkqp", "ClusterIP 10.96.62.156 pod"},
+		{"10.96.62.156 --from pod/shop/web-7c9d8f6b5d-2xkqp -n default", "ClusterIP 10.96.62.156 pod"},
+	} {
+		r := reportOf(t, "trace "+tt.args+shop)
+		if got := frontends(r); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.args, got, tt.want)
+		}
+	}
+	r := reportOf(t, "trace api --from pod/web-7c9d8f6b5d-2xkqp"+shop)
+	if r.Nodes[0].Paths[0].Origin.Pod != "shop/web-7c9d8f6b5d-2xkqp" {
+		t.Errorf("got %+v", r.Nodes[0].Paths[0].Origin)
+	}
+}
+
+// A named pod and the address of a NodePort settle the node.
+func TestTracePins(t *testing.T) {
+	two := " -n shop --snapshot " + twoNodes(t)
+	for _, args := range []string{"trace web --from pod/web-7c9d8f6b5d-2xkqp", "trace 10.77.0.11:30080"} {
+		if r := reportOf(t, args+two); len(r.Nodes) != 1 || r.Nodes[0].Node != "worker-1" {
+			t.Errorf("%s: %d nodes were read", args, len(r.Nodes))
+		}
+	}
+	for args, want := range map[string]string{
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "runs on node worker-1, where its packets start: " +
+			"give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --all-nodes": "give --node worker-1",
+		"trace web --from pod/web-7c9d8f6b5d-q9v4n": "is on node worker-3, which is not in the snapshot: " +
+			"it holds worker-1, worker-2",
+	} {
+		code, _, stderr := runPlugin(t, strings.Fields(args+two)...)
+		if code != run.ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got %d and %q, want %q", args, code, stderr, want)
+		}
+	}
+}
+
+func TestTraceSteps(t *testing.T) {
+	args := "trace web -n shop --snapshot " + broken
+	if r := reportOf(t, args); len(r.Nodes[0].Paths[0].Steps) == 0 {
+		t.Error("json has no steps")
+	}
+	if _, wide, _ := runPlugin(t, strings.Fields(args+" -o wide")...); !strings.Contains(wide, "rule by rule\nHOOK") {
+		t.Error("wide has no steps")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	r := reportOf(t, "verify -A --snapshot "+broken)
+	if r.Kind != report.KindVerify || r.Service != nil || len(r.Nodes[0].Paths) != 11 ||
+		r.Nodes[0].Paths[0].Service == nil {
+		t.Errorf("got kind %s with %d paths", r.Kind, len(r.Nodes[0].Paths))
+	}
+	if r := reportOf(t, "verify -A --show-all --snapshot "+broken); len(r.Nodes[0].Paths) != r.Summary.Paths {
+		t.Errorf("--show-all lists %d of %d paths", len(r.Nodes[0].Paths), r.Summary.Paths)
+	}
+	r = reportOf(t, "verify api:http 10.96.21.191 -n shop --show-all --from pod --snapshot "+broken)
+	if !strings.Contains(frontends(r), "NodePort") || !strings.Contains(frontends(r), "10.96.21.191") {
+		t.Errorf("got %s", frontends(r))
+	}
+}

@@ -18,9 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 

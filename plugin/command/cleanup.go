@@ -91,18 +91,11 @@ func cleanup(ctx context.Context, env *environment, c cleanupConfig) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := run.Open(c.session)
+	s, nodes, err := openNodes(ctx, c.session)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.ReadObjects(ctx); err != nil {
-		return err
-	}
-	nodes, err := s.ChooseNodes(nil)
-	if err != nil {
-		return err
-	}
 	var errs []error
 	if !c.session.Nodes.Local {
 		errs = append(errs, removePods(ctx, env, &c, nodes))

@@ -101,18 +101,11 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := run.Open(c.session)
+	s, nodes, err := openNodes(ctx, c.session)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.ReadObjects(ctx); err != nil {
-		return err
-	}
-	nodes, err := s.ChooseNodes(nil)
-	if err != nil {
-		return err
-	}
 	if c.podsOnly {
 		return printPods(env, s, nodes)
 	}

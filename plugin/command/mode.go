@@ -89,18 +89,11 @@ func (o *modeOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 func mode(ctx context.Context, env *environment, c modeConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := run.Open(c.session)
+	s, nodes, err := openNodes(ctx, c.session)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.ReadObjects(ctx); err != nil {
-		return err
-	}
-	nodes, err := s.ChooseNodes(nil)
-	if err != nil {
-		return err
-	}
 	if c.podsOnly {
 		return printPods(env, s, nodes)
 	}

@@ -62,6 +62,9 @@ func TestLeftoversOfIPVS(t *testing.T) {
 			if !slices.Equal(r.Mode.Leftovers, tt.want) {
 				t.Errorf("leftovers %q, want %q", r.Mode.Leftovers, tt.want)
 			}
+			if r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{PathsAlone: true}); r.Mode.Leftovers != nil {
+				t.Errorf("leftovers %q, where only paths were asked for", r.Mode.Leftovers)
+			}
 			found := 0
 			for _, f := range r.Findings {
 				if f.Code == ModeLeftover {

@@ -66,7 +66,13 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	mode := n.shown
 	out.Mode = &mode
 	if !req.PathsAlone {
-		out.Findings = n.findings(n.nodeWide())
+		issues := n.nodeWide()
+		for _, is := range issues {
+			if is.code == ModeLeftover {
+				mode.Leftovers = append(mode.Leftovers, is.subject)
+			}
+		}
+		out.Findings = n.findings(issues)
 	}
 	if req.NodeAlone {
 		out.Findings = append(out.Findings, n.findings(append(n.configMapDiffers(), n.notCollected()...))...)

@@ -60,15 +60,6 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 	return out
 }}
 
-func (n *node) leftoverNames() []string {
-	left := leftovers.node(n)
-	out := make([]string, 0, len(left))
-	for _, is := range left {
-		out = append(out, is.subject)
-	}
-	return out
-}
-
 // orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy
 // removes them late (largeClusterMode), and they harm nobody.
 func (n *node) orphans() []issue {

@@ -64,7 +64,6 @@ func newNode(c *Cluster, s *nodestate.State) (*node, error) {
 	}
 	n.exp = n.expectation()
 	n.survey = n.surveyed()
-	n.shown.Leftovers = n.leftoverNames()
 	return n, nil
 }
 

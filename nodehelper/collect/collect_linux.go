@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -33,34 +32,34 @@ type source struct {
 
 // rules are read together: they may change while they are read.
 var rules = []source{
-	{"iptables-nft-save.txt", save("iptables", "nft")},
-	{"ip6tables-nft-save.txt", save("ip6tables", "nft")},
-	{"iptables-legacy-save.txt", save("iptables", "legacy")},
-	{"ip6tables-legacy-save.txt", save("ip6tables", "legacy")},
-	{nftables.DumpFile, readNftNetlink},
-	{rulesetFile, readNft},
-	{"ipset-save.txt", module("ip_set", command("ipset", "save"))},
-	{"ipvsadm.txt", module("ip_vs", readIPVS)},
+	{snapshot.IPTablesNFTFile, save("iptables", "nft")},
+	{snapshot.IP6TablesNFTFile, save("ip6tables", "nft")},
+	{snapshot.IPTablesLegacyFile, save("iptables", "legacy")},
+	{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
+	{snapshot.NFTDumpFile, readNftNetlink},
+	{snapshot.NFTFile, readNft},
+	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
+	{snapshot.IPVSFile, module("ip_vs", readIPVS)},
 }
 
 var others = []source{
-	{"conntrack.txt", module("nf_conntrack_netlink", readConntrack)},
-	{"ip-addr.json", command("ip", "-j", "addr")},
-	{"ip-link.json", command("ip", "-j", "-d", "link")},
-	{"ip-route.json", command("ip", "-j", "-4", "route", "show", "table", "all")},
-	{"ip6-route.json", command("ip", "-j", "-6", "route", "show", "table", "all")},
-	{"ip-rule.json", command("ip", "-j", "rule")},
-	{"ip6-rule.json", command("ip", "-j", "-6", "rule")},
-	{"sysctl.txt", readSysctl},
-	{"listen.txt", readListeners},
+	{snapshot.ConntrackFile, module("nf_conntrack_netlink", readConntrack)},
+	{snapshot.AddrFile, command("ip", "-j", "addr")},
+	{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
+	{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
+	{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
+	{snapshot.RuleFile, command("ip", "-j", "rule")},
+	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
+	{snapshot.SysctlFile, readSysctl},
+	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},
-	{"configz.json", endpoint(metricsAddress, "/configz")},
-	{"metrics.txt", endpoint(metricsAddress, "/metrics")},
-	{"proxyMode.txt", endpoint(metricsAddress, "/proxyMode")},
-	{"healthz.json", endpoint(healthAddress, "/healthz")},
-	{"livez.json", endpoint(healthAddress, "/livez")},
-	{"kube-proxy-config.yaml", readProxyConfig},
-	{"versions.txt", readVersions},
+	{snapshot.ConfigzFile, endpoint(metricsAddress, "/configz")},
+	{snapshot.MetricsFile, endpoint(metricsAddress, "/metrics")},
+	{snapshot.ProxyModeFile, endpoint(metricsAddress, "/proxyMode")},
+	{snapshot.HealthzFile, endpoint(healthAddress, "/healthz")},
+	{snapshot.LivezFile, endpoint(healthAddress, "/livez")},
+	{snapshot.ProxyConfigFile, readProxyConfig},
+	{snapshot.VersionsFile, readVersions},
 }
 
 func collect(ctx context.Context, o Options, emit func(File) error) error {
@@ -98,19 +97,17 @@ func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	return files, nil
 }
 
-// rulesetFile is what nft prints; it has the content of nftables.DumpFile, and takes longer to read.
-const rulesetFile = "nft-ruleset.json"
-
-// readRules reads the rules once.
+// readRules reads the rules once. What nft prints, snapshot.NFTFile, has the content of snapshot.NFTDumpFile, and takes
+// longer to read.
 func (r *reader) readRules(ctx context.Context) (files []File, err error) {
-	either := r.Files != nil && r.wants(nftables.DumpFile) && r.wants(rulesetFile)
-	byNFT := func(s source) bool { return s.file == rulesetFile }
+	either := r.Files != nil && r.wants(snapshot.NFTDumpFile) && r.wants(snapshot.NFTFile)
+	byNFT := func(s source) bool { return s.file == snapshot.NFTFile }
 	first, second := rules, []source(nil)
 	if either {
 		first = slices.DeleteFunc(slices.Clone(rules), byNFT)
 	}
 	keep := func(f File) error {
-		if either && f.Name == nftables.DumpFile && f.Unread != "" {
+		if either && f.Name == snapshot.NFTDumpFile && f.Unread != "" {
 			second = rules[slices.IndexFunc(rules, byNFT):][:1]
 		}
 		files = append(files, f)

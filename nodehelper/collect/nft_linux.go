@@ -56,7 +56,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 	return nil, err
 }
 
-// ruleset returns the content of the file [nftables.DumpFile]: its header, and the kernel's answers. The error is
+// ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
 // errChanged if the rules changed while they were read.
 func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byte, error) {
 	before, err := generation(conn)

@@ -189,13 +189,13 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loadRules(t, "../../testdata/snapshots/"+name+"/nodes/node1/"+rulesetFile)
+		loadRules(t, "../../testdata/snapshots/"+name+"/nodes/node1/"+snapshot.NFTFile)
 		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
 		dumped := askKernel(t, nil)
 		reports := make([]string, 2)
 		for i, n := range []*snapshot.Node{
-			node.With(rulesetFile, listing),
-			node.With(rulesetFile, []byte("not read")).With(nftables.DumpFile, dumped),
+			node.With(snapshot.NFTFile, listing),
+			node.With(snapshot.NFTFile, []byte("not read")).With(snapshot.NFTDumpFile, dumped),
 		} {
 			r := judge.Files(objects, n, judge.Request{Matching: true})
 			text, err := json.MarshalIndent(r, "", " ")
@@ -245,12 +245,12 @@ func TestEitherRuleset(t *testing.T) {
 	}{
 		"all":      {nil, true, true},
 		"named":    {snapshot.NodeFiles, true, false},
-		"nft only": {[]string{rulesetFile}, false, true},
+		"nft only": {[]string{snapshot.NFTFile}, false, true},
 	} {
 		g := gather(t, Options{Root: "/", Files: c.files})
-		if (g.data[nftables.DumpFile] != nil) != c.netlink || (g.data[rulesetFile] != nil) != c.nft {
+		if (g.data[snapshot.NFTDumpFile] != nil) != c.netlink || (g.data[snapshot.NFTFile] != nil) != c.nft {
 			t.Errorf("%s: %d bytes from the kernel and %d from nft",
-				name, len(g.data[nftables.DumpFile]), len(g.data[rulesetFile]))
+				name, len(g.data[snapshot.NFTDumpFile]), len(g.data[snapshot.NFTFile]))
 		}
 	}
 }
@@ -265,10 +265,10 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 		files []string
 		less  bool
 	}{
-		"with iptables-save":    {[]string{nftables.DumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
-		"without iptables-save": {[]string{nftables.DumpFile}, false},
+		"with iptables-save":    {[]string{snapshot.NFTDumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
+		"without iptables-save": {[]string{snapshot.NFTDumpFile}, false},
 	} {
-		data := gather(t, Options{Root: "/", Files: c.files}).data[nftables.DumpFile]
+		data := gather(t, Options{Root: "/", Files: c.files}).data[snapshot.NFTDumpFile]
 		tables, err := nftables.ParseDump(data, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -8,8 +8,7 @@ import (
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Of a node that cannot be read nothing is claimed: one sentence says why, and there is no path.
@@ -84,8 +83,8 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 			"configz.json",
 		},
 		{"damaged answers of nf_tables", "iptables", func(w *capturedNode) {
-			w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\nabc")
-		}, nftables.DumpFile},
+			w.files[snapshot.NFTDumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\nabc")
+		}, snapshot.NFTDumpFile},
 		{
 			"a damaged nft ruleset",
 			"iptables",

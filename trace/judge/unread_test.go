@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -47,7 +46,7 @@ func TestUnreadFiles(t *testing.T) {
 		},
 		{
 			name: "the kernel did not answer, but nft did", unread: map[string]string{
-				nftables.DumpFile: "Operation not permitted",
+				snapshot.NFTDumpFile: "Operation not permitted",
 			},
 			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
 		},
@@ -55,14 +54,15 @@ func TestUnreadFiles(t *testing.T) {
 			name: "the kernel answered, but nft did not", unread: map[string]string{"nft-ruleset.json": "nft is not installed"},
 			do: func(w *capturedNode) {
 				delete(w.files, "nft-ruleset.json")
-				w.files[nftables.DumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\n")
+				w.files[snapshot.NFTDumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\n")
 			},
 			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
 		},
 		{
-			name: "neither the kernel nor nft answered", unread: map[string]string{nftables.DumpFile: "Operation not permitted"},
-			do:   func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
-			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
+			name:   "neither the kernel nor nft answered",
+			unread: map[string]string{snapshot.NFTDumpFile: "Operation not permitted"},
+			do:     func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
+			want:   map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
 			name: "what rules do not depend on was not read", unread: map[string]string{

@@ -16,6 +16,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // spread are packets of many kinds.
@@ -223,7 +224,7 @@ func FuzzParseDump(f *testing.F) {
 	f.Add(readFile(f, "extra.nl"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tables, err := ParseDump(data, IPTables)
-		if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), DumpFile+": ")) {
+		if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), snapshot.NFTDumpFile+": ")) {
 			t.Errorf("error %v with %d tables", err, len(tables))
 		}
 		rs := &netfilter.Ruleset{Tables: tables}

@@ -8,10 +8,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/json"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
-
-// DumpFile is the name of the file that [ParseDump] reads.
-const DumpFile = "nft-ruleset.nl"
 
 // Parse makes the model of what nft -j list ruleset prints: of the tables of the families ip, ip6 and inet. Those of
 // families that IP packets do not meet at the hooks of the walk (bridge, arp, netdev; inet's ingress) are left out;
@@ -24,7 +22,7 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 			return tables, nil
 		}
 	}
-	return nil, fmt.Errorf("nft-ruleset.json: %w: expected the output of: nft -j list ruleset", err)
+	return nil, fmt.Errorf("%s: %w: expected the output of: nft -j list ruleset", snapshot.NFTFile, err)
 }
 
 // ParseDump is [Parse] for the kernel's responses to a collector (see [netlink.Header]): it makes the same model of the
@@ -37,5 +35,5 @@ func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilt
 			return tables, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", DumpFile, err)
+	return nil, fmt.Errorf("%s: %w", snapshot.NFTDumpFile, err)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 type options struct {
@@ -145,7 +146,7 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 func overNetlink(ctx context.Context) (tables []*netfilter.Table, times [2]time.Duration, err error) {
 	start := time.Now()
 	var file collect.File
-	err = collect.Collect(ctx, collect.Options{Files: []string{nftables.DumpFile}}, func(f collect.File) error {
+	err = collect.Collect(ctx, collect.Options{Files: []string{snapshot.NFTDumpFile}}, func(f collect.File) error {
 		file = f
 		return nil
 	})

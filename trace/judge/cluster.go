@@ -27,10 +27,12 @@ type Cluster struct {
 	onNodes   map[netip.Addr]bool
 	pods      map[string][]pod // of each node, those with an address of their own, by name
 	podNames  map[netip.Addr]string
-	proxyPods map[string]string // of each node, namespace/name of kube-proxy's pod
-	twice     map[listing]bool
-	config    *kubeproxy.Config // of the ConfigMap; nil where there is none
-	configErr error
+	proxyPods map[string]string   // of each node, namespace/name of kube-proxy's pod
+	twice     map[netip.Addr]bool // that a Service lists more than once
+	// rangesTwice are the ports of Services that list a source range more than once.
+	rangesTwice []servicePort
+	config      *kubeproxy.Config // of the ConfigMap; nil where there is none
+	configErr   error
 }
 
 // pod is a pod with an address of its own.
@@ -52,7 +54,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
 		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
 		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{},
-		pods: map[string][]pod{}, proxyPods: map[string]string{}, twice: map[listing]bool{},
+		pods: map[string][]pod{}, proxyPods: map[string]string{}, twice: map[netip.Addr]bool{},
 	}
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
@@ -132,10 +134,10 @@ func (c *Cluster) readConfigMap() {
 	}
 }
 
-// listing is something that a Service lists: an address, or a source range of one of its ports.
-type listing struct {
-	address netip.Addr
-	chain   string // the hash in the names of the port's chains; "" for an address
+// servicePort is a port of a Service.
+type servicePort struct {
+	svc  *corev1.Service
+	port *corev1.ServicePort
 }
 
 // noteTwice notes what a Service lists more than once: addresses, and the ports of repeated source ranges.
@@ -144,7 +146,7 @@ func (c *Cluster) noteTwice(svc *corev1.Service) {
 	note := func(text string) {
 		if a, err := netip.ParseAddr(text); err == nil {
 			if seen[a] {
-				c.twice[listing{address: a}] = true
+				c.twice[a] = true
 			}
 			seen[a] = true
 		}
@@ -160,9 +162,7 @@ func (c *Cluster) noteTwice(svc *corev1.Service) {
 		r = strings.TrimSpace(r)
 		if ranges[r] {
 			for i := range svc.Spec.Ports {
-				p := &svc.Spec.Ports[i]
-				names := kubeproxy.ChainNames(kubeproxy.ServicePortName(svc.Namespace, svc.Name, p.Name), p.Protocol)
-				c.twice[listing{chain: strings.TrimPrefix(names.Firewall, kubeproxy.PrefixFirewall)}] = true
+				c.rangesTwice = append(c.rangesTwice, servicePort{svc, &svc.Spec.Ports[i]})
 			}
 		}
 		ranges[r] = true

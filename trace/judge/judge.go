@@ -17,7 +17,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -189,19 +188,9 @@ func withoutQuiet(paths []judged) []judged {
 	})
 }
 
-// clientLists begin the names of the lists that kube-proxy keeps, one an endpoint: of xt_recent (pkg/proxy/iptables),
-// and the sets of its table in nftables mode (pkg/proxy/nftables); and of those that the command program keeps in its
-// place. A new client is in none of them.
-var clientLists = []string{
-	kubeproxy.PrefixEndpoint,
-	kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity,
-	kubeproxy.ProgramChainPrefix,
-	kubeproxy.ProgramTablePrefix,
-}
-
 // NewWalker prepares walks over a node's rules as the judgement makes them. It is for one goroutine.
 func NewWalker(s *nodestate.State, network *host.Network) *netfilter.Walker {
-	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists...))
+	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists()...))
 }
 
 // paths judges every path asked for, on all processors, in a stable order.

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -65,14 +64,13 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 func (n *node) orphans() []issue {
 	gone := map[string]bool{}
 	names := n.mode.names()
-	prefixes := []string{names.cluster, names.local, names.external, names.firewall, names.endpoint}
 	for _, t := range n.Rules.Tables {
 		if !n.mode.home(t) {
 			continue
 		}
 		reachable := reachableChains(t)
 		for _, c := range t.Chains {
-			if !reachable[c] && slices.ContainsFunc(prefixes, func(p string) bool { return n.mode.ofService(c, p) }) {
+			if !reachable[c] && names.anyOfService(c.Name) {
 				gone[c.Name] = true
 			}
 		}
@@ -80,7 +78,7 @@ func (n *node) orphans() []issue {
 	if len(gone) == 0 {
 		return nil
 	}
-	n.mode.namesDue(n, func(name string) { delete(gone, name) })
+	names.due(n, func(name string) { delete(gone, name) })
 	orphans := slices.Sorted(maps.Keys(gone))
 	if len(orphans) == 0 {
 		return nil
@@ -115,12 +113,15 @@ var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
 	var evidence []report.Evidence
 	var chains []string
 	count := 0
+	rangesTwice := sync.OnceValue(n.rangesTwice)
 	for _, t := range n.Rules.Tables {
 		for _, c := range t.Chains {
 			if c.Base == nil && !n.byKubeProxy(netfilter.Ref{Chain: c}) {
 				continue
 			}
-			more := slices.DeleteFunc(repeated(c), func(r *netfilter.Rule) bool { return n.listedTwice(c, r) })
+			more := slices.DeleteFunc(repeated(c), func(r *netfilter.Rule) bool {
+				return n.listedTwice(r) || rangesTwice()[c.Name]
+			})
 			if len(more) == 0 {
 				continue
 			}
@@ -142,13 +143,23 @@ var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
 }}
 
 // listedTwice tells whether kube-proxy itself writes a rule as often as the API lists what it is for: an address that
-// is both an external and a load-balancer IP, or is listed twice, and a source range that is.
-func (n *node) listedTwice(c *netfilter.Chain, r *netfilter.Rule) bool {
-	if hash, ok := strings.CutPrefix(c.Name, kubeproxy.PrefixFirewall); ok && n.cluster.twice[listing{chain: hash}] {
-		return true
+// is both an external and a load-balancer IP, or is listed twice.
+func (n *node) listedTwice(r *netfilter.Rule) bool {
+	return n.cluster.twice[r.Key.Dst] || n.cluster.twice[r.Key.Src]
+}
+
+// rangesTwice are the names that the chains have, in any mode, of ports whose Service lists a source range more than
+// once: kube-proxy writes a rule as often.
+func (n *node) rangesTwice() map[string]bool {
+	out := map[string]bool{}
+	for _, p := range n.cluster.rangesTwice {
+		for _, m := range modes {
+			if ofPort := m.names().ofPort; ofPort != nil {
+				out[ofPort(p.svc, p.port).Firewall] = true
+			}
+		}
 	}
-	return r.Key.Dst.IsValid() && n.cluster.twice[listing{address: r.Key.Dst}] ||
-		r.Key.Src.IsValid() && n.cluster.twice[listing{address: r.Key.Src}]
+	return out
 }
 
 // repeated returns the rules of a chain that stand in it before already; of a base chain only those that lead to
@@ -160,7 +171,7 @@ func repeated(c *netfilter.Chain) []*netfilter.Rule {
 	var out []*netfilter.Rule
 	seen := make(map[string]bool, len(c.Rules))
 	for _, r := range c.Rules {
-		if c.Base != nil && !isNFTKube(c.Table) && !strings.HasPrefix(r.Target, kubeproxy.PrefixOwn) {
+		if c.Base != nil && !namedByKubeProxy(c.Table, r.Target) {
 			continue
 		}
 		if seen[r.Text] {

@@ -19,16 +19,13 @@ import (
 type mode interface {
 	// name is what kube-proxy calls the mode.
 	name() string
-	// names are those of the chains that findings look at, and speak of.
+	// names are those that the mode gives to what it writes.
 	names() *chainNames
 
 	// home tells whether the mode keeps the chains of Services in a table.
 	home(t *netfilter.Table) bool
 	// owns tells whether a rule, a policy or a chain is kube-proxy's, written in this mode.
 	owns(r netfilter.Ref) bool
-	// ofService tells whether a chain of the mode's belongs to a Service port: one whose name begins with one of
-	// chainNames' prefixes.
-	ofService(c *netfilter.Chain, prefix string) bool
 	// baseChain names, for people, the base chain of a hook that leads to the chain of all Services.
 	baseChain(h netfilter.Hook) string
 
@@ -51,9 +48,6 @@ type mode interface {
 	// unowned finds what is programmed for frontends that belong to no Service, and what is left of Services that are
 	// gone.
 	unowned(n *node) []issue
-	// namesDue calls f with the name of every chain and set that the mode may have made for the Services and endpoints
-	// there are, used or not.
-	namesDue(n *node, f func(name string))
 
 	// untranslated tells whether a packet was refused because no rule has translated it.
 	untranslated(o *outcome) bool
@@ -75,7 +69,11 @@ type mode interface {
 
 // modes are all of them; the first is that of a node of which nothing tells the mode
 // (cmd/kube-proxy/app/server_linux.go: the default on Linux).
-var modes = []mode{&iptablesMode{}, &nftablesMode{}, &ipvsMode{}}
+var modes = []mode{
+	&iptablesMode{kubeproxy.IPTables, &iptablesNames},
+	&nftablesMode{iptablesMode{kubeproxy.NFTables, &nftablesNames}},
+	&ipvsMode{iptablesMode{kubeproxy.IPVS, &ipvsNames}},
+}
 
 // modeOf returns the mode of a name; the first one for a name that is not known.
 func modeOf(name string) mode {
@@ -96,15 +94,6 @@ func held(s *nodestate.State) []mode {
 	return out
 }
 
-// chainNames are the chains of a mode: that of all Services, and what the names of those of one Service port begin
-// with; "" where it has none.
-type chainNames struct {
-	services                                     string
-	cluster, local, external, firewall, endpoint string
-	where                                        string // the rules are, for people
-	marks                                        string // how a rule marks for masquerade, for people
-}
-
 // owner is whose a rule is.
 type owner uint8
 
@@ -119,7 +108,7 @@ func (n *node) ownerOf(r netfilter.Ref) owner {
 	switch {
 	case r.Chain == nil:
 		return others
-	case n.mode.owns(r) || kubeProxyNames(r):
+	case n.mode.owns(r) || namedByKubeProxy(r.Chain.Table, r.Chain.Name):
 		return kubeProxy
 	case strings.HasPrefix(r.Chain.Name, kubeproxy.ProgramChainPrefix),
 		r.Chain.Table.Backend == netfilter.BackendNative &&
@@ -127,11 +116,6 @@ func (n *node) ownerOf(r netfilter.Ref) owner {
 		return program
 	}
 	return others
-}
-
-// kubeProxyNames tells whether a chain or table has a name that only kube-proxy gives, in whatever mode.
-func kubeProxyNames(r netfilter.Ref) bool {
-	return strings.HasPrefix(r.Chain.Name, kubeproxy.PrefixOwn) || isNFTKube(r.Chain.Table)
 }
 
 // writerOf returns the mode in which kube-proxy has written a rule of its own: the node's, or another that has left it.

@@ -18,54 +18,63 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// iptablesMode is pkg/proxy/iptables/proxier.go.
-type iptablesMode struct{}
-
-var iptablesNames = chainNames{
-	services: kubeproxy.ChainServices,
-	cluster:  kubeproxy.PrefixCluster, local: kubeproxy.PrefixLocal, external: kubeproxy.PrefixExternal,
-	firewall: kubeproxy.PrefixFirewall, endpoint: kubeproxy.PrefixEndpoint,
-	where: "table nat", marks: "jumps to " + kubeproxy.ChainMarkMasq,
+// iptablesMode is pkg/proxy/iptables/proxier.go, and any mode whose rules are like its rules but for their names.
+type iptablesMode struct {
+	called string // by kube-proxy
+	chains *chainNames
 }
 
-func (*iptablesMode) name() string       { return kubeproxy.IPTables }
-func (*iptablesMode) names() *chainNames { return &iptablesNames }
+var iptablesNames = chainNames{
+	own:      kubeproxy.PrefixOwn,
+	services: kubeproxy.ChainServices, nodePorts: kubeproxy.ChainNodePorts,
+	externalServices: kubeproxy.ChainExternalServices, proxyFirewall: kubeproxy.ChainProxyFirewall,
+	markMasq: kubeproxy.ChainMarkMasq, otherMode: kubeproxy.IPVSChainNodePort,
+	cluster: kubeproxy.PrefixCluster, local: kubeproxy.PrefixLocal, external: kubeproxy.PrefixExternal,
+	firewall: kubeproxy.PrefixFirewall, endpoint: kubeproxy.PrefixEndpoint, clientLists: kubeproxy.PrefixEndpoint,
+	where: "table nat",
+	ofPort: func(svc *corev1.Service, port *corev1.ServicePort) kubeproxy.Chains {
+		return kubeproxy.ChainNames(kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name), port.Protocol)
+	},
+	ofEndpoint: func(svc *corev1.Service, port *corev1.ServicePort, e *expect.Endpoint) []string {
+		name := kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name)
+		return []string{kubeproxy.EndpointChain(name, port.Protocol, e.Address)}
+	},
+}
+
+func (m *iptablesMode) name() string       { return m.called }
+func (m *iptablesMode) names() *chainNames { return m.chains }
 
 func (*iptablesMode) home(t *netfilter.Table) bool {
 	return t.Name == "nat" && (t.Backend == netfilter.BackendNFT || t.Backend == netfilter.BackendLegacy)
 }
 
-func (*iptablesMode) owns(r netfilter.Ref) bool {
-	return strings.HasPrefix(r.Chain.Name, kubeproxy.PrefixOwn)
-}
-
-func (*iptablesMode) ofService(c *netfilter.Chain, prefix string) bool {
-	return strings.HasPrefix(c.Name, prefix)
-}
+func (m *iptablesMode) owns(r netfilter.Ref) bool { return m.chains.has(r.Chain.Table, r.Chain.Name) }
 
 func (*iptablesMode) baseChain(h netfilter.Hook) string { return "nat " + h.String() }
 
 // holds: the chain of all Services has one name in iptables and in ipvs mode; in ipvs mode it leads to a chain that
 // iptables mode does not have.
 func (m *iptablesMode) holds(s *nodestate.State) bool {
-	ofIPTables, ofIPVS := servicesChains(m, s)
-	return ofIPTables && !ofIPVS
+	services := servicesChains(m, s)
+	return len(services) > 0 && !slices.ContainsFunc(services, func(c *netfilter.Chain) bool {
+		return leadsTo(c, m.chains.otherMode)
+	})
 }
 
-// servicesChains tells whether a node has a chain of all Services with rules: one of iptables mode, one of ipvs mode.
-func servicesChains(m mode, s *nodestate.State) (iptables, ipvs bool) {
+// servicesChains are a mode's chains of all Services, those with rules.
+func servicesChains(m mode, s *nodestate.State) []*netfilter.Chain {
+	var out []*netfilter.Chain
 	for _, t := range s.Rules.Tables {
-		c := t.Chain(kubeproxy.ChainServices)
-		if !m.home(t) || c == nil || len(c.Rules) == 0 {
-			continue
-		}
-		if slices.Contains(slices.Collect(c.JumpTargets()), kubeproxy.IPVSChainNodePort) {
-			ipvs = true
-		} else {
-			iptables = true
+		if c := t.Chain(m.names().services); m.home(t) && c != nil && len(c.Rules) > 0 {
+			out = append(out, c)
 		}
 	}
-	return iptables, ipvs
+	return out
+}
+
+// leadsTo tells whether a rule of a chain jumps to one of a name.
+func leadsTo(c *netfilter.Chain, name string) bool {
+	return slices.Contains(slices.Collect(c.JumpTargets()), name)
 }
 
 func (*iptablesMode) programmed(*nodestate.State, netfilter.Family) bool { return true }
@@ -99,13 +108,13 @@ func savesNotRead(s *nodestate.State, f netfilter.Family) string {
 func (*iptablesMode) tellsWhy(*nodestate.State) bool        { return false }
 func (*iptablesMode) notCollected(*nodestate.State) []issue { return nil }
 
-func (m *iptablesMode) showBackends(n *node) { showBackends(n, m.name()) }
+func (m *iptablesMode) showBackends(n *node) { m.backendsOf(n, m.name()) }
 
-// showBackends notes the backends of the chain of all Services. actual is what that makes the mode of the node, where
+// backendsOf notes the backends of the chain of all Services. actual is what that makes the mode of the node, where
 // nothing else told; "" for nothing.
-func showBackends(n *node, actual string) {
+func (m *iptablesMode) backendsOf(n *node, actual string) {
 	for _, t := range n.Rules.Tables {
-		if t.Name != "nat" || t.Backend == netfilter.BackendNative || t.Chain(kubeproxy.ChainServices) == nil {
+		if !m.home(t) || t.Chain(m.chains.services) == nil {
 			continue
 		}
 		if n.shown.Actual == "" {
@@ -121,21 +130,21 @@ func showBackends(n *node, actual string) {
 }
 
 func (m *iptablesMode) leftovers(n *node) []issue {
-	if !m.holds(n.State) && !refusesStill(n.State) {
+	if !m.holds(n.State) && !m.refusesStill(n.State) {
 		return nil
 	}
-	return []issue{leftover(n, m, "table nat", "kube-proxy's iptables chains, too")}
+	return []issue{leftover(n, m, "table nat", "kube-proxy's "+m.name()+" chains, too")}
 }
 
 // refusesStill tells whether what iptables mode has refused stays refused: the chain of all Services in nat is written
 // anew by ipvs mode, its chains in filter are not (kubernetes/kubernetes#96034).
-func refusesStill(s *nodestate.State) bool {
+func (m *iptablesMode) refusesStill(s *nodestate.State) bool {
 	for _, t := range s.Rules.Tables {
 		if t.Name != "filter" || t.Backend != netfilter.BackendNFT && t.Backend != netfilter.BackendLegacy {
 			continue
 		}
 		reachable := reachableChains(t)
-		for _, name := range []string{kubeproxy.ChainServices, kubeproxy.ChainExternalServices} {
+		for _, name := range []string{m.chains.services, m.chains.externalServices} {
 			if c := t.Chain(name); c != nil && reachable[c] && len(c.Rules) > 0 {
 				return true
 			}
@@ -159,14 +168,9 @@ func leftover(n *node, of mode, subject, actual string) issue {
 	}
 }
 
-// frontendChains are the chains in which iptables mode names frontends.
-var frontendChains = map[string][]string{
-	"nat":    {kubeproxy.ChainServices, kubeproxy.ChainNodePorts},
-	"filter": {kubeproxy.ChainServices, kubeproxy.ChainExternalServices, kubeproxy.ChainProxyFirewall},
-}
-
 func (m *iptablesMode) unowned(n *node) []issue {
 	stale := newGrouped(issue{expected: "no rule", message: "rules serve a frontend that belongs to no Service"})
+	frontendChains := m.chains.frontendChains()
 	for _, t := range n.Rules.Tables {
 		for _, chain := range frontendChains[t.Name] {
 			c := t.Chain(chain)
@@ -196,36 +200,24 @@ func ownerInComment(r *netfilter.Rule) string {
 	return netip.AddrPortFrom(r.Key.Dst, r.Key.DstPort).String()
 }
 
-func (*iptablesMode) namesDue(n *node, f func(name string)) {
-	n.eachPortServed(func(svc *corev1.Service, port *corev1.ServicePort) {
-		name := kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name)
-		names := kubeproxy.ChainNames(name, port.Protocol)
-		for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
-			f(chain)
-		}
-		for _, e := range n.endpointsOf(svc, port) {
-			f(kubeproxy.EndpointChain(name, port.Protocol, e.Address))
-		}
-	})
-}
-
 func (*iptablesMode) untranslated(*outcome) bool { return false }
 
 // noLocalEndpoint is in the comment of a rule that drops for want of a local endpoint (pkg/proxy/iptables/proxier.go,
 // "%s has no local endpoints").
 const noLocalEndpoint = "no local endpoints"
 
-func (*iptablesMode) refusal(is issue, o *outcome) issue {
+func (m *iptablesMode) refusal(is issue, o *outcome) issue {
 	where := o.where.String()
 	switch {
 	case o.action == string(expect.Reject):
 		is.code = RefusedWithEndpoints
 		is.message = where + " still refuses the connection: kube-proxy takes the Service for one without endpoints"
-	case o.where.Chain.Name == kubeproxy.ChainProxyFirewall:
+	case o.where.Chain.Name == m.chains.proxyFirewall:
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case o.where.Rule != nil && strings.Contains(o.where.Rule.Comment, noLocalEndpoint):
 		is.code, is.message = TrafficPolicyMismatch, droppedNoLocal(where)
-	case o.where.Rule != nil && strings.Contains(o.where.Chain.Name, "SERVICES"):
+	case o.where.Rule != nil && slices.Contains(
+		[]string{m.chains.services, m.chains.externalServices}, o.where.Chain.Name):
 		is.code, is.message = RefusedWithEndpoints, where+" still drops the connection"
 	}
 	return is
@@ -245,8 +237,8 @@ func (*iptablesMode) explain(p *pathCase, issues []issue) []issue { return p.exp
 
 func (*iptablesMode) reachesServices(_ *pathCase, w *walked) bool { return w.services() != nil }
 
-func (*iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []report.Evidence) {
-	return "no rule of " + kubeproxy.ChainServices + " or " + kubeproxy.ChainNodePorts +
+func (m *iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []report.Evidence) {
+	return "no rule of " + m.chains.services + " or " + m.chains.nodePorts +
 		" leads from this frontend to the Service's chain", nil
 }
 
@@ -255,7 +247,7 @@ func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	jumps := 0
 	var empty []string
 	for _, r := range c.Rules {
-		if !strings.HasPrefix(r.Target, kubeproxy.PrefixEndpoint) {
+		if !m.chains.ofService(r.Target, m.chains.endpoint) {
 			continue
 		}
 		jumps++

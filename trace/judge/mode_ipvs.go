@@ -21,21 +21,18 @@ import (
 type ipvsMode struct{ iptablesMode }
 
 var ipvsNames = chainNames{
-	services: kubeproxy.ChainServices,
-	where:    "the virtual servers of IPVS, table nat",
-	marks:    "jumps to " + kubeproxy.ChainMarkMasq,
+	own:      kubeproxy.PrefixOwn,
+	services: kubeproxy.ChainServices, nodePorts: kubeproxy.IPVSChainNodePort,
+	proxyFirewall: kubeproxy.ChainProxyFirewall, markMasq: kubeproxy.ChainMarkMasq,
+	where: "the virtual servers of IPVS, table nat",
 }
-
-func (*ipvsMode) name() string       { return kubeproxy.IPVS }
-func (*ipvsMode) names() *chainNames { return &ipvsNames }
 
 func (m *ipvsMode) owns(r netfilter.Ref) bool {
 	return r.Chain.Table.Backend == netfilter.BackendIPVS || m.iptablesMode.owns(r)
 }
 
 func (m *ipvsMode) holds(s *nodestate.State) bool {
-	_, ofIPVS := servicesChains(m, s)
-	return ofIPVS
+	return slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool { return leadsTo(c, m.chains.nodePorts) })
 }
 
 // programmed tells whether there is a virtual server of a family.
@@ -68,7 +65,7 @@ func serversNotRead(s *nodestate.State) string {
 
 func (*ipvsMode) tellsWhy(s *nodestate.State) bool { return serversNotRead(s) != "" }
 
-func (*ipvsMode) showBackends(n *node) { showBackends(n, "") }
+func (m *ipvsMode) showBackends(n *node) { m.backendsOf(n, "") }
 
 func (*ipvsMode) leftovers(n *node) []issue {
 	message := fmt.Sprintf(

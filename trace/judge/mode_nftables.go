@@ -22,31 +22,26 @@ import (
 type nftablesMode struct{ iptablesMode }
 
 var nftablesNames = chainNames{
+	table:    kubeproxy.NFTTable,
 	services: kubeproxy.NFTChainServices,
 	cluster:  kubeproxy.NFTPrefixCluster, local: kubeproxy.NFTPrefixLocal, external: kubeproxy.NFTPrefixExternal,
 	firewall: kubeproxy.NFTPrefixFirewall, endpoint: kubeproxy.NFTPrefixEndpoint,
-	where: "nft table " + kubeproxy.NFTTable, marks: "sets the mark for masquerade",
+	infix:       "/", // no other chain has one (isServiceChainName)
+	clientLists: kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity,
+	where:       "nft table " + kubeproxy.NFTTable,
+	ofPort: func(svc *corev1.Service, port *corev1.ServicePort) kubeproxy.Chains {
+		return kubeproxy.NFTChainNames(expect.NameOf(svc), port.Name, port.Protocol)
+	},
+	ofEndpoint: func(svc *corev1.Service, port *corev1.ServicePort, e *expect.Endpoint) []string {
+		chain, affinity := kubeproxy.NFTEndpointNames(expect.NameOf(svc), port.Name, port.Protocol, e.Address)
+		return []string{chain, affinity}
+	},
 }
 
-func (*nftablesMode) name() string       { return kubeproxy.NFTables }
-func (*nftablesMode) names() *chainNames { return &nftablesNames }
+func (m *nftablesMode) home(t *netfilter.Table) bool { return m.chains.hasTable(t) }
 
-func (*nftablesMode) home(t *netfilter.Table) bool { return isNFTKube(t) }
-
-// isNFTKube tells whether a table is that of nftables mode.
-func isNFTKube(t *netfilter.Table) bool {
-	return t.Backend == netfilter.BackendNative && t.Name == kubeproxy.NFTTable && t.Family != netfilter.Inet
-}
-
-func (*nftablesMode) owns(r netfilter.Ref) bool { return isNFTKube(r.Chain.Table) }
-
-// ofService: the chains of Service ports have a "/" in their names, and no other has (isServiceChainName).
-func (*nftablesMode) ofService(c *netfilter.Chain, prefix string) bool {
-	return strings.HasPrefix(c.Name, prefix) && strings.Contains(c.Name, "/")
-}
-
-func (*nftablesMode) baseChain(h netfilter.Hook) string {
-	return "nft " + kubeproxy.NFTTable + " nat-" + strings.ToLower(h.String())
+func (m *nftablesMode) baseChain(h netfilter.Hook) string {
+	return "nft " + m.chains.table + " nat-" + strings.ToLower(h.String())
 }
 
 func (m *nftablesMode) holds(s *nodestate.State) bool {
@@ -54,7 +49,7 @@ func (m *nftablesMode) holds(s *nodestate.State) bool {
 		if !m.home(t) {
 			return false
 		}
-		c := t.Chain(kubeproxy.NFTChainServices)
+		c := t.Chain(m.chains.services)
 		return c != nil && len(c.Rules) > 0
 	})
 }
@@ -86,10 +81,10 @@ func (*nftablesMode) notCollected(s *nodestate.State) []issue {
 func (*nftablesMode) showBackends(*node) {}
 
 func (m *nftablesMode) leftovers(n *node) []issue {
-	if !slices.ContainsFunc(n.Rules.Tables, isNFTKube) {
+	if !slices.ContainsFunc(n.Rules.Tables, m.home) {
 		return nil
 	}
-	return []issue{leftover(n, m, "table "+kubeproxy.NFTTable, "kube-proxy's nftables table, too")}
+	return []issue{leftover(n, m, "table "+m.chains.table, "kube-proxy's nftables table, too")}
 }
 
 // frontendMaps are the maps whose elements are frontends.
@@ -100,7 +95,7 @@ var frontendMaps = []string{
 
 // nftTables returns kube-proxy's tables of nftables mode.
 func nftTables(s *nodestate.State) []*netfilter.Table {
-	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool { return !isNFTKube(t) })
+	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool { return !nftablesNames.hasTable(t) })
 }
 
 // unowned finds elements of the maps and sets that belong to no Service: what belongs to one port is one finding.
@@ -145,25 +140,8 @@ func ownerOfElement(e netfilter.SetElement) string {
 	return netip.AddrPortFrom(e.Addr, e.Port).String()
 }
 
-func (*nftablesMode) namesDue(n *node, f func(name string)) {
-	n.eachPortServed(func(svc *corev1.Service, port *corev1.ServicePort) {
-		name := expect.NameOf(svc)
-		names := kubeproxy.NFTChainNames(name, port.Name, port.Protocol)
-		for _, chain := range []string{names.Cluster, names.Local, names.External, names.Firewall} {
-			f(chain)
-		}
-		for _, e := range n.endpointsOf(svc, port) {
-			chain, affinity := kubeproxy.NFTEndpointNames(name, port.Name, port.Protocol, e.Address)
-			f(chain)
-			f(affinity)
-		}
-	})
-}
-
-func (*nftablesMode) untranslated(o *outcome) bool { return refusedUntranslated(o) }
-
-func refusedUntranslated(o *outcome) bool {
-	return o.where.Chain != nil && isNFTKube(o.where.Chain.Table) &&
+func (m *nftablesMode) untranslated(o *outcome) bool {
+	return o.where.Chain != nil && m.chains.hasTable(o.where.Chain.Table) &&
 		o.where.Chain.Name == kubeproxy.NFTChainClusterIPsCheck
 }
 
@@ -175,7 +153,7 @@ func (m *nftablesMode) refusal(is issue, o *outcome) issue {
 		is.message = "no rule translates the packet: " + where + " refuses it as one to a port that no Service has"
 	case o.action == string(expect.Reject):
 		return m.iptablesMode.refusal(is, o)
-	case m.ofService(c, kubeproxy.NFTPrefixFirewall):
+	case m.chains.ofService(c.Name, m.chains.firewall):
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case m.untranslated(o):
 		is.code = ServiceNotProgrammed
@@ -188,7 +166,7 @@ func (m *nftablesMode) refusal(is issue, o *outcome) issue {
 
 // reachesServices: some packets are refused before they come to the chain of all Services; then it counts whether they
 // could.
-func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
+func (m *nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 	if w.services() != nil {
 		return true
 	}
@@ -197,7 +175,7 @@ func (*nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 			continue
 		}
 		for _, c := range t.Chains {
-			if c.Base != nil && c.Base.Hook == p.hook() && reachableFrom(t, c)[t.Chain(kubeproxy.NFTChainServices)] {
+			if c.Base != nil && c.Base.Hook == p.hook() && reachableFrom(t, c)[t.Chain(m.chains.services)] {
 				return true
 			}
 		}
@@ -258,7 +236,7 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	}
 	for name := range c.JumpTargets() {
 		ep := c.Table.Chain(name)
-		if ep == nil || !m.ofService(ep, kubeproxy.NFTPrefixEndpoint) {
+		if ep == nil || !m.chains.ofService(ep.Name, m.chains.endpoint) {
 			continue
 		}
 		targets[name] = true

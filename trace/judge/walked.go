@@ -5,7 +5,6 @@ package judge
 import (
 	"slices"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -38,7 +37,7 @@ func (p *pathCase) walkedSteps() *walked {
 // prefix.
 func (w *walked) met(prefix string) *netfilter.Chain {
 	for _, c := range w.chains {
-		if prefix != "" && w.mode.home(c.Table) && w.mode.ofService(c, prefix) {
+		if w.mode.home(c.Table) && w.mode.names().ofService(c.Name, prefix) {
 			return c
 		}
 	}
@@ -85,14 +84,14 @@ func (w *walked) masquerading() []report.Evidence {
 	if c == nil {
 		return nil
 	}
-	return append(say("no rule on the way "+w.mode.names().marks), quote(c)...)
+	return append(say("no rule on the way "+w.mode.names().marks()), quote(c)...)
 }
 
 // masquerades tells whether a step marks a packet for masquerade, or translates its source.
 func (w *walked) masquerades(s *netfilter.Step) bool {
 	switch s.Kind {
 	case netfilter.StepCall:
-		return s.Target.Name == kubeproxy.ChainMarkMasq
+		return s.Target.Name == w.writerOf(netfilter.Ref{Chain: s.Target}).names().markMasq
 	case netfilter.StepMark:
 		return !s.Mark.Connection && w.byKubeProxy(s.Ref)
 	case netfilter.StepTranslate:

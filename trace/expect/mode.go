@@ -30,6 +30,9 @@ type mode struct {
 	outputBeforeDNAT bool
 	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
 	hairpinLocal bool
+	// loopbackFeature tells whether the mode serves or rejects NodePorts at loopback addresses by the feature
+	// KubeProxyNFTablesLocalhostNodePorts.
+	loopbackFeature bool
 	// virtual: IPVS virtual servers balance connections to the endpoints (see [Node.throughVirtualServer]).
 	virtual bool
 }
@@ -72,6 +75,7 @@ func nftablesMode(minor int) *mode {
 		firewallFirst:     true,
 		outputBeforeDNAT:  minor < nftOutputAfterDNAT,
 		hairpinLocal:      minor >= nftHairpinSet,
+		loopbackFeature:   true,
 	}
 }
 
@@ -83,14 +87,18 @@ var ipvsMode = mode{
 	virtual:           true,
 }
 
+// modes are those in which something else is to be expected than in iptables mode, by name, for a minor version of
+// kube-proxy.
+var modes = map[string]func(minor int) *mode{
+	kubeproxy.NFTables: nftablesMode,
+	kubeproxy.IPVS:     func(int) *mode { return &ipvsMode },
+}
+
 // modeOf returns the rules of a mode.
 func modeOf(c *kubeproxy.Config) *mode {
-	switch c.Mode {
-	case kubeproxy.NFTables:
+	if of := modes[c.Mode]; of != nil {
 		minor, _ := minorOf(c.Version)
-		return nftablesMode(minor)
-	case kubeproxy.IPVS:
-		return &ipvsMode
+		return of(minor)
 	}
 	return &iptablesMode
 }

@@ -55,11 +55,9 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 	return p
 }
 
-// loopbackFeature tells whether nftables mode serves or rejects NodePorts at loopback addresses
+// loopbackFeature tells whether the mode serves or rejects NodePorts at loopback addresses
 // (KubeProxyNFTablesLocalhostNodePorts).
-func (n *Node) loopbackFeature() bool {
-	return n.in.Config.Mode == kubeproxy.NFTables && n.features.loopback
-}
+func (n *Node) loopbackFeature() bool { return n.mode.loopbackFeature && n.features.loopback }
 
 // nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37),
 // "localhost" and "all" (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // Policy is what must happen to packets to a frontend from any source: Path for each class of clients that kube-proxy
@@ -122,7 +121,7 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 
 // Scheduler is the IPVS scheduler that kube-proxy is configured with in ipvs mode; "" in other modes.
 func (n *Node) Scheduler() string {
-	if n.in.Config.Mode != kubeproxy.IPVS {
+	if !n.mode.virtual {
 		return ""
 	}
 	return n.in.Config.Scheduler

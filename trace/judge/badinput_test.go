@@ -77,6 +77,12 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 			"ip-addr.json",
 		},
 		{
+			"a configured mode that there is not",
+			"iptables",
+			func(w *capturedNode) { w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"winkernel"`)) },
+			`configz.json: mode is "winkernel", where iptables, nftables or ipvs was expected`,
+		},
+		{
 			"a damaged configz",
 			"iptables",
 			func(w *capturedNode) { w.files["configz.json"] = []byte("Forbidden") },

@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -81,6 +82,21 @@ func modeOf(name string) mode {
 		return modes[i]
 	}
 	return modes[0]
+}
+
+// checkMode refuses a configured mode that is none, as kube-proxy does (pkg/proxy/apis/config/validation). That of
+// userspace is one of old.
+func checkMode(name string) error {
+	known := []string{"", kubeproxy.Userspace}
+	var names []string
+	for _, m := range modes {
+		names = append(names, m.name())
+	}
+	if slices.Contains(slices.Concat(known, names), name) {
+		return nil
+	}
+	last := len(names) - 1
+	return fmt.Errorf("mode is %q, where %s or %s was expected", name, strings.Join(names[:last], ", "), names[last])
 }
 
 // held are the modes whose rules a node has.

@@ -171,6 +171,9 @@ func (n *node) readConfig() error {
 	default:
 		n.config = kubeproxy.DefaultConfig()
 	}
+	if err := checkMode(n.config.Mode); err != nil {
+		return fmt.Errorf("%s: %w", n.config.Source, err)
+	}
 	n.config.Version = n.Proxy.Version
 	n.shown = report.Mode{Configured: n.config.Mode, ConfigSource: n.config.Source, KubeProxyVersion: n.config.Version}
 	return nil

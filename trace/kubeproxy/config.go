@@ -10,7 +10,7 @@ type Config struct {
 	// not found. With "defaults", expectations that depend on settings without a meaningful default (detectLocal,
 	// clusterCIDR) are MasqUnknown.
 	Source              string
-	Mode                string // "", iptables, ipvs, nftables, as configured
+	Mode                string // as configured; "" stands for iptables
 	DetectLocalMode     string // ClusterCIDR (also for ""), NodeCIDR, BridgeInterface, InterfaceNamePrefix
 	ClusterCIDRs        []netip.Prefix
 	BridgeInterface     string

@@ -54,14 +54,11 @@ type file struct {
 		ClusterCIDRs        []string `json:"clusterCIDRs"`
 	} `json:"detectLocal"`
 	IPTables struct {
-		MasqueradeBit      *int  `json:"masqueradeBit"`
-		MasqueradeAll      bool  `json:"masqueradeAll"`
+		masquerade
+
 		LocalhostNodePorts *bool `json:"localhostNodePorts"`
 	} `json:"iptables"`
-	NFTables struct {
-		MasqueradeBit *int `json:"masqueradeBit"`
-		MasqueradeAll bool `json:"masqueradeAll"`
-	} `json:"nftables"`
+	NFTables masquerade `json:"nftables"`
 	IPVS struct {
 		Scheduler    string   `json:"scheduler"`
 		ExcludeCIDRs []string `json:"excludeCIDRs"`
@@ -71,6 +68,17 @@ type file struct {
 	} `json:"linux"`
 	NodePortAddresses []string        `json:"nodePortAddresses"`
 	FeatureGates      map[string]bool `json:"featureGates"`
+}
+
+// masquerade is what a mode's section has of masquerading.
+type masquerade struct {
+	MasqueradeBit *int `json:"masqueradeBit"`
+	MasqueradeAll bool `json:"masqueradeAll"`
+}
+
+// ownMasquerade are the modes whose own section has it, and that section; other modes have that of iptables mode.
+var ownMasquerade = map[string]func(f *file) *masquerade{
+	NFTables: func(f *file) *masquerade { return &f.NFTables },
 }
 
 // ParseConfig reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON, and fills in the
@@ -176,14 +184,13 @@ func (f *file) config() (Config, error) {
 		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)),
 		FeatureGates: f.FeatureGates,
 	}
-	bit := f.IPTables.MasqueradeBit
-	c.MasqueradeAll = f.IPTables.MasqueradeAll || f.Linux.MasqueradeAll
-	if f.Mode == NFTables {
-		bit = f.NFTables.MasqueradeBit
-		c.MasqueradeAll = f.NFTables.MasqueradeAll || f.Linux.MasqueradeAll
+	m := &f.IPTables.masquerade
+	if of := ownMasquerade[f.Mode]; of != nil {
+		m = of(f)
 	}
-	if bit != nil {
-		c.MasqueradeBit = *bit
+	c.MasqueradeAll = m.MasqueradeAll || f.Linux.MasqueradeAll
+	if m.MasqueradeBit != nil {
+		c.MasqueradeBit = *m.MasqueradeBit
 	}
 	if c.Scheduler = f.IPVS.Scheduler; c.Scheduler == "" {
 		c.Scheduler = defaultScheduler
@@ -227,13 +234,9 @@ func (f *file) fillCIDRs(c *Config) error {
 	return nil
 }
 
-// check refuses values that kube-proxy refuses (pkg/proxy/apis/config/validation).
+// check refuses values that kube-proxy refuses (pkg/proxy/apis/config/validation), but for the mode: which ones there
+// are is for the judgement to say.
 func check(c *Config) error {
-	switch c.Mode {
-	case "", IPTables, IPVS, NFTables, Userspace:
-	default:
-		return fmt.Errorf("mode is %q, where iptables, ipvs or nftables was expected", c.Mode)
-	}
 	switch c.DetectLocalMode {
 	case "", DetectClusterCIDR, DetectNodeCIDR, DetectBridge, DetectNamePrefix:
 	default:

@@ -86,7 +86,6 @@ func TestParseConfigErrors(t *testing.T) {
 		{"a: [", "no KubeProxyConfiguration"},
 		{"kind: Pod", `kind is "Pod"`},
 		{"kind: KubeProxyConfiguration\napiVersion: v2", `apiVersion is "v2"`},
-		{head + "mode: winkernel", `mode is "winkernel"`},
 		{head + "clusterCIDR: 10.244.0.0", `clusterCIDR has "10.244.0.0"`},
 		{head + "detectLocalMode: Magic", `detectLocalMode is "Magic"`},
 		{head + "bindAddress: x", `bindAddress "x"`},

@@ -5,7 +5,6 @@ package expect
 import (
 	"net/netip"
 	"slices"
-
 )
 
 // Policy is what must happen to packets to a frontend from any source: Path for each class of clients that kube-proxy

@@ -59,7 +59,7 @@ type file struct {
 		LocalhostNodePorts *bool `json:"localhostNodePorts"`
 	} `json:"iptables"`
 	NFTables masquerade `json:"nftables"`
-	IPVS struct {
+	IPVS     struct {
 		Scheduler    string   `json:"scheduler"`
 		ExcludeCIDRs []string `json:"excludeCIDRs"`
 	} `json:"ipvs"`

@@ -2,16 +2,46 @@
 
 package judge
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/expect"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
 
 // By design: the API asks for it that packets are refused, or left alone. The expectation says so (expect.Path.Reason,
 // expect.Node.Ignored).
 var (
-	_ = register(kind{code: expect.ReasonNoEndpoints, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonNoLocalEndpoints, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonSourceRange, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonNotForKubeProxy, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonHeadless, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonExternalName, severity: note, scope: onPath})
-	_ = register(kind{code: expect.ReasonNodePortAddress, severity: note, scope: onPath})
+	_ = register(kind{code: expect.ReasonNoEndpoints, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonNoLocalEndpoints, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonSourceRange, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonNotForKubeProxy, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonHeadless, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonExternalName, severity: note, scope: onPath, by: byDesign})
+	_ = register(kind{code: expect.ReasonNodePortAddress, severity: note, scope: onPath, by: byDesign})
 )
+
+// byDesign says of a path on which nothing is wrong why packets are refused, or left alone.
+var byDesign = &detector{stage: stageByDesign, path: func(p *pathCase) []issue {
+	want := p.want
+	if p.verdict != report.Match || want.Reason == "" {
+		return nil
+	}
+	p.verdict = report.ByDesign
+	return []issue{{code: want.Reason, message: want.Why, expected: describe(want)}}
+}}
+
+// leftAlone answers for a Service that kube-proxy programs nothing for.
+func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
+	p := report.Path{
+		Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
+		Frontend: report.Frontend{Kind: string(svc.Spec.Type)}, Findings: n.findings([]issue{{code: reason, message: why}}),
+	}
+	if svc.Spec.ClusterIP != "" {
+		p.Frontend.Address = svc.Spec.ClusterIP
+	}
+	if req.PerPathService {
+		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
+	}
+	return judged{Path: p}
+}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -203,14 +206,29 @@ func (w *capturedNode) sep(port, ep string) string {
 	return kubeproxy.EndpointChain(port, corev1.ProtocolTCP, netip.MustParseAddrPort(ep))
 }
 
-// facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes.
+// severities are those of the findings by docs/findings.md.
+var severities = sync.OnceValues(func() (map[string]report.Severity, error) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "findings.md"))
+	out := map[string]report.Severity{}
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)\n\n\*(\w+)\*`).FindAllStringSubmatch(string(page), -1) {
+		out[m[1]] = report.Severity(m[2])
+	}
+	return out, err
+})
+
+// facts says for each path, and for the node, which codes were found: "shop/np NodePort 10.77.0.11 external" → codes. A
+// severity other than docs/findings.md has for a code stands behind it, "ConntrackFull (warning)".
 func facts(r report.NodeReport) map[string]string {
 	out := map[string]string{}
 	add := func(key string, fs []report.Finding) {
 		var codes []string
 		for _, f := range fs {
 			if f.Code != NotCollected {
-				codes = append(codes, strings.TrimSpace(f.Code+" "+f.Subject))
+				code := f.Code
+				if documented, _ := severities(); documented[code] != f.Severity {
+					code += " (" + string(f.Severity) + ")"
+				}
+				codes = append(codes, strings.TrimSpace(code+" "+f.Subject))
 			}
 		}
 		slices.Sort(codes)

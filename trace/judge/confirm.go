@@ -67,6 +67,7 @@ var _ = register(kind{
 	code:     Changing,
 	severity: note,
 	scope:    onPath,
+	by:       secondReading,
 	remedy: "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync " +
 		"metrics",
 	issues: []string{"kubernetes/kubernetes#112604"},

@@ -24,7 +24,7 @@ const (
 
 var (
 	_ = register(kind{
-		code: ConntrackStale, severity: mismatch, scope: onNode,
+		code: ConntrackStale, severity: mismatch, scope: onNode, by: staleConnections,
 		issues: []string{"kubernetes/kubernetes#125467", "kubernetes/kubernetes#139628", "kubernetes/kubernetes#48719"},
 	})
 	_ = register(kind{
@@ -50,7 +50,7 @@ var (
 // staleConnections finds connections to the frontends asked for that rules of an earlier moment decided over, and that
 // no rule can mend: their packets follow the entry. kube-proxy removes those of UDP that lead to no serving endpoint
 // (pkg/proxy/conntrack/cleanup.go), and none of other protocols; TCP ends by itself when its endpoint does.
-func (n *node) staleConnections(req *Request) []issue {
+var staleConnections = &detector{stage: stageAsked, asked: func(n *node, req *Request) []issue {
 	if n.Connections == nil {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (n *node) staleConnections(req *Request) []issue {
 		}
 	})
 	return out
-}
+}}
 
 // eachFrontend calls do with every frontend that a request asks for.
 func (n *node) eachFrontend(req *Request, do func(svc *corev1.Service, f *expect.Frontend)) {

@@ -268,6 +268,17 @@ func faults(w *capturedNode) []fault {
 				`-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable`,
 			)
 		}, want: both(ep3, "Mismatch: RefusedWithEndpoints")},
+		{name: "a cluster IP is dropped", do: func(w *capturedNode) {
+			w.drop(v4, "-A KUBE-SERVICES", "-j "+svcEp3.Cluster)
+			w.first(v4, "filter", "KUBE-SERVICES", "-d 10.96.77.154/32 -p tcp -m tcp --dport 80 -j DROP")
+		}, want: both(ep3, "Mismatch: RefusedWithEndpoints")},
+		{name: "an external IP is dropped", do: func(w *capturedNode) {
+			w.drop(v4, "-A KUBE-SERVICES", "198.51.100.20/32")
+			w.first(v4, "filter", "KUBE-EXTERNAL-SERVICES", "-d 198.51.100.20/32 -p tcp -m tcp --dport 80 -j DROP")
+		}, want: []string{
+			"shop/extip ExternalIP 198.51.100.20:80/TCP from external → Mismatch: RefusedWithEndpoints",
+			"shop/extip ExternalIP 198.51.100.20:80/TCP from node → Mismatch: ServiceNotProgrammed",
+		}},
 		{
 			name: "a source range's rule removed",
 			do:   func(w *capturedNode) { w.drop(v4, "-A "+ranges.Firewall, "192.0.2.128/25") },

@@ -100,10 +100,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, f := range list {
 		t.Run(f.name, func(t *testing.T) {
-			base := f.base
-			if base == "" {
-				base = "iptables"
-			}
+			base := base(f.base)
 			if baseline[base] == nil {
 				baseline[base] = facts(openCaptured(t, base).run())
 			}

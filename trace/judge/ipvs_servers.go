@@ -14,86 +14,50 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// Findings about virtual servers of IPVS, and what they need.
+// Findings about the real servers and the settings of a virtual server of IPVS.
 const (
-	VirtualServerMissing  = "VirtualServerMissing"
-	VirtualServerStale    = "VirtualServerStale"
 	RealServerWeightZero  = "RealServerWeightZero"
 	RealServerTerminating = "RealServerTerminating"
 	SchedulerMismatch     = "SchedulerMismatch"
 	PersistenceMismatch   = "PersistenceMismatch"
 	PersistenceStale      = "PersistenceStale"
 	ForwardMethod         = "ForwardMethod"
-	VIPMissing            = "VIPMissing"
-	VIPStale              = "VIPStale"
-	IPSetMissing          = "IPSetMissing"
-	IPVSConntrackOff      = "IPVSConntrackOff"
 )
 
 // notPersistent is issue.actual of a virtual server that does not keep clients.
 const notPersistent = "none"
 
-// They are found by ipvsMode.explain and ipvsMode.unowned.
 var (
 	_ = register(kind{
-		code: VirtualServerMissing, severity: mismatch, scope: onPath, remedy: restart,
-		issues: []string{"kubernetes/kubernetes#71071", "kubernetes/kubernetes#70493"},
-	})
-	_ = register(kind{
-		code: VirtualServerStale, severity: mismatch, scope: onNode,
-		remedy: restart + "; where another program owns it, list its address in ipvs.excludeCIDRs",
-		issues: []string{"kubernetes/kubernetes#78421"},
-	})
-	_ = register(kind{
-		code: RealServerWeightZero, severity: mismatch, scope: onPath, remedy: restart,
+		code: RealServerWeightZero, severity: mismatch, scope: onPath, by: explanation, remedy: restart,
 		issues: []string{"kubernetes/kubernetes#92019", "kubernetes/kubernetes#108319"},
 	})
 	_ = register(kind{
-		code: RealServerTerminating, severity: note, scope: onPath,
+		code: RealServerTerminating, severity: note, scope: onPath, by: explanation,
 		issues: []string{"kubernetes/kubernetes#81775", "kubernetes/kubernetes#57841"},
 	})
 	_ = register(kind{
-		code: SchedulerMismatch, severity: mismatch, scope: onPath, effect: map[string]string{"": "scheduler {actual}"},
+		code: SchedulerMismatch, severity: mismatch, scope: onPath, by: explanation,
+		effect: map[string]string{"": "scheduler {actual}"},
 		remedy: restart + "; where another program owns the virtual server, list its address in ipvs.excludeCIDRs",
 	})
 	_ = register(kind{
-		code: PersistenceMismatch, severity: mismatch, scope: onPath, remedy: restart,
+		code: PersistenceMismatch, severity: mismatch, scope: onPath, by: explanation, remedy: restart,
 		effect: map[string]string{notPersistent: "no session affinity", "": "session affinity: {actual}"},
 	})
 	_ = register(kind{
 		code:     PersistenceStale,
 		severity: warning,
 		scope:    onPath,
+		by:       explanation,
 		remedy: "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and " +
 			"find what turned it off",
 		issues: []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"},
 	})
 	_ = register(kind{
-		code: ForwardMethod, severity: mismatch, scope: onPath, effect: map[string]string{"": "forward method {actual}"},
+		code: ForwardMethod, severity: mismatch, scope: onPath, by: explanation,
+		effect: map[string]string{"": "forward method {actual}"},
 		remedy: "find who changed the real server (kube-proxy writes Masq alone), then: " + restart,
-	})
-	_ = register(kind{
-		code: VIPMissing, severity: mismatch, scope: onPath,
-		remedy: restart + " (at once: ip addr add {subject} dev " + kubeproxy.IPVSDevice +
-			" on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)",
-		issues: []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"},
-	})
-	_ = register(kind{
-		code:     VIPStale,
-		severity: mismatch,
-		scope:    onNode,
-		remedy: restart + "; when it is certain that nobody " +
-			"needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
-		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
-	})
-	_ = register(kind{
-		code: IPSetMissing, severity: mismatch, scope: onPath, remedy: restart,
-		issues: []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"},
-	})
-	_ = register(kind{
-		code: IPVSConntrackOff, severity: mismatch, scope: onPath, effect: map[string]string{"": "not masqueraded"},
-		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it " +
-			"off",
 	})
 )
 
@@ -244,6 +208,29 @@ func citeServer(v *ipvs.VirtualServer) []report.Evidence {
 func citeReal(v *ipvs.VirtualServer, r *ipvs.RealServer) []report.Evidence {
 	return say("ipvs " + v.String() + " -> " + r.String())
 }
+
+// Findings about what IPVS has and no Service needs.
+const (
+	VirtualServerStale = "VirtualServerStale"
+	VIPStale           = "VIPStale"
+)
+
+var (
+	_ = register(kind{
+		code: VirtualServerStale, severity: mismatch, scope: onNode, by: backwards,
+		remedy: restart + "; where another program owns it, list its address in ipvs.excludeCIDRs",
+		issues: []string{"kubernetes/kubernetes#78421"},
+	})
+	_ = register(kind{
+		code:     VIPStale,
+		severity: mismatch,
+		scope:    onNode,
+		by:       backwards,
+		remedy: restart + "; when it is certain that nobody " +
+			"needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
+		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
+	})
+)
 
 // unownedServers finds virtual servers that belong to no Service. What kube-proxy is told to leave alone, and what is
 // by firewall mark, is others'.

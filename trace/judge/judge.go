@@ -65,7 +65,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	mode := n.shown
 	out.Mode = &mode
 	if !req.PathsAlone {
-		issues := n.nodeWide()
+		issues := n.detect(stageRules, stageDuplicates, &req)
 		for _, is := range issues {
 			if is.code == ModeLeftover {
 				mode.Leftovers = append(mode.Leftovers, is.subject)
@@ -74,7 +74,8 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		out.Findings = n.findings(issues)
 	}
 	if req.NodeAlone {
-		out.Findings = append(out.Findings, n.findings(append(n.configMapDiffers(), n.notCollected()...))...)
+		more := append(n.configMapDiffers(), n.detect(stageCoverage, stageCoverage, &req)...)
+		out.Findings = append(out.Findings, n.findings(more)...)
 		out.Verdict = report.WithFindings(report.Match, out.Findings)
 		if mode.Actual == "" && mode.Reported == "" {
 			out.Verdict = report.Worse(out.Verdict, report.Unknown) // nothing says which mode it is
@@ -84,11 +85,11 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	var unowned []issue
 	var wg sync.WaitGroup
 	if req.Backwards {
-		wg.Go(func() { unowned = n.mode.unowned(n) })
+		wg.Go(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
 	}
 	paths := withoutQuiet(n.paths(&req))
 	wg.Wait()
-	rest := slices.Concat(unowned, n.notCollected(), n.staleConnections(&req), n.watchHangs(paths, &req))
+	rest := slices.Concat(unowned, n.detect(stageCoverage, stageAsked, &req), n.watchHangs(paths, &req))
 	out.Findings = append(out.Findings, n.findings(rest)...)
 	out.Verdict = report.ByDesign
 	for _, p := range paths {
@@ -135,11 +136,15 @@ func (n *node) withheld(err error) report.NodeReport {
 	return out
 }
 
-// nodeWide runs the detectors that judge the node as a whole, whatever Service its rules are for.
-func (n *node) nodeWide() []issue {
+// detect runs the detectors of some stages that judge the node as a whole.
+func (n *node) detect(from, to stage, req *Request) []issue {
 	var out []issue
 	for _, d := range detectors(onNode) {
-		if d.node != nil {
+		switch {
+		case d.stage < from || d.stage > to:
+		case d.asked != nil:
+			out = append(out, d.asked(n, req)...)
+		default:
 			out = append(out, d.node(n)...)
 		}
 	}
@@ -236,19 +241,4 @@ func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
 		}
 	}
 	return jobs, ignored
-}
-
-// leftAlone answers for a Service that kube-proxy programs nothing for.
-func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
-	p := report.Path{
-		Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
-		Frontend: report.Frontend{Kind: string(svc.Spec.Type)}, Findings: n.findings([]issue{{code: reason, message: why}}),
-	}
-	if svc.Spec.ClusterIP != "" {
-		p.Frontend.Address = svc.Spec.ClusterIP
-	}
-	if req.PerPathService {
-		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}
-	}
-	return judged{Path: p}
 }

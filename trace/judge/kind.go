@@ -24,7 +24,7 @@ type kind struct {
 	// issue.actual. A kind without one is named by its code in words: "VIP missing".
 	effect map[string]string
 	issues []string // upstream, owner/repo#number
-	by     *detector
+	by     finder
 }
 
 // The severities by what they make of a verdict.
@@ -46,12 +46,33 @@ const (
 	onNode scope = "node" // a node as a whole
 )
 
+// finder is what finds the issues of a kind: a detector, or a place where none can be.
+type finder interface{ isFinder() }
+
 // detector finds the differences of some kinds, on a path or on a node.
 type detector struct {
 	stage stage
 	path  func(p *pathCase) []issue
 	node  func(n *node) []issue
+	asked func(n *node, req *Request) []issue // of a node, for what a request asks for
 }
+
+func (*detector) isFinder() {}
+
+// place is where issues are found that no detector can find.
+type place uint8
+
+// The places.
+const (
+	// explanation is mode.explain, which says of the issues that the detectors of a path found where they come from.
+	explanation place = iota + 1
+	// refusal is newNode: it refuses to judge a node.
+	refusal
+	// secondReading is [Doubt], which compares two reports.
+	secondReading
+)
+
+func (place) isFinder() {}
 
 // stage is when a detector runs: one after the other, and within a stage in the order of registration.
 type stage uint8
@@ -66,6 +87,7 @@ const (
 	stageProgrammed       // what the command program has put there
 	stageSettings         // settings of the kernel that stop what the rules make right
 	stageVerdict          // what else the verdict depends on
+	stageByDesign         // what the API asks for, where nothing is wrong
 	stageObserve          // what real connections showed
 )
 
@@ -76,6 +98,9 @@ const (
 	stageStatus                   // of kube-proxy itself
 	stageConnections              // of the kernel's connection table
 	stageDuplicates
+	stageBackwards // from the rules to the API, where that is asked for
+	stageCoverage  // of what is not judged
+	stageAsked     // of the frontends asked for
 )
 
 // kinds are those registered, by code; codes are theirs in the order of registration.
@@ -95,7 +120,7 @@ func register(k kind) bool { //nolint:unparam // a variable needs a value
 func detectors(s scope) []*detector {
 	var out []*detector
 	for _, code := range codes {
-		if d := kinds[code].by; d != nil && kinds[code].scope == s && !slices.Contains(out, d) {
+		if d, ok := kinds[code].by.(*detector); ok && kinds[code].scope == s && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}

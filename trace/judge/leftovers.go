@@ -33,11 +33,12 @@ var (
 		code:     StaleService,
 		severity: mismatch,
 		scope:    onNode,
+		by:       backwards,
 		remedy:   restart,
 		issues:   []string{"kubernetes/kubernetes#76338"},
 	})
 	_ = register(kind{
-		code: OrphanChain, severity: note, scope: onNode,
+		code: OrphanChain, severity: note, scope: onNode, by: backwards,
 		remedy: "nothing to do: no rule leads there, and kube-proxy removes such chains late",
 		issues: []string{"kubernetes/kubernetes#122604"},
 	})
@@ -58,6 +59,9 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 	}
 	return out
 }}
+
+// backwards goes from the rules to the API, as the mode does: everything in the rules must belong to a Service.
+var backwards = &detector{stage: stageBackwards, node: func(n *node) []issue { return n.mode.unowned(n) }}
 
 // orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy
 // removes them late (largeClusterMode), and they harm nobody.

@@ -32,7 +32,9 @@ func (m *ipvsMode) owns(r netfilter.Ref) bool {
 }
 
 func (m *ipvsMode) holds(s *nodestate.State) bool {
-	return slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool { return leadsTo(c, m.chains.nodePorts) })
+	return slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool {
+		return leadsTo(c, m.chains.nodePorts)
+	})
 }
 
 // programmed tells whether there is a virtual server of a family.
@@ -113,6 +115,37 @@ func (*ipvsMode) unowned(n *node) []issue {
 }
 
 func (*ipvsMode) affinity(*pathCase) []issue { return nil } // the virtual server's persistence, see explain
+
+// Findings about a frontend of IPVS that is not served, and about what a virtual server needs.
+const (
+	VirtualServerMissing = "VirtualServerMissing"
+	VIPMissing           = "VIPMissing"
+	IPSetMissing         = "IPSetMissing"
+	IPVSConntrackOff     = "IPVSConntrackOff"
+)
+
+var (
+	_ = register(kind{
+		code: VirtualServerMissing, severity: mismatch, scope: onPath, by: explanation, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#71071", "kubernetes/kubernetes#70493"},
+	})
+	_ = register(kind{
+		code: VIPMissing, severity: mismatch, scope: onPath, by: explanation,
+		remedy: restart + " (at once: ip addr add {subject} dev " + kubeproxy.IPVSDevice +
+			" on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)",
+		issues: []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"},
+	})
+	_ = register(kind{
+		code: IPSetMissing, severity: mismatch, scope: onPath, by: explanation, remedy: restart,
+		issues: []string{"kubernetes/kubernetes#134884", "kubernetes/kubernetes#67292", "kubernetes/kubernetes#68974"},
+	})
+	_ = register(kind{
+		code: IPVSConntrackOff, severity: mismatch, scope: onPath, by: explanation,
+		effect: map[string]string{"": "not masqueraded"},
+		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it " +
+			"off",
+	})
+)
 
 // explain judges the virtual server of a frontend, and says where the issues that the walk has found come from. What
 // the walk has found and a finding about the virtual server explains is left out.

@@ -95,7 +95,9 @@ var frontendMaps = []string{
 
 // nftTables returns kube-proxy's tables of nftables mode.
 func nftTables(s *nodestate.State) []*netfilter.Table {
-	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool { return !nftablesNames.hasTable(t) })
+	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool {
+		return !nftablesNames.hasTable(t)
+	})
 }
 
 // unowned finds elements of the maps and sets that belong to no Service: what belongs to one port is one finding.

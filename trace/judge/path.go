@@ -153,12 +153,7 @@ func (p *pathCase) run(from, to stage) []issue {
 // conclude gives the path its verdict, and its by-design answer.
 func (p *pathCase) conclude() {
 	p.verdict = report.WithFindings(report.Match, p.found)
-	p.found = append(p.found, p.findings(p.run(stageVerdict, stageVerdict))...)
-	want := p.want
-	if p.verdict == report.Match && want.Reason != "" {
-		p.verdict = report.ByDesign
-		p.found = append(p.found, p.finding(issue{code: want.Reason, message: want.Why, expected: describe(want)}))
-	}
+	p.found = append(p.found, p.findings(p.run(stageVerdict, stageByDesign))...)
 	if p.verdict == report.Match &&
 		slices.ContainsFunc(p.found, func(f report.Finding) bool { return f.Code == NodeLocalDNS }) {
 		p.verdict = report.ByDesign

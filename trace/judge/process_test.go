@@ -39,13 +39,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, "nftables")
-			w.edit("configz.json", func(l string) []string {
-				l = strings.Replace(l, `"nodePortAddresses":["primary"]`, `"nodePortAddresses":["127.0.0.0/8","10.77.0.0/16"]`, 1)
-				return []string{
-					strings.Replace(l, `"mode":`, `"featureGates":{"KubeProxyNFTablesLocalhostNodePorts":true},"mode":`, 1),
-				}
-			})
-			w.edit("metrics.txt", func(l string) []string { return []string{strings.ReplaceAll(l, "v1.36.3", "v1.37.1")} })
+			w.localhostNodePorts()
 			w.files["listen.txt"] = []byte(tt.listen)
 			if tt.listen == "" {
 				delete(w.files, "listen.txt")
@@ -70,6 +64,17 @@ func TestLocalhostNodePorts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// localhostNodePorts turns on the feature in a node in nftables mode.
+func (w *capturedNode) localhostNodePorts() {
+	w.edit("configz.json", func(l string) []string {
+		l = strings.Replace(l, `"nodePortAddresses":["primary"]`, `"nodePortAddresses":["127.0.0.0/8","10.77.0.0/16"]`, 1)
+		return []string{
+			strings.Replace(l, `"mode":`, `"featureGates":{"KubeProxyNFTablesLocalhostNodePorts":true},"mode":`, 1),
+		}
+	})
+	w.edit("metrics.txt", func(l string) []string { return []string{strings.ReplaceAll(l, "v1.36.3", "v1.37.1")} })
 }
 
 // nodePort returns the Service that has a NodePort.

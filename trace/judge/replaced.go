@@ -83,7 +83,7 @@ func (n *node) chainOf(r *replacement) string {
 const Replaced = "Replaced"
 
 var _ = register(kind{
-	code: Replaced, severity: note, scope: onNode,
+	code: Replaced, severity: note, scope: onNode, by: refusal,
 	remedy: "ask the program that serves Services on {node}; if kube-proxy should, find out why it does not run there",
 	issues: []string{"kubernetes/kubernetes#119265"},
 })

@@ -17,41 +17,50 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
+// bridgedPod are the interfaces of a node with a pod on a bridge, with or without hairpin mode.
+const bridgedPod = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":%v}}}]`
+
+// byEth1 are routes by which outsiders, and some of their addresses always, are reached through eth1.
+const byEth1 = `{"dst":"default","gateway":"10.88.0.1","dev":"eth1","table":"100","flags":[]},{"dst":"10.5.0.0/16","gateway":"10.88.0.1","dev":"eth1","flags":[]},`
+
+// set gives a kernel setting a value.
+func (w *capturedNode) set(key, value string) {
+	was := ""
+	for line := range strings.Lines(string(w.files["sysctl.txt"])) {
+		if strings.HasPrefix(line, key+"=") {
+			was = line
+		}
+	}
+	w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), was, "", 1) + key + "=" + value + "\n")
+}
+
+// routing adds routes and a routing rule, and an interface eth1 with a strict filter on all of them.
+func (w *capturedNode) routing(routes, rule string) {
+	const std = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
+	w.files["ip-rule.json"] = []byte(std + rule + "]")
+	w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[", "["+routes, 1))
+	w.files["ip-addr.json"] = []byte(strings.Replace(
+		string(w.files["ip-addr.json"]),
+		"[",
+		`[{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet","local":"10.88.0.11","prefixlen":24,"scope":"global"}]},`,
+		1,
+	))
+	w.files["ip-link.json"] = []byte(strings.Replace(string(w.files["ip-link.json"]), "[", `[{"ifname":"eth1"},`, 1))
+	for _, dev := range []string{"all", "eth0", "eth1", "cni0"} {
+		w.set("net/ipv4/conf/"+dev+"/rp_filter", "1")
+		w.set("net/ipv4/conf/"+dev+"/src_valid_mark", "0")
+	}
+}
+
 // TestSettings turns off a kernel setting that packets need: the paths that need it are wrong, with its code, and no
 // other.
 func TestSettings(t *testing.T) {
-	const links = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifname":"veth1","master":"cni0","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":%v}}}]`
 	set := func(key, value string) func(*capturedNode) {
-		return func(w *capturedNode) {
-			was := ""
-			for line := range strings.Lines(string(w.files["sysctl.txt"])) {
-				if strings.HasPrefix(line, key+"=") {
-					was = line
-				}
-			}
-			w.files["sysctl.txt"] = []byte(strings.Replace(string(w.files["sysctl.txt"]), was, "", 1) + key + "=" + value + "\n")
-		}
+		return func(w *capturedNode) { w.set(key, value) }
 	}
-	// routing adds routes and a routing rule, and an interface eth1 with a strict filter on all of them.
 	routing := func(routes, rule string) func(*capturedNode) {
-		return func(w *capturedNode) {
-			const std = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}`
-			w.files["ip-rule.json"] = []byte(std + rule + "]")
-			w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[", "["+routes, 1))
-			w.files["ip-addr.json"] = []byte(strings.Replace(
-				string(w.files["ip-addr.json"]),
-				"[",
-				`[{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet","local":"10.88.0.11","prefixlen":24,"scope":"global"}]},`,
-				1,
-			))
-			w.files["ip-link.json"] = []byte(strings.Replace(string(w.files["ip-link.json"]), "[", `[{"ifname":"eth1"},`, 1))
-			for _, dev := range []string{"all", "eth0", "eth1", "cni0"} {
-				set("net/ipv4/conf/"+dev+"/rp_filter", "1")(w)
-				set("net/ipv4/conf/"+dev+"/src_valid_mark", "0")(w)
-			}
-		}
+		return func(w *capturedNode) { w.routing(routes, rule) }
 	}
-	const byEth1 = `{"dst":"default","gateway":"10.88.0.1","dev":"eth1","table":"100","flags":[]},{"dst":"10.5.0.0/16","gateway":"10.88.0.1","dev":"eth1","flags":[]},`
 	itself := &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}
 	for _, tt := range []struct {
 		name   string
@@ -100,13 +109,13 @@ func TestSettings(t *testing.T) {
 			)
 		}},
 		{"hairpin mode", []func(*capturedNode){
-			func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, false) },
+			func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, false) },
 		}, itself, HairpinOff, func(p *report.Path) bool {
 			return slices.ContainsFunc(p.Expected.Endpoints, func(e report.Endpoint) bool { return e.Address == "10.244.1.3" })
 		}},
 		{
 			"hairpin mode is on",
-			[]func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, links, true) }},
+			[]func(*capturedNode){func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true) }},
 			itself,
 			"",
 			nil,
@@ -144,7 +153,7 @@ func TestSettings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, "real-2node-iptables")
-			w.files["ip-link.json"] = fmt.Appendf(nil, links, true)
+			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
 			for _, d := range tt.damage {
 				d(w)
 			}

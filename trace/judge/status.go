@@ -254,10 +254,10 @@ func (n *node) syncEvidence(families []string) []string {
 // NotCollected says what was not read, and what is not judged for it.
 const NotCollected = "NotCollected"
 
-var _ = register(kind{code: NotCollected, severity: note, scope: onNode})
+var _ = register(kind{code: NotCollected, severity: note, scope: onNode, by: coverage})
 
-// notCollected says what the judgement does not cover because the snapshot does not hold it.
-func (n *node) notCollected() []issue {
+// coverage says what the judgement does not cover because the snapshot does not hold it.
+var coverage = &detector{stage: stageCoverage, node: func(n *node) []issue {
 	var out []issue
 	add := func(subject, message string) {
 		out = append(out, issue{code: NotCollected, subject: subject, message: message})
@@ -290,4 +290,4 @@ func (n *node) notCollected() []issue {
 		)
 	}
 	return out
-}
+}}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// sample is a damaged node in which a kind of finding is found that neither a captured node nor a fault has.
+type sample struct {
+	code string
+	base string // snapshot; "iptables" when empty
+	do   func(w *capturedNode)
+	from *From
+	but  report.Severity // where it is not the one of the kind
+}
+
+// The cluster IP of shop/ep3 in the snapshots of iptables and nftables mode, and its endpoints.
+var (
+	ep3At        = netip.MustParseAddrPort("10.96.77.154:80")
+	ep3Endpoints = []netip.AddrPort{
+		netip.MustParseAddrPort("10.244.1.19:8080"), netip.MustParseAddrPort("10.244.2.20:8080"),
+		netip.MustParseAddrPort("10.244.3.21:8080"),
+	}
+)
+
+// probed puts beside a node what 20 connections to shop/ep3 showed, all the same, and one to each endpoint.
+func probed(result string, to netip.AddrPort, direct string) func(w *capturedNode) {
+	return func(w *capturedNode) {
+		list := func(n int, result string, to netip.AddrPort) []snapshot.Probe {
+			return slices.Repeat([]snapshot.Probe{{Result: result, Endpoint: to, Unreplied: result == snapshot.ProbeTimeout}}, n)
+		}
+		all := []snapshot.Probes{{
+			ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: ep3At, Probes: 20}, List: list(20, result, to),
+		}}
+		for _, e := range ep3Endpoints {
+			all = append(all, snapshot.Probes{
+				ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: e, Probes: 1}, List: list(1, direct, e),
+			})
+		}
+		w.probing(&snapshot.Probing{Targets: all})
+	}
+}
+
+func (w *capturedNode) probing(p *snapshot.Probing) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.files[snapshot.ProbesFile] = data
+}
+
+// dnsCache makes of a node one with the node-local DNS cache at the cluster IP of shop/udp.
+func (w *capturedNode) dnsCache() {
+	w.addTable(v4, "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"+
+		"-A PREROUTING -d 10.96.178.81/32 -p udp -m udp --dport 53 -j CT --notrack\n"+
+		"-A OUTPUT -d 10.96.178.81/32 -p udp -m udp --dport 53 -j CT --notrack\nCOMMIT\n")
+	w.files["ip-addr.json"] = append(
+		bytes.TrimSuffix(bytes.TrimSpace(w.files["ip-addr.json"]), []byte("]")),
+		`,{"ifindex":99,"ifname":"nodelocaldns","flags":["NOARP"],"addr_info":[{"family":"inet","local":"10.96.178.81",`+
+			`"prefixlen":32,"scope":"global"}]}]`...)
+}
+
+// samples are of the kernel's settings, of kube-proxy itself, and of what connections show.
+func samples() []sample {
+	const ok, refused, timeout = snapshot.ProbeConnected, snapshot.ProbeRefused, snapshot.ProbeTimeout
+	var none netip.AddrPort
+	a := ep3Endpoints[0]
+	set := func(key, value string) func(*capturedNode) {
+		return func(w *capturedNode) {
+			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
+			w.set(key, value)
+		}
+	}
+	health := func(failed int) func(*capturedNode) {
+		return func(w *capturedNode) {
+			w.queue()
+			w.health(5*time.Minute, true)
+			w.files["metrics.txt"] = fmt.Appendf(w.files["metrics.txt"],
+				"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} %d\n", failed)
+		}
+	}
+	return []sample{
+		{code: ForwardingOff, base: "real-2node-iptables", do: set("net/ipv4/ip_forward", "0")},
+		{code: BridgeNetfilterOff, base: "real-2node-iptables", do: set("net/bridge/bridge-nf-call-iptables", "0")},
+		{code: RouteLocalnetOff, base: "real-2node-iptables", do: func(w *capturedNode) {
+			for _, dev := range []string{"all", "cni0", "eth0"} {
+				w.set("net/ipv4/conf/"+dev+"/route_localnet", "0")
+			}
+		}},
+		{code: HairpinOff, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, false)
+		}, from: &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}},
+		{code: ReversePathFilter, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
+			w.routing(byEth1, "")
+		}, from: &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}},
+		{code: IPVSConntrackOff, base: "ipvs", do: func(w *capturedNode) { w.sysctl("net/ipv4/vs/conntrack", "0") }},
+
+		{code: NotProgrammed, do: (*capturedNode).flush},
+		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables }},
+		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},
+		{code: KubeProxyUnhealthy, do: health(0)},
+		{code: NotSyncing, do: health(0)},
+		{code: RestoreFailing, do: health(17)},
+		{code: NodeLeaving, do: func(w *capturedNode) {
+			w.health(time.Second, false)
+			w.replace("healthz.json", `"nodeEligible":true`, `"nodeEligible":false`)
+		}},
+		{code: ModeMismatch, do: func(w *capturedNode) {
+			w.edit("configz.json", oneLine(`"mode":"iptables"`, `"mode":"ipvs"`))
+		}},
+		{code: Replaced, do: func(w *capturedNode) { w.stop(); w.flush(); w.link("cilium_host") }},
+		{code: NodeLocalDNS, do: (*capturedNode).dnsCache},
+		{code: ProxyNotListening, base: "nftables", do: func(w *capturedNode) {
+			w.localhostNodePorts()
+			w.files["listen.txt"] = []byte("tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n")
+		}},
+		{code: expect.ReasonNodePortAddress, base: "nftables", do: func(w *capturedNode) {
+			w.localhostNodePorts() // which serves TCP alone
+			w.foreign("ip", "filter", "output", "0", `{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},`+
+				`"right":"127.0.0.1"}}, {"match":{"op":"==","left":{"meta":{"key":"l4proto"}},"right":"udp"}}, {"reject":null}`)
+		}},
+		{code: Programmed, do: func(w *capturedNode) {
+			w.table(v4, "nat", func(l string) []string {
+				switch l {
+				case "*nat":
+					return []string{l, ":SVCPROXY-0123abcd-NAT - [0:0]"}
+				case "COMMIT":
+					return []string{
+						"-A SVCPROXY-0123abcd-NAT -d 10.96.77.154/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination " + a.String(), l,
+					}
+				}
+				return []string{l}
+			})
+			w.first(v4, "nat", "OUTPUT", "-j SVCPROXY-0123abcd-NAT")
+		}},
+
+		{code: ConntrackStale, do: func(w *capturedNode) {
+			w.files["conntrack.txt"] = []byte(entry("udp", "", "10.244.1.5:40000", "10.96.178.81:53", "10.244.9.9:5353"))
+		}},
+		{code: ConntrackFull, do: func(w *capturedNode) {
+			w.replace("sysctl.txt", "nf_conntrack_count=3", "nf_conntrack_count=262144")
+		}},
+		{code: ConntrackFull, do: func(w *capturedNode) {
+			w.replace("sysctl.txt", "nf_conntrack_count=3", "nf_conntrack_count=250000")
+		}, but: report.Warn},
+		{code: ConntrackInvalid, do: func(w *capturedNode) {
+			w.probing(&snapshot.Probing{Tracked: &snapshot.Tracked{Seconds: 2, InsertFailed: 1}})
+		}},
+		{code: ConntrackInvalid, do: func(w *capturedNode) {
+			w.probing(&snapshot.Probing{Tracked: &snapshot.Tracked{Seconds: 2, Invalid: 1}})
+		}, but: report.Info},
+		{code: EndpointRefused, do: probed(refused, none, refused)},
+		{code: EndpointTimeout, do: probed(timeout, a, timeout)},
+		{code: EndpointReachableDirectly, do: probed(timeout, a, ok)},
+		{code: WalkDisagrees, do: probed(ok, netip.MustParseAddrPort("10.9.9.9:1"), ok)},
+		{code: ObservedSkew, do: probed(ok, a, ok)},
+	}
+}
+
+// codesIn adds the codes of a report, each with its severities.
+func codesIn(found map[string][]report.Severity, r *report.NodeReport) {
+	add := func(list []report.Finding) {
+		for i := range list {
+			f := &list[i]
+			if !slices.Contains(found[f.Code], f.Severity) {
+				found[f.Code] = append(found[f.Code], f.Severity)
+			}
+		}
+	}
+	add(r.Findings)
+	for i := range r.Paths {
+		add(r.Paths[i].Findings)
+	}
+}
+
+// TestEveryKindIsFound: each registered kind of finding is found in a captured node, in one with a fault, or in one of
+// the samples, with the severity that it is registered with, and says who finds it.
+func TestEveryKindIsFound(t *testing.T) {
+	found := map[string][]report.Severity{}
+	for _, name := range []string{"iptables", "nftables", "ipvs"} {
+		r := openCaptured(t, name).run()
+		codesIn(found, &r)
+	}
+	// What is confirmed by a second reading: the fault is gone, and another one is there.
+	first, second := openCaptured(t, "iptables").run(), openCaptured(t, "iptables")
+	second.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP")
+	changed := second.run()
+	Doubt(&first, &changed, "it keeps changing")
+	codesIn(found, &changed)
+
+	for _, s := range samples() {
+		w := openCaptured(t, base(s.base))
+		s.do(w)
+		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{
+			Backwards: true, Matching: true, PerPathService: true, From: s.from,
+		})
+		here := map[string][]report.Severity{}
+		codesIn(here, &r)
+		want := s.but
+		if want == "" {
+			want = kinds[s.code].severity
+		}
+		if !slices.Contains(here[s.code], want) {
+			t.Errorf("%s is not found, or not as %s: %v %s", s.code, want, here, r.Error)
+		}
+		codesIn(found, &r)
+	}
+	lists := []struct {
+		base   string
+		faults []fault
+	}{{"iptables", faults(openCaptured(t, "iptables"))}, {"ipvs", ipvsFaults()}, {"nftables", nftFaults()}}
+	for _, code := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[code]
+		for _, l := range lists {
+			for i := range l.faults {
+				if slices.Contains(found[code], k.severity) {
+					break
+				}
+				if f := &l.faults[i]; strings.Contains(strings.Join(f.want, " "), code) {
+					w := openCaptured(t, l.base)
+					f.do(w)
+					r := w.run()
+					codesIn(found, &r)
+				}
+			}
+		}
+		if !slices.Contains(found[code], k.severity) {
+			t.Errorf("no fault, sample or captured node has %s as %s: %v", code, k.severity, found[code])
+		}
+		if k.by == nil {
+			t.Errorf("%s does not say who finds it", code)
+		}
+	}
+}
+
+// base is the snapshot of a fault.
+func base(name string) string {
+	if name == "" {
+		return "iptables"
+	}
+	return name
+}

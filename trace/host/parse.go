@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Files are the contents of a node's files about its network. A nil file was not collected; an empty one is the result
@@ -53,13 +55,13 @@ func Parse(files Files) (*Network, []error) {
 			errs = append(errs, fmt.Errorf("%s: %w: expected the output of: %s", name, err, made))
 		}
 	}
-	read("ip-addr.json", "ip -j addr", files.Addr, n.readAddrs)
-	read("ip-link.json", "ip -j -d link", files.Link, n.readLinks)
-	read("ip6-route.json", "ip -j -6 route", files.Route6, func(data []byte) error { return n.readRoutes(data, 1) })
-	read("ip-route.json", "ip -j route", files.Route4, func(data []byte) error { return n.readRoutes(data, 0) })
-	read("ip-rule.json", "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
-	read("ip6-rule.json", "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
-	read("sysctl.txt", "sysctl -a", files.Sysctl, n.readSysctl)
+	read(snapshot.AddrFile, "ip -j addr", files.Addr, n.readAddrs)
+	read(snapshot.LinkFile, "ip -j -d link", files.Link, n.readLinks)
+	read(snapshot.Route6File, "ip -j -6 route", files.Route6, func(data []byte) error { return n.readRoutes(data, 1) })
+	read(snapshot.RouteFile, "ip -j route", files.Route4, func(data []byte) error { return n.readRoutes(data, 0) })
+	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
+	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
+	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)
 	n.buildTables()
 	return n, errs
 }

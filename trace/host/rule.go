@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // rule is one routing policy rule.
@@ -295,7 +297,7 @@ func (n *Network) lookupByRule(f *family, ru *rule, dst netip.Addr) (r fullRoute
 	case ru.table == tableLocal:
 		r, found, known := n.fromLocal(f, dst)
 		if !known {
-			return fullRoute{}, false, "whether it is the node's own address is not known (ip-addr.json)"
+			return fullRoute{}, false, "whether it is the node's own address is not known (" + snapshot.AddrFile + ")"
 		}
 		return r, found, ""
 	case !f.routesKnown:

@@ -117,6 +117,27 @@ ot -m addrtype --dst-type LOCAL --limit-iface-out
 -m pkttype --pkt-type multicast
 -p icmp -m icmp --icmp-type 8
 -p esp -m esp --espspi 1:2
+-p ah -m ah --ahspi 1:2
+-p ipcomp -m ipcomp --ipcompspi 1:2
+-p dccp -m dccp --dport 80
+-p dccp -m dccp --dccp-types REQUEST
+-p sctp -m sctp --dport 80
+pif -p tcp -m osf --genre Linux
+-p tcp -m tcpmss --mss 1:100
+it -m cgroup --cgroup 1
+-m connlabel --label 5
+-j LOG --log-prefix x
+-j NFLOG --nflog-group 5
+-j AUDIT --type accept
+-j IDLETIMER --timeout 60 --label x
+-j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewma 0.5s
+mangle -p udp -j CHECKSUM --checksum-fill
+mangle -p tcp -j ECN --ecn-tcp-remove
+mangle -p tcp -j TCPOPTSTRIP --strip-options timestamp
+fot -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000
+raw -j TRACE
+-j SET --add-set seen src
+-m set --match-set seen src
 p -m rpfilter
 p -m rpfilter --invert
 p -m rpfilter --loose --validmark
@@ -144,6 +165,7 @@ pi -m socket --transparent
 -m set --match-set pods dst
 -m set --match-set pods src ! --update-counters
 raw -j CT --notrack
+-m connlabel --label 5
 -m conntrack --ctstate UNTRACKED
 -m conntrack --ctstate INVALID,NEW
 -m conntrack ! --ctstate UNTRACKED --ctdir ORIGINAL
@@ -218,7 +240,7 @@ at $server ip addr add 10.2.0.2/24 dev eth0; at $server ip link set eth0 up
 at $server ip route add default via 10.2.0.1
 at $server iptables-nft -P INPUT DROP
 sysctl -qw net.ipv4.ip_forward=1
-ipset create pods hash:net; ipset add pods 10.1.0.0/24
+ipset create pods hash:net; ipset add pods 10.1.0.0/24; ipset create seen hash:ip
 ip -j addr; echo; echo ROUTE; ip -j route show table all; echo
 while read -r ns proto addr; do
 	iptables-$BACKEND-restore </dev/shm/rules.$$
@@ -344,7 +366,7 @@ func loadable(t *testing.T, backend netfilter.Backend, rules []kernelRule) []ker
 	t.Helper()
 	for range 20 {
 		dump := kernelDump(rules)
-		cmd := testutil.Unshared(t, "sh", "-c", "ipset create pods hash:net; exec iptables-"+string(backend)+"-restore")
+		cmd := testutil.Unshared(t, "sh", "-c", "ipset create pods hash:net; ipset create seen hash:ip; exec iptables-"+string(backend)+"-restore")
 		cmd.Stdin = strings.NewReader(dump)
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -119,13 +119,12 @@ var matches = map[string]*matchSpec{
 	"tcp": {proto: netfilter.TCP, ports: true, options: map[string]reader{
 		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption,
 	}},
-	"tcpmss":  tcpPacket("the TCP options"),
-	"time":    needs("the time"),
-	"tos":     needs("the packet's TOS"),
-	"ttl":     needs("the packet's TTL"),
-	"u32":     needs("the packet's bytes"),
-	"udp":     {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
-	"udplite": {proto: netfilter.UDPLite, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
+	"tcpmss": tcpPacket("the TCP options"),
+	"time":   needs("the time"),
+	"tos":    needs("the packet's TOS"),
+	"ttl":    needs("the packet's TTL"),
+	"u32":    needs("the packet's bytes"),
+	"udp":    {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }
 
 // understands tells whether all options are known ones, for a match that accepts any packet.

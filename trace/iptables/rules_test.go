@@ -155,7 +155,6 @@ func TestMatches(t *testing.T) {
 		{"-p tcp -m tcp --sport :65535", "matches"},
 		{"-p sctp -m sctp --dport 80 --chunk-types any INIT", "no"},
 		{"-p dccp -m dccp --dccp-types REQUEST", "no"},
-		{"-m udplite --dport 80", "no"},
 		{"-p udp -m udp --dport 80", "no"},
 		{"-m udp --dport 80", "no"},
 		{"-p tcp -m tcp --option-of-tomorrow 7", "unknown"},

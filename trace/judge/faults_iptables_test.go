@@ -232,6 +232,8 @@ func faults(w *capturedNode) []fault {
 			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from node → gone",
 			"shop/ep0-empty ClusterIP 10.96.128.57:80/TCP from pod → gone",
 		}},
+		serviceGone("shop/np-noep"),
+		serviceGone("shop/lb-ranges"),
 		{name: "an endpoint gone from the API", do: func(w *capturedNode) {
 			s := w.slice("shop/ep3")
 			s.Endpoints = slices.DeleteFunc(
@@ -376,6 +378,10 @@ func faults(w *capturedNode) []fault {
 				return []string{l}
 			})
 		}, want: []string{"node → DuplicateRules nat KUBE-SERVICES"}},
+		{name: "the jump to kube-proxy's rules stands twice", do: func(w *capturedNode) {
+			w.first(v4, "nat", "PREROUTING", "-j KUBE-SERVICES")
+			w.first(v4, "nat", "PREROUTING", "-j KUBE-SERVICES")
+		}, want: []string{"node → DuplicateRules nat PREROUTING"}},
 		{name: "a DNAT to :0", do: func(w *capturedNode) {
 			w.replace(v4, "--to-destination 10.244.2.20:8080", "--to-destination :0 --persistent", "--to-destination")
 		}, want: both(ep3, "Unknown: BrokenRule "+w.sep(ep3Port, "10.244.2.20:8080"))},

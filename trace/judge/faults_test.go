@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // fault is one thing put wrong, and what must be reported for it: nothing more, nothing less.
@@ -43,6 +44,26 @@ func every(pick func(path, was string) string) func(before map[string]string) []
 			}
 		}
 		return out
+	}
+}
+
+// serviceGone is a Service that was deleted from the API, and whose rules are left.
+func serviceGone(name string) fault {
+	return fault{
+		name: "a Service deleted from the API: " + name,
+		do: func(w *capturedNode) {
+			svc := w.service(name)
+			w.cluster.Services = slices.DeleteFunc(w.cluster.Services, func(s *corev1.Service) bool { return s == svc })
+		},
+		all: func(before map[string]string) []string {
+			out := []string{"node → StaleService " + name}
+			for path := range before {
+				if strings.HasPrefix(path, name+" ") {
+					out = append(out, path+" → gone")
+				}
+			}
+			return out
+		},
 	}
 }
 

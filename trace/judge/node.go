@@ -16,6 +16,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // node is a node under judgement: its state, with what the cluster's objects say of it. It does not change once it is
@@ -115,8 +116,9 @@ func (n *node) sameMachine() error {
 		return nil
 	}
 	return fmt.Errorf(
-		"node %s: ip-addr.json has none of the Node's addresses (%s): the files were taken on another machine",
+		"node %s: %s has none of the Node's addresses (%s): the files were taken on another machine",
 		n.Name,
+		snapshot.AddrFile,
 		strings.Join(want, ", "),
 	)
 }
@@ -220,9 +222,10 @@ func (n *node) noteUnread() error {
 		return fmt.Errorf("node %s: %s", n.Name, n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf(
-		"node %s: neither iptables-save.txt nor ip6tables-save.txt was collected (or both are empty): there is nothing to "+
-			"walk",
+		"node %s: neither %s nor %s was collected (or both are empty): there is nothing to walk",
 		n.Name,
+		snapshot.IPTablesFile,
+		snapshot.IP6TablesFile,
 	)
 }
 

@@ -74,6 +74,16 @@ func faults(w *capturedNode) []fault {
 			},
 		},
 		{
+			name: "a NodePort's chain leads to no endpoint",
+			do:   func(w *capturedNode) { w.drop(v4, "-A "+svcNp.External, "-j "+svcNp.Cluster) },
+			want: []string{
+				np + "10.77.0.11:30080/TCP from external → Mismatch: ServiceNotProgrammed",
+				np + "10.77.0.11:30080/TCP from node → Mismatch: ServiceNotProgrammed",
+				// MASQUERADE takes eth0's address, and KUBE-FIREWALL drops what comes to 127.0.0.0/8 from elsewhere.
+				np + "127.0.0.1:30080/TCP from node → Mismatch: Dropped",
+			},
+		},
+		{
 			name: "an external IP's rule removed",
 			do:   func(w *capturedNode) { w.drop(v4, "-A KUBE-SERVICES", "shop/extip external IP") },
 			want: []string{

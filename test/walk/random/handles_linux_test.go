@@ -73,7 +73,7 @@ func verdictOf(rule string) string {
 		return "drop"
 	case "RETURN":
 		return "return"
-	case "MARK", "CONNMARK", "CT", "TOS", "TTL", "HL", "DSCP", "CLASSIFY", "NFLOG", "NFQUEUE", "LOG":
+	case "MARK", "CONNMARK", "CT", "NOTRACK", "TOS", "TTL", "HL", "DSCP", "CLASSIFY", "NFLOG", "NFQUEUE", "LOG":
 		return ""
 	default:
 		return "jump " + to

@@ -77,7 +77,7 @@ func (p *pathCase) policyMismatch(w *walked, issues []issue) *issue {
 	}) {
 		return nil
 	}
-	local, cluster := w.met(p.mode.names().local), w.met(p.mode.names().cluster)
+	local, cluster := w.met(p.mode.names().Local), w.met(p.mode.names().Cluster)
 	wantLocal := localPolicy(p.svc, p.want)
 	is := issue{code: TrafficPolicyMismatch, expected: "Cluster", actual: "Local"}
 	switch {

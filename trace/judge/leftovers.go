@@ -158,8 +158,8 @@ func (n *node) rangesTwice() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range n.cluster.rangesTwice {
 		for _, m := range modes {
-			if ofPort := m.names().ofPort; ofPort != nil {
-				out[ofPort(p.svc, p.port).Firewall] = true
+			if ofPort := m.names().OfPort; ofPort != nil {
+				out[ofPort(expect.NameOf(p.svc), p.port.Name, p.port.Protocol).Firewall] = true
 			}
 		}
 	}

@@ -21,8 +21,10 @@ type mode interface {
 	// name is what kube-proxy calls the mode.
 	name() string
 	// names are those that the mode gives to what it writes.
-	names() *chainNames
+	names() chainNames
 
+	// where its rules are, for people.
+	where() string
 	// home tells whether the mode keeps the chains of Services in a table.
 	home(t *netfilter.Table) bool
 	// owns tells whether a rule, a policy or a chain is kube-proxy's, written in this mode.
@@ -71,9 +73,9 @@ type mode interface {
 // modes are all of them; the first is that of a node of which nothing tells the mode
 // (cmd/kube-proxy/app/server_linux.go: the default on Linux).
 var modes = []mode{
-	&iptablesMode{kubeproxy.IPTables, &iptablesNames},
-	&nftablesMode{iptablesMode{kubeproxy.NFTables, &nftablesNames}},
-	&ipvsMode{iptablesMode{kubeproxy.IPVS, &ipvsNames}},
+	&iptablesMode{kubeproxy.IPTables, chainNames{&kubeproxy.IPTablesNames}},
+	&nftablesMode{iptablesMode{kubeproxy.NFTables, chainNames{&kubeproxy.NFTablesNames}}},
+	&ipvsMode{iptablesMode{kubeproxy.IPVS, chainNames{&kubeproxy.IPVSNames}}},
 }
 
 // modeOf returns the mode of a name; the first one for a name that is not known.

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -21,28 +18,13 @@ import (
 // iptablesMode is pkg/proxy/iptables/proxier.go, and any mode whose rules are like its rules but for their names.
 type iptablesMode struct {
 	called string // by kube-proxy
-	chains *chainNames
+	chains chainNames
 }
 
-var iptablesNames = chainNames{
-	own:      kubeproxy.PrefixOwn,
-	services: kubeproxy.ChainServices, nodePorts: kubeproxy.ChainNodePorts,
-	externalServices: kubeproxy.ChainExternalServices, proxyFirewall: kubeproxy.ChainProxyFirewall,
-	markMasq: kubeproxy.ChainMarkMasq, otherMode: kubeproxy.IPVSChainNodePort,
-	cluster: kubeproxy.PrefixCluster, local: kubeproxy.PrefixLocal, external: kubeproxy.PrefixExternal,
-	firewall: kubeproxy.PrefixFirewall, endpoint: kubeproxy.PrefixEndpoint, clientLists: kubeproxy.PrefixEndpoint,
-	where: "table nat",
-	ofPort: func(svc *corev1.Service, port *corev1.ServicePort) kubeproxy.Chains {
-		return kubeproxy.ChainNames(kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name), port.Protocol)
-	},
-	ofEndpoint: func(svc *corev1.Service, port *corev1.ServicePort, e *expect.Endpoint) []string {
-		name := kubeproxy.ServicePortName(svc.Namespace, svc.Name, port.Name)
-		return []string{kubeproxy.EndpointChain(name, port.Protocol, e.Address)}
-	},
-}
+func (m *iptablesMode) name() string      { return m.called }
+func (m *iptablesMode) names() chainNames { return m.chains }
 
-func (m *iptablesMode) name() string       { return m.called }
-func (m *iptablesMode) names() *chainNames { return m.chains }
+func (*iptablesMode) where() string { return "table nat" }
 
 func (*iptablesMode) home(t *netfilter.Table) bool {
 	return t.Name == "nat" && (t.Backend == netfilter.BackendNFT || t.Backend == netfilter.BackendLegacy)
@@ -57,7 +39,7 @@ func (*iptablesMode) baseChain(h netfilter.Hook) string { return "nat " + h.Stri
 func (m *iptablesMode) holds(s *nodestate.State) bool {
 	services := servicesChains(m, s)
 	return len(services) > 0 && !slices.ContainsFunc(services, func(c *netfilter.Chain) bool {
-		return leadsTo(c, m.chains.otherMode)
+		return leadsTo(c, m.chains.OtherMode)
 	})
 }
 
@@ -65,7 +47,7 @@ func (m *iptablesMode) holds(s *nodestate.State) bool {
 func servicesChains(m mode, s *nodestate.State) []*netfilter.Chain {
 	var out []*netfilter.Chain
 	for _, t := range s.Rules.Tables {
-		if c := t.Chain(m.names().services); m.home(t) && c != nil && len(c.Rules) > 0 {
+		if c := t.Chain(m.names().Services); m.home(t) && c != nil && len(c.Rules) > 0 {
 			out = append(out, c)
 		}
 	}
@@ -114,7 +96,7 @@ func (m *iptablesMode) showBackends(n *node) { m.backendsOf(n, m.name()) }
 // nothing else told; "" for nothing.
 func (m *iptablesMode) backendsOf(n *node, actual string) {
 	for _, t := range n.Rules.Tables {
-		if !m.home(t) || t.Chain(m.chains.services) == nil {
+		if !m.home(t) || t.Chain(m.chains.Services) == nil {
 			continue
 		}
 		if n.shown.Actual == "" {
@@ -144,7 +126,7 @@ func (m *iptablesMode) refusesStill(s *nodestate.State) bool {
 			continue
 		}
 		reachable := reachableChains(t)
-		for _, name := range []string{m.chains.services, m.chains.externalServices} {
+		for _, name := range []string{m.chains.Services, m.chains.ExternalServices} {
 			if c := t.Chain(name); c != nil && reachable[c] && len(c.Rules) > 0 {
 				return true
 			}
@@ -212,12 +194,12 @@ func (m *iptablesMode) refusal(is issue, o *outcome) issue {
 	case o.action == string(expect.Reject):
 		is.code = RefusedWithEndpoints
 		is.message = where + " still refuses the connection: kube-proxy takes the Service for one without endpoints"
-	case o.where.Chain.Name == m.chains.proxyFirewall:
+	case o.where.Chain.Name == m.chains.ProxyFirewall:
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case o.where.Rule != nil && strings.Contains(o.where.Rule.Comment, noLocalEndpoint):
 		is.code, is.message = TrafficPolicyMismatch, droppedNoLocal(where)
 	case o.where.Rule != nil && slices.Contains(
-		[]string{m.chains.services, m.chains.externalServices}, o.where.Chain.Name):
+		[]string{m.chains.Services, m.chains.ExternalServices}, o.where.Chain.Name):
 		is.code, is.message = RefusedWithEndpoints, where+" still drops the connection"
 	}
 	return is
@@ -238,7 +220,7 @@ func (*iptablesMode) explain(p *pathCase, issues []issue) []issue { return p.exp
 func (*iptablesMode) reachesServices(_ *pathCase, w *walked) bool { return w.services() != nil }
 
 func (m *iptablesMode) noTranslation(*node, expect.Frontend) (message string, evidence []report.Evidence) {
-	return "no rule of " + m.chains.services + " or " + m.chains.nodePorts +
+	return "no rule of " + m.chains.Services + " or " + m.chains.NodePorts +
 		" leads from this frontend to the Service's chain", nil
 }
 
@@ -247,7 +229,7 @@ func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	jumps := 0
 	var empty []string
 	for _, r := range c.Rules {
-		if !m.chains.ofService(r.Target, m.chains.endpoint) {
+		if !m.chains.ofService(r.Target, m.chains.Endpoint) {
 			continue
 		}
 		jumps++

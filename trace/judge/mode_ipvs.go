@@ -20,12 +20,7 @@ import (
 // for masquerade and refuse. It has no chains of single Services.
 type ipvsMode struct{ iptablesMode }
 
-var ipvsNames = chainNames{
-	own:      kubeproxy.PrefixOwn,
-	services: kubeproxy.ChainServices, nodePorts: kubeproxy.IPVSChainNodePort,
-	proxyFirewall: kubeproxy.ChainProxyFirewall, markMasq: kubeproxy.ChainMarkMasq,
-	where: "the virtual servers of IPVS, table nat",
-}
+func (*ipvsMode) where() string { return "the virtual servers of IPVS, table nat" }
 
 func (m *ipvsMode) owns(r netfilter.Ref) bool {
 	return r.Chain.Table.Backend == netfilter.BackendIPVS || m.iptablesMode.owns(r)
@@ -33,7 +28,7 @@ func (m *ipvsMode) owns(r netfilter.Ref) bool {
 
 func (m *ipvsMode) holds(s *nodestate.State) bool {
 	return slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool {
-		return leadsTo(c, m.chains.nodePorts)
+		return leadsTo(c, m.chains.NodePorts)
 	})
 }
 
@@ -262,7 +257,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
 			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is "+
 				"to be translated",
-				p.mode.baseChain(p.hook()), p.mode.names().services)
+				p.mode.baseChain(p.hook()), p.mode.names().Services)
 		case is.code == WrongMasquerade:
 			is.evidence = w.masquerading()
 		}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -21,27 +19,12 @@ import (
 // nftablesMode is pkg/proxy/nftables/proxier.go: verdict maps lead from the frontends to the chains of Services.
 type nftablesMode struct{ iptablesMode }
 
-var nftablesNames = chainNames{
-	table:    kubeproxy.NFTTable,
-	services: kubeproxy.NFTChainServices,
-	cluster:  kubeproxy.NFTPrefixCluster, local: kubeproxy.NFTPrefixLocal, external: kubeproxy.NFTPrefixExternal,
-	firewall: kubeproxy.NFTPrefixFirewall, endpoint: kubeproxy.NFTPrefixEndpoint,
-	infix:       "/", // no other chain has one (isServiceChainName)
-	clientLists: kubeproxy.NFTTable + "@" + kubeproxy.NFTPrefixAffinity,
-	where:       "nft table " + kubeproxy.NFTTable,
-	ofPort: func(svc *corev1.Service, port *corev1.ServicePort) kubeproxy.Chains {
-		return kubeproxy.NFTChainNames(expect.NameOf(svc), port.Name, port.Protocol)
-	},
-	ofEndpoint: func(svc *corev1.Service, port *corev1.ServicePort, e *expect.Endpoint) []string {
-		chain, affinity := kubeproxy.NFTEndpointNames(expect.NameOf(svc), port.Name, port.Protocol, e.Address)
-		return []string{chain, affinity}
-	},
-}
+func (m *nftablesMode) where() string { return "nft table " + m.chains.Table }
 
 func (m *nftablesMode) home(t *netfilter.Table) bool { return m.chains.hasTable(t) }
 
 func (m *nftablesMode) baseChain(h netfilter.Hook) string {
-	return "nft " + m.chains.table + " nat-" + strings.ToLower(h.String())
+	return "nft " + m.chains.Table + " nat-" + strings.ToLower(h.String())
 }
 
 func (m *nftablesMode) holds(s *nodestate.State) bool {
@@ -49,7 +32,7 @@ func (m *nftablesMode) holds(s *nodestate.State) bool {
 		if !m.home(t) {
 			return false
 		}
-		c := t.Chain(m.chains.services)
+		c := t.Chain(m.chains.Services)
 		return c != nil && len(c.Rules) > 0
 	})
 }
@@ -84,7 +67,7 @@ func (m *nftablesMode) leftovers(n *node) []issue {
 	if !slices.ContainsFunc(n.Rules.Tables, m.home) {
 		return nil
 	}
-	return []issue{leftover(n, m, "table "+m.chains.table, "kube-proxy's nftables table, too")}
+	return []issue{leftover(n, m, "table "+m.chains.Table, "kube-proxy's nftables table, too")}
 }
 
 // frontendMaps are the maps whose elements are frontends.
@@ -93,19 +76,19 @@ var frontendMaps = []string{
 	kubeproxy.NFTMapNoEndpointServices, kubeproxy.NFTMapNoEndpointNodePorts, kubeproxy.NFTMapFirewallIPs,
 }
 
-// nftTables returns kube-proxy's tables of nftables mode.
-func nftTables(s *nodestate.State) []*netfilter.Table {
+// tables returns kube-proxy's tables of nftables mode.
+func (m *nftablesMode) tables(s *nodestate.State) []*netfilter.Table {
 	return slices.DeleteFunc(slices.Clone(s.Rules.Tables), func(t *netfilter.Table) bool {
-		return !nftablesNames.hasTable(t)
+		return !m.home(t)
 	})
 }
 
 // unowned finds elements of the maps and sets that belong to no Service: what belongs to one port is one finding.
-func (*nftablesMode) unowned(n *node) []issue {
+func (m *nftablesMode) unowned(n *node) []issue {
 	stale := newGrouped(
 		issue{expected: "no element", message: "kube-proxy's maps serve a frontend that belongs to no Service"},
 	)
-	for _, t := range nftTables(n.State) {
+	for _, t := range m.tables(n.State) {
 		for _, name := range frontendMaps {
 			if s := t.Set(name); s != nil {
 				s.Each(func(e netfilter.SetElement) {
@@ -155,7 +138,7 @@ func (m *nftablesMode) refusal(is issue, o *outcome) issue {
 		is.message = "no rule translates the packet: " + where + " refuses it as one to a port that no Service has"
 	case o.action == string(expect.Reject):
 		return m.iptablesMode.refusal(is, o)
-	case m.chains.ofService(c.Name, m.chains.firewall):
+	case m.chains.ofService(c.Name, m.chains.Firewall):
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case m.untranslated(o):
 		is.code = ServiceNotProgrammed
@@ -172,12 +155,12 @@ func (m *nftablesMode) reachesServices(p *pathCase, w *walked) bool {
 	if w.services() != nil {
 		return true
 	}
-	for _, t := range nftTables(p.State) {
+	for _, t := range m.tables(p.State) {
 		if t.Family&netfilter.FamilyOf(p.want.Frontend.Address) == 0 {
 			continue
 		}
 		for _, c := range t.Chains {
-			if c.Base != nil && c.Base.Hook == p.hook() && reachableFrom(t, c)[t.Chain(m.chains.services)] {
+			if c.Base != nil && c.Base.Hook == p.hook() && reachableFrom(t, c)[t.Chain(m.chains.Services)] {
 				return true
 			}
 		}
@@ -196,7 +179,7 @@ func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string
 	}
 	key += fmt.Sprintf("%s . %d", protocolName(protocolNumber(f.Protocol)), f.Port)
 	table := "nft " + kubeproxy.NFTTable
-	if f.Kind == expect.NodePort && !servesNodePorts(n.State, f.Address) {
+	if f.Kind == expect.NodePort && !m.servesNodePorts(n.State, f.Address) {
 		return table + " set " + kubeproxy.NFTSetNodePortIPs + " has no element " + f.Address.String(), evidence
 	}
 	if m.hasElement(n, name, f) {
@@ -208,8 +191,8 @@ func (m *nftablesMode) noTranslation(n *node, f expect.Frontend) (message string
 
 // servesNodePorts tells whether the set of the addresses that serve NodePorts has one of them; where there is no such
 // set, all do.
-func servesNodePorts(s *nodestate.State, a netip.Addr) bool {
-	for _, t := range nftTables(s) {
+func (m *nftablesMode) servesNodePorts(s *nodestate.State, a netip.Addr) bool {
+	for _, t := range m.tables(s) {
 		set := t.Set(kubeproxy.NFTSetNodePortIPs)
 		if set == nil || t.Family&netfilter.FamilyOf(a) == 0 {
 			continue
@@ -238,7 +221,7 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 	}
 	for name := range c.JumpTargets() {
 		ep := c.Table.Chain(name)
-		if ep == nil || !m.chains.ofService(ep.Name, m.chains.endpoint) {
+		if ep == nil || !m.chains.ofService(ep.Name, m.chains.Endpoint) {
 			continue
 		}
 		targets[name] = true
@@ -255,21 +238,21 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 func (m *nftablesMode) elements(n *node, f expect.Frontend) []report.Evidence {
 	var out []report.Evidence
 	for _, name := range frontendMaps {
-		for _, e := range elementsOf(n.State, name, f) {
+		for _, e := range m.elementsOf(n.State, name, f) {
 			out = append(out, citeElement(name, e))
 		}
 	}
 	return out
 }
 
-func (*nftablesMode) hasElement(n *node, set string, f expect.Frontend) bool {
-	return len(elementsOf(n.State, set, f)) > 0
+func (m *nftablesMode) hasElement(n *node, set string, f expect.Frontend) bool {
+	return len(m.elementsOf(n.State, set, f)) > 0
 }
 
 // elementsOf are the elements of a map that are for a frontend.
-func elementsOf(s *nodestate.State, set string, f expect.Frontend) []netfilter.SetElement {
+func (m *nftablesMode) elementsOf(s *nodestate.State, set string, f expect.Frontend) []netfilter.SetElement {
 	var out []netfilter.SetElement
-	for _, t := range nftTables(s) {
+	for _, t := range m.tables(s) {
 		s := t.Set(set)
 		if s == nil || t.Family&netfilter.FamilyOf(f.Address) == 0 {
 			continue

@@ -53,7 +53,7 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 			is := issue{
 				code:     NotProgrammed,
 				subject:  f.String(),
-				expected: n.mode.names().services + " in " + n.mode.names().where,
+				expected: n.mode.names().Services + " in " + n.mode.where(),
 				actual:   "none",
 				message:  fmt.Sprintf("the node has no %s rules of kube-proxy's", f),
 			}
@@ -108,12 +108,12 @@ func (p *pathCase) notProgrammed(w *walked, is *issue) {
 	if !p.mode.reachesServices(p, w) {
 		is.code = NotProgrammed
 		is.message = fmt.Sprintf("%s does not lead to %s: no Service works for packets that enter there",
-			p.mode.baseChain(p.hook()), p.mode.names().services)
+			p.mode.baseChain(p.hook()), p.mode.names().Services)
 		return
 	}
 	if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
 		is.where, is.message = netfilter.Ref{Chain: c}, emptyChain(c)
-	} else if c := w.met(p.mode.names().external); c != nil {
+	} else if c := w.met(p.mode.names().External); c != nil {
 		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, chainName(c)+" leads to no endpoint", quote(c)
 	} else {
 		message, evidence := p.mode.noTranslation(p.node, p.want.Frontend)

@@ -5,6 +5,7 @@ package judge
 import (
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -78,27 +79,30 @@ func renamed(
 // modeOfOtherNames is a mode that differs from iptables mode in its names alone: all that registers it is its place in
 // modes.
 func modeOfOtherNames() mode {
-	names := iptablesNames
+	of := kubeproxy.IPTablesNames
+	names := of
 	v := reflect.ValueOf(&names).Elem()
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Kind() == reflect.String {
-			*(*string)(f.Addr().UnsafePointer()) = rename(f.String())
+			f.SetString(rename(f.String()))
 		}
 	}
-	names.ofPort = func(svc *corev1.Service, port *corev1.ServicePort) kubeproxy.Chains {
-		c := iptablesNames.ofPort(svc, port)
+	names.OfPort = func(svc types.NamespacedName, port string, protocol corev1.Protocol) kubeproxy.Chains {
+		c := of.OfPort(svc, port, protocol)
 		return kubeproxy.Chains{
 			Cluster: rename(c.Cluster), Local: rename(c.Local), External: rename(c.External), Firewall: rename(c.Firewall),
 		}
 	}
-	names.ofEndpoint = func(svc *corev1.Service, port *corev1.ServicePort, e *expect.Endpoint) []string {
-		out := iptablesNames.ofEndpoint(svc, port, e)
+	names.OfEndpoint = func(
+		svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort,
+	) []string {
+		out := of.OfEndpoint(svc, port, protocol, endpoint)
 		for i := range out {
 			out[i] = rename(out[i])
 		}
 		return out
 	}
-	return &iptablesMode{otherMode, &names}
+	return &iptablesMode{otherMode, chainNames{&names}}
 }
 
 // rename makes of a node in iptables mode one in the mode of other names.

@@ -75,7 +75,7 @@ func (s *survey) ofRules(n *node) {
 		if !n.mode.home(t) {
 			continue
 		}
-		if c := t.Chain(n.mode.names().services); c != nil && len(c.Rules) > 0 {
+		if c := t.Chain(n.mode.names().Services); c != nil && len(c.Rules) > 0 {
 			s.programmed[t.Family] = true
 			if s.backends[t.Family] == nil {
 				s.backends[t.Family] = map[netfilter.Backend]bool{}

@@ -47,7 +47,7 @@ func (w *walked) met(prefix string) *netfilter.Chain {
 // services returns the chain of all Services, if the packet came to it.
 func (w *walked) services() *netfilter.Chain {
 	for _, c := range w.chains {
-		if w.mode.home(c.Table) && c.Name == w.mode.names().services {
+		if w.mode.home(c.Table) && c.Name == w.mode.names().Services {
 			return c
 		}
 	}
@@ -56,10 +56,10 @@ func (w *walked) services() *netfilter.Chain {
 
 // serviceChain returns the chain that chooses among the endpoints.
 func (w *walked) serviceChain() *netfilter.Chain {
-	if c := w.met(w.mode.names().cluster); c != nil {
+	if c := w.met(w.mode.names().Cluster); c != nil {
 		return c
 	}
-	return w.met(w.mode.names().local)
+	return w.met(w.mode.names().Local)
 }
 
 // masquerading quotes the rules that have to do with masquerading.
@@ -77,7 +77,7 @@ func (w *walked) masquerading() []report.Evidence {
 	if len(out) > 0 {
 		return out
 	}
-	c := w.met(w.mode.names().external)
+	c := w.met(w.mode.names().External)
 	if c == nil {
 		c = w.serviceChain()
 	}
@@ -91,7 +91,7 @@ func (w *walked) masquerading() []report.Evidence {
 func (w *walked) masquerades(s *netfilter.Step) bool {
 	switch s.Kind {
 	case netfilter.StepCall:
-		return s.Target.Name == w.writerOf(netfilter.Ref{Chain: s.Target}).names().markMasq
+		return s.Target.Name == w.writerOf(netfilter.Ref{Chain: s.Target}).names().MarkMasq
 	case netfilter.StepMark:
 		return !s.Mark.Connection && w.byKubeProxy(s.Ref)
 	case netfilter.StepTranslate:

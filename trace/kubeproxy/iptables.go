@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Chains of iptables mode that belong to no single Service (pkg/proxy/iptables/proxier.go). Those of userspace mode are
@@ -36,6 +37,21 @@ const (
 	PrefixFirewall = "KUBE-FW-"
 	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
+
+// IPTablesNames are the names of iptables mode.
+var IPTablesNames = Names{
+	Own:      PrefixOwn,
+	Services: ChainServices, NodePorts: ChainNodePorts, ExternalServices: ChainExternalServices,
+	ProxyFirewall: ChainProxyFirewall, MarkMasq: ChainMarkMasq, OtherMode: IPVSChainNodePort,
+	Cluster: PrefixCluster, Local: PrefixLocal, External: PrefixExternal, Firewall: PrefixFirewall,
+	Endpoint: PrefixEndpoint, ClientLists: PrefixEndpoint,
+	OfPort: func(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
+		return ChainNames(ServicePortName(svc.Namespace, svc.Name, port), protocol)
+	},
+	OfEndpoint: func(svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort) []string {
+		return []string{EndpointChain(ServicePortName(svc.Namespace, svc.Name, port), protocol, endpoint)}
+	},
+}
 
 // Chains are the names of the nat chains that kube-proxy's iptables mode creates for one Service port. Which of them
 // exist depends on the Service (pkg/proxy/iptables/proxier.go; the names are the same from 1.26 to 1.37).

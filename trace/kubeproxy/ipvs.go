@@ -14,6 +14,12 @@ const (
 	IPVSChainFilter   = "KUBE-IPVS-FILTER"
 )
 
+// IPVSNames are the names of ipvs mode, which has no chains of single Services.
+var IPVSNames = Names{
+	Own: PrefixOwn, Services: ChainServices, NodePorts: IPVSChainNodePort, ProxyFirewall: ChainProxyFirewall,
+	MarkMasq: ChainMarkMasq,
+}
+
 // Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), with their names for IPv4; IPVSSetName returns that of a
 // family.
 const (

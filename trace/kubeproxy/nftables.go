@@ -43,6 +43,19 @@ const (
 	NFTPrefixAffinity = "affinity-"
 )
 
+// NFTablesNames are the names of nftables mode.
+var NFTablesNames = Names{
+	Table: NFTTable, Services: NFTChainServices,
+	Cluster: NFTPrefixCluster, Local: NFTPrefixLocal, External: NFTPrefixExternal, Firewall: NFTPrefixFirewall,
+	Endpoint: NFTPrefixEndpoint, Infix: "/", // no other chain has one (isServiceChainName)
+	ClientLists: NFTTable + "@" + NFTPrefixAffinity,
+	OfPort:      NFTChainNames,
+	OfEndpoint: func(svc types.NamespacedName, port string, protocol corev1.Protocol, endpoint netip.AddrPort) []string {
+		chain, affinity := NFTEndpointNames(svc, port, protocol, endpoint)
+		return []string{chain, affinity}
+	},
+}
+
 // nftNameLength: longer names are truncated (pkg/proxy/nftables/proxier.go, hashAndTruncate): 256 is the longest that
 // nftables allows, 16 are reserved for the prefix.
 const nftNameLength = 256 - 16

@@ -31,8 +31,8 @@ var notCompared = map[string]string{
 	"-j ULOG":        "Linux has had none since 3.17",
 }
 
-// TestEveryMatchIsComparedWithAKernel: each match and target whose meaning is known has a rule in kernelRules, or a term
-// in test/walk/random, where a kernel says what it does; otherwise nobody would notice that it is read wrongly.
+// TestEveryMatchIsComparedWithAKernel: each match and target whose meaning is known has a rule in kernelRules, or a
+// term in test/walk/random, where a kernel says what it does; otherwise nobody would notice that it is read wrongly.
 func TestEveryMatchIsComparedWithAKernel(t *testing.T) {
 	terms, err := os.ReadFile(filepath.Join("..", "..", "test", "walk", "random", "terms_test.go"))
 	if err != nil {

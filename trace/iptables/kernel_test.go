@@ -366,7 +366,8 @@ func loadable(t *testing.T, backend netfilter.Backend, rules []kernelRule) []ker
 	t.Helper()
 	for range 20 {
 		dump := kernelDump(rules)
-		cmd := testutil.Unshared(t, "sh", "-c", "ipset create pods hash:net; ipset create seen hash:ip; exec iptables-"+string(backend)+"-restore")
+		cmd := testutil.Unshared(t, "sh", "-c", "ipset create pods hash:net; ipset create seen hash:ip; exec iptables-"+
+			string(backend)+"-restore")
 		cmd.Stdin = strings.NewReader(dump)
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -90,7 +90,7 @@ func modeOf(name string) mode {
 // userspace is one of old.
 func checkMode(name string) error {
 	known := []string{"", kubeproxy.Userspace}
-	var names []string
+	names := make([]string, 0, len(modes))
 	for _, m := range modes {
 		names = append(names, m.name())
 	}

@@ -82,8 +82,8 @@ func modeOfOtherNames() mode {
 	of := kubeproxy.IPTablesNames
 	names := of
 	v := reflect.ValueOf(&names).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.String {
+	for _, f := range v.Fields() {
+		if f.Kind() == reflect.String {
 			f.SetString(rename(f.String()))
 		}
 	}
@@ -162,8 +162,8 @@ func rangesRepeated() fault {
 }
 
 // TestAModeOfOtherNames judges faults of iptables mode in a node whose chains have other names, by a mode that is
-// nothing but a table of these: the reports must be those of iptables mode, with the other names. A name that is written
-// into the judgement fails here.
+// nothing but a table of these: the reports must be those of iptables mode, with the other names. A name that is
+// written into the judgement fails here.
 func TestAModeOfOtherNames(t *testing.T) {
 	before := modes
 	modes = append(slices.Clone(modes), modeOfOtherNames())

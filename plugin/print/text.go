@@ -32,12 +32,30 @@ func (t *text) print() {
 	default:
 		t.trace()
 	}
-	if t.view.Next != "" {
-		// A command is to be copied in one piece.
-		t.say(plain, "Next", t.view.Next, !strings.Contains(t.view.Next, "kubectl "))
-	}
+	t.next(t.view.Next)
 	verdict, rest := t.conclusion()
 	t.WriteString(t.paint(colorOf(t.report.Verdict), verdict) + ": " + rest + "\n")
+}
+
+// next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.
+func (t *text) next(r report.Remedy) {
+	label := "Next"
+	lead := r.Text
+	for _, c := range r.Commands {
+		line := c.Line
+		if lead != "" {
+			line = lead + ": " + c.Line
+		}
+		if lead != "" && t.Width > 0 && labelWidth+plaintext.Width(line) > t.Width {
+			t.say(plain, label, lead+":", true)
+			label, line = "", c.Line
+		}
+		t.say(plain, label, line, false)
+		label, lead = "", ""
+	}
+	if lead != "" {
+		t.say(plain, label, lead, true)
+	}
 }
 
 // blank sets what follows apart.
@@ -140,7 +158,7 @@ func portText(p *report.ServicePort) string {
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
 func (t *text) nodeHeader(n *report.NodeReport) {
 	if n.Error != "" {
-		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+Sentence(n), true)
+		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+n.Error, true)
 		return
 	}
 	s := n.Node
@@ -148,15 +166,6 @@ func (t *text) nodeHeader(n *report.NodeReport) {
 		s += "  " + m
 	}
 	t.say(plain, "Node", s, true)
-}
-
-// Sentence is why a node could not be inspected, without the node's name in front.
-func Sentence(n *report.NodeReport) string {
-	s := strings.TrimPrefix(n.Error, "node "+n.Node+": ")
-	if rest, ok := strings.CutPrefix(s, "node "+n.Node+" "); ok {
-		return "it " + rest
-	}
-	return s
 }
 
 func modeText(m *report.Mode, now time.Time) string {

@@ -41,7 +41,8 @@ var (
 	})
 	_ = register(kind{
 		code: VirtualServerStale, severity: mismatch, scope: onNode,
-		remedy: restart + "; where another program owns it, list its address in ipvs.excludeCIDRs",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 		issues: []string{"kubernetes/kubernetes#78421"},
 	})
 	_ = register(kind{
@@ -54,7 +55,8 @@ var (
 	})
 	_ = register(kind{
 		code: SchedulerMismatch, severity: mismatch, scope: onPath, effect: map[string]string{"": "scheduler {actual}"},
-		remedy: restart + "; where another program owns the virtual server, list its address in ipvs.excludeCIDRs",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 	})
 	_ = register(kind{
 		code: PersistenceMismatch, severity: mismatch, scope: onPath, remedy: restart,
@@ -64,26 +66,34 @@ var (
 		code:     PersistenceStale,
 		severity: warning,
 		scope:    onPath,
-		remedy: "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and " +
-			"find what turned it off",
+		remedy: advice("turn expire_quiescent_template on (kube-proxy does when it starts), and find what turned "+
+			"it off", command{line: "sysctl -w net.ipv4.vs.expire_quiescent_template=1", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"},
 	})
 	_ = register(kind{
 		code: ForwardMethod, severity: mismatch, scope: onPath, effect: map[string]string{"": "forward method {actual}"},
-		remedy: "find who changed the real server (kube-proxy writes Masq alone), then: " + restart,
+		remedy: advice("find who changed the real server (kube-proxy writes Masq alone), then restart kube-proxy on {node}",
+			restartProxy),
 	})
 	_ = register(kind{
 		code: VIPMissing, severity: mismatch, scope: onPath,
-		remedy: restart + " (at once: ip addr add {subject} dev " + kubeproxy.IPVSDevice +
-			" on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)",
+		remedy: advice("restart kube-proxy on {node}, and find what takes addresses off interfaces it does not know "+
+			"(NetworkManager, systemd-networkd)",
+			restartProxy,
+			command{line: "ip addr add {subject} dev " + kubeproxy.IPVSDevice, onNode: true, when: "at once"}),
 		issues: []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"},
 	})
 	_ = register(kind{
 		code:     VIPStale,
 		severity: mismatch,
 		scope:    onNode,
-		remedy: restart + "; when it is certain that nobody " +
-			"needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew",
+			restartProxy,
+			command{
+				line:   "ip addr del {subject} dev " + kubeproxy.IPVSDevice,
+				onNode: true,
+				when:   "when it is certain that nobody needs it",
+			}),
 		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
 	})
 	_ = register(kind{
@@ -92,8 +102,8 @@ var (
 	})
 	_ = register(kind{
 		code: IPVSConntrackOff, severity: mismatch, scope: onPath, effect: map[string]string{"": "not masqueraded"},
-		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it " +
-			"off",
+		remedy: advice("turn net.ipv4.vs.conntrack on (kube-proxy does when it starts), and find what turned it off",
+			command{line: "sysctl -w net.ipv4.vs.conntrack=1", onNode: true}),
 	})
 )
 

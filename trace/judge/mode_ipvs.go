@@ -148,12 +148,13 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 		})
 	case known && !local && p.want.Origin.Kind != expect.FromNode && len(issues) > 0:
 		return append(without(issues, explainedByServer...), issue{
-			code:     VIPMissing,
-			subject:  f.Address.String(),
-			expected: "on " + kubeproxy.IPVSDevice,
-			actual:   "on no interface",
-			evidence: say("ipvs " + v.String()),
-			message: f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never " +
+			code:      VIPMissing,
+			subject:   f.Address.String(),
+			expected:  "on " + kubeproxy.IPVSDevice,
+			actual:    "on no interface",
+			evidence:  say("ipvs " + v.String()),
+			predicate: true,
+			message: "is no address of the node: what comes in for it is forwarded, and IPVS never " +
 				"sees it",
 		})
 	}

@@ -310,12 +310,30 @@ func (t *text) fix(label string, r report.Remedy) {
 	if r.Text != "" {
 		line(r.Text, true)
 	}
-	for _, c := range r.Commands {
-		if lead := leadOf(&c); lead != "" {
-			line(lead+":", true)
+	for _, c := range led(r.Commands) {
+		if c.Lead != "" {
+			line(c.Lead+":", true)
 		}
-		line("  "+c.Line, false)
+		if label == "" { // something stands above that it is for
+			c.Line = "  " + c.Line
+		}
+		line(c.Line, false)
 	}
+}
+
+// pasted is a command to paste, and what is said before it.
+type pasted struct{ Lead, Line string }
+
+// led says of each command where and when it is to be run.
+func led(commands []report.Command) []pasted {
+	out := make([]pasted, len(commands))
+	for i := range commands {
+		out[i] = pasted{leadOf(&commands[i]), commands[i].Line}
+		if i > 0 && out[i].Lead == "" && out[i-1].Lead != "" {
+			out[i].Lead = "then" // and not where and when the one above is run
+		}
+	}
+	return out
 }
 
 // leadOf says where and when a command is to be run; "" where there is nothing to say.

@@ -37,9 +37,6 @@ type remedy struct {
 	Commands []pasted
 }
 
-// pasted is a command to paste, and what is said before it.
-type pasted struct{ Lead, Line string }
-
 // blockOf makes a finding ready for the page.
 func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why())}
@@ -77,8 +74,8 @@ func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 
 func remedyOf(r report.Remedy) remedy {
 	out := remedy{Text: plaintext.Clean(r.Text)}
-	for _, c := range r.Commands {
-		out.Commands = append(out.Commands, pasted{Lead: plaintext.Clean(leadOf(&c)), Line: plaintext.Clean(c.Line)})
+	for _, c := range led(r.Commands) {
+		out.Commands = append(out.Commands, pasted{Lead: plaintext.Clean(c.Lead), Line: plaintext.Clean(c.Line)})
 	}
 	return out
 }

@@ -245,14 +245,14 @@ type Finding struct {
 	Expected  string   `json:"expected,omitempty"`
 	Actual    string   `json:"actual,omitempty"`
 	Message   string   `json:"message"`
+	// Predicate is what Message says of the subject, where the subject and this are all of Message ("is in no
+	// EndpointSlice"); else empty. Findings that differ by their subject alone have the same.
+	Predicate string `json:"predicate,omitempty"`
 	// Remedy says what to do, and Commands are those for it, in their order; each may be absent.
 	Remedy   string     `json:"remedy,omitempty"`
 	Commands []Command  `json:"commands,omitempty"`
 	Evidence []Evidence `json:"evidence,omitempty"`
 	Links    []string   `json:"links,omitempty"`
-	// Predicate is what Message says of the subject, where the subject and this are all of Message ("is in no
-	// EndpointSlice"); else empty. Findings that differ by their subject alone are printed as one.
-	Predicate string `json:"-"`
 	// Effect is what it means for connections, in a few words for a summary ("not masqueraded"); empty where the code
 	// says it.
 	Effect string `json:"-"`

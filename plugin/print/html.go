@@ -302,8 +302,8 @@ func badgeOf(v report.Verdict) badge {
 	return badge{s.Class(), s.Symbol(), text}
 }
 
-// inline parts by a comma what a terminal shows parted by two spaces, which a browser does not.
-func inline(s string) string { return strings.ReplaceAll(plaintext.Clean(s), "  ", ", ") }
+// inline joins parts by commas, where a terminal shows them apart.
+func inline(parts []string) string { return plaintext.Clean(strings.Join(parts, ", ")) }
 
 // first returns at most limit names, and how many there are beyond it.
 func first(names []string, limit int) (list []string, more int) {

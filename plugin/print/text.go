@@ -128,7 +128,7 @@ func (t *text) serviceHeader(s *report.ServiceInfo) {
 		head += "  " + s.Type
 	}
 	if len(s.Ports) == 1 {
-		t.say(plain, "Service", head+"  "+portText(&s.Ports[0]), true)
+		t.say(plain, "Service", head+apart+strings.Join(portText(&s.Ports[0]), apart), true)
 		return
 	}
 	t.say(plain, "Service", head, true)
@@ -139,12 +139,16 @@ func (t *text) serviceHeader(s *report.ServiceInfo) {
 			t.say(plain, "", fmt.Sprintf("… and %d more", len(s.Ports)-limit), true)
 			break
 		}
-		t.say(plain, label, portText(&s.Ports[i]), true)
+		t.say(plain, label, strings.Join(portText(&s.Ports[i]), apart), true)
 		label = ""
 	}
 }
 
-func portText(p *report.ServicePort) string {
+// apart is what separates the parts of a line, where it may be broken before between words.
+const apart = "  "
+
+// portText returns what is to be said of a port, in parts.
+func portText(p *report.ServicePort) []string {
 	s := strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol))
 	if p.TargetPort != "" {
 		s += " → " + p.TargetPort
@@ -152,7 +156,7 @@ func portText(p *report.ServicePort) string {
 	if p.NodePort != 0 {
 		s += fmt.Sprintf(", NodePort %d", p.NodePort)
 	}
-	return s + fmt.Sprintf("  %d of %s ready", p.Ready, plaintext.Plural(p.Total, "endpoint"))
+	return []string{s, fmt.Sprintf("%d of %s ready", p.Ready, plaintext.Plural(p.Total, "endpoint"))}
 }
 
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
@@ -161,16 +165,13 @@ func (t *text) nodeHeader(n *report.NodeReport) {
 		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+n.Error, true)
 		return
 	}
-	s := n.Node
-	if m := modeText(n.Mode, t.view.Now); m != "" {
-		s += "  " + m
-	}
-	t.say(plain, "Node", s, true)
+	t.say(plain, "Node", strings.Join(append([]string{n.Node}, modeText(n.Mode, t.view.Now)...), apart), true)
 }
 
-func modeText(m *report.Mode, now time.Time) string {
+// modeText returns what is to be said of the proxy of a node, in parts.
+func modeText(m *report.Mode, now time.Time) []string {
 	if m == nil {
-		return ""
+		return nil
 	}
 	var parts []string
 	mode := m.Actual
@@ -191,11 +192,11 @@ func modeText(m *report.Mode, now time.Time) string {
 	if m.KubeProxyVersion != "" {
 		parts = append(parts, "kube-proxy "+m.KubeProxyVersion)
 	}
-	s := strings.Join(parts, ", ")
+	out := []string{strings.Join(parts, ", ")}
 	if m.LastSync != "" {
-		s += "  last sync " + ago(m.LastSync, now)
+		out = append(out, "last sync "+ago(m.LastSync, now))
 	}
-	return s
+	return out
 }
 
 // ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this

@@ -66,8 +66,9 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 		if !r.Plan.Has(f.v6) {
 			continue
 		}
+		hooked := func(*hook) bool { return r.Earlier != nil }
 		with := func(port string) *iptInput { // the port is of the kernel's choice
-			return u.rules(&r.Plan, f.v6, func(*plan.Frontend) string { return port }, func(*hook) bool { return r.Earlier != nil })
+			return u.rules(&r.Plan, f.v6, func(*plan.Frontend) string { return port }, hooked)
 		}
 		var tried, shown bytes.Buffer
 		with("1").write(&tried)

@@ -26,7 +26,8 @@ func hostileNames(t *testing.T, node, service, pod string) string {
 	}
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 	names := strings.NewReplacer(": worker-1\n", ": "+quoted(node)+"\n", ": kube-proxy-x2v9p\n", ": "+quoted(pod)+"\n",
-		"service-name: api\n", "service-name: "+quoted(service)+"\n", "\n    name: api\n", "\n    name: "+quoted(service)+"\n",
+		"service-name: api\n", "service-name: "+quoted(service)+"\n",
+		"\n    name: api\n", "\n    name: "+quoted(service)+"\n",
 		`"hostnameOverride": "worker-1"`, `"hostnameOverride": ""`)
 	for _, file := range []string{
 		"cluster/nodes.yaml", "cluster/services.yaml", "cluster/endpointslices.yaml", "cluster/pods.yaml",
@@ -98,7 +99,8 @@ func TestFlagsThatNameTheSameCluster(t *testing.T) {
 	if got := (&nodeFlags{}).again(env, &helperFlags{}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := (&programOptions{}).again(env, pflag.NewFlagSet("program", pflag.ContinueOnError)); !slices.Equal(got, want) {
+	flags := pflag.NewFlagSet("program", pflag.ContinueOnError)
+	if got := (&programOptions{}).again(env, flags); !slices.Equal(got, want) {
 		t.Errorf("program: got %q, want %q", got, want)
 	}
 }

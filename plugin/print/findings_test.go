@@ -64,7 +64,8 @@ func TestFindingsOfSeveralSubjects(t *testing.T) {
 	if got := findingsText(t, stale("a")); got != "MISMATCH Code a\nwhy a is a name" {
 		t.Error(got)
 	}
-	if got := findingsText(t, stale("a"), stale("is"), stale("each")); got != "MISMATCH Code a, is, each\nwhy each is a name" {
+	got := findingsText(t, stale("a"), stale("is"), stale("each"))
+	if got != "MISMATCH Code a, is, each\nwhy each is a name" {
 		t.Error(got)
 	}
 	other := stale("b")

@@ -346,7 +346,8 @@ func observedPaths(three []report.Endpoint) []report.Path {
 	}
 	out[1].Verdict = report.Mismatch
 	out[1].Observed = &report.Observed{
-		Probes: 20, Connected: 13, RTT: 0.31, Events: []report.Event{{Result: report.ResultRefused, Count: 7}}, Endpoints: []report.ObservedEndpoint{
+		Probes: 20, Connected: 13, RTT: 0.31, Events: []report.Event{{Result: report.ResultRefused, Count: 7}},
+		Endpoints: []report.ObservedEndpoint{
 			{
 				Address:   three[0].Address,
 				Port:      8080,

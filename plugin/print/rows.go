@@ -262,7 +262,7 @@ func (r *row) end() picture.End {
 	switch {
 	case e.Missed:
 		e.Share = "none, " + r.expected + " expected"
-	case r.expected == r.actual || r.expected == "-":
+	case r.expected == r.actual || nothing(r.of.Expected):
 		e.Share = r.actual
 	default:
 		e.Share = r.actual + ", " + r.expected + " expected"

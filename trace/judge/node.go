@@ -50,7 +50,7 @@ func (n *node) prepare() error {
 	if err := n.findObject(); err != nil {
 		return err
 	}
-	n.net = n.State.Host.WithAPI([]netip.Addr{n.internalIP(true), n.internalIP(false)}, n.others())
+	n.net = n.Host.WithAPI([]netip.Addr{n.internalIP(true), n.internalIP(false)}, n.others())
 	n.podCIDRs = n.podNetworks()
 	if err := n.sameMachine(); err != nil {
 		return err

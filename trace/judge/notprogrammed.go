@@ -38,8 +38,8 @@ var (
 	})
 	_ = register(kind{
 		code: SplitBackend, severity: warning, scope: onNode, by: programmedRules,
-		remedy: advice("find who writes the older set, flush it with that backend's own iptables, then restart kube-proxy on "+
-			"{node}", restartProxy),
+		remedy: advice("find who writes the older set, flush it with that backend's own iptables, then restart kube-proxy "+
+			"on {node}", restartProxy),
 		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/kubernetes#109811"},
 	})
 )

@@ -43,8 +43,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       proxyStatus,
-		remedy: advice("look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be taken), "+
-			"then restart it", restartProxy),
+		remedy: advice("look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be "+
+			"taken), then restart it", restartProxy),
 		issues: []string{"kubernetes/kubernetes#76338", "kubernetes/kubernetes#107266", "kubernetes/kubernetes#128886"},
 	})
 	_ = register(kind{

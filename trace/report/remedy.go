@@ -49,7 +49,7 @@ func ShellWord(s string) string {
 	}
 	var b strings.Builder
 	b.WriteString("$'")
-	for len(s) > 0 {
+	for s != "" {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
 		case notPrinted(r) || r == '\'' || r == '\\':

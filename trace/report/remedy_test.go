@@ -29,7 +29,8 @@ func hostile(dir string) []string {
 	return []string{
 		"a; touch " + mark, "$(touch " + mark + ")", "`touch " + mark + "`", "a\ntouch " + mark, "a\rtouch " + mark, "' ; touch " +
 			mark + " ; '", "'\n touch " + mark + " ; '", "a && touch " + mark, "a|touch " + mark, "a >" + mark, "\\", "\\'",
-		"a\\\nb", "~root", "*", "{a,b}", "!!", "#a", "a #b", "-rf", "", " ", "\t", "a\x1b[2Jb", "\u202ea", "\xff\xfe", "\ufffd",
+		"a\\\nb", "~root", "*", "{a,b}", "!!", "#a", "a #b", "-rf", "", " ", "\t", "a\x1b[2Jb", "\u202ea", "\xff\xfe",
+		"\ufffd",
 		`"`, `$'\n'`, "a=b", "$HOME", "é \u2028 b",
 	}
 }

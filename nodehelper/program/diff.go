@@ -2,27 +2,22 @@
 
 package program
 
-import (
-	"bytes"
-	"strings"
+import "github.com/svcproxy/kubectl-svcproxy/trace/plan"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
-)
-
-// difference returns the lines that only one of two texts has.
-func difference(before, now string) (added, removed []string) {
-	count := func(text string) map[string]int {
-		out := map[string]int{}
-		for line := range strings.Lines(text) {
+// difference returns the lines that only one of two lists has.
+func difference(before, now []string) (added, removed []string) {
+	count := func(lines []string) map[string]int {
+		out := make(map[string]int, len(lines))
+		for _, line := range lines {
 			out[line]++
 		}
 		return out
 	}
-	only := func(text string, other map[string]int) (out []string) {
-		for line := range strings.Lines(text) {
+	only := func(lines []string, other map[string]int) (out []string) {
+		for _, line := range lines {
 			other[line]--
 			if other[line] < 0 {
-				out = append(out, strings.TrimSuffix(line, "\n"))
+				out = append(out, line)
 			}
 		}
 		return out
@@ -33,20 +28,14 @@ func difference(before, now string) (added, removed []string) {
 // diff returns the lines that iptables-save shows after applying a record and not before, and those that it shows
 // before and not after.
 func (write iptWriter) diff(r *Record, v6 bool) (added, removed []string) {
-	state := func(p *plan.Plan) string {
+	state := func(p *plan.Plan) (lines []string) {
 		if !p.Has(v6) {
-			return ""
+			return nil
 		}
-		var out bytes.Buffer
 		for _, t := range write(p, v6, func(*hook) bool { return false }).tables {
-			for _, c := range t.chains {
-				out.WriteString(t.name + " :" + c + " - [0:0]\n")
-			}
-			for line := range strings.Lines(t.rules.String()) {
-				out.WriteString(t.name + " " + strings.Replace(line, "-I ", "-A ", 1))
-			}
+			lines = append(lines, t.saved()...)
 		}
-		return out.String()
+		return lines
 	}
 	return difference(state(r.Earlier), state(&r.Plan))
 }

@@ -57,14 +57,47 @@ type iptTable struct {
 	name   string
 	chains []string // created, or flushed
 	gone   []string // flushed and deleted
-	rules  bytes.Buffer
+	rules  []iptRule
 	unhook []string // rules of built-in chains that are deleted
+}
+
+// iptRule is a rule that is added to a chain.
+type iptRule struct {
+	first bool   // inserted at the chain's beginning, not appended
+	chain string // without its table
+	text  string // matches and target, as iptables takes them
+}
+
+// input is the rule as iptables-restore takes it.
+func (r *iptRule) input() string {
+	if r.first {
+		return "-I " + r.chain + " " + r.text
+	}
+	return r.saved()
+}
+
+// saved is the rule as iptables-save shows it.
+func (r *iptRule) saved() string { return "-A " + r.chain + " " + r.text }
+
+// declared is the line that creates or flushes a chain, as iptables-save shows it.
+func declared(chain string) string { return ":" + chain + " - [0:0]" }
+
+// saved is what iptables-save shows of the table, each line with the table's name in front.
+func (t *iptTable) saved() []string {
+	out := make([]string, 0, len(t.chains)+len(t.rules))
+	for _, c := range t.chains {
+		out = append(out, t.name+" "+declared(c))
+	}
+	for i := range t.rules {
+		out = append(out, t.name+" "+t.rules[i].saved())
+	}
+	return out
 }
 
 func (t *iptTable) chain(name string) { t.chains = append(t.chains, name) }
 
 func (t *iptTable) add(chain, format string, args ...any) {
-	fmt.Fprintf(&t.rules, "-A "+chain+" "+format+"\n", args...)
+	t.rules = append(t.rules, iptRule{chain: chain, text: fmt.Sprintf(format, args...)})
 }
 
 // write writes the input.
@@ -72,15 +105,17 @@ func (in *iptInput) write(w *bytes.Buffer) {
 	for _, t := range in.tables {
 		fmt.Fprintf(w, "*%s\n", t.name)
 		for _, c := range t.chains {
-			fmt.Fprintf(w, ":%s - [0:0]\n", c)
+			fmt.Fprintln(w, declared(c))
 		}
 		for _, c := range t.gone {
-			fmt.Fprintf(w, ":%s - [0:0]\n", c)
+			fmt.Fprintln(w, declared(c))
 		}
 		for _, r := range t.unhook {
 			fmt.Fprintln(w, r)
 		}
-		w.Write(t.rules.Bytes())
+		for i := range t.rules {
+			fmt.Fprintln(w, t.rules[i].input())
+		}
 		for _, c := range t.gone {
 			fmt.Fprintf(w, "-X %s\n", c)
 		}
@@ -119,11 +154,7 @@ func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *i
 		if hooked(h) {
 			continue
 		}
-		verb := "-I"
-		if h.last {
-			verb = "-A"
-		}
-		fmt.Fprintf(&t.rules, "%s %s %s\n", verb, h.chain, h.rule(p.Name))
+		t.rules = append(t.rules, iptRule{first: !h.last, chain: h.chain, text: h.rule(p.Name)})
 	}
 	return nat, filter
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -437,14 +436,14 @@ func changes(now, due *VirtualServer) []change {
 }
 
 // saved is a virtual server as ipvsadm-save -n shows it; "" for none.
-func saved(v *VirtualServer) string {
+func saved(v *VirtualServer) []string {
 	if v == nil {
-		return ""
+		return nil
 	}
 	s := v.service()
 	lines := []string{ipvsadm.Virtual(s)}
 	for i := range v.Reals {
 		lines = append(lines, ipvsadm.Real(s, v.Reals[i].destination()))
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return lines
 }

@@ -124,14 +124,10 @@ func (in *iptInput) insert(save []byte) []byte {
 // lines writes chains and rules.
 func (t *iptTable) lines(out *bytes.Buffer) {
 	for _, c := range t.chains {
-		fmt.Fprintf(out, ":%s - [0:0]\n", c)
+		fmt.Fprintln(out, declared(c))
 	}
-	for line := range strings.Lines(t.rules.String()) {
-		if line, ok := strings.CutPrefix(line, "-I "); ok {
-			out.WriteString("-A " + line)
-			continue
-		}
-		out.WriteString(line)
+	for i := range t.rules {
+		fmt.Fprintln(out, t.rules[i].saved())
 	}
 }
 

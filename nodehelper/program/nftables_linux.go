@@ -53,8 +53,13 @@ func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		nftRules(before, r.Earlier, nil)
 	}
 	out := &wire.ProgramResult{Commands: []wire.Command{{Line: "nft -f -", Input: tx.String()}}}
-	out.Added, out.Removed = difference(before.String(), now.String())
+	out.Added, out.Removed = difference(operations(before), operations(now))
 	return out, nil
+}
+
+// operations are the lines of a transaction: knftables gives out all of them as one text.
+func operations(tx *knftables.Transaction) []string {
+	return strings.FieldsFunc(tx.String(), func(r rune) bool { return r == '\n' })
 }
 
 func (n *nftables) apply(ctx context.Context, r *Record) error {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,6 +212,9 @@ func (x *proxy) relay(p *plan.Plan) error {
 	}
 	return nil
 }
+
+// portText is port, as iptables takes it.
+func (x *proxy) portText(f *plan.Frontend) string { return strconv.Itoa(int(x.port(f))) }
 
 // port is where the proxy listens for a frontend; 0: nowhere.
 func (x *proxy) port(f *plan.Frontend) uint16 {

@@ -41,20 +41,20 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 }
 
 // rules returns rules that redirect packets to the ports of a proxy. Source ranges are checked by the proxy.
-func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) uint16, hooked func(*hook) bool) *iptInput {
+func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) string, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat := &iptTable{name: "nat"}
 	top := kubeproxy.ProgramChainPrefix + p.Name + "-NAT"
 	nat.chain(top)
 	for i := range iptHooks {
 		if h := &iptHooks[i]; h.to == "NAT" && !hooked(h) {
-			fmt.Fprintf(&nat.rules, "-I %s %s\n", h.chain, h.rule(p.Name))
+			nat.rules = append(nat.rules, iptRule{first: true, chain: h.chain, text: h.rule(p.Name)})
 		}
 	}
 	for i := range l.entry {
 		e := &l.entry[i]
 		protocol := strings.ToLower(e.Protocol)
-		nat.add(top, `-d %s -p %s -m %s --dport %d -m comment --comment "%s %s" -j REDIRECT --to-ports %d`,
+		nat.add(top, `-d %s -p %s -m %s --dport %d -m comment --comment "%s %s" -j REDIRECT --to-ports %s`,
 			host(e.Address.Addr().String(), v6), protocol, protocol, e.Address.Port(), comment(e.Port), e.Kind, port(e.Frontend))
 	}
 	return &iptInput{tables: []*iptTable{nat}}
@@ -66,24 +66,26 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 		if !r.Plan.Has(f.v6) {
 			continue
 		}
-		var text bytes.Buffer
-		in := u.rules(&r.Plan, f.v6, func(*plan.Frontend) uint16 { return 1 }, func(*hook) bool { return r.Earlier != nil })
-		in.write(&text)
+		hooked := func(*hook) bool { return r.Earlier != nil }
+		with := func(port string) *iptInput { // the port is of the kernel's choice
+			return u.rules(&r.Plan, f.v6, func(*plan.Frontend) string { return port }, hooked)
+		}
+		var tried, shown bytes.Buffer
+		with("1").write(&tried)
+		in := with("PORT")
+		in.write(&shown)
 		t, err := u.find(ctx, f.executable, r.Backend, "-restore")
 		if err != nil {
 			return nil, err
 		}
-		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
+		if _, err := t.run(ctx, tried.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
 			return nil, fmt.Errorf("the node does not take the rules: %w", err)
 		}
-		shown := strings.ReplaceAll(text.String(), "--to-ports 1\n", "--to-ports PORT\n") // of the kernel's choice
 		out.Commands = append(out.Commands, wire.Command{
-			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown,
+			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown.String(),
 		})
-		for line := range strings.Lines(shown) {
-			if strings.HasPrefix(line, ":") || strings.HasPrefix(line, "-") {
-				out.Added = append(out.Added, "nat "+strings.TrimSuffix(strings.Replace(line, "-I ", "-A ", 1), "\n"))
-			}
+		for _, table := range in.tables {
+			out.Added = append(out.Added, table.saved()...)
 		}
 	}
 	return out, nil
@@ -118,7 +120,7 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		if r.Earlier != nil {
 			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.executable, h) }
 		}
-		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, x.port, hooked)); err != nil {
+		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, x.portText, hooked)); err != nil {
 			return err
 		}
 	}

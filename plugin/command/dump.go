@@ -120,7 +120,7 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	for i, n := range files {
 		if errs[i] != nil {
 			fmt.Fprintf(env.ErrOut, "error: node %s was not read: %s\n",
-				nodes[i], strings.Join(strings.Fields(errs[i].Error()), " "))
+				nodes[i], strings.Join(strings.Fields(snapshot.Reason(errs[i])), " "))
 			continue
 		}
 		read = append(read, n)

@@ -40,7 +40,7 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {
-			fmt.Fprintf(env.ErrOut, "error: node %s was not inspected: %s\n", n.Node, print.Sentence(n))
+			fmt.Fprintf(env.ErrOut, "error: node %s was not inspected: %s\n", n.Node, n.Error)
 		}
 	}
 	v.Style = print.StyleOf(env.Out, env.getenv)

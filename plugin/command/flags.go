@@ -18,6 +18,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // The flags that several commands have. Each group is plain data, which a command's options hold as one field.
@@ -75,35 +76,38 @@ func (n *nodeFlags) selection(flags *pflag.FlagSet, h *helperFlags) (run.Selecti
 }
 
 // everywhere is the flag that makes a command read all nodes. A snapshot's are read anyway.
-func (n *nodeFlags) everywhere() string {
+func (n *nodeFlags) everywhere() []string {
 	if n.snapshot != "" {
-		return ""
+		return nil
 	}
-	return " --all-nodes"
+	return []string{"--all-nodes"}
 }
 
 // again is the part of a command line that names the same data.
-func (n *nodeFlags) again(env *environment, h *helperFlags) string {
-	var b strings.Builder
+func (n *nodeFlags) again(env *environment, h *helperFlags) []string {
+	var words []string
 	if n.snapshot != "" {
-		b.WriteString(" --snapshot " + quote(n.snapshot))
+		words = append(words, "--snapshot", n.snapshot)
 	} else {
-		env.kubeFlags(func(name, value string) { b.WriteString(" --" + name + " " + quote(value)) })
+		env.kubeFlags(func(name, value string) { words = append(words, "--"+name, value) })
 	}
 	if h.local {
-		b.WriteString(" --local")
+		words = append(words, "--local")
 	}
-	return b.String()
+	return words
 }
 
-// quote makes a word safe to be pasted into a shell.
-func quote(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("-_./:=@%+,", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}) {
-		return s
+// next is a command of this program to go on with; words are its arguments, what describes it.
+func next(what string, words ...string) report.Remedy {
+	return report.Remedy{Text: what, Commands: []report.Command{{Line: name + " " + report.ShellLine(words...)}}}
+}
+
+// nameArgument is the name of a Service as an argument, which must not be taken for a flag.
+func nameArgument(name string) string {
+	if strings.HasPrefix(name, "-") {
+		return "service/" + name
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return name
 }
 
 // helperFlags say how the nodes of a cluster are read: by a helper pod on each, or by this process on the node itself.

@@ -94,13 +94,3 @@ func TestComplete(t *testing.T) {
 		}
 	}
 }
-
-func TestQuote(t *testing.T) {
-	for in, want := range map[string]string{
-		"dump.tar.gz": "dump.tar.gz", "/a/b-c_1": "/a/b-c_1", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "$x": "'$x'",
-	} {
-		if got := quote(in); got != want {
-			t.Errorf("quote(%q) = %s, want %s", in, got, want)
-		}
-	}
-}

@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,7 +68,7 @@ type modeConfig struct {
 	session  run.Config
 	podsOnly bool // print the helper pods, and make none
 	printer  *print.Printer
-	again    string // the flags that name the same data
+	again    []string // the flags that name the same data
 }
 
 // config completes and validates the options. args are nodes.
@@ -112,11 +113,11 @@ func mode(ctx context.Context, env *environment, c modeConfig) error {
 }
 
 // next names the command that goes on from what is wrong.
-func (c *modeConfig) next(reports []report.NodeReport) string {
+func (c *modeConfig) next(reports []report.NodeReport) report.Remedy {
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.Verdict != report.Match {
-			return fmt.Sprintf("whether Services suffer from it: %s verify -A --node %s%s", name, r.Node, c.again)
+			return next("whether Services suffer from it", slices.Concat([]string{"verify", "-A", "--node", r.Node}, c.again)...)
 		}
 	}
-	return ""
+	return report.Remedy{}
 }

@@ -131,7 +131,7 @@ type programConfig struct {
 	follow    bool
 	yes       bool // do not ask
 	printer   *print.Printer
-	again     string // the flags that name the same cluster and helper
+	again     []string // the flags that name the same cluster and helper
 }
 
 // config completes and validates the options.
@@ -199,13 +199,12 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 }
 
 // again are the flags that name the same cluster and helper.
-func (o *programOptions) again(env *environment, flags *pflag.FlagSet) string {
-	var b strings.Builder
-	env.kubeFlags(func(name, value string) { fmt.Fprintf(&b, " --%s %s", name, value) })
+func (o *programOptions) again(env *environment, flags *pflag.FlagSet) []string {
+	words := (&nodeFlags{}).again(env, &helperFlags{})
 	if flags.Changed("helper-namespace") {
-		fmt.Fprintf(&b, " --helper-namespace %s", o.helper.namespace)
+		words = append(words, "--helper-namespace", o.helper.namespace)
 	}
-	return b.String()
+	return words
 }
 
 // program programs the path, verifies it, prints the report, and leaves the path until it expires or follows the
@@ -332,7 +331,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 			return run.NotInspected(err)
 		}
 		s.Progress.Note("the path is not right with what was programmed, so that was taken back")
-		return c.show(env, s, k, got, "")
+		return c.show(env, s, k, got, report.Remedy{})
 	}
 	if r.What != wire.Unchanged {
 		s.Progress.Note("%s is programmed on node %s, in %s: %s, until %s",
@@ -342,10 +341,10 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 		if r.What != wire.Unchanged {
 			k.Leave()
 		}
-		return c.show(env, s, k, got,
-			fmt.Sprintf("to end it before its time: %s cleanup --running --node %s%s", name, node, c.again))
+		return c.show(env, s, k, got, next("to end it before its time",
+			slices.Concat([]string{"cleanup", "--running", "--node", node}, c.again)...))
 	}
-	if err := c.show(env, s, k, got, ""); err != nil {
+	if err := c.show(env, s, k, got, report.Remedy{}); err != nil {
 		return err
 	}
 	return k.Keep(ctx, r.Expires, c.follow)
@@ -353,7 +352,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 
 // show prints the report. The exit code is that of programming: the report may not tell the endpoints of a proxy.
 func (c *programConfig) show(
-	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next string,
+	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next report.Remedy,
 ) error {
 	err := conclude(env, c.printer, r, print.View{
 		Now: s.Now(), Namespace: c.path.Target.Service.Namespace, Next: next,

@@ -92,7 +92,7 @@ type traceConfig struct {
 	probes    int // connections of each frontend and origin; 0: none
 	printer   *print.Printer
 	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
-	again, everywhere string
+	again, everywhere []string
 }
 
 // config completes and validates the options.
@@ -245,20 +245,23 @@ func notServed(n *report.NodeReport, t *cluster.Target) {
 }
 
 // next says what to do with the result. all is how many nodes can be read.
-func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) string {
-	service := t.Service.Name + " -n " + t.Service.Namespace
+func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.Remedy {
+	service := []string{nameArgument(t.Service.Name), "-n", t.Service.Namespace}
 	switch r.Verdict {
 	case report.Match:
-		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"
+		return report.Remedy{
+			Text: "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes",
+		}
 	case report.ByDesign:
-		return "what DNS says, and why each endpoint is in or out: " + name + " resolve " + service + c.again
+		return next("what DNS says, and why each endpoint is in or out",
+			slices.Concat([]string{"resolve"}, service, c.again)...)
 	case report.Mismatch, report.Warning, report.Unknown:
 	}
 	if all > len(r.Nodes) {
-		return "other nodes: " + name + " verify " + service + c.everywhere + c.again
+		return next("other nodes", slices.Concat([]string{"verify"}, service, c.everywhere, c.again)...)
 	}
 	if c.printer.Steps() || r.Summary.Paths == 0 {
-		return ""
+		return report.Remedy{}
 	}
-	return "the packet's way, rule by rule: the same command with -o wide"
+	return report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"}
 }

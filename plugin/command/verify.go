@@ -4,7 +4,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -80,7 +79,7 @@ type verifyConfig struct {
 	from          string
 	showAll       bool // also what is right
 	printer       *print.Printer
-	again         string // the flags that name the same data
+	again         []string // the flags that name the same data
 }
 
 // config completes and validates the options.
@@ -245,16 +244,18 @@ func (c *verifyConfig) scope() string {
 }
 
 // next names the trace of the first path that is wrong.
-func (c *verifyConfig) next(r *report.Report) string {
+func (c *verifyConfig) next(r *report.Report) report.Remedy {
 	for _, v := range []report.Verdict{report.Mismatch, report.Unknown, report.Warning} {
 		for i := range r.Nodes {
 			n := &r.Nodes[i]
 			for k := range n.Paths {
 				if p := &n.Paths[k]; p.Verdict == v && p.Service != nil {
-					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name, p.Service.Name, p.Service.Namespace, n.Node, c.again)
+					return next("", slices.Concat([]string{
+						"trace", nameArgument(p.Service.Name), "-n", p.Service.Namespace, "--node", n.Node,
+					}, c.again)...)
 				}
 			}
 		}
 	}
-	return ""
+	return report.Remedy{}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // checkNode returns an error if a pod would never start on a node. Without permission to read nodes it returns none,
@@ -35,15 +36,15 @@ func (l *Launcher) checkNode(ctx context.Context, name string) error {
 // nodeTrouble says why no pod can start on a node.
 func nodeTrouble(node *corev1.Node) error {
 	if system := node.Labels[corev1.LabelOSStable]; system != "" && system != "linux" {
-		return fmt.Errorf("node %s runs %s, and the helper needs Linux", node.Name, system)
+		return snapshot.ErrorOf(node.Name, fmt.Errorf("it runs %s, and the helper needs Linux", system))
 	}
 	for i := range node.Status.Conditions {
 		c := &node.Status.Conditions[i]
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		return fmt.Errorf("node %s is not ready since %s, so no helper can start there: %s", node.Name,
-			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), wire.Printable(c.Reason+": "+c.Message, 500))
+		return snapshot.ErrorOf(node.Name, fmt.Errorf("it is not ready since %s, so no helper can start there: %s",
+			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), wire.Printable(c.Reason+": "+c.Message, 500)))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package picture
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
@@ -120,7 +119,11 @@ func (s *Stage) lines() []string {
 	lines := []string{s.Hook}
 	for i := range s.Chains {
 		c := &s.Chains[i]
-		lines = append(lines, strings.TrimSuffix(c.text()+"  "+c.State.mark(), "  "))
+		line := c.text()
+		if mark := c.State.mark(); mark != "" {
+			line += "  " + mark
+		}
+		lines = append(lines, line)
 	}
 	if s.More > 0 {
 		lines = append(lines, "… and "+plaintext.Plural(s.More, "more chain"))

@@ -16,14 +16,39 @@ type block struct {
 	verdict  report.Verdict // "" for what is only worth knowing
 	code     string
 	subjects set
-	why      string
-	example  bool // why and evidence are those of the first subject, of several
+	said     message
+	each     bool // said is true of several subjects
+	example  bool // said and evidence are those of the first subject, of several
 	evidence []report.Evidence
-	fixes    set
+	fixes    []report.Remedy
+	fixKeys  set // those of fixes
 	links    []string
 	on       set        // frontends
 	origins  [][]string // of each of on
 	nodes    set
+}
+
+// message is what a finding says. Two findings are the same where only their whole, which names the subject, differs.
+type message struct {
+	whole            string
+	predicate        string // report.Finding.Predicate
+	expected, actual string
+}
+
+// common is the message as it is true of several subjects.
+func (m message) common() message {
+	if m.predicate != "" {
+		m.whole = "each " + m.predicate
+	}
+	return m
+}
+
+// String is the message with what was expected, and what is.
+func (m message) String() string {
+	if m.expected == "" || m.actual == "" {
+		return m.whole
+	}
+	return fmt.Sprintf("%s (expected: %s; actual: %s)", m.whole, m.expected, m.actual)
 }
 
 // set is a list without doubles. A report of a large cluster has tens of thousands of findings of one kind.
@@ -59,7 +84,7 @@ var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, re
 // blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode
 // folds further, to one block for each code with its first finding as an example.
 func blocksOf(r *report.Report, byCode bool) []*block {
-	f := folder{byKey: map[string]*block{}, byCode: byCode}
+	f := folder{byKey: map[blockKey]*block{}, byCode: byCode}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		for k := range n.Findings {
@@ -73,7 +98,8 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			if p.Verdict == report.Unknown {
 				for _, u := range p.Actual.Uncertain {
 					f.add(n, p, &block{
-						verdict: report.Unknown, code: u.Where.String(), why: u.Why, evidence: []report.Evidence{{Text: u.Match}},
+						verdict: report.Unknown, code: u.Where.String(), said: message{whole: u.Why},
+						evidence: []report.Evidence{{Text: u.Match}},
 					})
 				}
 			}
@@ -87,33 +113,34 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 
 type folder struct {
 	blocks []*block
-	byKey  map[string]*block
+	byKey  map[blockKey]*block
 	byCode bool
+}
+
+// blockKey is what findings of one block have in common; common is the zero message where the code alone counts.
+type blockKey struct {
+	verdict report.Verdict
+	code    string
+	common  message
 }
 
 func (f *folder) finding(n *report.NodeReport, p *report.Path, x *report.Finding) {
 	b := &block{
-		verdict: x.VerdictOn(p), code: x.Code, subjects: setOf(x.Subject), why: x.Message,
-		evidence: x.Evidence, fixes: setOf(x.Remedy), links: x.Links,
+		verdict: x.VerdictOn(p), code: x.Code, subjects: setOf(x.Subject),
+		said:     message{x.Message, x.Predicate, x.Expected, x.Actual},
+		evidence: x.Evidence, links: x.Links,
 	}
-	if x.Expected != "" && x.Actual != "" {
-		b.why += fmt.Sprintf(" (expected: %s; actual: %s)", x.Expected, x.Actual)
-	}
+	b.addFix(report.Remedy{Text: x.Remedy, Commands: x.Commands})
 	f.add(n, p, b)
 }
 
 func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
-	// A message that differs by its subject alone is the same message.
-	common := b.why
-	for _, subject := range b.subjects.list {
-		common = strings.ReplaceAll(common, subject, "each")
-	}
-	key := strings.Join([]string{string(b.verdict), b.code, common}, "\x00")
-	if f.byCode {
-		key = string(b.verdict) + "\x00" + b.code
+	key := blockKey{verdict: b.verdict, code: b.code}
+	if !f.byCode {
+		key.common = b.said.common()
 	}
 	if old := f.byKey[key]; old != nil {
-		old.merge(b, common, f.byCode)
+		old.merge(b, f.byCode)
 		b = old
 	} else {
 		f.byKey[key] = b
@@ -136,8 +163,22 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	}
 }
 
-// merge adds another finding of the same kind; common is the message without its subject.
-func (b *block) merge(more *block, common string, byCode bool) {
+// addFix adds a remedy that is not there yet.
+func (b *block) addFix(r report.Remedy) {
+	if r.IsZero() {
+		return
+	}
+	key := []string{r.Text}
+	for _, c := range r.Commands {
+		key = append(key, c.Line, c.Node, c.When)
+	}
+	if _, isNew := b.fixKeys.add(strings.Join(key, "\x00")); isNew {
+		b.fixes = append(b.fixes, r)
+	}
+}
+
+// merge adds another finding of the same kind.
+func (b *block) merge(more *block, byCode bool) {
 	several := false
 	for _, subject := range more.subjects.list {
 		if _, isNew := b.subjects.add(subject); isNew {
@@ -146,23 +187,39 @@ func (b *block) merge(more *block, common string, byCode bool) {
 	}
 	switch {
 	case byCode:
-		b.example = b.example || several || b.why != more.why
+		b.example = b.example || several || b.said != more.said
 	case several:
-		b.why = common
+		b.each = true
 		b.evidence = union(b.evidence, more.evidence)
 	}
-	for _, fix := range more.fixes.list {
-		b.fixes.add(fix)
+	for _, fix := range more.fixes {
+		b.addFix(fix)
 	}
+}
+
+// why is what the findings of the block say.
+func (b *block) why() string {
+	if b.each {
+		return b.said.common().String()
+	}
+	return b.said.String()
 }
 
 // places are the frontends with their origins.
 func (b *block) places() []string {
 	out := make([]string, len(b.on.list))
 	for i, on := range b.on.list {
-		out[i] = strings.TrimSuffix(on+" from "+strings.Join(b.origins[i], ","), " from ")
+		out[i] = seenFrom(on, b.origins[i])
 	}
 	return out
+}
+
+// seenFrom names a frontend with the origins that it is seen from, of which there may be none.
+func seenFrom(frontend string, origins []string) string {
+	if len(origins) == 0 {
+		return frontend
+	}
+	return frontend + " from " + strings.Join(origins, ",")
 }
 
 // union adds to a list what it does not hold yet. The list is not changed.
@@ -215,17 +272,18 @@ func (t *text) block(b *block, severalNodes bool) {
 		t.line("nodes", t.list(b.nodes.list, nodeLimit, ", "), true)
 	}
 	t.evidence(b.evidence)
-	why := b.why
+	why := b.why()
 	if b.example {
-		why = "for example: " + why
-		if of := b.subjects.list; len(of) > 0 && !strings.Contains(why, of[0]) {
-			why = "for " + of[0] + ", for example: " + b.why
+		if of := b.subjects.list; len(of) > 0 && b.said.predicate == "" {
+			why = "for " + of[0] + ", for example: " + why
+		} else {
+			why = "for example: " + why
 		}
 	}
 	t.line("why", why, true)
-	for i, fix := range b.fixes.list {
+	for i, fix := range b.fixes {
 		if i == fixLimit && !t.wide {
-			t.line("", fmt.Sprintf("… and %d more of the kind", len(b.fixes.list)-fixLimit), true)
+			t.line("", fmt.Sprintf("… and %d more of the kind", len(b.fixes)-fixLimit), true)
 			break
 		}
 		label := "fix"
@@ -243,15 +301,50 @@ func (t *text) block(b *block, severalNodes bool) {
 	}
 }
 
-// fix writes a remedy. A command is to be copied in one piece; what follows it as a comment may stand below.
-func (t *text) fix(label, s string) {
-	command, comment, ok := strings.Cut(plaintext.Clean(s), "   # ")
-	if !ok || t.Width == 0 || labelWidth+plaintext.Width(s) <= t.Width {
-		t.line(label, s, !strings.Contains(s, "kubectl "))
-		return
+// fix writes a remedy: the advice, then each command in a line of its own, which is to be copied in one piece.
+func (t *text) fix(label string, r report.Remedy) {
+	line := func(s string, breakable bool) {
+		t.line(label, s, breakable)
+		label = ""
 	}
-	t.line(label, command, false)
-	t.line("", "# "+comment, false)
+	if r.Text != "" {
+		line(r.Text, true)
+	}
+	for _, c := range led(r.Commands) {
+		if c.Lead != "" {
+			line(c.Lead+":", true)
+		}
+		if label == "" { // something stands above that it is for
+			c.Line = "  " + c.Line
+		}
+		line(c.Line, false)
+	}
+}
+
+// pasted is a command to paste, and what is said before it.
+type pasted struct{ Lead, Line string }
+
+// led says of each command where and when it is to be run.
+func led(commands []report.Command) []pasted {
+	out := make([]pasted, len(commands))
+	for i := range commands {
+		out[i] = pasted{leadOf(&commands[i]), commands[i].Line}
+		if i > 0 && out[i].Lead == "" && out[i-1].Lead != "" {
+			out[i].Lead = "then" // and not where and when the one above is run
+		}
+	}
+	return out
+}
+
+// leadOf says where and when a command is to be run; "" where there is nothing to say.
+func leadOf(c *report.Command) string {
+	switch {
+	case c.Node == "":
+		return c.When
+	case c.When == "":
+		return "on " + c.Node
+	}
+	return "on " + c.Node + ", " + c.When
 }
 
 // evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.

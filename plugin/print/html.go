@@ -36,7 +36,7 @@ type page struct {
 	Title      string
 	Verdict    badge
 	Conclusion string
-	Next       string
+	Next       *remedy
 	Read       string // when the nodes were read; empty for a snapshot
 	Service    string
 	Ports      []string
@@ -93,7 +93,11 @@ func (t *text) html() error {
 func (t *text) page() *page {
 	r := t.report
 	verdict, rest := t.conclusion()
-	p := &page{Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest), Next: plaintext.Clean(t.view.Next)}
+	p := &page{Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest)}
+	if !t.view.Next.IsZero() {
+		next := remedyOf(t.view.Next)
+		p.Next = &next
+	}
 	p.Verdict.Text = verdict
 	if !t.view.Now.IsZero() {
 		p.Read = t.view.Now.UTC().Format(time.RFC3339)
@@ -251,7 +255,7 @@ func (p *page) lost(t *text, lost []*report.NodeReport) {
 func (t *text) nodeCard(n *report.NodeReport) nodeCard {
 	c := nodeCard{Name: plaintext.Clean(n.Node), Verdict: badgeOf(n.Verdict)}
 	if n.Error != "" {
-		c.Error = plaintext.Clean(Sentence(n))
+		c.Error = plaintext.Clean(n.Error)
 		return c
 	}
 	c.Mode = inline(modeText(n.Mode, t.view.Now))
@@ -298,8 +302,8 @@ func badgeOf(v report.Verdict) badge {
 	return badge{s.Class(), s.Symbol(), text}
 }
 
-// inline parts by a comma what a terminal shows parted by two spaces, which a browser does not.
-func inline(s string) string { return strings.ReplaceAll(plaintext.Clean(s), "  ", ", ") }
+// inline joins parts by commas, where a terminal shows them apart.
+func inline(parts []string) string { return plaintext.Clean(strings.Join(parts, ", ")) }
 
 // first returns at most limit names, and how many there are beyond it.
 func first(names []string, limit int) (list []string, more int) {

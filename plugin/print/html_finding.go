@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // htmlBlock is a finding, with all that it is true of.
@@ -30,14 +31,15 @@ type htmlBlock struct {
 // link is a text that leads somewhere, where it is an address that a page may lead to.
 type link struct{ Address, Text string }
 
-// remedy is a command or advice, and what is said about it.
+// remedy is advice, and the commands for it.
 type remedy struct {
-	Command, Text, Comment string
+	Text     string
+	Commands []pasted
 }
 
 // blockOf makes a finding ready for the page.
 func blockOf(id string, b *block, severalNodes bool) htmlBlock {
-	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why)}
+	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why())}
 	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
 	h.On, h.MoreOn = first(b.places(), htmlList)
 	if severalNodes {
@@ -60,20 +62,20 @@ func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e.String()))
 		}
 	}
-	for i, fix := range b.fixes.list {
+	for i, fix := range b.fixes {
 		if i == htmlList {
-			h.MoreFixes = len(b.fixes.list) - i
+			h.MoreFixes = len(b.fixes) - i
 			break
 		}
-		h.Fixes = append(h.Fixes, remedyOf(plaintext.Clean(fix)))
+		h.Fixes = append(h.Fixes, remedyOf(fix))
 	}
 	return h
 }
 
-func remedyOf(fix string) remedy {
-	command, comment, ok := strings.Cut(fix, "   # ")
-	if ok || strings.HasPrefix(fix, "kubectl ") {
-		return remedy{Command: command, Comment: comment}
+func remedyOf(r report.Remedy) remedy {
+	out := remedy{Text: plaintext.Clean(r.Text)}
+	for _, c := range led(r.Commands) {
+		out.Commands = append(out.Commands, pasted{Lead: plaintext.Clean(c.Lead), Line: plaintext.Clean(c.Line)})
 	}
-	return remedy{Text: fix}
+	return out
 }

@@ -128,7 +128,10 @@ func observedText(p *report.Path) string {
 	if o.RTT > 0 {
 		s += fmt.Sprintf(", median %.2f ms", o.RTT)
 	}
-	return plaintext.Clean(strings.Join(append([]string{s}, o.Events...), ", "))
+	if len(o.Events) > 0 {
+		s += ", " + eventsText(o.Events)
+	}
+	return plaintext.Clean(s)
 }
 
 func endpointRows(p *report.Path, rows []row) []endpointRow {

@@ -59,7 +59,7 @@ func (t *text) pictures() (out []picture.Picture, more string) {
 // drawingsOf draws the paths of a node.
 func (t *text) drawingsOf(n *report.NodeReport) []drawing {
 	if n.Error != "" {
-		failed := picture.Picture{Node: n.Node, Failure: Sentence(n), Verdict: verdictText(n.Verdict)}
+		failed := picture.Picture{Node: n.Node, Failure: n.Error, Verdict: verdictText(n.Verdict)}
 		return []drawing{{Picture: failed, verdict: n.Verdict}}
 	}
 	var out []drawing

@@ -74,8 +74,8 @@ func (p *Printer) For(kind string) error {
 // View is what the printing depends on besides the report.
 type View struct {
 	Style
-	// Next says what to do next; it ends the last line.
-	Next string
+	// Next says what to do next; with a command its text is a few words.
+	Next report.Remedy
 	// Services is how many Services were looked at (verify).
 	Services int
 	// Scope says which Services those were, in words ("in namespace shop").

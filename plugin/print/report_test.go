@@ -59,7 +59,7 @@ func view(width int) View {
 		Style:     Style{Width: width},
 		Namespace: "shop",
 		Services:  60,
-		Next:      "the packet's way, rule by rule: the same command with -o wide",
+		Next:      report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"},
 	}
 }
 

@@ -92,8 +92,9 @@ func missing(address, node string) report.Finding {
 		Code: "MissingEndpoint", Severity: report.Error, Subject: address, Endpoints: []string{
 			address,
 		}, Expected: "33.3%", Actual: "none",
-		Message: "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
-		Remedy:  "kubectl -n kube-system delete pod kube-proxy-" + node + "   # writes every rule on " + node + " anew",
+		Message:  "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
+		Remedy:   "restart kube-proxy on " + node + ": it writes every rule anew",
+		Commands: []report.Command{{Line: "kubectl -n kube-system delete pod/kube-proxy-" + node}},
 		Evidence: []report.Evidence{
 			{
 				Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 2),
@@ -208,16 +209,17 @@ func reports() map[string]*report.Report {
 			Message:  "no rule translates the packet",
 			Expected: "sent to one of 3 endpoints",
 			Actual:   "passes untranslated",
-			Remedy:   "kubectl -n kube-system delete pod kube-proxy-x",
+			Commands: []report.Command{{Line: "kubectl -n kube-system delete pod/kube-proxy-x"}},
 		})
 	stale := paths(clusterIP, report.Mismatch, dnat(three[:2]), report.Actual{Outcomes: sent(three)},
 		report.Finding{
-			Code:     "StaleEndpoint",
-			Severity: report.Error,
-			Subject:  "10.244.3.4:8080",
-			Message:  "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it",
-			Expected: "none",
-			Actual:   "33.3%",
+			Code:      "StaleEndpoint",
+			Severity:  report.Error,
+			Subject:   "10.244.3.4:8080",
+			Message:   "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it",
+			Predicate: "is in no EndpointSlice of the Service, yet connections are sent to it",
+			Expected:  "none",
+			Actual:    "33.3%",
 		})
 	sticky := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{Outcomes: sent(three)},
 		report.Finding{
@@ -247,7 +249,7 @@ func reports() map[string]*report.Report {
 	lost := report.NodeReport{
 		Node:    "worker-3",
 		Verdict: report.Unknown,
-		Error:   "node worker-3: iptables-save.txt: line 7: the table is cut off before COMMIT",
+		Error:   "iptables-save.txt: line 7: the table is cut off before COMMIT",
 	}
 	twice := broken[:1:1]
 	other := paths(clusterIP, report.Mismatch, dnat(three), report.Actual{
@@ -344,7 +346,8 @@ func observedPaths(three []report.Endpoint) []report.Path {
 	}
 	out[1].Verdict = report.Mismatch
 	out[1].Observed = &report.Observed{
-		Probes: 20, Connected: 13, RTT: 0.31, Events: []string{"7 refused"}, Endpoints: []report.ObservedEndpoint{
+		Probes: 20, Connected: 13, RTT: 0.31, Events: []report.Event{{Result: report.ResultRefused, Count: 7}},
+		Endpoints: []report.ObservedEndpoint{
 			{
 				Address:   three[0].Address,
 				Port:      8080,
@@ -382,7 +385,11 @@ func modesReport() *report.Report {
 	leftover := report.Finding{
 		Code: judge.ModeLeftover, Severity: report.Warn, Subject: "table nat", Message: "kube-proxy runs in nftables mode, " +
 			"and its rules of iptables mode are still live",
-		Remedy: "run kube-proxy --cleanup on worker-3 with kube-proxy stopped, or reboot it",
+		Remedy: "stop kube-proxy on worker-3 and remove what it left, or reboot the node; then restart kube-proxy",
+		Commands: []report.Command{
+			{Line: "kube-proxy --cleanup", Node: "worker-3", When: "with kube-proxy stopped"},
+			{Line: "kubectl -n kube-system delete pod/kube-proxy-worker-3"},
+		},
 	}
 	cilium := report.Finding{
 		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by " +
@@ -394,7 +401,7 @@ func modesReport() *report.Report {
 	}
 	const version, sync = "v1.37.1", "2026-11-20T19:37:57Z"
 	replaced := of("worker-4", report.Unknown, report.Mode{ReplacedBy: "Cilium", ConfigSource: "defaults"}, cilium)
-	replaced.Error = "node worker-4: " + cilium.Message
+	replaced.Error = cilium.Message
 	return report.Combine(report.KindMode, nil, []report.NodeReport{
 		of("worker-1", report.Match, report.Mode{
 			Actual:           "iptables",
@@ -427,7 +434,7 @@ func modesReport() *report.Report {
 			Leftovers:        []string{"table nat"},
 		}, leftover),
 		replaced,
-		{Node: "worker-5", Verdict: report.Unknown, Error: "node worker-5: its kubelet does not answer"},
+		{Node: "worker-5", Verdict: report.Unknown, Error: "its kubelet does not answer"},
 	})
 }
 
@@ -449,7 +456,7 @@ func verifyReport(broken, none, dropped []report.Path, nodeWide []report.Finding
 	lost := report.NodeReport{
 		Node:    "worker-3",
 		Verdict: report.Unknown,
-		Error:   "node worker-3 runs kube-proxy in ipvs mode: this version walks the rules of iptables mode only",
+		Error:   "it runs kube-proxy in ipvs mode: this version walks the rules of iptables mode only",
 	}
 	return report.Combine(report.KindVerify, nil, []report.NodeReport{one, two, lost})
 }

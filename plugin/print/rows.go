@@ -164,12 +164,21 @@ func observedCell(r *report.RowObserved, o *report.Observed) string {
 		parts = append(parts, fmt.Sprintf("%d of %d", *r.Count, o.Probes))
 	}
 	if len(r.Events) > 0 {
-		parts = append(parts, strings.Join(r.Events, ", "))
+		parts = append(parts, eventsText(r.Events))
 	}
 	if len(parts) == 0 {
 		return "?"
 	}
 	return strings.Join(parts, "; ")
+}
+
+// eventsText says what became of connections: "2 refused, 1 timed out".
+func eventsText(events []report.Event) string {
+	texts := make([]string, len(events))
+	for i, e := range events {
+		texts[i] = e.String()
+	}
+	return strings.Join(texts, ", ")
 }
 
 // podText leaves the namespace out where it is that of the Service.
@@ -234,12 +243,14 @@ func (r *row) end() picture.End {
 	if r.endpoint == "" {
 		e.Lines[0] = r.actual
 	}
-	pod := r.pod
-	if r.node != "" {
-		pod = strings.TrimPrefix(pod+" on "+r.node, " ")
-	}
-	if pod != "" {
-		e.Lines = append(e.Lines, pod)
+	switch {
+	case r.node == "" && r.pod == "":
+	case r.node == "":
+		e.Lines = append(e.Lines, r.pod)
+	case r.pod == "":
+		e.Lines = append(e.Lines, "on "+r.node)
+	default:
+		e.Lines = append(e.Lines, r.pod+" on "+r.node)
 	}
 	if r.observed != "" {
 		e.Lines = append(e.Lines, "observed "+r.observed)
@@ -251,7 +262,7 @@ func (r *row) end() picture.End {
 	switch {
 	case e.Missed:
 		e.Share = "none, " + r.expected + " expected"
-	case r.expected == r.actual || r.expected == "-":
+	case r.expected == r.actual || nothing(r.of.Expected):
 		e.Share = r.actual
 	default:
 		e.Share = r.actual + ", " + r.expected + " expected"

@@ -32,12 +32,30 @@ func (t *text) print() {
 	default:
 		t.trace()
 	}
-	if t.view.Next != "" {
-		// A command is to be copied in one piece.
-		t.say(plain, "Next", t.view.Next, !strings.Contains(t.view.Next, "kubectl "))
-	}
+	t.next(t.view.Next)
 	verdict, rest := t.conclusion()
 	t.WriteString(t.paint(colorOf(t.report.Verdict), verdict) + ": " + rest + "\n")
+}
+
+// next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.
+func (t *text) next(r report.Remedy) {
+	label := "Next"
+	lead := r.Text
+	for _, c := range r.Commands {
+		line := c.Line
+		if lead != "" {
+			line = lead + ": " + c.Line
+		}
+		if lead != "" && t.Width > 0 && labelWidth+plaintext.Width(line) > t.Width {
+			t.say(plain, label, lead+":", true)
+			label, line = "", c.Line
+		}
+		t.say(plain, label, line, false)
+		label, lead = "", ""
+	}
+	if lead != "" {
+		t.say(plain, label, lead, true)
+	}
 }
 
 // blank sets what follows apart.
@@ -110,7 +128,7 @@ func (t *text) serviceHeader(s *report.ServiceInfo) {
 		head += "  " + s.Type
 	}
 	if len(s.Ports) == 1 {
-		t.say(plain, "Service", head+"  "+portText(&s.Ports[0]), true)
+		t.say(plain, "Service", head+apart+strings.Join(portText(&s.Ports[0]), apart), true)
 		return
 	}
 	t.say(plain, "Service", head, true)
@@ -121,12 +139,16 @@ func (t *text) serviceHeader(s *report.ServiceInfo) {
 			t.say(plain, "", fmt.Sprintf("… and %d more", len(s.Ports)-limit), true)
 			break
 		}
-		t.say(plain, label, portText(&s.Ports[i]), true)
+		t.say(plain, label, strings.Join(portText(&s.Ports[i]), apart), true)
 		label = ""
 	}
 }
 
-func portText(p *report.ServicePort) string {
+// apart is what separates the parts of a line, where it may be broken before between words.
+const apart = "  "
+
+// portText returns what is to be said of a port, in parts.
+func portText(p *report.ServicePort) []string {
 	s := strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol))
 	if p.TargetPort != "" {
 		s += " → " + p.TargetPort
@@ -134,34 +156,22 @@ func portText(p *report.ServicePort) string {
 	if p.NodePort != 0 {
 		s += fmt.Sprintf(", NodePort %d", p.NodePort)
 	}
-	return s + fmt.Sprintf("  %d of %s ready", p.Ready, plaintext.Plural(p.Total, "endpoint"))
+	return []string{s, fmt.Sprintf("%d of %s ready", p.Ready, plaintext.Plural(p.Total, "endpoint"))}
 }
 
 // nodeHeader says which proxy a node runs, or why the node could not be inspected.
 func (t *text) nodeHeader(n *report.NodeReport) {
 	if n.Error != "" {
-		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+Sentence(n), true)
+		t.say(yellow, "Node", n.Node+"  NOT INSPECTED: "+n.Error, true)
 		return
 	}
-	s := n.Node
-	if m := modeText(n.Mode, t.view.Now); m != "" {
-		s += "  " + m
-	}
-	t.say(plain, "Node", s, true)
+	t.say(plain, "Node", strings.Join(append([]string{n.Node}, modeText(n.Mode, t.view.Now)...), apart), true)
 }
 
-// Sentence is why a node could not be inspected, without the node's name in front.
-func Sentence(n *report.NodeReport) string {
-	s := strings.TrimPrefix(n.Error, "node "+n.Node+": ")
-	if rest, ok := strings.CutPrefix(s, "node "+n.Node+" "); ok {
-		return "it " + rest
-	}
-	return s
-}
-
-func modeText(m *report.Mode, now time.Time) string {
+// modeText returns what is to be said of the proxy of a node, in parts.
+func modeText(m *report.Mode, now time.Time) []string {
 	if m == nil {
-		return ""
+		return nil
 	}
 	var parts []string
 	mode := m.Actual
@@ -182,11 +192,11 @@ func modeText(m *report.Mode, now time.Time) string {
 	if m.KubeProxyVersion != "" {
 		parts = append(parts, "kube-proxy "+m.KubeProxyVersion)
 	}
-	s := strings.Join(parts, ", ")
+	out := []string{strings.Join(parts, ", ")}
 	if m.LastSync != "" {
-		s += "  last sync " + ago(m.LastSync, now)
+		out = append(out, "last sync "+ago(m.LastSync, now))
 	}
-	return s
+	return out
 }
 
 // ago says how long ago something was. Of a snapshot (now is zero), and where the clocks of the node and of this

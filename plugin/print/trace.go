@@ -99,7 +99,7 @@ func (t *text) pathTable(paths []report.Path) {
 	var heads []heading
 	for _, g := range groups {
 		from := strings.Join(g.from, ",")
-		heads = append(heads, heading{len(tab.rows), strings.TrimSuffix(g.frontend+" from "+from, " from ")})
+		heads = append(heads, heading{len(tab.rows), seenFrom(g.frontend, g.from)})
 		front := g.frontend
 		for _, r := range t.cut(g.rows) {
 			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)

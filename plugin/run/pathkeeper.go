@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -236,7 +235,7 @@ func (k *PathKeeper) Right(r *report.Report) bool {
 				return false
 			}
 			if o := p.Observed; o != nil {
-				refused := slices.ContainsFunc(o.Events, func(e string) bool { return strings.Contains(e, snapshot.ProbeRefused) })
+				refused := slices.ContainsFunc(o.Events, func(e report.Event) bool { return e.Result == report.ResultRefused })
 				if o.Error != "" || refused || p.Frontend.Protocol == "TCP" && o.Connected < o.Probes {
 					return false
 				}

@@ -214,3 +214,33 @@ func TestFollowIsInterruptedWhileItReads(t *testing.T) {
 		t.Errorf("the helper was asked for %v, want %v", h.all(), want)
 	}
 }
+
+// With a proxy, connections tell what the rules do not: one that was refused is never right, and one of UDP that was
+// not answered may be.
+func TestRightWithAProxy(t *testing.T) {
+	k := &PathKeeper{options: wire.ProgramOptions{Mode: wire.Userspace}}
+	for _, tt := range []struct {
+		protocol  string
+		connected int
+		result    report.Result
+		want      bool
+	}{
+		{"TCP", 3, "", true},
+		{"TCP", 2, report.ResultTimedOut, false},
+		{"UDP", 2, report.ResultRefused, false},
+		{"UDP", 2, report.ResultNotAnswered, true},
+		{"UDP", 2, report.ResultTimedOut, true},
+	} {
+		o := &report.Observed{Probes: 3, Connected: tt.connected}
+		if tt.result != "" {
+			o.Events = []report.Event{{Result: tt.result, Count: 1}}
+		}
+		r := &report.Report{Verdict: report.Unknown, Nodes: []report.NodeReport{{Paths: []report.Path{{
+			Frontend: report.Frontend{Protocol: tt.protocol}, Observed: o,
+			Findings: []report.Finding{{Code: codeProgrammed}},
+		}}}}}
+		if got := k.Right(r); got != tt.want {
+			t.Errorf("%s, %d of 3 connected, %v: %v", tt.protocol, tt.connected, o.Events, got)
+		}
+	}
+}

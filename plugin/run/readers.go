@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -55,7 +56,7 @@ func (noReader) Known(objects *snapshot.Cluster) []string { return nodeNames(obj
 
 // Read fails.
 func (noReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
-	return nil, fmt.Errorf("node %s is not to be inspected", node)
+	return nil, snapshot.ErrorOf(node, errors.New("it is not to be inspected"))
 }
 
 // Release does nothing.
@@ -103,7 +104,7 @@ func (r *podReader) helper(ctx context.Context, node string) (*launch.Helper, er
 		return h, nil
 	}
 	if system := r.system(node); system != "" && system != "linux" {
-		return nil, fmt.Errorf("node %s runs %s: this tool reads Linux nodes", node, system)
+		return nil, snapshot.ErrorOf(node, fmt.Errorf("it runs %s: this tool reads Linux nodes", system))
 	}
 	h, err := r.launcher.Open(ctx, node)
 	if err != nil {

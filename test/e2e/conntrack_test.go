@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,12 +36,13 @@ func TestStaleConnection(t *testing.T) {
 		if r.code != 1 || !slices.Equal(codes(&r.report), []string{judge.ConntrackStale}) {
 			t.Fatalf("node %s: %v\n%s", node, codes(&r.report), r)
 		}
-		command, _, _ := strings.Cut(r.report.Nodes[0].Findings[0].Remedy, "   #")
-		words := strings.Fields(command)
-		words[0] = "/usr/sbin/" + words[0]
-		onNode(t, node, nil, words...)
+		command := r.report.Nodes[0].Findings[0].Commands[0]
+		if command.Node != node {
+			t.Errorf("%s is to be run on node %q, not on %s", command.Line, command.Node, node)
+		}
+		onNode(t, node, nil, "/bin/sh", "-c", "export PATH=$PATH:/usr/sbin; "+command.Line)
 		if r := svcproxy(t, "trace", name, "--node", node, "-o", "json"); r.code != 0 {
-			t.Errorf("node %s, after %s\n%s", node, command, r)
+			t.Errorf("node %s, after %s\n%s", node, command.Line, r)
 		}
 	}
 }

@@ -27,8 +27,8 @@ type Cluster struct {
 	onNodes   map[netip.Addr]bool
 	pods      map[string][]pod // of each node, those with an address of their own, by name
 	podNames  map[netip.Addr]string
-	proxyPods map[string]string   // of each node, namespace/name of kube-proxy's pod
-	twice     map[netip.Addr]bool // that a Service lists more than once
+	proxyPods map[string]types.NamespacedName // of each node, namespace/name of kube-proxy's pod
+	twice     map[netip.Addr]bool             // that a Service lists more than once
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
 	config      *kubeproxy.Config // of the ConfigMap; nil where there is none
@@ -54,7 +54,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
 		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
 		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{},
-		pods: map[string][]pod{}, proxyPods: map[string]string{}, twice: map[netip.Addr]bool{},
+		pods: map[string][]pod{}, proxyPods: map[string]types.NamespacedName{}, twice: map[netip.Addr]bool{},
 	}
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
@@ -90,7 +90,7 @@ func (c *Cluster) indexPods() {
 	for _, p := range c.Pods {
 		name := p.Namespace + "/" + p.Name
 		if p.Labels["k8s-app"] == "kube-proxy" {
-			c.proxyPods[p.Spec.NodeName] = name
+			c.proxyPods[p.Spec.NodeName] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		}
 		if p.Spec.HostNetwork {
 			continue // several pods share the node's address

@@ -76,7 +76,7 @@ const Shadowed = "Shadowed"
 
 var _ = register(kind{
 	code: Shadowed, severity: mismatch, scope: onPath, by: comparison,
-	remedy: "find who owns {where}; a hostPort, a port forward or another proxy takes this address and port first",
+	remedy: advice("find who owns {where}; a hostPort, a port forward or another proxy takes this address and port first"),
 	issues: []string{"kubernetes/kubernetes#66103", "containernetworking/plugins#269"},
 })
 

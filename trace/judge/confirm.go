@@ -54,7 +54,10 @@ func Doubt(earlier, later *report.NodeReport, why string) {
 		f := &later.Findings[i]
 		if f.Severity != report.Info && !overlap(before[nodeKey(f)], []string{f.Code}) {
 			f.Severity = report.Info
-			f.Message += " (seen once: " + why + ")"
+			once := " (seen once: " + why + ")"
+			if f.Message += once; f.Predicate != "" {
+				f.Predicate += once
+			}
 		}
 	}
 	later.Verdict = report.WithFindings(worstPath, later.Findings)
@@ -68,8 +71,8 @@ var _ = register(kind{
 	severity: note,
 	scope:    onPath,
 	by:       secondReading,
-	remedy: "look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its sync " +
-		"metrics",
+	remedy: advice("look again in a minute; if it is still so, kube-proxy on {node} cannot keep up: see its log and its " +
+		"sync metrics"),
 	issues: []string{"kubernetes/kubernetes#112604"},
 })
 
@@ -79,7 +82,7 @@ func changing(node, why string) report.Finding {
 		Code:     k.code,
 		Severity: k.severity,
 		Message:  why,
-		Remedy:   strings.ReplaceAll(k.remedy, "{node}", node),
+		Remedy:   strings.ReplaceAll(k.remedy.text, "{node}", node),
 		Links:    links(k),
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about the kernel's connection table.
@@ -32,8 +33,8 @@ var (
 		severity: mismatch,
 		scope:    onNode,
 		by:       tableFull,
-		remedy: "raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find who " +
-			"opens so many connections: conntrack -L",
+		remedy: advice("raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find "+
+			"who opens so many connections", command{line: "conntrack -L", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#71261", "kubernetes/kubernetes#97377"},
 	})
 	_ = register(kind{
@@ -41,8 +42,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       lostConnections,
-		remedy: "watch which of the counters rises: conntrack -S on {node}; of invalid packets see why answers come " +
-			"another way, or set kube-proxy's conntrack.tcpBeLiberal",
+		remedy: advice("watch which of the counters rises; of invalid packets see why answers come another way, or set "+
+			"kube-proxy's conntrack.tcpBeLiberal", command{line: "conntrack -S", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#74839", "kubernetes/kubernetes#117924", "kubernetes/kubernetes#56903"},
 	})
 )
@@ -109,7 +110,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 		is := issue{
 			code:     ConntrackStale,
 			subject:  expect.NameOf(svc).String() + " " + at.String() + "/" + string(f.Protocol),
-			remedy:   clearing(f, w) + "   # on " + n.Name,
+			remedy:   report.Remedy{Text: "remove the entries", Commands: []report.Command{clearing(n.Name, f, w)}},
 			expected: "a serving endpoint",
 			actual:   w.to.String(),
 			message: fmt.Sprintf(
@@ -171,10 +172,16 @@ func (n *node) serving(svc *corev1.Service, f *expect.Frontend) map[netip.AddrPo
 }
 
 // clearing is the command that removes the entries.
-func clearing(f *expect.Frontend, w *staleTarget) string {
-	args := []string{
-		"conntrack -D -f",
-		"ipv4",
+func clearing(node string, f *expect.Frontend, w *staleTarget) report.Command {
+	family := "ipv4"
+	if !f.Address.Is4() {
+		family = "ipv6"
+	}
+	return report.Command{Node: node, Line: report.ShellLine(
+		"conntrack",
+		"-D",
+		"-f",
+		family,
 		"-p",
 		strings.ToLower(string(f.Protocol)),
 		"--orig-dst",
@@ -183,11 +190,7 @@ func clearing(f *expect.Frontend, w *staleTarget) string {
 		strconv.Itoa(int(f.Port)),
 		"--reply-src",
 		w.to.Addr().String(),
-	}
-	if !f.Address.Is4() {
-		args[1] = "ipv6"
-	}
-	return strings.Join(args, " ")
+	)}
 }
 
 // crowded is from which share on the connection table counts as full: from 95% on the kernel drops entries that are not

@@ -68,7 +68,8 @@ func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 				expected:  "none",
 				actual:    percent(o.share),
 				where:     o.by,
-				message:   o.to.String() + " is not an endpoint to use here, yet connections are sent to it",
+				predicate: true,
+				message:   "is not an endpoint to use here, yet connections are sent to it",
 				evidence:  []report.Evidence{cite(o.by)},
 			})
 		}

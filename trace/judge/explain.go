@@ -123,13 +123,13 @@ func (p *pathCase) explainStale(is *issue) {
 		}
 		for _, e := range p.exp.Endpoints(f.Service, port, familyOf(f)) {
 			if e.Address.String() == is.subject {
-				is.message = fmt.Sprintf("%s is in EndpointSlice %s, but %s; yet connections are sent to it",
-					is.subject, strings.Join(e.Slices, ", "), condition(&e))
+				is.predicate, is.message = true, fmt.Sprintf("is in EndpointSlice %s, but %s; yet connections are sent to it",
+					strings.Join(e.Slices, ", "), condition(&e))
 				return
 			}
 		}
 	}
-	is.message = is.subject + " is in no EndpointSlice of the Service, yet connections are sent to it"
+	is.predicate, is.message = true, "is in no EndpointSlice of the Service, yet connections are sent to it"
 }
 
 func familyOf(f expect.Frontend) corev1.IPFamily {

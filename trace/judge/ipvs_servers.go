@@ -39,7 +39,8 @@ var (
 	_ = register(kind{
 		code: SchedulerMismatch, severity: mismatch, scope: onPath, by: explanation,
 		effect: map[string]string{"": "scheduler {actual}"},
-		remedy: restart + "; where another program owns the virtual server, list its address in ipvs.excludeCIDRs",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 	})
 	_ = register(kind{
 		code: PersistenceMismatch, severity: mismatch, scope: onPath, by: explanation, remedy: restart,
@@ -50,14 +51,15 @@ var (
 		severity: warning,
 		scope:    onPath,
 		by:       explanation,
-		remedy: "sysctl -w net.ipv4.vs.expire_quiescent_template=1 on {node} (kube-proxy sets it when it starts), and " +
-			"find what turned it off",
+		remedy: advice("turn expire_quiescent_template on (kube-proxy does when it starts), and find what turned "+
+			"it off", command{line: "sysctl -w net.ipv4.vs.expire_quiescent_template=1", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#71809", "kubernetes/kubernetes#81587", "kubernetes/kubernetes#89358"},
 	})
 	_ = register(kind{
 		code: ForwardMethod, severity: mismatch, scope: onPath, by: explanation,
 		effect: map[string]string{"": "forward method {actual}"},
-		remedy: "find who changed the real server (kube-proxy writes Masq alone), then: " + restart,
+		remedy: advice("find who changed the real server (kube-proxy writes Masq alone), then restart kube-proxy on {node}",
+			restartProxy),
 	})
 )
 
@@ -218,7 +220,8 @@ const (
 var (
 	_ = register(kind{
 		code: VirtualServerStale, severity: mismatch, scope: onNode, by: backwards,
-		remedy: restart + "; where another program owns it, list its address in ipvs.excludeCIDRs",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 		issues: []string{"kubernetes/kubernetes#78421"},
 	})
 	_ = register(kind{
@@ -226,8 +229,13 @@ var (
 		severity: mismatch,
 		scope:    onNode,
 		by:       backwards,
-		remedy: restart + "; when it is certain that nobody " +
-			"needs it: ip addr del {subject} dev " + kubeproxy.IPVSDevice + " on {node}",
+		remedy: advice("restart kube-proxy on {node}: it writes every rule anew",
+			restartProxy,
+			command{
+				line:   "ip addr del {subject} dev " + kubeproxy.IPVSDevice,
+				onNode: true,
+				when:   "when it is certain that nobody needs it",
+			}),
 		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
 	})
 )

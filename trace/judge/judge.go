@@ -120,7 +120,7 @@ func Files(objects *snapshot.Cluster, files *snapshot.Node, req Request) report.
 
 // Unread is the report of a node whose files could not be loaded.
 func Unread(node string, err error) report.NodeReport {
-	return report.NodeReport{Node: node, Verdict: report.Unknown, Error: err.Error()}
+	return report.NodeReport{Node: node, Verdict: report.Unknown, Error: snapshot.Reason(err)}
 }
 
 // withheld is the report of a node of which nothing is claimed, with what is known all the same.

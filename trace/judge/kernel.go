@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
@@ -128,9 +127,11 @@ func (p *pathCase) rulesDisagree() []issue {
 			has[k] = true
 			foretold := walked[k]
 			if k.rule = 0; !foretold && s.Rule > 0 && acted(&s, leads[k]) {
-				note(
-					strings.TrimSuffix(fmt.Sprintf("the kernel alone: %s %s rule %d: %s", s.Table, s.Chain, s.Rule, s.Verdict), ": "),
-				)
+				line := fmt.Sprintf("the kernel alone: %s %s rule %d", s.Table, s.Chain, s.Rule)
+				if s.Verdict != "" {
+					line += ": " + s.Verdict
+				}
+				note(line)
 			}
 		}
 		for k := range res.Steps {

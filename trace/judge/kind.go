@@ -17,9 +17,7 @@ type kind struct {
 	code     string
 	severity report.Severity
 	scope    scope
-	// remedy is what to do. {restart} is the command that makes kube-proxy on the node write everything anew, {where} the
-	// place, {node} the node, {subject} the finding's subject.
-	remedy string
+	remedy   remedy
 	// effect is what it means for connections, in a few words, by issue.actual; "" stands for any other. {actual} is
 	// issue.actual. A kind without one is named by its code in words: "VIP missing".
 	effect map[string]string
@@ -33,9 +31,6 @@ const (
 	warning  = report.Warn
 	note     = report.Info
 )
-
-// restart is the remedy where kube-proxy has to write its rules anew.
-const restart = "{restart}"
 
 // scope is what a finding is about.
 type scope string
@@ -132,7 +127,6 @@ func detectors(s scope) []*detector {
 type KindInfo struct {
 	Code, Scope string
 	Severity    report.Severity
-	Remedy      string
 	Issues      []string // upstream, owner/repo#number
 }
 
@@ -141,7 +135,7 @@ func Kinds() []KindInfo {
 	out := make([]KindInfo, 0, len(kinds))
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[code]
-		out = append(out, KindInfo{code, string(k.scope), k.severity, k.remedy, k.issues})
+		out = append(out, KindInfo{code, string(k.scope), k.severity, k.issues})
 	}
 	return out
 }
@@ -151,14 +145,17 @@ type issue struct {
 	code, subject    string
 	endpoints        []string // that it is about, all of them; subject may name some
 	expected, actual string
-	message          string
-	where            netfilter.Ref
-	evidence         []report.Evidence
-	unmasqueraded    bool // of WrongMasquerade: the source stays what it is, and should be translated
+	// message says what was found. With predicate it is what is said of the subject, which the finding's message begins
+	// with: "is in no EndpointSlice".
+	message       string
+	predicate     bool
+	where         netfilter.Ref
+	evidence      []report.Evidence
+	unmasqueraded bool // of WrongMasquerade: the source stays what it is, and should be translated
 
 	// These take the place of what the kind has; "" and false leave it.
 	severity report.Severity
-	remedy   string
+	remedy   report.Remedy
 	unlinked bool
 }
 
@@ -177,15 +174,14 @@ func (n *node) finding(i issue) report.Finding {
 	if i.severity != "" {
 		f.Severity = i.severity
 	}
-	where := i.where.String()
-	if where == "" {
-		where = "the rule"
+	if i.predicate {
+		f.Message, f.Predicate = f.Subject+" "+i.message, i.message
 	}
-	f.Remedy = i.remedy
-	if f.Remedy == "" {
-		f.Remedy = strings.NewReplacer("{restart}", n.restart, "{where}", where, "{node}", n.Name, "{subject}", i.subject).
-			Replace(k.remedy)
+	remedy := i.remedy
+	if remedy.IsZero() {
+		remedy = n.advise(k.remedy, &i)
 	}
+	f.Remedy, f.Commands = remedy.Text, remedy.Commands
 	if !i.unlinked {
 		f.Links = links(k)
 	}

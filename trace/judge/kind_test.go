@@ -32,7 +32,7 @@ func TestEffects(t *testing.T) {
 		{EndpointReachableDirectly, "7 of 20 refused", "7 of 20 refused"},
 		{IPSetMissing, "none", ""},
 	} {
-		f := (&node{State: &nodestate.State{}}).finding(issue{code: tt.code, actual: tt.actual})
+		f := (&node{State: &nodestate.State{}, cluster: &Cluster{}}).finding(issue{code: tt.code, actual: tt.actual})
 		if f.Effect != tt.want {
 			t.Errorf("%s (%q): %q, want %q", tt.code, tt.actual, f.Effect, tt.want)
 		}
@@ -41,7 +41,8 @@ func TestEffects(t *testing.T) {
 
 // A piece of evidence that says nothing is left out.
 func TestFindingEvidence(t *testing.T) {
-	f := (&node{State: &nodestate.State{}}).finding(issue{code: Dropped, evidence: []report.Evidence{{}, {Text: "a"}, {}}})
+	n := &node{State: &nodestate.State{}, cluster: &Cluster{}}
+	f := n.finding(issue{code: Dropped, evidence: []report.Evidence{{}, {Text: "a"}, {}}})
 	if len(f.Evidence) != 1 || f.Evidence[0].Text != "a" {
 		t.Errorf("%q", f.Evidence)
 	}

@@ -26,7 +26,8 @@ const (
 var (
 	_ = register(kind{
 		code: ModeLeftover, severity: warning, scope: onNode, by: leftovers,
-		remedy: "run kube-proxy --cleanup on {node} with kube-proxy stopped, or reboot it; then: " + restart,
+		remedy: advice("stop kube-proxy on {node} and remove what it left, or reboot the node; then restart kube-proxy",
+			command{line: "kube-proxy --cleanup", onNode: true, when: "with kube-proxy stopped"}, restartProxy),
 		issues: []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"},
 	})
 	_ = register(kind{
@@ -39,12 +40,13 @@ var (
 	})
 	_ = register(kind{
 		code: OrphanChain, severity: note, scope: onNode, by: backwards,
-		remedy: "nothing to do: no rule leads there, and kube-proxy removes such chains late",
+		remedy: advice("nothing to do: no rule leads there, and kube-proxy removes such chains late"),
 		issues: []string{"kubernetes/kubernetes#122604"},
 	})
 	_ = register(kind{
 		code: DuplicateRules, severity: warning, scope: onNode, by: duplicates,
-		remedy: "kube-proxy's iptables and the node's do not agree: align their versions, then: " + restart,
+		remedy: advice("kube-proxy's iptables and the node's do not agree: align their versions, then restart kube-proxy on "+
+			"{node}", restartProxy),
 		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/dns#568"},
 	})
 )

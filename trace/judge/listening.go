@@ -20,7 +20,8 @@ var _ = register(kind{
 	code: ProxyNotListening, severity: mismatch, scope: onPath, by: listening, effect: map[string]string{
 		"": "nobody listens",
 	},
-	remedy: "look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then: " + restart,
+	remedy: advice("look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then restart it",
+		restartProxy),
 	issues: []string{"kubernetes/kubernetes#142183"},
 })
 
@@ -71,14 +72,14 @@ var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue
 	case s == nil:
 		return []issue{{
 			code: ProxyNotListening, subject: at.String(), expected: "kube-proxy listens", actual: "nobody does",
-			message: "kube-proxy itself should listen at " + at.String() + ", and nobody does: connections are refused",
+			predicate: true, message: "is where kube-proxy itself should listen, and nobody does: connections are refused",
 		}}
 	case s.Process == "":
 		want.Unsure = "whether it is kube-proxy that listens at " + at.String() + " was not collected (ss -p as root tells)"
 	case s.Process != kubeproxy.Process && p.Proxy.Processes[s.Process] == 0:
 		return []issue{{
 			code: Shadowed, subject: at.String(), expected: "kube-proxy listens", actual: processOf(s) + " does",
-			message: processOf(s) + " listens at " + at.String() + " in kube-proxy's place",
+			predicate: true, message: "is where kube-proxy itself should listen, and " + processOf(s) + " does",
 		}}
 	}
 	return nil

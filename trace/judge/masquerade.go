@@ -13,7 +13,8 @@ const WrongMasquerade = "WrongMasquerade"
 var _ = register(kind{
 	code: WrongMasquerade, severity: mismatch, scope: onPath, by: hairpin,
 	effect: map[string]string{notMasqueraded: "not masqueraded", masqueraded: "masqueraded"},
-	remedy: "compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then: " + restart,
+	remedy: advice("compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then restart kube-proxy "+
+		"on {node}", restartProxy),
 	issues: []string{"kubernetes/kubernetes#36835", "kubernetes/kubernetes#36652"},
 })
 

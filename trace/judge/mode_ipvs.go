@@ -126,8 +126,10 @@ var (
 	})
 	_ = register(kind{
 		code: VIPMissing, severity: mismatch, scope: onPath, by: explanation,
-		remedy: restart + " (at once: ip addr add {subject} dev " + kubeproxy.IPVSDevice +
-			" on {node}); find what takes addresses off interfaces it does not know (NetworkManager, systemd-networkd)",
+		remedy: advice("restart kube-proxy on {node}, and find what takes addresses off interfaces it does not know "+
+			"(NetworkManager, systemd-networkd)",
+			restartProxy,
+			command{line: "ip addr add {subject} dev " + kubeproxy.IPVSDevice, onNode: true, when: "at once"}),
 		issues: []string{"kubernetes/kubernetes#88012", "kubernetes/kubernetes#80738"},
 	})
 	_ = register(kind{
@@ -137,8 +139,8 @@ var (
 	_ = register(kind{
 		code: IPVSConntrackOff, severity: mismatch, scope: onPath, by: explanation,
 		effect: map[string]string{"": "not masqueraded"},
-		remedy: "sysctl -w net.ipv4.vs.conntrack=1 on {node} (kube-proxy sets it when it starts), and find what turned it " +
-			"off",
+		remedy: advice("turn net.ipv4.vs.conntrack on (kube-proxy does when it starts), and find what turned it off",
+			command{line: "sysctl -w net.ipv4.vs.conntrack=1", onNode: true}),
 	})
 )
 
@@ -173,12 +175,13 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 		})
 	case known && !local && p.want.Origin.Kind != expect.FromNode && len(issues) > 0:
 		return append(without(issues, explainedByServer...), issue{
-			code:     VIPMissing,
-			subject:  f.Address.String(),
-			expected: "on " + kubeproxy.IPVSDevice,
-			actual:   "on no interface",
-			evidence: say("ipvs " + v.String()),
-			message: f.Address.String() + " is no address of the node: what comes in for it is forwarded, and IPVS never " +
+			code:      VIPMissing,
+			subject:   f.Address.String(),
+			expected:  "on " + kubeproxy.IPVSDevice,
+			actual:    "on no interface",
+			evidence:  say("ipvs " + v.String()),
+			predicate: true,
+			message: "is no address of the node: what comes in for it is forwarded, and IPVS never " +
 				"sees it",
 		})
 	}

@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,37 +36,40 @@ type node struct {
 
 	podCIDRs []netip.Prefix
 	unread   map[netfilter.Family]string // why a family cannot be judged
-	restart  string                      // the command that makes kube-proxy write everything anew
 }
 
 // newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
 // then has what is known all the same, for the report.
 func newNode(c *Cluster, s *nodestate.State) (*node, error) {
 	n := &node{State: s, cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0]}
+	return n, snapshot.ErrorOf(n.Name, n.prepare())
+}
+
+// prepare reads what the judgement needs to know of the node.
+func (n *node) prepare() error {
 	if err := n.findObject(); err != nil {
-		return n, err
+		return err
 	}
-	n.net = s.Host.WithAPI([]netip.Addr{n.internalIP(true), n.internalIP(false)}, n.others())
+	n.net = n.Host.WithAPI([]netip.Addr{n.internalIP(true), n.internalIP(false)}, n.others())
 	n.podCIDRs = n.podNetworks()
-	n.restart = n.restartCommand()
 	if err := n.sameMachine(); err != nil {
-		return n, err
+		return err
 	}
 	if err := n.readConfig(); err != nil {
-		return n, err
+		return err
 	}
 	n.showStatus()
 	if r := n.replacedBy(); r != nil {
 		n.shown.ReplacedBy = r.name
-		return n, replacedError{n.Name, r}
+		return replacedError{r}
 	}
 	n.chooseMode()
 	if err := n.noteUnread(); err != nil {
-		return n, err
+		return err
 	}
 	n.exp = n.expectation()
 	n.survey = n.surveyed()
-	return n, nil
+	return nil
 }
 
 func (n *node) findObject() error {
@@ -81,8 +85,7 @@ func (n *node) findObject() error {
 		names = append(names, o.Name)
 	}
 	return fmt.Errorf(
-		"node %s: the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name",
-		n.Name,
+		"the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name",
 		cut(names, 8),
 	)
 }
@@ -116,8 +119,7 @@ func (n *node) sameMachine() error {
 		return nil
 	}
 	return fmt.Errorf(
-		"node %s: %s has none of the Node's addresses (%s): the files were taken on another machine",
-		n.Name,
+		"%s has none of the Node's addresses (%s): the files were taken on another machine",
 		snapshot.AddrFile,
 		strings.Join(want, ", "),
 	)
@@ -150,16 +152,6 @@ func (n *node) podNetworks() []netip.Prefix {
 
 // pods are the running pods of the node with an address of their own, by name.
 func (n *node) pods() []pod { return n.cluster.pods[n.Name] }
-
-func (n *node) restartCommand() string {
-	name, ok := n.cluster.proxyPods[n.Name]
-	if !ok {
-		return "restart kube-proxy on " + n.Name + " (kubectl -n kube-system delete pod of it there): that writes every " +
-			"rule anew"
-	}
-	namespace, pod, _ := strings.Cut(name, "/")
-	return "kubectl -n " + namespace + " delete pod " + pod + "   # writes every rule on " + n.Name + " anew"
-}
 
 // readConfig takes kube-proxy's configuration from the best source there is.
 func (n *node) readConfig() error {
@@ -219,11 +211,10 @@ func (n *node) noteUnread() error {
 		return nil
 	}
 	if n.ListsUnread() || n.mode.tellsWhy(n.State) {
-		return fmt.Errorf("node %s: %s", n.Name, n.unread[netfilter.IPv4])
+		return errors.New(n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf(
-		"node %s: neither %s nor %s was collected (or both are empty): there is nothing to walk",
-		n.Name,
+		"neither %s nor %s was collected (or both are empty): there is nothing to walk",
 		snapshot.IPTablesFile,
 		snapshot.IP6TablesFile,
 	)

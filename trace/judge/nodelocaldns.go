@@ -12,7 +12,7 @@ const NodeLocalDNS = "NodeLocalDNS"
 
 var _ = register(kind{
 	code: NodeLocalDNS, severity: note, scope: onPath, by: nodeLocalDNS,
-	remedy: "nothing to do: the node-local DNS cache answers on this address",
+	remedy: advice("nothing to do: the node-local DNS cache answers on this address"),
 	issues: []string{"kubernetes/dns#318"},
 })
 

@@ -27,17 +27,19 @@ var (
 	_ = register(kind{
 		code: NotProgrammed, severity: mismatch, scope: onNode, by: programmedRules,
 		effect: map[string]string{notMasqueraded: "not masqueraded"},
-		remedy: "kube-proxy does not run on {node}, or something flushed its rules: look at its log, then: " + restart,
+		remedy: advice("kube-proxy does not run on {node}, or something flushed its rules: look at its log, then restart it",
+			restartProxy),
 		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#121726"},
 	})
 	_ = register(kind{
 		code: FamilyMissing, severity: mismatch, scope: onNode, by: programmedRules,
-		remedy: "look in kube-proxy's log for its IP families, and give its clusterCIDR one of each family",
+		remedy: advice("look in kube-proxy's log for its IP families, and give its clusterCIDR one of each family"),
 		issues: []string{"kubernetes/kubernetes#123837", "kubernetes/kubernetes#99127"},
 	})
 	_ = register(kind{
 		code: SplitBackend, severity: warning, scope: onNode, by: programmedRules,
-		remedy: "find who writes the older set, flush it with that backend's own iptables, then: " + restart,
+		remedy: advice("find who writes the older set, flush it with that backend's own iptables, then restart kube-proxy "+
+			"on {node}", restartProxy),
 		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/kubernetes#109811"},
 	})
 )

@@ -157,24 +157,28 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 		}
 		return int(a.Port - b.Port)
 	})
-	for _, result := range []string{
-		snapshot.ProbeSent, snapshot.ProbeRefused, snapshot.ProbeTimeout, snapshot.ProbeNoRoute, snapshot.ProbeFailed,
-	} {
-		if n := results[result]; n > 0 {
-			o.Events = append(o.Events, fmt.Sprintf("%d %s", n, ends[result]))
+	for _, e := range ends {
+		if n := results[e.probe]; n > 0 {
+			o.Events = append(o.Events, report.Event{Result: e.result, Count: n})
 		}
 	}
 	if differ > 0 {
-		o.Events = append(o.Events, fmt.Sprintf("%d of which IPVS's connection table names another real server", differ))
+		o.Events = append(o.Events, report.Event{Result: report.ResultOtherServer, Count: differ})
 	}
 	o.RTT = median(times)
 	return o
 }
 
-// ends says in words how connections end.
-var ends = map[string]string{
-	snapshot.ProbeSent: "sent without an answer", snapshot.ProbeRefused: "refused", snapshot.ProbeTimeout: "timed out",
-	snapshot.ProbeNoRoute: "without a route", snapshot.ProbeFailed: "failed",
+// ends are the results of probes without a connection, and what the report calls them, in its order.
+var ends = []struct {
+	probe  string // snapshot.ProbeSent, …
+	result report.Result
+}{
+	{snapshot.ProbeSent, report.ResultNotAnswered},
+	{snapshot.ProbeRefused, report.ResultRefused},
+	{snapshot.ProbeTimeout, report.ResultTimedOut},
+	{snapshot.ProbeNoRoute, report.ResultNoRoute},
+	{snapshot.ProbeFailed, report.ResultFailed},
 }
 
 // median returns the median of microseconds, in milliseconds; 0 of none.
@@ -198,34 +202,36 @@ const (
 var (
 	_ = register(kind{
 		code: EndpointRefused, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
-		remedy: "look at the pod: is its process up, and does it listen at the Service's targetPort (and not at 127.0.0.1 " +
-			"alone)?",
+		remedy: advice("look at the pod: is its process up, and does it listen at the Service's targetPort (and not at " +
+			"127.0.0.1 alone)?"),
 	})
 	_ = register(kind{
 		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
-		remedy: "look at the pod, at NetworkPolicies that select it, and at the way between the nodes (routes, tunnels, " +
-			"the cloud's firewall)",
+		remedy: advice("look at the pod, at NetworkPolicies that select it, and at the network between the nodes (routes, " +
+			"tunnels, the cloud's firewall)"),
 	})
 	_ = register(kind{
 		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{
 			"": "{actual}",
 		},
-		remedy: "compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and for " +
-			"answers that come back another way",
+		remedy: advice("compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and " +
+			"for answers that come back another way"),
 	})
 	_ = register(kind{
 		code:     WalkDisagrees,
 		severity: warning,
 		scope:    onPath,
 		by:       connections,
-		remedy: "run it again; if it is still so, please report it with a dump: kubectl svcproxy dump --node {node} -o " +
-			"dump.tar.gz",
+		remedy:   advice("run it again; if it is still so, please report it with a dump", dumpNode),
 	})
 	_ = register(kind{
 		code: ObservedSkew, severity: warning, scope: onPath, by: connections,
-		remedy: "run it again with more --probes; if it is still so, please report it with a dump",
+		remedy: advice("run it again with more --probes; if it is still so, please report it with a dump", dumpNode),
 	})
 )
+
+// dumpNode keeps what the judgement was made of.
+var dumpNode = command{line: "kubectl svcproxy dump --node {node} -o dump.tar.gz"}
 
 // connections finds what real connections show besides the rules.
 var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue {
@@ -258,25 +264,30 @@ func (p *pathCase) unanswered() []issue {
 		}
 	}
 	var issues []issue
-	for _, kind := range []struct{ result, code, what string }{
-		{snapshot.ProbeRefused, EndpointRefused, "refused: no process listens at its port"},
+	for _, kind := range []struct {
+		probe      string
+		result     report.Result
+		code, what string
+	}{
+		{snapshot.ProbeRefused, report.ResultRefused, EndpointRefused, "refused: no process listens at its port"},
 		{
 			snapshot.ProbeTimeout,
+			report.ResultTimedOut,
 			EndpointTimeout,
 			"not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does",
 		},
 	} {
-		n := count[kind.result]
+		n := count[kind.probe]
 		if n == 0 {
 			continue
 		}
-		bad, reached := p.directly(kind.result)
+		bad, reached := p.directly(kind.probe)
 		is := issue{
 			code:      kind.code,
 			subject:   cut(bad, 4),
 			endpoints: bad,
 			expected:  "connected",
-			actual:    fmt.Sprintf("%d of %d %s", n, len(probes.List), ends[kind.result]),
+			actual:    fmt.Sprintf("%d of %d %s", n, len(probes.List), kind.result.Text()),
 			message:   "the rules are right; connections straight to the endpoint are " + kind.what,
 		}
 		if len(bad) == 0 {
@@ -297,7 +308,7 @@ func (p *pathCase) unanswered() []issue {
 
 // directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept
 // it.
-func (p *pathCase) directly(result string) (bad []string, reached int) {
+func (p *pathCase) directly(probe string) (bad []string, reached int) {
 	for i := range p.want.Endpoints {
 		e := &p.want.Endpoints[i]
 		t, ok := target(&p.want.Frontend, &p.want.Origin, e.Address)
@@ -306,7 +317,7 @@ func (p *pathCase) directly(result string) (bad []string, reached int) {
 		}
 		for k := range p.Probes[t].List {
 			switch p.Probes[t].List[k].Result {
-			case result:
+			case probe:
 				bad = append(bad, e.Address.String())
 			case snapshot.ProbeConnected:
 				reached++

@@ -222,13 +222,9 @@ func TestWhatIPVSSentAConnectionTo(t *testing.T) {
 	if want := map[string]int{"10.244.1.1": 3, "10.244.1.2": 2}; !maps.Equal(got, want) || o.Scheduled != 4 {
 		t.Errorf("%v of %d, want %v of 4", got, o.Scheduled, want)
 	}
-	if want := []string{
-		"1 timed out",
-		"1 of which IPVS's connection table names another real server",
-	}; !slices.Equal(
-		o.Events,
-		want,
-	) {
+	if want := []report.Event{
+		{Result: report.ResultTimedOut, Count: 1}, {Result: report.ResultOtherServer, Count: 1},
+	}; !slices.Equal(o.Events, want) {
 		t.Errorf("%q, want %q", o.Events, want)
 	}
 }

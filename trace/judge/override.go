@@ -20,8 +20,8 @@ var _ = register(kind{
 	severity: note,
 	scope:    onPath,
 	by:       byProgram,
-	remedy: "nothing to do while it is meant to be so; to end it before its time: kubectl svcproxy cleanup --running " +
-		"--node {node}",
+	remedy: advice("nothing to do while it is meant to be so",
+		command{line: "kubectl svcproxy cleanup --running --node {node}", when: "to end it before its time"}),
 })
 
 // byProgram finds out whether the command program has put a path there ahead of kube-proxy's.

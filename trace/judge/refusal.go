@@ -22,7 +22,7 @@ const (
 	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
 )
 
-const foreignRule = "find who owns {where}, and let it pass Service traffic"
+var foreignRule = advice("find who owns {where}, and let it pass Service traffic")
 
 var (
 	_ = register(kind{
@@ -35,7 +35,7 @@ var (
 	})
 	_ = register(kind{
 		code: NoRoute, severity: mismatch, scope: onPath, by: comparison,
-		remedy: "look at the CNI's routes on {node}: ip route get ADDRESS",
+		remedy: advice("look at the CNI's routes on {node}: ip route get ADDRESS"),
 	})
 	_ = register(kind{
 		code: RefusedWithEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,

@@ -84,17 +84,15 @@ const Replaced = "Replaced"
 
 var _ = register(kind{
 	code: Replaced, severity: note, scope: onNode, by: refusal,
-	remedy: "ask the program that serves Services on {node}; if kube-proxy should, find out why it does not run there",
+	remedy: advice("ask the program that serves Services on {node}; if kube-proxy should, find out why it does not run " +
+		"there"),
 	issues: []string{"kubernetes/kubernetes#119265"},
 })
 
 // replacedError is for a node of which nothing is claimed, as another program serves Services on it.
-type replacedError struct {
-	node string
-	by   *replacement
-}
+type replacedError struct{ by *replacement }
 
-func (e replacedError) Error() string { return "node " + e.node + ": " + e.by.message() }
+func (e replacedError) Error() string { return e.by.message() }
 
 func (r *replacement) message() string {
 	return "Services on this node are not " +

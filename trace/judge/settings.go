@@ -26,8 +26,8 @@ var (
 		code:     ForwardingOff,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 on {node}, and find what turned it off " +
-			"(/etc/sysctl.d)",
+		remedy: advice("turn forwarding on, and find what turned it off (/etc/sysctl.d)",
+			command{line: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1", onNode: true}),
 		issues: []string{"openshift/origin#9931", "weaveworks/weave#3280"},
 		by: stopped(ForwardingOff, (*pathCase).notForwarded,
 			"the node does not forward packets: what is translated on its way through the node is dropped"),
@@ -36,8 +36,8 @@ var (
 		code:     RouteLocalnetOff,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: "sysctl -w net.ipv4.conf.all.route_localnet=1 on {node}: kube-proxy sets it when it starts, unless " +
-			"iptables.localhostNodePorts is off",
+		remedy: advice("turn route_localnet on: kube-proxy does when it starts, unless "+
+			"iptables.localhostNodePorts is off", command{line: "sysctl -w net.ipv4.conf.all.route_localnet=1", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#57942"},
 		by: stopped(
 			RouteLocalnetOff,
@@ -50,8 +50,12 @@ var (
 		code:     BridgeNetfilterOff,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 " +
-			"net.bridge.bridge-nf-call-ip6tables=1 on {node}, and make both last",
+		remedy: advice("load br_netfilter, turn its settings on, and make both last",
+			command{line: "modprobe br_netfilter", onNode: true},
+			command{
+				line:   "sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
+				onNode: true,
+			}),
 		issues: []string{"kubernetes/kubernetes#87426", "cloudnativelabs/kube-router#151"},
 		by: stopped(BridgeNetfilterOff, (*pathCase).pastTheRules,
 			"client and endpoint are on the same bridge, and the kernel does not ask iptables about bridged packets: "+
@@ -59,7 +63,8 @@ var (
 	})
 	_ = register(kind{
 		code: HairpinOff, severity: mismatch, scope: onPath,
-		remedy: "set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT hairpin on",
+		remedy: advice("set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT " +
+			"hairpin on"),
 		issues: []string{"kubernetes/kubernetes#13375", "kubernetes/kubernetes#45790"},
 		by: stopped(HairpinOff, (*pathCase).notSentBack,
 			"the pod reaches itself, and its bridge sends nothing back to the port where it came from"),
@@ -68,9 +73,9 @@ var (
 		code:     ReversePathFilter,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: "make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where it is " +
-			"meant to differ, " +
-			"let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
+		remedy: advice("make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
+			"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and " +
+			"IFACE counts)"),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
 			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: "+

@@ -3,8 +3,6 @@
 package judge
 
 import (
-	"fmt"
-
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -14,7 +12,7 @@ const SharedFrontend = "SharedFrontend"
 
 var _ = register(kind{
 	code: SharedFrontend, severity: warning, scope: onPath, by: certain,
-	remedy: "give one of the Services another address or port: kube-proxy serves whichever it comes across first",
+	remedy: advice("give one of the Services another address or port: kube-proxy serves whichever it comes across first"),
 })
 
 // sharedFrontend recognises an address and port that several Services claim: kube-proxy programs all of them, and the
@@ -28,7 +26,7 @@ func (p *pathCase) sharedFrontend() *issue {
 		if len(compare(p.node, &theirs, &p.got)) == 0 {
 			return &issue{
 				code: SharedFrontend, subject: other.Service.String(), expected: describe(p.want), actual: describe(&theirs),
-				message: fmt.Sprintf("Service %s has the same address and port, and takes the packets", other.Service),
+				predicate: true, message: "has the same address and port, and takes the packets",
 			}
 		}
 	}
@@ -51,7 +49,8 @@ const BrokenRule = "BrokenRule"
 
 var _ = register(kind{
 	code: BrokenRule, severity: warning, scope: onPath, by: certain,
-	remedy: "read the node with the iptables that wrote the rules; if it stays, align the versions and: " + restart,
+	remedy: advice("read the node with the iptables that wrote the rules; if it stays, align the versions and restart "+
+		"kube-proxy on {node}", restartProxy),
 	issues: []string{"kubernetes/kubernetes#114537", "kubernetes/kubernetes#112477"},
 })
 
@@ -68,7 +67,7 @@ var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 		p.verdict = report.Warning
 		out = append(out, issue{
 			code: SharedFrontend, subject: shared.Service.String(), expected: describe(p.want),
-			message: fmt.Sprintf("Service %s has the same address and port; this one takes the packets", shared.Service),
+			predicate: true, message: "has the same address and port; this one takes the packets",
 		})
 	case shared == nil && p.want.Unsure != "" && p.verdict != report.Mismatch:
 		p.verdict = report.Unknown

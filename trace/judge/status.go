@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -26,13 +27,14 @@ const (
 var (
 	_ = register(kind{
 		code: KubeProxyDown, severity: warning, scope: onNode, by: proxyStatus,
-		remedy: "find out why kube-proxy does not run on {node}: kubectl -n kube-system get pods -l k8s-app=kube-proxy " +
-			"--field-selector spec.nodeName={node}; where another program serves Services: kube-proxy --cleanup",
+		remedy: advice("find out why kube-proxy does not run on {node}",
+			command{line: "kubectl -n kube-system get pods -l " + proxySelector + " --field-selector spec.nodeName={node}"},
+			command{line: "kube-proxy --cleanup", onNode: true, when: "where another program serves Services"}),
 		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#119265"},
 	})
 	_ = register(kind{
 		code: KubeProxyUnhealthy, severity: warning, scope: onNode, by: proxyStatus,
-		remedy: "look at kube-proxy's log on {node} for what it cannot write, then: " + restart,
+		remedy: advice("look at kube-proxy's log on {node} for what it cannot write, then restart it", restartProxy),
 		issues: []string{"kubernetes/kubernetes#112604"},
 	})
 	_ = register(kind{code: NodeLeaving, severity: note, scope: onNode, by: proxyStatus})
@@ -41,8 +43,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       proxyStatus,
-		remedy: "look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be taken), " +
-			"then: " + restart,
+		remedy: advice("look at kube-proxy's log on {node} (its watch of the API may hang, or the xtables lock may be "+
+			"taken), then restart it", restartProxy),
 		issues: []string{"kubernetes/kubernetes#76338", "kubernetes/kubernetes#107266", "kubernetes/kubernetes#128886"},
 	})
 	_ = register(kind{
@@ -50,9 +52,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       proxyStatus,
-		remedy: "read the error in kube-proxy's log on {node}: an address of the wrong family, a kernel module, another " +
-			"program's lock, " +
-			"or versions that do not fit",
+		remedy: advice("read the error in kube-proxy's log on {node}: an address of the wrong family, a kernel module, " +
+			"another program's lock, or versions that do not fit"),
 		issues: []string{"kubernetes/kubernetes#112604", "kubernetes/kubernetes#73157", "kubernetes/kubernetes#80462"},
 	})
 	_ = register(kind{
@@ -60,8 +61,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       proxyStatus,
-		remedy: "look at the first lines of kube-proxy's log on " +
-			"{node}: they say which mode it chose and why; then: " + restart,
+		remedy: advice("look at the first lines of kube-proxy's log on {node}: they say which mode it chose and why; then "+
+			"restart it", restartProxy),
 		issues: []string{"kubernetes/kubernetes#66454"},
 	})
 )
@@ -213,8 +214,11 @@ func (n *node) configMapDiffers() []issue {
 			actual:   n.Proxy.Reported + " (/proxyMode)",
 			message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
 				"or this kube-proxy is not started with it",
-			remedy: "nothing to do where kube-proxy on " + n.Name +
-				" is started with another configuration on purpose; else: " + n.restart,
+			remedy: report.Remedy{
+				Text: "nothing to do where kube-proxy on " + n.Name + " is started with another configuration on purpose; " +
+					"else restart it",
+				Commands: []report.Command{n.restart()},
+			},
 		},
 	}
 }

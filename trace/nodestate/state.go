@@ -64,7 +64,7 @@ func Load(files *snapshot.Node) (*State, error) {
 		l.rules, l.sets, l.virtual, l.host, l.connections, l.probes, l.sockets, l.config, l.proxy,
 	} {
 		if err := read(); err != nil {
-			return s, fmt.Errorf("node %s: %w", s.Name, err)
+			return s, snapshot.ErrorOf(s.Name, err)
 		}
 	}
 	s.addVirtual()

@@ -200,9 +200,9 @@ type Observed struct {
 	RTT       float64            `json:"rtt,omitempty"`       // median time to connect, in milliseconds
 	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
 	// Scheduled is of how many connections IPVS's own connection table has the real server.
-	Scheduled int      `json:"scheduled,omitempty"`
-	Events    []string `json:"events,omitempty"` // how the others ended: "2 refused"
-	Error     string   `json:"error,omitempty"`  // why it could not be tried
+	Scheduled int     `json:"scheduled,omitempty"`
+	Events    []Event `json:"events,omitempty"` // how the others ended
+	Error     string  `json:"error,omitempty"`  // why it could not be tried
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.
 	Traced     int    `json:"traced,omitempty"`
 	TraceError string `json:"traceError,omitempty"` // why it tells nothing of them, or no more
@@ -241,13 +241,18 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Subject  string   `json:"subject,omitempty"`
 	// Endpoints are those that it is about ("10.244.1.5:8080"), all of them; Subject names some in one text.
-	Endpoints []string   `json:"endpoints,omitempty"`
-	Expected  string     `json:"expected,omitempty"`
-	Actual    string     `json:"actual,omitempty"`
-	Message   string     `json:"message"`
-	Remedy    string     `json:"remedy,omitempty"`
-	Evidence  []Evidence `json:"evidence,omitempty"`
-	Links     []string   `json:"links,omitempty"`
+	Endpoints []string `json:"endpoints,omitempty"`
+	Expected  string   `json:"expected,omitempty"`
+	Actual    string   `json:"actual,omitempty"`
+	Message   string   `json:"message"`
+	// Predicate is what Message says of the subject, where the subject and this are all of Message ("is in no
+	// EndpointSlice"); else empty. Findings that differ by their subject alone have the same.
+	Predicate string `json:"predicate,omitempty"`
+	// Remedy says what to do, and Commands are those for it, in their order; each may be absent.
+	Remedy   string     `json:"remedy,omitempty"`
+	Commands []Command  `json:"commands,omitempty"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+	Links    []string   `json:"links,omitempty"`
 	// Effect is what it means for connections, in a few words for a summary ("not masqueraded"); empty where the code
 	// says it.
 	Effect string `json:"-"`

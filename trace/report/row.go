@@ -69,7 +69,7 @@ type RowObserved struct {
 	Count *int `json:"count,omitempty"` // of Observed.Probes
 	// Events is how the connections ended that leave no trace of an endpoint. They stand in the first row that got no
 	// connection.
-	Events []string `json:"events,omitempty"`
+	Events []Event `json:"events,omitempty"`
 }
 
 // endpoint is a row's endpoint as findings name it; "" where the row has none.

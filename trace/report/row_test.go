@@ -338,12 +338,12 @@ func TestObservedRows(t *testing.T) {
 			[]string{"2", "3"},
 		},
 		"events beside the first that got none": {
-			Observed{Probes: 5, Endpoints: []ObservedEndpoint{at(1, 2)}, Events: []string{"3 refused"}},
+			Observed{Probes: 5, Endpoints: []ObservedEndpoint{at(1, 2)}, Events: []Event{{ResultRefused, 3}}},
 			[]string{"2", "3 refused"},
 		},
 		"events where all got some": {
 			Observed{
-				Probes: 5, Events: []string{"1 refused"},
+				Probes: 5, Events: []Event{{ResultRefused, 1}},
 				Endpoints: []ObservedEndpoint{at(1, 2), at(2, 2)},
 			},
 			[]string{"2 1 refused", "2"},
@@ -362,7 +362,9 @@ func TestObservedRows(t *testing.T) {
 				if o.Count != nil {
 					s = fmt.Sprint(*o.Count)
 				}
-				s = strings.TrimSpace(s + " " + strings.Join(o.Events, ", "))
+				for _, e := range o.Events {
+					s = strings.TrimSpace(s + " " + e.String())
+				}
 				if s == "" {
 					s = "?"
 				}

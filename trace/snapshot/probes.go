@@ -121,7 +121,7 @@ func (n *Node) Probed() (*Probing, error) {
 	}
 	p := &Probing{}
 	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("node %s: %s: %w", n.Name, ProbesFile, err)
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", ProbesFile, err))
 	}
 	return p, nil
 }

@@ -50,8 +50,8 @@ func (n *Node) Processes() (list []Process, ok bool, err error) {
 		}
 		p := Process{Name: string(bytes.TrimSpace(name))}
 		if p.PID, err = strconv.Atoi(string(pid)); err != nil || p.Name == "" {
-			return nil, true, fmt.Errorf("node %s: %s line %d: %q is not a process's number and name, "+
-				"as ps -e -o pid=,comm= prints them", n.Name, ProcessesFile, line, bytes.TrimSpace(text))
+			return nil, true, ErrorOf(n.Name, fmt.Errorf("%s line %d: %q is not a process's number and name, as "+
+				"ps -e -o pid=,comm= prints them", ProcessesFile, line, bytes.TrimSpace(text)))
 		}
 		list = append(list, p)
 	}

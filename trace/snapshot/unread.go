@@ -34,7 +34,7 @@ func (n *Node) Unread() (map[string]string, error) {
 	}
 	reasons := map[string]string{}
 	if err := json.Unmarshal(data, &reasons); err != nil {
-		return nil, fmt.Errorf("node %s: %s: %w", n.Name, UnreadFile, err)
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", UnreadFile, err))
 	}
 	return reasons, nil
 }

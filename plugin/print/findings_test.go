@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// findingsText is how findings of one path are printed, without empty lines.
+func findingsText(t *testing.T, findings ...report.Finding) string {
+	t.Helper()
+	n := report.NodeReport{Node: "n1", Verdict: report.Mismatch, Paths: []report.Path{{
+		Frontend: report.Frontend{Kind: "ClusterIP", Address: "10.96.0.1", Port: 80}, Verdict: report.Mismatch,
+		Findings: findings,
+	}}}
+	r := report.Combine(report.KindTrace, nil, []report.NodeReport{n})
+	var out []string
+	for line := range strings.Lines(render(t, "table", r, view(0))) {
+		if f := strings.TrimSpace(line); strings.HasPrefix(f, "MISMATCH  ") || strings.HasPrefix(f, "why") {
+			out = append(out, strings.Join(strings.Fields(f), " "))
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+func wrong(subject, message string) report.Finding {
+	return report.Finding{Code: "Code", Severity: report.Error, Subject: subject, Message: message}
+}
+
+// Findings are one where they say the same, whatever words their subjects and messages are made of.
+func TestFindingsThatSayTheSame(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		findings []report.Finding
+		want     string
+	}{
+		{
+			"subjects that are words of the message",
+			[]report.Finding{wrong("in", "a rule in the chain"), wrong("rule", "a rule in the chain")},
+			"MISMATCH Code in, rule\nwhy a rule in the chain",
+		},
+		{
+			"messages that differ by what is no name of the subject",
+			[]report.Finding{wrong("1", "1 rule is missing"), wrong("2", "2 rule is missing")},
+			"MISMATCH Code 1\nwhy 1 rule is missing\nMISMATCH Code 2\nwhy 2 rule is missing",
+		},
+	} {
+		if got := findingsText(t, tt.findings...); got != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Findings that say the same of their subjects are one, which says it of each.
+func TestFindingsOfSeveralSubjects(t *testing.T) {
+	stale := func(subject string) report.Finding {
+		f := wrong(subject, subject+" is a name")
+		f.Predicate = "is a name"
+		return f
+	}
+	if got := findingsText(t, stale("a")); got != "MISMATCH Code a\nwhy a is a name" {
+		t.Error(got)
+	}
+	got := findingsText(t, stale("a"), stale("is"), stale("each"))
+	if got != "MISMATCH Code a, is, each\nwhy each is a name" {
+		t.Error(got)
+	}
+	other := stale("b")
+	other.Actual, other.Expected = "1", "2"
+	if got := findingsText(t, stale("a"), other); strings.Count(got, "MISMATCH") != 2 {
+		t.Error(got)
+	}
+}

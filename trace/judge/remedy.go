@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// remedy is what to do about findings of a kind: advice, and commands for it, in their order. Both have placeholders:
+// {node} stands for the node, {where} for the place and {subject} for the subject of the finding. In a command their
+// values are quoted for the shell, and a placeholder stands where the value cannot be taken for an option.
+type remedy struct {
+	text     string
+	commands []command
+}
+
+// command is a command of a remedy.
+type command struct {
+	line   string
+	onNode bool   // to be run on the node, as root
+	when   string // under which condition; empty: in any case
+
+	restart bool // in place of all the rest: the command that makes kube-proxy write every rule again
+}
+
+// advice makes a remedy.
+func advice(text string, commands ...command) remedy { return remedy{text, commands} }
+
+// restartProxy is the command that restarts kube-proxy on the node.
+var restartProxy = command{restart: true}
+
+// restart is the remedy where kube-proxy has to write its rules again.
+var restart = advice("restart kube-proxy on {node}: it writes every rule anew", restartProxy)
+
+// advise fills in a remedy for an issue of the node.
+func (n *node) advise(r remedy, i *issue) report.Remedy {
+	where := i.where.String()
+	if where == "" {
+		where = "the rule"
+	}
+	values := []string{"{node}", n.Name, "{where}", where, "{subject}", i.subject}
+	quoted := make([]string, len(values))
+	for k := range values {
+		if quoted[k] = values[k]; k%2 == 1 {
+			quoted[k] = report.ShellWord(values[k])
+		}
+	}
+	text, line := strings.NewReplacer(values...), strings.NewReplacer(quoted...)
+	out := report.Remedy{Text: text.Replace(r.text)}
+	for _, c := range r.commands {
+		if c.restart {
+			out.Commands = append(out.Commands, n.restart())
+			continue
+		}
+		filled := report.Command{Line: line.Replace(c.line), When: c.when}
+		if c.onNode {
+			filled.Node = n.Name
+		}
+		out.Commands = append(out.Commands, filled)
+	}
+	return out
+}
+
+// proxySelector selects kube-proxy's pods by the label that kubeadm and most others give them.
+const proxySelector = "k8s-app=kube-proxy"
+
+// restart is the command that makes kube-proxy on the node write every rule again.
+func (n *node) restart() report.Command {
+	if pod, ok := n.cluster.proxyPods[n.Name]; ok {
+		return report.Command{Line: report.ShellLine("kubectl", "-n", pod.Namespace, "delete", "pod/"+pod.Name)}
+	}
+	return report.Command{
+		Line: report.ShellLine("kubectl", "-n", "kube-system", "delete", "pods", "-l", proxySelector,
+			"--field-selector", "spec.nodeName="+n.Name),
+		When: "where it runs in a pod",
+	}
+}

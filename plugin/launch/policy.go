@@ -21,14 +21,18 @@ const (
 
 // The texts with which the API server refuses what a ValidatingAdmissionPolicy does not allow, with any status: that of
 // a validation is its own reason's, that of a parameter that is missing Invalid
-// (apiserver, pkg/admission/plugin/policy/validating/dispatcher.go and policy/generic/policy_matcher.go).
+// (apiserver v0.37, pkg/admission/plugin/policy/validating/dispatcher.go and policy/generic/policy_dispatcher.go).
 var (
-	byPolicy  = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request: (.*)$`)
+	byPolicy  = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' (?:with binding '[^']+' )?denied request: (.*)$`)
 	ofImage   = regexp.MustCompile(`^the image \S+ is not allowed`)
 	notOfAKey = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 )
 
-const noParams = "no params found for policy binding with `Deny` parameterNotFoundAction"
+const (
+	noParams = "no params found for policy binding with `Deny` parameterNotFoundAction"
+	// notYet is said in the moment after a policy was applied, before the API server has read its parameter.
+	notYet = "not yet synced to use for admission"
+)
 
 // sayPolicy says what a ValidatingAdmissionPolicy refuses, and for that of deploy/ how to allow it.
 func (l *Launcher) sayPolicy(_ context.Context, m []string) string {
@@ -41,6 +45,8 @@ func (l *Launcher) sayPolicy(_ context.Context, m []string) string {
 	case strings.Contains(text, noParams):
 		return fmt.Sprintf("%s: there is no ConfigMap %s with the images that are allowed; make it with: %s", refuses,
 			helperPolicy, fmt.Sprintf(configMap, "create")+" --from-literal="+shellWord(keyOf(l.o.Image)+"="+l.o.Image))
+	case strings.Contains(text, notYet):
+		return fmt.Sprintf("%s: the API server has only begun to read it (%s): try again in a moment", refuses, text)
 	case ofImage.MatchString(text):
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{keyOf(l.o.Image): l.o.Image}})
 		if err != nil {

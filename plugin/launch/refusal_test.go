@@ -102,6 +102,12 @@ func TestOpenRefused(t *testing.T) {
 				"kubectl -n tools create configmap svcproxy-helper " +
 				"--from-literal='image.ghcr.io-svcproxy-nodehelper-v1.2.3=ghcr.io/svcproxy/nodehelper:v1.2.3'",
 		},
+		"the policy was applied a moment ago": {
+			err: invalid(denied + "failed to configure binding: paramKind kind `/v1, Kind=ConfigMap` not yet synced to use " +
+				"for admission"),
+			want: policy + "the API server has only begun to read it (failed to configure binding: paramKind kind `/v1, " +
+				"Kind=ConfigMap` not yet synced to use for admission): try again in a moment",
+		},
 		"the policy is of another version": {
 			err: forbidden("%s", denied+"a helper pod has hostNetwork: true and hostPID: true"),
 			want: policy + "a helper pod has hostNetwork: true and hostPID: true; apply the deploy/ of this plugin's " +

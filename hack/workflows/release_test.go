@@ -14,7 +14,7 @@ import (
 
 // made says for each check of SECURITY.md by which command of the release that which it checks is made.
 var made = map[string]string{
-	"cosign verify ":      "cosign sign --yes",
+	"cosign verify ": "cosign sign --yes",
 	"cosign verify-blob ": "cosign sign-blob --yes --bundle dist/release/checksums.txt.sigstore.json " +
 		"dist/release/checksums.txt",
 	"cosign verify-attestation --type slsaprovenance1 ": "cosign attest --yes --type slsaprovenance1 --predicate",

@@ -62,10 +62,12 @@ func TestBase(t *testing.T) {
 	objects := render(t, ".")
 	want := []string{
 		"ClusterRole /svcproxy-operator", "ClusterRole /svcproxy-reader",
-		"ClusterRoleBinding /svcproxy-operator", "ClusterRoleBinding /svcproxy-reader",
+		"ClusterRoleBinding /svcproxy-operator", "ClusterRoleBinding /svcproxy-reader", "ConfigMap svcproxy/svcproxy-helper",
 		"Namespace /svcproxy", "NetworkPolicy svcproxy/svcproxy-deny-all",
 		"Role kube-system/svcproxy-reader", "Role svcproxy/svcproxy-helper",
 		"RoleBinding kube-system/svcproxy-reader", "RoleBinding svcproxy/svcproxy-helper",
+		"ValidatingAdmissionPolicy /svcproxy-helper", "ValidatingAdmissionPolicy /svcproxy-helper-connect",
+		"ValidatingAdmissionPolicyBinding /svcproxy-helper", "ValidatingAdmissionPolicyBinding /svcproxy-helper-connect",
 	}
 	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, want) {
 		t.Errorf("it has %v, want %v", got, want)
@@ -106,13 +108,19 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// A pod of the DaemonSet is what a run launches, but for that it waits and stays.
-func TestDaemonSet(t *testing.T) {
+// daemonSet is the one of deploy/daemonset, which has nothing else.
+func daemonSet(t *testing.T) *appsv1.DaemonSet {
+	t.Helper()
 	objects := render(t, "daemonset")
 	if len(objects) != 1 {
 		t.Errorf("it has %v", slices.Sorted(maps.Keys(objects)))
 	}
-	ds := get[*appsv1.DaemonSet](t, objects, "DaemonSet svcproxy/svcproxy-nodehelper")
+	return get[*appsv1.DaemonSet](t, objects, "DaemonSet svcproxy/svcproxy-nodehelper")
+}
+
+// A pod of the DaemonSet is what a run launches, but for that it waits and stays.
+func TestDaemonSet(t *testing.T) {
+	ds := daemonSet(t)
 	get[*corev1.Namespace](t, render(t, "."), "Namespace /"+ds.Namespace)
 
 	got := ds.Spec.Template

@@ -28,7 +28,7 @@ var elsewhere = map[string]struct{ file, line string }{
 	"make differential": {
 		"test/walk/random/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel(",
 	},
-	"kubectl krew install svcproxy":     {"hack/release-test.sh", `kubectl krew install --manifest="$work/svcproxy.yaml"`},
+	"kubectl krew install svcproxy":     {"hack/release-test.sh", `kubectl krew install --manifest="$one/svcproxy.yaml"`},
 	"kubectl apply -k deploy/daemonset": {"test/e2e/deploy_test.go", `"kustomize", "../../deploy/daemonset"`},
 }
 

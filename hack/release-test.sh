@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a release as .github/workflows/release.yaml does, for this system alone and without publishing it, checks the
-# result, and installs it as a person does, through krew. Needs kubectl on the PATH. With "twice" it makes another in
-# another folder, and compares every byte.
+# Makes a release as .github/workflows/release.yaml does (hack/release-assets.sh), for this system alone and without signing
+# or publishing it, checks the result, and installs it as a person does, through krew. Needs kubectl and jq on the PATH. With
+# "twice" it makes another in another folder, and compares every byte of what is to be the same.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
 version=v9.9.9
-digest="sha256:$(printf 'the image of %s' "$version" | sha256sum | cut -d' ' -f1)"
 system="$(go env GOOS)_$(go env GOARCH)"
 archive="kubectl-svcproxy_${version}_$system.tar.gz"
 
@@ -21,7 +20,9 @@ fail() {
 goreleaser="$(hack/tool.sh goreleaser)"
 krew="$(hack/tool.sh krew)"
 validate="$(hack/tool.sh validate-krew-manifest)"
-command -v kubectl >/dev/null || fail "there is no kubectl on the PATH"
+for program in kubectl jq; do
+	command -v "$program" >/dev/null || fail "there is no $program on the PATH"
+done
 
 "$goreleaser" check --quiet || fail ".goreleaser.yaml is not valid"
 
@@ -52,28 +53,70 @@ clone() {
 	)
 }
 
+# The image has the helper and none of Debian's programs: apt is not everywhere. Its builder, digest and SBOMs are the
+# release's. syft reads images for several architectures from registries alone, so that each gets an index of its own.
+(cd deploy/image && go build -o "$work/image" .)
+for arch in amd64 arm64; do
+	CGO_ENABLED=0 GOOS=linux GOARCH="$arch" go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/helper_$arch" ./cmd/svcproxy-nodehelper
+done
+reference="$("$work/image" -o "$work/image.tar" -t "ghcr.io/svcproxy/nodehelper:$version" -arch amd64,arm64 \
+	-add "$work/helper_{arch}:/svcproxy-nodehelper" -entrypoint /svcproxy-nodehelper 2>"$work/image.log")" || {
+	cat "$work/image.log" >&2
+	fail "the image is not built"
+}
+digest="${reference##*@}"
+for arch in amd64 arm64; do
+	mkdir -p "$work/layout/$arch"
+	tar -xf "$work/image.tar" -C "$work/layout/$arch"
+	jq --arg arch "$arch" '.manifests |= map(select(.platform.architecture == $arch))' \
+		"$work/layout/$arch/blobs/sha256/${digest#*:}" >"$work/layout/$arch/index.json"
+done
+
+# The krew manifest lists all systems; the others' archives are not built here, and have a checksum of nothing.
+others=()
+for other in linux_amd64.tar.gz linux_arm64.tar.gz darwin_amd64.tar.gz darwin_arm64.tar.gz windows_amd64.zip windows_arm64.zip; do
+	if [[ "kubectl-svcproxy_${version}_$other" != "$archive" ]]; then
+		others+=("$(sha256sum </dev/null | cut -d' ' -f1)  kubectl-svcproxy_${version}_$other")
+	fi
+done
+printf '%s\n' "${others[@]}" >"$work/others.txt"
+
+# release DIR makes the release of a clone in DIR/dist/release.
 release() {
-	(
-		cd "$1"
-		HELPER_DIGEST="$digest" "$goreleaser" release --skip=publish,sign,sbom --clean >"$1.log" 2>&1 || {
-			cat "$1.log" >&2
-			exit 1
-		}
-	) || fail "goreleaser failed"
+	(cd "$1" && IMAGE_SOURCE="oci-dir:$work/layout/{arch}" OTHER_SUMS="$work/others.txt" hack/release-assets.sh "$version" "$reference" dist/release) >"$1.log" 2>&1 || {
+		cat "$1.log" >&2
+		fail "there is no release"
+	}
 }
 
 clone "$work/one"
 release "$work/one"
-one="$work/one/dist"
-(cd "$one" && sha256sum --quiet --check checksums.txt) || fail "checksums.txt is wrong"
+one="$work/one/dist/release"
+
+# What is signed is checksums.txt, and it has the sum of every file that is released.
+mapfile -t listed < <(awk '{ print $2 }' "$one/checksums.txt" | sort)
+expected=(
+	"$archive" "$archive.sbom.json" daemonset.yaml deploy.yaml "nodehelper_${version}_linux_amd64.sbom.json"
+	"nodehelper_${version}_linux_arm64.sbom.json" svcproxy.yaml
+)
+diff <(printf '%s\n' "${expected[@]}" | sort) <(printf '%s\n' "${listed[@]}") >&2 || fail "checksums.txt does not list what a release has"
+diff <(printf '%s\n' "${listed[@]}" checksums.txt | sort) <(find "$one" -mindepth 1 -printf '%P\n' | sort) >&2 || fail "a file is released without being signed"
+(cd "$one" && sha256sum --quiet --strict --check checksums.txt) || fail "checksums.txt is wrong"
+for sbom in "$archive" "nodehelper_${version}_linux_amd64" "nodehelper_${version}_linux_arm64"; do
+	jq -e '[.packages[].name] | index("k8s.io/klog/v2") or index("golang.org/x/sys")' "$one/$sbom.sbom.json" >/dev/null ||
+		fail "$sbom.sbom.json does not name the modules in it"
+done
+echo "signed are the checksums of: ${listed[*]}"
+
 if [[ "${1:-}" == twice ]]; then
 	clone "$work/elsewhere/two"
 	release "$work/elsewhere/two"
-	two="$work/elsewhere/two/dist"
-	for file in "$archive" checksums.txt; do
+	two="$work/elsewhere/two/dist/release"
+	# An SBOM says when it was written, and has a number of its own.
+	for file in "$archive" daemonset.yaml deploy.yaml svcproxy.yaml; do
 		cmp "$one/$file" "$two/$file" || fail "$file differs between two builds of one commit"
 	done
-	echo "the same bytes twice: $(cat "$one/checksums.txt")"
+	echo "the same bytes twice: $(grep -vF .sbom.json "$one/checksums.txt")"
 fi
 
 # What is in the archive.
@@ -92,15 +135,7 @@ if grep -qaF -e "$work" -e "$(go env GOMODCACHE)" "$work/unpacked/kubectl-svcpro
 	fail "the binary holds a path of the machine that built it"
 fi
 
-# The manifest lists all systems; the others' archives are not built here, and have a checksum of nothing.
-cp "$one/checksums.txt" "$work/sums"
-for other in linux_amd64.tar.gz linux_arm64.tar.gz darwin_amd64.tar.gz darwin_arm64.tar.gz windows_amd64.zip windows_arm64.zip; do
-	if [[ "kubectl-svcproxy_${version}_$other" != "$archive" ]]; then
-		echo "$(sha256sum </dev/null | cut -d' ' -f1)  kubectl-svcproxy_${version}_$other" >>"$work/sums"
-	fi
-done
-hack/krew-manifest.sh "$version" "$work/sums" >"$work/svcproxy.yaml"
-"$validate" -manifest "$work/svcproxy.yaml" -skip-install >"$work/validate.log" 2>&1 || {
+"$validate" -manifest "$one/svcproxy.yaml" -skip-install >"$work/validate.log" 2>&1 || {
 	cat "$work/validate.log" >&2
 	fail "krew does not take the manifest"
 }
@@ -121,7 +156,7 @@ if kubectl krew install --manifest=krew/svcproxy.yaml --archive="$one/$archive" 
 	cat "$work/none.log" >&2
 	fail "krew/svcproxy.yaml is taken for the manifest of a release"
 fi
-kubectl krew install --manifest="$work/svcproxy.yaml" --archive="$one/$archive" </dev/null >"$work/krew.log" 2>&1 || {
+kubectl krew install --manifest="$one/svcproxy.yaml" --archive="$one/$archive" </dev/null >"$work/krew.log" 2>&1 || {
 	cat "$work/krew.log" >&2
 	fail "krew does not install it"
 }
@@ -132,7 +167,7 @@ if ((status != 1)) || ! grep -q '^MISMATCH: 2 of 2 paths of shop/web on worker-1
 	fail "the installed plugin ended with $status"
 fi
 # The manifest's own words on completion.
-eval "$(sed -n '/^      cp /,/[^\\]$/p' "$work/svcproxy.yaml")"
+eval "$(sed -n '/^      cp /,/[^\\]$/p' "$one/svcproxy.yaml")"
 offered="$(kubectl __complete svcproxy trace -n shop --snapshot examples/broken-node web: 2>/dev/null)"
 [[ "$offered" == *"web:80"*"web:http"*":4"* ]] || fail "the installed completion offers: $offered"
 hack/release-notes.sh "$version" >/dev/null 2>&1 && fail "there are notes of a version that there never was"

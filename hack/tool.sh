@@ -12,9 +12,10 @@ goreleaser) module=github.com/goreleaser/goreleaser/v2 version=v2.16.0 package=$
 krew) module=sigs.k8s.io/krew version=v0.5.0 package=$module/cmd/krew ;;
 validate-krew-manifest) module=sigs.k8s.io/krew version=v0.5.0 package=$module/cmd/validate-krew-manifest ;;
 govulncheck) module=golang.org/x/vuln version=v1.8.0 package=$module/cmd/govulncheck ;;
+syft) module=github.com/anchore/syft version=v1.42.3 package=$module/cmd/syft ;;
 actionlint) module=github.com/rhysd/actionlint version=v1.7.12 package=$module/cmd/actionlint ;;
 *)
-	echo "usage: hack/tool.sh actionlint|goreleaser|krew|validate-krew-manifest|govulncheck" >&2
+	echo "usage: hack/tool.sh actionlint|goreleaser|govulncheck|krew|syft|validate-krew-manifest" >&2
 	exit 2
 	;;
 esac

@@ -45,6 +45,7 @@ type forbidden struct {
 
 // refusals are the kinds of refusal of a pod, each with its sentence.
 var refusals = []forbidden{
+	{byPolicy, (*Launcher).sayPolicy},
 	{security, (*Launcher).sayPodSecurity},
 	{exceeded, func(l *Launcher, _ context.Context, m []string) string {
 		return fmt.Sprintf("the ResourceQuota %s of namespace %s leaves no room for a helper pod (%s): "+
@@ -94,7 +95,7 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 		return friendly
 	}
 	text := wire.Printable(err.Error(), 2000)
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		for _, f := range refusals {
 			if m := f.text.FindStringSubmatch(text); m != nil {
 				return &forbiddenError{f.say(l, ctx, m), err}

@@ -5,6 +5,8 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	ktesting "k8s.io/client-go/testing"
 )
 
@@ -29,6 +32,14 @@ func TestOpenRefused(t *testing.T) {
 	}
 	security := forbidden(`violates PodSecurity "baseline:v1.30": host namespaces (hostNetwork=true, hostPID=true), ` +
 		`privileged (container "nodehelper" must not set securityContext.privileged=true)`)
+	invalid := func(text string) error {
+		err := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "svcproxy-x", nil)
+		err.ErrStatus.Message = `pods "svcproxy-x" is forbidden: ` + text
+		return err
+	}
+	// As an API server of 1.37 says it.
+	const denied = `ValidatingAdmissionPolicy 'svcproxy-helper' with binding 'svcproxy-helper' denied request: `
+	const policy = "the ValidatingAdmissionPolicy svcproxy-helper refuses the helper pod in namespace tools: "
 	const refusedBy = `namespace tools enforces Pod Security "baseline:v1.30", which refuses the helper pod ` +
 		`(host namespaces, privileged): `
 	for name, c := range map[string]struct {
@@ -77,6 +88,35 @@ func TestOpenRefused(t *testing.T) {
 		"no such namespace": {
 			err:  apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "tools"),
 			want: "there is no namespace tools for the helper pod: choose another with --helper-namespace",
+		},
+		"the image is not one of the policy's": {
+			err: forbidden("%s", denied+"the image registry.example/x:v1 is not allowed; allow it with: kubectl …"),
+			want: policy + "the image ghcr.io/svcproxy/nodehelper:v1.2.3 is not allowed; allow it with: kubectl -n tools " +
+				"patch configmap svcproxy-helper --type merge -p " +
+				`'{"data":{"image.ghcr.io-svcproxy-nodehelper-v1.2.3":"ghcr.io/svcproxy/nodehelper:v1.2.3"}}'`,
+		},
+		"the policy's parameter is gone": {
+			err: invalid(denied + "failed to configure binding: no params found for policy binding with `Deny` " +
+				"parameterNotFoundAction"),
+			want: policy + "there is no ConfigMap svcproxy-helper with the images that are allowed; make it with: " +
+				"kubectl -n tools create configmap svcproxy-helper " +
+				"--from-literal='image.ghcr.io-svcproxy-nodehelper-v1.2.3=ghcr.io/svcproxy/nodehelper:v1.2.3'",
+		},
+		"the policy was applied a moment ago": {
+			err: invalid(denied + "failed to configure binding: paramKind kind `/v1, Kind=ConfigMap` not yet synced to use " +
+				"for admission"),
+			want: policy + "the API server has only begun to read it (failed to configure binding: paramKind kind `/v1, " +
+				"Kind=ConfigMap` not yet synced to use for admission): try again in a moment",
+		},
+		"the policy is of another version": {
+			err: forbidden("%s", denied+"a helper pod has hostNetwork: true and hostPID: true"),
+			want: policy + "a helper pod has hostNetwork: true and hostPID: true; apply the deploy/ of this plugin's " +
+				"version, or choose another with --helper-namespace",
+		},
+		"another policy": {
+			err: invalid(`ValidatingAdmissionPolicy 'no-root' with binding 'all' denied request: exceeded quota: of, roots`),
+			want: "the ValidatingAdmissionPolicy no-root refuses the helper pod in namespace tools (exceeded quota: of, " +
+				"roots): choose another with --helper-namespace",
 		},
 		"a webhook": {
 			err: forbidden("admission webhook denied it"),
@@ -157,5 +197,23 @@ func TestOpenNode(t *testing.T) {
 				t.Errorf("%d pods were made", created)
 			}
 		})
+	}
+}
+
+// An image of any name makes a command that is one word for a shell, and a key that a ConfigMap takes.
+func TestPolicyNamesAnyImage(t *testing.T) {
+	long := "registry.example/" + strings.Repeat("x", 300)
+	for image, key := range map[string]string{
+		"a/b:v1@sha256:0123": "image.a-b-v1-sha256-0123",
+		"it's $(x) \"y\"":    "image.it-s-x-y",
+		long:                 ("image.registry.example-" + strings.Repeat("x", 300))[:253],
+	} {
+		if got := keyOf(image); got != key || len(validation.IsConfigMapKey(got)) > 0 {
+			t.Errorf("the key of %s is %s, want %s: %v", image, got, key, validation.IsConfigMapKey(got))
+		}
+	}
+	out, err := exec.Command("sh", "-c", "printf %s "+shellWord(`it's $(x) "y"`)).Output()
+	if err != nil || string(out) != `it's $(x) "y"` {
+		t.Errorf("a shell reads %s, %v", out, err)
 	}
 }

@@ -10,22 +10,29 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )
 
 // deployed is the namespace of deploy/.
 const deployed = "svcproxy"
 
-// The API server takes what deploy/ has, and a user who has no other rights can run the plugin with it: by a pod of the
-// run, and by the DaemonSet's.
-func TestDeploy(t *testing.T) {
-	kubectl, err := exec.LookPath("kubectl")
+// kubectl runs it with a standard input, and returns what it prints.
+type kubectl func(stdin string, args ...string) (string, error)
+
+// deploy applies deploy/ with the image of the tests, waits until its policy is in force, and removes it after the
+// test. It returns what runs kubectl.
+func deploy(t *testing.T) kubectl {
+	t.Helper()
+	program, err := exec.LookPath("kubectl")
 	if err != nil {
 		t.Skip("kubectl is not installed:", err)
 	}
 	// Without the test's context: the cleanup runs it too, when that has ended.
-	run := func(stdin string, args ...string) (string, error) {
-		cmd := exec.Command(kubectl, args...)
+	kubectl := func(stdin string, args ...string) (string, error) {
+		cmd := exec.Command(program, args...)
 		cmd.Stdin = strings.NewReader(stdin)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -33,6 +40,33 @@ func TestDeploy(t *testing.T) {
 		}
 		return string(out), nil
 	}
+	t.Cleanup(func() {
+		// The namespace takes the DaemonSet with it.
+		_, err := kubectl("", "delete", "-k", "../../deploy", "--ignore-not-found", "--wait", "--timeout=90s")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := kubectl("", "apply", "-k", "../../deploy"); err != nil {
+		t.Fatal(err)
+	}
+	patchImages(t, kubectl, `{"image.release":"`+image+`"}`)
+	wait(t, "the policy is in force", func() (bool, error) {
+		bad := helperPod(t, launch.Options{})
+		bad.Spec.HostIPC = true
+		if err := dryCreate(t, bad); !apierrors.IsForbidden(err) {
+			return false, fmt.Errorf("hostIPC: %w", err)
+		}
+		err := dryCreate(t, helperPod(t, launch.Options{}))
+		return err == nil, err
+	})
+	return kubectl
+}
+
+// The API server takes what deploy/ has, and a user who has no other rights can run the plugin with it: by a pod of the
+// run, and by the DaemonSet's.
+func TestDeploy(t *testing.T) {
+	run := deploy(t)
 	must := func(stdin string, args ...string) string {
 		t.Helper()
 		out, err := run(stdin, args...)
@@ -41,13 +75,6 @@ func TestDeploy(t *testing.T) {
 		}
 		return out
 	}
-	t.Cleanup(func() {
-		// The namespace takes the DaemonSet with it.
-		if _, err := run("", "delete", "-k", "../../deploy", "--ignore-not-found", "--wait", "--timeout=90s"); err != nil {
-			t.Error(err)
-		}
-	})
-	must("", "apply", "-k", "../../deploy")
 	asReader := []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:readers"}
 
 	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, asReader...)...); r.code != 0 {

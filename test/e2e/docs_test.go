@@ -47,9 +47,7 @@ func TestDocumentedCommands(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "kubectl-svcproxy"), []byte(program), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Symlink(filepath.Join(repository, "deploy"), filepath.Join(dir, "deploy")); err != nil {
-				t.Fatal(err)
-			}
+			copyDeploy(t, filepath.Join(repository, "deploy"), filepath.Join(dir, "deploy"))
 			t.Cleanup(func() {
 				// Without the test's context, which has ended; a block that failed may have left it.
 				c := exec.Command(kubectl, "delete", "-k", filepath.Join(repository, "deploy"), "--ignore-not-found",
@@ -80,5 +78,26 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			noHelperPods(t)
 		})
+	}
+}
+
+// copyDeploy copies deploy/ with the image of the tests, as a release has its own.
+func copyDeploy(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(to, "policy.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const placeholder = "image.release: ghcr.io/svcproxy/nodehelper:dev\n"
+	if strings.Count(string(text), placeholder) != 1 {
+		t.Fatalf("there is no %q in %s", placeholder, file)
+	}
+	text = []byte(strings.Replace(string(text), placeholder, "image.release: "+image+"\n", 1))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

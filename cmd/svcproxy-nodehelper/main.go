@@ -17,6 +17,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts ` +
@@ -33,6 +34,9 @@ Flags of serve:
 // grace is how long undoing may take after the end was called, before the process ends all the same. It is shorter than
 // the termination grace period of the pod, so that the message below is still written.
 const grace = 8 * time.Second
+
+// maxLine is the length of the longest line of the log, in bytes.
+const maxLine = 2000
 
 // commands are the subcommands.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
@@ -99,7 +103,9 @@ func leaveMessage(err error) {
 
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	o := nodehelper.Options{Build: nodehelper.Version()}
+	o := nodehelper.Options{
+		Build: nodehelper.Version(), Log: func(line string) { fmt.Fprintln(os.Stderr, wire.Printable(line, maxLine)) },
+	}
 	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
 	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
 	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")

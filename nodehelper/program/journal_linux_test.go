@@ -3,7 +3,6 @@
 package program
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -116,16 +115,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := testutil.Listing(t, testutil.Rules...)
-	dies := func(change func(*Record)) *Programmer {
-		r := prog.Held()[0]
-		r.Holder.Started++ // another process of that number
-		change(r)
-		if err := prog.journal.write(r); err != nil {
-			t.Fatal(err)
-		}
-		return newProgrammer(t, prog.o.Root)
-	}
-	next := dies(func(*Record) {})
+	next := dies(t, prog, func(*Record) {})
 	if err := next.Adopt(t.Context(), "b"); err != nil || len(next.Held()) != 0 {
 		t.Errorf("what another run left is taken over: %v", err)
 	}
@@ -133,38 +123,9 @@ func TestAdopt(t *testing.T) {
 	if err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
 		t.Errorf("not taken over: %v", err)
 	}
-	last := dies(func(r *Record) { r.Complete = false })
+	last := dies(t, prog, func(r *Record) { r.Complete = false })
 	err = last.Adopt(t.Context(), "a")
 	if err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
 		t.Errorf("half of a change: %v, %s", err, testutil.Listing(t, testutil.Rules...))
-	}
-}
-
-// A journal that cannot be read is an error, and nothing is changed.
-func TestBadJournal(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
-		return
-	}
-	prog := newProgrammer(t, t.TempDir())
-	if err := os.MkdirAll(prog.journal.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	later, err := json.Marshal(Record{Version: 99})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for content, want := range map[string]string{
-		"{": "cannot be read", string(later): "of version 99", `{"version":1}`: "no name of a plan",
-	} {
-		if err := os.WriteFile(filepath.Join(prog.journal.dir, "0123abcd.json"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: programmed over it: %v", content, err)
-		}
-		if _, err := prog.Undo(t.Context(), wire.UndoAll); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: undone: %v", content, err)
-		}
 	}
 }

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -43,25 +44,7 @@ func TestKilled(t *testing.T) {
 		if random.IntN(4) == 0 {
 			w.mode, w.backend = wire.Userspace, wire.BackendNFT
 		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
-		cmd.Env = append(os.Environ(), child+"="+root+" "+w.mode+" "+w.backend)
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // it begins
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_, _ = in.Close(), cmd.Wait()
+		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.IntN(150))*time.Millisecond)
 		// A program that it ran may continue, with the lock that it has inherited.
 		if testutil.Listing(t, testutil.Rules...) != before {
 			half++
@@ -80,6 +63,34 @@ func TestKilled(t *testing.T) {
 	if half < killings/10 {
 		t.Errorf("only %d of %d were killed with something on the node", half, killings)
 	}
+}
+
+// kill starts a process that does what spec says, and kills it some time later. Until then it must not fail.
+func kill(t *testing.T, spec string, after time.Duration) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), child+"="+spec)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it begins
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = in.Close()
+	if said, err := io.ReadAll(out); err != nil || strings.Contains(string(said), "FAIL") {
+		t.Errorf("%s: %v %s", spec, err, said)
+	}
+	_ = cmd.Wait() // it was killed
 }
 
 // runChild programs, updates and undoes until it is killed.

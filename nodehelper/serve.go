@@ -35,6 +35,9 @@ type Options struct {
 	Log func(line string)
 }
 
+// maxLine is the length of the longest line of the log, in bytes.
+const maxLine = 2000
+
 // The errors of a helper that ends without a plugin. They do not tell of a fault on the node.
 var (
 	ErrNoHello  = errors.New("nobody said hello in time")
@@ -51,7 +54,12 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		defer cancel()
 	}
 	roots := func() []string { return collect.WriterRoots(o.Root) }
-	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots, Log: o.Log})
+	log := func(line string) {
+		if o.Log != nil {
+			o.Log(wire.Printable(line, maxLine))
+		}
+	}
+	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots, Log: log})
 	if err != nil {
 		return err
 	}

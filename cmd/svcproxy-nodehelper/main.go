@@ -17,7 +17,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts ` +
@@ -35,9 +34,6 @@ Flags of serve:
 // termination grace period of the pod, so that the message about it is still written; pods that program paths have more
 // of both (plugin/launch).
 const defaultGrace = 8 * time.Second
-
-// maxLine is the length of the longest line of the log, in bytes.
-const maxLine = 2000
 
 // commands are the subcommands.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
@@ -116,7 +112,7 @@ func leaveMessage(err error) {
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	o := nodehelper.Options{
-		Build: nodehelper.Version(), Log: func(line string) { fmt.Fprintln(os.Stderr, wire.Printable(line, maxLine)) },
+		Build: nodehelper.Version(), Log: func(line string) { fmt.Fprintln(os.Stderr, line) },
 	}
 	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
 	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")

@@ -57,10 +57,11 @@ func (l *ledger) round(t *testing.T) error {
 	var lines []string
 	const kept = 4
 	if l.table != "" {
-		lines = append(lines, "nft add rule ip theirs wall ip saddr "+address+" drop")
-		// A base chain in a table of iptables-nft, which may have been made for a path.
-		lines = append(lines, "nft 'add table ip filter; add chain ip filter wall"+fmt.Sprint(l.rounds)+
-			" { type filter hook forward priority 9; policy drop; }'", "nft delete chain ip filter wall"+fmt.Sprint(l.rounds))
+		wall := fmt.Sprint("wall", l.rounds)
+		lines = append(lines, "nft add rule ip theirs wall ip saddr "+address+" drop",
+			// A base chain in a table of iptables-nft, which may have been made for a path.
+			"nft 'add table ip filter; add chain ip filter "+wall+" { type filter hook forward priority 9; policy drop; }'",
+			"nft delete chain ip filter "+wall)
 		if len(l.rules) >= kept {
 			lines = append([]string{"nft 'flush chain ip theirs wall'"}, lines...)
 			l.rules = nil

@@ -23,8 +23,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// writer is another program that writes rules. It begins with begin, does write again and again, and lasts are the lines
-// of the listing that it has at any time.
+// writer is another program that writes rules: it runs the command lines begin, and then does write again and again.
 type writer struct {
 	begin []string
 	write func(ctx context.Context, i int) error

@@ -249,7 +249,8 @@ shard_walk() {
 # Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the
 # cluster two.
 shard_kills() {
-	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' ./nodehelper/...
+	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' -skip 'BesideWriters' ./nodehelper/...
+	SVCPROXY_KILLS=200 go run ./hack/gotest -count=1 -timeout 20m -run '^TestKilledBesideWriters$' ./nodehelper/program
 	with_vm
 	SVCPROXY_KILLS=60 in_vm 1500 -tags vm -run '^TestKilledAtAnyMoment$' ./test/ipvs
 	export SVCPROXY_KILLS=200

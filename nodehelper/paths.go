@@ -43,14 +43,11 @@ func (p *paths) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer
 	if params.Which != wire.UndoMine {
 		err = errors.Join(err, live.Restore(p.root))
 	}
-	if err != nil {
-		return err
-	}
 	undone := make([]wire.Undone, len(records))
 	for i, r := range records {
-		undone[i] = wire.Undone{Services: r.Plan.Services, Mode: r.Mode, By: r.By}
+		undone[i] = wire.Undone{Services: r.Plan.Services, Mode: r.Mode, By: r.By, Left: r.Left}
 	}
-	return sendJSON(a, undone)
+	return errors.Join(err, sendJSON(a, undone)) // what was undone is said also where not all was
 }
 
 func sendJSON(a *wire.Answer, answer any) error {

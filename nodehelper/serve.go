@@ -31,7 +31,12 @@ type Options struct {
 	// Run is the id of the plugin's run. If an earlier helper of the same run was killed, its programmed paths are taken
 	// over, and no plugin is waited for.
 	Run string
+	// Log writes a line for people who read the container's log; nil: nobody does.
+	Log func(line string)
 }
+
+// maxLine is the length of the longest line of the log, in bytes.
+const maxLine = 2000
 
 // The errors of a helper that ends without a plugin. They do not tell of a fault on the node.
 var (
@@ -49,16 +54,22 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		defer cancel()
 	}
 	roots := func() []string { return collect.WriterRoots(o.Root) }
-	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots})
+	log := func(line string) {
+		if o.Log != nil {
+			o.Log(wire.Printable(line, maxLine))
+		}
+	}
+	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots, Log: log})
 	if err != nil {
 		return err
 	}
 	if o.Run != "" {
-		if err := programmer.Adopt(ctx, o.Run); err != nil {
-			return err
-		}
+		err := programmer.Adopt(ctx, o.Run)
 		if len(programmer.Held()) > 0 {
-			return programmer.Hold(ctx)
+			return errors.Join(err, programmer.Hold(ctx))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	s, err := meet(ctx, in, out, o)

@@ -30,9 +30,10 @@ const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on 
 Flags of serve:
 `
 
-// grace is how long undoing may take after the end was called, before the process ends all the same. It is shorter than
-// the termination grace period of the pod, so that the message below is still written.
-const grace = 8 * time.Second
+// defaultGrace is how long undoing may take after SIGTERM, before the process ends all the same. It is shorter than the
+// termination grace period of the pod, so that the message about it is still written; pods that program paths have more
+// of both (plugin/launch).
+const defaultGrace = 8 * time.Second
 
 // commands are the subcommands.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
@@ -68,12 +69,6 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait and version are\n", command)
 		return 2
 	}
-	context.AfterFunc(ctx, func() {
-		time.AfterFunc(grace, func() {
-			fmt.Fprintf(os.Stderr, "error: undoing did not end within %v\n", grace)
-			os.Exit(1)
-		})
-	})
 	err := run(ctx, args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -81,9 +76,26 @@ func run() int {
 	case err == nil, ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return 0
 	}
+	fail(err)
+	return 1
+}
+
+// fail says why the process ends.
+func fail(err error) {
 	fmt.Fprintln(os.Stderr, "error: "+err.Error())
 	leaveMessage(err)
-	return 1
+}
+
+// endWithin ends the process when undoing takes longer than the grace period after the end of the context. The journal
+// says what is left; others can undo it, as the process does not run any more.
+func endWithin(ctx context.Context, grace time.Duration) {
+	context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() {
+			fail(fmt.Errorf("undoing did not end within %v: what is programmed stays on the node until the next helper that "+
+				"programs something there after its time, or kubectl svcproxy cleanup --node NODE", grace))
+			os.Exit(1)
+		})
+	})
 }
 
 // leaveMessage writes an error to the file of the container's termination message (terminationMessagePath), if there is
@@ -99,11 +111,14 @@ func leaveMessage(err error) {
 
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	o := nodehelper.Options{Build: nodehelper.Version()}
+	o := nodehelper.Options{
+		Build: nodehelper.Version(), Log: func(line string) { fmt.Fprintln(os.Stderr, line) },
+	}
 	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
 	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
 	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")
 	flags.StringVar(&o.Run, "run", "", "take over what a helper of this run has programmed that is gone")
+	grace := flags.Duration("grace", defaultGrace, "how long undoing may take after SIGTERM")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
@@ -111,6 +126,7 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	endWithin(ctx, *grace)
 	return noArgs(flags.Args(), func() error { return nodehelper.Serve(ctx, os.Stdin, stdout, o) })
 }
 

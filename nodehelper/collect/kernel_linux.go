@@ -120,7 +120,7 @@ func nftGeneration() (uint32, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	return generation(conn)
+	return conn.Generation()
 }
 
 // names reads a file by lines.

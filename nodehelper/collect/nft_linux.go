@@ -59,7 +59,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 // ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
 // errChanged if the rules changed while they were read.
 func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byte, error) {
-	before, err := generation(conn)
+	before, err := conn.Generation()
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	after, err := generation(conn)
+	after, err := conn.Generation()
 	if err != nil {
 		return nil, err
 	}
@@ -160,26 +160,6 @@ func appendDump(conn *netlink.Conn, out []byte, r netlink.Request) ([]byte, erro
 		return out, fmt.Errorf("nf_tables: %w", err)
 	}
 	return out, nil
-}
-
-// generation returns the number of the ruleset's state, which every change increments (NFT_MSG_GETGEN).
-func generation(conn *netlink.Conn) (uint32, error) {
-	answer, err := conn.Do(request(unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC))
-	if err != nil {
-		return 0, fmt.Errorf("nf_tables: %w", err)
-	}
-	for i := range answer {
-		_, attributes, err := answer[i].Attributes()
-		if err != nil {
-			return 0, fmt.Errorf("nf_tables: %w", err)
-		}
-		for _, a := range attributes {
-			if a.Type == unix.NFTA_GEN_ID && len(a.Value) == 4 { // bytes of a number
-				return binary.BigEndian.Uint32(a.Value), nil
-			}
-		}
-	}
-	return 0, errors.New("nf_tables does not report the generation of its rules")
 }
 
 func byteOrder() string {

@@ -300,7 +300,7 @@ func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
 	if _, err := appendDump(conn, nil, gone.Request); !errors.Is(err, errChanged) {
 		t.Errorf("%v, want errChanged", err)
 	}
-	if n, err := generation(conn); err != nil || n == 0 {
+	if n, err := conn.Generation(); err != nil || n == 0 {
 		t.Errorf("afterwards: generation %d, %v", n, err)
 	}
 }

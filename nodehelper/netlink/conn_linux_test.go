@@ -213,6 +213,51 @@ func TestNetworkNamespaceOfTheThread(t *testing.T) {
 	}
 }
 
+// Changes at a generation are made only while it is the present one.
+func TestCommitAt(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
+		return
+	}
+	c, other := dial(t), dial(t)
+	generation, err := c.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Commit(newTable("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CommitAt(generation, newTable("b")); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("at an earlier generation: %v", err)
+	}
+	if generation, err = c.Generation(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CommitAt(generation, newTable("c")); err != nil {
+		t.Errorf("at the present generation: %v", err)
+	}
+	if got := tables(t, c); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("there are the tables %v", got)
+	}
+}
+
+// A transaction of thousands of changes needs no larger buffers than one of a few.
+func TestCommitOfThousands(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
+		return
+	}
+	c := dial(t)
+	changes := []Request{newTable("a")}
+	for i := range 2000 {
+		changes = append(changes, newChain("a", fmt.Sprint("c", i)))
+	}
+	if err := c.Commit(changes...); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Commit(newTable("a")); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("the error of the change after it: %v", err)
+	}
+}
+
 func TestNotifications(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET) {
 		return

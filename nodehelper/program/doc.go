@@ -17,6 +17,8 @@ type Options struct {
 	// program that wrote the existing rules has to understand those that are added: a newer iptables-nft writes rules that
 	// an older one cannot read.
 	Roots func() []string
+	// Log writes a line for people who read what the process says; nil: nobody does.
+	Log func(line string)
 }
 
 // RefusalError is the reason, in one sentence, why a request is refused: it would not be safe.

@@ -5,10 +5,8 @@ package program
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -74,15 +72,15 @@ func (b *iptables) check(ctx context.Context, r *Record) error {
 	return nil
 }
 
-func (b *iptables) remember(ctx context.Context, r *Record) error {
+func (b *iptables) remember(_ context.Context, r *Record) error {
 	if r.Backend != wire.BackendNFT || r.Earlier != nil {
 		return nil
 	}
-	others, err := b.journal.others(r, func(o *Record) bool { return o.Backend == r.Backend })
+	others, _, err := b.journal.others(r, func(o *Record) bool { return o.Backend == r.Backend })
 	if err != nil {
 		return err
 	}
-	tables, chains, err := madeByIPTables(ctx)
+	tables, chains, err := madeByIPTables()
 	if err != nil {
 		return err
 	}
@@ -96,8 +94,8 @@ func (b *iptables) remember(ctx context.Context, r *Record) error {
 		}
 	}
 	for _, c := range chains {
-		if here(c.String(), func(o *Record) []string { return o.Before.Chains }) {
-			r.Before.Chains = append(r.Before.Chains, c.String())
+		if here(c, func(o *Record) []string { return o.Before.Chains }) {
+			r.Before.Chains = append(r.Before.Chains, c)
 		}
 	}
 	return nil
@@ -118,7 +116,7 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, executable str
 		}
 		return in, nil
 	case before:
-		return b.removal(ctx, r, executable)
+		return b.removal(ctx, r.Backend, r.Plan.Name, executable)
 	}
 	return nil, nil
 }
@@ -131,30 +129,6 @@ func (b *iptables) hooked(ctx context.Context, r *Record, executable string, h *
 	}
 	out, err := t.run(ctx, nil, "-w", waitSeconds, "-t", h.table, "-S", h.chain)
 	return err == nil && bytes.Contains(out, []byte("-j "+kubeproxy.ProgramChainPrefix+r.Plan.Name+"-"+h.to+"\n"))
-}
-
-// removal reads which chains of a plan exist, and returns the input that removes them; nil: there are none. It lists
-// each table by its name: to list all of them, the legacy backend reads /proc, which is another one in the file system
-// that it may be run from, and prints nothing.
-func (b *iptables) removal(ctx context.Context, r *Record, executable string) (*iptInput, error) {
-	t, err := b.find(ctx, executable, r.Backend, "-save")
-	if err != nil {
-		return nil, err
-	}
-	var all []byte
-	for _, table := range iptTables {
-		save, err := t.run(ctx, nil, "-t", table)
-		if err != nil {
-			return nil, err
-		}
-		// iptables-nft-save says nothing of a table that is not there.
-		if r.Backend == wire.BackendLegacy && !bytes.Contains(save, []byte("\nCOMMIT\n")) {
-			return nil, fmt.Errorf("%s-%s-save -t %s does not list the table: %q", executable, r.Backend, table,
-				save[:min(len(save), 200)])
-		}
-		all = append(all, save...)
-	}
-	return iptRemoval(all, r.Plan.Name), nil
 }
 
 func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
@@ -208,72 +182,4 @@ func (b *iptables) restore(ctx context.Context, executable, backend string, in *
 	in.write(&text)
 	_, err = t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush")
 	return err
-}
-
-// undoTries is how often undoing is tried if other programs change the rules between reading and removing them.
-const undoTries = 5
-
-func (b *iptables) undo(ctx context.Context, r *Record) error {
-	var errs []error
-	for _, f := range families {
-		if r.Plan.Has(f.v6) || r.Earlier.Has(f.v6) {
-			errs = append(errs, b.undoFamily(ctx, r, f.executable))
-		}
-	}
-	if r.Backend == wire.BackendNFT {
-		errs = append(errs, removeEmpty(ctx, &r.Before))
-	}
-	return errors.Join(errs...)
-}
-
-// undoFamily removes the chains that exist, and reads them again, until there are none.
-func (b *iptables) undoFamily(ctx context.Context, r *Record, executable string) error {
-	var last error
-	for range undoTries {
-		in, err := b.removal(ctx, r, executable)
-		if err != nil || in == nil {
-			return err
-		}
-		last = b.restore(ctx, executable, r.Backend, in)
-	}
-	if last == nil {
-		last = errors.New("its rules are there again each time that they are taken away")
-	}
-	return fmt.Errorf("%s: %w", executable, last)
-}
-
-// iptRemoval returns the input that removes a plan's chains and hooks of a save file; nil: it has none.
-func iptRemoval(save []byte, name string) *iptInput {
-	in := &iptInput{}
-	var t *iptTable
-	own := kubeproxy.ProgramChainPrefix + name + "-"
-	for line := range strings.Lines(string(save)) {
-		line = strings.TrimSuffix(line, "\n")
-		switch {
-		case strings.HasPrefix(line, "*"):
-			t = &iptTable{name: line[1:]}
-		case t == nil:
-		case strings.HasPrefix(line, ":"+own):
-			chain, _, _ := strings.Cut(line[1:], " ")
-			t.gone = append(t.gone, chain)
-		case line == "COMMIT":
-			if len(t.gone)+len(t.unhook) > 0 {
-				in.tables = append(in.tables, t)
-			}
-			t = nil
-		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+own) && jumpsTo(line, own):
-			t.unhook = append(t.unhook, "-D"+line[2:])
-		}
-	}
-	if len(in.tables) == 0 {
-		return nil
-	}
-	return in
-}
-
-// jumpsTo tells whether a rule jumps to a chain whose name has a prefix. The target comes last, and has no options.
-func jumpsTo(rule, prefix string) bool {
-	words := strings.Fields(rule)
-	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") &&
-		strings.HasPrefix(words[len(words)-1], prefix)
 }

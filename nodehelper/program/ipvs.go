@@ -3,7 +3,9 @@
 package program
 
 import (
+	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -27,6 +29,34 @@ type IPVS struct {
 	// Applied says that all virtual servers were set to After: one that differs has been changed by another program. Until
 	// then, and after undoing has begun, each may be in any state between Before and After.
 	Applied bool `json:"applied,omitempty"`
+}
+
+// values are those of sysctls.
+var values = regexp.MustCompile(`^\d{1,10}$`)
+
+// check returns what is wrong with what a record says of a plan's virtual servers: that it speaks of others, or of
+// other settings.
+func (i *IPVS) check(p, earlier *plan.Plan) error {
+	for name, value := range i.Sysctls {
+		if ipvsSysctls[name] == "" || !values.MatchString(value) {
+			return fmt.Errorf("%.40q = %.20q is no setting of IPVS that is changed", name, value)
+		}
+	}
+	has := func(p *plan.Plan, k serverKey) bool {
+		return p != nil && slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
+			return serverKey{f.Protocol, f.Address} == k
+		})
+	}
+	for n := range i.Servers {
+		s := &i.Servers[n]
+		k := s.After.key()
+		// One that an update has dropped is not used any more after it.
+		dropped := s.Gone && (earlier == nil || has(earlier, k))
+		if !dropped && (s.Gone || !has(p, k)) || s.Before != nil && s.Before.key() != k {
+			return fmt.Errorf("the virtual server %s/%.10s is of no frontend of the plan", k.address, k.protocol)
+		}
+	}
+	return nil
 }
 
 // Served is a frontend's virtual server.

@@ -199,6 +199,9 @@ func hasDevice(name string) bool {
 	return err == nil
 }
 
+// dumpTries is how often addresses are read if other programs change them at the same time.
+const dumpTries = 20
+
 // addressesOf lists the addresses of an interface, if it exists; of all interfaces for "".
 func addressesOf(device string) ([]netip.Addr, error) {
 	var link netlink.Link
@@ -215,7 +218,7 @@ func addressesOf(device string) ([]netip.Addr, error) {
 	}
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	// Other programs may change them at the same time.
-	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
+	for n := 0; n < dumpTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
 		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
 	}
 	if err != nil {
@@ -268,19 +271,35 @@ func ipvsAddress(a netip.Addr) *netlink.Addr {
 	return out
 }
 
+// errForeignDevice is the reason why the device is not used, and not removed.
+const errForeignDevice = RefusalError("a device " + kubeproxy.ProgramDevice + " is there, which no helper has made: " +
+	"it has to be renamed or removed first")
+
+// checkDevice refuses a device of our name that somebody else has made.
+func checkDevice() error {
+	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
+	if err == nil && !ownDevice(link) {
+		return errForeignDevice
+	}
+	return nil
+}
+
 // bind binds addresses to the device, which is made where it is not there.
 func bind(addresses []netip.Addr) error {
 	if len(addresses) == 0 {
 		return nil
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = kubeproxy.ProgramDevice
+	attrs.Name, attrs.HardwareAddr = kubeproxy.ProgramDevice, deviceMark
 	if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
 	}
 	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
 	if err != nil {
 		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
+	}
+	if !ownDevice(link) {
+		return errForeignDevice
 	}
 	for _, a := range addresses {
 		if err := netlink.AddrAdd(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -290,7 +309,8 @@ func bind(addresses []netip.Addr) error {
 	return nil
 }
 
-// unbind takes addresses off the device, and the device away where it has none left.
+// unbind takes addresses off the device, and the device away where it has none left. A device that no helper has made
+// stays as it is.
 func unbind(addresses []netip.Addr) error {
 	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
 	var absent netlink.LinkNotFoundError
@@ -299,6 +319,8 @@ func unbind(addresses []netip.Addr) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("the device %s: %w", kubeproxy.ProgramDevice, err)
+	case !ownDevice(link):
+		return nil
 	}
 	for _, a := range addresses {
 		if err := netlink.AddrDel(link, ipvsAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {

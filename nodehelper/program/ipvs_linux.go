@@ -63,6 +63,9 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	if err := m.checkIdle(r, now); err != nil {
 		return err
 	}
+	if err := checkDevice(); err != nil {
+		return err
+	}
 	for _, a := range vips(&r.Plan) {
 		if err := bindable(a); err != nil {
 			return err
@@ -84,6 +87,10 @@ func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error 
 		}
 	}
 	return nil
+}
+
+func (m *ipvsMode) taken(ctx context.Context, r *Record) (what string, err error) {
+	return m.rules.taken(ctx, r)
 }
 
 func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
@@ -125,9 +132,10 @@ func schedulerOf(r *Record) string {
 	return r.Scheduler
 }
 
-// others are the other records of the mode.
+// others are the other records of the mode that can be read.
 func (m *ipvsMode) others(r *Record) ([]*Record, error) {
-	return m.journal.others(r, func(o *Record) bool { return o.Mode == r.Mode && o.Before.IPVS != nil })
+	others, _, err := m.journal.others(r, func(o *Record) bool { return o.Mode == r.Mode && o.Before.IPVS != nil })
+	return others, err
 }
 
 // sysctlsBefore returns the settings that have to be changed, and their values before any plan changed them.
@@ -192,7 +200,7 @@ func (m *ipvsMode) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		return nil, err
 	}
 	if len(unbound) > 0 && !hasDevice(kubeproxy.ProgramDevice) {
-		run("ip link add %s type dummy", kubeproxy.ProgramDevice)
+		run("ip link add %s address %s type dummy", kubeproxy.ProgramDevice, deviceMark)
 	}
 	for _, a := range unbound {
 		at := netip.PrefixFrom(a, a.BitLen()).String()
@@ -281,14 +289,25 @@ func (m *ipvsMode) serve(r *Record) error {
 	return nil
 }
 
-// undo removes in the opposite order. As long as packets are sent to them the virtual servers stay.
+// undo removes in the opposite order, chains without hooks last. As long as packets are sent to them the virtual
+// servers stay.
 func (m *ipvsMode) undo(ctx context.Context, r *Record) error {
-	if err := m.rules.undo(ctx, r); err != nil {
+	if err := m.rules.release(ctx, r); err != nil {
 		return err
 	}
-	// A record that cannot be read is no reason to leave this one's work there. Whoever lists the journal says so.
-	others, _ := m.others(r)
+	return errors.Join(m.stop(r), m.rules.remove(ctx, r))
+}
+
+// stop restores virtual servers, addresses and sysctls.
+func (m *ipvsMode) stop(r *Record) error {
+	others, err := m.others(r)
+	if err != nil {
+		return err
+	}
 	bound := vips(&r.Plan, r.Earlier)
+	if err := checkDevice(); err != nil {
+		r.leave(err.Error())
+	}
 	if !ipvsLoaded() || r.Before.IPVS == nil {
 		return m.unbind(bound, others) // the module has been removed, and everything with it
 	}
@@ -355,6 +374,9 @@ func (m *ipvsMode) unserve(r *Record) error {
 	defer h.Close()
 	for n := range r.Before.IPVS.Servers {
 		s := &r.Before.IPVS.Servers[n]
+		if s.Gone && r.Earlier == nil {
+			continue // restored by the update that it is not in any more
+		}
 		now, err := h.get(s.After.key())
 		if err == nil && s.ours(now, false, r.Earlier) {
 			err = h.make(now, s.Before)

@@ -3,16 +3,11 @@
 package program
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -39,9 +34,14 @@ type Record struct {
 	Plan plan.Plan `json:"plan"`
 	// Earlier is the state of the plan that an update replaces, while it does.
 	Earlier *plan.Plan `json:"earlier,omitempty"`
+	// Left are sentences about what undoing has left on the node, as it is not ours (any more).
+	Left []string `json:"-"`
 	// Complete says that the whole plan was programmed. Until then it is unknown how much of it.
 	Complete bool `json:"complete,omitempty"`
 }
+
+// leave notes what undoing leaves on the node.
+func (r *Record) leave(what ...string) { r.Left = append(r.Left, what...) }
 
 // recordVersion is the version of the records that this code writes. Records of other versions are an error.
 const recordVersion = 1
@@ -61,102 +61,50 @@ type Process struct {
 	Started uint64 `json:"started"` // in clock ticks since the system's start (/proc/PID/stat)
 }
 
-// newRecord begins the name of a record that is being written.
-const newRecord = ".new-"
+// UnreadableError is a record that cannot be read.
+type UnreadableError struct {
+	Path string
+	Plan string // by the name of the file; it may be no name of a plan
+	Err  error
 
-// journal keeps the records of one network namespace.
-type journal struct{ dir string }
-
-// write keeps a record, and returns when it is on its medium.
-func (j journal) write(r *Record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(j.dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(j.dir, newRecord)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), j.path(r.Plan.Name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return j.sync()
+	byName bool // the rules of the plan have been removed by their names
 }
 
-func (j journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
-
-func (j journal) sync() error {
-	d, err := os.Open(j.dir)
-	if err != nil {
-		return err
+// Error says what is wrong, and what to do.
+func (u *UnreadableError) Error() string {
+	what := "what it speaks of is not undone: cleanup --running removes the rules of its plan by their names"
+	if u.byName {
+		what = "the rules of its plan are removed, by their names. Virtual servers and addresses that it may speak of are " +
+			"not known: remove the file when there are none"
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return fmt.Sprintf("the record %s of the journal cannot be read: %v; %s", u.Path, u.Err, what)
 }
 
-// remove removes a record.
-func (j journal) remove(name string) error {
-	err := os.Remove(j.path(name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return j.sync()
-}
+// Unwrap returns the reason.
+func (u *UnreadableError) Unwrap() error { return u.Err }
 
-// list returns all records that can be read. The error is that of all others.
-func (j journal) list() (records []*Record, err error) {
-	entries, err := os.ReadDir(j.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") {
-			continue
-		}
-		r, err := j.read(filepath.Join(j.dir, e.Name()))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		records = append(records, r)
-	}
-	return records, errors.Join(errs...)
-}
-
-// others returns the records of other plans in the modes for which is true.
-func (j journal) others(r *Record, is func(*Record) bool) ([]*Record, error) {
-	all, err := j.list()
-	return slices.DeleteFunc(all, func(o *Record) bool { return o.Plan.Name == r.Plan.Name || !is(o) }), err
-}
-
-func (j journal) read(path string) (*Record, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("the journal %s cannot be read: %w", path, err)
-	}
-	if r.Version != recordVersion {
-		return nil, fmt.Errorf("the journal %s is of version %d, and this program knows %d: "+
-			"undo it with the version that wrote it", path, r.Version, recordVersion)
-	}
+// check returns what is wrong with a record: one that passes speaks of nothing but what this package makes.
+func (r *Record) check() error {
 	if err := r.Plan.Check(); err != nil {
-		return nil, fmt.Errorf("the journal %s: %w", path, err)
+		return err
 	}
-	return &r, nil
+	if r.Earlier != nil {
+		if err := r.Earlier.Check(); err != nil {
+			return fmt.Errorf("the earlier state of the plan: %w", err)
+		}
+		if r.Earlier.Name != r.Plan.Name {
+			return fmt.Errorf("the earlier state of the plan is %q, another one", r.Earlier.Name)
+		}
+	}
+	switch {
+	case !slices.Contains(wire.Modes, r.Mode):
+		return fmt.Errorf("%.20q is no mode", r.Mode)
+	case wire.NeedsBackend(r.Mode) && r.Backend != wire.BackendNFT && r.Backend != wire.BackendLegacy:
+		return fmt.Errorf("%.20q is no backend of iptables", r.Backend)
+	case r.Before.IPVS == nil:
+		return nil
+	}
+	return r.Before.IPVS.check(&r.Plan, r.Earlier)
 }
 
 // overlap returns a frontend that two plans share.

@@ -3,7 +3,7 @@
 package program
 
 import (
-	"encoding/json"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -44,25 +44,7 @@ func TestKilled(t *testing.T) {
 		if random.IntN(4) == 0 {
 			w.mode, w.backend = wire.Userspace, wire.BackendNFT
 		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
-		cmd.Env = append(os.Environ(), child+"="+root+" "+w.mode+" "+w.backend)
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // it begins
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_, _ = in.Close(), cmd.Wait()
+		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.IntN(150))*time.Millisecond)
 		// A program that it ran may continue, with the lock that it has inherited.
 		if testutil.Listing(t, testutil.Rules...) != before {
 			half++
@@ -81,6 +63,34 @@ func TestKilled(t *testing.T) {
 	if half < killings/10 {
 		t.Errorf("only %d of %d were killed with something on the node", half, killings)
 	}
+}
+
+// kill starts a process that does what spec says, and kills it some time later. Until then it must not fail.
+func kill(t *testing.T, spec string, after time.Duration) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), child+"="+spec)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it begins
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = in.Close()
+	if said, err := io.ReadAll(out); err != nil || strings.Contains(string(said), "FAIL") {
+		t.Errorf("%s: %v %s", spec, err, said)
+	}
+	_ = cmd.Wait() // it was killed
 }
 
 // runChild programs, updates and undoes until it is killed.
@@ -116,16 +126,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := testutil.Listing(t, testutil.Rules...)
-	dies := func(change func(*Record)) *Programmer {
-		r := prog.Held()[0]
-		r.Holder.Started++ // another process of that number
-		change(r)
-		if err := prog.journal.write(r); err != nil {
-			t.Fatal(err)
-		}
-		return newProgrammer(t, prog.o.Root)
-	}
-	next := dies(func(*Record) {})
+	next := dies(t, prog, func(*Record) {})
 	if err := next.Adopt(t.Context(), "b"); err != nil || len(next.Held()) != 0 {
 		t.Errorf("what another run left is taken over: %v", err)
 	}
@@ -133,38 +134,9 @@ func TestAdopt(t *testing.T) {
 	if err != nil || len(next.Held()) != 1 || testutil.Listing(t, testutil.Rules...) != there {
 		t.Errorf("not taken over: %v", err)
 	}
-	last := dies(func(r *Record) { r.Complete = false })
+	last := dies(t, prog, func(r *Record) { r.Complete = false })
 	err = last.Adopt(t.Context(), "a")
 	if err != nil || len(last.Held()) != 0 || testutil.Listing(t, testutil.Rules...) != before {
 		t.Errorf("half of a change: %v, %s", err, testutil.Listing(t, testutil.Rules...))
-	}
-}
-
-// A journal that cannot be read is an error, and nothing is changed.
-func TestBadJournal(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
-		return
-	}
-	prog := newProgrammer(t, t.TempDir())
-	if err := os.MkdirAll(prog.journal.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	later, err := json.Marshal(Record{Version: 99})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for content, want := range map[string]string{
-		"{": "cannot be read", string(later): "of version 99", `{"version":1}`: "no name of a plan",
-	} {
-		if err := os.WriteFile(filepath.Join(prog.journal.dir, "0123abcd.json"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: programmed over it: %v", content, err)
-		}
-		if _, err := prog.Undo(t.Context(), wire.UndoAll); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: undone: %v", content, err)
-		}
 	}
 }

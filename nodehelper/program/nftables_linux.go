@@ -4,15 +4,11 @@ package program
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
@@ -33,6 +29,25 @@ func openNFT() (knftables.Interface, error) {
 func (n *nftables) check(context.Context, *Record) error {
 	_, err := n.open()
 	return err
+}
+
+// taken names a table of a record's plan that is there.
+func (n *nftables) taken(_ context.Context, r *Record) (what string, err error) {
+	conn, err := dialNF()
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	for _, f := range families {
+		t, err := conn.table(f.v6, nftTable(r.Plan.Name))
+		if err != nil {
+			return "", err
+		}
+		if t != nil {
+			return "the table " + f.nft + " " + nftTable(r.Plan.Name), nil
+		}
+	}
+	return "", nil
 }
 
 func (n *nftables) remember(context.Context, *Record) error { return nil }
@@ -82,70 +97,4 @@ func (n *nftables) apply(ctx context.Context, r *Record) error {
 		}
 	}
 	return nil
-}
-
-func (n *nftables) undo(ctx context.Context, r *Record) error {
-	nft, err := n.open()
-	if err != nil {
-		return err
-	}
-	tx := nft.NewTransaction()
-	nftRemoval(tx, &r.Plan)
-	return nft.Run(ctx, tx)
-}
-
-// baseChain is one that a hook calls.
-type baseChain struct{ family, table, name string }
-
-func (c baseChain) String() string { return c.family + " " + c.table + " " + c.name }
-
-// iptablesTables are those that iptables-nft makes as it is asked to write rules of ours.
-var iptablesTables = []string{"ip nat", "ip6 nat", "ip filter", "ip6 filter"}
-
-// madeByIPTables lists these tables, and their base chains, as far as they are there.
-func madeByIPTables(ctx context.Context) (tables []string, chains []baseChain, err error) {
-	path := tools.Find("/", "nft")
-	if path == "" {
-		return nil, nil, RefusalError("nft is not in the helper's image")
-	}
-	for _, kind := range []string{"tables", "chains"} {
-		data, _, err := tools.Run(ctx, "/", path, nil, "-j", "list", kind)
-		if err != nil {
-			return nil, nil, err
-		}
-		var list struct {
-			NFTables []struct {
-				Table *struct{ Family, Name string }
-				Chain *struct{ Family, Table, Name, Hook string }
-			}
-		}
-		if err := json.Unmarshal(data, &list); err != nil {
-			return nil, nil, fmt.Errorf("nft -j list %s: %w", kind, err)
-		}
-		for _, o := range list.NFTables {
-			if t := o.Table; t != nil && slices.Contains(iptablesTables, t.Family+" "+t.Name) {
-				tables = append(tables, t.Family+" "+t.Name)
-			}
-			if c := o.Chain; c != nil && c.Hook != "" && slices.Contains(iptablesTables, c.Family+" "+c.Table) {
-				chains = append(chains, baseChain{c.Family, c.Table, c.Name})
-			}
-		}
-	}
-	return tables, chains, nil
-}
-
-// removeEmpty removes the base chains of iptables-nft that were not there before and that nobody uses, and their
-// tables.
-func removeEmpty(ctx context.Context, before *Before) error {
-	_, now, err := madeByIPTables(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, c := range now {
-		if !slices.Contains(before.Chains, c.String()) {
-			errs = append(errs, deleteUnused(c, !slices.Contains(before.Tables, c.family+" "+c.table)))
-		}
-	}
-	return errors.Join(errs...)
 }

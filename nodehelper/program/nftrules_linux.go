@@ -21,14 +21,16 @@ func nftTable(name string) string { return kubeproxy.ProgramTablePrefix + name }
 // nftBase are the base chains. Those for destination NAT are ahead of kube-proxy's at dstnat-10 and dstnat, and that
 // for masquerade is ahead of all others at srcnat: the first translation of a connection takes effect (nf_nat_inet_fn
 // in net/netfilter/nf_nat_core.c).
-var nftBase = []struct {
-	name     string
-	hook     knftables.BaseChainHook
-	priority string
-}{
+var nftBase = []nftBaseChain{
 	{"prerouting", knftables.PreroutingHook, "-115"},
 	{"output", knftables.OutputHook, "-115"},
 	{"postrouting", knftables.PostroutingHook, "95"},
+}
+
+type nftBaseChain struct {
+	name     string
+	hook     knftables.BaseChainHook
+	priority string
 }
 
 // frontends is the map of all addresses and ports.
@@ -80,15 +82,6 @@ func nftSweep(tx *knftables.Transaction, p, old *plan.Plan) {
 	}
 }
 
-// nftRemoval removes the tables of a plan that exist.
-func nftRemoval(tx *knftables.Transaction, p *plan.Plan) {
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
-		t := &knftables.Table{Family: family, Name: nftTable(p.Name)}
-		tx.Add(t) // what is not there cannot be deleted
-		tx.Delete(t)
-	}
-}
-
 func nftWriterOf(tx *knftables.Transaction, p *plan.Plan, v6 bool) *nftWriter {
 	w := &nftWriter{
 		layout: layoutOf(p, v6), tx: tx, family: knftables.IPv4Family, table: nftTable(p.Name), ip: "ip", kind: "ipv4_addr",
@@ -136,6 +129,7 @@ func (w *nftWriter) rule(chain, format string, args ...any) {
 }
 
 func (w *nftWriter) write() {
+	w.chain(nftMark)
 	for _, b := range nftBase {
 		w.tx.Add(&knftables.Chain{
 			Family: w.family, Table: w.table, Name: b.name,

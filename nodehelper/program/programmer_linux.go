@@ -26,6 +26,7 @@ type Programmer struct {
 	o       Options
 	journal journal
 	modes   map[string]backend
+	rules   *iptables
 
 	mu   sync.Mutex
 	held map[string]*Record // what this process holds, by the plan's name
@@ -35,6 +36,8 @@ type Programmer struct {
 type backend interface {
 	// check says why the node cannot do what is asked for; a RefusalError.
 	check(ctx context.Context, r *Record) error
+	// taken says what of the plan's name is on the node, although no record speaks of it; "": nothing.
+	taken(ctx context.Context, r *Record) (what string, err error)
 	// remember notes what undoing has to know. Of an update it has the Before of what that replaces, and brings it up to
 	// the new plan.
 	remember(ctx context.Context, r *Record) error
@@ -42,7 +45,8 @@ type backend interface {
 	plan(ctx context.Context, r *Record) (*wire.ProgramResult, error)
 	// apply makes the node as the record says. It changes all at once, or nothing, for each family.
 	apply(ctx context.Context, r *Record) error
-	// undo takes away what the record speaks of, whatever of it is there.
+	// undo takes away what the record speaks of, whatever of it is there. What others have made, or use now, stays, and is
+	// added to the record's Left.
 	undo(ctx context.Context, r *Record) error
 }
 
@@ -60,9 +64,13 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
+	if p.o.Log == nil {
+		p.o.Log = func(string) {}
+	}
 	rules := iptables{roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal}
 	around := rules
 	around.rules = ipvsRules
+	p.rules = &rules
 	p.modes = map[string]backend{
 		wire.IPTables:  &rules,
 		wire.NFTables:  &nftables{open: sync.OnceValues(openNFT)},
@@ -116,13 +124,13 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		By: req.By, Run: req.Run,
 		Created: now, Expires: now.Add(req.TTL), Holder: self,
 	}
-	there, err := p.settle(ctx, r, req.DryRun)
+	there, notes, err := p.settle(ctx, r, req.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	if there != nil && same(there, r) {
 		return &wire.ProgramResult{
-			What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By,
+			What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By, Notes: notes,
 		}, nil
 	}
 	what := wire.Programmed
@@ -132,6 +140,16 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err
 	}
+	if there == nil {
+		what, err := mode.taken(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if what != "" {
+			return nil, RefusalError(what + " is there already, and no record of the journal speaks of it: remove it first, " +
+				"with cleanup where a helper has made it")
+		}
+	}
 	if err := mode.remember(ctx, r); err != nil {
 		return nil, err
 	}
@@ -140,7 +158,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		if err != nil {
 			return nil, err
 		}
-		result.What, result.Plan, result.Mode = wire.Planned, r.Plan.Name, r.Mode
+		result.What, result.Plan, result.Mode, result.Notes = wire.Planned, r.Plan.Name, r.Mode, notes
 		return result, nil
 	}
 	if err := p.journal.write(r); err != nil {
@@ -158,37 +176,43 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
 	p.mu.Unlock()
-	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires}, nil
+	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires, Notes: notes}, nil
 }
-
-// undoTime bounds undoing, which goes on when the context of what failed has ended.
-const undoTime = 2 * time.Minute
 
 // rollBack undoes a change that failed.
 func (p *Programmer) rollBack(r *Record, why error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
-	defer cancel()
-	if err := p.undo(ctx, r); err != nil {
+	if err := p.undo(context.Background(), r); err != nil {
 		return errors.Join(why, fmt.Errorf("and it could not be taken back: %w", err))
 	}
 	return why
 }
 
 // settle compares a record with those of the journal. It returns the record of the same plan, if a running process
-// holds it. A record of the same plan or the same frontends whose process has ended is undone.
-func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there *Record, err error) {
-	records, err := p.journal.list()
+// holds it. A record of the same plan or the same frontends whose process has ended is undone; so is, if that succeeds,
+// one whose time is over or that was never complete. notes say what else was found or left.
+func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there *Record, notes []string, err error) {
+	records, unreadable, err := p.journal.list()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	for _, u := range unreadable {
+		if u.Plan == r.Plan.Name {
+			return nil, nil, u
+		}
+		notes = append(notes, u.Error())
 	}
 	for _, old := range records {
 		mine := old.Plan.Name == r.Plan.Name
 		shared := overlap(&old.Plan, &r.Plan)
-		if !mine && shared == nil {
-			continue
-		}
 		alive := old.Holder.alive()
 		switch {
+		case !mine && shared == nil:
+			if !alive && !dryRun && (!old.Complete || time.Now().After(old.Expires)) {
+				if err := p.undo(ctx, old); err != nil {
+					notes = append(notes, fmt.Sprintf("what %s left programmed cannot be undone: %v", old.By, err))
+				}
+				notes = append(notes, old.Left...)
+			}
 		case mine && alive && old.Mode == r.Mode && old.Backend == r.Backend && (old.Run == r.Run || same(old, r)):
 			there = old
 		case alive:
@@ -196,18 +220,19 @@ func (p *Programmer) settle(ctx context.Context, r *Record, dryRun bool) (there 
 			if shared != nil {
 				what = fmt.Sprintf("%s at %s", shared.Port, shared.Address)
 			}
-			return nil, RefusalError(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: wait, "+
-				"or end that with cleanup --running", what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
+			return nil, nil, RefusalError(fmt.Sprintf("%s is programmed on this node already, in %s mode, by %s, until %s: "+
+				"wait, or end that with cleanup --running", what, old.Mode, old.By, old.Expires.Format(time.RFC3339)))
 		case dryRun:
-			return nil, RefusalError(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup", old.By,
-				strings.Join(old.Plan.Services, ", ")))
+			return nil, nil, RefusalError(fmt.Sprintf("%s left %s programmed, and is gone: undo that first, with cleanup",
+				old.By, strings.Join(old.Plan.Services, ", ")))
 		default:
 			if err := p.undo(ctx, old); err != nil {
-				return nil, fmt.Errorf("what %s left programmed cannot be undone: %w", old.By, err)
+				return nil, nil, fmt.Errorf("what %s left programmed cannot be undone: %w", old.By, err)
 			}
+			notes = append(notes, old.Left...)
 		}
 	}
-	return there, nil
+	return there, notes, nil
 }
 
 // same tells whether two records ask for the same.
@@ -216,92 +241,6 @@ func same(a, b *Record) bool {
 	y, errY := json.Marshal(&b.Plan)
 	return a.Mode == b.Mode && a.Backend == b.Backend && a.Scheduler == b.Scheduler && a.Complete && errX == nil &&
 		errY == nil && bytes.Equal(x, y)
-}
-
-// undo undoes a record, and forgets it. The lock is held.
-func (p *Programmer) undo(ctx context.Context, r *Record) error {
-	mode := p.modes[r.Mode]
-	if mode == nil {
-		return fmt.Errorf("%q is no mode that this program knows", r.Mode)
-	}
-	if r.Complete {
-		r.Complete = false
-		// Where that cannot be written, whoever has to go on with this takes it for whole, and undoes it at its time.
-		_ = p.journal.write(r)
-	}
-	if err := mode.undo(ctx, r); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	delete(p.held, r.Plan.Name)
-	p.mu.Unlock()
-	return p.journal.remove(r.Plan.Name)
-}
-
-// Undo undoes records, wire.UndoMine, wire.UndoDead or wire.UndoAll of them, and returns those that are undone.
-func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, err error) {
-	if which == wire.UndoMine && len(p.Held()) == 0 {
-		return nil, nil
-	}
-	unlock, err := p.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	records, err := p.journal.list()
-	errs := []error{err}
-	if !slices.Contains([]string{wire.UndoMine, wire.UndoDead, wire.UndoAll}, which) {
-		return nil, fmt.Errorf("%q says nothing of what to undo", which)
-	}
-	for _, r := range records {
-		if which == wire.UndoMine && !p.holds(r) || which == wire.UndoDead && r.Holder.alive() {
-			continue
-		}
-		if err := p.undo(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", strings.Join(r.Plan.Services, ", "), err))
-			continue
-		}
-		undone = append(undone, r)
-	}
-	return undone, errors.Join(errs...)
-}
-
-// Adopt takes over what a helper of the same run left that is gone: this process holds it from now on.
-func (p *Programmer) Adopt(ctx context.Context, run string) error {
-	if _, err := os.Stat(p.journal.dir); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	unlock, err := p.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	records, err := p.journal.list()
-	if err != nil {
-		return err
-	}
-	for _, r := range records {
-		if r.Run != run || r.Holder.alive() {
-			continue
-		}
-		// A proxy ends with its process.
-		if !r.Complete || r.Mode == wire.Userspace || time.Now().After(r.Expires) {
-			if err := p.undo(ctx, r); err != nil {
-				return err
-			}
-			continue
-		}
-		if r.Holder, err = processOf(os.Getpid()); err != nil {
-			return err
-		}
-		if err := p.journal.write(r); err != nil {
-			return err
-		}
-		p.mu.Lock()
-		p.held[r.Plan.Name] = r
-		p.mu.Unlock()
-	}
-	return nil
 }
 
 // Held returns what this process holds, the first to expire first.
@@ -314,49 +253,6 @@ func (p *Programmer) Held() []*Record {
 	}
 	slices.SortFunc(out, func(a, b *Record) int { return a.Expires.Compare(b.Expires) })
 	return out
-}
-
-func (p *Programmer) holds(r *Record) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.held[r.Plan.Name] != nil
-}
-
-// Hold waits until what this process holds has expired, and undoes it; all of it where the context ends.
-func (p *Programmer) Hold(ctx context.Context) error {
-	for {
-		held := p.Held()
-		if len(held) == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(time.Until(held[0].Expires)):
-		case <-ctx.Done():
-		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-		err := p.expire(end, ctx.Err() != nil)
-		cancel()
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// expire undoes what is past its time, or all.
-func (p *Programmer) expire(ctx context.Context, all bool) error {
-	unlock, err := p.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	for _, r := range p.Held() {
-		if all || time.Now().After(r.Expires) {
-			if err := p.undo(ctx, r); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // processOf describes a process of the node that runs.

@@ -25,7 +25,7 @@ type Client struct {
 	broken error
 }
 
-// Sink takes an answer as it comes in. What it has taken counts only when Call returns no error.
+// Sink takes an answer as it comes in. Each file is whole; the answer is only when Call returns no error.
 type Sink struct {
 	Progress func(text string) // may be nil
 	File     func(File)        // its Data is the receiver's

@@ -82,6 +82,8 @@ type Undone struct {
 	Services []string `json:"services"`
 	Mode     string   `json:"mode"`
 	By       string   `json:"by"`
+	// Left are sentences about what stays on the node, as it is not the plan's (any more).
+	Left []string `json:"left,omitempty"`
 }
 
 // MaxTTL is the longest time that a path may stay: it is meant for incidents.
@@ -122,6 +124,8 @@ type ProgramResult struct {
 	Mode    string    `json:"mode"`
 	Expires time.Time `json:"expires,omitzero"`
 	By      string    `json:"by,omitempty"` // whose it is, where it was there
+	// Notes are sentences about what else was found or left on the node.
+	Notes []string `json:"notes,omitempty"`
 	// Of a dry run: Commands are what would be run.
 	Commands []Command `json:"commands,omitempty"`
 	// Added and Removed are lines of the save files, with the table in front: what a diff of before and after shows.

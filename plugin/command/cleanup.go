@@ -161,6 +161,9 @@ func undoOn(ctx context.Context, node string, helper *launch.Helper, which strin
 	for _, u := range undone {
 		said += fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away\n", node,
 			wire.Printable(strings.Join(u.Services, ", "), 500), wire.Printable(u.By, 100), wire.Printable(u.Mode, 20))
+		for _, what := range u.Left {
+			said += fmt.Sprintf("node/%s: %s\n", node, wire.Printable(what, 1000))
+		}
 	}
 	if err == nil && len(undone) == 0 {
 		said = fmt.Sprintf("node/%s: no programmed path is left over\n", node)

@@ -5,6 +5,7 @@ package launch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -70,20 +71,23 @@ func (h *Helper) Program(ctx context.Context, params *wire.ProgramParams) (*wire
 	return &out, nil
 }
 
-// Undo has the helper remove programmed paths: which is wire.UndoMine, wire.UndoDead or wire.UndoAll.
+// Undo has the helper remove programmed paths: which is wire.UndoMine, wire.UndoDead or wire.UndoAll. With an error it
+// returns those that are removed.
 func (h *Helper) Undo(ctx context.Context, which string) (undone []wire.Undone, err error) {
 	if err := h.change(ctx, "undoing", wire.MethodUndo, wire.UndoParams{Which: which}, &undone); err != nil {
-		return nil, fmt.Errorf("cannot undo what is programmed on node %s: %w", h.node, err)
+		return undone, fmt.Errorf("cannot undo what is programmed on node %s: %w", h.node, err)
 	}
 	return undone, nil
 }
 
+// change has the helper change the node. The answer is decoded also with an error, if there is one.
 func (h *Helper) change(ctx context.Context, what, method string, params, out any) error {
 	var data []byte
-	if err := h.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }}); err != nil {
+	err := h.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }})
+	if data == nil && err != nil {
 		return err
 	}
-	return json.Unmarshal(data, out)
+	return errors.Join(err, json.Unmarshal(data, out))
 }
 
 // Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of Close.

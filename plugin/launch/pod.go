@@ -55,9 +55,23 @@ const (
 	helperBinary    = "/svcproxy-nodehelper"
 )
 
-// grace is how long a helper may take to undo what it did; it is an upper bound, as a helper ends at once when there is
-// nothing.
-const grace = 10 * time.Second
+// How long a pod may take to end: upper bounds, as a helper ends at once when there is nothing to undo.
+const (
+	grace = 10 * time.Second
+	// programGrace is for pods that program paths: others may hold the lock of iptables for a while. The helper waits for
+	// it 10 seconds at a time (waitSeconds of nodehelper/program), and ends undoGrace after SIGTERM, so that there is time
+	// for a message.
+	programGrace = 60 * time.Second
+	undoGrace    = 55 * time.Second
+)
+
+// graceOf is how long a pod may take to end.
+func graceOf(o Options) time.Duration {
+	if o.Hold > 0 {
+		return programGrace
+	}
+	return grace
+}
 
 // Profile says with which rights the helper runs.
 type Profile string
@@ -138,8 +152,8 @@ func Pod(o Options, node string) *corev1.Pod {
 			HostPID:                       true,
 			DNSPolicy:                     corev1.DNSDefault,
 			RestartPolicy:                 corev1.RestartPolicyNever,
-			ActiveDeadlineSeconds:         new(seconds(o.Timeout + o.Lifetime + o.Hold + grace)),
-			TerminationGracePeriodSeconds: new(seconds(grace)),
+			ActiveDeadlineSeconds:         new(seconds(o.Timeout + o.Lifetime + o.Hold + graceOf(o))),
+			TerminationGracePeriodSeconds: new(seconds(graceOf(o))),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			Containers: []corev1.Container{{
@@ -180,7 +194,7 @@ func serveCommand(o Options) []string {
 	deadline := o.Timeout + o.Lifetime + o.Hold
 	command := []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + deadline.String()}
 	if o.Hold > 0 {
-		command = append(command, "--run="+o.Run)
+		command = append(command, "--run="+o.Run, "--grace="+undoGrace.String())
 	}
 	return command
 }

@@ -24,6 +24,7 @@ func TestPod(t *testing.T) {
 			PullPolicy: corev1.PullAlways,
 			PullSecret: "regcred", Profile: ProfileNetadmin, Timeout: 10 * time.Second, Lifetime: time.Minute, Keep: true,
 		},
+		"program": {Run: "run1", Namespace: "kube-system", Build: "v1.2.3", Hold: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := yaml.Marshal(Pod(o, "node1"))

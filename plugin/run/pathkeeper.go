@@ -160,6 +160,7 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	if err != nil {
 		return nil, NotInspected(err)
 	}
+	k.note(r.Notes)
 	if r.Refused != "" {
 		refused := wire.Printable(r.Refused, 1000)
 		return nil, Usagef("%s is not programmed on %s: %s", k.target.Name(), k.config.Node, refused)
@@ -167,11 +168,21 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	return r, nil
 }
 
+// note shows what the helper says besides its answer.
+func (k *PathKeeper) note(notes []string) {
+	for _, what := range notes {
+		k.session.Progress.Note("node %s: %s", k.config.Node, wire.Printable(what, 1000))
+	}
+}
+
 // TakeAway has the helper undo its changes for this run, also after the end of the context.
 func (k *PathKeeper) TakeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.session.config.Helper.Timeout)
 	defer cancel()
-	_, err := k.helper.Undo(ctx, wire.UndoMine)
+	undone, err := k.helper.Undo(ctx, wire.UndoMine)
+	for _, u := range undone {
+		k.note(u.Left)
+	}
 	return err
 }
 

@@ -112,6 +112,9 @@ var (
 	protocols  = []string{"TCP", "UDP", "SCTP"}
 )
 
+// IsName tells whether a text can be the name of a plan.
+func IsName(text string) bool { return names.MatchString(text) }
+
 // Check returns what is wrong with a plan: a plan that passes has no value that could change the meaning of a rule in
 // which it is inserted.
 func (p *Plan) Check() error {

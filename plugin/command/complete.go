@@ -294,9 +294,11 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// offer keeps what the word begins, in order.
+// offer keeps what the word begins, in order. A name that a shell does not take as one plain word is not offered: some
+// shells insert it into the command line as it is, and in cobra's answer a tab or a newline begins something else. No
+// object that the API server accepts has such a name.
 func offer(names []cobra.Completion, word string) []cobra.Completion {
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, word) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, word) || quote(n) != n })
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -202,25 +202,13 @@ func (h *helperFlags) session(
 ) run.Config {
 	return run.Config{
 		Snapshot: n.snapshot, Connect: env.client, Namespace: namespace, Nodes: nodes,
-		Serve: env.system.Serve, Parallel: h.parallel, Progress: newProgress(env),
+		Serve: env.system.Serve, Parallel: h.parallel, Progress: run.NewProgress(env.errOut),
 		Helper: launch.Options{
 			Namespace: h.namespace, Build: readBuildInfo().Version, Image: h.image,
 			PullPolicy: corev1.PullPolicy(h.pullPolicy), PullSecret: h.pullSecret, Profile: launch.Profile(h.profile),
 			Timeout: h.timeout, Keep: h.keep, OwnPod: h.ownPod, Watchdog: env.watchdog(),
 		},
 	}
-}
-
-// newProgress makes a Progress on stderr.
-func newProgress(env *environment) *run.Progress {
-	// Moving the cursor asks as much of a terminal as colour does; only NO_COLOR does not mean it.
-	style := print.StyleOf(env.ErrOut, func(key string) string {
-		if key == "NO_COLOR" {
-			return ""
-		}
-		return env.getenv(key)
-	})
-	return run.NewProgress(env.ErrOut, style.Color, style.Width)
 }
 
 // printPods prints the pods that would be made on nodes.
@@ -232,9 +220,9 @@ func printPods(env *environment, s *run.Session, nodes []string) error {
 			return err
 		}
 		if i > 0 {
-			fmt.Fprintln(env.Out, "---")
+			env.out.Line("---")
 		}
-		if _, err := env.Out.Write(data); err != nil {
+		if err := env.out.YAML(data); err != nil {
 			return err
 		}
 	}

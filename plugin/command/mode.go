@@ -115,7 +115,7 @@ func mode(ctx context.Context, env *environment, c modeConfig) error {
 func (c *modeConfig) next(reports []report.NodeReport) string {
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.Verdict != report.Match {
-			return fmt.Sprintf("whether Services suffer from it: %s verify -A --node %s%s", name, r.Node, c.again)
+			return fmt.Sprintf("whether Services suffer from it: %s verify -A --node %s%s", name, quote(r.Node), c.again)
 		}
 	}
 	return ""

@@ -251,7 +251,8 @@ func (c *verifyConfig) next(r *report.Report) string {
 			n := &r.Nodes[i]
 			for k := range n.Paths {
 				if p := &n.Paths[k]; p.Verdict == v && p.Service != nil {
-					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name, p.Service.Name, p.Service.Namespace, n.Node, c.again)
+					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name,
+						quote(p.Service.Name), quote(p.Service.Namespace), quote(n.Node), c.again)
 				}
 			}
 		}

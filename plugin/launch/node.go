@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // checkNode returns an error if a pod would never start on a node. Without permission to read nodes it returns none,
@@ -43,7 +43,7 @@ func nodeTrouble(node *corev1.Node) error {
 			continue
 		}
 		return fmt.Errorf("node %s is not ready since %s, so no helper can start there: %s", node.Name,
-			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), wire.Printable(c.Reason+": "+c.Message, 500))
+			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), safetext.Line(c.Reason+": "+c.Message, 500))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
@@ -162,7 +163,7 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 		return nil, NotInspected(err)
 	}
 	if r.Refused != "" {
-		refused := wire.Printable(r.Refused, 1000)
+		refused := safetext.Line(r.Refused, 1000)
 		return nil, Usagef("%s is not programmed on %s: %s", k.target.Name(), k.config.Node, refused)
 	}
 	return r, nil

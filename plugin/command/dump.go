@@ -119,6 +119,9 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	}
 	var read []*snapshot.Node
 	for i, n := range files {
+		if errs[i] == nil {
+			errs[i] = snapshot.CheckNodeName(nodes[i])
+		}
 		if errs[i] != nil {
 			env.errOut.Line("error: node %s was not read: %s", nodes[i], safetext.Line(errs[i].Error(), maxError))
 			continue

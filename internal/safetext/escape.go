@@ -22,7 +22,8 @@ func EscapeJSON(text []byte) []byte {
 	})
 }
 
-// EscapeYAML is EscapeJSON for a YAML text in which all that Clean would change is in double-quoted scalars.
+// EscapeYAML is EscapeJSON for a YAML text in which all that Clean would change is in double-quoted scalars, as it is
+// in a JSON text.
 func EscapeYAML(text []byte) []byte {
 	return escape(text, func(b *bytes.Buffer, r rune) {
 		if r > 0xFFFF {

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
@@ -215,7 +215,7 @@ func (h *helperFlags) session(
 func printPods(env *environment, s *run.Session, nodes []string) error {
 	s.Progress.Done()
 	for i, n := range nodes {
-		data, err := yaml.Marshal(s.HelperPod(n))
+		data, err := json.Marshal(s.HelperPod(n))
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -60,18 +59,15 @@ func printVersion(env *environment, output string) error {
 			text += ")"
 		}
 		return env.out.Document([]byte(text + ", " + b.Go + ", " + b.Platform + "\n"))
-	case "json":
+	case "json", "yaml":
 		data, err := json.MarshalIndent(b, "", "    ")
 		if err != nil {
 			return err
 		}
-		return env.out.JSON(append(data, '\n'))
-	case "yaml":
-		data, err := yaml.Marshal(b)
-		if err != nil {
-			return err
+		if output == "yaml" {
+			return env.out.YAML(data)
 		}
-		return env.out.YAML(data)
+		return env.out.JSON(append(data, '\n'))
 	}
 	return run.Usagef("-o %q is no output format of version: it may be json or yaml", output)
 }

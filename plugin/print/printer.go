@@ -101,7 +101,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 	case "json":
 		p.object, p.encoding = &printers.JSONPrinter{}, kind
 	case "yaml":
-		p.object, p.encoding = &printers.YAMLPrinter{}, kind
+		p.object, p.encoding = &printers.JSONPrinter{}, kind // plugin/terminal makes YAML of it
 	case "jsonpath", "jsonpath-file", "jsonpath-as-json", "go-template", "go-template-file", "template", "templatefile":
 		if inline == "" && template == "" {
 			return nil, fmt.Errorf("-o %s needs a template: -o %s=TEMPLATE", kind, kind)

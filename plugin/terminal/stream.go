@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
@@ -89,9 +90,14 @@ func (s *Stream) Document(text []byte) error {
 // JSON writes a JSON document, with escapes in place of unsafe characters: the values stay the same.
 func (s *Stream) JSON(text []byte) error { return s.Document(safetext.EscapeJSON(text)) }
 
-// YAML writes a YAML document, with escapes in place of unsafe characters: the values stay the same.
+// YAML writes a JSON document as YAML, as kubectl does, with escapes in place of unsafe characters: the values stay the
+// same.
 func (s *Stream) YAML(text []byte) error {
-	text, err := quoteUnsafe(text)
+	// A JSON document is one of YAML, but for control characters, which it may have and YAML has as escapes only.
+	text, err := yaml.JSONToYAML(safetext.EscapeYAML(text))
+	if err == nil {
+		text, err = quoteUnsafe(text)
+	}
 	if err != nil {
 		return err
 	}

@@ -81,13 +81,9 @@ func TestDocument(t *testing.T) {
 func TestEncodedValuesStay(t *testing.T) {
 	values := map[string]any{
 		"hostile": hostile, hostile: "key", "list": []any{"plain", hostile + "\U000E0041", map[string]any{"x": "y"}},
-		"number": "8080", "tricky": "- |\u00a0", "many": "a\nb\n", "none": nil,
+		"number": "8080", "tricky": "- |\u00a0", "many": "a\nb\n", "none": nil, "controls": "\x7f\u0085\u009b\x00",
 	}
 	data, err := json.MarshalIndent(values, "", "    ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	asYAML, err := yaml.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +93,7 @@ func TestEncodedValuesStay(t *testing.T) {
 	}{
 		"JSON": {func(s *Stream) error { return s.JSON(data) }, json.Unmarshal},
 		"YAML": {
-			func(s *Stream) error { return s.YAML(asYAML) },
+			func(s *Stream) error { return s.YAML(data) },
 			func(text []byte, to any) error { return yaml.Unmarshal(text, to) },
 		},
 	} {
@@ -123,10 +119,11 @@ func TestEncodedValuesStay(t *testing.T) {
 	}
 }
 
-func TestHarmlessYAMLStaysAsItIs(t *testing.T) {
-	const text = "a:\n- b: \"80\"   # comment\n  c: 'x | y'\nd: é\n"
+func TestHarmlessYAMLIsAsKubectlHasIt(t *testing.T) {
+	const text = `{"a": [{"b": "80", "c": "x | y", "n": 80}], "d": "é", "e": ""}`
+	const want = "a:\n- b: \"80\"\n  c: x | y\n  \"n\": 80\nd: é\ne: \"\"\n"
 	var b bytes.Buffer
-	if err := NewStream(&b, noEnv).YAML([]byte(text)); err != nil || b.String() != text {
+	if err := NewStream(&b, noEnv).YAML([]byte(text)); err != nil || b.String() != want {
 		t.Errorf("got %q, %v", b.String(), err)
 	}
 }

@@ -5,6 +5,7 @@ package command
 import (
 	"flag"
 	"log"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -66,7 +67,8 @@ var logTarget atomic.Pointer[terminal.Stream]
 // server answers. They are the process's, and cannot be set while something logs.
 var setLoggers = sync.OnceFunc(func() {
 	w := logWriter{}
-	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w))))
+	// -v is klog's flag, which decides before this logger is asked.
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(math.MaxInt32))))
 	log.SetOutput(w)
 })
 

@@ -298,7 +298,9 @@ func pointers[T any](items []T) []*T {
 // shells insert it into the command line as it is, and in cobra's answer a tab or a newline begins something else. No
 // object that the API server accepts has such a name.
 func offer(names []cobra.Completion, word string) []cobra.Completion {
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, word) || quote(n) != n })
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return !strings.HasPrefix(n, word) || quote(n) != n || strings.HasPrefix(n, "-")
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -106,6 +106,15 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// serviceArg is a Service's name as an argument of a command line. One that begins with a dash, as only a snapshot may
+// have it, would be a flag.
+func serviceArg(s string) string {
+	if strings.HasPrefix(s, "-") {
+		s = "svc/" + s
+	}
+	return quote(s)
+}
+
 // helperFlags say how the nodes of a cluster are read: by a helper pod on each, or by this process on the node itself.
 type helperFlags struct {
 	local      bool

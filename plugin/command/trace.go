@@ -246,7 +246,7 @@ func notServed(n *report.NodeReport, t *cluster.Target) {
 
 // next says what to do with the result. all is how many nodes can be read.
 func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) string {
-	service := quote(t.Service.Name) + " -n " + quote(t.Service.Namespace)
+	service := serviceArg(t.Service.Name) + " -n " + quote(t.Service.Namespace)
 	switch r.Verdict {
 	case report.Match:
 		return "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes"

@@ -252,7 +252,7 @@ func (c *verifyConfig) next(r *report.Report) string {
 			for k := range n.Paths {
 				if p := &n.Paths[k]; p.Verdict == v && p.Service != nil {
 					return fmt.Sprintf("%s trace %s -n %s --node %s%s", name,
-						quote(p.Service.Name), quote(p.Service.Namespace), quote(n.Node), c.again)
+						serviceArg(p.Service.Name), quote(p.Service.Namespace), quote(n.Node), c.again)
 				}
 			}
 		}

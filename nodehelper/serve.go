@@ -12,6 +12,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
@@ -56,7 +57,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	roots := func() []string { return collect.WriterRoots(o.Root) }
 	log := func(line string) {
 		if o.Log != nil {
-			o.Log(wire.Printable(line, maxLine))
+			o.Log(safetext.Line(line, maxLine))
 		}
 	}
 	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots, Log: log})

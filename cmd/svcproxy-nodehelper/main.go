@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 )
 
@@ -82,8 +83,9 @@ func run() int {
 
 // fail says why the process ends.
 func fail(err error) {
-	fmt.Fprintln(os.Stderr, "error: "+err.Error())
-	leaveMessage(err)
+	message := safetext.Line(err.Error(), maxMessage) // kubectl logs and kubectl describe print it as it is
+	fmt.Fprintln(os.Stderr, "error: "+message)
+	leaveMessage(message)
 }
 
 // endWithin ends the process when undoing takes longer than the grace period after the end of the context. The journal
@@ -98,15 +100,19 @@ func endWithin(ctx context.Context, grace time.Duration) {
 	})
 }
 
+// maxMessage is how many bytes of a termination message the kubelet keeps (pkg/kubelet/kuberuntime,
+// MaxContainerTerminationMessageLength).
+const maxMessage = 4096
+
 // leaveMessage writes an error to the file of the container's termination message (terminationMessagePath), if there is
 // one: the plugin finds it in the pod's status, also if it was not attached.
-func leaveMessage(err error) {
+func leaveMessage(message string) {
 	f, openErr := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_TRUNC, 0)
 	if openErr != nil {
 		return
 	}
 	defer f.Close()
-	_, _ = f.WriteString(err.Error())
+	_, _ = f.WriteString(message)
 }
 
 func serve(ctx context.Context, args []string, stdout io.Writer) error {

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // Client is the plugin's side.
@@ -142,7 +144,7 @@ func (a *answer) take(k kind, payload []byte) error {
 func (a *answer) progress(payload []byte) error {
 	b, err := decodeBody[progressBody](payload)
 	if err == nil && a.sink.Progress != nil {
-		a.sink.Progress(Printable(b.Text, maxText))
+		a.sink.Progress(safetext.Line(b.Text, maxText))
 	}
 	return err
 }
@@ -153,17 +155,17 @@ func (a *answer) file(payload []byte) error {
 	case err != nil:
 		return err
 	case a.open != nil:
-		return fmt.Errorf("%s begins before the end of %s", Printable(b.Name, 200), a.open.Name)
+		return fmt.Errorf("%s begins before the end of %s", safetext.Line(b.Name, 200), a.open.Name)
 	case len(a.names) >= a.limits.Files:
 		return fmt.Errorf("there are more than %d files", a.limits.Files)
 	case a.names[b.Name]:
-		return fmt.Errorf("%s comes twice", Printable(b.Name, 200))
+		return fmt.Errorf("%s comes twice", safetext.Line(b.Name, 200))
 	}
 	if err := checkName(b.Name); err != nil {
 		return err
 	}
 	a.names[b.Name] = true
-	b.Unread = Printable(b.Unread, maxText)
+	b.Unread = safetext.Line(b.Unread, maxText)
 	a.open = &b
 	a.data = bytes.Buffer{}
 	return nil
@@ -216,7 +218,7 @@ func (a *answer) remoteError(payload []byte) error {
 	if b.ID != a.id {
 		return fmt.Errorf("the error is that of request %d, and %d was asked", b.ID, a.id)
 	}
-	return &RemoteError{Message: Printable(b.Message, maxText)}
+	return &RemoteError{Message: safetext.Line(b.Message, maxText)}
 }
 
 func (a *answer) done(payload, sum []byte) error {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // magic begins a hello. Its first byte is a control character, so that no text that merely speaks of the protocol is
@@ -71,11 +73,11 @@ func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
 			err = fmt.Errorf("no hello within %d bytes", maxNoise)
 		}
 		if err != nil {
-			return Hello{}, "", &NoHelloError{Noise: Printable(string(seen), 1000), Err: err}
+			return Hello{}, "", &NoHelloError{Noise: safetext.Line(string(seen), 1000), Err: err}
 		}
 		seen = append(seen, c)
 	}
-	noise = Printable(string(bytes.TrimSuffix(seen, []byte(magic))), 1000)
+	noise = safetext.Line(string(bytes.TrimSuffix(seen, []byte(magic))), 1000)
 	var line []byte
 	for {
 		c, err := r.ReadByte()
@@ -93,7 +95,7 @@ func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
 	if err := json.Unmarshal(line, &h); err != nil {
 		return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello cannot be read: %w", err)}
 	}
-	h.Build = Printable(h.Build, 200)
+	h.Build = safetext.Line(h.Build, 200)
 	return h, noise, nil
 }
 

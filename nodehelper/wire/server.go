@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // Server is the helper's side.
@@ -150,7 +152,7 @@ type Answer struct {
 func (a *Answer) run(ctx context.Context, r request, handlers map[string]Handler) error {
 	h := handlers[r.Method]
 	if h == nil {
-		return a.fail(fmt.Errorf("this helper does not know the request %q", Printable(r.Method, 100)))
+		return a.fail(fmt.Errorf("this helper does not know the request %q", safetext.Line(r.Method, 100)))
 	}
 	if err := h(ctx, r.Params, a); err != nil {
 		if ctx.Err() != nil {
@@ -162,12 +164,12 @@ func (a *Answer) run(ctx context.Context, r request, handlers map[string]Handler
 }
 
 func (a *Answer) fail(err error) error {
-	return a.out.send(kindError, errorBody{ID: a.id, Message: Printable(err.Error(), maxText)})
+	return a.out.send(kindError, errorBody{ID: a.id, Message: safetext.Line(err.Error(), maxText)})
 }
 
 // Progress tells a person what is going on.
 func (a *Answer) Progress(text string) error {
-	return a.out.send(kindProgress, progressBody{Text: Printable(text, maxText)})
+	return a.out.send(kindProgress, progressBody{Text: safetext.Line(text, maxText)})
 }
 
 // File sends a file.
@@ -175,7 +177,7 @@ func (a *Answer) File(f File) error {
 	if err := checkName(f.Name); err != nil {
 		return err
 	}
-	if err := a.out.writeJSON(kindFile, fileBody{Name: f.Name, Unread: Printable(f.Unread, maxText)}); err != nil {
+	if err := a.out.writeJSON(kindFile, fileBody{Name: f.Name, Unread: safetext.Line(f.Unread, maxText)}); err != nil {
 		return err
 	}
 	size := int64(0)

@@ -166,20 +166,6 @@ func TestAnswerFileName(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                     "",
-		" a \n\n\tb ":          "a b",
-		"a\x1b[31mb\x00c\xff":  "a\uFFFD[31mb\uFFFDc\uFFFD",
-		"äöü \u202e":           "äöü \uFFFD",
-		strings.Repeat("ä", 9): strings.Repeat("ä", 6) + "…",
-	} {
-		if got := Printable(in, 16); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
-	}
-}
-
 // FuzzClient plays what a hostile helper may send; nothing but an error may come of it, or an answer within the limits.
 func FuzzClient(f *testing.F) {
 	f.Add(goodAnswer(f))

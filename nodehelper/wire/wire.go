@@ -22,9 +22,8 @@ package wire
 import (
 	"fmt"
 	"regexp"
-	"strings"
-	"unicode"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -89,28 +88,7 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkName(name string) error {
 	if !fileName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a file: letters, digits, '.', '_' and '-' are", Printable(name, 200))
+		return fmt.Errorf("%q is no name of a file: letters, digits, '.', '_' and '-' are", safetext.Line(name, 200))
 	}
 	return nil
-}
-
-// Printable makes one line of printable characters, at most limit bytes long, of what another program wrote: it is
-// shown on a terminal, which must not take orders from it.
-func Printable(s string, limit int) string {
-	const more = "…"
-	var b strings.Builder
-	cut := 0 // how much fits beside more
-	for _, r := range strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ") {
-		if !unicode.IsPrint(r) {
-			r = '\uFFFD'
-		}
-		b.WriteRune(r)
-		if b.Len() > limit {
-			return strings.TrimSpace(b.String()[:cut]) + more
-		}
-		if b.Len() <= limit-len(more) {
-			cut = b.Len()
-		}
-	}
-	return b.String()
 }

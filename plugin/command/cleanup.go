@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -124,13 +126,13 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	defer cancel()
 	removed, err := l.Sweep(ctx, which, nodes)
 	for _, p := range removed {
-		fmt.Fprintf(env.Out, "pod/%s -n %s removed (node %s)\n", p.Name, p.Namespace, p.Spec.NodeName)
+		env.out.Line("pod/%s -n %s removed (node %s)", p.Name, p.Namespace, p.Spec.NodeName)
 	}
 	if err != nil {
 		return run.NotInspected(err)
 	}
 	if len(removed) == 0 {
-		fmt.Fprintf(env.Out, "no helper pod in namespace %s is left over\n", namespace)
+		env.out.Line("no helper pod in namespace %s is left over", namespace)
 	}
 	return nil
 }
@@ -141,13 +143,13 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 	if c.running {
 		which = wire.UndoAll
 	}
-	said := make([]string, len(nodes))
+	said := make([][]string, len(nodes))
 	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) (err error) {
 		said[i], err = undoOn(ctx, node, helper, which)
 		return errors.Join(err, helper.Close())
 	})
-	for _, text := range said {
-		fmt.Fprint(env.Out, text)
+	for _, line := range slices.Concat(said...) {
+		env.out.Line("%s", line)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return run.NotInspected(err)
@@ -155,18 +157,18 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 	return nil
 }
 
-// undoOn removes the programmed paths of a node, and describes them.
-func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said string, err error) {
+// undoOn removes the programmed paths of a node, and describes each in a line.
+func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said []string, err error) {
 	undone, err := helper.Undo(ctx, which)
 	for _, u := range undone {
-		said += fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away\n", node,
-			wire.Printable(strings.Join(u.Services, ", "), 500), wire.Printable(u.By, 100), wire.Printable(u.Mode, 20))
+		said = append(said, fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away", node,
+			safetext.Line(strings.Join(u.Services, ", "), 500), safetext.Line(u.By, 100), safetext.Line(u.Mode, 20)))
 		for _, what := range u.Left {
-			said += fmt.Sprintf("node/%s: %s\n", node, wire.Printable(what, 1000))
+			said = append(said, fmt.Sprintf("node/%s: %s", node, safetext.Line(what, 1000)))
 		}
 	}
 	if err == nil && len(undone) == 0 {
-		said = fmt.Sprintf("node/%s: no programmed path is left over\n", node)
+		said = []string{fmt.Sprintf("node/%s: no programmed path is left over", node)}
 	}
 	return said, err
 }

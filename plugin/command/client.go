@@ -4,13 +4,19 @@ package command
 
 import (
 	"flag"
+	"log"
+	"math"
+	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // client returns a client of the cluster that the kubectl flags name. The error is about the kubeconfig: nothing is
@@ -53,6 +59,28 @@ func addLogFlags(flags *pflag.FlagSet) {
 		flags.AddFlag(f)
 	}
 }
+
+// logTarget is the standard error of the command that runs.
+var logTarget atomic.Pointer[terminal.Stream]
+
+// setLoggers makes the loggers of the process, klog's and Go's own, write to logTarget: with -v they print what the API
+// server answers. They are the process's, and cannot be set while something logs.
+var setLoggers = sync.OnceFunc(func() {
+	w := logWriter{}
+	// -v is klog's flag, which decides before this logger is asked.
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(math.MaxInt32))))
+	log.SetOutput(w)
+})
+
+// logTo has everything that is logged written to a stream.
+func logTo(s *terminal.Stream) {
+	logTarget.Store(s)
+	setLoggers()
+}
+
+type logWriter struct{}
+
+func (logWriter) Write(record []byte) (int, error) { return logTarget.Load().Writer().Write(record) }
 
 // kubeFlags calls f for each kubectl flag that was given and that names the same cluster when given again. Credentials
 // are none of them: they do not belong into a line that is printed.

@@ -8,6 +8,7 @@ package command
 
 import (
 	"context"
+	"io"
 	"os"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // name is what a person types.
@@ -30,27 +32,44 @@ type System struct {
 	Program string
 }
 
-// Main runs the plugin and returns its exit code.
-func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams, system System) int {
-	cmd := New(streams, system)
+// Main runs the plugin and returns its exit code. Nothing is written to the streams but by way of plugin/terminal.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams, system System) (code int) {
+	env := newEnvironment(streams, system)
+	logTo(env.errOut)
+	defer func() {
+		if bug := recover(); bug != nil {
+			code = crashed(env.errOut, bug)
+		}
+	}()
+	cmd := newRoot(env)
 	cmd.SetArgs(args)
-	return exit(ctx, cmd.ExecuteContext(ctx), streams.ErrOut)
+	return exit(ctx, cmd.ExecuteContext(ctx), env.errOut)
 }
 
 // environment is what every command gets: the streams, the kubectl flags, the process's environment, and the main
 // program.
 type environment struct {
-	genericiooptions.IOStreams
+	in          io.Reader
+	out, errOut *terminal.Stream
+
 	kube   *genericclioptions.ConfigFlags
 	getenv func(string) string
 	system System
 }
 
+func newEnvironment(streams genericiooptions.IOStreams, system System) *environment {
+	return &environment{
+		in: streams.In, out: terminal.NewStream(streams.Out, os.Getenv), errOut: terminal.NewStream(streams.ErrOut, os.Getenv),
+		kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system,
+	}
+}
+
 // New makes the command tree.
 func New(streams genericiooptions.IOStreams, system System) *cobra.Command {
-	env := &environment{
-		IOStreams: streams, kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system,
-	}
+	return newRoot(newEnvironment(streams, system))
+}
+
+func newRoot(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-svcproxy",
 		Short: "Say what a node's kernel really does with a packet to a Service",
@@ -81,9 +100,9 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetOut(streams.Out)
-	cmd.SetErr(streams.ErrOut)
-	cmd.SetIn(streams.In)
+	cmd.SetOut(env.out.Writer())
+	cmd.SetErr(env.errOut.Writer())
+	cmd.SetIn(env.in)
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return run.Usagef("%w (see %s --help)", err, c.CommandPath())

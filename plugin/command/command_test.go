@@ -16,6 +16,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -271,7 +272,7 @@ func TestInterrupted(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code := exit(ctx, context.Canceled, streams.ErrOut)
+	code := exit(ctx, context.Canceled, terminal.NewStream(streams.ErrOut, os.Getenv))
 	if code != run.ExitInterrupted || errOut.String() != "error: interrupted\n" {
 		t.Errorf("got %d and %q", code, errOut)
 	}
@@ -287,8 +288,9 @@ func TestConclude(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = conclude(&environment{IOStreams: streams, getenv: os.Getenv}, p, &report.Report{Verdict: verdict}, print.View{})
-		if code := exit(t.Context(), err, streams.ErrOut); code != want || errOut.Len() > 0 {
+		env := newEnvironment(streams, System{})
+		err = conclude(env, p, &report.Report{Verdict: verdict}, print.View{})
+		if code := exit(t.Context(), err, env.errOut); code != want || errOut.Len() > 0 {
 			t.Errorf("%s: got %d and %q, want %d", verdict, code, errOut, want)
 		}
 	}
@@ -296,7 +298,7 @@ func TestConclude(t *testing.T) {
 
 func TestExitIsOneLine(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	code := exit(t.Context(), errors.New("one\n\ttwo"), streams.ErrOut)
+	code := exit(t.Context(), errors.New("one\n\ttwo"), terminal.NewStream(streams.ErrOut, os.Getenv))
 	if code != run.ExitUsage || errOut.String() != "error: one two\n" {
 		t.Errorf("got %d and %q", code, errOut)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -294,9 +295,13 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// offer keeps what the word begins, in order.
+// offer keeps what the word begins, in order. A name that a shell does not take as one plain word is not offered: some
+// shells insert it into the command line as it is, and in cobra's answer a tab or a newline begins something else. No
+// object that the API server accepts has such a name.
 func offer(names []cobra.Completion, word string) []cobra.Completion {
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, word) })
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return !strings.HasPrefix(n, word) || report.ShellWord(n) != n || strings.HasPrefix(n, "-")
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,8 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -118,9 +119,11 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	}
 	var read []*snapshot.Node
 	for i, n := range files {
+		if errs[i] == nil {
+			errs[i] = snapshot.CheckNodeName(nodes[i])
+		}
 		if errs[i] != nil {
-			fmt.Fprintf(env.ErrOut, "error: node %s was not read: %s\n",
-				nodes[i], strings.Join(strings.Fields(snapshot.Reason(errs[i])), " "))
+			env.errOut.Line("error: node %s was not read: %s", nodes[i], safetext.Line(snapshot.Reason(errs[i]), maxError))
 			continue
 		}
 		read = append(read, n)
@@ -144,11 +147,11 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 		return err
 	}
 	size := archive.Len()
-	if err := writeWhole(c.output, env.Out, &archive); err != nil {
+	if err := writeWhole(c.output, env.out, &archive); err != nil {
 		return run.Usagef("cannot write the snapshot: %w", err)
 	}
 	if c.output != "-" {
-		fmt.Fprintf(env.Out, "%s: %d of %d nodes, %d Services, %d bytes\n",
+		env.out.Line("%s: %d of %d nodes, %d Services, %d bytes",
 			c.output, len(read), len(nodes), len(s.Objects.Services), size)
 	}
 	if len(read) < len(nodes) {
@@ -158,10 +161,9 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 }
 
 // writeWhole writes a file, or leaves what was there: half a snapshot must not be found later. "-" is out.
-func writeWhole(name string, out io.Writer, data io.Reader) error {
+func writeWhole(name string, out *terminal.Stream, data io.Reader) error {
 	if name == "-" {
-		_, err := io.Copy(out, data)
-		return err
+		return out.Archive(data)
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {

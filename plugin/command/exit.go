@@ -5,23 +5,26 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"strings"
+	"runtime/debug"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
+// maxError is how many bytes of an error are printed: an API server may answer with a page.
+const maxError = 16 << 10
+
 // exit prints an error, in one line, and returns the exit code. What goes wrong without a code of its own is input that
 // cannot be read: what a node withholds is in its report.
-func exit(ctx context.Context, err error, errOut io.Writer) int {
+func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 	if err == nil {
 		return run.ExitRight
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(errOut, "error: interrupted")
+		errOut.Line("error: interrupted")
 		return run.ExitInterrupted
 	}
 	code := run.ExitUsage
@@ -31,7 +34,7 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 		}
 		code = e.Code
 	}
-	fmt.Fprintln(errOut, "error: "+strings.Join(strings.Fields(err.Error()), " "))
+	errOut.Line("error: %s", safetext.Line(err.Error(), maxError))
 	return code
 }
 
@@ -40,11 +43,11 @@ func exit(ctx context.Context, err error, errOut io.Writer) int {
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {
-			fmt.Fprintf(env.ErrOut, "error: node %s was not inspected: %s\n", n.Node, n.Error)
+			env.errOut.Line("error: node %s was not inspected: %s", n.Node, safetext.Line(n.Error, maxError))
 		}
 	}
-	v.Style = print.StyleOf(env.Out, env.getenv)
-	if err := p.Report(env.Out, r, v); err != nil {
+	v.Style = env.out.Style()
+	if err := p.Report(env.out, r, v); err != nil {
 		return run.Usagef("%w", err)
 	}
 	switch r.Verdict {
@@ -58,4 +61,12 @@ func conclude(env *environment, p *print.Printer, r *report.Report, v print.View
 		return nil
 	}
 	return &run.ExitError{Code: run.ExitNotInspected}
+}
+
+// crashed tells of a defect of this program, and returns the exit code: nothing is claimed. The Go runtime would print
+// the value of the panic as it is.
+func crashed(errOut *terminal.Stream, bug any) int {
+	errOut.Line("error: this is a defect of %s, please report it: %v", name, bug)
+	_ = errOut.Document(debug.Stack())
+	return run.ExitNotInspected
 }

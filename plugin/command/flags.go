@@ -3,6 +3,7 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
@@ -206,7 +206,7 @@ func (h *helperFlags) session(
 ) run.Config {
 	return run.Config{
 		Snapshot: n.snapshot, Connect: env.client, Namespace: namespace, Nodes: nodes,
-		Serve: env.system.Serve, Parallel: h.parallel, Progress: newProgress(env),
+		Serve: env.system.Serve, Parallel: h.parallel, Progress: run.NewProgress(env.errOut),
 		Helper: launch.Options{
 			Namespace: h.namespace, Build: readBuildInfo().Version, Image: h.image,
 			PullPolicy: corev1.PullPolicy(h.pullPolicy), PullSecret: h.pullSecret, Profile: launch.Profile(h.profile),
@@ -215,30 +215,18 @@ func (h *helperFlags) session(
 	}
 }
 
-// newProgress makes a Progress on stderr.
-func newProgress(env *environment) *run.Progress {
-	// Moving the cursor asks as much of a terminal as colour does; only NO_COLOR does not mean it.
-	style := print.StyleOf(env.ErrOut, func(key string) string {
-		if key == "NO_COLOR" {
-			return ""
-		}
-		return env.getenv(key)
-	})
-	return run.NewProgress(env.ErrOut, style.Color, style.Width)
-}
-
 // printPods prints the pods that would be made on nodes.
 func printPods(env *environment, s *run.Session, nodes []string) error {
 	s.Progress.Done()
 	for i, n := range nodes {
-		data, err := yaml.Marshal(s.HelperPod(n))
+		data, err := json.Marshal(s.HelperPod(n))
 		if err != nil {
 			return err
 		}
 		if i > 0 {
-			fmt.Fprintln(env.Out, "---")
+			env.out.Line("---")
 		}
-		if _, err := env.Out.Write(data); err != nil {
+		if err := env.out.YAML(data); err != nil {
 			return err
 		}
 	}

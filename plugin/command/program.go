@@ -17,10 +17,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -252,12 +254,12 @@ func (c *programConfig) ask(env *environment, question string) error {
 	if c.yes {
 		return nil
 	}
-	in, ok := env.In.(*os.File)
+	in, ok := env.in.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return run.Usagef("program changes the node: give --yes where there is no terminal to ask at, " +
 			"or --dry-run to see what it would do")
 	}
-	fmt.Fprintf(env.ErrOut, "%s [y/N] ", question)
+	env.errOut.Prompt("%s [y/N]", question)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil {
 		return err
@@ -289,26 +291,47 @@ func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.S
 	s.Progress.Done()
 	service, node := c.path.Target.Name(), c.path.Node
 	if r.What == wire.Unchanged {
-		fmt.Fprintf(env.Out, "%s is programmed on node %s just so, by %s, until %s: nothing would be done\n",
-			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
+		env.out.Line("%s is programmed on node %s just so, by %s, until %s: nothing would be done",
+			service, node, safetext.Line(r.By, 100), run.Clock(r.Expires))
 		return nil
 	}
-	fmt.Fprintf(env.Out, "# node %s, %s: what would be run\n", node, k.How())
-	for _, command := range r.Commands {
-		if command.Input == "" {
-			fmt.Fprintln(env.Out, command.Line)
-			continue
-		}
-		fmt.Fprintf(env.Out, "%s <<'EOF'\n%sEOF\n", command.Line, command.Input)
+	t := terminal.NewText(false)
+	t.Linef("# node %s, %s: what would be run", node, k.How())
+	for i := range r.Commands {
+		commandText(t, &r.Commands[i])
 	}
-	fmt.Fprintf(env.Out, "\n# what would differ from now\n")
+	t.Blank()
+	t.Linef("# what would differ from now")
 	for _, l := range r.Removed {
-		fmt.Fprintln(env.Out, "-"+l)
+		t.Linef("-%s", l)
 	}
 	for _, l := range r.Added {
-		fmt.Fprintln(env.Out, "+"+l)
+		t.Linef("+%s", l)
 	}
-	return nil
+	return env.out.Text(t)
+}
+
+// commandText writes a command of a plan as it can be pasted into a shell: its input is a here-document, whose end is a
+// line that the input does not have. What a helper says is in the lines of the command and of its input, and makes no
+// other ones.
+func commandText(t *terminal.Text, c *wire.Command) {
+	if c.Input == "" {
+		t.Linef("%s", c.Line)
+		return
+	}
+	lines := strings.Split(strings.TrimSuffix(c.Input, "\n"), "\n")
+	for i := range lines {
+		lines[i] = safetext.Clean(lines[i])
+	}
+	end := "EOF"
+	for slices.Contains(lines, end) {
+		end += "_"
+	}
+	t.Linef("%s <<'%s'", c.Line, end)
+	for _, l := range lines {
+		t.Linef("%s", l)
+	}
+	t.Linef("%s", end)
 }
 
 // apply programs the path, and removes it if it is not right afterwards.
@@ -320,7 +343,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	service, node := c.path.Target.Name(), c.path.Node
 	if r.What == wire.Unchanged {
 		s.Progress.Note("%s is programmed on node %s just so already, by %s, until %s: nothing was changed",
-			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
+			service, node, safetext.Line(r.By, 100), run.Clock(r.Expires))
 	}
 	got, err := k.Verify(ctx)
 	if err != nil {

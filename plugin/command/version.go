@@ -4,12 +4,10 @@ package command
 
 import (
 	"encoding/json"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -50,8 +48,6 @@ func newVersionCommand(env *environment) *cobra.Command {
 func printVersion(env *environment, output string) error {
 	b := readBuildInfo()
 	b.Image = launch.DefaultImage(b.Version)
-	var data []byte
-	var err error
 	switch output {
 	case "":
 		text := "kubectl-svcproxy " + b.Version
@@ -62,20 +58,18 @@ func printVersion(env *environment, output string) error {
 			}
 			text += ")"
 		}
-		data = []byte(text + ", " + b.Go + ", " + b.Platform + "\n")
-	case "json":
-		data, err = json.MarshalIndent(b, "", "    ")
-		data = append(data, '\n')
-	case "yaml":
-		data, err = yaml.Marshal(b)
-	default:
-		return run.Usagef("-o %q is no output format of version: it may be json or yaml", output)
+		return env.out.Document([]byte(text + ", " + b.Go + ", " + b.Platform + "\n"))
+	case "json", "yaml":
+		data, err := json.MarshalIndent(b, "", "    ")
+		if err != nil {
+			return err
+		}
+		if output == "yaml" {
+			return env.out.YAML(data)
+		}
+		return env.out.JSON(append(data, '\n'))
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(env.Out, string(data))
-	return err
+	return run.Usagef("-o %q is no output format of version: it may be json or yaml", output)
 }
 
 // readBuildInfo takes what the release set, else what the Go toolchain wrote into the binary.

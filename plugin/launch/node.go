@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -44,7 +44,7 @@ func nodeTrouble(node *corev1.Node) error {
 			continue
 		}
 		return snapshot.ErrorOf(node.Name, fmt.Errorf("it is not ready since %s, so no helper can start there: %s",
-			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), wire.Printable(c.Reason+": "+c.Message, 500)))
+			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), safetext.Line(c.Reason+": "+c.Message, 500)))
 	}
 	return nil
 }

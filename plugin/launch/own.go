@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
@@ -269,7 +270,7 @@ func (l *Launcher) lastWarning(ctx context.Context, pod *corev1.Pod) string {
 	if last == nil {
 		return ""
 	}
-	return wire.Printable(last.Reason+": "+last.Message, 700)
+	return safetext.Line(last.Reason+": "+last.Message, 700)
 }
 
 // when is the time of an event, by whichever of its fields its source fills in.

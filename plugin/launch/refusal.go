@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
@@ -76,7 +77,7 @@ func Forbidden(err error) error {
 	if m[4] != "" {
 		where = "in " + m[4]
 	}
-	user := wire.Printable(m[1], 300)
+	user := safetext.Line(m[1], 300)
 	return &forbiddenError{fmt.Sprintf("cannot %s %s %s as user %s: %s", m[2], m[3], where, user, grants), err}
 }
 
@@ -94,7 +95,7 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 	if friendly := Forbidden(err); friendly != err { //nolint:errorlint // is it the same one?
 		return friendly
 	}
-	text := wire.Printable(err.Error(), 2000)
+	text := safetext.Line(err.Error(), 2000)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		for _, f := range refusals {
 			if m := f.text.FindStringSubmatch(text); m != nil {
@@ -138,7 +139,7 @@ func withoutDetails(text string) string {
 			b.WriteRune(r)
 		}
 	}
-	return strings.ReplaceAll(wire.Printable(b.String(), 500), " ,", ",")
+	return strings.ReplaceAll(safetext.Line(b.String(), 500), " ,", ",")
 }
 
 // lenient picks a namespace that takes privileged pods: by its label, else kube-system, else one that enforces nothing,

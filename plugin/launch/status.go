@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // state is how far a helper's pod has come.
@@ -70,7 +70,7 @@ func podState(pod *corev1.Pod) state {
 		c := &pod.Status.Conditions[i]
 		switch {
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable:
-			return state{end: "no node takes its pod: " + wire.Printable(c.Message, 500)}
+			return state{end: "no node takes its pod: " + safetext.Line(c.Message, 500)}
 		case c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue:
 			s.what = "getting the image"
 		}
@@ -137,10 +137,10 @@ func sentence(what, reason, message, hint string) string {
 	var b strings.Builder
 	b.WriteString(what)
 	if reason != "" {
-		b.WriteString(": " + wire.Printable(reason, 100))
+		b.WriteString(": " + safetext.Line(reason, 100))
 	}
 	if message != "" {
-		b.WriteString(": " + wire.Printable(message, 700))
+		b.WriteString(": " + safetext.Line(message, 700))
 	}
 	if hint != "" {
 		b.WriteString("; " + hint)

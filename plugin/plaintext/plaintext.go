@@ -7,22 +7,15 @@ package plaintext
 import (
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
-// Clean replaces what would upset a terminal: texts of rules, names and errors come from elsewhere.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		return '�'
-	}, s)
-}
+// Clean makes a text one line without unsafe characters: texts of rules, names and errors come from elsewhere. It is
+// safetext.Clean.
+func Clean(s string) string { return safetext.Clean(s) }
 
 // Plural counts things whose plural ends in s: "1 path", "2 paths".
 func Plural(n int, what string) string {
@@ -32,9 +25,9 @@ func Plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// Width is the number of columns that a text takes. All that is printed is ASCII, dashes, arrows and dots: one column
-// each.
-func Width(s string) int { return utf8.RuneCountInString(s) }
+// Width is the number of columns that a clean text takes in a terminal: two for a wide character of East Asia, none for
+// a combining mark. It is the width by which tablewriter aligns columns.
+func Width(s string) int { return displaywidth.String(s) }
 
 // Middle cuts the middle out of a text that is wider than limit: of a pod's name or a rule, the two ends tell most. A
 // limit of 0 is none.
@@ -43,11 +36,23 @@ func Middle(s string, limit int) string {
 		return s
 	}
 	if limit < 4 {
-		return string([]rune(s)[:limit])
+		return Start(s, limit)
 	}
-	r := []rune(s)
 	tail := (limit - 1) / 2
-	return string(r[:limit-1-tail]) + "…" + string(r[len(r)-tail:])
+	return Start(s, limit-1-tail) + "…" + end(s, tail)
+}
+
+// Start returns as much of the beginning of a text as fits into limit columns.
+func Start(s string, limit int) string { return displaywidth.TruncateString(s, limit, "") }
+
+// end returns as much of the end of a text as fits into limit columns.
+func end(s string, limit int) string {
+	over := Width(s) - limit
+	for g := displaywidth.StringGraphemes(s); over > 0 && g.Next(); {
+		over -= g.Width()
+		s = s[len(g.Value()):]
+	}
+	return s
 }
 
 // Wrap breaks a text into lines of at most limit columns: where two spaces separate its parts, if that is enough, else

@@ -19,6 +19,9 @@ func TestMiddle(t *testing.T) {
 		{"web", 2, "we"},
 		{"web", 0, "web"},
 		{"äöü→…äöü", 7, "äöü…äöü"},
+		{"中文中文中文", 7, "中…文"}, // two columns each: half a character is none
+		{"中文中文中文", 3, "中"},
+		{"e\u0301a\u0301o\u0301u\u0301i\u0301y\u0301", 5, "e\u0301a\u0301…i\u0301y\u0301"},
 	} {
 		if got := Middle(tt.in, tt.limit); got != tt.want {
 			t.Errorf("Middle(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
@@ -45,12 +48,12 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-func TestClean(t *testing.T) {
-	for in, want := range map[string]string{
-		"10.0.0.1:80 → pod": "10.0.0.1:80 → pod", "a\tb\nc": "a b c", "\x1b[31mred": "�[31mred", "bell\a": "bell�",
+func TestWidth(t *testing.T) {
+	for in, want := range map[string]int{
+		"": 0, "web-7c9d": 8, "→…✓–": 4, "äöü": 3, "中文": 4, "e\u0301": 1, "\uFFFD[31m": 5, "한글": 4, "ｗｅｂ": 6,
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		if got := Width(in); got != want {
+			t.Errorf("Width(%q) = %d, want %d", in, got, want)
 		}
 	}
 }

@@ -245,11 +245,11 @@ const (
 func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 	for i, b := range all {
 		if limit > 0 && i == limit && !t.wide {
-			t.blank()
-			fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(len(all)-limit, "more finding"))
+			t.Blank()
+			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(all)-limit, "more finding"))
 			break
 		}
-		t.blank()
+		t.Blank()
 		t.block(b, severalNodes)
 	}
 }
@@ -263,7 +263,8 @@ func (t *text) block(b *block, severalNodes bool) {
 	if of != "" && (t.Width == 0 || plaintext.Width(label+code+of)+2*gap <= t.Width) {
 		code, of = code+"  "+of, ""
 	}
-	t.WriteString(t.paint(colorOf(b.verdict), label) + "  " + code + "\n")
+	t.Add(colorOf(b.verdict), label)
+	t.Linef("  %s", code)
 	t.line("of", of, true)
 	if t.report.Kind == report.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
 		t.line("on", t.list(b.places(), onLimit, "; "), true)

@@ -3,6 +3,7 @@
 package print
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -86,8 +87,8 @@ func (p *page) Steps() bool {
 	})
 }
 
-func (t *text) html() error {
-	return htmlPage.Execute(t.Buffer, t.page())
+func (t *text) html(b *bytes.Buffer) error {
+	return htmlPage.Execute(b, t.page())
 }
 
 func (t *text) page() *page {

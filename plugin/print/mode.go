@@ -30,9 +30,9 @@ func (t *text) mode() {
 	for _, n := range lost {
 		t.nodeHeader(n)
 	}
-	t.blank()
+	t.Blank()
 	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)
-	t.blank()
+	t.Blank()
 }
 
 // modeTable is the nodes' proxies, with the nodes' verdicts, and the nodes of which nothing is known.

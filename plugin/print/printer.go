@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -55,6 +55,8 @@ func FormatsOf(kind string) []string {
 type Printer struct {
 	format string
 	object printers.ResourcePrinter // for the formats that print the object as it is
+	// encoding is of the formats of object json or yaml, which have escapes; "" for text.
+	encoding string
 }
 
 // For says, as an error, that a kind of report cannot be printed in the printer's format.
@@ -73,7 +75,7 @@ func (p *Printer) For(kind string) error {
 
 // View is what the printing depends on besides the report.
 type View struct {
-	Style
+	terminal.Style
 	// Next says what to do next; with a command its text is a few words.
 	Next report.Remedy
 	// Services is how many Services were looked at (verify).
@@ -97,9 +99,9 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		p.format = "table"
 	case "wide", "name", "html", "mermaid", "dot":
 	case "json":
-		p.object = &printers.JSONPrinter{}
+		p.object, p.encoding = &printers.JSONPrinter{}, kind
 	case "yaml":
-		p.object = &printers.YAMLPrinter{}
+		p.object, p.encoding = &printers.JSONPrinter{}, kind // plugin/terminal makes YAML of it
 	case "jsonpath", "jsonpath-file", "jsonpath-as-json", "go-template", "go-template-file", "template", "templatefile":
 		if inline == "" && template == "" {
 			return nil, fmt.Errorf("-o %s needs a template: -o %s=TEMPLATE", kind, kind)
@@ -110,6 +112,9 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		var err error
 		if p.object, err = templatePrinter(kind, format, template, allowMissingKeys); err != nil {
 			return nil, fmt.Errorf("-o %s: %w", kind, oneLine(err))
+		}
+		if kind == "jsonpath-as-json" {
+			p.encoding = "json"
 		}
 		return p, nil
 	default:
@@ -159,17 +164,18 @@ func (p *Printer) Draws() bool {
 func (p *Printer) Whole() bool { return p.object != nil }
 
 // Report prints a TraceReport or VerifyReport.
-func (p *Printer) Report(out io.Writer, r *report.Report, v View) error {
+func (p *Printer) Report(out *terminal.Stream, r *report.Report, v View) error {
 	if p.object != nil {
 		return p.Object(out, &reportObject{Report: r})
 	}
+	t := p.newText(v, r)
 	var b bytes.Buffer
-	t := &text{Buffer: &b, Style: v.Style, wide: p.Wide(), view: v, report: r}
 	switch p.format {
 	case "name":
-		reportNames(&b, r)
+		t.names()
+		return out.Text(t.Text)
 	case "html":
-		if err := t.html(); err != nil {
+		if err := t.html(&b); err != nil {
 			return err
 		}
 	case "mermaid":
@@ -179,26 +185,32 @@ func (p *Printer) Report(out io.Writer, r *report.Report, v View) error {
 		pictures, more := t.pictures()
 		picture.Dot(&b, pictures, more)
 	default:
-		if t.wide {
-			t.Width = 0
-		}
 		t.print()
+		return out.Text(t.Text)
 	}
-	_, err := b.WriteTo(out)
-	return err
+	return out.Document(b.Bytes())
 }
 
 // Object prints an object that has a kind of its own. Nothing is printed when the template does not fit it.
-func (p *Printer) Object(out io.Writer, o runtime.Object) error {
+func (p *Printer) Object(out *terminal.Stream, o runtime.Object) error {
 	var b bytes.Buffer
+	if p.encoding == "" {
+		clean, err := cleanObject(o)
+		if err != nil {
+			return err
+		}
+		o = clean
+	}
 	if err := p.object.PrintObj(o, &b); err != nil {
 		return oneLine(err)
 	}
-	if b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("\n")) && isTerminal(out) {
-		b.WriteByte('\n') // a jsonpath's result does not end its line, and the prompt would follow it
+	switch p.encoding {
+	case "json":
+		return out.JSON(b.Bytes())
+	case "yaml":
+		return out.YAML(b.Bytes())
 	}
-	_, err := b.WriteTo(out)
-	return err
+	return out.Document(b.Bytes())
 }
 
 // oneLine keeps the first line of an error: cli-runtime's template errors go on with a dump of the object.
@@ -208,9 +220,10 @@ func oneLine(err error) error {
 	return errors.New(strings.TrimSuffix(line, ". Printing more information for debugging the template:"))
 }
 
-// reportNames lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What
+// names lists what is not right, as kubectl's -o name does: nodes for trace and mode, Services for verify. What
 // is wrong with a node as a whole, or keeps it from being inspected, is listed as the node.
-func reportNames(b *bytes.Buffer, r *report.Report) {
+func (t *text) names() {
+	r := t.report
 	var names []string
 	add := func(name string) {
 		if !slices.Contains(names, name) {
@@ -237,6 +250,6 @@ func reportNames(b *bytes.Buffer, r *report.Report) {
 		}
 	}
 	for _, name := range names {
-		fmt.Fprintln(b, name)
+		t.Linef("%s", name)
 	}
 }

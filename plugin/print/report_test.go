@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -48,15 +50,20 @@ func render(t *testing.T, format string, r *report.Report, v View) string {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := p.Report(&b, r, v); err != nil {
+	if err := p.Report(streamTo(&b), r, v); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
+// streamTo is a stream that is no terminal.
+func streamTo(w io.Writer) *terminal.Stream {
+	return terminal.NewStream(w, func(string) string { return "" })
+}
+
 func view(width int) View {
 	return View{
-		Style:     Style{Width: width},
+		Style:     terminal.Style{Width: width},
 		Namespace: "shop",
 		Services:  60,
 		Next:      report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"},
@@ -182,7 +189,7 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := p.Report(&b, r, View{}); err != nil || b.String() != "TraceReport" {
+	if err := p.Report(streamTo(&b), r, View{}); err != nil || b.String() != "TraceReport" {
 		t.Errorf("--template: got %q, %v", b.String(), err)
 	}
 }
@@ -230,7 +237,7 @@ func TestTemplateFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		err = p.Report(&b, reports()["good"], View{})
+		err = p.Report(streamTo(&b), reports()["good"], View{})
 		if err == nil || strings.Contains(err.Error(), "\n") || b.Len() > 0 {
 			t.Errorf("-o %s: got %v and %q", format, err, b.String())
 		}
@@ -247,23 +254,9 @@ func TestWriteFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Report(failing{}, reports()["nodes"], View{}); err == nil {
+		if err := p.Report(streamTo(failing{}), reports()["nodes"], View{}); err == nil {
 			t.Errorf("-o %s: the error of the writer was lost", format)
 		}
-	}
-}
-
-func TestStyleOf(t *testing.T) {
-	if s := StyleOf(&bytes.Buffer{}, func(string) string { return "" }); s != (Style{}) {
-		t.Errorf("a buffer has style %+v", s)
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	if s := StyleOf(null, func(string) string { return "" }); s != (Style{}) {
-		t.Errorf("/dev/null has style %+v", s)
 	}
 }
 
@@ -301,7 +294,7 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := p.Resolve(&b, r, view(width)); err != nil {
+		if err := p.Resolve(streamTo(&b), r, view(width)); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, fmt.Sprintf("resolve.%d", width), b.String())
@@ -315,7 +308,7 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := p.Resolve(&b, r, view(0)); err != nil || b.String() != want {
+		if err := p.Resolve(streamTo(&b), r, view(0)); err != nil || b.String() != want {
 			t.Errorf("-o %s: got %q, %v; want %q", format, b.String(), err, want)
 		}
 	}

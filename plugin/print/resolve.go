@@ -3,15 +3,14 @@
 package print
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -109,22 +108,17 @@ func (r *Resolve) GroupVersionKind() schema.GroupVersionKind {
 }
 
 // Resolve prints a ResolveReport.
-func (p *Printer) Resolve(out io.Writer, r *Resolve, v View) error {
+func (p *Printer) Resolve(out *terminal.Stream, r *Resolve, v View) error {
 	if p.object != nil {
 		return p.Object(out, r)
 	}
-	var b bytes.Buffer
+	t := p.newText(v, nil)
 	if p.format == "name" {
-		b.WriteString("service/" + r.Service.Name + "\n")
+		t.Linef("service/%s", r.Service.Name)
 	} else {
-		t := &text{Buffer: &b, Style: v.Style, wide: p.Wide(), view: v}
-		if t.wide {
-			t.Width = 0
-		}
 		t.resolve(r)
 	}
-	_, err := b.WriteTo(out)
-	return err
+	return out.Text(t.Text)
 }
 
 func (t *text) resolve(r *Resolve) {
@@ -160,10 +154,10 @@ func (t *text) resolve(r *Resolve) {
 	if r.NotProxied != nil {
 		t.say(cyan, "Proxy", "none: "+r.NotProxied.Message+" ("+r.NotProxied.Code+")", true)
 	}
-	t.blank()
+	t.Blank()
 	t.endpointTable(r)
-	t.blank()
-	t.WriteString(resolveConclusion(r) + "\n")
+	t.Blank()
+	t.Linef("%s", resolveConclusion(r))
 }
 
 func policyText(p *Policy) string {
@@ -246,14 +240,12 @@ func (t *text) endpointTable(r *Resolve) {
 		}
 		tab.limit = t.Width
 	}
-	for _, line := range tab.lines(func(row int, cell string) string {
+	t.table(tab, func(row int) terminal.Color {
 		if r.Endpoints[row].Used {
-			return t.paint(green, cell)
+			return green
 		}
-		return t.paint(yellow, cell)
-	}) {
-		t.WriteString(line + "\n")
-	}
+		return yellow
+	})
 }
 
 // conditions are those of the EndpointSlice that are set, in its words.

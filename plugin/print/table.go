@@ -4,6 +4,7 @@ package print
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
@@ -11,6 +12,7 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // gap is what stands between two columns, as in kubectl's tables.
@@ -32,7 +34,36 @@ type table struct {
 	limit   int // to which the last column is wrapped; 0: not at all
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add adds a row. The cells are cleaned, as their widths are those of what is printed.
+func (t *table) add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = plaintext.Clean(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// tableLine is one printed line of a table. last is what it has of the last cell, which may have a colour.
+type tableLine struct {
+	row        int // -1: the header
+	first      bool
+	text, last string
+}
+
+// table writes a table, the last cell of each row in a colour.
+func (t *text) table(tab *table, color func(row int) terminal.Color) {
+	for _, l := range tab.lines() {
+		t.tableLine(l, color)
+	}
+}
+
+func (t *text) tableLine(l tableLine, color func(row int) terminal.Color) {
+	t.Add(plain, l.text)
+	if l.row >= 0 {
+		t.Add(color(l.row), l.last)
+	}
+	t.End()
+}
 
 // widths returns the width of each column.
 func (t *table) widths() []int {
@@ -118,9 +149,8 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	return out
 }
 
-// lines renders the table: the header, then each row, which takes several lines where its last cell is wrapped. The
-// cells of the last column are painted by paint; colours do not count as width.
-func (t *table) lines(paint func(row int, cell string) string) []string {
+// lines renders the table: the header, then each row, which takes several lines where its last cell is wrapped.
+func (t *table) lines() []tableLine {
 	var b bytes.Buffer
 	align := make(tw.Alignment, len(t.columns))
 	heads := make([]string, len(t.columns))
@@ -150,32 +180,25 @@ func (t *table) lines(paint func(row int, cell string) string) []string {
 	}
 	wrapped := make([][]string, len(t.rows))
 	for i, r := range t.rows {
-		cells := make([]string, len(r))
-		for k := range r {
-			cells[k] = plaintext.Clean(r[k]) // a line break would be one of the table's
-		}
+		cells := slices.Clone(r)
 		wrapped[i] = plaintext.Wrap(cells[last], limit)
 		cells[last] = strings.Join(wrapped[i], "\n")
 		_ = w.Append(cells) // neither call fails with cells of strings and a buffer to write to
 	}
 	_ = w.Render()
-	// The last cell is painted here: with a colour in it, the table's padding behind it would end in a second end of
-	// the colour.
 	rendered := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-	lines := make([]string, 0, 1+len(wrapped))
-	lines = append(lines, strings.TrimRight(rendered[0], " "))
-	at := 1
+	lines := make([]tableLine, 0, len(rendered))
+	lines = append(lines, tableLine{row: -1, text: strings.TrimRight(rendered[0], " ")})
 	for i, parts := range wrapped {
-		var row []string
-		for _, part := range parts {
-			line := strings.TrimRight(rendered[at], " ")
-			if rest, ok := strings.CutSuffix(line, part); ok {
-				line = rest + paint(i, part)
+		for k, part := range parts {
+			// The last cell is separate: with a colour in it, the table's padding behind it would end in a second end of
+			// the colour.
+			l := tableLine{row: i, first: k == 0, text: strings.TrimRight(rendered[len(lines)], " ")}
+			if rest, ok := strings.CutSuffix(l.text, part); ok {
+				l.text, l.last = rest, part
 			}
-			row = append(row, line)
-			at++
+			lines = append(lines, l)
 		}
-		lines = append(lines, strings.Join(row, "\n"))
 	}
 	return lines
 }

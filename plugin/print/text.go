@@ -3,7 +3,6 @@
 package print
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -11,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // text writes a report for people. The verdict is in the last line, where nothing can scroll it away.
 type text struct {
-	*bytes.Buffer
-	Style
+	*terminal.Text
+	terminal.Style
 	wide   bool
 	view   View
 	report *report.Report
@@ -34,7 +34,8 @@ func (t *text) print() {
 	}
 	t.next(t.view.Next)
 	verdict, rest := t.conclusion()
-	t.WriteString(t.paint(colorOf(t.report.Verdict), verdict) + ": " + rest + "\n")
+	t.Add(colorOf(t.report.Verdict), verdict)
+	t.Linef(": %s", rest)
 }
 
 // next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.
@@ -58,11 +59,13 @@ func (t *text) next(r report.Remedy) {
 	}
 }
 
-// blank sets what follows apart.
-func (t *text) blank() {
-	if t.Len() > 0 && !bytes.HasSuffix(t.Bytes(), []byte("\n\n")) {
-		t.WriteByte('\n')
+// newText makes a text for people.
+func (p *Printer) newText(v View, r *report.Report) *text {
+	t := &text{Text: terminal.NewText(v.Color), Style: v.Style, wide: p.Wide(), view: v, report: r}
+	if t.wide {
+		t.Width = 0
 	}
+	return t
 }
 
 // labelWidth is the width of the labels of the header and, without two of it, of the findings' lines.
@@ -70,7 +73,7 @@ const labelWidth = 9
 
 // say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one
 // piece.
-func (t *text) say(c color, label, s string, breakable bool) {
+func (t *text) say(c terminal.Color, label, s string, breakable bool) {
 	limit := 0
 	if breakable && t.Width > 0 {
 		limit = max(t.Width-labelWidth, 40)
@@ -79,7 +82,9 @@ func (t *text) say(c color, label, s string, breakable bool) {
 		if i > 0 {
 			label = ""
 		}
-		fmt.Fprintf(t, "%-*s%s\n", labelWidth, label, t.paint(c, line))
+		t.Addf("%-*s", labelWidth, label)
+		t.Add(c, line)
+		t.End()
 	}
 }
 

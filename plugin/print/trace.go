@@ -9,6 +9,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -24,7 +25,7 @@ func (t *text) trace() {
 	shown, more := t.quietNodes(), 0
 	for i, n := range shown {
 		if i > 0 {
-			t.blank()
+			t.Blank()
 		}
 		if i >= wrongNodes && !t.wide {
 			more++
@@ -34,20 +35,20 @@ func (t *text) trace() {
 		if n.Error != "" {
 			continue
 		}
-		t.blank()
+		t.Blank()
 		t.pathTable(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
 		}
-		t.blank()
+		t.Blank()
 	}
 	if more > 0 {
-		t.blank()
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(more, "more node"))
+		t.Blank()
+		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more node"))
 	}
-	t.blank()
+	t.Blank()
 	t.blocks(blocksOf(t.report, false), len(t.report.Nodes) > 1, 0)
-	t.blank()
+	t.Blank()
 }
 
 // quietNodes lists by name, where there are many nodes, those with which nothing is wrong, and returns the rest.
@@ -109,13 +110,12 @@ func (t *text) pathTable(paths []report.Path) {
 	}
 	tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
 	tab, stacked := t.fit(tab)
-	lines := tab.lines(func(row int, cell string) string { return t.paint(stateColor(states[row]), cell) })
-	t.WriteString(lines[0] + "\n")
-	for i, line := range lines[1:] {
-		if k := slices.IndexFunc(heads, func(h heading) bool { return h.row == i }); stacked && k >= 0 {
-			t.WriteString(t.paint(bold, heads[k].text) + "\n")
+	for _, l := range tab.lines() {
+		if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
+			t.Add(bold, heads[k].text)
+			t.End()
 		}
-		t.WriteString(line + "\n")
+		t.tableLine(l, func(row int) terminal.Color { return stateColor(states[row]) })
 	}
 }
 
@@ -125,7 +125,7 @@ type heading struct {
 	text string
 }
 
-func stateColor(s picture.State) color {
+func stateColor(s picture.State) terminal.Color {
 	switch s {
 	case picture.OK:
 		return green
@@ -189,8 +189,8 @@ func (t *text) steps(paths []report.Path) {
 		if len(p.Steps) == 0 {
 			continue
 		}
-		t.blank()
-		fmt.Fprintf(t, "%s from %s, rule by rule\n", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		t.Blank()
+		t.Linef("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		tab := &table{
 			columns: []column{
 				{"HOOK", false},
@@ -218,18 +218,12 @@ func (t *text) steps(paths []report.Path) {
 			}
 			tab.add(append(cells, s.Verdict, plaintext.Clean(s.Text))...)
 		}
-		for _, line := range tab.lines(func(_ int, cell string) string { return cell }) {
-			t.WriteString(line + "\n")
-		}
+		t.table(tab, func(int) terminal.Color { return plain })
 		if o := p.Observed; o != nil && o.TraceError != "" {
-			fmt.Fprintf(t, "The kernel's own trace is not to be had: %s\n", plaintext.Clean(o.TraceError))
+			t.Linef("The kernel's own trace is not to be had: %s", o.TraceError)
 		}
 		if o := p.Observed; o != nil && o.LegacyError != "" {
-			fmt.Fprintf(
-				t,
-				"The kernel's own trace is without rules of iptables-legacy: %s\n",
-				plaintext.Clean(o.LegacyError),
-			)
+			t.Linef("The kernel's own trace is without rules of iptables-legacy: %s", o.LegacyError)
 		}
 	}
 }

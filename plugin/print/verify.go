@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -28,9 +29,9 @@ func (t *text) verify() {
 		}
 	}
 	t.blocks(blocks, several, verifyBlocks)
-	t.blank()
+	t.Blank()
 	t.counts()
-	t.blank()
+	t.Blank()
 }
 
 // verifyTable writes the paths that are not right.
@@ -55,16 +56,14 @@ func (t *text) verifyTable() {
 	}
 	t.byVerdict(tab, verdicts)
 	if more > 0 {
-		fmt.Fprintf(t, "… and %s (-o wide shows them all)\n", plaintext.Plural(more, "more path"))
+		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more path"))
 	}
-	t.blank()
+	t.Blank()
 }
 
 // byVerdict writes a table whose last column has the colours of verdicts.
 func (t *text) byVerdict(tab *table, verdicts []report.Verdict) {
-	for _, line := range tab.lines(func(row int, cell string) string { return t.paint(colorOf(verdicts[row]), cell) }) {
-		t.WriteString(line + "\n")
-	}
+	t.table(tab, func(row int) terminal.Color { return colorOf(verdicts[row]) })
 }
 
 // verifyPaths lists the paths that are not right, one row for each, with their verdicts; of more than limit the rest is
@@ -111,7 +110,7 @@ func (t *text) verifyPaths(limit int) (tab *table, verdicts []report.Verdict, mo
 				continue
 			}
 			seen[key] = len(tab.rows)
-			tab.rows = append(tab.rows, cells)
+			tab.add(cells...)
 			from = append(from, setOf(p.Origin.Kind))
 			verdicts = append(verdicts, p.Verdict)
 		}
@@ -147,15 +146,11 @@ func (t *text) counts() {
 		t.byVerdict(tab, verdicts)
 	}
 	if quiet > 0 {
-		fmt.Fprintf(t, "… and %s on which nothing is wrong\n", plaintext.Plural(quiet, "more node"))
+		t.Linef("… and %s on which nothing is wrong", plaintext.Plural(quiet, "more node"))
 	}
 	for i, n := range lost {
 		if i >= wrongNodes && !t.wide {
-			fmt.Fprintf(
-				t,
-				"… and %s not inspected (-o wide shows them all)\n",
-				plaintext.Plural(len(lost)-i, "more node"),
-			)
+			t.Linef("… and %s not inspected (-o wide shows them all)", plaintext.Plural(len(lost)-i, "more node"))
 			break
 		}
 		t.nodeHeader(n)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -120,7 +122,7 @@ func (m *moving) session() *Session {
 	return &Session{
 		index:  &objectIndex{},
 		config: Config{Parallel: 1, Helper: launch.Options{Timeout: time.Minute}},
-		source: m, nodes: m, Objects: m.base, live: true, Progress: NewProgress(io.Discard, false, 0),
+		source: m, nodes: m, Objects: m.base, live: true, Progress: NewProgress(terminal.NewStream(io.Discard, os.Getenv)),
 	}
 }
 

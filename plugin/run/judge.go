@@ -3,7 +3,11 @@
 package run
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
+
+	"k8s.io/klog/v2"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -28,10 +32,11 @@ type loadedNode struct {
 }
 
 // loadNode loads the files of a node. err is why there are none.
-func loadNode(node string, files *snapshot.Node, err error) loadedNode {
+func loadNode(node string, files *snapshot.Node, err error) (n loadedNode) {
 	if err != nil {
 		return loadedNode{node: node, err: err}
 	}
+	defer recovered(func(defect error) { n = loadedNode{node: node, err: defect} })
 	state, err := nodestate.Load(files)
 	return loadedNode{node, state, err}
 }
@@ -53,11 +58,22 @@ func (x *objectIndex) get(objects *snapshot.Cluster) *judge.Cluster {
 	return x.index
 }
 
+// recovered, which has to be deferred, makes an error of a panic. Of a node whose files this program cannot cope with
+// nothing is claimed, and the others are judged; and the Go runtime would print the panic's value as it is, which may be
+// text of the node.
+func recovered(take func(defect error)) {
+	if bug := recover(); bug != nil {
+		klog.ErrorS(nil, "Recovered from a panic", "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
+		take(fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug))
+	}
+}
+
 // judgeNode judges a node. One that was not loaded is Unknown, with the reason.
-func (s *Session) judgeNode(n *loadedNode, objects *snapshot.Cluster, request Request) report.NodeReport {
+func (s *Session) judgeNode(n *loadedNode, objects *snapshot.Cluster, request Request) (out report.NodeReport) {
 	if n.err != nil {
 		return notInspected(n.node, n.err)
 	}
+	defer recovered(func(defect error) { out = notInspected(n.node, defect) })
 	return judge.Node(s.index.get(objects), n.state, request)
 }
 

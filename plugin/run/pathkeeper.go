@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
@@ -162,7 +163,7 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	}
 	k.note(r.Notes)
 	if r.Refused != "" {
-		refused := wire.Printable(r.Refused, 1000)
+		refused := safetext.Line(r.Refused, 1000)
 		return nil, Usagef("%s is not programmed on %s: %s", k.target.Name(), k.config.Node, refused)
 	}
 	return r, nil
@@ -171,7 +172,7 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 // note shows what the helper says besides its answer.
 func (k *PathKeeper) note(notes []string) {
 	for _, what := range notes {
-		k.session.Progress.Note("node %s: %s", k.config.Node, wire.Printable(what, 1000))
+		k.session.Progress.Note("node %s: %s", k.config.Node, safetext.Line(what, 1000))
 	}
 }
 

@@ -4,18 +4,18 @@ package run
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // Progress shows the progress on a terminal: a line for the run, and one for each node that is being read. The lines
 // are cleared before the result. In a pipe it only writes notes. It is safe for concurrent use.
 type Progress struct {
-	out   io.Writer
-	live  bool // out is a terminal that can move its cursor
-	width int
+	out *terminal.Stream
 
 	mu    sync.Mutex
 	whole string
@@ -28,11 +28,8 @@ type nodeLine struct{ name, what string }
 // manyLines is how many nodes get a line of their own.
 const manyLines = 8
 
-// NewProgress makes a Progress that writes to out. live says that out is a terminal that can move its cursor, of this
-// width; 0 is a terminal of any width.
-func NewProgress(out io.Writer, live bool, width int) *Progress {
-	return &Progress{out: out, live: live, width: width}
-}
+// NewProgress makes a Progress that writes to out.
+func NewProgress(out *terminal.Stream) *Progress { return &Progress{out: out} }
 
 // Say sets the line of the run.
 func (p *Progress) Say(format string, args ...any) {
@@ -64,12 +61,12 @@ func (p *Progress) find(name string) int {
 	return slices.IndexFunc(p.nodes, func(l nodeLine) bool { return l.name == name })
 }
 
-// Note writes a line that stays, also in a pipe.
+// Note writes a line that stays, also in a pipe. It is one line, whatever the arguments contain.
 func (p *Progress) Note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	fmt.Fprintf(p.out, "note: "+format+"\n", args...)
+	p.out.Line("note: "+format, args...)
 	p.draw()
 }
 
@@ -79,7 +76,7 @@ func (p *Progress) Done() {
 }
 
 func (p *Progress) update(change func()) {
-	if !p.live {
+	if !p.out.IsLive() {
 		return
 	}
 	p.mu.Lock()
@@ -91,14 +88,12 @@ func (p *Progress) update(change func()) {
 
 // clear clears the lines, and moves the cursor back to their beginning.
 func (p *Progress) clear() {
-	if p.drawn > 0 {
-		fmt.Fprint(p.out, "\r"+strings.Repeat("\x1b[1A\x1b[2K", p.drawn))
-		p.drawn = 0
-	}
+	p.out.Erase(p.drawn)
+	p.drawn = 0
 }
 
 func (p *Progress) draw() {
-	if !p.live {
+	if !p.out.IsLive() {
 		return
 	}
 	var lines []string
@@ -113,10 +108,11 @@ func (p *Progress) draw() {
 		lines = append(lines, n.name+"  "+n.what+" …")
 	}
 	for _, l := range lines {
-		if r := []rune(l); p.width > 1 && len(r) >= p.width {
-			l = string(r[:p.width-1]) // a line that wraps would be two to take away
+		l = plaintext.Clean(l)
+		if width := p.out.Style().Width; width > 1 {
+			l = plaintext.Start(l, width-1) // a line that wraps would be two to take away
 		}
-		fmt.Fprintln(p.out, l)
+		p.out.Line("%s", l)
 	}
 	p.drawn = len(lines)
 }

@@ -5,8 +5,11 @@ package run
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // screen shows what a terminal would, of the few sequences that progress uses.
@@ -40,7 +43,7 @@ func screen(t *testing.T, text string) string {
 
 func TestProgress(t *testing.T) {
 	var b bytes.Buffer
-	p := NewProgress(&b, true, 24)
+	p := NewProgress(terminal.Live(&b, terminal.Style{Width: 24}))
 	shows := func(want string) {
 		t.Helper()
 		if got := screen(t, b.String()); got != want {
@@ -69,7 +72,7 @@ func TestProgress(t *testing.T) {
 
 func TestProgressInAPipeSaysNothingButNotes(t *testing.T) {
 	var b bytes.Buffer
-	p := NewProgress(&b, false, 0)
+	p := NewProgress(terminal.NewStream(&b, os.Getenv))
 	p.Say("reading")
 	p.Node("n", "x")
 	p.Note("this stays")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // Remedy is what to do: advice in words, then commands to paste, in their order. The zero Remedy is none.
@@ -71,5 +73,7 @@ func needsQuotes(r rune) bool {
 }
 
 // notPrinted tells whether a terminal shows a character not at all, or not as it is. utf8.RuneError stands for bytes
-// that are no text, too.
-func notPrinted(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+// that are no text, too. Of combining marks only some are shown.
+func notPrinted(r rune) bool {
+	return safetext.Unsafe(r) || r == utf8.RuneError || unicode.Is(unicode.M, r)
+}

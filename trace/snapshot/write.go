@@ -27,7 +27,7 @@ type Meta struct {
 }
 
 // Write writes a snapshot as .tar.gz: what Open reads. Kinds in Cluster.Missing are left out, as are files that a node
-// does not have. After an error the archive is truncated, so that Open refuses it.
+// does not have. The names of nodes are checked by CheckNodeName. After an error the archive is truncated, so that Open refuses it.
 func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 	zip := gzip.NewWriter(w)
 	a := archive{tar.NewWriter(zip), m.CreatedAt}
@@ -44,6 +44,9 @@ func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 		}
 	}
 	for _, n := range nodes {
+		if err := CheckNodeName(n.Name); err != nil {
+			return fmt.Errorf("a node cannot be written: %w", err)
+		}
 		for _, name := range slices.Sorted(maps.Keys(n.files)) {
 			data, err := n.files[name]()
 			if err != nil {

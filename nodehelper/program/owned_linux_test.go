@@ -3,13 +3,18 @@
 package program
 
 import (
+	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -102,6 +107,39 @@ func TestTableBecomesTheirs(t *testing.T) {
 				t.Errorf("left: %s", got)
 			}
 		})
+	}
+}
+
+// A device of our name that somebody else has made is not used, and not removed.
+func TestOthersHaveOurDevice(t *testing.T) {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.HardwareAddr = kubeproxy.ProgramDevice, deviceMark
+	if !ownDevice(&netlink.Dummy{LinkAttrs: attributes}) {
+		t.Error("ours is not known")
+	}
+	if ownDevice(&netlink.Veth{LinkAttrs: attributes}) {
+		t.Error("one of another type is taken for ours")
+	}
+	attributes.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	if ownDevice(&netlink.Dummy{LinkAttrs: attributes}) {
+		t.Error("one of another address is taken for ours")
+	}
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip") {
+		return
+	}
+	testutil.Run(t, "", "ip", "link", "add", kubeproxy.ProgramDevice, "address", deviceMark.String(), "type", "veth", "peer",
+		"name", "other")
+	address := netip.MustParseAddr("10.96.0.10")
+	testutil.Run(t, "", "ip", "address", "add", address.String()+"/32", "dev", kubeproxy.ProgramDevice)
+	before := testutil.Run(t, "", "ip", "-br", "address")
+	if err := checkDevice(); !errors.Is(err, errForeignDevice) {
+		t.Errorf("checked: %v", err)
+	}
+	if err := unbind([]netip.Addr{address}); err != nil {
+		t.Errorf("unbound: %v", err)
+	}
+	if after := testutil.Run(t, "", "ip", "-br", "address"); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
 

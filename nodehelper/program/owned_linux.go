@@ -61,6 +61,15 @@ func topChainsOf(name string) []string {
 	return out
 }
 
+// ownTable tells whether a table of nftables has a name of ours, and was made by this package.
+func (k nfConn) ownTable(v6 bool, table string) (bool, error) {
+	if planOfTable(table) == "" {
+		return false, nil
+	}
+	mark, err := k.chain(v6, table, nftMark)
+	return mark != nil, err
+}
+
 // ownDevice tells whether an interface is the device of ipvs mode, and made by this package.
 func ownDevice(link netlink.Link) bool {
 	a := link.Attrs()

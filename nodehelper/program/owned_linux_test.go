@@ -110,6 +110,49 @@ func TestTableBecomesTheirs(t *testing.T) {
 	}
 }
 
+// Somebody makes a firewall in our table, or a table of its own in its place, after undoing has read that there is none.
+func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	const wall = " wall { type filter hook input priority 0; policy drop; }"
+	for name, c := range map[string]struct{ do, said string }{
+		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have made or changed its chains wall"},
+		"a policy": {
+			"chain ip svcproxy-0123abcd output { policy drop; }",
+			"others have made or changed its chains output (its policy is DROP)",
+		},
+		"made anew": {
+			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,
+			"no helper has made it",
+		},
+	} {
+		resetRules(t)
+		prog := newProgrammer(t, t.TempDir())
+		if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := dialNF()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := 0
+		left, err := conn.removeTable(t.Context(), false, "0123abcd", func() {
+			reads++
+			if reads == 1 {
+				testutil.Run(t, "", "nft", c.do)
+			}
+		})
+		conn.Close()
+		if err != nil || len(left) != 1 || !strings.Contains(left[0], c.said) {
+			t.Errorf("%s: said %q, %v", name, left, err)
+		}
+		if got := testutil.Run(t, "", "nft", "list", "ruleset"); !strings.Contains(got, "policy drop") {
+			t.Errorf("%s: the policy is gone: %s", name, got)
+		}
+	}
+}
+
 // A device of our name that somebody else has made is not used, and not removed.
 func TestOthersHaveOurDevice(t *testing.T) {
 	attributes := netlink.NewLinkAttrs()

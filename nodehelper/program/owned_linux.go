@@ -30,7 +30,7 @@ var topChains = []string{"NAT", "POST", "DROP", "FORWARD", "INPUT", "OUTPUT"}
 
 var (
 	ownChains = regexp.MustCompile("^" + kubeproxy.ProgramChainPrefix + "([0-9a-f]{8})-" +
-		"(?:" + strings.Join(topChains, "|") + "|[FRWH][0-9]+|E[a-z2-7]{9})$")
+		"(?:" + strings.Join(topChains, "|") + "|[FRWH]-?[0-9]+|E[a-z2-7]{9})$")
 	ownTables = regexp.MustCompile("^" + kubeproxy.ProgramTablePrefix + "([0-9a-f]{8})$")
 )
 

@@ -110,7 +110,7 @@ func TestTableBecomesTheirs(t *testing.T) {
 	}
 }
 
-// Somebody makes a firewall in our table, or a table of its own in its place, after undoing has read that there is none.
+// Somebody makes a firewall in our table, or a table in its place, after undoing has read that there is none.
 func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
 		return
@@ -170,8 +170,8 @@ func TestOthersHaveOurDevice(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip") {
 		return
 	}
-	testutil.Run(t, "", "ip", "link", "add", kubeproxy.ProgramDevice, "address", deviceMark.String(), "type", "veth", "peer",
-		"name", "other")
+	testutil.Run(t, "", "ip", "link", "add", kubeproxy.ProgramDevice, "address", deviceMark.String(), "type", "veth",
+		"peer", "name", "other")
 	address := netip.MustParseAddr("10.96.0.10")
 	testutil.Run(t, "", "ip", "address", "add", address.String()+"/32", "dev", kubeproxy.ProgramDevice)
 	before := testutil.Run(t, "", "ip", "-br", "address")

@@ -31,10 +31,12 @@ const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on 
 Flags of serve:
 `
 
-// defaultGrace is how long undoing may take after SIGTERM, before the process ends all the same. It is shorter than the
-// termination grace period of the pod, so that the message about it is still written; pods that program paths have more
-// of both (plugin/launch).
-const defaultGrace = 8 * time.Second
+// How long undoing may take after SIGTERM, before the process ends all the same. It is shorter than the termination
+// grace period of the pod (plugin/launch), so that the message about it is still written.
+const (
+	defaultGrace = 8 * time.Second
+	programGrace = 55 * time.Second // in pods that program paths, which have --run
+)
 
 // commands are the subcommands.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
@@ -124,13 +126,20 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
 	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")
 	flags.StringVar(&o.Run, "run", "", "take over what a helper of this run has programmed that is gone")
-	grace := flags.Duration("grace", defaultGrace, "how long undoing may take after SIGTERM")
+	grace := flags.Duration("grace", 0, fmt.Sprintf("how long undoing may take after SIGTERM (default %v, with --run %v)",
+		defaultGrace, programGrace))
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *grace <= 0 {
+		*grace = defaultGrace
+		if o.Run != "" {
+			*grace = programGrace
+		}
 	}
 	endWithin(ctx, *grace)
 	return noArgs(flags.Args(), func() error { return nodehelper.Serve(ctx, os.Stdin, stdout, o) })

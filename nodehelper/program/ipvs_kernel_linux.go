@@ -199,8 +199,8 @@ func hasDevice(name string) bool {
 	return err == nil
 }
 
-// dumpTries is how often addresses are read if other programs change them at the same time.
-const dumpTries = 20
+// undoTries is how often something is read again if other programs change it at the same time.
+const undoTries = 20
 
 // addressesOf lists the addresses of an interface, if it exists; of all interfaces for "".
 func addressesOf(device string) ([]netip.Addr, error) {
@@ -218,7 +218,7 @@ func addressesOf(device string) ([]netip.Addr, error) {
 	}
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	// Other programs may change them at the same time.
-	for n := 0; n < dumpTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
+	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
 		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
 	}
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 // newRecord begins the name of a record that is being written.
 const newRecord = ".new-"
 
+// recordSuffix ends the name of the file of a record, which begins with the plan's.
+const recordSuffix = ".json"
+
 // journal keeps the records of one network namespace.
 type journal struct{ dir string }
 
@@ -49,7 +52,7 @@ func (j journal) write(r *Record) error {
 	return j.sync()
 }
 
-func (j journal) path(name string) string { return filepath.Join(j.dir, name+".json") }
+func (j journal) path(name string) string { return filepath.Join(j.dir, name+recordSuffix) }
 
 func (j journal) sync() error {
 	d, err := os.Open(j.dir)
@@ -78,11 +81,11 @@ func (j journal) list() (records []*Record, unreadable []*UnreadableError, err e
 		return nil, nil, err
 	}
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".json")
+		name, ok := strings.CutSuffix(e.Name(), recordSuffix)
 		if !ok {
 			continue
 		}
-		r, err := j.read(name)
+		r, err := j.read(j.path(name))
 		if err != nil {
 			unreadable = append(unreadable, &UnreadableError{Path: j.path(name), Plan: name, Err: err})
 			continue
@@ -102,8 +105,8 @@ func (j journal) others(r *Record, is func(*Record) bool) (others []*Record, unr
 const maxRecord = 128 << 20
 
 // read reads a record, which others may have put there: it is checked as a request of a plugin is.
-func (j journal) read(name string) (*Record, error) {
-	data, err := readRegular(j.path(name), maxRecord)
+func (j journal) read(path string) (*Record, error) {
+	data, err := readRegular(path, maxRecord)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,7 @@ func (j journal) read(name string) (*Record, error) {
 		return nil, fmt.Errorf("it is of version %d, and this program knows %d: undo it with the version that wrote it",
 			r.Version, recordVersion)
 	}
-	if r.Plan.Name != name {
+	if r.Plan.Name != strings.TrimSuffix(filepath.Base(path), recordSuffix) {
 		return nil, fmt.Errorf("it is of the plan %.20q, which is not the name of the file", r.Plan.Name)
 	}
 	return &r, r.check()

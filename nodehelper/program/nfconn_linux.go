@@ -298,7 +298,10 @@ func until(ctx context.Context, do func() (done bool, why error, err error)) err
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return errors.Join(why, context.Cause(ctx))
+			if why == nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%w (%w)", why, context.Cause(ctx))
 		}
 	}
 }

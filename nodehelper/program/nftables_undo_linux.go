@@ -46,11 +46,11 @@ func (k nfConn) removeTable(ctx context.Context, v6 bool, name string, read func
 		if err != nil || t == nil {
 			return err == nil, nil, err
 		}
-		mark, err := k.chain(v6, table, nftMark)
+		own, err := k.ownTable(v6, table)
 		if err != nil {
 			return false, nil, err
 		}
-		if mark == nil {
+		if !own {
 			left = []string{fmt.Sprintf("table %s %s stays: no helper has made it", ipName(v6), table)}
 			return true, nil, nil
 		}

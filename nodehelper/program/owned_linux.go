@@ -30,7 +30,7 @@ var topChains = []string{"NAT", "POST", "DROP", "FORWARD", "INPUT", "OUTPUT"}
 
 var (
 	ownChains = regexp.MustCompile("^" + kubeproxy.ProgramChainPrefix + "([0-9a-f]{8})-" +
-		"(?:" + strings.Join(topChains, "|") + "|[FRWH][0-9]+|E[a-z2-7]{9})$")
+		"(?:" + strings.Join(topChains, "|") + "|[FRWH]-?[0-9]+|E[a-z2-7]{9})$")
 	ownTables = regexp.MustCompile("^" + kubeproxy.ProgramTablePrefix + "([0-9a-f]{8})$")
 )
 
@@ -59,6 +59,15 @@ func topChainsOf(name string) []string {
 		out[i] = kubeproxy.ProgramChainPrefix + name + "-" + to
 	}
 	return out
+}
+
+// ownTable tells whether a table of nftables has a name of ours, and was made by this package.
+func (k nfConn) ownTable(v6 bool, table string) (bool, error) {
+	if planOfTable(table) == "" {
+		return false, nil
+	}
+	mark, err := k.chain(v6, table, nftMark)
+	return mark != nil, err
 }
 
 // ownDevice tells whether an interface is the device of ipvs mode, and made by this package.

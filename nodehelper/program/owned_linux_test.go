@@ -3,13 +3,18 @@
 package program
 
 import (
+	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
@@ -102,6 +107,82 @@ func TestTableBecomesTheirs(t *testing.T) {
 				t.Errorf("left: %s", got)
 			}
 		})
+	}
+}
+
+// Somebody makes a firewall in our table, or a table in its place, after undoing has read that there is none.
+func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	const wall = " wall { type filter hook input priority 0; policy drop; }"
+	for name, c := range map[string]struct{ do, said string }{
+		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have made or changed its chains wall"},
+		"a policy": {
+			"chain ip svcproxy-0123abcd output { policy drop; }",
+			"others have made or changed its chains output (its policy is DROP)",
+		},
+		"made anew": {
+			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,
+			"no helper has made it",
+		},
+	} {
+		resetRules(t)
+		prog := newProgrammer(t, t.TempDir())
+		if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := dialNF()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := 0
+		left, err := conn.removeTable(t.Context(), false, "0123abcd", func() {
+			reads++
+			if reads == 1 {
+				testutil.Run(t, "", "nft", c.do)
+			}
+		})
+		conn.Close()
+		if err != nil || len(left) != 1 || !strings.Contains(left[0], c.said) {
+			t.Errorf("%s: said %q, %v", name, left, err)
+		}
+		if got := testutil.Run(t, "", "nft", "list", "ruleset"); !strings.Contains(got, "policy drop") {
+			t.Errorf("%s: the policy is gone: %s", name, got)
+		}
+	}
+}
+
+// A device of our name that somebody else has made is not used, and not removed.
+func TestOthersHaveOurDevice(t *testing.T) {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.HardwareAddr = kubeproxy.ProgramDevice, deviceMark
+	if !ownDevice(&netlink.Dummy{LinkAttrs: attributes}) {
+		t.Error("ours is not known")
+	}
+	if ownDevice(&netlink.Veth{LinkAttrs: attributes}) {
+		t.Error("one of another type is taken for ours")
+	}
+	attributes.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	if ownDevice(&netlink.Dummy{LinkAttrs: attributes}) {
+		t.Error("one of another address is taken for ours")
+	}
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip") {
+		return
+	}
+	testutil.Run(t, "", "ip", "link", "add", kubeproxy.ProgramDevice, "address", deviceMark.String(), "type", "veth",
+		"peer", "name", "other")
+	address := netip.MustParseAddr("10.96.0.10")
+	testutil.Run(t, "", "ip", "address", "add", address.String()+"/32", "dev", kubeproxy.ProgramDevice)
+	before := testutil.Run(t, "", "ip", "-br", "address")
+	if err := checkDevice(); !errors.Is(err, errForeignDevice) {
+		t.Errorf("checked: %v", err)
+	}
+	if err := unbind([]netip.Addr{address}); err != nil {
+		t.Errorf("unbound: %v", err)
+	}
+	if after := testutil.Run(t, "", "ip", "-br", "address"); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
 

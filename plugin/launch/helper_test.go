@@ -224,6 +224,32 @@ func TestCollectFails(t *testing.T) {
 	}
 }
 
+// What is undone is said also where not all of it could be.
+func TestUndoOfAPart(t *testing.T) {
+	w := newFakeCluster(t, nil)
+	w.attach = helper(map[string]wire.Handler{
+		wire.MethodUndo: func(_ context.Context, _ json.RawMessage, a *wire.Answer) error {
+			return errors.Join(errors.New("the record /x of the journal cannot be read"), a.File(wire.File{
+				Name: wire.ProgramFile, Data: []byte(`[{"services":["shop/web"],"mode":"iptables","left":["table ip nat stays"]}]`),
+			}))
+		},
+	})
+	s, err := w.l.Open(t.Context(), "node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	undone, err := s.Undo(t.Context(), wire.UndoAll)
+	if err == nil || !strings.Contains(err.Error(), "the record /x of the journal cannot be read") {
+		t.Errorf("the error: %v", err)
+	}
+	if len(undone) != 1 || !slices.Equal(undone[0].Left, []string{"table ip nat stays"}) {
+		t.Errorf("undone: %+v", undone)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // cutter is a stream that breaks.
 type cutter struct {
 	w    io.Writer

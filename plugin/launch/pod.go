@@ -59,10 +59,9 @@ const (
 const (
 	grace = 10 * time.Second
 	// programGrace is for pods that program paths: others may hold the lock of iptables for a while. The helper waits for
-	// it 10 seconds at a time (waitSeconds of nodehelper/program), and ends undoGrace after SIGTERM, so that there is time
-	// for a message.
+	// it 10 seconds at a time (waitSeconds of nodehelper/program), and ends 55 seconds after SIGTERM
+	// (cmd/svcproxy-nodehelper), so that there is time for a message.
 	programGrace = 60 * time.Second
-	undoGrace    = 55 * time.Second
 )
 
 // graceOf is how long a pod may take to end.
@@ -194,7 +193,7 @@ func serveCommand(o Options) []string {
 	deadline := o.Timeout + o.Lifetime + o.Hold
 	command := []string{helperBinary, "serve", "--hello=" + o.Timeout.String(), "--deadline=" + deadline.String()}
 	if o.Hold > 0 {
-		command = append(command, "--run="+o.Run, "--grace="+undoGrace.String())
+		command = append(command, "--run="+o.Run)
 	}
 	return command
 }

@@ -66,6 +66,7 @@ func TestProgramAndUndoForever(t *testing.T) {
 	}
 }
 
+// Helpers are killed at any moment, beside another program that writes rules, policies and virtual servers.
 func TestKilledAtAnyMoment(t *testing.T) {
 	cluster, files := captures(t)
 	p := planned(t, cluster, files, ep3)
@@ -84,14 +85,20 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	defer broken(t)()
 	do(t, "sysctl -qw net.ipv4.vs.conntrack=0")
 	defer do(t, "sysctl -qw net.ipv4.vs.conntrack=1")
-	before := exactly(t)
+	other := writeBeside(t)
+	defer other.end()
+	var before string
 	prog := programmer(t)
 	// How long a round takes.
-	begin := time.Now()
-	apply(t, prog, asking(p, "wrr"))
-	undo(t, prog, wire.UndoMine)
-	unchanged(t, before)
-	round := time.Since(begin) * 3 / 2
+	var round time.Duration
+	other.paused(func() {
+		before = exactly(t)
+		begin := time.Now()
+		apply(t, prog, asking(p, "wrr"))
+		undo(t, prog, wire.UndoMine)
+		unchanged(t, before)
+		round = time.Since(begin) * 3 / 2
+	})
 	dirty := 0
 	kills := testutil.Count(t, testutil.Kills, 4) // each takes some ten seconds here
 	for n := range kills {
@@ -101,12 +108,15 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			t.Fatalf("kill %d: %v", n, err)
 		}
 		dirty += len(undone)
-		unchanged(t, before)
+		other.paused(func() { unchanged(t, before) })
 		if t.Failed() {
 			t.Fatalf("after kill %d", n)
 		}
 	}
-	t.Logf("%d kills within %v each; %d found something to undo", kills, round.Round(time.Millisecond), dirty)
+	written := 0
+	other.paused(func() { written = other.rounds })
+	t.Logf("%d kills within %v each; %d found something to undo; the other program wrote %d times", kills,
+		round.Round(time.Millisecond), dirty, written)
 	if dirty < kills/3 {
 		t.Errorf("only %d of %d kills came while something was programmed", dirty, kills)
 	}

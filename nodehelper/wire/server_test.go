@@ -135,7 +135,7 @@ func TestHostilePlugin(t *testing.T) {
 		},
 		"a frame that is longer than allowed": {
 			func(e *encoder) error { _, err := e.flate.Write([]byte("r\xff\xff\xff\xff")); return err },
-			"a frame announces 4294967295 bytes, and the protocol allows 16777216",
+			"a frame of kind 'r' announces 4294967295 bytes, and the protocol allows 16777216",
 		},
 		"half a frame": {func(e *encoder) error { _, err := e.flate.Write([]byte("r\x00")); return err }, "unexpected EOF"},
 	} {
@@ -189,11 +189,11 @@ func FuzzClient(f *testing.F) {
 	limits := Limits{File: 1 << 16, Answer: 1 << 17, Files: 8}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		count, size := 0, 0
-		err := playback(stream, limits, Sink{File: func(f File) {
+		err := playback(stream, limits, Sink{File: func(f Received) {
 			count++
-			size += len(f.Data)
-			if !fileName.MatchString(f.Name) || (f.Unread != "" && f.Data != nil) {
-				t.Errorf("a file %q with %d bytes, unread %q", f.Name, len(f.Data), f.Unread)
+			size += int(f.Content.Len())
+			if !fileName.MatchString(f.Name) || f.Unread != "" && f.Content.Len() > 0 {
+				t.Errorf("a file %q with %d bytes, unread %q", f.Name, f.Content.Len(), f.Unread)
 			}
 		}})
 		if count > limits.Files || size > int(limits.Answer) {
@@ -215,7 +215,7 @@ func FuzzFrames(f *testing.F) {
 			_, err := e.flate.Write(frames)
 			return err
 		})
-		if err := playback(stream, Limits{File: 1 << 16, Answer: 1 << 17, Files: 8}, Sink{File: func(File) {}}); err == nil {
+		if err := playback(stream, Limits{File: 1 << 16, Answer: 1 << 17, Files: 8}, Sink{File: func(Received) {}}); err == nil {
 			t.Error("frames without a right checksum are taken for an answer")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
@@ -34,6 +35,7 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	lists := rest.CopyConfig(config)
 	lists.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	lists.ContentType = "application/vnd.kubernetes.protobuf"
+	lists.Wrap(cluster.BoundResponses)
 	c, err := kubernetes.NewForConfig(lists)
 	if err != nil {
 		return nil, nil, run.Usagef("%w", err)

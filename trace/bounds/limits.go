@@ -95,12 +95,15 @@ const (
 	Held = 8 << 20
 	// Answers is how many nodes are in memory as rules at once, and how many large answers.
 	Answers = 2
-	// Call is the longest time for an answer where --timeout is shorter: progress and bytes do not extend it.
+	// Call is the longest time for reading a node, where --timeout is not longer. Progress and bytes do not extend it.
 	Call = 2 * time.Minute
+	// Change is that of a request that makes connections or changes the node, which may have to wait for a lock.
+	Change = 5 * time.Minute
 	// Judge is the longest time for judging one node; 5,000 Services take a second.
 	Judge = 2 * time.Minute
-	// Request is the largest request, in bytes: a plan of 1,000 ports is 2 MB.
-	Request = 16 << 20
+	// Request is the largest request, in bytes: a plan of 1,000 ports is 2 MB. RequestList and RequestValues are the
+	// most elements of a list and the most values in it.
+	Request, RequestList, RequestValues = 16 << 20, 100_000, 1_000_000
 	// ProbeTargets is the most targets of one request for connections, ProbeConnections the most connections to each.
 	ProbeTargets, ProbeConnections = 500, 200
 )

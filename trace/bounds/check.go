@@ -42,11 +42,16 @@ func TooLarge(name string, limit int64) error {
 }
 
 // CheckLines returns an [*Error] if a text has a line longer than [Line], or more than [Lines] lines.
-func CheckLines(name string, data []byte) error {
+func CheckLines(name string, data []byte) error { return checkLines(name, data, Lines) }
+
+// CheckServers is CheckLines for virtual servers.
+func CheckServers(name string, data []byte) error { return checkLines(name, data, ServerLines) }
+
+func checkLines(name string, data []byte, most int) error {
 	n := 0
 	for len(data) > 0 {
-		if n++; n > Lines {
-			return Errorf("%s has more than %d lines: at most %d were expected", name, Lines, Lines)
+		if n++; n > most {
+			return Errorf("%s has more than %d lines: at most %d were expected", name, most, most)
 		}
 		end := bytes.IndexByte(data[:min(len(data), Line+1)], '\n')
 		switch {
@@ -95,9 +100,12 @@ type JSON struct {
 	Item int
 }
 
-// NodeJSON are the limits of a JSON file of a node, ClusterJSON those of a file of the cluster.
+// NodeJSON are the limits of a JSON file of a node, RoutesJSON and PolicyJSON those of its network, ClusterJSON those of
+// a file of the cluster.
 var (
 	NodeJSON    = JSON{Depth: JSONDepth, List: JSONList, Values: JSONValues}
+	RoutesJSON  = JSON{Depth: JSONDepth, List: Routes, Values: JSONValues}
+	PolicyJSON  = JSON{Depth: JSONDepth, List: Policies, Values: JSONValues}
 	ClusterJSON = JSON{Depth: JSONDepth, List: JSONList, Values: JSONValues, Objects: JSONObjects, Item: Object}
 )
 

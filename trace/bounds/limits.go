@@ -32,6 +32,8 @@ const (
 	// Lines is the most lines of a file. 5,000 Services are 100,000 lines of iptables-save; as many lines as this make a
 	// model of about 300 MB.
 	Lines = 500_000
+	// ServerLines is the most lines of ipvsadm: a virtual server, with its rule in the model, takes 800 bytes.
+	ServerLines = 250_000
 )
 
 // Limits of JSON.
@@ -40,6 +42,10 @@ const (
 	JSONDepth = 200
 	// JSONList is the longest list or object, in elements: the rules of nft -j, the elements of a set.
 	JSONList = 500_000
+	// Routes is the most routes, addresses or links of a node; each may be a table of its own, of 1,400 bytes.
+	Routes = 200_000
+	// Policies is the most rules of ip rule, and the most targets of connections or connections of one.
+	Policies = 20_000
 	// JSONValues is the most values, names of members not counted, in a file: a rule of nft -j has 50.
 	JSONValues = 12_000_000
 	// JSONObjects is the most objects ({…}) in a file of the cluster: an EndpointSlice has eight for each endpoint.

@@ -17,7 +17,10 @@ var (
 	lines      = format{bounds.File, bounds.CheckLines}
 	fewLines   = format{bounds.SmallFile, bounds.CheckLines}
 	listing    = format{bounds.File, bounds.NodeJSON.Check} // of rules
+	servers    = format{bounds.File, bounds.CheckServers}
 	document   = format{bounds.SmallFile, bounds.NodeJSON.Check}
+	routes     = format{bounds.SmallFile, bounds.RoutesJSON.Check}
+	policies   = format{bounds.SmallFile, bounds.PolicyJSON.Check}
 	settings   = format{bounds.Config, bounds.NodeJSON.Check} // JSON that is read as YAML
 	settingsIn = format{bounds.Config, bounds.CheckYAML}
 	messages   = format{size: bounds.File} // netlink messages, which are counted where they are read
@@ -28,8 +31,8 @@ var (
 // formats are those of a node's files. The others are as lines.
 var formats = map[string]format{
 	NFTFile: listing, NFTDumpFile: messages,
-	AddrFile: document, LinkFile: document, RouteFile: document, Route6File: document, RuleFile: document,
-	Rule6File: document, HealthzFile: document, LivezFile: fewLines, ProbesFile: document, UnreadFile: document,
+	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
+	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn,
 }

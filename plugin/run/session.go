@@ -183,12 +183,23 @@ func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte,
 	return files.File(name)
 }
 
-// ReadAll reads all files of nodes concurrently, including those for people; errs has an entry for each node.
-func (s *Session) ReadAll(ctx context.Context, nodes []string) (files []*snapshot.Node, errs []error) {
+// EachNode reads all files of nodes, including those for people, and calls do for each as soon as it was read, one after
+// the other: no more than a few are in memory. err is why a node was not read. EachNode returns the first error of do.
+func (s *Session) EachNode(
+	ctx context.Context, nodes []string, do func(name string, files *snapshot.Node, err error) error,
+) error {
 	defer s.Progress.Done()
-	files, errs = make([]*snapshot.Node, len(nodes)), make([]error, len(nodes))
-	s.each(nodes, func(i int, name string) { files[i], errs[i] = s.nodes.Read(ctx, name, nil) })
-	return files, errs
+	var mu sync.Mutex
+	var failed error
+	s.each(nodes, func(_ int, name string) {
+		files, err := s.nodes.Read(ctx, name, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if failed == nil {
+			failed = do(name, files, err)
+		}
+	})
+	return failed
 }
 
 // EachHelper calls do with the helper of each node, several concurrently; errs has an entry for each node.

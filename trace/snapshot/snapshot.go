@@ -173,6 +173,16 @@ func (n *Node) File(name string) (data []byte, ok bool, err error) {
 	return data, true, nil
 }
 
+// Check returns the error of the first file that [Node.File] would not return.
+func (n *Node) Check() error {
+	for _, name := range slices.Sorted(maps.Keys(n.files)) {
+		if _, _, err := n.File(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // count adds the size of a file to those of the node.
 func (n *Node) count(name string, size int64) error {
 	n.total.Lock()

@@ -17,6 +17,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -129,6 +130,9 @@ func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler
 
 // probe makes connections.
 func (o Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
+	if len(p.Targets) > bounds.ProbeTargets {
+		return bounds.Errorf("%d targets to connect to: at most %d were expected", len(p.Targets), bounds.ProbeTargets)
+	}
 	done, err := live.Run(ctx, o.Root, p.Targets)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("the helper is of build %s", c.Peer.Build)
 	}
 	// Parameters that cannot be read are the end of a request, not of the connection.
-	err = c.Call(wire.MethodCollect, 7, wire.Sink{File: func(wire.File) {}})
+	err = c.Call(wire.MethodCollect, 7, wire.Sink{File: func(wire.Received) {}})
 	_, remote := errors.AsType[*wire.RemoteError](err)
 	if !remote || !strings.HasPrefix(err.Error(), "the parameters of the request cannot be read: ") {
 		t.Errorf("parameters that are none give %v", err)

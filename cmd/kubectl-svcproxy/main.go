@@ -25,7 +25,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	gctune.ForShortRun(gctune.PluginPercent, 2<<30)
+	gctune.ForShortRun(gctune.PluginPercent, gctune.PluginMemoryLimit)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	return command.Main(ctx, os.Args[1:], streams, system())
 }

@@ -19,6 +19,10 @@ const (
 // it starts need the other half.
 const HelperMemoryLimit = 512 << 20
 
+// PluginMemoryLimit is from how many bytes on the plugin collects more often: two nodes of 5,000 Services and the objects
+// of the cluster need 250 MB, and the plugin stays below 600 MB with hostile input, too (trace/bounds).
+const PluginMemoryLimit = 448 << 20
+
 // ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches
 // memoryLimit, in bytes. main calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.
 func ForShortRun(percent int, memoryLimit int64) {

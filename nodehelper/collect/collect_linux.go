@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -106,7 +107,12 @@ func (r *reader) readRules(ctx context.Context) (files []File, err error) {
 	if either {
 		first = slices.DeleteFunc(slices.Clone(rules), byNFT)
 	}
+	total := 0
 	keep := func(f File) error {
+		if total += len(f.Data); total > bounds.Node {
+			total -= len(f.Data)
+			f = File{Name: f.Name, Unread: "with the other rules it is larger than " + bounds.Bytes(bounds.Node)}
+		}
 		if either && f.Name == snapshot.NFTDumpFile && f.Unread != "" {
 			second = rules[slices.IndexFunc(rules, byNFT):][:1]
 		}
@@ -165,6 +171,10 @@ func (r *reader) fileOf(ctx context.Context, s source) (f File, there bool) {
 	case errors.Is(err, errAbsent), ctx.Err() != nil:
 		return File{}, false
 	case err != nil:
+		return File{Name: s.file, Unread: sentence(err)}, true
+	}
+	// The plugin would refuse the whole answer: one file that is too large costs only what depends on it.
+	if err := snapshot.Check(s.file, data); err != nil {
 		return File{Name: s.file, Unread: sentence(err)}, true
 	}
 	return File{Name: s.file, Data: data}, true

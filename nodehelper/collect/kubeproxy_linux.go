@@ -18,7 +18,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // kubeProxy is kube-proxy's process.
@@ -108,7 +111,24 @@ func (k *kubeProxy) config() ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	return os.ReadFile(filepath.Join(k.root(), name))
+	return readConfig(filepath.Join(k.root(), name))
+}
+
+// readConfig reads a file that kube-proxy's command line names, which may be anything: a device, a named pipe.
+func readConfig(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", name))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, bounds.Config+1))
+	if err == nil && len(data) > bounds.Config {
+		err = bounds.TooLarge(name, bounds.Config)
+	}
+	return data, err
 }
 
 // Where kube-proxy answers, unless it is told otherwise (pkg/proxy/apis/config/v1alpha1/defaults.go).
@@ -125,7 +145,7 @@ func (a address) of(k *kubeProxy) string {
 	if k != nil && !ok {
 		if data, err := k.config(); err == nil && data != nil {
 			var fields map[string]any
-			if yaml.Unmarshal(data, &fields) == nil {
+			if bounds.CheckYAML("", data) == nil && yaml.Unmarshal(data, &fields) == nil {
 				set, _ = fields[a.field].(string)
 			}
 		}
@@ -150,7 +170,7 @@ func (a address) of(k *kubeProxy) string {
 // The limits of a request to kube-proxy.
 const (
 	askTime    = 3 * time.Second
-	askAnswer  = 256 << 20
+	askAnswer  = bounds.SmallFile
 	statusText = 200
 )
 

@@ -15,12 +15,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // Bounds of a program that is run.
 const (
 	runTime   = 2 * time.Minute
-	runOutput = 1 << 30
+	runOutput = bounds.File
 )
 
 // dirs are the directories that programs are searched in, below each root. The last one is k3s's.

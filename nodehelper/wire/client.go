@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Client is the plugin's side.
@@ -21,6 +23,7 @@ type Client struct {
 
 	mu     sync.Mutex // one request at a time
 	in     *decoder
+	bytes  *counter // of the stream
 	out    *encoder
 	limits Limits
 	id     uint64
@@ -30,7 +33,10 @@ type Client struct {
 // Sink takes an answer as it comes in. Each file is whole; the answer is only when Call returns no error.
 type Sink struct {
 	Progress func(text string) // may be nil
-	File     func(File)        // its Data is the receiver's
+	File     func(Received)
+	// Large is called once before the answer takes more than Limits.Held bytes of memory, and may wait until there is
+	// memory for it; its error ends the answer. It may be nil.
+	Large func() error
 }
 
 // RemoteError is the helper's own account of why there is no answer. The connection is still good.
@@ -45,7 +51,8 @@ func NewClient(r io.Reader, w io.Writer, build string, limits Limits) (*Client, 
 	if err := writeHello(w, self); err != nil {
 		return nil, &NoHelloError{Err: err}
 	}
-	in := bufio.NewReaderSize(r, 64<<10)
+	count := &counter{r: r}
+	in := bufio.NewReaderSize(count, 64<<10)
 	peer, noise, err := readHello(in)
 	if err != nil {
 		return nil, err
@@ -57,7 +64,7 @@ func NewClient(r io.Reader, w io.Writer, build string, limits Limits) (*Client, 
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Peer: peer, Noise: noise, in: newDecoder(in), out: out, limits: limits}, nil
+	return &Client{Peer: peer, Noise: noise, in: newDecoder(in), bytes: count, out: out, limits: limits}, nil
 }
 
 // Call asks for one thing and takes the whole answer. Any error but a *RemoteError ends the connection: later calls
@@ -86,6 +93,7 @@ func (c *Client) call(method string, params any, sink Sink) error {
 	}
 	a := answer{id: c.id, sink: sink, limits: c.limits, names: map[string]bool{}}
 	c.in.hash.Reset()
+	c.bytes.allow(c.limits.Compressed)
 	for {
 		k, payload, err := c.in.next()
 		if err != nil {
@@ -113,10 +121,13 @@ type answer struct {
 	sink   Sink
 	limits Limits
 
-	names map[string]bool
-	bytes int64
-	open  *fileBody // the file whose chunks are coming in
-	data  bytes.Buffer
+	names    map[string]bool
+	bytes    int64
+	held     int64 // bytes in memory
+	large    bool  // Sink.Large was called
+	progress int
+	open     *fileBody // the file whose chunks are coming in
+	data     *snapshot.Packer
 }
 
 func (a *answer) brokeOff(err error) error {
@@ -126,7 +137,7 @@ func (a *answer) brokeOff(err error) error {
 
 // takers say what to do with each kind of frame of an answer.
 var takers = map[kind]func(*answer, []byte) error{
-	kindProgress: (*answer).progress,
+	kindProgress: (*answer).message,
 	kindFile:     (*answer).file,
 	kindChunk:    (*answer).chunk,
 	kindFileEnd:  (*answer).fileEnd,
@@ -141,7 +152,10 @@ func (a *answer) take(k kind, payload []byte) error {
 	return taker(a, payload)
 }
 
-func (a *answer) progress(payload []byte) error {
+func (a *answer) message(payload []byte) error {
+	if a.progress++; a.progress > a.limits.Progress {
+		return bounds.Errorf("there are more than %d progress messages", a.limits.Progress)
+	}
 	b, err := decodeBody[progressBody](payload)
 	if err == nil && a.sink.Progress != nil {
 		a.sink.Progress(safetext.Line(b.Text, maxText))
@@ -157,7 +171,7 @@ func (a *answer) file(payload []byte) error {
 	case a.open != nil:
 		return fmt.Errorf("%s begins before the end of %s", safetext.Line(b.Name, 200), a.open.Name)
 	case len(a.names) >= a.limits.Files:
-		return fmt.Errorf("there are more than %d files", a.limits.Files)
+		return bounds.Errorf("there are more than %d files", a.limits.Files)
 	case a.names[b.Name]:
 		return fmt.Errorf("%s comes twice", safetext.Line(b.Name, 200))
 	}
@@ -167,7 +181,7 @@ func (a *answer) file(payload []byte) error {
 	a.names[b.Name] = true
 	b.Unread = safetext.Line(b.Unread, maxText)
 	a.open = &b
-	a.data = bytes.Buffer{}
+	a.data = &snapshot.Packer{}
 	return nil
 }
 
@@ -178,13 +192,21 @@ func (a *answer) chunk(payload []byte) error {
 		return errors.New("bytes came that belong to no file")
 	case a.open.Unread != "":
 		return fmt.Errorf("%s has bytes, though it could not be read", a.open.Name)
-	case int64(a.data.Len()+len(payload)) > a.limits.File:
-		return fmt.Errorf("%s is larger than %d bytes", a.open.Name, a.limits.File)
+	case len(payload) == 0:
+		return errors.New("a frame has no byte of its file")
+	case a.data.Len()+int64(len(payload)) > a.limits.File:
+		return bounds.Errorf("%s is larger than %d bytes", a.open.Name, a.limits.File)
 	case a.bytes > a.limits.Answer:
-		return fmt.Errorf("the files are larger than %d bytes together", a.limits.Answer)
+		return bounds.Errorf("the files are larger than %d bytes together", a.limits.Answer)
 	}
-	a.data.Write(payload)
-	return nil
+	if !a.large && a.sink.Large != nil && a.held+a.data.Held() > a.limits.Held {
+		a.large = true
+		if err := a.sink.Large(); err != nil {
+			return err
+		}
+	}
+	_, err := a.data.Write(payload)
+	return err
 }
 
 func (a *answer) fileEnd(payload []byte) error {
@@ -194,18 +216,17 @@ func (a *answer) fileEnd(payload []byte) error {
 		return err
 	case a.open == nil:
 		return errors.New("a file ends that did not begin")
-	case b.Bytes != int64(a.data.Len()):
+	case b.Bytes != a.data.Len():
 		return fmt.Errorf("%s has %d bytes, and %d came", a.open.Name, b.Bytes, a.data.Len())
 	}
-	f := File{Name: a.open.Name, Unread: a.open.Unread}
+	f := Received{Name: a.open.Name, Unread: a.open.Unread}
 	if f.Unread == "" {
-		// Empty and not there are different things.
-		f.Data = append([]byte{}, a.data.Bytes()...)
-		if a.data.Len() > chunk {
-			f.Data = a.data.Bytes()
+		if f.Content, err = a.data.Pack(); err != nil {
+			return err
 		}
+		a.held += f.Content.Held()
 	}
-	a.open, a.data = nil, bytes.Buffer{}
+	a.open, a.data = nil, nil
 	a.sink.File(f)
 	return nil
 }
@@ -236,4 +257,27 @@ func (a *answer) done(payload, sum []byte) error {
 		return errors.New("its checksum is wrong")
 	}
 	return nil
+}
+
+// counter reads a stream of which only some bytes may come.
+type counter struct {
+	r       io.Reader
+	bounded bool
+	left    int64
+	most    int64
+}
+
+// allow lets n bytes come from now on.
+func (c *counter) allow(n int64) { c.bounded, c.left, c.most = n > 0, n, n }
+
+func (c *counter) Read(p []byte) (int, error) {
+	if !c.bounded {
+		return c.r.Read(p)
+	}
+	if c.left <= 0 {
+		return 0, bounds.Errorf("more than %s came for one answer, compressed", bounds.Bytes(c.most))
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
 }

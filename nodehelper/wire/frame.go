@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // kind says what a frame holds.
@@ -77,8 +79,8 @@ func newEncoder(w io.Writer) (*encoder, error) {
 
 // write adds a frame; it may stay in a buffer until flush.
 func (e *encoder) write(k kind, payload []byte) error {
-	if len(payload) > maxPayload {
-		return fmt.Errorf("a frame of %d bytes is longer than the %d that the protocol allows", len(payload), maxPayload)
+	if most := payloads[k]; len(payload) > most {
+		return bounds.Errorf("a frame of %d bytes is longer than the %d that the protocol allows", len(payload), most)
 	}
 	header := [headerSize]byte{byte(k)}
 	binary.BigEndian.PutUint32(header[1:], uint32(len(payload))) //nolint:gosec // bounded above
@@ -138,9 +140,10 @@ func (d *decoder) next() (k kind, payload []byte, err error) {
 	case err != nil:
 		return 0, nil, unexpected(err)
 	}
+	k = kind(header[0])
 	size := binary.BigEndian.Uint32(header[1:])
-	if size > maxPayload {
-		return 0, nil, fmt.Errorf("a frame announces %d bytes, and the protocol allows %d", size, maxPayload)
+	if most := payloads[k]; int64(size) > int64(most) {
+		return 0, nil, bounds.Errorf("a frame of kind %q announces %d bytes, and the protocol allows %d", header[0], size, most)
 	}
 	if cap(d.buf) < int(size) {
 		d.buf = make([]byte, size)
@@ -149,7 +152,7 @@ func (d *decoder) next() (k kind, payload []byte, err error) {
 	if _, err := io.ReadFull(d.in, payload); err != nil {
 		return 0, nil, unexpected(err)
 	}
-	return kind(header[0]), payload, nil
+	return k, payload, nil
 }
 
 // count adds a frame to the hash that the trailer is compared with.

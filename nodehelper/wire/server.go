@@ -95,6 +95,8 @@ func (s *Server) read(ctx context.Context, requests chan<- incoming) {
 			r.err = err
 		case k != kindRequest:
 			r.err = fmt.Errorf("a frame of kind %q is no request", byte(k))
+		case requestJSON.Check("a request", payload) != nil:
+			r.err = requestJSON.Check("a request", payload)
 		default:
 			if r.request, r.err = decodeBody[request](payload); r.err == nil && r.Method == "" {
 				r.err = errors.New("a request asks for nothing")

@@ -16,7 +16,8 @@
 // of files. The plugin asks for one thing at a time. An answer is any number of progress messages and files, and it
 // ends with a trailer that counts and hashes what came before, or with an error; an answer without a trailer is none.
 //
-// Neither side trusts the other with its memory: everything that is kept has a bound.
+// Neither side trusts the other with its memory: everything that is kept has a bound, and large files are compressed in
+// memory until they are needed.
 package wire
 
 import (
@@ -24,6 +25,7 @@ import (
 	"regexp"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -56,31 +58,57 @@ type ProbeParams struct {
 	Targets []snapshot.ProbeTarget `json:"targets"`
 }
 
-// File is one file of an answer, or why there is none.
+// File is one file of an answer at its sender, or why there is none.
 type File struct {
 	Name   string // one path element
 	Data   []byte
 	Unread string // in place of Data: one sentence that says why it could not be read
 }
 
-// Bounds on what one side keeps of what the other one sends.
+// Received is one file of an answer at its receiver, or why there is none.
+type Received struct {
+	Name    string
+	Content snapshot.Packed
+	Unread  string // in place of Content: one sentence that says why it could not be read
+}
+
+// Bounds on what one side keeps of what the other one sends. Those of whole answers are in trace/bounds.
 const (
-	maxHello   = 4 << 10  // bytes of a hello
-	maxNoise   = 64 << 10 // bytes before it
-	maxPayload = 16 << 20 // bytes of one frame: a plan is one
-	maxText    = 8 << 10  // bytes of a sentence that is shown to a person
-	chunk      = 64 << 10 // bytes of a file in one frame, as its writer chooses
+	maxHello = 4 << 10  // bytes of a hello
+	maxNoise = 64 << 10 // bytes before it
+	maxText  = 8 << 10  // bytes of a sentence that is shown to a person
+	maxBody  = 64 << 10 // bytes of a frame's JSON, but for requests
+	maxChunk = 1 << 20  // bytes of a file in one frame
+	chunk    = 64 << 10 // bytes of a file in one frame, as its writer chooses
 )
+
+// payloads are the longest payloads of each kind of frame, in bytes.
+var payloads = map[kind]int{
+	kindRequest: bounds.Request, kindProgress: maxBody, kindFile: maxBody, kindChunk: maxChunk, kindFileEnd: maxBody,
+	kindDone: maxBody, kindError: maxBody,
+}
 
 // Limits bound an answer.
 type Limits struct {
-	File   int64 // bytes of one file
-	Answer int64 // bytes of all files
-	Files  int   // how many
+	File       int64 // bytes of one file
+	Answer     int64 // bytes of all files
+	Files      int   // how many
+	Progress   int   // how many progress messages
+	Compressed int64 // bytes of the stream
+	Held       int64 // bytes in memory, compressed, above which an answer is large
 }
 
-// DefaultLimits are far above any real node. A file is bounded as in trace/snapshot.
-var DefaultLimits = Limits{File: 1 << 30, Answer: 2 << 30, Files: 1000}
+// DefaultLimits are those of trace/bounds.
+var DefaultLimits = Limits{
+	File: bounds.File, Answer: bounds.Node, Files: bounds.AnswerFiles, Progress: bounds.Progress,
+	Compressed: bounds.Compressed, Held: bounds.Held,
+}
+
+// requestJSON are the limits of a request's parameters: a list of targets, or a plan, whose elements take more memory
+// than text.
+var requestJSON = bounds.JSON{
+	Depth: bounds.JSONDepth, List: bounds.RequestList, Values: bounds.RequestValues, Objects: bounds.RequestValues,
+}
 
 // A name becomes a part of a path on the plugin's side, so a helper must not be able to leave a directory with
 // it.

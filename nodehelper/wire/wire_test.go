@@ -55,7 +55,13 @@ func files(fs ...File) Handler {
 // collect returns a sink, and where it puts its files.
 func collect() (Sink, map[string]File) {
 	got := map[string]File{}
-	return Sink{File: func(f File) { got[f.Name] = f }}, got
+	return Sink{File: func(f Received) {
+		data, err := f.Content.Bytes()
+		if err != nil {
+			panic(err)
+		}
+		got[f.Name] = File{Name: f.Name, Data: data, Unread: f.Unread}
+	}}, got
 }
 
 func equal(a, b map[string]File) bool {
@@ -251,7 +257,7 @@ func TestAnswerChanged(t *testing.T) {
 }
 
 func TestHostileHelper(t *testing.T) {
-	small := Limits{File: 1000, Answer: 1500, Files: 2}
+	small := Limits{File: 1000, Answer: 1500, Files: 2, Progress: 3}
 	file := func(name string, size int) func(e *encoder) error {
 		return func(e *encoder) error {
 			return errors.Join(
@@ -334,7 +340,7 @@ func TestHostileHelper(t *testing.T) {
 		"a frame that is longer than allowed": {func(e *encoder) error {
 			_, err := e.flate.Write([]byte{byte(kindChunk), 0xff, 0xff, 0xff, 0xff})
 			return err
-		}, "a frame announces 4294967295 bytes, and the protocol allows 16777216"},
+		}, "a frame of kind 'c' announces 4294967295 bytes, and the protocol allows 1048576"},
 		"a body that is no JSON": {
 			func(e *encoder) error { return e.write(kindFile, []byte("{")) },
 			"a frame cannot be read: unexpected end of JSON input",

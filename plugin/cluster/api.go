@@ -4,16 +4,20 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -50,11 +54,14 @@ func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 			return err
 		},
 		func() error {
-			l, err := a.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-			if err == nil {
-				c.Nodes = pointers(l.Items)
-			}
-			nodes = err
+			c.Nodes, nodes = list(ctx, "nodes", metav1.ListOptions{},
+				func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Node], err error) {
+					l, err := a.client.CoreV1().Nodes().List(ctx, o)
+					if err == nil {
+						p = page[corev1.Node]{l.Items, l.Continue}
+					}
+					return p, err
+				})
 			return nil
 		},
 		func() error {
@@ -95,18 +102,26 @@ func (a *API) Proxied(ctx context.Context, objects *snapshot.Cluster) (*snapshot
 
 func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 	return together(
-		func() error {
-			l, err := a.client.CoreV1().Services(a.namespace).List(ctx, metav1.ListOptions{})
-			if err == nil {
-				c.Services = pointers(l.Items)
-			}
+		func() (err error) {
+			c.Services, err = list(ctx, "Services", metav1.ListOptions{},
+				func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Service], err error) {
+					l, err := a.client.CoreV1().Services(a.namespace).List(ctx, o)
+					if err == nil {
+						p = page[corev1.Service]{l.Items, l.Continue}
+					}
+					return p, err
+				})
 			return denied(err)
 		},
-		func() error {
-			l, err := a.client.DiscoveryV1().EndpointSlices(a.namespace).List(ctx, metav1.ListOptions{})
-			if err == nil {
-				c.EndpointSlices = pointers(l.Items)
-			}
+		func() (err error) {
+			c.EndpointSlices, err = list(ctx, "EndpointSlices", metav1.ListOptions{},
+				func(ctx context.Context, o metav1.ListOptions) (p page[discoveryv1.EndpointSlice], err error) {
+					l, err := a.client.DiscoveryV1().EndpointSlices(a.namespace).List(ctx, o)
+					if err == nil {
+						p = page[discoveryv1.EndpointSlice]{l.Items, l.Continue}
+					}
+					return p, err
+				})
 			return denied(err)
 		},
 	)
@@ -115,25 +130,37 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 // Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their
 // names only.
 func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
+	known := make(map[types.UID]bool, len(objects.Pods))
+	for _, p := range objects.Pods {
+		known[p.UID] = true
+	}
 	add := func(pods []*corev1.Pod) {
 		for _, p := range pods {
-			if !slices.ContainsFunc(objects.Pods, func(q *corev1.Pod) bool { return q.UID == p.UID }) {
+			if !known[p.UID] {
+				known[p.UID] = true
 				objects.Pods = append(objects.Pods, p)
 			}
 		}
 		objects.Missing = slices.DeleteFunc(objects.Missing, func(k string) bool { return k == "pods" })
 	}
-	list := func(selector fields.Selector) error {
-		l, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+	listed := func(selector fields.Selector) error {
+		pods, err := list(ctx, "pods", metav1.ListOptions{FieldSelector: selector.String()},
+			func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Pod], err error) {
+				l, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+				if err == nil {
+					p = page[corev1.Pod]{l.Items, l.Continue}
+				}
+				return p, err
+			})
 		if err == nil {
-			add(pointers(l.Items))
+			add(pods)
 		}
 		return err
 	}
 	var err error
 	switch {
 	case which.All:
-		err = list(fields.Everything())
+		err = listed(fields.Everything())
 	case which.Name != "":
 		var p *corev1.Pod
 		if p, err = a.client.CoreV1().Pods(which.Namespace).Get(ctx, which.Name, metav1.GetOptions{}); err == nil {
@@ -144,12 +171,12 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 			return denied(err)
 		}
 	case which.Address.IsValid():
-		err = list(fields.OneTermEqualSelector("status.podIP", which.Address.String()))
+		err = listed(fields.OneTermEqualSelector("status.podIP", which.Address.String()))
 	case len(which.Nodes) > manyNodes:
-		err = list(fields.Everything())
+		err = listed(fields.Everything())
 	default:
 		for _, n := range which.Nodes {
-			if err = list(fields.OneTermEqualSelector("spec.nodeName", n)); err != nil {
+			if err = listed(fields.OneTermEqualSelector("spec.nodeName", n)); err != nil {
 				break
 			}
 		}
@@ -168,6 +195,9 @@ func denied(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case bounds.Is(err):
+		limit, _ := errors.AsType[*bounds.Error](err) // without advice to try again
+		return limit
 	case apierrors.IsForbidden(err):
 		return refusal(err)
 	case apierrors.IsUnauthorized(err):

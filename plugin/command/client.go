@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
@@ -40,6 +41,7 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	lists := rest.CopyConfig(config)
 	lists.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	lists.ContentType = "application/vnd.kubernetes.protobuf"
+	lists.Wrap(cluster.BoundResponses)
 	c, err := kubernetes.NewForConfig(lists)
 	if err != nil {
 		return nil, nil, run.Usagef("%w", err)

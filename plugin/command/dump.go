@@ -3,7 +3,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -113,51 +112,106 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	if err := s.ReadPods(ctx, cluster.Pods{All: true}); err != nil {
 		return err
 	}
-	files, errs := s.ReadAll(ctx, nodes)
+	d := &dumping{session: s, env: env}
+	defer d.remove()
+	if err := s.EachNode(ctx, nodes, d.node); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var read []*snapshot.Node
-	for i, n := range files {
-		if errs[i] == nil {
-			errs[i] = snapshot.CheckNodeName(nodes[i])
-		}
-		if errs[i] != nil {
-			env.errOut.Line("error: node %s was not read: %s", nodes[i], safetext.Line(snapshot.Reason(errs[i]), maxError))
-			continue
-		}
-		read = append(read, n)
-		unread, err := n.Unread()
-		if err != nil {
-			return err
-		}
-		for name, why := range unread {
-			s.Progress.Note("%s: %s was not read: %s", n.Name, name, why)
+	if d.nodes == 0 {
+		return run.NotInspected(errors.New("no node was read, so nothing is written"))
+	}
+	size, err := d.finish(c.output, env.out)
+	if err != nil {
+		return run.Usagef("cannot write the snapshot: %w", err)
+	}
+	if c.output != "-" {
+		env.out.Line("%s: %d of %d nodes, %d Services, %d bytes",
+			c.output, d.nodes, len(nodes), len(s.Objects.Services), size)
+	}
+	if d.nodes < len(nodes) {
+		return &run.ExitError{Code: run.ExitNotInspected}
+	}
+	return nil
+}
+
+// dumping is a snapshot that is being written, to a file of its own until it is whole: half a snapshot must not be found
+// later, and all nodes may be too much for the memory.
+type dumping struct {
+	session *run.Session
+	env     *environment
+
+	file  *os.File // nil until there is a node
+	out   *snapshot.Writer
+	nodes int
+}
+
+// node adds a node, or says why it was not read.
+func (d *dumping) node(name string, files *snapshot.Node, err error) error {
+	if err == nil {
+		err = snapshot.CheckNodeName(name)
+	}
+	if err == nil {
+		err = files.Check()
+	}
+	var unread map[string]string
+	if err == nil {
+		unread, err = files.Unread()
+	}
+	if err != nil {
+		d.env.errOut.Line("error: node %s was not read: %s", name, safetext.Line(snapshot.Reason(err), maxError))
+		return nil
+	}
+	for file, why := range unread {
+		d.session.Progress.Note("%s: %s was not read: %s", name, file, why)
+	}
+	if d.out == nil {
+		if err := d.begin(); err != nil {
+			return run.Usagef("cannot write the snapshot: %w", err)
 		}
 	}
-	if len(read) == 0 {
-		return run.NotInspected(errors.New("no node was read, so nothing is written"))
+	if err := d.out.Node(files); err != nil {
+		return run.Usagef("cannot write the snapshot: %w", err)
+	}
+	d.nodes++
+	return nil
+}
+
+// begin writes the cluster's objects.
+func (d *dumping) begin() (err error) {
+	if d.file, err = os.CreateTemp("", "svcproxy-dump-*.tar.gz"); err != nil {
+		return err
 	}
 	m := snapshot.Meta{
 		Version: snapshot.Version, CreatedAt: time.Now().UTC().Truncate(time.Second),
 		Tool: "kubectl-svcproxy " + readBuildInfo().Version,
 	}
-	var archive bytes.Buffer
-	if err := snapshot.Write(&archive, m, cluster.Lean(s.Objects), read); err != nil {
-		return err
+	d.out, err = snapshot.NewWriter(d.file, m, cluster.Lean(d.session.Objects))
+	return err
+}
+
+// finish ends the archive, and puts it where it is wanted. size is in bytes.
+func (d *dumping) finish(name string, out *terminal.Stream) (size int64, err error) {
+	if err := d.out.Close(); err != nil {
+		return 0, err
 	}
-	size := archive.Len()
-	if err := writeWhole(c.output, env.out, &archive); err != nil {
-		return run.Usagef("cannot write the snapshot: %w", err)
+	if size, err = d.file.Seek(0, io.SeekEnd); err != nil {
+		return 0, err
 	}
-	if c.output != "-" {
-		env.out.Line("%s: %d of %d nodes, %d Services, %d bytes",
-			c.output, len(read), len(nodes), len(s.Objects.Services), size)
+	if _, err = d.file.Seek(0, io.SeekStart); err != nil {
+		return 0, err
 	}
-	if len(read) < len(nodes) {
-		return &run.ExitError{Code: run.ExitNotInspected}
+	return size, writeWhole(name, out, d.file)
+}
+
+// remove removes the file.
+func (d *dumping) remove() {
+	if d.file != nil {
+		_ = d.file.Close()
+		_ = os.Remove(d.file.Name())
 	}
-	return nil
 }
 
 // writeWhole writes a file, or leaves what was there: half a snapshot must not be found later. "-" is out.

@@ -37,7 +37,7 @@ func TestDaemonSetIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Collect(t.Context(), nil); err != nil {
+	if _, _, err := s.Collect(t.Context(), nil, nil); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -33,18 +34,24 @@ func (h *Helper) Node() string { return h.node }
 func (h *Helper) Build() string { return h.conn.client.Peer.Build }
 
 // Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each
-// file that could not be read why. It returns all of an answer or an error, never a part.
+// file that could not be read why. It returns all of an answer or an error, never a part. large is called before a large
+// answer is taken into memory, and may wait; nil: it need not be.
 func (h *Helper) Collect(
-	ctx context.Context, files []string,
-) (data map[string][]byte, unread map[string]string, err error) {
-	data, unread = map[string][]byte{}, map[string]string{}
-	sink := wire.Sink{File: func(f wire.File) {
+	ctx context.Context, files []string, large func(context.Context) error,
+) (data map[string]snapshot.Packed, unread map[string]string, err error) {
+	ctx, cancel := h.conn.deadline(ctx, bounds.Call)
+	defer cancel()
+	data, unread = map[string]snapshot.Packed{}, map[string]string{}
+	sink := wire.Sink{File: func(f wire.Received) {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 			return
 		}
-		data[f.Name] = f.Data
+		data[f.Name] = f.Content
 	}}
+	if large != nil {
+		sink.Large = func() error { return large(ctx) }
+	}
 	err = h.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
@@ -54,12 +61,32 @@ func (h *Helper) Collect(
 
 // Probe has the helper connect to targets, and returns the file [snapshot.ProbesFile].
 func (h *Helper) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (data []byte, err error) {
-	sink := wire.Sink{File: func(f wire.File) { data = f.Data }}
-	err = h.call(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets}, sink)
+	data, err = h.small(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets})
 	if err != nil {
 		return nil, fmt.Errorf("cannot probe from node %s: %w", h.node, err)
 	}
 	return data, nil
+}
+
+// small returns the last file of an answer that has one, and is not large; also with an error, if there is one.
+func (h *Helper) small(ctx context.Context, what, method string, params any) (data []byte, err error) {
+	ctx, cancel := h.conn.deadline(ctx, bounds.Change)
+	defer cancel()
+	var content snapshot.Packed
+	var received bool
+	sink := wire.Sink{
+		File:  func(f wire.Received) { content, received = f.Content, true },
+		Large: func() error { return bounds.Errorf("the answer is larger than %s", bounds.Bytes(bounds.Held)) },
+	}
+	err = h.call(ctx, what, method, params, sink)
+	if !received {
+		return nil, err
+	}
+	if content.Len() > bounds.SmallFile {
+		return nil, errors.Join(err, bounds.TooLarge("the answer", bounds.SmallFile))
+	}
+	data, unpacking := content.Bytes()
+	return data, errors.Join(err, unpacking)
 }
 
 // Program has the helper program paths.
@@ -82,8 +109,7 @@ func (h *Helper) Undo(ctx context.Context, which string) (undone []wire.Undone, 
 
 // change has the helper change the node. The answer is decoded also with an error, if there is one.
 func (h *Helper) change(ctx context.Context, what, method string, params, out any) error {
-	var data []byte
-	err := h.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }})
+	data, err := h.small(ctx, what, method, params)
 	if data == nil && err != nil {
 		return err
 	}

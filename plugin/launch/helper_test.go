@@ -35,7 +35,7 @@ func TestCloseEndsHelpers(t *testing.T) {
 	if left := w.left(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if _, _, err := s.Collect(t.Context(), nil); err == nil {
+	if _, _, err := s.Collect(t.Context(), nil, nil); err == nil {
 		t.Error("a helper outlives the run")
 	}
 	if _, err := w.l.Open(t.Context(), "node1"); !errors.Is(err, context.Canceled) {
@@ -209,7 +209,7 @@ func TestCollectFails(t *testing.T) {
 			w.react("get", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 				return true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName, UID: "uid-1"}, Status: c.status}, nil
 			})
-			data, unread, err := s.Collect(t.Context(), nil)
+			data, unread, err := s.Collect(t.Context(), nil, nil)
 			if err == nil || data != nil || unread != nil {
 				t.Fatalf("got %d files, %v", len(data), err)
 			}
@@ -282,12 +282,12 @@ func TestCollectSilence(t *testing.T) {
 	}
 	s.conn.idle.limit = 20 * time.Millisecond
 	s.why = nil
-	_, _, err = s.Collect(t.Context(), nil)
+	_, _, err = s.Collect(t.Context(), nil, nil)
 	expect(t, err, "cannot read node node1: the helper has said nothing for 20ms; try a longer --timeout")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := s.Collect(ctx, nil); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.Collect(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupt gives %v", err)
 	}
 }
@@ -303,7 +303,7 @@ func TestLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, unread, err := s.Collect(t.Context(), nil)
+	data, unread, err := s.Collect(t.Context(), nil, nil)
 	if err != nil || len(data) != 1 || len(unread) != 1 {
 		t.Errorf("%d files, %d unread, %v", len(data), len(unread), err)
 	}

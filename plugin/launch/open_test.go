@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 func TestOpenCollectClose(t *testing.T) {
@@ -27,12 +29,12 @@ func TestOpenCollectClose(t *testing.T) {
 		t.Errorf("node %s, build %s", s.Node(), s.Build())
 	}
 	for range 2 {
-		data, unread, err := s.Collect(t.Context(), []string{"x"})
+		data, unread, err := s.Collect(t.Context(), []string{"x"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[string][]byte{"asked.json": []byte(`{"files":["x"]}`)}; !reflect.DeepEqual(data, want) {
-			t.Errorf("data %q", data)
+		if want := map[string]snapshot.Packed{"asked.json": snapshot.Pack([]byte(`{"files":["x"]}`))}; !reflect.DeepEqual(data, want) {
+			t.Errorf("data %v", data)
 		}
 		if want := map[string]string{"nft-ruleset.json": "no permission"}; !reflect.DeepEqual(unread, want) {
 			t.Errorf("unread %q", unread)
@@ -61,7 +63,7 @@ func TestOpenCollectClose(t *testing.T) {
 	if !slices.Equal(w.said, want) || len(w.noted) != 0 {
 		t.Errorf("said %q, noted %q", w.said, w.noted)
 	}
-	if _, _, err := s.Collect(t.Context(), nil); err == nil {
+	if _, _, err := s.Collect(t.Context(), nil, nil); err == nil {
 		t.Error("a closed helper collects")
 	}
 }

@@ -145,10 +145,26 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 		return fmt.Errorf("the helper has said nothing for %v; try a longer --timeout", c.idle.limit)
 	default:
 	}
+	if cause, ok := errors.AsType[*deadlineError](context.Cause(ctx)); ok {
+		return cause
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return c.explain(err)
+}
+
+// deadlineError says that a call took too long.
+type deadlineError struct{ after time.Duration }
+
+func (e *deadlineError) Error() string {
+	return fmt.Sprintf("the helper's answer did not end within %v; try a longer --timeout", e.after)
+}
+
+// deadline bounds a call by most, or by --timeout where that is longer. What the helper sends does not extend it.
+func (c *conn) deadline(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	most = max(most, c.idle.limit)
+	return context.WithTimeoutCause(ctx, most, &deadlineError{most})
 }
 
 // explain adds the end of the helper's standard error to an error of the stream.

@@ -5,10 +5,10 @@ package run
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // kube-proxy may take a second (minSyncPeriod) and the time of a sync to follow the API. Therefore a difference is read
@@ -26,8 +26,7 @@ type confirmer struct {
 	pause  time.Duration // between two readings of a node
 	reads  int           // of a node, at most
 
-	judging sync.Mutex // a node's model is large: one at a time
-	lists   objectLists
+	lists objectLists
 }
 
 // judge reads and judges a node until nothing is wrong, or the same in two readings.
@@ -38,18 +37,19 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))
 		}
-		n := c.read(ctx, node)
-		if n.err != nil {
-			return notInspected(node, n.err)
+		files, err := c.nodes.Read(ctx, node, snapshot.NodeFiles)
+		if err != nil {
+			return notInspected(node, err)
 		}
 		after, err := c.lists.get(ctx, c.Session)
 		if err != nil {
 			return notInspected(node, err)
 		}
 		c.Progress.Node(node, "analysing")
-		c.judging.Lock()
-		got := c.judgeNode(&n, after, request)
-		c.judging.Unlock()
+		got, err := c.inMemory(ctx, files, after, request)
+		if err != nil {
+			return notInspected(node, err)
+		}
 		changed := changes(before, after, request.Services)
 		before = after
 

@@ -61,7 +61,7 @@ func (s *Session) KeepPath(ctx context.Context, c PathConfig) (*PathKeeper, erro
 		return nil, NotInspected(err)
 	}
 	k := &PathKeeper{config: c, session: s, helper: helper, target: c.Target}
-	if k.files, err = collect(ctx, helper, snapshot.NodeFiles); err != nil {
+	if k.files, err = collect(ctx, helper, snapshot.NodeFiles, nil); err != nil {
 		err = NotInspected(err)
 	} else {
 		err = k.makePlan()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -13,8 +14,8 @@ import (
 // MaxProbes is how many connections a helper makes of one frontend, at most; maxTargets is how many targets it takes in
 // all.
 const (
-	MaxProbes  = 200
-	maxTargets = 500
+	MaxProbes  = bounds.ProbeConnections
+	maxTargets = bounds.ProbeTargets
 )
 
 // observe makes the connections that a node's report is about, reads the node once more, and judges both. Rules may be
@@ -72,8 +73,5 @@ func (c *confirmer) observeOnce(
 	if err != nil {
 		return report.NodeReport{}, err
 	}
-	c.judging.Lock()
-	defer c.judging.Unlock()
-	n := loadNode(node, files.With(snapshot.ProbesFile, data), nil)
-	return c.judgeNode(&n, objects, request), nil
+	return c.inMemory(ctx, files.With(snapshot.ProbesFile, data), objects, request)
 }

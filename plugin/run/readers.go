@@ -67,6 +67,7 @@ func (noReader) Close() {}
 
 // podReader reads the nodes of a cluster by helper pods.
 type podReader struct {
+	large    large
 	launcher *launch.Launcher
 	// system returns a node's operating system; "" where that is not known.
 	system func(node string) string
@@ -83,7 +84,7 @@ func (r *podReader) Read(ctx context.Context, node string, want []string) (*snap
 	if err != nil {
 		return nil, err
 	}
-	return collect(ctx, h, want)
+	return collect(ctx, h, want, func(ctx context.Context) error { return r.large.take(ctx, node) })
 }
 
 // probe has the node's helper make connections.
@@ -120,6 +121,7 @@ func (r *podReader) helper(ctx context.Context, node string) (*launch.Helper, er
 }
 
 func (r *podReader) Release(node string) {
+	r.large.release(node)
 	r.mu.Lock()
 	h := r.helpers[node]
 	delete(r.helpers, node)
@@ -206,7 +208,7 @@ func (r *localReader) Read(ctx context.Context, node string, want []string) (*sn
 	if err != nil {
 		return nil, err
 	}
-	files, err := collect(ctx, h, want)
+	files, err := collect(ctx, h, want, nil)
 	if e := h.Close(); err == nil {
 		err = e
 	}
@@ -237,7 +239,7 @@ type helperReader struct {
 }
 
 func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snapshot.Node, error) {
-	return collect(context.WithoutCancel(ctx), r.helper, want)
+	return collect(context.WithoutCancel(ctx), r.helper, want, nil)
 }
 
 // Release does nothing: the helper is closed by its owner.
@@ -248,14 +250,17 @@ func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.Pr
 	return r.helper.Probe(context.WithoutCancel(ctx), targets)
 }
 
-// collect reads a node; want are the names of files, nil is all that there are.
-func collect(ctx context.Context, h *launch.Helper, want []string) (*snapshot.Node, error) {
-	files, unread, err := h.Collect(ctx, want)
+// collect reads a node; want are the names of files, nil is all that there are. large is called before a large answer is
+// taken into memory; it may be nil.
+func collect(
+	ctx context.Context, h *launch.Helper, want []string, large func(context.Context) error,
+) (*snapshot.Node, error) {
+	files, unread, err := h.Collect(ctx, want, large)
 	if err != nil {
 		return nil, err
 	}
-	files[snapshot.UnreadFile] = snapshot.EncodeUnread(unread)
-	return snapshot.NewNode(h.Node(), files), nil
+	files[snapshot.UnreadFile] = snapshot.Pack(snapshot.EncodeUnread(unread))
+	return snapshot.NewPackedNode(h.Node(), files), nil
 }
 
 // nodeNames returns the names of the cluster's nodes, in order.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -68,11 +69,12 @@ type Session struct {
 	index *objectIndex
 	// ahead has the nodes that ReadAhead reads.
 	ahead <-chan loadedNode
+	slots slots
 }
 
 // Open begins a Session. It reads a snapshot's directory; to a cluster it sends no request yet.
 func Open(c Config) (*Session, error) {
-	s := &Session{config: c, Progress: c.Progress, index: &objectIndex{}}
+	s := &Session{config: c, Progress: c.Progress, index: &objectIndex{}, slots: newSlots()}
 	if c.Snapshot != "" {
 		snap, err := snapshot.Open(c.Snapshot)
 		if err != nil {
@@ -102,7 +104,7 @@ func Open(c Config) (*Session, error) {
 	if err != nil {
 		return nil, Usagef("%w", err)
 	}
-	r := &podReader{launcher: l, system: s.systemOf, note: s.Progress.Note}
+	r := &podReader{launcher: l, large: large{slots: newSlots()}, system: s.systemOf, note: s.Progress.Note}
 	s.nodes, s.probe, s.helper = r, r.probe, r.helper
 	s.pod = func(node string) *corev1.Pod { return launch.Pod(*o, node) }
 	return s, nil
@@ -172,12 +174,6 @@ func (s *Session) ask(ctx context.Context, question func(context.Context) error)
 	return NotInspected(err)
 }
 
-// read reads the files of a node that judging needs.
-func (s *Session) read(ctx context.Context, node string) loadedNode {
-	files, err := s.nodes.Read(ctx, node, snapshot.NodeFiles)
-	return loadNode(node, files, err)
-}
-
 // ReadFile returns one file of a node; ok is false if the node has none of that name.
 func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte, ok bool, err error) {
 	files, err := s.nodes.Read(ctx, node, snapshot.NodeFiles)
@@ -187,12 +183,23 @@ func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte,
 	return files.File(name)
 }
 
-// ReadAll reads all files of nodes concurrently, including those for people; errs has an entry for each node.
-func (s *Session) ReadAll(ctx context.Context, nodes []string) (files []*snapshot.Node, errs []error) {
+// EachNode reads all files of nodes, including those for people, and calls do for each as soon as it was read, one after
+// the other: no more than a few are in memory. err is why a node was not read. EachNode returns the first error of do.
+func (s *Session) EachNode(
+	ctx context.Context, nodes []string, do func(name string, files *snapshot.Node, err error) error,
+) error {
 	defer s.Progress.Done()
-	files, errs = make([]*snapshot.Node, len(nodes)), make([]error, len(nodes))
-	s.each(nodes, func(i int, name string) { files[i], errs[i] = s.nodes.Read(ctx, name, nil) })
-	return files, errs
+	var mu sync.Mutex
+	var failed error
+	s.each(nodes, func(_ int, name string) {
+		files, err := s.nodes.Read(ctx, name, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if failed == nil {
+			failed = do(name, files, err)
+		}
+	})
+	return failed
 }
 
 // EachHelper calls do with the helper of each node, several concurrently; errs has an entry for each node.
@@ -212,19 +219,35 @@ func (s *Session) EachHelper(
 	return errs
 }
 
-// ReadAhead begins to read nodes of a snapshot in order, one ahead of Judge, which takes them: a node's rules are
-// large, and reading them needs no cluster. It stops when the context ends.
+// ReadAhead begins to read nodes of a snapshot before Judge, which takes them: a node's rules are large, and reading them
+// needs no cluster. bounds.Answers nodes are read ahead. It stops when the context ends.
 func (s *Session) ReadAhead(ctx context.Context, nodes []string) {
 	out := make(chan loadedNode)
 	s.ahead = out
+	snap, ok := s.nodes.(snapshotReader)
+	if !ok {
+		close(out)
+		return
+	}
 	go func() {
 		defer close(out)
-		for _, name := range nodes {
-			select {
-			case out <- s.read(ctx, name):
-			case <-ctx.Done():
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		for files, err := range snap.Nodes(nodes) {
+			if s.slots.take(ctx) != nil {
 				return
 			}
+			wg.Go(func() {
+				n := loadedNode{err: err}
+				if err == nil {
+					n = loadNode(files.Name, files, nil)
+				}
+				select {
+				case out <- n:
+				case <-ctx.Done():
+					s.slots.release()
+				}
+			})
 		}
 	}()
 }
@@ -244,40 +267,61 @@ func (s *Session) Judge(ctx context.Context, t Task) ([]report.NodeReport, error
 	type result struct {
 		reports []report.NodeReport
 		objects *snapshot.Cluster
+		err     error
 	}
 	done := make(chan result, 1)
 	go func() {
 		if s.live {
 			reports, objects := s.judgeLive(ctx, t)
-			done <- result{reports, objects}
+			done <- result{reports, objects, nil}
 			return
 		}
-		done <- result{s.judgeSnapshot(ctx, t), s.Objects}
+		reports, err := s.judgeSnapshot(ctx, t)
+		done <- result{reports, s.Objects, err}
 	}()
 	select {
 	case r := <-done:
 		s.Objects = r.objects
+		if r.err != nil {
+			return nil, r.err
+		}
 		return r.reports, ctx.Err()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// judgeSnapshot judges the nodes of a snapshot one after the other.
-func (s *Session) judgeSnapshot(ctx context.Context, t Task) []report.NodeReport {
+// judgeSnapshot judges the nodes of a snapshot as they are read. The error is that of a snapshot that passes a limit, or
+// that is damaged: nothing can be said of what comes after that.
+func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeReport, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if s.ahead == nil {
 		s.ReadAhead(ctx, t.Nodes)
 	}
 	reports := make([]report.NodeReport, len(t.Nodes))
-	for i := range t.Nodes {
-		s.Progress.Say("analysing node %d of %d", i+1, len(t.Nodes))
-		n, ok := <-s.ahead
-		if !ok { // interrupted
-			break
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	judged := 0
+	for n := range s.ahead {
+		if n.err != nil && (n.node == "" || bounds.Is(n.err)) {
+			s.slots.release()
+			return nil, Usagef("%w", n.err)
 		}
-		reports[i] = s.judgeNode(&n, s.Objects, t.Request(n.node))
+		judged++
+		s.Progress.Say("analysing node %d of %d", judged, len(t.Nodes))
+		wg.Go(func() {
+			defer s.slots.release()
+			got := s.judgeWithin(judgeTime, &n, s.Objects, t.Request(n.node))
+			for i, name := range t.Nodes {
+				if name == n.node {
+					reports[i] = got
+				}
+			}
+		})
 	}
-	return reports
+	wg.Wait()
+	return reports, nil
 }
 
 // judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was judged

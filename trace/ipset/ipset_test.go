@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -312,22 +313,25 @@ func FuzzParse(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte(samples))
 	f.Add([]byte("create a hash:ip,port,net family inet6\nadd a ::-ffff::,sctp:0-65535,::/0 nomatch\n"))
+	testutil.AddHostile(f, "create A hash:ip family inet\nadd A 10.0.0.1\n", "add A 0.0.0.0-255.255.255.255,tcp:0-65535\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := Parse(data)
-		if err != nil {
-			return
-		}
-		for _, p := range []string{
-			"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0",
-			"gre 10.0.0.1:0>10.0.0.2:0",
-		} {
-			for _, name := range append(s.Names(), "x") {
-				if in, known, why := s.Match(packet(t, p), name, []string{"dst", "src", "dst"}); known != (why == "") ||
-					in && !known {
-					t.Errorf("Match(%s) = %v, %v, %q", name, in, known, why)
+		testutil.Promptly(t, func() {
+			s, err := Parse(data)
+			if err != nil {
+				return
+			}
+			for _, p := range []string{
+				"tcp 10.0.0.1:0>10.0.0.2:80", "udp [fd00::1]:5>[fd00::2]:80", "icmp 10.0.0.1:0>10.0.0.2:0",
+				"gre 10.0.0.1:0>10.0.0.2:0",
+			} {
+				for _, name := range append(s.Names(), "x") {
+					if in, known, why := s.Match(packet(t, p), name, []string{"dst", "src", "dst"}); known != (why == "") ||
+						in && !known {
+						t.Errorf("Match(%s) = %v, %v, %q", name, in, known, why)
+					}
 				}
 			}
-		}
+		})
 	})
 }
 

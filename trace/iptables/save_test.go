@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
@@ -349,32 +350,35 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte("*nat\n:X - [0:0]\n-A X " + rule + "\nCOMMIT\n"))
 	}
+	testutil.AddHostile(f, "*nat\n:A - [0:0]\n-A A -m comment --comment \"x\" -j RETURN\nCOMMIT\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		start := time.Now()
-		ts, err := Parse(data, netfilter.IPv4, netfilter.BackendNFT)
-		if err != nil {
-			return
-		}
-		for _, tb := range ts {
-			for _, c := range tb.Chains {
-				for i, r := range c.Rules {
-					if !bytes.Contains(data, []byte(r.Text)) || r.Num != i+1 {
-						t.Errorf("rule %d %q is not in the text", r.Num, r.Text)
-					}
-					for _, op := range r.Ops {
-						if op == nil {
-							t.Fatalf("%q has a nil op", r.Text)
+		testutil.Promptly(t, func() {
+			start := time.Now()
+			ts, err := Parse(data, netfilter.IPv4, netfilter.BackendNFT)
+			if err != nil {
+				return
+			}
+			for _, tb := range ts {
+				for _, c := range tb.Chains {
+					for i, r := range c.Rules {
+						if !bytes.Contains(data, []byte(r.Text)) || r.Num != i+1 {
+							t.Errorf("rule %d %q is not in the text", r.Num, r.Text)
 						}
-						op.Run(testContext(t))
-						c := testContext(t)
-						c.Packet.Src, c.Packet.In, c.Hook, c.Sets = netip.Addr{}, netfilter.UnknownIface, netfilter.Postrouting, nil
-						op.Run(c)
+						for _, op := range r.Ops {
+							if op == nil {
+								t.Fatalf("%q has a nil op", r.Text)
+							}
+							op.Run(testContext(t))
+							c := testContext(t)
+							c.Packet.Src, c.Packet.In, c.Hook, c.Sets = netip.Addr{}, netfilter.UnknownIface, netfilter.Postrouting, nil
+							op.Run(c)
+						}
 					}
 				}
 			}
-		}
-		if d := time.Since(start); d > 5*time.Second {
-			t.Errorf("%d bytes took %v", len(data), d)
-		}
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("%d bytes took %v", len(data), d)
+			}
+		})
 	})
 }

@@ -38,7 +38,7 @@ type RealServer struct {
 // Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line; there is
 // no partial result.
 func Parse(data []byte) ([]VirtualServer, error) {
-	p := parser{}
+	p := parser{first: map[address]int{}}
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
@@ -53,7 +53,26 @@ func Parse(data []byte) ([]VirtualServer, error) {
 	return p.servers, nil
 }
 
-type parser struct{ servers []VirtualServer }
+type parser struct {
+	servers []VirtualServer
+	// first is the index of the first virtual server of each address: real servers name theirs.
+	first map[address]int
+}
+
+// address is what a virtual server is named by.
+type address struct {
+	protocol string
+	address  netip.AddrPort
+	mark     uint32
+}
+
+func (p *parser) addServer(v VirtualServer) {
+	key := address{v.Protocol, v.Address, v.Mark}
+	if _, ok := p.first[key]; !ok {
+		p.first[key] = len(p.servers)
+	}
+	p.servers = append(p.servers, v)
+}
 
 // line reads one line: the first word decides which of the two formats it has.
 func (p *parser) line(f []string) error {
@@ -145,7 +164,7 @@ func (p *parser) savedVirtual(f []string) error {
 	if err != nil {
 		return err
 	}
-	p.servers = append(p.servers, v)
+	p.addServer(v)
 	return nil
 }
 
@@ -181,10 +200,8 @@ func (p *parser) savedReal(f []string) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(p.servers, func(s VirtualServer) bool {
-		return s.Protocol == v.Protocol && s.Address == v.Address && s.Mark == v.Mark
-	})
-	if i < 0 {
+	i, ok := p.first[address{v.Protocol, v.Address, v.Mark}]
+	if !ok {
 		return errors.New("its virtual server is not there")
 	}
 	r := RealServer{Active: -1, Inactive: -1}
@@ -256,7 +273,7 @@ func (p *parser) listedVirtual(f []string) error {
 	if err != nil {
 		return err
 	}
-	p.servers = append(p.servers, v)
+	p.addServer(v)
 	return nil
 }
 

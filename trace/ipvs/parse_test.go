@@ -124,10 +124,13 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(saved))
 	f.Add([]byte(listed))
+	testutil.AddHostile(f, "-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.0.1:443 -m -w 1\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := Parse(data)
-		if err != nil && list != nil {
-			t.Errorf("an error, and %d virtual servers", len(list))
-		}
+		testutil.Promptly(t, func() {
+			list, err := Parse(data)
+			if err != nil && list != nil {
+				t.Errorf("an error, and %d virtual servers", len(list))
+			}
+		})
 	})
 }

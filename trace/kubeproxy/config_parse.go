@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // SourceDefaults is the Config.Source of a configuration that was not found.
@@ -85,7 +87,14 @@ var ownMasquerade = map[string]func(f *file) *masquerade{
 // defaults as kube-proxy does (pkg/proxy/apis/config/v1alpha1). Of several YAML documents it takes the one of that
 // kind. Source is left to the caller.
 func ParseConfig(data []byte) (Config, error) {
+	if len(data) > bounds.Config {
+		return Config{}, bounds.TooLarge("it", bounds.Config)
+	}
 	docs := documents(string(data))
+	if len(docs) > maxDocuments {
+		return Config{}, bounds.Errorf("it holds more than %d YAML documents: at most %d were expected", maxDocuments,
+			maxDocuments)
+	}
 	for _, doc := range docs {
 		f, err := decode(doc)
 		if err != nil {
@@ -105,6 +114,9 @@ func ParseConfig(data []byte) (Config, error) {
 	return Config{}, errors.New("it holds no " + configKind)
 }
 
+// maxDocuments is how many YAML documents a configuration may hold; a kube-proxy reads one.
+const maxDocuments = 20
+
 // documents splits YAML into its documents, without the empty ones.
 func documents(data string) []string {
 	var docs []string
@@ -118,6 +130,9 @@ func documents(data string) []string {
 
 func decode(doc string) (*file, error) {
 	f := &file{}
+	if err := bounds.CheckYAML("it", []byte(doc)); err != nil {
+		return nil, err
+	}
 	if err := yaml.Unmarshal([]byte(doc), f); err != nil {
 		return nil, fmt.Errorf("it is no %s: %w", configKind, err)
 	}
@@ -127,6 +142,12 @@ func decode(doc string) (*file, error) {
 // ParseConfigz reads the response of kube-proxy's /configz: {"kubeproxy.config.k8s.io": {…}}. Source is left to the
 // caller.
 func ParseConfigz(data []byte) (Config, error) {
+	if len(data) > bounds.Config {
+		return Config{}, bounds.TooLarge("it", bounds.Config)
+	}
+	if err := bounds.NodeJSON.Check("it", data); err != nil {
+		return Config{}, err
+	}
 	var all map[string]any
 	if err := yaml.Unmarshal(data, &all); err != nil {
 		return Config{}, fmt.Errorf("it is no JSON object: %w", err)

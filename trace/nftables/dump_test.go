@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
@@ -222,17 +223,20 @@ func TestDumpLeavesOutWhatNobodyShows(t *testing.T) {
 // FuzzParseDump damages a whole dump, FuzzDumpRule one rule.
 func FuzzParseDump(f *testing.F) {
 	f.Add(readFile(f, "extra.nl"))
+	testutil.AddHostile(f, "{\"version\":1,\"order\":\"little\"}\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tables, err := ParseDump(data, IPTables)
-		if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), snapshot.NFTDumpFile+": ")) {
-			t.Errorf("error %v with %d tables", err, len(tables))
-		}
-		rs := &netfilter.Ruleset{Tables: tables}
-		rs.Link()
-		w := netfilter.NewWalker(rs, emptyHost(t), nil)
-		for _, s := range starts {
-			w.Walk(s, netfilter.Options{})
-		}
+		testutil.Promptly(t, func() {
+			tables, err := ParseDump(data, IPTables)
+			if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), snapshot.NFTDumpFile+": ")) {
+				t.Errorf("error %v with %d tables", err, len(tables))
+			}
+			rs := &netfilter.Ruleset{Tables: tables}
+			rs.Link()
+			w := netfilter.NewWalker(rs, emptyHost(t), nil)
+			for _, s := range starts {
+				w.Walk(s, netfilter.Options{})
+			}
+		})
 	})
 }
 
@@ -249,21 +253,24 @@ func FuzzDumpRule(f *testing.F) {
 		}
 	}
 	n := smallHost(f)
+	testutil.AddHostile(f, "{\"version\":1,\"order\":\"little\"}\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for family := range families {
-			table := &syntax.Table{TableName: syntax.TableName{Family: family, Name: "more"}}
-			rule, err := rs.NewRuleReader()(table, data)
-			if err != nil {
-				continue
+		testutil.Promptly(t, func() {
+			for family := range families {
+				table := &syntax.Table{TableName: syntax.TableName{Family: family, Name: "more"}}
+				rule, err := rs.NewRuleReader()(table, data)
+				if err != nil {
+					continue
+				}
+				r := &netfilter.Rule{Text: rule.Text()}
+				in := &scope{ruleset: rs, table: table, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}
+				(&builder{scope: in, rule: r}).build(rule.Statements)
+				if len(rule.Statements) > 0 && r.Text == "" {
+					t.Errorf("%v has no text", rule.Statements)
+				}
+				does(r, &netfilter.Base{Hook: netfilter.Prerouting}, n, spread[0])
 			}
-			r := &netfilter.Rule{Text: rule.Text()}
-			in := &scope{ruleset: rs, table: table, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}
-			(&builder{scope: in, rule: r}).build(rule.Statements)
-			if len(rule.Statements) > 0 && r.Text == "" {
-				t.Errorf("%v has no text", rule.Statements)
-			}
-			does(r, &netfilter.Base{Hook: netfilter.Prerouting}, n, spread[0])
-		}
+		})
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -15,6 +16,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // Cluster holds the API objects of a snapshot.
@@ -104,16 +107,7 @@ func (s *Snapshot) readKind(c *Cluster, k *kind) (missing bool, err error) {
 		if o == nil {
 			continue
 		}
-		data, err := o()
-		if err != nil {
-			return false, err
-		}
-		if ending != ".json" {
-			if data, err = yaml.YAMLToJSON(data); err != nil {
-				return false, fmt.Errorf("%s in %s is no YAML: %w", name, s.path, err)
-			}
-		}
-		if err := k.decode(c, data); err != nil {
+		if err := s.readObjects(c, k, name, o); err != nil {
 			return false, fmt.Errorf("%s in %s: %w", name, s.path, err)
 		}
 		return false, nil
@@ -122,6 +116,33 @@ func (s *Snapshot) readKind(c *Cluster, k *kind) (missing bool, err error) {
 		return true, fmt.Errorf("%s has no cluster/%s.json: make it with: kubectl get %s -A -o json", s.path, k.name, k.name)
 	}
 	return true, nil
+}
+
+// readObjects reads a file of the cluster.
+func (s *Snapshot) readObjects(c *Cluster, k *kind, name string, o opener) error {
+	f := objects
+	if path.Ext(name) != ".json" {
+		f = objectsIn
+	}
+	data, err := o(f.size)
+	if err != nil {
+		return err
+	}
+	if err := f.verify("it", data); err != nil {
+		return err
+	}
+	if path.Ext(name) != ".json" {
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			return fmt.Errorf("it is no YAML: %w", err)
+		}
+		if int64(len(data)) > objects.size {
+			return bounds.TooLarge("what its aliases make of it", objects.size)
+		}
+		if err := objects.verify("it", data); err != nil {
+			return err
+		}
+	}
+	return k.decode(c, data)
 }
 
 // lenient accepts all that the API server may send: duplicate names and invalid UTF-8, too.
@@ -138,10 +159,13 @@ func decode[T any, P interface {
 		return nil, fmt.Errorf("it is empty, where a List of %s was expected", want)
 	}
 	var l struct {
-		Kind  string `json:"kind"`
-		Items []*T   `json:"items"`
+		Kind  string   `json:"kind"`
+		Items items[T] `json:"items"`
 	}
 	if err := json.Unmarshal(data, &l, lenient); err != nil {
+		if limit, ok := errors.AsType[*bounds.Error](err); ok {
+			return nil, limit
+		}
 		if other := kindOf(data); other != want && other != "" {
 			return nil, fmt.Errorf("it holds objects of kind %q, where %s was expected", other, want)
 		}
@@ -170,6 +194,35 @@ func decode[T any, P interface {
 		}
 	}
 	return l.Items, nil
+}
+
+// items are the objects of a List, bounds.Objects at most.
+type items[T any] []*T
+
+// UnmarshalJSONFrom reads a list.
+func (l *items[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch dec.PeekKind() {
+	case 'n':
+		return dec.SkipValue()
+	case '[':
+	default:
+		return json.UnmarshalDecode(dec, (*[]*T)(l)) // its error says what was expected
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != ']' {
+		if len(*l) == bounds.Objects {
+			return bounds.Errorf("it holds more than %d objects: at most %d were expected", bounds.Objects, bounds.Objects)
+		}
+		var item *T
+		if err := json.UnmarshalDecode(dec, &item); err != nil {
+			return err
+		}
+		*l = append(*l, item)
+	}
+	_, err := dec.ReadToken()
+	return err
 }
 
 // kindOf returns the kind of the first item, "" where there is none.

@@ -2,141 +2,205 @@
 
 // Package snapshot reads the snapshot format: a directory or .tar.gz of what standard tools print about a cluster and
 // its nodes (docs/snapshots.md). A missing file means "not collected", never "empty".
+//
+// What it reads is bounded (trace/bounds): the number of members, their sizes after decompression, lines, and the
+// elements and depth of JSON. A parser of a file of [Node.File] need not expect more.
 package snapshot
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"iter"
 	"maps"
-	"path"
+	"os"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // Snapshot is an opened snapshot. It is safe for concurrent use.
 type Snapshot struct {
 	path  string
-	files map[string]opener // by cleaned slash path below the root, without ".gz"
+	files map[string]opener // by slash path below the root, without ".gz"; nil: in archive only
+	// archive has the nodes of an archive that is not kept in memory; nil for others.
+	archive *archive
 }
 
-// Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive whole; a directory's
-// files are read on demand. The error names the path and what is wrong with it.
+// Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive once, to its end, and
+// keeps of a large one only the cluster's objects; a directory's files are read on demand. The error names the path and
+// what is wrong with it; it is a [bounds.Error] if a limit is passed.
 func Open(name string) (*Snapshot, error) {
-	files, err := list(name)
-	if err != nil {
-		return nil, err
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no snapshot at %s: give a directory or a .tar.gz", name)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
+	case info.IsDir():
+		return openDirectory(name)
+	case !info.Mode().IsRegular():
+		// Opening a named pipe waits for a writer, and an archive may have to be read twice.
+		return nil, bounds.Errorf("%s is %s: a directory or a .tar.gz was expected", name, irregular(info.Mode().Type()))
 	}
-	s := &Snapshot{path: name, files: rooted(files)}
-	if len(s.files) == 0 {
-		return nil, fmt.Errorf("%s is not a snapshot: it has neither cluster/ nor nodes/NODE/ with a file of the format "+
-			"(see docs/snapshots.md)", name)
-	}
-	return s, nil
-}
-
-// rooted returns the files of the format, without the folders above cluster/ and nodes/ that an archive may have.
-func rooted(files map[string]opener) map[string]opener {
-	names := make([]string, 0, len(files))
-	for f := range files {
-		names = append(names, f)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if d := strings.Count(a, "/") - strings.Count(b, "/"); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
-	out := map[string]opener{}
-	root, found := "", false
-	for _, f := range names {
-		if !found {
-			if root, found = rootOf(f); !found {
-				continue
-			}
-		}
-		if rel, ok := strings.CutPrefix(f, root); ok {
-			if _, ok := rootOf(rel); ok || rel == "snapshot.json" {
-				out[strings.TrimSuffix(rel, ".gz")] = files[f]
-			}
-		}
-	}
-	return out
-}
-
-// rootOf tells whether f is root/cluster/FILE or root/nodes/NODE/FILE of the format, and returns "root/".
-func rootOf(f string) (root string, ok bool) {
-	dir, base := path.Split(strings.TrimSuffix(f, ".gz"))
-	dir = strings.TrimSuffix(dir, "/")
-	if path.Base(dir) == "cluster" && clusterKind(base) != nil {
-		return strings.TrimSuffix(dir, "cluster"), true
-	}
-	if nodes := path.Dir(dir); path.Base(nodes) == "nodes" && slices.Contains(NodeFiles, base) {
-		return strings.TrimSuffix(nodes, "nodes"), true
-	}
-	return "", false
+	return openArchive(name, info)
 }
 
 // NodeNames returns the names of the nodes that the snapshot holds files of, sorted.
 func (s *Snapshot) NodeNames() []string {
-	var names []string
+	names := map[string]bool{}
 	for f := range s.files {
-		if rest, ok := strings.CutPrefix(f, "nodes/"); ok {
-			name, _, _ := strings.Cut(rest, "/")
-			names = append(names, name)
+		if node, ok := nodeOf(f); ok {
+			names[node] = true
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Sorted(maps.Keys(names))
 }
 
-// Node returns one node's files. When it is not among them the error names the existing nodes.
+// Node returns one node's files. When it is not among them the error names the existing nodes. For several nodes, use
+// [Snapshot.Nodes]: of a large archive each call reads all of it.
 func (s *Snapshot) Node(name string) (*Node, error) {
+	for n, err := range s.Nodes([]string{name}) {
+		return n, err
+	}
+	return nil, s.unknown(name)
+}
+
+// Nodes returns nodes with their files, each once: of a large archive in the order in which they are there, and only
+// the node itself is in memory; else in the order of names. The iterator ends after the first error.
+func (s *Snapshot) Nodes(names []string) iter.Seq2[*Node, error] {
+	return func(yield func(*Node, error) bool) {
+		nodes := map[string]*Node{}
+		for _, n := range names {
+			nodes[n] = newNode(n)
+		}
+		for f, o := range s.files {
+			if node, ok := nodeOf(f); ok && nodes[node] != nil {
+				nodes[node].files[strings.TrimPrefix(f, "nodes/"+node+"/")] = o
+			}
+		}
+		wanted := map[string]bool{}
+		for _, name := range names {
+			if len(nodes[name].files) == 0 {
+				yield(nil, s.unknown(name))
+				return
+			}
+			if wanted[name] {
+				continue
+			}
+			wanted[name] = true
+			if s.archive == nil && !yield(nodes[name], nil) {
+				return
+			}
+		}
+		if s.archive != nil {
+			s.archive.read(wanted)(yield)
+		}
+	}
+}
+
+// unknown is the error for a node that the snapshot does not hold.
+func (s *Snapshot) unknown(name string) error {
 	names := s.NodeNames()
-	if !slices.Contains(names, name) {
-		if len(names) == 0 {
-			return nil, fmt.Errorf("%s holds no node: there is no nodes/NODE/ with a file of the format", s.path)
-		}
-		return nil, fmt.Errorf("%s holds no node %q: it holds %s", s.path, name, strings.Join(names, ", "))
+	if len(names) == 0 {
+		return fmt.Errorf("%s holds no node: there is no nodes/NODE/ with a file of the format", s.path)
 	}
-	n := &Node{Name: name, files: map[string]opener{}}
-	for f, o := range s.files {
-		if base, ok := strings.CutPrefix(f, "nodes/"+name+"/"); ok {
-			n.files[base] = o
-		}
-	}
-	return n, nil
+	return fmt.Errorf("%s holds no node %q: it holds %s", s.path, name, strings.Join(names, ", "))
 }
 
 // Node is what was collected from one node: files by the names of the contract ("iptables-save.txt").
 type Node struct {
 	Name  string
 	files map[string]opener
+	total *total
 }
 
-// NewNode returns a node of file contents in memory, as a live collector has them.
+// total counts the bytes of a node's files: they are read when they are needed, in any order.
+type total struct {
+	sync.Mutex
+	files map[string]int64
+}
+
+func newNode(name string) *Node {
+	return &Node{Name: name, files: map[string]opener{}, total: &total{files: map[string]int64{}}}
+}
+
+// NewNode returns a node of file contents in memory, which are not compressed.
 func NewNode(name string, files map[string][]byte) *Node {
-	n := &Node{Name: name, files: map[string]opener{}}
+	n := newNode(name)
 	for f, data := range files {
-		n.files[f] = memory(f, data)
+		n.files[f] = plain(f, data)
+	}
+	return n
+}
+
+// NewPackedNode returns a node of file contents that were received.
+func NewPackedNode(name string, files map[string]Packed) *Node {
+	n := newNode(name)
+	for f, data := range files {
+		n.files[f] = data.open(f)
 	}
 	return n
 }
 
 // With returns the node with one more file.
 func (n *Node) With(name string, data []byte) *Node {
-	out := &Node{Name: n.Name, files: maps.Clone(n.files)}
-	out.files[name] = memory(name, data)
+	out := newNode(n.Name)
+	maps.Copy(out.files, n.files)
+	out.files[name] = plain(name, data)
 	return out
 }
 
-// File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file.
+// File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file; it
+// is a [bounds.Error] if the file, or those of the node that were read, pass a limit.
 func (n *Node) File(name string) (data []byte, ok bool, err error) {
 	o, ok := n.files[name]
 	if !ok {
 		return nil, false, nil
 	}
-	data, err = o()
-	return data, true, err
+	f := formatOf(name)
+	if data, err = o(f.size); err != nil {
+		return nil, true, err
+	}
+	if err := n.count(name, int64(len(data))); err != nil {
+		return nil, true, err
+	}
+	if err := f.verify(name, data); err != nil {
+		return nil, true, err
+	}
+	return data, true, nil
+}
+
+// Check returns the error of the first file that [Node.File] would not return.
+func (n *Node) Check() error {
+	for _, name := range slices.Sorted(maps.Keys(n.files)) {
+		if _, _, err := n.File(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count adds the size of a file to those of the node.
+func (n *Node) count(name string, size int64) error {
+	n.total.Lock()
+	defer n.total.Unlock()
+	n.total.files[name] = size
+	sum := int64(0)
+	for _, size := range n.total.files {
+		sum += size
+	}
+	if sum > bounds.Node {
+		return bounds.Errorf("the files of node %s are larger than %s together: at most %s were expected", n.Name,
+			bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))
+	}
+	return nil
 }
 
 // Has tells whether a file was collected.
-func (n *Node) Has(name string) bool { return n.files[name] != nil }
+func (n *Node) Has(name string) bool {
+	_, ok := n.files[name]
+	return ok
+}

@@ -26,41 +26,69 @@ type Meta struct {
 	Tool      string    `json:"tool"`
 }
 
-// Write writes a snapshot as .tar.gz: what Open reads. Kinds in Cluster.Missing are left out, as are files that a node
-// does not have. The names of nodes are checked by CheckNodeName. After an error the archive is truncated, so that Open refuses it.
-func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
+// Writer writes a snapshot as .tar.gz: what Open reads. Until Close, and after an error, the archive is cut off, so that
+// Open refuses it.
+type Writer struct {
+	zip *gzip.Writer
+	out tarWriter
+}
+
+// NewWriter begins a snapshot with the cluster's objects. Kinds in Cluster.Missing are left out.
+func NewWriter(w io.Writer, m Meta, c *Cluster) (*Writer, error) {
 	zip := gzip.NewWriter(w)
-	a := archive{tar.NewWriter(zip), m.CreatedAt}
-	if err := a.json("snapshot.json", m); err != nil {
-		return err
+	out := &Writer{zip: zip, out: tarWriter{tar.NewWriter(zip), m.CreatedAt}}
+	if err := out.out.json("snapshot.json", m); err != nil {
+		return nil, err
 	}
 	for i := range kinds {
 		k := &kinds[i]
 		if slices.Contains(c.Missing, k.name) {
 			continue
 		}
-		if err := a.json("cluster/"+k.name+".json", printed{"v1", "List", k.items(c)}); err != nil {
+		if err := out.out.json("cluster/"+k.name+".json", printed{"v1", "List", k.items(c)}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Node adds a node with the files that it has. The error is CheckNodeName's for a name that it does not accept.
+func (w *Writer) Node(n *Node) error {
+	if err := CheckNodeName(n.Name); err != nil {
+		return fmt.Errorf("a node cannot be written: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.files)) {
+		data, _, err := n.File(name)
+		if err != nil {
+			return err
+		}
+		if err := w.out.file("nodes/"+n.Name+"/"+name, data); err != nil {
 			return err
 		}
 	}
-	for _, n := range nodes {
-		if err := CheckNodeName(n.Name); err != nil {
-			return fmt.Errorf("a node cannot be written: %w", err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(n.files)) {
-			data, err := n.files[name]()
-			if err != nil {
-				return err
-			}
-			if err := a.file("nodes/"+n.Name+"/"+name, data); err != nil {
-				return err
-			}
-		}
-	}
-	if err := a.Close(); err != nil {
+	return nil
+}
+
+// Close ends the archive.
+func (w *Writer) Close() error {
+	if err := w.out.Close(); err != nil {
 		return err
 	}
-	return zip.Close()
+	return w.zip.Close()
+}
+
+// Write writes a snapshot of nodes by a [Writer].
+func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
+	out, err := NewWriter(w, m, c)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := out.Node(n); err != nil {
+			return err
+		}
+	}
+	return out.Close()
 }
 
 // printed is a List as kubectl get prints it.
@@ -85,12 +113,13 @@ func typed[T any, P interface {
 	return out
 }
 
-type archive struct {
+// tarWriter writes files.
+type tarWriter struct {
 	*tar.Writer
 	at time.Time
 }
 
-func (a archive) json(name string, v any) error {
+func (a tarWriter) json(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -98,7 +127,7 @@ func (a archive) json(name string, v any) error {
 	return a.file(name, append(data, '\n'))
 }
 
-func (a archive) file(name string, data []byte) error {
+func (a tarWriter) file(name string, data []byte) error {
 	err := a.WriteHeader(&tar.Header{
 		Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(data)), ModTime: a.at,
 	})

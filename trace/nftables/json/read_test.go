@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
@@ -195,24 +196,27 @@ func FuzzRead(f *testing.F) {
 	for _, name := range []string{"firewalld.json", "everything.json"} {
 		f.Add(readFile(f, name))
 	}
+	testutil.AddHostile(f, "{\"nftables\":[{\"rule\":{\"family\":\"ip\",\"table\":\"t\",\"chain\":\"c\",\"expr\":[]}}]}")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rs, err := Read(data)
-		if err != nil {
-			if rs != nil {
-				t.Errorf("a ruleset with the error %v", err)
+		testutil.Promptly(t, func() {
+			rs, err := Read(data)
+			if err != nil {
+				if rs != nil {
+					t.Errorf("a ruleset with the error %v", err)
+				}
+				return
 			}
-			return
-		}
-		read := rs.NewRuleReader()
-		for _, table := range rs.Tables {
-			for _, c := range table.Chains {
-				for _, s := range table.Rules(c.Name) {
-					rule, err := read(table, s)
-					if err == nil && len(rule.Statements) > 0 && rule.Text() == "" {
-						t.Errorf("%s has no text", s)
+			read := rs.NewRuleReader()
+			for _, table := range rs.Tables {
+				for _, c := range table.Chains {
+					for _, s := range table.Rules(c.Name) {
+						rule, err := read(table, s)
+						if err == nil && len(rule.Statements) > 0 && rule.Text() == "" {
+							t.Errorf("%s has no text", s)
+						}
 					}
 				}
 			}
-		}
+		})
 	})
 }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+)
+
+// opener reads one file whole, uncompressed, if it has at most limit bytes.
+type opener func(limit int64) ([]byte, error)
+
+// memory opens the content of a file of a snapshot, which may be compressed.
+func memory(name string, data []byte) opener {
+	return func(limit int64) ([]byte, error) { return unpack(name, data, limit) }
+}
+
+// plain opens a content that is not compressed.
+func plain(name string, data []byte) opener {
+	return func(limit int64) ([]byte, error) {
+		if int64(len(data)) > limit {
+			return nil, bounds.TooLarge(name, limit)
+		}
+		return data, nil
+	}
+}
+
+// gzipMagic begins what gzip writes (RFC 1952).
+var gzipMagic = []byte{0x1f, 0x8b}
+
+// unpack uncompresses a file's content if it is compressed, once: a file is not compressed twice.
+func unpack(name string, data []byte, limit int64) ([]byte, error) {
+	if !bytes.HasPrefix(data, gzipMagic) {
+		return plain(name, data)(limit)
+	}
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	// The last four bytes of gzip are the uncompressed size (RFC 1952, ISIZE). It is not trusted beyond the largest
+	// compression ratio of deflate.
+	const most = 1032
+	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
+	out, err := readUpTo(name, zip, limit, size)
+	switch {
+	case bounds.Is(err):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%s is damaged or cut off: %w", name, err)
+	case bytes.HasPrefix(out, gzipMagic):
+		return nil, bounds.Errorf("%s is compressed twice: a file that is compressed once by gzip, or not, was expected",
+			name)
+	}
+	return out, nil
+}
+
+// readUpTo reads all of r; about size bytes are expected. The error is a [bounds.Error] if there are more than limit.
+func readUpTo(name string, r io.Reader, limit, size int64) ([]byte, error) {
+	var buf bytes.Buffer
+	buf.Grow(int(min(size, limit)) + bytes.MinRead)
+	n, err := io.Copy(&buf, io.LimitReader(r, limit+1))
+	if n > limit {
+		return nil, bounds.TooLarge(name, limit)
+	}
+	return buf.Bytes(), err
+}
+
+// Packed is the content of a file in memory, compressed where it is not small.
+type Packed struct {
+	data       []byte
+	size       int64
+	compressed bool
+}
+
+// Pack makes a Packed of a content, which must not change any more.
+func Pack(data []byte) Packed { return Packed{data: data, size: int64(len(data))} }
+
+// Len returns the size in bytes, uncompressed; Held that in memory.
+func (p Packed) Len() int64 { return p.size }
+
+// Held returns the size in memory, in bytes.
+func (p Packed) Held() int64 { return int64(cap(p.data)) }
+
+// Bytes returns the content.
+func (p Packed) Bytes() ([]byte, error) {
+	if !p.compressed {
+		return p.data, nil
+	}
+	zip, err := gzip.NewReader(bytes.NewReader(p.data))
+	if err != nil {
+		return nil, err
+	}
+	return readUpTo("a file", zip, p.size, p.size)
+}
+
+// open opens a content that was received.
+func (p Packed) open(name string) opener {
+	return func(limit int64) ([]byte, error) {
+		if p.size > limit {
+			return nil, bounds.TooLarge(name, limit)
+		}
+		return p.Bytes()
+	}
+}
+
+// packFrom is from how many bytes on a [Packer] compresses.
+const packFrom = 256 << 10
+
+// Packer makes a [Packed] of what is written to it. The zero Packer is empty.
+type Packer struct {
+	data bytes.Buffer
+	zip  *gzip.Writer // nil while nothing was compressed
+	size int64
+}
+
+// Write adds bytes.
+func (p *Packer) Write(data []byte) (n int, err error) {
+	p.size += int64(len(data))
+	if p.zip == nil && p.size <= packFrom {
+		return p.data.Write(data)
+	}
+	if p.zip == nil {
+		first := p.data.Bytes()
+		p.data = bytes.Buffer{}
+		if p.zip, err = gzip.NewWriterLevel(&p.data, gzip.BestSpeed); err != nil {
+			return 0, err
+		}
+		if _, err := p.zip.Write(first); err != nil {
+			return 0, err
+		}
+	}
+	return p.zip.Write(data)
+}
+
+// Len returns how many bytes were written, Held how many are in memory.
+func (p *Packer) Len() int64 { return p.size }
+
+// Held returns how many bytes are in memory.
+func (p *Packer) Held() int64 { return int64(p.data.Len()) }
+
+// Pack ends writing, and returns the content.
+func (p *Packer) Pack() (Packed, error) {
+	if p.zip != nil {
+		if err := p.zip.Close(); err != nil {
+			return Packed{}, err
+		}
+	}
+	// A buffer has up to twice as much memory as it needs; an empty content is not nil.
+	data := append([]byte{}, p.data.Bytes()...)
+	return Packed{data: data, size: p.size, compressed: p.zip != nil}, nil
+}
+
+// errUnexpected tells whether an error is that of a text that is cut off.
+func errUnexpected(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum)
+}

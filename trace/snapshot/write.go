@@ -27,7 +27,8 @@ type Meta struct {
 }
 
 // Write writes a snapshot as .tar.gz: what Open reads. Kinds in Cluster.Missing are left out, as are files that a node
-// does not have. The names of nodes are checked by CheckNodeName. After an error the archive is truncated, so that Open refuses it.
+// does not have. The names of nodes are checked by CheckNodeName. After an error the archive is truncated, so that Open
+// refuses it.
 func Write(w io.Writer, m Meta, c *Cluster, nodes []*Node) error {
 	zip := gzip.NewWriter(w)
 	a := archive{tar.NewWriter(zip), m.CreatedAt}

@@ -59,7 +59,8 @@ type environment struct {
 
 func newEnvironment(streams genericiooptions.IOStreams, system System) *environment {
 	return &environment{
-		in: streams.In, out: terminal.NewStream(streams.Out, os.Getenv), errOut: terminal.NewStream(streams.ErrOut, os.Getenv),
+		in:  streams.In,
+		out: terminal.NewStream(streams.Out, os.Getenv), errOut: terminal.NewStream(streams.ErrOut, os.Getenv),
 		kube: genericclioptions.NewConfigFlags(true), getenv: os.Getenv, system: system,
 	}
 }

@@ -57,7 +57,7 @@ func TestDumpWithoutABadNode(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "dump.tar.gz")
 	var out bytes.Buffer
-	size, err := d.finish(path, &out)
+	size, err := d.finish(path, terminal.NewStream(&out, os.Getenv))
 	if err != nil || size < 1000 || out.Len() != 0 {
 		t.Errorf("%d bytes, %v", size, err)
 	}

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -190,12 +191,18 @@ func (k *kind) list(t *testing.T, c *snapshot.Cluster, paths ...leaf) []byte {
 		items = append(items, item)
 	}
 	data, err := json.Marshal(map[string]any{
-		"apiVersion": k.apiVersion, "kind": k.kind + "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": items,
+		"apiVersion": k.apiVersion, "kind": k.kind + "List", "metadata": map[string]any{"resourceVersion": "1"},
+		"items": items,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// untyped makes the List of an API server one of a snapshot.
+func (k *kind) untyped(list []byte) []byte {
+	return bytes.Replace(list, []byte(`"kind":"`+k.kind+`List"`), []byte(`"kind":"List"`), 1)
 }
 
 // typeOf is the type of a kind's objects.
@@ -226,8 +233,7 @@ func TestPoisonedObjects(t *testing.T) {
 				paths = append(paths, leaves[name])
 			}
 			list := k.list(t, c, paths...)
-			list = []byte(strings.Replace(string(list), `"kind":"`+k.kind+`List"`, `"kind":"List"`, 1))
-			dir := poisonedCopy(t, broken, map[string][]byte{"cluster/" + k.name + ".json": list})
+			dir := poisonedCopy(t, broken, map[string][]byte{"cluster/" + k.name + ".json": k.untyped(list)})
 			runs := 4
 			if len(names) == 1 {
 				runs = len(commands)
@@ -290,9 +296,14 @@ func TestPoisonedNodeFiles(t *testing.T) {
 		}
 		services := clusterOf(t, base).Services
 		commands := [][]string{
-			{"verify", "-A", "-o=wide"}, {"verify", "-A", "-o=html"}, {"mode", "-o=wide"}, {"verify", "-A", "-o=yaml"},
-			{"mode", allFields}, {"trace", "svc/" + services[0].Name, "-n", services[0].Namespace, "-o=wide"},
-			{"verify", "-A", "-o=mermaid"}, {"verify", "-A", "-o=table"},
+			{"verify", "-A", "-o=wide"},
+			{"verify", "-A", "-o=html"},
+			{"mode", "-o=wide"},
+			{"verify", "-A", "-o=yaml"},
+			{"mode", allFields},
+			{"trace", "svc/" + services[0].Name, "-n", services[0].Namespace, "-o=wide"},
+			{"verify", "-A", "-o=mermaid"},
+			{"verify", "-A", "-o=table"},
 		}
 		for _, file := range snapshot.NodeFiles {
 			data, ok, err := n.File(file)
@@ -362,10 +373,11 @@ func poisonedFile(t *testing.T, data []byte) map[string][]byte {
 		words := strings.Fields(line)
 		for k := range words {
 			place := fmt.Sprintf("%.12s/%d/%.6s", words[0], k, words[max(k-1, 0)])
-			if seen[place]++; seen[place] > 1 || len(out) >= 60 {
+			seen[place]++
+			if seen[place] > 1 || len(out) >= 60 {
 				continue
 			}
-			for name, p := range map[string]string{"": inLine, " with newlines": poison} {
+			for name, p := range map[string]string{"": inLine, "/newlines": poison} {
 				changed := slices.Clone(lines)
 				changed[i] = strings.Replace(line, words[k], strings.TrimSuffix(words[k], `"`)+p, 1)
 				if strings.HasSuffix(words[k], `"`) {
@@ -382,7 +394,8 @@ func poisonedFile(t *testing.T, data []byte) map[string][]byte {
 func jsonStrings(v any, at, path string, f func(string)) any {
 	switch v := v.(type) {
 	case string:
-		if f(at); at == path && path != "" {
+		f(at)
+		if at == path && path != "" {
 			return v + poison
 		}
 	case []any:
@@ -392,7 +405,9 @@ func jsonStrings(v any, at, path string, f func(string)) any {
 	case map[string]any:
 		for _, k := range slices.Collect(maps.Keys(v)) {
 			v[k] = jsonStrings(v[k], at+"."+k, path, f)
-			if f(at + "." + k + " as key"); at+"."+k+" as key" == path {
+			key := at + "." + k + " as key"
+			f(key)
+			if key == path {
 				v[k+poison] = v[k]
 				delete(v, k)
 			}
@@ -425,8 +440,14 @@ func TestPoisonedNames(t *testing.T) {
 		{"trace", "web", "-n", "shop", "-o", "go-template={{.x" + poison, "--snapshot", dir},
 		{"verify", "-n", "shop" + poison, "--snapshot", dir},
 		{"resolve", "web", "-n", "shop", "--node", "n" + poison, "--snapshot", dir},
-		{poison}, {"trace", poison, poison}, {"version", poison}, {"version", "-o", poison}, {"cleanup", poison},
-		{"dump", poison}, {"help", poison}, {"__complete", "trace", "--snapshot", dir, "--node", ""},
+		{poison},
+		{"trace", poison, poison},
+		{"version", poison},
+		{"version", "-o", poison},
+		{"cleanup", poison},
+		{"dump", poison},
+		{"help", poison},
+		{"__complete", "trace", "--snapshot", dir, "--node", ""},
 	} {
 		o.run(t, args[0]+" (argument)", "an argument", args...)
 	}

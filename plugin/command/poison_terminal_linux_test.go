@@ -40,7 +40,7 @@ func terminalOf(t *testing.T, width uint16) (tty *os.File, read func() string) {
 	must(unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, mode))
 	text := make(chan string, 1)
 	go func() {
-		data, _ := io.ReadAll(master) //nolint:errcheck // it ends with EIO, once the other end is closed
+		data, _ := io.ReadAll(master) // it ends with EIO, once the other end is closed
 		text <- string(data)
 	}()
 	t.Cleanup(func() { master.Close() })
@@ -59,16 +59,13 @@ func TestPoisonOnATerminal(t *testing.T) {
 	list := k.list(t, c, leaves[".ObjectMeta.Name"], leaves[".Spec.Ports.Name"])
 	pods := &objectKinds[3]
 	podList := pods.list(t, c, leavesOf(pods.typeOf())[".ObjectMeta.Name"])
-	asList := func(data []byte, kind string) []byte {
-		return []byte(strings.Replace(string(data), `"kind":"`+kind+`List"`, `"kind":"List"`, 1))
-	}
-	data, err := os.ReadFile(filepath.Join(broken, "nodes/worker-1/iptables-save.txt"))
+	data, err := os.ReadFile(filepath.Join(broken, "nodes", "worker-1", "iptables-save.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rules := strings.ReplaceAll(string(data), "shop/web:http", "shop/web:http"+inLine)
 	dir := poisonedCopy(t, broken, map[string][]byte{
-		"cluster/services.json": asList(list, "Service"), "cluster/pods.json": asList(podList, "Pod"),
+		"cluster/services.json": k.untyped(list), "cluster/pods.json": pods.untyped(podList),
 		"nodes/worker-1/iptables-save.txt": []byte(rules),
 	})
 	server := apiServer(t, []string{".ObjectMeta.Name"}, nil)

@@ -12,7 +12,8 @@ import (
 )
 
 // The tests of poison*_test.go write hostile text into everything that the plugin reads, and look at everything that it
-// prints: no character of it may give an order to the terminal or hide, and no line of it may pass for the plugin's own.
+// prints: no character of it may give an order to the terminal or hide, and no line of it may pass for one of the
+// plugin's own.
 
 // forged begins a line that no output may have.
 const forged = "FORGED"
@@ -21,22 +22,39 @@ const forged = "FORGED"
 const green = "OWNGREEN"
 
 // poison is text that is valid in JSON. Each of its line breaks is followed by a forged line.
-const poison = "p\n" + forged + "1\r\n" + forged + "2\r" + forged + "3\u2028" + forged + "4\u0085" + forged + "5\v" + forged +
-	"6 \x1b[32m" + green + "\x1b[2J\x1b]0;title\a\u009b31m\x7f\b\u202e\u2066\u061c\u200b\u200f\u2060\ufeff\u00ad" +
-	"\U000E0041\ufe0f\u034f\u3164\u115f\U0001F1E9\U0001F1EA" + marks20
+const poison = "p\n" + forged + "1\r\n" + forged + "2\r" + forged + "3\u2028" + forged + "4\u0085" + forged + "5\v" +
+	forged + "6 \x1b[32m" + green + "\x1b[2J\x1b]0;title\a\u009b31m\x7f\b\u202e\u2066\u061c\u200b\u200f\u2060\ufeff" +
+	"\u00ad\U000E0041\ufe0f\u034f\u3164\u115f\U0001F1E9\U0001F1EA" + marks20
 
-// inLine is poison without line breaks and white space, for files of lines and words, and with bytes that are not UTF-8.
-const inLine = "p\x1b[32m" + green + "\x1b[2J\x1b]0;title\a\u009b31m\x7f\b\u202e\u2066\u061c\u200b\u200f\u2060\ufeff\u00ad" +
-	"\U000E0041\ufe0f\u034f\u3164\xed\xa0\x80\xff" + marks20
+// inLine is poison without line breaks and white space, for files of lines and words, and with bytes that are not
+// UTF-8.
+const inLine = "p\x1b[32m" + green + "\x1b[2J\x1b]0;title\a\u009b31m\x7f\b\u202e\u2066\u061c\u200b\u200f\u2060" +
+	"\ufeff\u00ad\U000E0041\ufe0f\u034f\u3164\xed\xa0\x80\xff" + marks20
 
 const marks20 = "z\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301" +
 	"\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301\u0301"
 
 // banned are the characters that no output may have, beside the C0 controls (docs/security.md).
 var banned = [][2]rune{
-	{0x7F, 0x9F}, {0xAD, 0xAD}, {0x34F, 0x34F}, {0x61C, 0x61C}, {0x1100, 0x11FF}, {0x17B4, 0x17B5}, {0x180B, 0x180F},
-	{0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F}, {0x3164, 0x3164}, {0xE000, 0xF8FF}, {0xFE00, 0xFE0F},
-	{0xFEFF, 0xFEFF}, {0xFFA0, 0xFFA0}, {0xFFF0, 0xFFFB}, {0x1F1E6, 0x1F1FF}, {0x1F3FB, 0x1F3FF}, {0xE0000, 0xE0FFF},
+	{0x7F, 0x9F},
+	{0xAD, 0xAD},
+	{0x34F, 0x34F},
+	{0x61C, 0x61C},
+	{0x1100, 0x11FF},
+	{0x17B4, 0x17B5},
+	{0x180B, 0x180F},
+	{0x200B, 0x200F},
+	{0x2028, 0x202E},
+	{0x2060, 0x206F},
+	{0x3164, 0x3164},
+	{0xE000, 0xF8FF},
+	{0xFE00, 0xFE0F},
+	{0xFEFF, 0xFEFF},
+	{0xFFA0, 0xFFA0},
+	{0xFFF0, 0xFFFB},
+	{0x1F1E6, 0x1F1FF},
+	{0x1F3FB, 0x1F3FF},
+	{0xE0000, 0xE0FFF},
 	{0xF0000, 0x10FFFF},
 }
 
@@ -73,7 +91,8 @@ func wrongWith(out string, terminal bool) (wrong []string) {
 		case r < ' ' && r != '\n' && r != '\t', isBanned(r):
 			add("%U: %q", r, around(at))
 		}
-		if count++; !unicode.Is(unicode.M, r) {
+		count++
+		if !unicode.Is(unicode.M, r) {
 			count = 0
 		}
 		if count > 3 {
@@ -111,7 +130,8 @@ func (o *outputs) look(t *testing.T, what, input, out string, terminal bool) {
 	if len(wrong) == 0 {
 		return
 	}
-	if o.leaked[what]++; o.leaked[what] == 1 {
+	o.leaked[what]++
+	if o.leaked[what] == 1 {
 		t.Errorf("%s, with poison in %s:\n\t%s", what, input, strings.Join(wrong, "\n\t"))
 	}
 }
@@ -156,7 +176,8 @@ func TestPoisonIsRecognized(t *testing.T) {
 			t.Errorf("on a terminal %q is taken for clean", bad)
 		}
 	}
-	if wrong := wrongWith("\r\x1b[1A\x1b[2K\x1b[31;1mMISMATCH\x1b[0m: a\tb e\u0301 "+forged+"\n\uFFFD", true); wrong != nil {
+	good := "\r\x1b[1A\x1b[2K\x1b[31;1mMISMATCH\x1b[0m: a\tb e\u0301 " + forged + "\n\uFFFD"
+	if wrong := wrongWith(good, true); wrong != nil {
 		t.Error(wrong)
 	}
 }

@@ -40,8 +40,8 @@ func TestAPlanHasNoForgedCommand(t *testing.T) {
 func TestACrashIsPrintedClean(t *testing.T) {
 	var b bytes.Buffer
 	code := crashed(terminal.NewStream(&b, os.Getenv), "no \x1b[2J\nerror: forged")
-	if code != run.ExitNotInspected || wrongWith(b.String(), false) != nil ||
-		!strings.HasPrefix(b.String(), "error: this is a defect of kubectl svcproxy, please report it: no \uFFFD[2J error: ") {
+	const want = "error: this is a defect of kubectl svcproxy, please report it: no \uFFFD[2J error: "
+	if code != run.ExitNotInspected || wrongWith(b.String(), false) != nil || !strings.HasPrefix(b.String(), want) {
 		t.Errorf("got %d and %q", code, b.String())
 	}
 }

@@ -59,8 +59,8 @@ func (x *objectIndex) get(objects *snapshot.Cluster) *judge.Cluster {
 }
 
 // recovered, which has to be deferred, makes an error of a panic. Of a node whose files this program cannot cope with
-// nothing is claimed, and the others are judged; and the Go runtime would print the panic's value as it is, which may be
-// text of the node.
+// nothing is claimed, and the others are judged; and the Go runtime would print the panic's value as it is, which may
+// be text of the node.
 func recovered(take func(defect error)) {
 	if bug := recover(); bug != nil {
 		klog.ErrorS(nil, "Recovered from a panic", "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))

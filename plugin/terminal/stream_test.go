@@ -72,7 +72,8 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if n, err := NewStream(&b, noEnv).Writer().Write([]byte("a\x1b\n")); n != 3 || err != nil || b.String() != "a\uFFFD\n" {
+	n, err := NewStream(&b, noEnv).Writer().Write([]byte("a\x1b\n"))
+	if n != 3 || err != nil || b.String() != "a\uFFFD\n" {
 		t.Errorf("got %q, %d, %v", b.String(), n, err)
 	}
 }

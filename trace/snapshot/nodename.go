@@ -12,7 +12,7 @@ import (
 var folderName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
 // device are the names that Windows keeps for devices, with any extension (Naming Files, Paths, and Namespaces).
-var device = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
+var device = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com\d|lpt\d)(\.|$)`)
 
 // CheckNodeName says, as an error, that the name of a node is not one of a folder in an archive that can be unpacked on
 // every system.

@@ -22,6 +22,7 @@ type Files struct {
 	Rule4  []byte // ip-rule.json: ip -j rule; nil: the kernel's default rules
 	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
 	Sysctl []byte // sysctl.txt
+	Time   []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
 }
 
 // WithAPI returns the network with what the API knows of addresses: own are the InternalIPs of the Node object's
@@ -60,6 +61,7 @@ func Parse(files Files) (*Network, []error) {
 	read("ip-rule.json", "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read("ip6-rule.json", "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
 	read("sysctl.txt", "sysctl -a", files.Sysctl, n.readSysctl)
+	read("time.txt", "date -u +%FT%TZ", files.Time, n.readClock)
 	n.buildTables()
 	return n, errs
 }

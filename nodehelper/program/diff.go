@@ -5,6 +5,7 @@ package program
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
@@ -31,14 +32,14 @@ func difference(before, now string) (added, removed []string) {
 }
 
 // diff returns the lines that iptables-save shows after applying a record and not before, and those that it shows
-// before and not after.
-func (write iptWriter) diff(r *Record, v6 bool) (added, removed []string) {
+// before and not after. Both are of the same time: an update does not extend it.
+func (write iptWriter) diff(r *Record, v6 bool, until time.Time) (added, removed []string) {
 	state := func(p *plan.Plan) string {
 		if !p.Has(v6) {
 			return ""
 		}
 		var out bytes.Buffer
-		for _, t := range write(p, v6, func(*hook) bool { return false }).tables {
+		for _, t := range write(p, v6, until, func(*hook) bool { return false }).tables {
 			for _, c := range t.chains {
 				out.WriteString(t.name + " :" + c + " - [0:0]\n")
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -20,6 +21,7 @@ type iptables struct {
 	roots   func() []string
 	rules   iptWriter
 	journal journal
+	hasTime func() bool // the kernel has the match time
 }
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
@@ -112,9 +114,9 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, executable str
 		if before {
 			hooked = func(h *hook) bool { return b.hooked(ctx, r, executable, h) }
 		}
-		in := b.rules(&r.Plan, v6, hooked)
+		in := b.rules(&r.Plan, v6, b.until(r), hooked)
 		if before {
-			in.replace(b.rules(r.Earlier, v6, hooked))
+			in.replace(b.rules(r.Earlier, v6, b.until(r), hooked))
 		}
 		return in, nil
 	case before:
@@ -179,7 +181,7 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		out.Commands = append(out.Commands, wire.Command{
 			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String(),
 		})
-		added, removed := b.rules.diff(r, f.v6)
+		added, removed := b.rules.diff(r, f.v6, b.until(r))
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
 	}
@@ -276,4 +278,12 @@ func jumpsTo(rule, prefix string) bool {
 	words := strings.Fields(rule)
 	return len(words) > 2 && (words[len(words)-2] == "-j" || words[len(words)-2] == "-g") &&
 		strings.HasPrefix(words[len(words)-1], prefix)
+}
+
+// until is the time after which a record's rules take no new connections; zero where the kernel cannot tell the time.
+func (b *iptables) until(r *Record) time.Time {
+	if !b.hasTime() || !fits(r) {
+		return time.Time{}
+	}
+	return r.Expires
 }

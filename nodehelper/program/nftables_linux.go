@@ -42,15 +42,15 @@ func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	if err != nil {
 		return nil, err
 	}
-	tx := nft.NewTransaction()
-	nftRules(tx, &r.Plan, r.Earlier)
+	tx, ttl := nft.NewTransaction(), remaining(r)
+	nftRules(tx, &r.Plan, r.Earlier, ttl)
 	if err := nft.Check(ctx, tx); err != nil {
 		return nil, fmt.Errorf("the node does not take the rules: %w", err)
 	}
 	now, before := nft.NewTransaction(), nft.NewTransaction()
-	nftRules(now, &r.Plan, nil)
+	nftRules(now, &r.Plan, nil, ttl)
 	if r.Earlier != nil {
-		nftRules(before, r.Earlier, nil)
+		nftRules(before, r.Earlier, nil, ttl)
 	}
 	out := &wire.ProgramResult{Commands: []wire.Command{{Line: "nft -f -", Input: tx.String()}}}
 	out.Added, out.Removed = difference(before.String(), now.String())
@@ -63,7 +63,7 @@ func (n *nftables) apply(ctx context.Context, r *Record) error {
 		return err
 	}
 	tx := nft.NewTransaction()
-	nftRules(tx, &r.Plan, r.Earlier)
+	nftRules(tx, &r.Plan, r.Earlier, remaining(r))
 	if err := nft.Run(ctx, tx); err != nil {
 		return err
 	}

@@ -60,7 +60,10 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	rules := iptables{roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal}
+	rules := iptables{
+		roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal,
+		hasTime: sync.OnceValue(func() bool { return hasModule(o.Root, "xt_time") }),
+	}
 	around := rules
 	around.rules = ipvsRules
 	p.modes = map[string]backend{
@@ -128,6 +131,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
+		r.Expires = there.Expires // nothing extends the time
 	}
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err

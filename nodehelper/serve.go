@@ -14,7 +14,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -48,8 +47,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
 		defer cancel()
 	}
-	roots := func() []string { return collect.WriterRoots(o.Root) }
-	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots})
+	programmer, err := programmerOf(o.Root)
 	if err != nil {
 		return err
 	}

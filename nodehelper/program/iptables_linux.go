@@ -280,6 +280,9 @@ func jumpsTo(rule, prefix string) bool {
 		strings.HasPrefix(words[len(words)-1], prefix)
 }
 
+// endsByItself: see [iptTable.end].
+func (b *iptables) endsByItself(r *Record) bool { return !b.until(r).IsZero() }
+
 // until is the time after which a record's rules take no new connections; zero where the kernel cannot tell the time.
 func (b *iptables) until(r *Record) time.Time {
 	if !b.hasTime() || !fits(r) {

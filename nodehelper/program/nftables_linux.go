@@ -35,6 +35,9 @@ func (n *nftables) check(context.Context, *Record) error {
 	return err
 }
 
+// The kernel removes the elements of [active].
+func (n *nftables) endsByItself(*Record) bool { return true }
+
 func (n *nftables) remember(context.Context, *Record) error { return nil }
 
 func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {

@@ -29,6 +29,8 @@ type Programmer struct {
 
 	mu   sync.Mutex
 	held map[string]*Record // what this process holds, by the plan's name
+
+	locked *os.File // the journal's lock, while it is held
 }
 
 // backend writes one mode.
@@ -44,6 +46,8 @@ type backend interface {
 	apply(ctx context.Context, r *Record) error
 	// undo takes away what the record speaks of, whatever of it is there.
 	undo(ctx context.Context, r *Record) error
+	// endsByItself tells whether the kernel keeps new connections from what apply wrote when the record has expired.
+	endsByItself(r *Record) bool
 }
 
 // New makes a Programmer. It touches nothing yet.
@@ -82,6 +86,7 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 		f, err := p.journal.lock()
 		switch {
 		case err == nil:
+			p.locked = f
 			return func() { p.journal.unlock(f) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("cannot lock the journal: %w", err)
@@ -131,7 +136,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
-		r.Expires = there.Expires // nothing extends the time
+		r.Expires, r.Expirer = there.Expires, there.Expirer // nothing extends the time
 	}
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err
@@ -144,13 +149,17 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		if err != nil {
 			return nil, err
 		}
-		result.What, result.Plan, result.Mode = wire.Planned, r.Plan.Name, r.Mode
+		result.What, result.Plan, result.Mode, result.Warning = wire.Planned, r.Plan.Name, r.Mode, p.wouldOutlive(r)
 		return result, nil
 	}
 	if err := p.journal.write(r); err != nil {
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
-	if err := mode.apply(ctx, r); err != nil {
+	warning, err := p.outlive(r)
+	if err == nil {
+		err = mode.apply(ctx, r)
+	}
+	if err != nil {
 		return nil, p.rollBack(r, err)
 	}
 	earlier := r.Earlier
@@ -162,7 +171,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
 	p.mu.Unlock()
-	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires}, nil
+	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires, Warning: warning}, nil
 }
 
 // undoTime bounds undoing, which goes on when the context of what failed has ended.
@@ -236,10 +245,17 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	if err := mode.undo(ctx, r); err != nil {
 		return err
 	}
+	p.forget(r)
+	if err := p.journal.remove(r.Plan.Name); err != nil {
+		return err
+	}
+	return r.Expirer.end()
+}
+
+func (p *Programmer) forget(r *Record) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.held, r.Plan.Name)
-	p.mu.Unlock()
-	return p.journal.remove(r.Plan.Name)
 }
 
 // Undo undoes records, wire.UndoMine, wire.UndoDead or wire.UndoAll of them, and returns those that are undone.
@@ -301,6 +317,10 @@ func (p *Programmer) Adopt(ctx context.Context, run string) error {
 		if err := p.journal.write(r); err != nil {
 			return err
 		}
+		// The user was told of what is uncertain when the record was made.
+		if _, err := p.outlive(r); err != nil {
+			return err
+		}
 		p.mu.Lock()
 		p.held[r.Plan.Name] = r
 		p.mu.Unlock()
@@ -354,6 +374,10 @@ func (p *Programmer) expire(ctx context.Context, all bool) error {
 	}
 	defer unlock()
 	for _, r := range p.Held() {
+		if _, err := os.Stat(p.journal.path(r.Plan.Name)); errors.Is(err, os.ErrNotExist) {
+			p.forget(r) // somebody else has undone it
+			continue
+		}
 		if all || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				return err

@@ -31,8 +31,8 @@ func programmerOf(root string) (*program.Programmer, error) {
 	})
 }
 
-// Expire undoes a programmed path at its time, also where the helper that programmed it is gone. root is the node's file
-// system, plan the name of the path. See [program.Programmer.Expire].
+// Expire undoes a programmed path at its time, also where the helper that programmed it is gone. root is the node's
+// file system, plan the name of the path. See [program.Programmer.Expire].
 func Expire(ctx context.Context, root, plan string, started io.WriteCloser) error {
 	p, err := programmerOf(root)
 	if err != nil {

@@ -24,7 +24,7 @@ type hierarchy struct {
 }
 
 func cgroupsOf(process string) ([]hierarchy, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", process, "cgroup"))
+	data, err := os.ReadFile("/proc/" + process + "/cgroup")
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func cgroupsOf(process string) ([]hierarchy, error) {
 // open opens the file that takes processes into the cgroup. Version 2 is mounted on /sys/fs/cgroup itself, or beside
 // version 1.
 func (h hierarchy) open(root string) (*os.File, error) {
-	mount := filepath.Join(root, "sys/fs/cgroup")
+	mount := filepath.Join(root, "sys", "fs", "cgroup")
 	places := []string{filepath.Join(mount, h.name)}
 	if h.name == "" {
 		places = append(places, filepath.Join(mount, "unified"))
@@ -72,9 +72,7 @@ func leaveContainer(root string, dry bool) error {
 // moveThread is leaveContainer, in a thread of its own: paths of cgroups are relative to the namespace, and processes
 // are moved only within it (cgroup_procs_write_permission of kernel/cgroup/cgroup.c).
 func moveThread(root string, dry bool) error {
-	if err := enterCgroups(); err != nil {
-		return err
-	}
+	entered := enterCgroups()
 	init, err := cgroupsOf("1")
 	if err != nil {
 		return err
@@ -87,6 +85,9 @@ func moveThread(root string, dry bool) error {
 		if slices.Contains(self, h) {
 			continue
 		}
+		if entered != nil && strings.HasPrefix(h.path, "/..") { // outside of this process's namespace
+			return entered
+		}
 		f, err := h.open(root)
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func moveThread(root string, dry bool) error {
 		if !dry {
 			_, err = f.WriteString("0") // the process that writes
 		}
-		if err = errors.Join(err, f.Close()); err != nil {
+		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
@@ -109,14 +110,14 @@ func enterCgroups() error {
 		return nil // a kernel without them
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("the node's cgroup namespace cannot be read: %w", err)
 	}
 	if own, err := os.Readlink("/proc/thread-self/ns/cgroup"); err == nil && own == theirs {
 		return nil
 	}
 	f, err := os.Open(first)
 	if err != nil {
-		return err
+		return fmt.Errorf("the node's cgroup namespace cannot be entered: %w", err)
 	}
 	defer f.Close()
 	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWCGROUP); err != nil {

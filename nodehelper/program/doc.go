@@ -17,9 +17,9 @@ type Options struct {
 	// program that wrote the existing rules has to understand those that are added: a newer iptables-nft writes rules that
 	// an older one cannot read.
 	Roots func() []string
-	// Expirer is the command line of a process that calls [Programmer.Expire]; the flag --root, Root and the name of a plan
-	// are appended. Its file descriptor 3 takes what Expire writes. Empty: what the kernel does not end by itself stays
-	// until another helper undoes it, if this process is killed.
+	// Expirer is the command line of a process that calls [Programmer.Expire]; the flag --root, Root and the name of a
+	// plan are appended. Its file descriptor 3 takes what Expire writes. Empty: what the kernel does not end by itself
+	// stays until another helper undoes it, if this process is killed.
 	Expirer []string
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,9 +43,15 @@ func (p *Programmer) outlive(r *Record) (warning string, err error) {
 	if len(p.o.Expirer) == 0 {
 		return unsure + "there is no program to end it", nil
 	}
+	if r.Expirer != nil { // one that has ended: the next one would leave the record to it
+		r.Expirer = nil
+		if err := p.journal.write(r); err != nil {
+			return "", err
+		}
+	}
 	expirer, why, err := p.startExpirer(r)
 	if err != nil {
-		return unsure + err.Error(), nil
+		return unsure + err.Error(), nil //nolint:nilerr // programming goes on
 	}
 	if r.Expirer = &expirer; why != "" {
 		warning = unsure + why
@@ -80,7 +87,7 @@ func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err e
 		return expirer, "", err
 	}
 	defer answer.Close()
-	argv := append(p.o.Expirer[1:len(p.o.Expirer):len(p.o.Expirer)], "--root", p.o.Root, r.Plan.Name)
+	argv := slices.Concat(p.o.Expirer[1:], []string{"--root", p.o.Root, r.Plan.Name})
 	cmd := exec.Command(p.o.Expirer[0], argv...) //nolint:gosec,noctx // this program; it outlives every context
 	cmd.Dir, cmd.ExtraFiles = "/", []*os.File{theirs}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

@@ -62,10 +62,11 @@ func TestRunHolder(t *testing.T) {
 	req.TTL = ttl
 	r, err := prog.Apply(t.Context(), req)
 	if err != nil {
-		fmt.Println("failed:", err)
-		os.Exit(1)
+		t.Fatal(err)
 	}
-	fmt.Println("programmed until", r.Expires.UnixNano(), r.Warning)
+	if _, err := fmt.Fprintln(os.Stdout, "programmed until", r.Expires.UnixNano(), r.Warning); err != nil {
+		t.Fatal(err)
+	}
 	select {} // until it is killed
 }
 
@@ -78,7 +79,12 @@ type held struct {
 
 func startHolder(t *testing.T, words ...string) *held {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunHolder$")
+	return startHolderBy(t, exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunHolder$"), words...)
+}
+
+// startHolderBy starts a helper by a command.
+func startHolderBy(t *testing.T, cmd *exec.Cmd, words ...string) *held {
+	t.Helper()
 	cmd.Env = append(os.Environ(), holder+"="+strings.Join(words, " "))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -165,7 +171,7 @@ COMMIT
 `, "iptables-"+backend+"-restore")
 }
 
-func clear(t *testing.T, backend string) {
+func clearTheirs(t *testing.T, backend string) {
 	t.Helper()
 	if backend == "" {
 		testutil.Run(t, "", "nft", "delete", "table", "ip", "kube-proxy")
@@ -192,7 +198,9 @@ func dial(t *testing.T, from testutil.Thread) *connection {
 	t.Helper()
 	var c net.Conn
 	var err error
-	from.Do(func() { c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", "10.96.0.10:80") })
+	from.Do(func() {
+		c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp", "10.96.0.10:80")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +250,7 @@ func TestTheKernelHoldsTheTime(t *testing.T) {
 				testutil.LegacyTables(t)
 			}
 			theirs(t, w.backend)
-			defer clear(t, w.backend)
+			defer clearTheirs(t, w.backend)
 			root, before := t.TempDir(), rulesNow(t)
 			dial(t, client).expect(t, "before", "10.244.9.9")
 			h := startHolder(t, root, w.mode, "-"+w.backend, "3s")
@@ -276,7 +284,7 @@ func TestTheKernelHoldsTheTime(t *testing.T) {
 	}
 }
 
-// Where the kernel does not end the rules, a process does that outlives the helper. The rest of the tests is about it.
+// Where the kernel does not end the rules, a process does that outlives the helper.
 func TestAnExpirerHoldsTheTime(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "sysctl", "nsenter")...) {
 		return

@@ -74,7 +74,9 @@ func (p *Programmer) wouldOutlive(r *Record) string {
 // keeps it from outliving the container.
 func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err error) {
 	// Programs that this process runs inherit the lock (see journal.lock). This one must not: it takes it for itself.
+	p.mu.Lock()
 	fd := p.locked.Fd()
+	p.mu.Unlock()
 	if _, err := unix.FcntlInt(fd, unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
 		return expirer, "", err
 	}

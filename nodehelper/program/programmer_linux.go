@@ -86,7 +86,9 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 		f, err := p.journal.lock()
 		switch {
 		case err == nil:
+			p.mu.Lock()
 			p.locked = f
+			p.mu.Unlock()
 			return func() { p.journal.unlock(f) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("cannot lock the journal: %w", err)

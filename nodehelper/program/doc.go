@@ -7,6 +7,8 @@
 // the node's state, and can be repeated. Only of virtual servers it also uses how far the change got, to distinguish
 // its own from those that another program has changed since. A lock on the journal ensures that one process at a time
 // changes a node.
+//
+// A plan has a time limit, which holds also if its process is killed: see expiry.go.
 package program
 
 // Options are the file systems of a Programmer.

@@ -119,7 +119,7 @@ func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err e
 
 // Expire is what an expirer runs: it waits until the record of a plan has expired, and undoes it if nobody else has. It
 // returns when there is no such record any more, when another process is responsible for it, and in any case undoTime
-// after its time. Whether it outlives its container, or why not, it first writes to started, and closes that.
+// after it began to undo it. Whether it outlives its container, or why not, it first writes to started, and closes that.
 func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCloser) error {
 	said := runs
 	if err := leaveContainer(p.o.Root, false); err != nil {
@@ -140,6 +140,7 @@ func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCl
 	}
 	w := recordWatch{path: p.journal.path(plan), journal: p.journal}
 	var failed error
+	var end time.Time // of what is tried, of which the first may be late: a machine that sleeps stops this process, too
 	for {
 		r, err := w.read()
 		switch {
@@ -149,8 +150,8 @@ func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCl
 			return err
 		case r.Expirer != nil && *r.Expirer != self:
 			return nil
-		case time.Since(r.Expires) > undoTime:
-			return errors.Join(fmt.Errorf("%s could not be undone in time", strings.Join(r.Plan.Services, ", ")), failed)
+		case failed != nil && time.Now().After(end):
+			return fmt.Errorf("%s could not be undone in time: %w", strings.Join(r.Plan.Services, ", "), failed)
 		}
 		due := r.Expires
 		if r.Holder.alive() {
@@ -158,7 +159,10 @@ func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCl
 		}
 		wait := min(time.Until(due), lookAgain)
 		if wait <= 0 {
-			if failed = p.undoExpired(ctx, r); failed == nil {
+			if end.IsZero() {
+				end = time.Now().Add(undoTime)
+			}
+			if failed = p.undoExpired(ctx, r, end); failed == nil {
 				return nil
 			}
 			wait = lookAgain
@@ -172,8 +176,8 @@ func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCl
 }
 
 // undoExpired undoes a record that has expired, unless it has been changed since it was read.
-func (p *Programmer) undoExpired(ctx context.Context, read *Record) error {
-	ctx, cancel := context.WithTimeout(ctx, undoTime)
+func (p *Programmer) undoExpired(ctx context.Context, read *Record, end time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	unlock, err := p.lock(ctx)
 	if err != nil {

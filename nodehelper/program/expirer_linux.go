@@ -119,7 +119,7 @@ func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err e
 
 // Expire is what an expirer runs: it waits until the record of a plan has expired, and undoes it if nobody else has. It
 // returns when there is no such record any more, when another process is responsible for it, and in any case undoTime
-// after it began to undo it. Whether it outlives its container, or why not, it first writes to started, and closes that.
+// after it began to undo it. First it writes to started whether it outlives its container, or why not, and closes that.
 func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCloser) error {
 	said := runs
 	if err := leaveContainer(p.o.Root, false); err != nil {

@@ -284,6 +284,27 @@ func TestTheKernelHoldsTheTime(t *testing.T) {
 	}
 }
 
+// A proxy ends with its helper; what redirects to it ends at its time, by the kernel's doing.
+func TestTheKernelEndsWhatRedirectsToADeadProxy(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "sysctl", "nsenter")...) {
+		return
+	}
+	client := clientAndServer(t)
+	theirs(t, wire.BackendNFT)
+	root, before := t.TempDir(), rulesNow(t)
+	h := startHolder(t, root, wire.Userspace, wire.BackendNFT, "3s")
+	dial(t, client).expect(t, "in time", "10.244.1.1")
+	h.kill(t)
+	time.Sleep(time.Until(h.expires) + 1200*time.Millisecond)
+	dial(t, client).expect(t, "after the time", "10.244.9.9")
+	if undone, err := newProgrammer(t, root).Undo(t.Context(), wire.UndoDead); err != nil || len(undone) != 1 {
+		t.Errorf("%v %v", undone, err)
+	}
+	if got := rulesNow(t); got != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, got)
+	}
+}
+
 // Where the kernel does not end the rules, a process does that outlives the helper.
 func TestAnExpirerHoldsTheTime(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "sysctl", "nsenter")...) {

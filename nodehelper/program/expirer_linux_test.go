@@ -23,7 +23,7 @@ func untimed(t *testing.T, root string) *Programmer {
 	t.Helper()
 	p := newProgrammer(t, root)
 	p.o.Expirer = runExpirer()
-	p.modes[wire.IPTables].(*iptables).hasTime = func() bool { return false }
+	p.modes[wire.IPTables].(*iptables).hasTime = func(*Record) bool { return false }
 	return p
 }
 

@@ -2,10 +2,7 @@
 
 package program
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // A plan ends at its time also where the helper that holds it is gone: the kernel takes no new connections then, by
 // timeouts of nftables or the match time of iptables. Where it cannot, a process that outlives the helper undoes the
@@ -36,8 +33,9 @@ func (t *iptTable) end(chain string, at time.Time) {
 	t.add(chain, "-m time --datestart %s -j RETURN", at.Add(time.Second-1).UTC().Format("2006-01-02T15:04:05"))
 }
 
-// lastDate is the end of the time that the match time knows (INT_MAX in extensions/libxt_time.c).
-var lastDate = time.Unix(math.MaxInt32, 0)
+// noMoreTimes is when rules with the match time are no longer written: its last date is 2038-01-19T03:14:07 (INT_MAX in
+// extensions/libxt_time.c), and a rule that has none of its own ends then.
+var noMoreTimes = time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // fits tells whether rules with the match time can express a record's time.
-func fits(r *Record) bool { return lastPackets(r.Expires).Add(time.Second).Before(lastDate) }
+func fits(r *Record) bool { return r.Expires.Before(noMoreTimes) }

@@ -52,7 +52,7 @@ func TestRunHolder(t *testing.T) {
 	prog := newProgrammer(t, words[0])
 	prog.o.Expirer = runExpirer()
 	if len(words) > 4 {
-		prog.modes[wire.IPTables].(*iptables).hasTime = func() bool { return false }
+		prog.modes[wire.IPTables].(*iptables).hasTime = func(*Record) bool { return false }
 	}
 	req := params(web(0, "10.244.1.1:8080"), words[1], strings.TrimPrefix(words[2], "-"), "a")
 	ttl, err := time.ParseDuration(words[3])

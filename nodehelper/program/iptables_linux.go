@@ -21,7 +21,7 @@ type iptables struct {
 	roots   func() []string
 	rules   iptWriter
 	journal journal
-	hasTime func() bool // the kernel has the match time
+	hasTime func(*Record) bool // the match time can be used
 }
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
@@ -285,7 +285,7 @@ func (b *iptables) endsByItself(r *Record) bool { return !b.until(r).IsZero() }
 
 // until is the time after which a record's rules take no new connections; zero where the kernel cannot tell the time.
 func (b *iptables) until(r *Record) time.Time {
-	if !b.hasTime() || !fits(r) {
+	if !fits(r) || !b.hasTime(r) {
 		return time.Time{}
 	}
 	return r.Expires

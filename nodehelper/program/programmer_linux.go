@@ -64,10 +64,8 @@ func New(o Options) (*Programmer, error) {
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
-	rules := iptables{
-		roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal,
-		hasTime: sync.OnceValue(func() bool { return hasModule(o.Root, "xt_time") }),
-	}
+	rules := iptables{roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal}
+	rules.hasTime = timeProbe(o.Root, &rules)
 	around := rules
 	around.rules = ipvsRules
 	p.modes = map[string]backend{

@@ -32,42 +32,44 @@ const (
 	runs = "ok"
 )
 
-// outlive makes sure that a record ends at its time also where this process is gone, and has that in the journal. It
-// returns one sentence for the user where that is not certain, "" where it is. The lock is held.
-func (p *Programmer) outlive(r *Record) (warning string, err error) {
+// outlive makes sure that a record ends at its time also where this process is gone, and has that in the journal. notes
+// are for the user: why that is not certain. The lock is held.
+func (p *Programmer) outlive(r *Record) (notes []string, err error) {
 	if p.modes[r.Mode].endsByItself(r) || r.Expirer != nil && r.Expirer.alive() {
-		return "", nil
+		return nil, nil
 	}
-	const unsure = "if this helper and its container are killed, the path stays after its time, until kubectl svcproxy " +
-		"cleanup: "
+	unsure := func(why string) []string {
+		return []string{"if this helper and its container are killed, the path stays after its time, until kubectl svcproxy " +
+			"cleanup: " + why}
+	}
 	if len(p.o.Expirer) == 0 {
-		return unsure + "there is no program to end it", nil
+		return unsure("there is no program to end it"), nil
 	}
 	if r.Expirer != nil { // one that has ended: the next one would leave the record to it
 		r.Expirer = nil
 		if err := p.journal.write(r); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	expirer, why, err := p.startExpirer(r)
 	if err != nil {
-		return unsure + err.Error(), nil //nolint:nilerr // programming goes on
+		return unsure(err.Error()), nil //nolint:nilerr // programming goes on
 	}
 	if r.Expirer = &expirer; why != "" {
-		warning = unsure + why
+		notes = unsure(why)
 	}
-	return warning, p.journal.write(r)
+	return notes, p.journal.write(r)
 }
 
-// wouldOutlive is the warning that outlive would return.
-func (p *Programmer) wouldOutlive(r *Record) string {
+// wouldOutlive are the notes of outlive, as far as they are known ahead of it.
+func (p *Programmer) wouldOutlive(r *Record) []string {
 	if p.modes[r.Mode].endsByItself(r) {
-		return ""
+		return nil
 	}
 	if err := leaveContainer(p.o.Root, true); err != nil {
-		return "if the helper and its container were killed, the path would stay after its time: " + err.Error()
+		return []string{"if the helper and its container were killed, the path would stay after its time: " + err.Error()}
 	}
-	return ""
+	return nil
 }
 
 // startExpirer starts a process in a session of its own, without this one's standard input and output. why is what

@@ -36,7 +36,7 @@ func TestOneExpirerForARecord(t *testing.T) {
 	prog := untimed(t, root)
 	req := params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")
 	r, err := prog.Apply(t.Context(), req)
-	if err != nil || r.Warning != "" {
+	if err != nil || len(r.Notes) > 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	first := onlyRecord(t, prog.journal)
@@ -173,7 +173,7 @@ func TestNoExpirerIsSaid(t *testing.T) {
 		prog := untimed(t, t.TempDir())
 		prog.o.Expirer = argv
 		r, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a"))
-		if err != nil || !strings.Contains(r.Warning, "the path stays after its time, until kubectl svcproxy cleanup: ") {
+		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "the path stays after its time, until kubectl svcproxy cleanup: ") {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 		if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
@@ -298,13 +298,13 @@ func TestAnExpirerThatEndsWithTheContainerIsSaid(t *testing.T) {
 	req := params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")
 	req.DryRun = true
 	r, err := prog.Apply(t.Context(), req)
-	if err != nil || !strings.Contains(r.Warning, "would stay after its time: ") ||
-		!strings.Contains(r.Warning, "sys/fs/cgroup") {
-		t.Errorf("before: %q %v", r.Warning, err)
+	if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "would stay after its time: ") ||
+		!strings.Contains(strings.Join(r.Notes, " "), "sys/fs/cgroup") {
+		t.Errorf("before: %q %v", r.Notes, err)
 	}
 	req.DryRun = false
-	if r, err = prog.Apply(t.Context(), req); err != nil || !strings.Contains(r.Warning, "sys/fs/cgroup") {
-		t.Errorf("programmed: %q %v", r.Warning, err)
+	if r, err = prog.Apply(t.Context(), req); err != nil || !strings.Contains(strings.Join(r.Notes, " "), "sys/fs/cgroup") {
+		t.Errorf("programmed: %q %v", r.Notes, err)
 	}
 	// It is of use all the same, where the process alone ends.
 	if e := onlyRecord(t, prog.journal).Expirer; e == nil || !e.alive() {

@@ -64,7 +64,7 @@ func TestRunHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintln(os.Stdout, "programmed until", r.Expires.UnixNano(), r.Warning); err != nil {
+	if _, err := fmt.Fprintln(os.Stdout, "programmed until", r.Expires.UnixNano(), strings.Join(r.Notes, " ")); err != nil {
 		t.Fatal(err)
 	}
 	select {} // until it is killed

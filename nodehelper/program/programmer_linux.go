@@ -149,13 +149,13 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		if err != nil {
 			return nil, err
 		}
-		result.What, result.Plan, result.Mode, result.Warning = wire.Planned, r.Plan.Name, r.Mode, p.wouldOutlive(r)
+		result.What, result.Plan, result.Mode, result.Notes = wire.Planned, r.Plan.Name, r.Mode, p.wouldOutlive(r)
 		return result, nil
 	}
 	if err := p.journal.write(r); err != nil {
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
-	warning, err := p.outlive(r)
+	notes, err := p.outlive(r)
 	if err == nil {
 		err = mode.apply(ctx, r)
 	}
@@ -171,7 +171,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
 	p.mu.Unlock()
-	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires, Warning: warning}, nil
+	return &wire.ProgramResult{What: what, Plan: r.Plan.Name, Mode: r.Mode, Expires: r.Expires, Notes: notes}, nil
 }
 
 // undoTime bounds undoing, which goes on when the context of what failed has ended.

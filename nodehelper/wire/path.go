@@ -122,8 +122,8 @@ type ProgramResult struct {
 	Mode    string    `json:"mode"`
 	Expires time.Time `json:"expires,omitzero"`
 	By      string    `json:"by,omitempty"` // whose it is, where it was there
-	// Warning is one sentence for the user: why the path may outlive its time.
-	Warning string `json:"warning,omitempty"`
+	// Notes are sentences about what else was found or left on the node.
+	Notes []string `json:"notes,omitempty"`
 	// Of a dry run: Commands are what would be run.
 	Commands []Command `json:"commands,omitempty"`
 	// Added and Removed are lines of the save files, with the table in front: what a diff of before and after shows.

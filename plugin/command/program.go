@@ -294,9 +294,6 @@ func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.S
 			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
 		return nil
 	}
-	if r.Warning != "" {
-		s.Progress.Note("%s", wire.Printable(r.Warning, 1000))
-	}
 	fmt.Fprintf(env.Out, "# node %s, %s: what would be run\n", node, k.How())
 	for _, command := range r.Commands {
 		if command.Input == "" {
@@ -325,9 +322,6 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	if r.What == wire.Unchanged {
 		s.Progress.Note("%s is programmed on node %s just so already, by %s, until %s: nothing was changed",
 			service, node, wire.Printable(r.By, 100), run.Clock(r.Expires))
-	}
-	if r.Warning != "" {
-		s.Progress.Note("%s", wire.Printable(r.Warning, 1000))
 	}
 	got, err := k.Verify(ctx)
 	if err != nil {

@@ -161,11 +161,19 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	if err != nil {
 		return nil, NotInspected(err)
 	}
+	k.note(r.Notes)
 	if r.Refused != "" {
 		refused := wire.Printable(r.Refused, 1000)
 		return nil, Usagef("%s is not programmed on %s: %s", k.target.Name(), k.config.Node, refused)
 	}
 	return r, nil
+}
+
+// note shows what the helper says besides its answer.
+func (k *PathKeeper) note(notes []string) {
+	for _, what := range notes {
+		k.session.Progress.Note("node %s: %s", k.config.Node, wire.Printable(what, 1000))
+	}
 }
 
 // TakeAway has the helper undo its changes for this run, also after the end of the context.

@@ -67,7 +67,7 @@ func TestHoldUntilKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("until", r.Expires.UnixNano(), r.Warning)
+	fmt.Println("until", r.Expires.UnixNano(), strings.Join(r.Notes, " "))
 	select {}
 }
 

@@ -39,8 +39,8 @@ func (p *Programmer) outlive(r *Record) (notes []string, err error) {
 		return nil, nil
 	}
 	unsure := func(why string) []string {
-		return []string{"if this helper and its container are killed, the path stays after its time, until kubectl svcproxy " +
-			"cleanup: " + why}
+		return []string{"if this helper and its container are killed, the path stays after its time, until kubectl " +
+			"svcproxy cleanup: " + why}
 	}
 	if len(p.o.Expirer) == 0 {
 		return unsure("there is no program to end it"), nil
@@ -53,7 +53,7 @@ func (p *Programmer) outlive(r *Record) (notes []string, err error) {
 	}
 	expirer, why, err := p.startExpirer(r)
 	if err != nil {
-		return unsure(err.Error()), nil //nolint:nilerr // programming goes on
+		return unsure(err.Error()), nil
 	}
 	if r.Expirer = &expirer; why != "" {
 		notes = unsure(why)

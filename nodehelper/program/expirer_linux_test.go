@@ -173,7 +173,8 @@ func TestNoExpirerIsSaid(t *testing.T) {
 		prog := untimed(t, t.TempDir())
 		prog.o.Expirer = argv
 		r, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a"))
-		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "the path stays after its time, until kubectl svcproxy cleanup: ") {
+		const want = "the path stays after its time, until kubectl svcproxy cleanup: "
+		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), want) {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 		if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
@@ -303,7 +304,8 @@ func TestAnExpirerThatEndsWithTheContainerIsSaid(t *testing.T) {
 		t.Errorf("before: %q %v", r.Notes, err)
 	}
 	req.DryRun = false
-	if r, err = prog.Apply(t.Context(), req); err != nil || !strings.Contains(strings.Join(r.Notes, " "), "sys/fs/cgroup") {
+	r, err = prog.Apply(t.Context(), req)
+	if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "sys/fs/cgroup") {
 		t.Errorf("programmed: %q %v", r.Notes, err)
 	}
 	// It is of use all the same, where the process alone ends.

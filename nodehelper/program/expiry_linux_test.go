@@ -64,7 +64,8 @@ func TestRunHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintln(os.Stdout, "programmed until", r.Expires.UnixNano(), strings.Join(r.Notes, " ")); err != nil {
+	_, err = fmt.Fprintln(os.Stdout, "programmed until", r.Expires.UnixNano(), strings.Join(r.Notes, " "))
+	if err != nil {
 		t.Fatal(err)
 	}
 	select {} // until it is killed

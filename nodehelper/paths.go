@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -18,6 +20,25 @@ type paths struct {
 
 	root   string // the node's file system
 	follow bool   // they are undone when the plugin ends
+}
+
+// programmerOf makes the Programmer of a node; root is its file system, log may be nil.
+func programmerOf(root string, log func(line string)) (*program.Programmer, error) {
+	return program.New(program.Options{
+		Root: root, Roots: func() []string { return collect.WriterRoots(root) }, Log: log,
+		// By this path it is found also in another mount namespace.
+		Expirer: []string{"/proc/self/exe", "expire"},
+	})
+}
+
+// Expire undoes a programmed path at its time, also where the helper that programmed it is gone. root is the node's
+// file system, plan the name of the path. See [program.Programmer.Expire].
+func Expire(ctx context.Context, root, plan string, started io.WriteCloser) error {
+	p, err := programmerOf(root, nil)
+	if err != nil {
+		return err
+	}
+	return p.Expire(ctx, plan, started)
 }
 
 // program programs the paths of a request. A refusal is an answer, not an error.

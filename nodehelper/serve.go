@@ -15,7 +15,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -55,13 +54,12 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Deadline, fmt.Errorf("%w: %v", ErrDeadline, o.Deadline))
 		defer cancel()
 	}
-	roots := func() []string { return collect.WriterRoots(o.Root) }
 	log := func(line string) {
 		if o.Log != nil {
 			o.Log(safetext.Line(line, maxLine))
 		}
 	}
-	programmer, err := program.New(program.Options{Root: o.Root, Roots: roots, Log: log})
+	programmer, err := programmerOf(o.Root, log)
 	if err != nil {
 		return err
 	}

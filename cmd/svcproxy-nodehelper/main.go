@@ -44,6 +44,7 @@ var commands = map[string]func(ctx context.Context, args []string, stdout io.Wri
 	"wait": func(ctx context.Context, args []string, _ io.Writer) error {
 		return noArgs(args, func() error { return wait(ctx) })
 	},
+	"expire": expire, // not in the usage: a helper starts it
 	"version": func(_ context.Context, args []string, stdout io.Writer) error {
 		return noArgs(args, func() error { return version(stdout) })
 	},
@@ -143,6 +144,24 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	endWithin(ctx, *grace)
 	return noArgs(flags.Args(), func() error { return nodehelper.Serve(ctx, os.Stdin, stdout, o) })
+}
+
+// expire ends the path of a plan at its time. A helper starts it, with file descriptor 3 for its answer.
+func expire(ctx context.Context, args []string, _ io.Writer) error {
+	flags := flag.NewFlagSet("expire", flag.ContinueOnError)
+	root := flags.String("root", "/proc/1/root", "where the node's file system is")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return fmt.Errorf("expire takes the name of one plan, and %d words were given", flags.NArg())
+	}
+	const answer = 3
+	started := os.NewFile(answer, "answer")
+	if started == nil {
+		return errors.New("expire is started by a helper, not by a person")
+	}
+	return nodehelper.Expire(ctx, *root, flags.Arg(0), started)
 }
 
 func version(stdout io.Writer) error {

@@ -47,6 +47,9 @@ func TestCommand(t *testing.T) {
 		"a word too many": {
 			args: []string{"version", "now"}, stderr: `error: "now" is one word too many: see svcproxy-nodehelper -h`, code: 1,
 		},
+		"expire without a plan": {
+			args: []string{"expire"}, stderr: "error: expire takes the name of one plan, and 0 words were given", code: 1,
+		},
 		"nobody at stdin": {stderr: "error: it ended without a word", code: 1},
 		"nobody says hello": {
 			args: []string{"serve", "--hello=1ms"}, stderr: "error: nobody said hello in time: 1ms", code: 1,

@@ -4,6 +4,7 @@ package testutil
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -31,8 +32,11 @@ var Rules = []string{
 	"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save", "nft list ruleset",
 }
 
-// Listing returns what the commands print, each line after its command, without comments and without the counters
-// of policies: equal before and after, if nothing was left.
+// expires is how long an element of a set has still to go.
+var expires = regexp.MustCompile(` expires \w+`)
+
+// Listing returns what the commands print, each line after its command, without comments, the counters of policies, and
+// how long elements have still to go: equal before and after, if nothing was left.
 func Listing(t testing.TB, commands ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -45,7 +49,7 @@ func Listing(t testing.TB, commands ...string) string {
 			if strings.HasPrefix(line, ":") {
 				line, _, _ = strings.Cut(line, " [")
 			}
-			b.WriteString(command + ": " + line + "\n")
+			b.WriteString(command + ": " + expires.ReplaceAllString(line, "") + "\n")
 		}
 	}
 	return b.String()

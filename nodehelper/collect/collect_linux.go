@@ -41,6 +41,7 @@ var rules = []source{
 	{snapshot.NFTFile, readNft},
 	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 	{snapshot.IPVSFile, module("ip_vs", readIPVS)},
+	{snapshot.TimeFile, readTime},
 }
 
 var others = []source{

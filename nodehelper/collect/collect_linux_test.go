@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -209,7 +210,19 @@ func TestCollect(t *testing.T) {
 		!strings.Contains(string(g.data["versions.txt"]), "nft: nftables v") {
 		t.Errorf("sysctl.txt and versions.txt: %s\n%s", g.data["sysctl.txt"], g.data["versions.txt"])
 	}
+	if at := clockOf(t, g); time.Since(at.Now) > time.Minute || time.Since(at.Now) < 0 || !at.ZoneKnown {
+		t.Errorf("time.txt: %q", g.data["time.txt"])
+	}
 	parse(t, g)
+}
+
+func clockOf(t *testing.T, g gathered) host.Clock {
+	t.Helper()
+	network, errs := host.Parse(host.Files{Time: g.data["time.txt"]})
+	if len(errs) > 0 {
+		t.Error(errs)
+	}
+	return network.Clock()
 }
 
 // parse has the readers of trace read what was collected.

@@ -2,7 +2,11 @@
 
 package program
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/plan"
+import (
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+)
 
 // difference returns the lines that only one of two lists has.
 func difference(before, now []string) (added, removed []string) {
@@ -26,13 +30,13 @@ func difference(before, now []string) (added, removed []string) {
 }
 
 // diff returns the lines that iptables-save shows after applying a record and not before, and those that it shows
-// before and not after.
-func (write iptWriter) diff(r *Record, v6 bool) (added, removed []string) {
+// before and not after. Both are of the same time: an update does not extend it.
+func (write iptWriter) diff(r *Record, v6 bool, until time.Time) (added, removed []string) {
 	state := func(p *plan.Plan) (lines []string) {
 		if !p.Has(v6) {
 			return nil
 		}
-		for _, t := range write(p, v6, func(*hook) bool { return false }).tables {
+		for _, t := range write(p, v6, until, func(*hook) bool { return false }).tables {
 			lines = append(lines, t.saved()...)
 		}
 		return lines

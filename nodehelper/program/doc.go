@@ -7,6 +7,8 @@
 // the node's state, and can be repeated. Only of virtual servers it also uses how far the change got, to distinguish
 // its own from those that another program has changed since. A lock on the journal ensures that one process at a time
 // changes a node.
+//
+// A plan has a time limit, which holds also if its process is killed: see expiry.go.
 package program
 
 // Options are the file systems of a Programmer.
@@ -19,6 +21,10 @@ type Options struct {
 	Roots func() []string
 	// Log writes a line for people who read what the process says; nil: nobody does.
 	Log func(line string)
+	// Expirer is the command line of a process that calls [Programmer.Expire]; the flag --root, Root and the name of a
+	// plan are appended. Its file descriptor 3 takes what Expire writes. Empty: what the kernel does not end by itself
+	// stays until another helper undoes it, if this process is killed.
+	Expirer []string
 }
 
 // RefusalError is the reason, in one sentence, why a request is refused: it would not be safe.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -138,8 +139,9 @@ func (in *iptInput) replace(old *iptInput) {
 	}
 }
 
-// iptWriter returns a plan's chains of one IP family. hooked tells which hooks the built-in chains have already.
-type iptWriter func(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput
+// iptWriter returns a plan's chains of one IP family. After until they take no new connections (see [iptTable.end]).
+// hooked tells which hooks the built-in chains have already.
+type iptWriter func(p *plan.Plan, v6 bool, until time.Time, hooked func(*hook) bool) *iptInput
 
 // hookIn creates the chains that hooks jump to, and the hooks that do not exist yet.
 func hookIn(p *plan.Plan, hooks []hook, hooked func(*hook) bool) (nat, filter *iptTable) {
@@ -175,10 +177,12 @@ func (e *entry) iptTo() string {
 }
 
 // iptRules is the iptWriter of iptables mode.
-func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
+func iptRules(p *plan.Plan, v6 bool, until time.Time, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat, filter := hookIn(p, iptHooks, hooked)
 	top, mark := func(to string) string { return topChain(p, to) }, iptMark(p)
+	nat.end(top("NAT"), until)
+	filter.end(top("DROP"), until)
 	for i := range l.entry {
 		e := &l.entry[i]
 		to := e.iptTo()
@@ -201,25 +205,28 @@ func iptRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	for i := range l.endpoints {
 		l.iptEnd(nat, p.Name, i, mark)
 	}
-	nat.masquerade(p)
-	filter.forward(p)
+	nat.masquerade(p, until)
+	filter.forward(p, until)
 	return &iptInput{tables: []*iptTable{nat, filter}}
 }
 
-// masquerade ends the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables
+// masquerade writes the chain of POSTROUTING: what is marked is masqueraded (writeNATRules of kube-proxy's iptables
 // mode).
-func (t *iptTable) masquerade(p *plan.Plan) {
+func (t *iptTable) masquerade(p *plan.Plan, until time.Time) {
 	c := topChain(p, "POST")
+	t.end(c, lastPackets(until))
 	t.add(c, "-m mark ! --mark %s -j RETURN", iptMark(p))
 	t.add(c, "-j MARK --set-xmark 0x%x/0x0", p.Mark)
 	t.add(c, "-j MASQUERADE --random-fully")
 }
 
-// forward writes the chain of FORWARD: it lets through what was marked, and answers.
-func (t *iptTable) forward(p *plan.Plan) {
+// forward writes the chain of FORWARD: it lets through answers, and what was marked. Established connections outlive
+// the time; only their first packet is marked.
+func (t *iptTable) forward(p *plan.Plan, until time.Time) {
 	c := topChain(p, "FORWARD")
-	t.add(c, "-m mark --mark %s -j ACCEPT", iptMark(p))
 	t.add(c, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	t.end(c, lastPackets(until))
+	t.add(c, "-m mark --mark %s -j ACCEPT", iptMark(p))
 }
 
 // comment is a name as far as it fits into a comment, of which the kernel keeps 255 bytes.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -18,6 +19,7 @@ type iptables struct {
 	roots   func() []string
 	rules   iptWriter
 	journal journal
+	hasTime func(*Record) bool // the match time can be used
 }
 
 // waitSeconds is how long iptables waits for its lock, which kube-proxy holds while it writes.
@@ -110,9 +112,9 @@ func (b *iptables) input(ctx context.Context, r *Record, v6 bool, executable str
 		if before {
 			hooked = func(h *hook) bool { return b.hooked(ctx, r, executable, h) }
 		}
-		in := b.rules(&r.Plan, v6, hooked)
+		in := b.rules(&r.Plan, v6, b.until(r), hooked)
 		if before {
-			in.replace(b.rules(r.Earlier, v6, hooked))
+			in.replace(b.rules(r.Earlier, v6, b.until(r), hooked))
 		}
 		return in, nil
 	case before:
@@ -153,7 +155,7 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 		out.Commands = append(out.Commands, wire.Command{
 			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String(),
 		})
-		added, removed := b.rules.diff(r, f.v6)
+		added, removed := b.rules.diff(r, f.v6, b.until(r))
 		out.Added = append(out.Added, added...)
 		out.Removed = append(out.Removed, removed...)
 	}
@@ -182,4 +184,15 @@ func (b *iptables) restore(ctx context.Context, executable, backend string, in *
 	in.write(&text)
 	_, err = t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush")
 	return err
+}
+
+// endsByItself: see [iptTable.end].
+func (b *iptables) endsByItself(r *Record) bool { return !b.until(r).IsZero() }
+
+// until is the time after which a record's rules take no new connections; zero where the kernel cannot tell the time.
+func (b *iptables) until(r *Record) time.Time {
+	if !fits(r) || !b.hasTime(r) {
+		return time.Time{}
+	}
+	return r.Expires
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -140,10 +141,10 @@ func (b *iptables) eachFamily(r *Record, do func(int) error) error {
 func (b *iptables) chainsOf(r *Record, v6 bool) map[string][]string {
 	out := map[string][]string{}
 	if r.Plan.Has(v6) {
-		b.rules(&r.Plan, v6, func(*hook) bool { return true }).chainsInto(out)
+		b.rules(&r.Plan, v6, time.Time{}, func(*hook) bool { return true }).chainsInto(out)
 	}
 	if r.Earlier.Has(v6) {
-		b.rules(r.Earlier, v6, func(*hook) bool { return true }).chainsInto(out)
+		b.rules(r.Earlier, v6, time.Time{}, func(*hook) bool { return true }).chainsInto(out)
 	}
 	return out
 }

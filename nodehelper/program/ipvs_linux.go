@@ -26,6 +26,9 @@ type ipvsMode struct {
 	root    string // where the node's file system is
 }
 
+// A virtual server has no end.
+func (m *ipvsMode) endsByItself(*Record) bool { return false }
+
 func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	if err := hasIPVS(m.root, r); err != nil {
 		return err

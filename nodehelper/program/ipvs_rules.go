@@ -5,6 +5,7 @@ package program
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -23,8 +24,8 @@ var ipvsHooks = []hook{
 }
 
 // ipvsRules is the iptWriter of ipvs mode. It expects that each frontend can be one virtual server (see
-// [layout.oneServer]).
-func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
+// [layout.oneServer]). The rules do not end by themselves: virtual servers do not, and are of no use without them.
+func ipvsRules(p *plan.Plan, v6 bool, _ time.Time, hooked func(*hook) bool) *iptInput {
 	l := layoutOf(p, v6)
 	nat, filter := hookIn(p, ipvsHooks, hooked)
 	for i := range l.entry {
@@ -37,8 +38,8 @@ func ipvsRules(p *plan.Plan, v6 bool, hooked func(*hook) bool) *iptInput {
 	for i := range l.pools {
 		l.ipvsHairpins(nat, p, i)
 	}
-	nat.masquerade(p)
-	filter.forward(p)
+	nat.masquerade(p, time.Time{})
+	filter.forward(p, time.Time{})
 	return &iptInput{tables: []*iptTable{nat, filter}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -150,7 +151,7 @@ func (o *opened) program(t *testing.T, p *plan.Plan, scheduler string) {
 				name = f.file[1]
 			}
 		}
-		o.files[name] = ipvsRules(p, f.v6, func(*hook) bool { return false }).insert(o.files[name])
+		o.files[name] = ipvsRules(p, f.v6, time.Time{}, func(*hook) bool { return false }).insert(o.files[name])
 	}
 	var servers strings.Builder
 	has := map[serverKey]bool{}

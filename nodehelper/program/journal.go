@@ -29,7 +29,9 @@ type Record struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 	Holder  Process   `json:"holder"`
-	Before  Before    `json:"before"`
+	// Expirer is the process that undoes the record at its time if the holder is gone; nil: none was started.
+	Expirer *Process `json:"expirer,omitempty"`
+	Before  Before   `json:"before"`
 
 	Plan plan.Plan `json:"plan"`
 	// Earlier is the state of the plan that an update replaces, while it does.

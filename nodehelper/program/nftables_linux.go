@@ -50,6 +50,9 @@ func (n *nftables) taken(_ context.Context, r *Record) (what string, err error) 
 	return "", nil
 }
 
+// The kernel removes the elements of [active].
+func (n *nftables) endsByItself(*Record) bool { return true }
+
 func (n *nftables) remember(context.Context, *Record) error { return nil }
 
 func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, error) {
@@ -57,15 +60,15 @@ func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	if err != nil {
 		return nil, err
 	}
-	tx := nft.NewTransaction()
-	nftRules(tx, &r.Plan, r.Earlier)
+	tx, ttl := nft.NewTransaction(), remaining(r)
+	nftRules(tx, &r.Plan, r.Earlier, ttl)
 	if err := nft.Check(ctx, tx); err != nil {
 		return nil, fmt.Errorf("the node does not take the rules: %w", err)
 	}
 	now, before := nft.NewTransaction(), nft.NewTransaction()
-	nftRules(now, &r.Plan, nil)
+	nftRules(now, &r.Plan, nil, ttl)
 	if r.Earlier != nil {
-		nftRules(before, r.Earlier, nil)
+		nftRules(before, r.Earlier, nil, ttl)
 	}
 	out := &wire.ProgramResult{Commands: []wire.Command{{Line: "nft -f -", Input: tx.String()}}}
 	out.Added, out.Removed = difference(operations(before), operations(now))
@@ -83,7 +86,7 @@ func (n *nftables) apply(ctx context.Context, r *Record) error {
 		return err
 	}
 	tx := nft.NewTransaction()
-	nftRules(tx, &r.Plan, r.Earlier)
+	nftRules(tx, &r.Plan, r.Earlier, remaining(r))
 	if err := nft.Run(ctx, tx); err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ type nftWriter struct {
 }
 
 // nftRules adds the tables of a plan to a transaction. old is the existing state of the same plan; nil: there is none.
-// The sets of clients with session affinity are kept.
-func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
+// The sets of clients with session affinity are kept. After ttl the tables take no new connections.
+func nftRules(tx *knftables.Transaction, p, old *plan.Plan, ttl time.Duration) {
 	for _, v6 := range []bool{false, true} {
 		now, before := p.Has(v6), old.Has(v6)
 		if !now && !before {
@@ -62,10 +62,12 @@ func nftRules(tx *knftables.Transaction, p, old *plan.Plan) {
 			tx.Flush(t)
 			tx.Flush(&knftables.Map{Family: w.family, Table: w.table, Name: frontends})
 			tx.Flush(&knftables.Set{Family: w.family, Table: w.table, Name: hairpins})
-			w.write()
+			tx.Flush(&knftables.Set{Family: w.family, Table: w.table, Name: active})
+			tx.Flush(&knftables.Set{Family: w.family, Table: w.table, Name: masqueraded})
+			w.write(ttl)
 		case now:
 			tx.Add(t)
-			w.write()
+			w.write(ttl)
 		case before:
 			tx.Delete(t)
 		}
@@ -128,7 +130,7 @@ func (w *nftWriter) rule(chain, format string, args ...any) {
 	w.tx.Add(&knftables.Rule{Family: w.family, Table: w.table, Chain: chain, Rule: fmt.Sprintf(format, args...)})
 }
 
-func (w *nftWriter) write() {
+func (w *nftWriter) write(ttl time.Duration) {
 	w.chain(nftMark)
 	for _, b := range nftBase {
 		w.tx.Add(&knftables.Chain{
@@ -136,6 +138,8 @@ func (w *nftWriter) write() {
 			Type: new(knftables.NATType), Hook: new(b.hook), Priority: new(knftables.BaseChainPriority(b.priority)),
 		})
 	}
+	w.timed(active, ttl)
+	w.timed(masqueraded, ttl+lastPacket)
 	w.hairpin()
 	for i := range w.endpoints {
 		if w.endpoints[i].affinity > 0 {
@@ -165,13 +169,43 @@ func (w *nftWriter) write() {
 		})
 	}
 	for _, chain := range []string{"prerouting", "output"} {
-		w.rule(chain, "%s daddr . meta l4proto . th dport vmap @%s", w.ip, frontends)
+		w.rule(chain, "meta l4proto @%s %s daddr . meta l4proto . th dport vmap @%s", active, w.ip, frontends)
 	}
 	w.chain("marked")
 	w.rule("marked", "meta mark set meta mark ^ 0x%x", w.mark)
 	w.rule("marked", "masquerade fully-random")
+	w.rule("postrouting", "meta l4proto != @%s return", masqueraded)
 	w.rule("postrouting", "meta mark & 0x%x != 0 goto marked", w.mark)
 	w.rule("postrouting", "ct status dnat %s saddr . %s daddr @%s masquerade fully-random", w.ip, w.ip, hairpins)
+}
+
+// The sets of the plan's protocols whose elements the kernel removes when the time is over. They are asked first: from
+// then on no new connection meets another rule. Of those that are established no packet does in any case, as the
+// kernel consults chains of type nat for the first packet only. A verdict map with timeouts would do without a set, but
+// kernels before 6.5 miscount the uses of a chain that an expired element refers to (Linux 24138933b97b).
+const (
+	active      = "active"
+	masqueraded = "masqueraded" // for lastPacket longer
+)
+
+// timed writes one of these sets.
+func (w *nftWriter) timed(name string, ttl time.Duration) {
+	w.tx.Add(&knftables.Set{
+		Family: w.family, Table: w.table, Name: name, Type: "inet_proto", Flags: []knftables.SetFlag{knftables.TimeoutFlag},
+	})
+	seen := map[string]bool{}
+	for i := range w.entry {
+		protocol := strings.ToLower(w.entry[i].Protocol)
+		if seen[protocol] {
+			continue
+		}
+		seen[protocol] = true
+		w.tx.Add(&knftables.Element{
+			Family: w.family, Table: w.table, Set: name,
+			// knftables has no field for the timeout of an element, which follows the key in nft's syntax.
+			Key: []string{fmt.Sprintf("%s timeout %dms", protocol, ttl.Milliseconds())},
+		})
+	}
 }
 
 // hairpins is the set of connections whose endpoint is the client itself: pairs of one address.

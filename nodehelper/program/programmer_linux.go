@@ -30,6 +30,8 @@ type Programmer struct {
 
 	mu   sync.Mutex
 	held map[string]*Record // what this process holds, by the plan's name
+
+	locked *os.File // the journal's lock, while it is held
 }
 
 // backend writes one mode.
@@ -48,6 +50,8 @@ type backend interface {
 	// undo takes away what the record speaks of, whatever of it is there. What others have made, or use now, stays, and is
 	// added to the record's Left.
 	undo(ctx context.Context, r *Record) error
+	// endsByItself tells whether the kernel keeps new connections from what apply wrote when the record has expired.
+	endsByItself(r *Record) bool
 }
 
 // New makes a Programmer. It touches nothing yet.
@@ -68,6 +72,7 @@ func New(o Options) (*Programmer, error) {
 		p.o.Log = func(string) {}
 	}
 	rules := iptables{roots: sync.OnceValue(p.o.Roots), rules: iptRules, journal: p.journal}
+	rules.hasTime = timeProbe(o.Root, &rules)
 	around := rules
 	around.rules = ipvsRules
 	p.rules = &rules
@@ -87,6 +92,9 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 		f, err := p.journal.lock()
 		switch {
 		case err == nil:
+			p.mu.Lock()
+			p.locked = f
+			p.mu.Unlock()
 			return func() { p.journal.unlock(f) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("cannot lock the journal: %w", err)
@@ -136,6 +144,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
+		r.Expires, r.Expirer = there.Expires, there.Expirer // nothing extends the time
 	}
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err
@@ -158,13 +167,19 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		if err != nil {
 			return nil, err
 		}
-		result.What, result.Plan, result.Mode, result.Notes = wire.Planned, r.Plan.Name, r.Mode, notes
+		result.What, result.Plan, result.Mode = wire.Planned, r.Plan.Name, r.Mode
+		result.Notes = append(notes, p.wouldOutlive(r)...)
 		return result, nil
 	}
 	if err := p.journal.write(r); err != nil {
 		return nil, fmt.Errorf("nothing was changed, as the journal cannot be written: %w", err)
 	}
-	if err := mode.apply(ctx, r); err != nil {
+	uncertain, err := p.outlive(r)
+	notes = append(notes, uncertain...)
+	if err == nil {
+		err = mode.apply(ctx, r)
+	}
+	if err != nil {
 		return nil, p.rollBack(r, err)
 	}
 	earlier := r.Earlier

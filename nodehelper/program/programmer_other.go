@@ -7,6 +7,7 @@ package program
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
@@ -35,3 +36,6 @@ func (*Programmer) Held() []*Record { return nil }
 
 // Hold returns at once.
 func (*Programmer) Hold(context.Context) error { return nil }
+
+// Expire fails.
+func (*Programmer) Expire(context.Context, string, io.WriteCloser) error { return errNotHere }

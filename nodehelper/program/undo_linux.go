@@ -39,10 +39,17 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	for _, what := range r.Left {
 		p.o.Log(strings.Join(r.Plan.Services, ", ") + " is undone: " + what)
 	}
+	p.forget(r)
+	if err := p.journal.remove(r.Plan.Name); err != nil {
+		return err
+	}
+	return r.Expirer.end()
+}
+
+func (p *Programmer) forget(r *Record) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.held, r.Plan.Name)
-	p.mu.Unlock()
-	return p.journal.remove(r.Plan.Name)
 }
 
 // Undo undoes records, wire.UndoMine, wire.UndoDead or wire.UndoAll of them, and returns those that are undone. The
@@ -156,6 +163,10 @@ func (p *Programmer) adopt(ctx context.Context, r *Record) (err error) {
 	if err := p.journal.write(r); err != nil {
 		return err
 	}
+	// The user was told of what is uncertain when the record was made.
+	if _, err := p.outlive(r); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	p.held[r.Plan.Name] = r
 	p.mu.Unlock()
@@ -191,6 +202,10 @@ func (p *Programmer) expire(ctx context.Context, all bool) error {
 	defer unlock()
 	var errs []error
 	for _, r := range p.Held() {
+		if _, err := os.Stat(p.journal.path(r.Plan.Name)); errors.Is(err, os.ErrNotExist) {
+			p.forget(r) // somebody else has undone it
+			continue
+		}
 		if all || time.Now().After(r.Expires) {
 			if err := p.undo(ctx, r); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", strings.Join(r.Plan.Services, ", "), err))

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -41,7 +42,9 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 }
 
 // rules returns rules that redirect packets to the ports of a proxy. Source ranges are checked by the proxy.
-func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) string, hooked func(*hook) bool) *iptInput {
+func (u *userspace) rules(
+	p *plan.Plan, v6 bool, until time.Time, port func(*plan.Frontend) string, hooked func(*hook) bool,
+) *iptInput {
 	l := layoutOf(p, v6)
 	nat := &iptTable{name: "nat"}
 	top := kubeproxy.ProgramChainPrefix + p.Name + "-NAT"
@@ -51,6 +54,7 @@ func (u *userspace) rules(p *plan.Plan, v6 bool, port func(*plan.Frontend) strin
 			nat.rules = append(nat.rules, iptRule{first: true, chain: h.chain, text: h.rule(p.Name)})
 		}
 	}
+	nat.end(top, until)
 	for i := range l.entry {
 		e := &l.entry[i]
 		protocol := strings.ToLower(e.Protocol)
@@ -68,7 +72,7 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 		}
 		hooked := func(*hook) bool { return r.Earlier != nil }
 		with := func(port string) *iptInput { // the port is of the kernel's choice
-			return u.rules(&r.Plan, f.v6, func(*plan.Frontend) string { return port }, hooked)
+			return u.rules(&r.Plan, f.v6, u.until(r), func(*plan.Frontend) string { return port }, hooked)
 		}
 		var tried, shown bytes.Buffer
 		with("1").write(&tried)
@@ -120,7 +124,7 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		if r.Earlier != nil {
 			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.executable, h) }
 		}
-		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, x.portText, hooked)); err != nil {
+		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, u.until(r), x.portText, hooked)); err != nil {
 			return err
 		}
 	}

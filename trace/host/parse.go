@@ -24,6 +24,7 @@ type Files struct {
 	Rule4  []byte // ip-rule.json: ip -j rule; nil: the kernel's default rules
 	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
 	Sysctl []byte // sysctl.txt
+	Time   []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
 }
 
 // WithAPI returns the network with what the API knows of addresses: own are the InternalIPs of the Node object's
@@ -62,6 +63,7 @@ func Parse(files Files) (*Network, []error) {
 	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)
+	read(snapshot.TimeFile, "date -u +%FT%TZ", files.Time, n.readClock)
 	n.buildTables()
 	return n, errs
 }

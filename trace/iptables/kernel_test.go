@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -156,6 +157,17 @@ pif -m physdev ! --physdev-in veth9
 -m limit --limit 5/sec
 -m length --length 0:10
 -m ttl --ttl-gt 70
+-m time --datestop 2026-01-01T00:00:00
+-m time --datestart 2026-01-01T00:00:00
+-m time --datestart 2037-01-01T00:00:00
+-m time --timestart 06:00:00 --timestop 18:00:00
+-m time --timestart 18:00:00 --timestop 06:00:00
+-m time --timestart 18:00:00 --timestop 06:00:00 --contiguous --weekdays Mon,Wed,Fri,Sun
+-m time --timestart 06:00:00 --timestop 05:00:00 --contiguous --monthdays 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31
+-m time --weekdays Sat,Sun
+-m time --weekdays Mon,Tue,Wed,Thu,Fri
+-m time --monthdays 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+-m time --timestart 06:00:00 --timestop 18:00:00 --kerneltz
 -m comment --comment "a \"b\" -j DROP"
 pi -m socket --transparent
 -m statistic --mode random --probability 1.00000000000
@@ -344,7 +356,9 @@ func againstTheKernel(t *testing.T, backend netfilter.Backend, rules []kernelRul
 		t.Fatalf("%d of %d packets were sent:\n%s", len(parts)-1, len(sends), parts)
 	}
 	addr, route, _ := strings.Cut(parts[0], "ROUTE\n")
-	network, errs := host.Parse(host.Files{Addr: []byte(addr), Route4: []byte(route)})
+	network, errs := host.Parse(host.Files{
+		Addr: []byte(addr), Route4: []byte(route), Time: host.FormatClock(host.Clock{Now: time.Now()}),
+	})
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}

@@ -120,7 +120,7 @@ var matches = map[string]*matchSpec{
 		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption,
 	}},
 	"tcpmss": tcpPacket("the TCP options"),
-	"time":   needs("the time"),
+	"time":   {whole: timeOf},
 	"tos":    needs("the packet's TOS"),
 	"ttl":    needs("the packet's TTL"),
 	"u32":    needs("the packet's bytes"),

@@ -25,6 +25,11 @@ const kernelRules = `
 meta l4proto tcp
 meta l4proto != tcp
 meta l4proto { tcp, udp }
+meta l4proto @alive
+meta l4proto != @alive
+meta l4proto @over
+meta l4proto != @over
+meta l4proto . th dport vmap @timed meta mark set meta mark
 meta nfproto ipv4
 meta protocol ip6
 ip saddr 10.1.0.0/24
@@ -144,6 +149,12 @@ table inet t {
 	set nets { type ipv4_addr; flags interval; elements = { 10.1.0.0/24, 10.9.0.0/16 } }
 	set names { type ifname; flags interval; elements = { "veb", "x*" } }
 	set pairs { type ipv4_addr . inet_service; flags interval; elements = { 10.1.0.0/24 . 80-90, 10.2.0.1 . 81 } }
+	set alive { type inet_proto; flags timeout; elements = { tcp timeout 1h comment "for an hour" } }
+	set over { type inet_proto; flags timeout; elements = { tcp timeout 1ms, udp timeout 1h } }
+	map timed {
+		type inet_proto . inet_service : verdict; flags timeout
+		elements = { tcp . 80 timeout 1h comment "for an hour" : continue, udp . 80 timeout 1ms : continue }
+	}
 	set seen { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
 	chain aside { meta mark set meta mark | 0x1000; }
 }

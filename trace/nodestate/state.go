@@ -123,6 +123,7 @@ func (l *loader) host() error {
 		{snapshot.RuleFile, &f.Rule4},
 		{snapshot.Rule6File, &f.Rule6},
 		{snapshot.SysctlFile, &f.Sysctl},
+		{snapshot.TimeFile, &f.Time},
 	} {
 		var err error
 		if *x.data, err = l.file(x.name); err != nil {

@@ -24,6 +24,7 @@ const (
 	Rule6File           = "ip6-rule.json"
 	SysctlFile          = "sysctl.txt"
 	ListenFile          = "listen.txt"
+	TimeFile            = "time.txt" // when the rules were read, by the node's clock
 	ConfigzFile         = "configz.json"
 	MetricsFile         = "metrics.txt"
 	ProxyModeFile       = "proxyMode.txt"
@@ -38,7 +39,7 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	SysctlFile, ListenFile,
+	SysctlFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile,
 	ProbesFile, UnreadFile,
 }

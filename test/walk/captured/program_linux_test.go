@@ -314,7 +314,7 @@ func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 var (
 	ruleFiles = []string{
 		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt",
-		"ip6tables-legacy-save.txt", "nft-ruleset.json", "ip-addr.json",
+		"ip6tables-legacy-save.txt", "nft-ruleset.json", "ip-addr.json", snapshot.TimeFile,
 	}
 	ipvsFiles = []string{"ipvsadm.txt", "ipset-save.txt"}
 )

@@ -122,7 +122,7 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	removed, err := l.Sweep(ctx, which, nodes)
+	removed, stay, err := l.Sweep(ctx, which, nodes)
 	for _, p := range removed {
 		fmt.Fprintf(env.Out, "pod/%s -n %s removed (node %s)\n", p.Name, p.Namespace, p.Spec.NodeName)
 	}
@@ -131,6 +131,9 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	}
 	if len(removed) == 0 {
 		fmt.Fprintf(env.Out, "no helper pod in namespace %s is left over\n", namespace)
+	}
+	if stay > 0 {
+		fmt.Fprintf(env.Out, "helper pods that are in use, or were to stay: %d; --running removes them, too\n", stay)
 	}
 	return nil
 }

@@ -340,7 +340,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	}
 	if !c.path.Attached {
 		if r.What != wire.Unchanged {
-			k.Leave()
+			k.Leave(r.Expires)
 		}
 		return c.show(env, s, k, got,
 			fmt.Sprintf("to end it before its time: %s cleanup --running --node %s%s", name, node, c.again))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -19,7 +20,8 @@ type Helper struct {
 	say    func(node, what string)
 	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
 	remove func(ctx context.Context) error
-	forget func(*Helper) // may be nil
+	forget func(*Helper)         // may be nil
+	hold   func(until time.Time) // notes that the helper is left alone; may be nil
 
 	once sync.Once
 	err  error
@@ -86,10 +88,14 @@ func (h *Helper) change(ctx context.Context, what, method string, params, out an
 	return json.Unmarshal(data, out)
 }
 
-// Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of Close.
-func (h *Helper) Leave() {
+// Leave closes the connection and lets the helper run until its programmed paths expire, the last one at until; the
+// watchdog removes its pod then. It is called instead of Close.
+func (h *Helper) Leave(until time.Time) {
 	h.once.Do(func() {
 		h.conn.close()
+		if h.hold != nil {
+			h.hold(until)
+		}
 		if h.forget != nil {
 			h.forget(h)
 		}

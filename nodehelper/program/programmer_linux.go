@@ -101,6 +101,9 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	if mode == nil {
 		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(wire.Modes, ", "))
 	}
+	if err := p.reach(req); err != nil {
+		return nil, err
+	}
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err

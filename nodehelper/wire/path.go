@@ -39,6 +39,9 @@ type ProgramParams struct {
 	// Plan is a trace/plan.Plan as JSON. The plugin encodes and the helper decodes it; this package does not know its
 	// type.
 	Plan json.RawMessage `json:"plan"`
+	// Facts is a trace/plan.Facts as JSON: what the plugin knows of the cluster's addresses. The helper adds what it finds
+	// out itself.
+	Facts json.RawMessage `json:"facts,omitempty"`
 	ProgramOptions
 }
 
@@ -56,6 +59,8 @@ type ProgramOptions struct {
 	// Run is the id of the plugin's run, By the name of its user, for people.
 	Run string `json:"run"`
 	By  string `json:"by"`
+	// Allow are the classes of addresses that the plan may have although they are dangerous (trace/plan.Class).
+	Allow []string `json:"allow,omitempty"`
 	// Follow has the plan undone when the plugin ends; otherwise it stays until TTL has passed.
 	Follow bool `json:"follow,omitempty"`
 }

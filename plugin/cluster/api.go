@@ -117,14 +117,16 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
 	add := func(pods []*corev1.Pod) {
 		for _, p := range pods {
-			if !slices.ContainsFunc(objects.Pods, func(q *corev1.Pod) bool { return q.UID == p.UID }) {
+			if i := slices.IndexFunc(objects.Pods, func(q *corev1.Pod) bool { return q.UID == p.UID }); i >= 0 {
+				objects.Pods[i] = p
+			} else {
 				objects.Pods = append(objects.Pods, p)
 			}
 		}
 		objects.Missing = slices.DeleteFunc(objects.Missing, func(k string) bool { return k == "pods" })
 	}
 	list := func(selector fields.Selector) error {
-		l, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+		l, err := a.client.CoreV1().Pods(which.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
 		if err == nil {
 			add(pointers(l.Items))
 		}
@@ -132,7 +134,7 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 	}
 	var err error
 	switch {
-	case which.All:
+	case which.All, which.Namespace != "" && which.Name == "":
 		err = list(fields.Everything())
 	case which.Name != "":
 		var p *corev1.Pod

@@ -225,6 +225,7 @@ func TestBadInput(t *testing.T) {
 		{"dump web -o x.tgz", "dump takes no argument, and got web"},
 		{"dump -o x.tgz --all-nodes --snapshot " + broken, "dump reads a cluster, and --snapshot is none"},
 		{"dump -o x.tgz --all-nodes", "no cluster is configured"},
+		{"program web --node n --allow node,loopback", `--allow "loopback": it may be elsewhere, metadata, node, api-server`},
 		{"program web --local --dry-run", "no cluster is configured"},
 		{"program web --local --dry-run=server", "no cluster is configured"},
 		{"program web --local --dry-run=client", "--dry-run is about helper pods, and with --local there is none"},

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,12 +50,12 @@ func New(o Options) (*Programmer, error) {
 	if o.Root == "" {
 		o.Root = "/"
 	}
-	var s unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
-		return nil, fmt.Errorf("cannot tell the network namespace: %w", err)
+	dir, err := journalDirOf(o.Root)
+	if err != nil {
+		return nil, err
 	}
 	p := &Programmer{o: o, held: map[string]*Record{}}
-	p.journal.dir = filepath.Join(o.Root, journalDir, strconv.FormatUint(s.Ino, 10))
+	p.journal.dir = dir
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}

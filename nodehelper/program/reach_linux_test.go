@@ -188,7 +188,7 @@ func TestControlGroupsOfPods(t *testing.T) {
 		"0::/system.slice/kubelet.service":                                           false,
 		"0::/../../../system.slice/ssh.service":                                      false,
 		"0::/user.slice/user-1000.slice/podman-123.scope":                            false,
-		"0::/":                                                                       false,
+		"0::/": false,
 	} {
 		if ofPod.MatchString(group) != want {
 			t.Errorf("%s: want %v", group, want)

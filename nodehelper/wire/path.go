@@ -89,6 +89,31 @@ type Undone struct {
 	By       string   `json:"by"`
 }
 
+// OrphansParams are the parameters of [MethodOrphans].
+type OrphansParams struct {
+	// Remove are the IDs of those that are removed; none: they are only listed.
+	Remove []string `json:"remove,omitempty"`
+	// Foreign removes also what may be somebody else's.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// Orphans is the answer to [MethodOrphans].
+type Orphans struct {
+	Found []Orphan `json:"found"`
+	// Unread are sentences about what could not be looked at.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Orphan is something on a node of a name that program gives, without a record in the journal.
+type Orphan struct {
+	ID   string `json:"id"`   // tells it from others of the node
+	What string `json:"what"` // for people
+	// Foreign are the reasons why it may be somebody else's: what program never writes.
+	Foreign []string `json:"foreign,omitempty"`
+	Removed bool     `json:"removed,omitempty"`
+	Failed  string   `json:"failed,omitempty"` // why it could not be removed
+}
+
 // MaxTTL is the longest time that a path may stay: it is meant for incidents.
 const MaxTTL = 24 * time.Hour
 

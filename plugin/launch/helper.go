@@ -80,6 +80,15 @@ func (h *Helper) Undo(ctx context.Context, which string) (undone []wire.Undone, 
 	return undone, nil
 }
 
+// Orphans has the helper list what outlives the journal of programmed paths on its node, and remove what is asked for.
+func (h *Helper) Orphans(ctx context.Context, params wire.OrphansParams) (*wire.Orphans, error) {
+	var found wire.Orphans
+	if err := h.change(ctx, "looking for what is left over", wire.MethodOrphans, params, &found); err != nil {
+		return nil, fmt.Errorf("cannot tell what is left over on node %s: %w", h.node, err)
+	}
+	return &found, nil
+}
+
 func (h *Helper) change(ctx context.Context, what, method string, params, out any) error {
 	var data []byte
 	if err := h.call(ctx, what, method, params, wire.Sink{File: func(f wire.File) { data = f.Data }}); err != nil {

@@ -36,7 +36,7 @@ func TestJournalIsCollected(t *testing.T) {
 	if j := read(nil); len(j.Records) > 0 || j.Has("0123abcd") {
 		t.Errorf("%+v", j)
 	}
-	dir := filepath.Join(root, "run/svcproxy", fmt.Sprint(s.Ino))
+	dir := filepath.Join(root, "run", "svcproxy", fmt.Sprint(s.Ino))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

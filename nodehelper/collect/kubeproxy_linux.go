@@ -221,7 +221,8 @@ var configFiles = []string{
 // configSize bounds such a file.
 const configSize = 1 << 20
 
-// installedConfig reads the first of configFiles that is there and is a configuration of kube-proxy; nil: there is none.
+// installedConfig reads the first of configFiles that is there and is a configuration of kube-proxy; nil: there is
+// none.
 func installedConfig(root string) []byte {
 	if root == "" {
 		return nil

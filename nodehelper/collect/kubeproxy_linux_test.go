@@ -148,7 +148,7 @@ func TestConfigOfKubeProxyThatDoesNotRun(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
-			if err := os.MkdirAll(filepath.Join(root, "var/lib/kube-proxy"), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(root, "var", "lib", "kube-proxy"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			at := filepath.Join(root, tt.file)
@@ -159,7 +159,7 @@ func TestConfigOfKubeProxyThatDoesNotRun(t *testing.T) {
 			switch tt.file {
 			case "":
 			case "link":
-				err = os.Symlink(outside, filepath.Join(root, "var/lib/kube-proxy/config.conf"))
+				err = os.Symlink(outside, filepath.Join(root, configFiles[0]))
 			default:
 				err = os.WriteFile(at, []byte(tt.content), 0o600)
 			}

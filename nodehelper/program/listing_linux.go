@@ -26,8 +26,8 @@ const (
 	listedSize      = 64 << 20 // of a record that is read
 )
 
-// Listing lists the journal of this process's network namespace, below the node's file system. It takes no lock: a record
-// is replaced in one step.
+// Listing lists the journal of this process's network namespace, below the node's file system. It takes no lock: a
+// record is replaced in one step.
 func Listing(root string) (*snapshot.Journal, error) {
 	dir, err := journalDirOf(root)
 	if err != nil {

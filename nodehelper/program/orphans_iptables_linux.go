@@ -66,8 +66,8 @@ func (p *Programmer) orphanChains(ctx context.Context, records *snapshot.Journal
 					tables[i] = t.name
 				}
 				g.orphan.ID = strings.Join([]string{"iptables", backend, f.nft, name}, " ")
-				g.orphan.What = fmt.Sprintf("iptables (%s) %s: %d chains %s%s-… in %s, %d rules that lead to them", backend, family,
-					g.chains, kubeproxy.ProgramChainPrefix, name, strings.Join(tables, " and "), g.jumps)
+				g.orphan.What = fmt.Sprintf("iptables (%s) %s: %d chains %s%s-… in %s, %d rules that lead to them",
+					backend, family, g.chains, kubeproxy.ProgramChainPrefix, name, strings.Join(tables, " and "), g.jumps)
 				g.orphan.remove = func(ctx context.Context) error {
 					return removeGroup(ctx, b, f.executable, backend, f.v6, name, records)
 				}
@@ -102,7 +102,7 @@ func savedTables(ctx context.Context, b *iptables, executable, backend string, v
 		return nil, err
 	}
 	var all []byte
-	for _, table := range strings.Fields(string(names)) {
+	for table := range strings.FieldsSeq(string(names)) {
 		save, err := t.run(ctx, nil, "-t", table)
 		if err != nil {
 			return nil, err
@@ -204,8 +204,8 @@ func targetOf(words []string) (target string, jump bool) {
 	return "", false
 }
 
-// removeGroup removes the chains of a name and the rules that lead to them, each table in one transaction, and reads them
-// again until none is left.
+// removeGroup removes the chains of a name and the rules that lead to them, each table in one transaction, and reads
+// them again until none is left.
 func removeGroup(
 	ctx context.Context, b *iptables, executable, backend string, v6 bool, name string, records *snapshot.Journal,
 ) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// orphanDevice finds the device of ipvs mode, where no record is of that mode, and the virtual servers at its addresses.
-// Those at addresses of the node itself, of NodePorts, cannot be told from others'.
+// orphanDevice finds the device of ipvs mode, where no record is of that mode, and the virtual servers at its
+// addresses. Those at addresses of the node itself, of NodePorts, cannot be told from others'.
 func (*Programmer) orphanDevice(_ context.Context, records *snapshot.Journal) ([]*orphan, error) {
 	link, err := netlink.LinkByName(kubeproxy.ProgramDevice)
 	var absent netlink.LinkNotFoundError

@@ -14,9 +14,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// What outlives its record in the journal: rules that were saved while a path was programmed and restored after its end,
-// or after the node was started anew. It is found by names. What has such a name, and holds what this package never
-// writes, may be somebody else's.
+// What outlives its record in the journal: rules that were saved while a path was programmed and restored after its
+// end, or after the node was started anew. It is found by names. What has such a name, and holds what this package
+// never writes, may be somebody else's.
 
 // orphan is something on the node without a record.
 type orphan struct {
@@ -25,9 +25,9 @@ type orphan struct {
 	remove func(ctx context.Context) error
 }
 
-// Orphans lists what is on the node of the names that this package gives, and has no record. remove are the IDs of those
-// that are removed; what may be somebody else's only with foreign. It returns those that are there, or were, each with
-// what became of it.
+// Orphans lists what is on the node of the names that this package gives, and has no record. remove are the IDs of
+// those that are removed; what may be somebody else's only with foreign. It returns those that are there, or were, each
+// with what became of it.
 func (p *Programmer) Orphans(ctx context.Context, remove []string, foreign bool) (*wire.Orphans, error) {
 	unlock, err := p.lock(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ func (o *orphan) doubt(format string, args ...any) {
 // programName is the name of a plan behind a prefix.
 var programName = regexp.MustCompile(`^[0-9a-f]{8}$`)
 
-// planOfRules returns the name of the plan in the name of a chain of iptables, or of a table of nftables; what stands in
-// its place where it is no such name. ok is false for a name without our prefix.
+// planOfRules returns the name of the plan in the name of a chain of iptables, or of a table of nftables; what stands
+// in its place where it is no such name. ok is false for a name without our prefix.
 func planOfRules(name string) (plan string, ok bool) {
 	if rest, found := strings.CutPrefix(name, kubeproxy.ProgramChainPrefix); found {
 		plan, _, _ = strings.Cut(rest, "-")

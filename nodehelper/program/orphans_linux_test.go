@@ -185,7 +185,8 @@ func TestForeignRulesOfOurNamesStay(t *testing.T) {
 		name, tool, rules, id, why string
 	}{
 		{
-			"a set of theirs", "nft -f -", "table ip svcproxy-0123abcd { set blocked { type ipv4_addr; elements = { 192.0.2.1 }; }; }",
+			"a set of theirs", "nft -f -",
+			"table ip svcproxy-0123abcd { set blocked { type ipv4_addr; elements = { 192.0.2.1 }; }; }",
 			"nftables ip svcproxy-0123abcd", "it has a set blocked",
 		},
 		{
@@ -266,7 +267,8 @@ func TestRestoredTraceTable(t *testing.T) {
 		return
 	}
 	const rules = "{ chain output { type filter hook output priority -300; tcp dport 80 meta nftrace set 1; }; }"
-	testutil.Run(t, "table inet svcproxy-trace-4194399 "+rules+"\ntable inet svcproxy-trace-1 "+rules+"\n", "nft", "-f", "-")
+	testutil.Run(t, "table inet svcproxy-trace-4194399 "+rules+"\ntable inet svcproxy-trace-1 "+rules+"\n",
+		"nft", "-f", "-")
 	prog := newProgrammer(t, t.TempDir())
 	found := orphansOf(t, prog, nil, false)
 	want := []string{"nftables inet svcproxy-trace-4194399"}

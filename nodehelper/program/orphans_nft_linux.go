@@ -21,7 +21,7 @@ import (
 // What a table of a plan holds: chains that hooks call, other chains, sets and maps, and the statements of its rules.
 var (
 	tableBase       = []string{"prerouting", "output", "postrouting"}
-	tableChains     = regexp.MustCompile(`^(marked|made-by-kubectl-svcproxy|[fw][0-9]+|e-[a-z2-7]{9})$`)
+	tableChains     = regexp.MustCompile(`^(marked|made-by-kubectl-svcproxy|[fw]\d+|e-[a-z2-7]{9})$`)
 	tableSets       = regexp.MustCompile(`^(frontends|hairpins|active|masqueraded|a-[a-z2-7]{9})$`)
 	tableStatements = []string{
 		"match", "vmap", "mangle", "goto", "jump", "drop", "return", "masquerade", "dnat", "set",
@@ -58,8 +58,8 @@ func (p *Programmer) orphanTables(ctx context.Context, records *snapshot.Journal
 		}
 	}
 	if nft.path == "" {
-		return nil, errors.New("whether tables of nftables are left over is not known: nft is neither in the helper's image " +
-			"nor on the node")
+		return nil, errors.New("whether tables of nftables are left over is not known: nft is neither in the helper's " +
+			"image nor on the node")
 	}
 	tables, err := nftList(ctx, nft, "tables")
 	if err != nil {

@@ -26,10 +26,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// reach refuses a plan that takes addresses from others, or leads to addresses, of classes that are not allowed. What the
-// plugin says of the cluster adds to the classes of an address; what can be found out on the node is found out here.
-// Three of the plugin's facts have to be believed: which addresses are those of Pods of the Service's namespace, which of
-// these Pods are in the network of another node, and that the Service is that of the API server.
+// reach refuses a plan that takes addresses from others, or leads to addresses, of classes that are not allowed. What
+// the plugin says of the cluster adds to the classes of an address; what can be found out on the node is found out
+// here. Three of the plugin's facts have to be believed: which addresses are those of Pods of the Service's namespace,
+// which of these Pods are in the network of another node, and that the Service is that of the API server.
 func (p *Programmer) reach(req *Request) error {
 	facts := req.Facts
 	if err := p.facts(req.Plan, &facts); err != nil {
@@ -108,7 +108,7 @@ func apiServer(getenv func(string) string) (at netip.AddrPort, ok bool) {
 	if err != nil {
 		port = apiPort
 	}
-	return netip.AddrPortFrom(a, uint16(port)), true //nolint:gosec // of 16 bits
+	return netip.AddrPortFrom(a, uint16(port)), true
 }
 
 // apiPort is the port of the Service default/kubernetes.
@@ -130,7 +130,8 @@ func allRoutes() ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// routed returns the broadcast addresses and the routers of routes, and the numbers of the interfaces that have routers.
+// routed returns the broadcast addresses and the routers of routes, and the numbers of the interfaces that have
+// routers.
 func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks map[int]bool) {
 	uplinks = map[int]bool{}
 	for i := range routes {
@@ -155,9 +156,9 @@ func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks 
 	return broadcasts, gateways, uplinks
 }
 
-// podsHere returns the frontends of a plan that the node sends to a container of its own: out of an interface that is one
-// end of a veth pair, or a bridge that has no other ports, and by which no router is reached (a node may itself be a
-// container).
+// podsHere returns the frontends of a plan that the node sends to a container of its own: out of an interface that is
+// one end of a veth pair, or a bridge that has no other ports, and by which no router is reached (a node may itself be
+// a container).
 func podsHere(p *plan.Plan, uplinks map[int]bool) []netip.Addr {
 	var out []netip.Addr
 	for i := range p.Frontends {

@@ -62,20 +62,22 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
-		{"link", "add", "eth0", "type", "veth", "peer", "name", "eth0x"}, {"link", "set", "eth0x", "up"},
+		{"link", "add", "eth0", "type", "veth", "peer", "name", "eth0x"},
+		{"link", "set", "eth0x", "up"},
 		{"address", "add", "198.51.100.10/24", "broadcast", "198.51.100.255", "dev", "eth0"},
 		{"link", "set", "eth0", "up"},
 		{"route", "add", "default", "via", "198.51.100.1"},
 		{"link", "add", "cni0", "type", "bridge"},
 		{"link", "add", "pod1", "type", "veth", "peer", "name", "pod1x"},
 		{"link", "set", "pod1", "master", "cni0"},
-		{"link", "set", "pod1", "up"}, {"link", "set", "pod1x", "up"},
+		{"link", "set", "pod1", "up"},
+		{"link", "set", "pod1x", "up"},
 		{"address", "add", "10.88.0.1/24", "dev", "cni0"},
 		{"link", "set", "cni0", "up"},
 	} {
 		testutil.Run(t, "", append([]string{"ip"}, args...)...)
 	}
-	l, err := net.Listen("tcp4", "198.51.100.10:10250") //nolint:noctx // as of a kubelet
+	l, err := net.Listen("tcp4", "198.51.100.10:10250")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "etc"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "etc/resolv.conf"), []byte("nameserver 203.0.113.53\n"), 0o600); err != nil {
+	resolv := []byte("nameserver 203.0.113.53\n")
+	if err := os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), resolv, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
@@ -164,10 +167,10 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	}
 	// A class by its name, and no other.
 	prog := newProgrammer(t, root)
-	for _, tt := range []struct {
-		allow string
-		want  string
-	}{{"resolver", ""}, {"node", "(class resolver)"}, {"loopback", `"loopback" is no class of addresses that can be allowed`}} {
+	for _, tt := range []struct{ allow, want string }{
+		{"resolver", ""}, {"node", "(class resolver)"},
+		{"loopback", `"loopback" is no class of addresses that can be allowed`},
+	} {
 		req := onWire(t, right, facts, wire.NFTables, "", "10.96.0.10:80", "8.8.8.8:53", tt.allow)
 		req.DryRun = true
 		_, err := prog.Apply(t.Context(), req)

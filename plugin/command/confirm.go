@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// confirm lists what a question is about, and asks for confirmation, unless that is given by --yes. If standard input is no
-// terminal, the error is a usage error with the text of otherwise; if the answer is no, too.
+// confirm lists what a question is about, and asks for confirmation, unless that is given by --yes. If standard input
+// is no terminal, the error is a usage error with the text of otherwise; if the answer is no, too.
 func confirm(env *environment, yes bool, otherwise string, about func() []string, question string) error {
 	if yes {
 		return nil

@@ -13,10 +13,13 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// What is left over is named, and nothing is removed without a question; what may be somebody else's is not asked about.
+// What is left over is named, and nothing is removed without a question; what may be somebody else's is not asked
+// about.
 func TestLeftOverIsNamedAndAskedAbout(t *testing.T) {
 	ours := wire.Orphan{ID: "a", What: "nftables: table ip svcproxy-0123abcd"}
-	foreign := wire.Orphan{ID: "b", What: "nftables: table ip svcproxy-metrics", Foreign: []string{"it has a set \x1b[31mx"}}
+	foreign := wire.Orphan{
+		ID: "b", What: "nftables: table ip svcproxy-metrics", Foreign: []string{"it has a set \x1b[31mx"},
+	}
 	for _, tt := range []struct {
 		name        string
 		found       *wire.Orphans

@@ -28,7 +28,9 @@ const (
 // Sweep removes pods that runs have left behind in the helper namespace, and returns them. stay is the number of those
 // that it leaves as they are in use, or were to stay. Pods that something else owns are never touched, nor are those of
 // this run. nodes are those whose pods are removed; nil: all.
-func (l *Launcher) Sweep(ctx context.Context, which Which, nodes []string) (removed []*corev1.Pod, stay int, err error) {
+func (l *Launcher) Sweep(
+	ctx context.Context, which Which, nodes []string,
+) (removed []*corev1.Pod, stay int, err error) {
 	list, err := l.pods.List(ctx, metav1.ListOptions{LabelSelector: selector("")})
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot look for helper pods in namespace %s: %w", l.o.Namespace, Forbidden(err))
@@ -57,8 +59,8 @@ func (l *Launcher) Sweep(ctx context.Context, which Which, nodes []string) (remo
 // and then removes the pod (removeTimeout).
 const unclaimed = 30 * time.Second
 
-// isLeftover says that a pod has ended and no run can still be waiting for it. Nobody waits for a helper that has held a
-// programmed path to its end: the plugin is gone, or attached to it and told by the stream.
+// isLeftover says that a pod has ended and no run can still be waiting for it. Nobody waits for a helper that has held
+// a programmed path to its end: the plugin is gone, or attached to it and told by the stream.
 func isLeftover(p *corev1.Pod, now time.Time) bool {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:

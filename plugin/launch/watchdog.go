@@ -161,8 +161,8 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	if o.Run == "" || o.Namespace == "" {
 		return errors.New("the watchdog was told neither of which run nor where the pods are")
 	}
-	last, err := in.ReadString('\n')
-	if err == nil && last == allDone {
+	last, lineErr := in.ReadString('\n')
+	if lineErr == nil && last == allDone {
 		return nil
 	}
 	until, held := strings.CutPrefix(strings.TrimSuffix(last, "\n"), heldUntil)
@@ -175,7 +175,7 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err == nil && held && timeErr == nil {
+	if lineErr == nil && held && timeErr == nil {
 		return removeHeld(ctx, client, o.Namespace, o.Run, at, watchdogPause)
 	}
 	return removeRun(ctx, client, o.Namespace, o.Run, watchdogPause)

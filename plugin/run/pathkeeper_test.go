@@ -215,8 +215,8 @@ func TestFollowIsInterruptedWhileItReads(t *testing.T) {
 	}
 }
 
-// Where neither kube-proxy nor rules of it tell the mode, a path is programmed in the node's configured one; without any,
-// in kube-proxy's default.
+// Where neither kube-proxy nor rules of it tell the mode, a path is programmed in the node's configured one; without
+// any, in kube-proxy's default.
 func TestModeWhereNothingElseDecides(t *testing.T) {
 	config := func(mode string) string {
 		return "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: " + mode + "\n"
@@ -266,7 +266,8 @@ func TestModeWhereNothingElseDecides(t *testing.T) {
 			if tt.reported != "" {
 				files[snapshot.ProxyModeFile] = []byte(tt.reported)
 			}
-			svc := objects.Services[slices.IndexFunc(objects.Services, func(s *corev1.Service) bool { return s.Name == "frontend" })]
+			at := slices.IndexFunc(objects.Services, func(s *corev1.Service) bool { return s.Name == "frontend" })
+			svc := objects.Services[at]
 			_, _, mode, err := planPaths(snapshot.NewNode("worker-1", files), objects, plan.Request{
 				Services: []*corev1.Service{svc},
 			})

@@ -104,7 +104,8 @@ func TestTakenListsEveryFrontend(t *testing.T) {
 	for range 100 {
 		k.plan.Frontends = append(k.plan.Frontends, k.plan.Frontends[0])
 	}
-	if got := k.Taken(); len(got) != listedFrontends+1 || got[listedFrontends] != "… and 84 frontends more: --dry-run shows all" {
+	got := k.Taken()
+	if len(got) != listedFrontends+1 || got[listedFrontends] != "… and 84 frontends more: --dry-run shows all" {
 		t.Errorf("%d lines, the last one %q", len(got), got[len(got)-1])
 	}
 }
@@ -137,7 +138,8 @@ func TestPodsInTheNetworkOfTheirNode(t *testing.T) {
 			pod("other", "theirs", false, corev1.PodRunning, "10.244.1.3"),
 		},
 		EndpointSlices: []*discoveryv1.EndpointSlice{
-			slice("agent", "192.0.2.10"), slice("ended", "192.0.2.11"), slice("proxy", "192.0.2.12"), slice("agent", "192.0.2.13"),
+			slice("agent", "192.0.2.10"), slice("ended", "192.0.2.11"), slice("proxy", "192.0.2.12"),
+			slice("agent", "192.0.2.13"),
 			slice("plain", "10.244.1.1"),
 		},
 	}

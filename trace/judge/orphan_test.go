@@ -67,7 +67,9 @@ func orphanFaults() []fault {
 			w.programEp3(ep3Chains)
 			journal(w, `{"records":[{"plan":"0123abcd","unread":"unexpected end of JSON input"}]}`)
 		}, want: programmed},
-		{name: "programmed, and the journal was not collected", do: func(w *capturedNode) { w.programEp3(ep3Chains) }, want: programmed},
+		{name: "programmed, and the journal was not collected", do: func(w *capturedNode) {
+			w.programEp3(ep3Chains)
+		}, want: programmed},
 		{name: "programmed, and the journal is damaged", do: func(w *capturedNode) {
 			w.programEp3(ep3Chains)
 			journal(w, `{"records":`)
@@ -119,7 +121,8 @@ func TestOrphanTable(t *testing.T) {
 	w := openCaptured(t, "nftables")
 	table := func(family, name, chain string) string {
 		return `{"table":{"family":"` + family + `","name":"` + name + `","handle":9000}},{"chain":{"family":"` + family +
-			`","table":"` + name + `","name":"` + chain + `","handle":1,"type":"nat","hook":"prerouting","prio":-115,"policy":"accept"}}`
+			`","table":"` + name + `","name":"` + chain + `","handle":1,` +
+			`"type":"nat","hook":"prerouting","prio":-115,"policy":"accept"}}`
 	}
 	delete(w.files, snapshot.NFTDumpFile)
 	w.files[snapshot.NFTFile] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files[snapshot.NFTFile]), []byte("]}")),

@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
-// Class is a class of addresses that the author of a Service or of an EndpointSlice must not reach, or take from others,
-// by what an administrator programs. An address may be of several.
+// Class is a class of addresses that the author of a Service or of an EndpointSlice must not reach, or take from
+// others, by what an administrator programs. An address may be of several.
 type Class string
 
 // The classes. See the table in [classes].
@@ -44,9 +44,9 @@ const (
 	refuse           // refused always
 )
 
-// classes are all classes, with what becomes of a frontend's address and of an endpoint's. Those that are refused always
-// are no addresses that the API server takes, but for the multicast ones (ValidateNonSpecialIP and ValidateEndpointIP of
-// pkg/apis/core/validation: neither unspecified, nor loopback, nor link-local).
+// classes are all classes, with what becomes of a frontend's address and of an endpoint's. Those that are refused
+// always are no addresses that the API server takes, but for the multicast ones (ValidateNonSpecialIP and
+// ValidateEndpointIP of pkg/apis/core/validation: neither unspecified, nor loopback, nor link-local).
 var classes = []struct {
 	class              Class
 	frontend, endpoint ruling
@@ -96,7 +96,9 @@ var prefixes = []struct {
 	{Multicast, parsed("224.0.0.0/4", "ff00::/8")},
 	{Broadcast, parsed("255.255.255.255/32")},
 	// Of EC2 (IPv6), Google Cloud (IPv6), Azure, Alibaba Cloud and Oracle Cloud; the others are link-local.
-	{Metadata, parsed("fd00:ec2::254/128", "fd20:ce::254/128", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32")},
+	{Metadata, parsed(
+		"fd00:ec2::254/128", "fd20:ce::254/128", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32",
+	)},
 	// Of Google, Cloudflare, Quad9 and OpenDNS.
 	{Resolver, parsed(
 		"8.8.8.8/32", "8.8.4.4/32", "2001:4860:4860::8888/128", "2001:4860:4860::8844/128",
@@ -269,7 +271,8 @@ func (p *Plan) Exposed(f *Facts) []Exposed {
 // exposedLines is how many addresses a refusal names.
 const exposedLines = 5
 
-// Expose returns a RefusalError for the addresses of a plan whose classes are not allowed; allowed are names of classes.
+// Expose returns a RefusalError for the addresses of a plan whose classes are not allowed; allowed are names of
+// classes.
 func (p *Plan) Expose(f *Facts, allowed []string) error {
 	var lines, flags []string
 	more := 0

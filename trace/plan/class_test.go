@@ -24,7 +24,8 @@ func someFacts() *Facts {
 		Bound: addrs("10.96.0.99"), Broadcasts: addrs("192.0.2.255"), Gateways: addrs("192.0.2.1"),
 		Resolvers: addrs("192.0.2.53"),
 		Ports: []Socket{
-			{netip.MustParseAddrPort("[::]:10250"), "TCP"}, {netip.MustParseAddrPort("0.0.0.0:30022"), "TCP"},
+			{netip.MustParseAddrPort("[::]:10250"), "TCP"},
+			{netip.MustParseAddrPort("0.0.0.0:30022"), "TCP"},
 			{netip.MustParseAddrPort("127.0.0.1:30023"), "TCP"},
 		},
 		ByPod: func(at netip.AddrPort, _ string) bool { return at.Port() == 9100 },
@@ -207,9 +208,9 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 		},
 	}}
 	err := p.Expose(someFacts(), []string{"node"})
-	want := "ExternalIP 8.8.8.8:53/UDP is the address of a DNS resolver that the node or the public uses (class resolver); " +
-		"the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is no address of a Pod of the Service's namespace " +
-		"(class no-pod); if that is meant, add --allow resolver,no-pod"
+	want := "ExternalIP 8.8.8.8:53/UDP is the address of a DNS resolver that the node or the public uses " +
+		"(class resolver); the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is no address of a Pod of the Service's " +
+		"namespace (class no-pod); if that is meant, add --allow resolver,no-pod"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -218,8 +219,8 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 	}
 	p.Frontends[0].ForOthers.Endpoints[0] = netip.MustParseAddrPort("169.254.169.254:80")
 	err = p.Expose(someFacts(), Askable())
-	want = "the endpoint 169.254.169.254:80 of ExternalIP 8.8.8.8:53 is a link-local address, as that of a cloud's metadata " +
-		"service is (class link-local): that is never programmed"
+	want = "the endpoint 169.254.169.254:80 of ExternalIP 8.8.8.8:53 is a link-local address, as that of a cloud's " +
+		"metadata service is (class link-local): that is never programmed"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -230,7 +231,8 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 			ForOthers: Destination{Endpoints: []netip.AddrPort{at}},
 		})
 	}
-	if err := p.Expose(someFacts(), nil); err == nil || !strings.Contains(err.Error(), "; and ") || len(err.Error()) > 1200 {
+	err = p.Expose(someFacts(), nil)
+	if err == nil || !strings.Contains(err.Error(), "; and ") || len(err.Error()) > 1200 {
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
 }

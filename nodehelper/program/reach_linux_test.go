@@ -168,7 +168,8 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	// A class by its name, and no other.
 	prog := newProgrammer(t, root)
 	for _, tt := range []struct{ allow, want string }{
-		{"resolver", ""}, {"node", "(class resolver)"},
+		{"resolver", ""},
+		{"node", "(class resolver)"},
 		{"loopback", `"loopback" is no class of addresses that can be allowed`},
 	} {
 		req := onWire(t, right, facts, wire.NFTables, "", "10.96.0.10:80", "8.8.8.8:53", tt.allow)

@@ -161,7 +161,9 @@ func TestClassesOfEndpoints(t *testing.T) {
 			for _, to := range []func(*Frontend){
 				func(*Frontend) {},
 				func(f *Frontend) { f.ForNode, f.ForOthers = f.ForOthers, f.ForNode },
-				func(f *Frontend) { f.ForPods, f.ForOthers = &Destination{Endpoints: f.ForOthers.Endpoints}, Destination{} },
+				func(f *Frontend) {
+					f.ForPods, f.ForOthers = &Destination{Endpoints: f.ForOthers.Endpoints}, Destination{}
+				},
 			} {
 				f := front
 				to(&f)

@@ -143,6 +143,9 @@ func chainGroups(save []byte, records *snapshot.Journal) map[string]*chainGroup 
 			}
 		case strings.HasPrefix(line, "-A "):
 			words := strings.Fields(line)
+			if len(words) < 2 {
+				continue
+			}
 			target, jump := targetOf(words)
 			if g := group(words[1]); g != nil {
 				g.rule(words, target)

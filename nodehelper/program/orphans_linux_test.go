@@ -16,6 +16,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // bothFamilies is a plan with a frontend of each family.
@@ -359,4 +360,27 @@ func TestListingOfTheJournal(t *testing.T) {
 	if got, err = Listing(root); err != nil || len(got.Records) != listedRecords || got.More != 2 || !got.Has("0000ffff") {
 		t.Errorf("%d records, %d more, %v", len(got.Records), got.More, err)
 	}
+}
+
+// Whatever a save file holds, groups have names of ours only, and what is to be deleted is in the file.
+func FuzzChainGroups(f *testing.F) {
+	f.Add("*nat\n:SVCPROXY-0123abcd-NAT - [0:0]\n-A OUTPUT -j SVCPROXY-0123abcd-NAT\n" +
+		"-A SVCPROXY-0123abcd-NAT -j LOG\nCOMMIT\n")
+	f.Add("-A \n:SVCPROXY- - -\n-A SVCPROXY-\n-A x -j\n")
+	f.Fuzz(func(t *testing.T, save string) {
+		for name, g := range chainGroups([]byte(save), &snapshot.Journal{}) {
+			for _, table := range g.tables {
+				for _, c := range table.chains {
+					if !strings.HasPrefix(c, "SVCPROXY-"+name) || !strings.Contains(save, ":"+c) {
+						t.Errorf("%q in the group %q", c, name)
+					}
+				}
+				for _, r := range table.unhook {
+					if !strings.Contains(save, "-A"+r[2:]) {
+						t.Errorf("%q is no rule of the file", r)
+					}
+				}
+			}
+		}
+	})
 }

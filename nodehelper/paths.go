@@ -71,6 +71,15 @@ func (p *paths) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer
 	return errors.Join(err, sendJSON(a, undone)) // what was undone is said also where not all was
 }
 
+// orphans lists, and removes, what outlives the journal.
+func (p *paths) orphans(ctx context.Context, params wire.OrphansParams, a *wire.Answer) error {
+	found, err := p.Orphans(ctx, params.Remove, params.Foreign)
+	if err != nil {
+		return err
+	}
+	return sendJSON(a, found)
+}
+
 func sendJSON(a *wire.Answer, answer any) error {
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -112,6 +112,7 @@ func (o Options) handlers(p *paths) map[string]wire.Handler {
 		wire.MethodProbe:   handler(o.probe),
 		wire.MethodProgram: handler(p.program),
 		wire.MethodUndo:    handler(p.undo),
+		wire.MethodOrphans: handler(p.orphans),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -23,6 +24,9 @@ type reader struct {
 	// roots are the file systems that programs are run from: this process's own first, then the node's, then that of
 	// kube-proxy's container. The program that wrote a rule can read it, however new it is.
 	roots []string
+	// journal is that of before the rules were read; nil: it is not wanted.
+	journal    *snapshot.Journal
+	journalErr error
 }
 
 // source is where files come from: each is read by one function.
@@ -55,6 +59,7 @@ var others = []source{
 	{snapshot.SysctlFile, readSysctl},
 	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},
+	{snapshot.JournalFile, readJournal},
 	{snapshot.ConfigzFile, endpoint(metricsAddress, "/configz")},
 	{snapshot.MetricsFile, endpoint(metricsAddress, "/metrics")},
 	{snapshot.ProxyModeFile, endpoint(metricsAddress, "/proxyMode")},
@@ -68,6 +73,9 @@ func collect(ctx context.Context, o Options, emit func(File) error) error {
 	r := &reader{Options: o, kernel: newKernel(o.Root)}
 	r.proxy = findKubeProxy()
 	r.roots = r.programRoots()
+	if r.wants(snapshot.JournalFile) && r.Root != "" {
+		r.journal, r.journalErr = program.Listing(r.Root)
+	}
 
 	files, err := r.settled(ctx)
 	if err != nil {

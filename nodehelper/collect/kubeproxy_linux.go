@@ -231,9 +231,47 @@ var configFlags = map[string]string{
 	"hostname-override": "hostnameOverride",
 }
 
-// readProxyConfig reads the file of --config; without one, what the flags say in its place.
+// configFiles are where installers put kube-proxy's configuration on a node: kubeadm's name of it, and that of
+// installers that run kube-proxy as a service of the node. They are read where no kube-proxy runs, which could name it.
+var configFiles = []string{
+	"var/lib/kube-proxy/config.conf", "var/lib/kube-proxy/kube-proxy-config.yaml", "var/lib/kube-proxy/config.yaml",
+	"etc/kubernetes/kube-proxy-config.yaml",
+}
+
+// configSize bounds such a file.
+const configSize = 1 << 20
+
+// installedConfig reads the first of configFiles that is there and is a configuration of kube-proxy; nil: there is
+// none.
+func installedConfig(root string) []byte {
+	if root == "" {
+		return nil
+	}
+	for _, name := range configFiles {
+		f, err := os.OpenInRoot(root, name)
+		if err != nil {
+			continue
+		}
+		data, err := io.ReadAll(io.LimitReader(f, configSize+1))
+		f.Close()
+		var head struct {
+			Kind string `json:"kind"`
+		}
+		if err == nil && len(data) <= configSize && yaml.Unmarshal(data, &head) == nil &&
+			head.Kind == "KubeProxyConfiguration" {
+			return data
+		}
+	}
+	return nil
+}
+
+// readProxyConfig reads the file of --config; without one, what the flags say in its place. Where kube-proxy does not
+// run, it reads the file that an installer has put on the node.
 func readProxyConfig(_ context.Context, r *reader) ([]byte, error) {
 	if r.proxy == nil {
+		if data := installedConfig(r.Root); data != nil {
+			return data, nil
+		}
 		return nil, errors.New("no process kube-proxy runs on the node")
 	}
 	data, err := r.proxy.config()

@@ -126,3 +126,50 @@ func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
 		t.Errorf("parent %q, want %d", got, os.Getppid())
 	}
 }
+
+// Where no kube-proxy runs its configuration is read from the file that an installer has put on the node; what is no
+// such configuration, and what leads out of the node's file system, is passed over.
+func TestConfigOfKubeProxyThatDoesNotRun(t *testing.T) {
+	const config = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"
+	outside := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(outside, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, file, content, want string
+	}{
+		{"kubeadm's name", "var/lib/kube-proxy/config.conf", config, config},
+		{"a service of the node", "var/lib/kube-proxy/kube-proxy-config.yaml", config, config},
+		{"in /etc", "etc/kubernetes/kube-proxy-config.yaml", config, config},
+		{"another kind", "var/lib/kube-proxy/config.conf", "kind: KubeletConfiguration\n", ""},
+		{"too large", "var/lib/kube-proxy/config.conf", config + strings.Repeat("#", configSize), ""},
+		{"no file", "", "", ""},
+		{"a link out of it", "link", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(root, "var", "lib", "kube-proxy"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			at := filepath.Join(root, tt.file)
+			if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			switch tt.file {
+			case "":
+			case "link":
+				err = os.Symlink(outside, filepath.Join(root, configFiles[0]))
+			default:
+				err = os.WriteFile(at, []byte(tt.content), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := readProxyConfig(t.Context(), &reader{Options: Options{Root: root}})
+			if string(data) != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("got %q, %v", data[:min(len(data), 100)], err)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -193,7 +194,7 @@ func TestOwnNames(t *testing.T) {
 	} {
 		for name, write := range map[string]iptWriter{"iptables": iptRules, "ipvs": ipvsRules} {
 			for _, v6 := range []bool{false, true} {
-				for _, table := range write(p, v6, func(*hook) bool { return false }).tables {
+				for _, table := range write(p, v6, time.Time{}, func(*hook) bool { return false }).tables {
 					for _, c := range table.chains {
 						if planOfChain(c) != p.Name {
 							t.Errorf("%s: the chain %s is not known as ours", name, c)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,12 +58,12 @@ func New(o Options) (*Programmer, error) {
 	if o.Root == "" {
 		o.Root = "/"
 	}
-	var s unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
-		return nil, fmt.Errorf("cannot tell the network namespace: %w", err)
+	dir, err := journalDirOf(o.Root)
+	if err != nil {
+		return nil, err
 	}
 	p := &Programmer{o: o, held: map[string]*Record{}}
-	p.journal.dir = filepath.Join(o.Root, journalDir, strconv.FormatUint(s.Ino, 10))
+	p.journal.dir = dir
 	if o.Roots == nil {
 		p.o.Roots = func() []string { return []string{"/"} }
 	}
@@ -116,6 +115,9 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	mode := p.modes[req.Mode]
 	if mode == nil {
 		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(wire.Modes, ", "))
+	}
+	if err := p.reach(req); err != nil {
+		return nil, err
 	}
 	unlock, err := p.lock(ctx)
 	if err != nil {

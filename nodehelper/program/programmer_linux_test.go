@@ -57,7 +57,7 @@ var executables = []string{"nft", "iptables-nft-restore", "iptables-legacy-resto
 
 func params(p *plan.Plan, mode, backend, run string) *Request {
 	return &Request{Plan: p, ProgramOptions: wire.ProgramOptions{
-		Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody",
+		Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody", Allow: plan.Askable(),
 	}}
 }
 

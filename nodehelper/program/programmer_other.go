@@ -28,6 +28,11 @@ func (*Programmer) Apply(context.Context, *Request) (*wire.ProgramResult, error)
 // Undo fails.
 func (*Programmer) Undo(context.Context, string) ([]*Record, error) { return nil, errNotHere }
 
+// Orphans fails.
+func (*Programmer) Orphans(context.Context, []string, bool) (*wire.Orphans, error) {
+	return nil, errNotHere
+}
+
 // Adopt finds nothing.
 func (*Programmer) Adopt(context.Context, string) error { return nil }
 

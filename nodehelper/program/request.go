@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -13,18 +15,24 @@ import (
 
 // Request is what a plugin asks for: wire.ProgramParams with its plan decoded.
 type Request struct {
-	Plan *plan.Plan
+	Plan  *plan.Plan
+	Facts plan.Facts // what the plugin knows of the cluster's addresses
 	wire.ProgramOptions
 }
 
 // DecodeRequest decodes the plan of a request. What the plan says is not checked yet, see [Request.Check].
 func DecodeRequest(params wire.ProgramParams) (*Request, error) {
 	r := &Request{ProgramOptions: params.ProgramOptions}
-	if params.Plan == nil {
-		return r, nil
-	}
-	if err := json.Unmarshal(params.Plan, &r.Plan); err != nil {
-		return nil, fmt.Errorf("the parameters of the request cannot be read: %w", err)
+	for _, part := range []struct {
+		data json.RawMessage
+		to   any
+	}{{params.Plan, &r.Plan}, {params.Facts, &r.Facts}} {
+		if part.data == nil {
+			continue
+		}
+		if err := json.Unmarshal(part.data, part.to); err != nil {
+			return nil, fmt.Errorf("the parameters of the request cannot be read: %w", err)
+		}
 	}
 	return r, nil
 }
@@ -36,6 +44,12 @@ func (r *Request) Check() error {
 	}
 	if err := r.Plan.Check(); err != nil {
 		return err
+	}
+	for _, class := range r.Allow {
+		if !slices.Contains(plan.Askable(), class) {
+			return fmt.Errorf("%q is no class of addresses that can be allowed: %s are", class,
+				strings.Join(plan.Askable(), ", "))
+		}
 	}
 	return r.ProgramOptions.Check()
 }

@@ -39,6 +39,9 @@ type ProgramParams struct {
 	// Plan is a trace/plan.Plan as JSON. The plugin encodes and the helper decodes it; this package does not know its
 	// type.
 	Plan json.RawMessage `json:"plan"`
+	// Facts is a trace/plan.Facts as JSON: what the plugin knows of the cluster's addresses. The helper adds what it finds
+	// out itself.
+	Facts json.RawMessage `json:"facts,omitempty"`
 	ProgramOptions
 }
 
@@ -56,6 +59,8 @@ type ProgramOptions struct {
 	// Run is the id of the plugin's run, By the name of its user, for people.
 	Run string `json:"run"`
 	By  string `json:"by"`
+	// Allow are the classes of addresses that the plan may have although they are dangerous (trace/plan.Class).
+	Allow []string `json:"allow,omitempty"`
 	// Follow has the plan undone when the plugin ends; otherwise it stays until TTL has passed.
 	Follow bool `json:"follow,omitempty"`
 }
@@ -84,6 +89,31 @@ type Undone struct {
 	By       string   `json:"by"`
 	// Left are sentences about what stays on the node, as it is not the plan's (any more).
 	Left []string `json:"left,omitempty"`
+}
+
+// OrphansParams are the parameters of [MethodOrphans].
+type OrphansParams struct {
+	// Remove are the IDs of those that are removed; none: they are only listed.
+	Remove []string `json:"remove,omitempty"`
+	// Foreign removes also what may be somebody else's.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// Orphans is the answer to [MethodOrphans].
+type Orphans struct {
+	Found []Orphan `json:"found"`
+	// Unread are sentences about what could not be looked at.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Orphan is something on a node of a name that program gives, without a record in the journal.
+type Orphan struct {
+	ID   string `json:"id"`   // tells it from others of the node
+	What string `json:"what"` // for people
+	// Foreign are the reasons why it may be somebody else's: what program never writes.
+	Foreign []string `json:"foreign,omitempty"`
+	Removed bool     `json:"removed,omitempty"`
+	Failed  string   `json:"failed,omitempty"` // why it could not be removed
 }
 
 // MaxTTL is the longest time that a path may stay: it is meant for incidents.

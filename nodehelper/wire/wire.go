@@ -41,6 +41,9 @@ const (
 	MethodProgram = "program"
 	// MethodUndo has the helper undo programmed paths; its parameters are UndoParams, the answer is the file ProgramFile.
 	MethodUndo = "undo"
+	// MethodOrphans has the helper list, and remove, what outlives the journal; its parameters are OrphansParams, the
+	// answer is the file ProgramFile: Orphans.
+	MethodOrphans = "orphans"
 	// MethodProbe has the helper make connections; its parameters are ProbeParams, the answer is the file
 	// snapshot.ProbesFile.
 	MethodProbe = "probe"

@@ -130,14 +130,16 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 // Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their
 // names only.
 func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
-	known := make(map[types.UID]bool, len(objects.Pods))
-	for _, p := range objects.Pods {
-		known[p.UID] = true
+	known := make(map[types.UID]int, len(objects.Pods))
+	for i, p := range objects.Pods {
+		known[p.UID] = i
 	}
 	add := func(pods []*corev1.Pod) {
 		for _, p := range pods {
-			if !known[p.UID] {
-				known[p.UID] = true
+			if i, ok := known[p.UID]; ok {
+				objects.Pods[i] = p
+			} else {
+				known[p.UID] = len(objects.Pods)
 				objects.Pods = append(objects.Pods, p)
 			}
 		}
@@ -146,7 +148,7 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 	listed := func(selector fields.Selector) error {
 		pods, err := list(ctx, "pods", metav1.ListOptions{FieldSelector: selector.String()},
 			func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Pod], err error) {
-				l, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+				l, err := a.client.CoreV1().Pods(which.Namespace).List(ctx, o)
 				if err == nil {
 					p = page[corev1.Pod]{l.Items, l.Continue}
 				}
@@ -159,7 +161,7 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 	}
 	var err error
 	switch {
-	case which.All:
+	case which.All, which.Namespace != "" && which.Name == "":
 		err = listed(fields.Everything())
 	case which.Name != "":
 		var p *corev1.Pod

@@ -28,7 +28,7 @@ type Source interface {
 type Pods struct {
 	All             bool
 	Nodes           []string // those on these nodes
-	Namespace, Name string   // this one
+	Namespace, Name string   // this one; without a name all of the namespace
 	Address         netip.Addr
 }
 

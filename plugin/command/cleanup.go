@@ -23,6 +23,8 @@ type cleanupOptions struct {
 	nodes   nodeFlags
 	helper  helperFlags
 	running bool
+	yes     bool
+	foreign bool
 }
 
 func newCleanupCommand(env *environment) *cobra.Command {
@@ -36,12 +38,20 @@ func newCleanupCommand(env *environment) *cobra.Command {
 			`ordinary run, after ^C, or after the
 plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
 
+On these nodes it also finds rules of program that are in no record there, as they were saved and restored after ` +
+			`their path had ended. They are
+listed, and removed after a question. What has such a name and holds what program never writes may be somebody ` +
+			`else's: it is named, and stays.
+
 Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for ` +
 			`them.`,
 		Example: `  kubectl svcproxy cleanup
 
   # Also what is running, and what --keep left
   kubectl svcproxy cleanup --running
+
+  # Also what was restored after its path had ended, without a question
+  kubectl svcproxy cleanup --node worker-2 --yes
 
   # End what is programmed on a node, whoever did it
   kubectl svcproxy cleanup --running --node worker-2`,
@@ -62,6 +72,9 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 	}
 	f.BoolVar(&o.running, "running", false,
 		"Remove also helper pods that are in use, by whomever, those that --keep left, and paths whose time is not over")
+	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules are removed that no record is of")
+	f.BoolVar(&o.foreign, "foreign", false,
+		"Remove also rules that have a name of program's and may be somebody else's: they hold what it never writes")
 	return cmd
 }
 
@@ -69,6 +82,8 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 type cleanupConfig struct {
 	session run.Config
 	running bool // also what is in use
+	yes     bool // do not ask
+	foreign bool // also what may be somebody else's
 }
 
 // config completes and validates the options.
@@ -83,7 +98,12 @@ func (o *cleanupOptions) config(env *environment, flags *pflag.FlagSet, args []s
 	if err != nil {
 		return c, err
 	}
-	return cleanupConfig{session: o.helper.session(env, &o.nodes, selection, ""), running: o.running}, nil
+	if o.foreign && !selection.Chosen() {
+		return c, run.Usagef("--foreign is about rules of nodes: say which with --node, -l or --all-nodes")
+	}
+	return cleanupConfig{
+		session: o.helper.session(env, &o.nodes, selection, ""), running: o.running, yes: o.yes, foreign: o.foreign,
+	}, nil
 }
 
 // cleanup removes pods and paths, and names them.
@@ -124,7 +144,7 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	removed, err := l.Sweep(ctx, which, nodes)
+	removed, stay, err := l.Sweep(ctx, which, nodes)
 	for _, p := range removed {
 		env.out.Line("pod/%s -n %s removed (node %s)", p.Name, p.Namespace, p.Spec.NodeName)
 	}
@@ -133,6 +153,9 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 	}
 	if len(removed) == 0 {
 		env.out.Line("no helper pod in namespace %s is left over", namespace)
+	}
+	if stay > 0 {
+		env.out.Line("helper pods that are in use, or were to stay: %d; --running removes them, too", stay)
 	}
 	return nil
 }
@@ -144,17 +167,19 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 		which = wire.UndoAll
 	}
 	said := make([][]string, len(nodes))
+	left := leftOver{config: c, nodes: nodes, found: make([]*wire.Orphans, len(nodes))}
 	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) (err error) {
 		said[i], err = undoOn(ctx, node, helper, which)
-		return errors.Join(err, helper.Close())
+		return errors.Join(err, left.look(ctx, i, helper), helper.Close())
 	})
 	for _, line := range slices.Concat(said...) {
 		env.out.Line("%s", line)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return run.NotInspected(err)
+	err := left.remove(ctx, env, s)
+	if failed := errors.Join(errs...); failed != nil {
+		return run.NotInspected(errors.Join(failed, err))
 	}
-	return nil
+	return err
 }
 
 // undoOn removes the programmed paths of a node, and describes each in a line.

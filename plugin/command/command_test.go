@@ -226,6 +226,11 @@ func TestBadInput(t *testing.T) {
 		{"dump web -o x.tgz", "dump takes no argument, and got web"},
 		{"dump -o x.tgz --all-nodes --snapshot " + broken, "dump reads a cluster, and --snapshot is none"},
 		{"dump -o x.tgz --all-nodes", "no cluster is configured"},
+		{"program web --node n --allow node,loopback", `--allow "loopback": it may be elsewhere, metadata, node, api-server`},
+		{"program web --local --dry-run", "no cluster is configured"},
+		{"program web --local --dry-run=server", "no cluster is configured"},
+		{"program web --local --dry-run=client", "--dry-run is about helper pods, and with --local there is none"},
+		{"program web --local --dry-run=maybe", `--dry-run "maybe": it may be none, client, server`},
 		{"cleanup now", "cleanup takes no argument, and got now"},
 		{"cleanup", "no cluster is configured"},
 		{"version now", "version takes no argument"},
@@ -247,7 +252,10 @@ func TestBadInput(t *testing.T) {
 
 // An API server that does not answer is nothing that the person got wrong: nothing was inspected.
 func TestNoAPIServer(t *testing.T) {
-	for _, args := range []string{"trace web", "verify -A", "resolve web", "dump -o x.tgz --all-nodes", "cleanup"} {
+	for _, args := range []string{
+		"trace web", "verify -A", "resolve web", "dump -o x.tgz --all-nodes", "cleanup",
+		"program web --local --dry-run",
+	} {
 		code, stdout, stderr := runPlugin(t, strings.Fields(args+" --server http://127.0.0.1:1")...)
 		if code != run.ExitNotInspected || stdout != "" || !strings.HasPrefix(stderr, "error: ") ||
 			strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "connection refused") {

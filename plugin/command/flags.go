@@ -179,7 +179,8 @@ func (h *helperFlags) validateDryRun(offline bool, flags *pflag.FlagSet, dryRuns
 			with = "--local"
 		}
 		for _, name := range podFlags {
-			if flags.Changed(name) {
+			// A dry run of program on the node itself prints no pod, but asks the node.
+			if flags.Changed(name) && !(name == "dry-run" && slices.Contains(dryRuns, "server") && h.dryRun != "client") {
 				return run.Usagef("--%s is about helper pods, and with %s there is none", name, with)
 			}
 		}

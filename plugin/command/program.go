@@ -3,7 +3,6 @@
 package command
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -35,6 +33,7 @@ type programOptions struct {
 	follow    bool
 	log       bool
 	yes       bool
+	allow     []string
 	helper    helperFlags
 	probes    probeFlags
 	output    outputFlags
@@ -104,6 +103,8 @@ func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
 	f.BoolVar(&o.follow, "follow", false,
 		"Stay, keep the path in step with the Service's endpoints, and take it away at ^C")
 	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
+	f.StringSliceVar(&o.allow, "allow", nil, "Take, or lead to, addresses of these classes, which are refused otherwise: "+
+		strings.Join(run.Classes(), ", "))
 	o.helper.add(cmd, env)
 	dry := f.Lookup("dry-run")
 	dry.Usage = "server asks the node and prints what would be done, client prints the helper pod; nothing is changed"
@@ -115,7 +116,7 @@ func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
 	}
 	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
 	for flag, values := range map[string][]string{
-		"mode": wire.Modes, "scheduler": wire.Schedulers[wire.IPVS], "dry-run": programDryRuns,
+		"mode": wire.Modes, "scheduler": wire.Schedulers[wire.IPVS], "dry-run": programDryRuns, "allow": run.Classes(),
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, noFiles))
 	}
@@ -165,7 +166,7 @@ func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []s
 	dryRun := o.helper.dryRun == "server"
 	c.podsOnly, c.node, c.follow, c.yes = o.helper.podsOnly(), o.node, o.follow, o.yes
 	c.path = run.PathConfig{
-		Mode: o.mode, Scheduler: o.scheduler, Log: o.log, TTL: o.ttl, DryRun: dryRun, By: whoami(),
+		Mode: o.mode, Scheduler: o.scheduler, Log: o.log, TTL: o.ttl, DryRun: dryRun, By: whoami(), Allow: o.allow,
 		Attached: o.follow || o.helper.local, // on the node itself nobody else could take it away
 		Probes:   probes, Steps: c.printer.Steps(),
 	}
@@ -194,11 +195,16 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 		return run.Usagef("--log is about connections that --mode userspace passes on: give that, too")
 	case o.ttl < time.Second || o.ttl > wire.MaxTTL:
 		return run.Usagef("--ttl %v: it may be 1s to %v", o.ttl, wire.MaxTTL)
+	case slices.ContainsFunc(o.allow, notAClass):
+		return run.Usagef("--allow %q: it may be %s",
+			o.allow[slices.IndexFunc(o.allow, notAClass)], strings.Join(run.Classes(), ", "))
 	case o.follow && o.helper.dryRun == "server":
 		return run.Usagef("--follow keeps up what --dry-run does not do: give one of them")
 	}
 	return o.helper.validateDryRun(false, flags, programDryRuns)
 }
+
+func notAClass(name string) bool { return !slices.Contains(run.Classes(), name) }
 
 // again are the flags that name the same cluster and helper.
 func (o *programOptions) again(env *environment, flags *pflag.FlagSet) []string {
@@ -242,33 +248,16 @@ func program(ctx context.Context, env *environment, c programConfig) error {
 		return c.showPlan(ctx, env, s, k)
 	}
 	s.Progress.Done()
-	if err := c.ask(env, fmt.Sprintf("Program %s on node %s, in %s, for %v?",
+	if err := confirm(env, c.yes, orDryRun, k.Taken, fmt.Sprintf("Program %s on node %s, in %s, for %v?",
 		c.path.Target.Name(), c.path.Node, k.How(), c.path.TTL)); err != nil {
 		return err
 	}
 	return c.apply(ctx, env, s, k)
 }
 
-// ask asks for confirmation, unless --yes is given. If standard input is no terminal, that is an error.
-func (c *programConfig) ask(env *environment, question string) error {
-	if c.yes {
-		return nil
-	}
-	in, ok := env.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return run.Usagef("program changes the node: give --yes where there is no terminal to ask at, " +
-			"or --dry-run to see what it would do")
-	}
-	env.errOut.Prompt("%s [y/N]", question)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil {
-		return err
-	}
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return run.Usagef("nothing was done")
-	}
-	return nil
-}
+// orDryRun is what else there is to do where nobody can be asked.
+const orDryRun = "program changes the node: give --yes where there is no terminal to ask at, " +
+	"or --dry-run to see what it would do"
 
 // whoami names the user, for others who find the path on the node.
 func whoami() string {
@@ -362,7 +351,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	}
 	if !c.path.Attached {
 		if r.What != wire.Unchanged {
-			k.Leave()
+			k.Leave(r.Expires)
 		}
 		return c.show(env, s, k, got, next("to end it before its time",
 			slices.Concat([]string{"cleanup", "--running", "--node", node}, c.again)...))

@@ -72,7 +72,8 @@ func (l *Launcher) newHelper(node string, pod *corev1.Pod, c *conn, remove func(
 	}
 	return &Helper{
 		node: node, conn: c, say: l.o.Say, remove: remove,
-		why: func(err error) error { return l.why(pod, err) },
+		why:  func(err error) error { return l.why(pod, err) },
+		hold: l.guard.hold,
 		forget: func(s *Helper) {
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -21,7 +22,8 @@ type Helper struct {
 	say    func(node, what string)
 	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
 	remove func(ctx context.Context) error
-	forget func(*Helper) // may be nil
+	forget func(*Helper)         // may be nil
+	hold   func(until time.Time) // notes that the helper is left alone; may be nil
 
 	once sync.Once
 	err  error
@@ -107,6 +109,15 @@ func (h *Helper) Undo(ctx context.Context, which string) (undone []wire.Undone, 
 	return undone, nil
 }
 
+// Orphans has the helper list what outlives the journal of programmed paths on its node, and remove what is asked for.
+func (h *Helper) Orphans(ctx context.Context, params wire.OrphansParams) (*wire.Orphans, error) {
+	var found wire.Orphans
+	if err := h.change(ctx, "looking for what is left over", wire.MethodOrphans, params, &found); err != nil {
+		return nil, fmt.Errorf("cannot tell what is left over on node %s: %w", h.node, err)
+	}
+	return &found, nil
+}
+
 // change has the helper change the node. The answer is decoded also with an error, if there is one.
 func (h *Helper) change(ctx context.Context, what, method string, params, out any) error {
 	data, err := h.small(ctx, what, method, params)
@@ -116,10 +127,14 @@ func (h *Helper) change(ctx context.Context, what, method string, params, out an
 	return errors.Join(err, json.Unmarshal(data, out))
 }
 
-// Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of Close.
-func (h *Helper) Leave() {
+// Leave closes the connection and lets the helper run until its programmed paths expire, the last one at until; the
+// watchdog removes its pod then. It is called instead of Close.
+func (h *Helper) Leave(until time.Time) {
 	h.once.Do(func() {
 		h.conn.close()
+		if h.hold != nil {
+			h.hold(until)
+		}
 		if h.forget != nil {
 			h.forget(h)
 		}

@@ -30,6 +30,12 @@ func TestSweep(t *testing.T) {
 		pod("done-old", time.Hour, corev1.PodSucceeded, nil),
 		pod("failed-old", time.Hour, corev1.PodFailed, nil),
 		pod("done-new", time.Second, corev1.PodSucceeded, nil),
+		pod("done-now", time.Hour, corev1.PodSucceeded, endedAgo(now, time.Second)),
+		pod("done-before", time.Hour, corev1.PodSucceeded, endedAgo(now, time.Minute)),
+		pod("failed-now", time.Hour, corev1.PodFailed, endedAgo(now, time.Second)),
+		pod("program-done", 20*time.Second, corev1.PodSucceeded, programs),
+		pod("program-failed", time.Second, corev1.PodFailed, programs),
+		pod("program-running", time.Hour, corev1.PodRunning, programs),
 		pod("running-old", time.Hour, corev1.PodRunning, nil),
 		pod("pending", time.Second, corev1.PodPending, nil),
 		pod("kept", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Labels[labelKeep] = "true" }),
@@ -45,9 +51,13 @@ func TestSweep(t *testing.T) {
 	for name, c := range map[string]struct {
 		which Which
 		want  []string
+		stay  int
 	}{
-		"leftovers": {Leftovers, []string{"done-old", "failed-old"}},
-		"all":       {All, []string{"done-new", "done-old", "failed-old", "kept", "no-deadline", "pending", "running-old"}},
+		"leftovers": {Leftovers, []string{"done-before", "done-old", "failed-old", "no-deadline", "program-done"}, 8},
+		"all": {All, []string{
+			"done-before", "done-new", "done-now", "done-old", "failed-now", "failed-old", "kept", "no-deadline", "pending",
+			"program-done", "program-failed", "program-running", "running-old",
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var copies []runtime.Object
@@ -56,9 +66,9 @@ func TestSweep(t *testing.T) {
 			}
 			w := newFakeCluster(t, nil, copies...)
 			before := w.left()
-			removed, err := w.l.Sweep(t.Context(), c.which, nil)
-			if err != nil {
-				t.Fatal(err)
+			removed, stay, err := w.l.Sweep(t.Context(), c.which, nil)
+			if err != nil || stay != c.stay {
+				t.Fatal(stay, err)
 			}
 			var names []string
 			for _, p := range removed {
@@ -75,6 +85,18 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// programs makes a pod one that programs paths.
+func programs(p *corev1.Pod) { p.Labels[labelProgram] = "true" }
+
+// endedAgo has a pod's container end some time ago.
+func endedAgo(now time.Time, ago time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now.Add(-ago))},
+		}}}
+	}
+}
+
 func TestSweepFails(t *testing.T) {
 	forbidden := func(verb string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "",
@@ -86,14 +108,14 @@ func TestSweepFails(t *testing.T) {
 	w.react("delete", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, nil, forbidden("delete")
 	})
-	removed, err := w.l.Sweep(t.Context(), All, nil)
+	removed, _, err := w.l.Sweep(t.Context(), All, nil)
 	expect(t, err,
 		"could not delete the helper pod tools/p: cannot delete pods in tools as user jane: deploy/rbac.yaml grants it")
 	if len(removed) > 0 {
 		t.Errorf("%d pods are said to be removed", len(removed))
 	}
 	w.react("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("list") })
-	_, err = w.l.Sweep(t.Context(), All, nil)
+	_, _, err = w.l.Sweep(t.Context(), All, nil)
 	expect(t, err,
 		"cannot look for helper pods in namespace tools: cannot list pods in tools as user jane: deploy/rbac.yaml grants it")
 }

@@ -13,9 +13,11 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -25,8 +27,9 @@ import (
 
 // The watchdog is a process of its own that outlives a plugin which is killed. Over its standard input it is told
 // first, as one line of JSON, whose pods to remove and how to reach the API server (on a command line everybody could
-// read that), and at the end, with another line, that nothing is left to do. If its input ends without that line, it
-// removes the run's pods.
+// read that), and at the end, with another line, that nothing is left to do, or that a helper holds a programmed path
+// until some time: then the process stays, and removes the helper's pod once that has ended. If its input ends without
+// that line, it removes the run's pods.
 
 // order is the first line.
 type order struct {
@@ -35,8 +38,12 @@ type order struct {
 	API       access `json:"api"`
 }
 
-// allDone is the second line.
-const allDone = "done\n"
+// allDone is the second line; where helpers have been left alone, heldUntil is, with the time, as of RFC 3339, at which
+// the last of their paths ends.
+const (
+	allDone   = "done\n"
+	heldUntil = "held until "
+)
 
 // watchdog is the plugin's end.
 type watchdog struct {
@@ -46,6 +53,7 @@ type watchdog struct {
 	mu    sync.Mutex
 	stdin io.WriteCloser // nil: there is no process
 	left  bool           // something may be left to remove
+	held  time.Time      // a helper holds a path until then; zero: none does
 }
 
 // start starts the process, once.
@@ -104,6 +112,15 @@ func (g *watchdog) keepOn() {
 	g.left = true
 }
 
+// hold leaves it to the process to remove the pod of a helper that holds a path, after that has ended.
+func (g *watchdog) hold(until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if until.After(g.held) {
+		g.held = until
+	}
+}
+
 // stop ends the process, if nothing is left to do. That it has ended already is no news to anybody: the pods are gone.
 func (g *watchdog) stop() {
 	g.mu.Lock()
@@ -111,7 +128,10 @@ func (g *watchdog) stop() {
 	if g.stdin == nil {
 		return
 	}
-	if !g.left {
+	switch {
+	case !g.held.IsZero():
+		_, _ = io.WriteString(g.stdin, heldUntil+g.held.Format(time.RFC3339)+"\n")
+	case !g.left:
 		_, _ = io.WriteString(g.stdin, allDone)
 	}
 	g.stdin.Close()
@@ -141,9 +161,12 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	if o.Run == "" || o.Namespace == "" {
 		return errors.New("the watchdog was told neither of which run nor where the pods are")
 	}
-	if line, err := in.ReadString('\n'); err == nil && line == allDone {
+	last, lineErr := in.ReadString('\n')
+	if lineErr == nil && last == allDone {
 		return nil
 	}
+	until, held := strings.CutPrefix(strings.TrimSuffix(last, "\n"), heldUntil)
+	at, timeErr := time.Parse(time.RFC3339, until)
 	config, err := o.API.config()
 	if err != nil {
 		return err
@@ -152,7 +175,57 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if lineErr == nil && held && timeErr == nil {
+		return removeHeld(ctx, client, o.Namespace, o.Run, at, watchdogPause)
+	}
 	return removeRun(ctx, client, o.Namespace, o.Run, watchdogPause)
+}
+
+// heldTime is how long after the time of its path a helper's pod is waited for to end: it undoes the path before. One
+// that has not ended by then is left to a cleanup.
+const heldTime = 5 * time.Minute
+
+// removeHeld waits until the time of a run's paths is over, and deletes the run's pods as they end, until none is left.
+// One that runs holds its path, and is not deleted.
+func removeHeld(
+	ctx context.Context, client kubernetes.Interface, namespace, run string, at time.Time, pause time.Duration,
+) error {
+	// By the clock of the day: this machine may sleep meanwhile.
+	for time.Now().Round(0).Before(at) {
+		select {
+		case <-time.After(min(time.Until(at), time.Minute)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, heldTime)
+	defer cancel()
+	pods := client.CoreV1().Pods(namespace)
+	for {
+		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector(run)})
+		if err == nil {
+			left := 0
+			for i := range list.Items {
+				p := &list.Items[i]
+				if p.DeletionTimestamp != nil {
+					continue
+				}
+				if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+					err = errors.Join(err, deletePod(ctx, pods, p, false))
+				} else {
+					left++
+				}
+			}
+			if left == 0 && err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
 }
 
 // removeRun deletes the pods of a run until none appears any more.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,16 +109,24 @@ func TestWatchdogProcess(t *testing.T) {
 func TestWatchdogIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		left bool
+		held time.Time
 		want string
 	}{
 		"all is done":       {want: allDone},
 		"something is left": {left: true, want: ""},
+		"a path is held": {
+			held: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), want: "held until 2026-11-20T12:00:00Z\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told closeBuffer
 			g := watchdog{stdin: &told}
 			if c.left {
 				g.keepOn()
+			}
+			if !c.held.IsZero() {
+				g.hold(c.held)
+				g.hold(c.held.Add(-time.Hour))
 			}
 			g.stop()
 			g.stop()
@@ -187,6 +196,38 @@ func TestRemoveRun(t *testing.T) {
 	}
 	if lists != 3+watchdogLists {
 		t.Errorf("listed %d times", lists)
+	}
+}
+
+// The pod of a helper that held a path is removed once that has ended, at its time and not before.
+func TestPodOfHeldPathIsRemoved(t *testing.T) {
+	ours := Pod(Options{Run: "run1", Namespace: "tools", Hold: time.Minute}, "node1")
+	ours.Name, ours.Status.Phase = "ours", corev1.PodRunning
+	other := Pod(Options{Run: "run2", Namespace: "tools"}, "node1")
+	other.Name, other.Status.Phase = "other", corev1.PodSucceeded
+	client := fake.NewClientset(ours, other)
+	lists := 0
+	w := &fakeCluster{t: t, client: client}
+	client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+		lists++
+		if lists == 3 { // it ends
+			now := ours.DeepCopy()
+			now.Status.Phase = corev1.PodSucceeded
+			if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), now, "tools"); err != nil {
+				t.Error(err)
+			}
+		}
+		return false, nil, nil
+	})
+	at := time.Now().Add(300 * time.Millisecond)
+	if err := removeHeld(t.Context(), client, "tools", "run1", at, 1); err != nil {
+		t.Fatal(err)
+	}
+	if time.Now().Before(at) {
+		t.Error("the time of the path was not waited for")
+	}
+	if left := w.left(); !reflect.DeepEqual(left, []string{"other"}) || lists != 3 {
+		t.Errorf("left: %v after %d lists", left, lists)
 	}
 }
 

@@ -109,6 +109,12 @@ func (k *PathKeeper) keepUp(ctx context.Context) {
 		return
 	}
 	k.session.Objects = objects
+	if err := k.readBackends(ctx); err != nil {
+		if ctx.Err() == nil {
+			note("cannot read the Service's Pods (%v): the path stays as it is", err)
+		}
+		return
+	}
 	was := k.plan
 	if err := k.planAgain(); err != nil {
 		note("%v: the path stays as it is", err)

@@ -36,6 +36,8 @@ type PathConfig struct {
 	// Attached has the path removed when this process ends; otherwise it stays until it expires.
 	Attached bool
 	By       string // the person who runs the command, for others
+	// Allow are the classes of addresses, of Classes, that the path may take or lead to although they are dangerous.
+	Allow []string
 	// Probes is how many connections of each frontend and origin Verify makes; 0: none but what a mode needs.
 	Probes int
 	Steps  bool // Verify reports the rules that each packet meets
@@ -51,6 +53,8 @@ type PathKeeper struct {
 	files   *snapshot.Node // as the node was before
 	plan    *plan.Plan
 	options wire.ProgramOptions
+	facts   *plan.Facts    // of the cluster's addresses
+	exposed []plan.Exposed // the plan's addresses whose classes are allowed
 }
 
 // KeepPath launches the node's helper, reads the node and plans the path. It changes nothing yet. The caller closes the
@@ -63,7 +67,7 @@ func (s *Session) KeepPath(ctx context.Context, c PathConfig) (*PathKeeper, erro
 	k := &PathKeeper{config: c, session: s, helper: helper, target: c.Target}
 	if k.files, err = collect(ctx, helper, snapshot.NodeFiles, nil); err != nil {
 		err = NotInspected(err)
-	} else {
+	} else if err = k.readBackends(ctx); err == nil {
 		err = k.makePlan()
 	}
 	if err != nil {
@@ -81,7 +85,7 @@ func (k *PathKeeper) Close() {
 }
 
 // Leave leaves the path on the node until it expires.
-func (k *PathKeeper) Leave() { k.helper.Leave() }
+func (k *PathKeeper) Leave(expires time.Time) { k.helper.Leave(expires) }
 
 // makePlan plans the path according to the Service and the node's configuration, and chooses mode and backend.
 func (k *PathKeeper) makePlan() error {
@@ -106,7 +110,7 @@ func (k *PathKeeper) makePlan() error {
 	k.plan = p
 	k.options = wire.ProgramOptions{
 		Mode: c.Mode, Scheduler: c.Scheduler, Log: c.Log, TTL: c.TTL, DryRun: c.DryRun,
-		Run: k.session.config.Helper.Run, By: c.By, Follow: c.Attached,
+		Run: k.session.config.Helper.Run, By: c.By, Follow: c.Attached, Allow: c.Allow,
 	}
 	if k.options.Mode == "" {
 		k.options.Mode = modeOf(&mode)
@@ -114,7 +118,7 @@ func (k *PathKeeper) makePlan() error {
 	if wire.NeedsBackend(k.options.Mode) {
 		k.options.Backend = k.backend(&mode)
 	}
-	return nil
+	return k.reach()
 }
 
 // modeOf is the mode of a node, according to its rules, or else to its configuration.
@@ -157,7 +161,13 @@ func (k *PathKeeper) Apply(ctx context.Context) (*wire.ProgramResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := k.helper.Program(context.WithoutCancel(ctx), &wire.ProgramParams{Plan: encoded, ProgramOptions: k.options})
+	facts, err := json.Marshal(k.facts)
+	if err != nil {
+		return nil, err
+	}
+	r, err := k.helper.Program(context.WithoutCancel(ctx), &wire.ProgramParams{
+		Plan: encoded, Facts: facts, ProgramOptions: k.options,
+	})
 	if err != nil {
 		return nil, NotInspected(err)
 	}

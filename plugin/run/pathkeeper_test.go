@@ -244,3 +244,69 @@ func TestRightWithAProxy(t *testing.T) {
 		}
 	}
 }
+
+// Where neither kube-proxy nor rules of it tell the mode, a path is programmed in the node's configured one; without
+// any, in kube-proxy's default.
+func TestModeWhereNothingElseDecides(t *testing.T) {
+	config := func(mode string) string {
+		return "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: " + mode + "\n"
+	}
+	for _, tt := range []struct {
+		name, config, reported string
+		rules                  bool
+		want                   string
+	}{
+		{"configured nftables", config("nftables"), "", false, wire.NFTables},
+		{"configured ipvs", config("ipvs"), "", false, wire.IPVS},
+		{"configured iptables", config("iptables"), "", false, wire.IPTables},
+		{"a configuration that leaves it open", config(`""`), "", false, wire.IPTables},
+		{"no configuration", "", "", false, wire.IPTables},
+		{"rules of another mode", config("nftables"), "", true, wire.IPTables},
+		{"kube-proxy says another one", config("ipvs"), "nftables", true, wire.NFTables},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			snap, err := snapshot.Open(broken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects, err := snap.Cluster()
+			if err != nil {
+				t.Fatal(err)
+			}
+			node, err := snap.Node("worker-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := map[string][]byte{snapshot.UnreadFile: snapshot.EncodeUnread(map[string]string{})}
+			for _, name := range []string{
+				snapshot.AddrFile, snapshot.SysctlFile, snapshot.IPTablesFile, snapshot.IP6TablesFile, snapshot.NFTFile,
+			} {
+				if files[name], _, err = node.File(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !tt.rules {
+				files[snapshot.IPTablesFile] = []byte("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n")
+				files[snapshot.IP6TablesFile] = []byte("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n")
+				files[snapshot.NFTFile] = []byte(`{"nftables":[]}`)
+			}
+			if tt.config != "" {
+				files[snapshot.ProxyConfigFile] = []byte(tt.config)
+			}
+			if tt.reported != "" {
+				files[snapshot.ProxyModeFile] = []byte(tt.reported)
+			}
+			at := slices.IndexFunc(objects.Services, func(s *corev1.Service) bool { return s.Name == "frontend" })
+			svc := objects.Services[at]
+			_, _, mode, err := planPaths(snapshot.NewNode("worker-1", files), objects, plan.Request{
+				Services: []*corev1.Service{svc},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := modeOf(&mode); got != tt.want {
+				t.Errorf("%s, want %s (%+v)", got, tt.want, mode)
+			}
+		})
+	}
+}

@@ -296,3 +296,125 @@ func TestProgramRefusals(t *testing.T) {
 	settledState(t, node).same(t, before)
 	noHelperPods(t)
 }
+
+// ownRules are program's chains of a save file, and the rules that lead to them, at the beginning of theirs: kube-proxy's
+// own iptables may write its rules in another form than the one that restores them.
+func ownRules(save string) string {
+	var out strings.Builder
+	for line := range strings.Lines(save) {
+		switch {
+		case strings.HasPrefix(line, "*"), line == "COMMIT\n", strings.HasPrefix(line, ":SVCPROXY-"),
+			strings.HasPrefix(line, "-A SVCPROXY-"):
+			out.WriteString(line)
+		case strings.Contains(line, "-j SVCPROXY-"):
+			out.WriteString(strings.Replace(line, "-A ", "-I ", 1))
+		}
+	}
+	return out.String()
+}
+
+// Rules that were saved while a path was programmed are restored after its end: verify tells of them, and cleanup
+// removes them after a question.
+func TestProgramRestored(t *testing.T) {
+	for _, node := range nodes {
+		t.Run(node, func(t *testing.T) {
+			before := settledState(t, node)
+			if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
+				t.Fatal(r)
+			}
+			nft := modeOf(t, node) == "nftables"
+			var program string
+			var saved string
+			if nft {
+				for _, family := range []string{"ip", "ip6"} {
+					for _, word := range strings.Fields(onNode(t, node, nil, "/usr/sbin/nft", "list", "tables", family)) {
+						if strings.HasPrefix(word, "svcproxy-") {
+							saved += onNode(t, node, nil, "/usr/sbin/nft", "list", "table", family, word)
+						}
+					}
+				}
+			} else {
+				program = siteOf(t, node).program
+				saved = ownRules(onNode(t, node, nil, program+"-save"))
+			}
+			if r := svcproxy(t, "cleanup", "--running", "--node", node, "--image", image); r.code != 0 {
+				t.Fatal(r)
+			}
+			settledState(t, node).same(t, before)
+			if nft {
+				onNode(t, node, strings.NewReader(saved), "/usr/sbin/nft", "-f", "-")
+			} else {
+				onNode(t, node, strings.NewReader(saved), program+"-restore", "--noflush")
+			}
+			r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
+			if r.code != 4 || !slices.Contains(codes(&r.report), judge.ProgrammedOrphan) {
+				t.Errorf("it is not found: %s", r)
+			}
+			r = svcproxy(t, "cleanup", "--node", node, "--image", image)
+			if r.code != 2 || !strings.Contains(r.out, "node/"+node+": without a record: ") ||
+				!strings.Contains(r.errOut, "give --yes where there is no terminal") {
+				t.Errorf("without a question: %s", r)
+			}
+			if len(settledState(t, node).differs(before)) == 0 {
+				t.Error("it was removed without a question")
+			}
+			r = svcproxy(t, "cleanup", "--node", node, "--image", image, "--yes")
+			if r.code != 0 || !strings.Contains(r.out, "node/"+node+": removed: ") {
+				t.Error(r)
+			}
+			settledState(t, node).same(t, before)
+			noHelperPods(t)
+		})
+	}
+}
+
+// What a Service's author writes into it is refused, and nothing is left.
+func TestProgramTakesNothingFromOthers(t *testing.T) {
+	node := nodes[0]
+	api, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := settledState(t, node)
+	for _, tt := range []struct{ ip, want string }{
+		{"8.8.8.8", "--allow resolver"},
+		{api.Spec.ClusterIP, "--allow api-server,service"},
+		{object.Status.Addresses[0].Address, "--allow node"},
+	} {
+		const name = app + "-greedy"
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{
+				Selector: map[string]string{"app": app}, ExternalIPs: []string{tt.ip}, Ports: []corev1.ServicePort{{Port: 53}},
+			},
+		}
+		if _, err := client.CoreV1().Services(namespace).Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "the Service has endpoints", func() (bool, error) {
+			r := svcproxy(t, "resolve", name)
+			return strings.Contains(r.out, "endpoints of "+namespace+"/"+name+" are used") && !strings.Contains(r.out, "no endpoint"),
+				fmt.Errorf("%s", r)
+		})
+		if r := svcproxy(t, "program", name, "--node", node, "--yes"); r.code != 2 || !strings.Contains(r.errOut, tt.want) {
+			t.Errorf("%s: %s, want %s", tt.ip, r, tt.want)
+		}
+		if err := client.CoreV1().Services(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settledState(t, node).same(t, before)
+	noHelperPods(t)
+}
+
+// The pod of a path whose time is over goes at once.
+func TestPodOfAnEndedPathGoes(t *testing.T) {
+	if r := svcproxy(t, "program", app, "--node", nodes[0], "--yes", "--ttl", "5s"); r.code != 0 {
+		t.Fatal(r)
+	}
+	noHelperPods(t)
+}

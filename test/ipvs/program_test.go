@@ -96,6 +96,7 @@ func programmer(t *testing.T) *helper.Programmer {
 func asking(p *plan.Plan, scheduler string) *helper.Request {
 	return &helper.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
 		Mode: wire.IPVS, Backend: wire.BackendNFT, Scheduler: scheduler, TTL: time.Hour, Run: "run", By: "the tests",
+		Allow: plan.Askable(),
 	}}
 }
 

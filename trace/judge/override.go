@@ -34,6 +34,9 @@ var byProgram = &detector{stage: stageProgrammed, path: func(p *pathCase) []issu
 	if p.got.list[i].byOwner != program {
 		by = p.got.list[i].where
 	}
+	if is, ok := p.orphan(by); ok {
+		return []issue{is}
+	}
 	return []issue{
 		{
 			code:     Programmed,

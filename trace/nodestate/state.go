@@ -39,6 +39,8 @@ type State struct {
 	// Sockets are those that listen on the node; nil where SocketsRead is false.
 	Sockets     []host.Socket
 	SocketsRead bool
+	// Journal is what the command program has recorded on the node; nil where that was not collected.
+	Journal *snapshot.Journal
 	// Probes are the connections that were made from the node, by target; nil where there were none.
 	Probes map[snapshot.ProbeTarget]*snapshot.Probes
 	// Tracked is what connection tracking counted while they were made; nil where it was not read.
@@ -61,7 +63,7 @@ func Load(files *snapshot.Node) (*State, error) {
 	}
 	l := &loader{State: s, from: files}
 	for _, read := range []func() error{
-		l.rules, l.sets, l.virtual, l.host, l.connections, l.probes, l.sockets, l.config, l.proxy,
+		l.rules, l.sets, l.virtual, l.host, l.connections, l.probes, l.sockets, l.config, l.proxy, l.journal,
 	} {
 		if err := read(); err != nil {
 			return s, snapshot.ErrorOf(s.Name, err)
@@ -107,6 +109,14 @@ func (l *loader) file(name string) ([]byte, error) {
 		data = []byte{}
 	}
 	return data, nil
+}
+
+// journal reads the journal of the command program. A damaged one must not prevent reading the rules.
+func (l *loader) journal() error {
+	if j, err := l.from.Journal(); err == nil {
+		l.Journal = j
+	}
+	return nil
 }
 
 // host reads the files of the node's network.

@@ -3,7 +3,7 @@
 package snapshot
 
 // The names of the contract's files of one node (docs/snapshots.md). Those of files that the helper adds are declared
-// with their format: ProcessesFile, ProbesFile, UnreadFile.
+// with their format: ProcessesFile, JournalFile, ProbesFile, UnreadFile.
 const (
 	IPTablesFile        = "iptables-save.txt" // of the default backend of iptables-save
 	IPTablesNFTFile     = "iptables-nft-save.txt"
@@ -41,5 +41,5 @@ var NodeFiles = []string{
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
 	SysctlFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile,
-	ProbesFile, UnreadFile,
+	JournalFile, ProbesFile, UnreadFile,
 }

@@ -183,6 +183,7 @@ func TestProgramAgainstKubeProxy(t *testing.T) {
 				}
 				params := &program.Request{Plan: what, ProgramOptions: wire.ProgramOptions{
 					Mode: mode, TTL: time.Minute, Run: "bench", By: "bench", DryRun: dryRun,
+					Allow: plan.Askable(),
 				}}
 				if wire.NeedsBackend(mode) {
 					params.Backend = wire.BackendNFT

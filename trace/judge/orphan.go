@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// ProgrammedOrphan says that rules or addresses of the command program are on the node without a record in its journal.
+const ProgrammedOrphan = "ProgrammedOrphan"
+
+var _ = register(kind{
+	code: ProgrammedOrphan, severity: warning, scope: onNode, by: orphanRules,
+	remedy: advice("remove what is left over: cleanup lists it, and asks before it removes it",
+		command{line: "kubectl svcproxy cleanup --node {node}"}),
+})
+
+// orphanRules finds what outlives the journal of the command program: rules that were saved and restored after their
+// path had ended, or after the node was started anew. No helper removes them at their time, and nothing keeps them in
+// step with the Service.
+var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
+	if n.Journal == nil {
+		return nil
+	}
+	type orphan struct {
+		evidence []report.Evidence
+		chains   int
+	}
+	found := map[string]*orphan{}
+	for _, t := range n.Rules.Tables {
+		for _, c := range t.Chains {
+			name := planOf(c)
+			if name == "" || n.Journal.Has(name) {
+				continue
+			}
+			if found[name] == nil {
+				found[name] = &orphan{}
+			}
+			o := found[name]
+			o.chains++
+			if len(o.evidence) < maxEvidence {
+				o.evidence = append(o.evidence, report.Evidence{Where: ruleRef(netfilter.Ref{Chain: c})})
+			}
+		}
+	}
+	var out []issue
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, issue{
+			code: ProgrammedOrphan, subject: name, evidence: found[name].evidence,
+			expected: "none without a record", actual: counted(found[name].chains, "chains"),
+			message: "chains of kubectl svcproxy program are on the node, and its journal there has no record of them: " +
+				"they were restored after their path had ended, and nothing takes them away",
+		})
+	}
+	if bound := n.net.AddressesOn(kubeproxy.ProgramDevice); len(bound) > 0 && !n.Journal.HasMode(kubeproxy.IPVS) {
+		texts := make([]string, 0, maxEvidence)
+		for _, a := range bound[:min(len(bound), maxEvidence)] {
+			texts = append(texts, a.String()+" dev "+kubeproxy.ProgramDevice)
+		}
+		out = append(out, issue{
+			code: ProgrammedOrphan, subject: kubeproxy.ProgramDevice, evidence: say(texts...),
+			expected: "none without a record", actual: counted(len(bound), "addresses"),
+			message: "the device of kubectl svcproxy program makes addresses of Services the node's own, and its journal " +
+				"there has no record of ipvs mode",
+		})
+	}
+	return out
+}}
+
+// planOf returns the name of the plan that a chain of the command program belongs to, or what stands in its place; "":
+// it is none of that command's. Tables by which probes are traced end with their process.
+func planOf(c *netfilter.Chain) string {
+	if c.Table.Backend == netfilter.BackendNative {
+		name, ok := strings.CutPrefix(c.Table.Name, kubeproxy.ProgramTablePrefix)
+		if !ok || strings.HasPrefix(c.Table.Name, kubeproxy.TraceTablePrefix) {
+			return ""
+		}
+		return name
+	}
+	name, ok := strings.CutPrefix(c.Name, kubeproxy.ProgramChainPrefix)
+	if !ok {
+		return ""
+	}
+	name, _, _ = strings.Cut(name, "-")
+	return name
+}
+
+// orphan is the finding of a path that such rules decide; ok is false where there is a record of them, and where the
+// journal was not collected.
+func (n *node) orphan(by netfilter.Ref) (is issue, ok bool) {
+	name := ""
+	if by.Chain != nil {
+		name = planOf(by.Chain)
+	}
+	if n.Journal == nil || name == "" || n.Journal.Has(name) {
+		return is, false
+	}
+	return issue{
+		code: ProgrammedOrphan, subject: name, where: by, evidence: []report.Evidence{cite(by)},
+		message: fmt.Sprintf("%s decides, which kubectl svcproxy program once wrote, and its journal on the node has no "+
+			"record of it: it was restored after its end, goes ahead of kube-proxy's, and does not follow the Service", by),
+	}, true
+}

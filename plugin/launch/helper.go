@@ -32,9 +32,9 @@ func (h *Helper) Node() string { return h.node }
 // Build is the version of the helper program.
 func (h *Helper) Build() string { return h.conn.client.Peer.Build }
 
-// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each
-// file that could not be read why. It returns all of an answer or an error, never a part. large is called before a large
-// answer is taken into memory, and may wait; nil: it need not be.
+// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for
+// each file that could not be read why. It returns all of an answer or an error, never a part. large is called before
+// a large answer is taken into memory, and may wait; nil: it need not be.
 func (h *Helper) Collect(
 	ctx context.Context, files []string, large func(context.Context) error,
 ) (data map[string]snapshot.Packed, unread map[string]string, err error) {
@@ -110,7 +110,8 @@ func (h *Helper) change(ctx context.Context, what, method string, params, out an
 	return json.Unmarshal(data, out)
 }
 
-// Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of Close.
+// Leave closes the connection and lets the helper run until its programmed paths expire. It is called instead of
+// Close.
 func (h *Helper) Leave() {
 	h.once.Do(func() {
 		h.conn.close()

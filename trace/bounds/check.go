@@ -100,8 +100,8 @@ type JSON struct {
 	Item int
 }
 
-// NodeJSON are the limits of a JSON file of a node, RoutesJSON and PolicyJSON those of its network, ClusterJSON those of
-// a file of the cluster.
+// NodeJSON are the limits of a JSON file of a node, RoutesJSON and PolicyJSON those of its network, ClusterJSON those
+// of a file of the cluster.
 var (
 	NodeJSON    = JSON{Depth: JSONDepth, List: JSONList, Values: JSONValues}
 	RoutesJSON  = JSON{Depth: JSONDepth, List: Routes, Values: JSONValues}

@@ -17,8 +17,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// archive is an archive on a disk that is too large to be kept in memory. Nothing in it can be found but by reading it
-// from its beginning, so its nodes are read in its order (see [archive.nodes]).
+// archive is an archive on a disk that is too large to be kept in memory. Nothing in it can be found but by reading
+// it from its beginning, so its nodes are read in its order (see [archive.nodes]).
 type archive struct {
 	path string
 	info os.FileInfo // when it was listed
@@ -171,8 +171,8 @@ func memberKind(t byte) string {
 // errStop ends reading an archive.
 var errStop = errors.New("no more is needed")
 
-// readTar reads an archive, compressed or not, and calls visit for each member; what visit does not read of its content
-// is passed over. It reads to the end, as gzip's checksum is there, unless visit returns errStop.
+// readTar reads an archive, compressed or not, and calls visit for each member; what visit does not read of its
+// content is passed over. It reads to the end, as gzip's checksum is there, unless visit returns errStop.
 func readTar(name string, r io.Reader, visit func(h *tar.Header, r io.Reader) error) error {
 	m, err := newMeter(name, r)
 	if err != nil {

@@ -140,7 +140,10 @@ func TestLargeAnswer(t *testing.T) {
 			"no memory",
 		},
 		{
-			"too many bytes of the stream", Limits{Compressed: 3 << 20, Held: 1 << 30}, nil, 0,
+			"too many bytes of the stream",
+			Limits{Compressed: 3 << 20, Held: 1 << 30},
+			nil,
+			0,
 			"more than 3 MB came for one answer, compressed",
 		},
 	} {

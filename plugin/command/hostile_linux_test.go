@@ -45,7 +45,7 @@ func TestPluginProcess(t *testing.T) {
 	if err := os.WriteFile(os.Getenv("SVCPROXY_TEST_STATUS"), status, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	os.Exit(code)
+	os.Exit(code) //nolint:forbidigo // the exit code is what the parent checks
 }
 
 // measured runs the plugin in a process of its own; memory is its peak in bytes, spent the time of the processors.

@@ -10,7 +10,7 @@ import (
 
 func TestChecks(t *testing.T) {
 	small := JSON{Depth: 3, List: 3, Values: 10, Objects: 4, Item: 20}
-	check := func(name string, data []byte) error { return small.Check(name, data) }
+	check := small.Check
 	for _, tt := range []struct {
 		name  string
 		check func(string, []byte) error

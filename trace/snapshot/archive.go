@@ -5,6 +5,7 @@ package snapshot
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -54,6 +55,16 @@ func openArchive(name string, info os.FileInfo) (*Snapshot, error) {
 	return l.list(f)
 }
 
+// lister is an archive that is being listed.
+type lister struct {
+	*index
+	archive *archive
+
+	files         map[string]opener // nil: a file of a node that is not kept
+	kept, cluster int64
+	dropped       bool // the nodes' files are not kept
+}
+
 // list lists an archive.
 func (l *lister) list(r io.Reader) (*Snapshot, error) {
 	if err := readTar(l.path, r, l.member); err != nil {
@@ -67,16 +78,6 @@ func (l *lister) list(r io.Reader) (*Snapshot, error) {
 		s.archive = l.archive
 	}
 	return s, nil
-}
-
-// lister is an archive that is being listed.
-type lister struct {
-	*index
-	archive *archive
-
-	files         map[string]opener // nil: a file of a node that is not kept
-	kept, cluster int64
-	dropped       bool // the nodes' files are not kept
 }
 
 // member takes a member of the archive.
@@ -228,7 +229,7 @@ func newMeter(name string, r io.Reader) (*meter, error) {
 	file := &counted{Reader: r}
 	in := bufio.NewReaderSize(file, 64<<10)
 	m := &meter{path: name, in: in}
-	if magic, err := in.Peek(len(gzipMagic)); err != nil || string(magic) != string(gzipMagic) {
+	if magic, err := in.Peek(len(gzipMagic)); err != nil || !bytes.Equal(magic, gzipMagic) {
 		return m, nil //nolint:nilerr // a file that is too short is no archive, as tar.Reader finds
 	}
 	zip, err := gzip.NewReader(in)

@@ -15,12 +15,12 @@ const (
 	PluginPercent = 200 // it may judge many nodes, one after the other, and a node of 5,000 Services leaves 60 MB behind
 )
 
-// HelperMemoryLimit is the limit of the node helper in bytes: half of the memory limit of its pod, as the programs that
-// it starts need the other half.
+// HelperMemoryLimit is the limit of the node helper in bytes: half of the memory limit of its pod, as the programs
+// that it starts need the other half.
 const HelperMemoryLimit = 512 << 20
 
-// PluginMemoryLimit is from how many bytes on the plugin collects more often: two nodes of 5,000 Services and the objects
-// of the cluster need 250 MB, and the plugin stays below 600 MB with hostile input, too (trace/bounds).
+// PluginMemoryLimit is from how many bytes on the plugin collects more often: two nodes of 5,000 Services and the
+// objects of the cluster need 250 MB, and the plugin stays below 600 MB with hostile input, too (trace/bounds).
 const PluginMemoryLimit = 448 << 20
 
 // ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches

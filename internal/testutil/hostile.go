@@ -14,9 +14,12 @@ func AddHostile(f *testing.F, lines ...string) {
 	f.Helper()
 	const n = 20_000
 	for _, text := range []string{
-		"", "\x00", "\n", "\x1f\x8b\x08", "\xff\xfe", "\x1b[2J\u202e\u200b", strings.Repeat("\n", n), strings.Repeat("\x00", n),
-		strings.Repeat("a", n), strings.Repeat(" ", n), strings.Repeat("\"", n), strings.Repeat("\\", n), strings.Repeat("[", n),
-		strings.Repeat(`{"a":`, n/5), "[" + strings.Repeat("{},", n/3) + "{}]", strings.Repeat("9", n), strings.Repeat("-", n),
+		"", "\x00", "\n", "\x1f\x8b\x08", "\xff\xfe", "\x1b[2J\u202e\u200b", strings.Repeat("\n", n),
+		strings.Repeat("\x00", n),
+		strings.Repeat("a", n), strings.Repeat(" ", n), strings.Repeat("\"", n), strings.Repeat("\\", n),
+		strings.Repeat("[", n),
+		strings.Repeat(`{"a":`, n/5), "[" + strings.Repeat("{},", n/3) + "{}]", strings.Repeat("9", n),
+		strings.Repeat("-", n),
 	} {
 		f.Add([]byte(text))
 	}

@@ -153,7 +153,8 @@ func (a *answer) take(k kind, payload []byte) error {
 }
 
 func (a *answer) message(payload []byte) error {
-	if a.progress++; a.progress > a.limits.Progress {
+	a.progress++
+	if a.progress > a.limits.Progress {
 		return bounds.Errorf("there are more than %d progress messages", a.limits.Progress)
 	}
 	b, err := decodeBody[progressBody](payload)

@@ -143,7 +143,8 @@ func (d *decoder) next() (k kind, payload []byte, err error) {
 	k = kind(header[0])
 	size := binary.BigEndian.Uint32(header[1:])
 	if most := payloads[k]; int64(size) > int64(most) {
-		return 0, nil, bounds.Errorf("a frame of kind %q announces %d bytes, and the protocol allows %d", header[0], size, most)
+		return 0, nil, bounds.Errorf("a frame of kind %q announces %d bytes, and the protocol allows %d", header[0], size,
+			most)
 	}
 	if cap(d.buf) < int(size) {
 		d.buf = make([]byte, size)

@@ -50,7 +50,9 @@ func TestEndlessAnswer(t *testing.T) {
 		"endless files without a byte": {
 			none, func(e *encoder) error {
 				n++
-				return errors.Join(e.writeJSON(kindFile, fileBody{Name: fmt.Sprint("f", n)}), e.writeJSON(kindFileEnd, fileEndBody{}))
+				return errors.Join(
+					e.writeJSON(kindFile, fileBody{Name: fmt.Sprint("f", n)}), e.writeJSON(kindFileEnd, fileEndBody{}),
+				)
 			}, "there are more than 1000 files",
 		},
 		"endless frames without a byte": {
@@ -130,9 +132,18 @@ func TestLargeAnswer(t *testing.T) {
 	}{
 		{"an answer that is not large", Limits{Compressed: 1 << 30, Held: 1 << 30}, nil, 0, ""},
 		{"a large answer asks once", Limits{Compressed: 1 << 30, Held: 4 << 20}, nil, 1, ""},
-		{"a large answer that is refused", Limits{Compressed: 1 << 30, Held: 4 << 20}, errors.New("no memory"), 1, "no memory"},
 		{
-			"too many bytes of the stream", Limits{Compressed: 3 << 20, Held: 1 << 30}, nil, 0,
+			"a large answer that is refused",
+			Limits{Compressed: 1 << 30, Held: 4 << 20},
+			errors.New("no memory"),
+			1,
+			"no memory",
+		},
+		{
+			"too many bytes of the stream",
+			Limits{Compressed: 3 << 20, Held: 1 << 30},
+			nil,
+			0,
 			"more than 3 MB came for one answer, compressed",
 		},
 	} {
@@ -154,9 +165,18 @@ func TestLargeAnswer(t *testing.T) {
 // A plugin may not make the helper take memory: a request is checked before it is decoded.
 func TestHostileRequest(t *testing.T) {
 	for name, c := range map[string]struct{ params, want string }{
-		"a million targets":     {`[` + strings.TrimSuffix(strings.Repeat("{},", 1_000_000), ",") + `]`, "a request holds a list of more than 100000 elements"},
-		"parameters that nest":  {strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000), "a request is nested deeper than 200 levels"},
-		"two million of values": {`[` + strings.TrimSuffix(strings.Repeat(`[`+strings.TrimSuffix(strings.Repeat("1,", 90_000), ",")+`],`, 20), ",") + `]`, "a request holds more than 1000000 JSON values"},
+		"a million targets": {
+			`[` + strings.TrimSuffix(strings.Repeat("{},", 1_000_000), ",") + `]`,
+			"a request holds a list of more than 100000 elements",
+		},
+		"parameters that nest": {
+			strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000),
+			"a request is nested deeper than 200 levels",
+		},
+		"two million of values": {
+			`[` + strings.Repeat(`[`+strings.Repeat("1,", 90_000)+`1],`, 20) + `1]`,
+			"a request holds more than 1000000 JSON values",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := answerOf(t, func(e *encoder) error {

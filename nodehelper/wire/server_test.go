@@ -174,7 +174,7 @@ func FuzzClient(f *testing.F) {
 	f.Add(answerOf(f, func(e *encoder) error { return e.writeJSON(kindError, errorBody{ID: 1, Message: "no"}) }))
 	f.Add([]byte(magic + `{"protocol":2}` + "\n"))
 	f.Add([]byte("exec format error\n"))
-	limits := Limits{File: 1 << 16, Answer: 1 << 17, Files: 8}
+	limits := Limits{File: 1 << 16, Answer: 1 << 17, Files: 8, Progress: 100}
 	testutil.AddHostile(f)
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		testutil.Promptly(t, func() {
@@ -208,7 +208,8 @@ func FuzzFrames(f *testing.F) {
 				_, err := e.flate.Write(frames)
 				return err
 			})
-			if err := playback(stream, Limits{File: 1 << 16, Answer: 1 << 17, Files: 8}, Sink{File: func(Received) {}}); err == nil {
+			limits := Limits{File: 1 << 16, Answer: 1 << 17, Files: 8, Progress: 100}
+			if err := playback(stream, limits, Sink{File: func(Received) {}}); err == nil {
 				t.Error("frames without a right checksum are taken for an answer")
 			}
 		})

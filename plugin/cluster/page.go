@@ -48,7 +48,8 @@ func list[T any](
 	}
 }
 
-// BoundResponses makes a transport that ends a response of the API server after bounds.APIResponse bytes, uncompressed.
+// BoundResponses makes a transport that ends a response of the API server after bounds.APIResponse bytes,
+// uncompressed.
 func BoundResponses(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} }
 
 type boundedTransport struct{ next http.RoundTripper }

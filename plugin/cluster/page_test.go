@@ -30,7 +30,12 @@ func TestPages(t *testing.T) {
 		want    int
 		err     string
 	}{
-		{"one page", func(int, metav1.ListOptions) (page[int], error) { return page[int]{items: []int{1, 2}}, nil }, 2, ""},
+		{
+			"one page",
+			func(int, metav1.ListOptions) (page[int], error) { return page[int]{items: []int{1, 2}}, nil },
+			2,
+			"",
+		},
 		{"two pages", func(n int, o metav1.ListOptions) (page[int], error) {
 			if n == 0 {
 				return full, nil
@@ -49,9 +54,24 @@ func TestPages(t *testing.T) {
 			}
 			return page[int]{items: make([]int, 7)}, nil
 		}, 7, ""},
-		{"pages without end", func(int, metav1.ListOptions) (page[int], error) { return full, nil }, 0, "the API server lists more than 200000 things: at most 200000 were expected"},
-		{"empty pages without end", func(int, metav1.ListOptions) (page[int], error) { return page[int]{more: "x"}, nil }, 0, "the API server lists more than 200000 things: at most 200000 were expected"},
-		{"an error", func(int, metav1.ListOptions) (page[int], error) { return page[int]{}, errors.New("no") }, 0, "no"},
+		{
+			"pages without end",
+			func(int, metav1.ListOptions) (page[int], error) { return full, nil },
+			0,
+			"the API server lists more than 200000 things: at most 200000 were expected",
+		},
+		{
+			"empty pages without end",
+			func(int, metav1.ListOptions) (page[int], error) { return page[int]{more: "x"}, nil },
+			0,
+			"the API server lists more than 200000 things: at most 200000 were expected",
+		},
+		{
+			"an error",
+			func(int, metav1.ListOptions) (page[int], error) { return page[int]{}, errors.New("no") },
+			0,
+			"no",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := 0

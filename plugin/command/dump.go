@@ -137,8 +137,8 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	return nil
 }
 
-// dumping is a snapshot that is being written, to a file of its own until it is whole: half a snapshot must not be found
-// later, and all nodes may be too much for the memory.
+// dumping is a snapshot that is being written, to a file of its own until it is whole: half a snapshot must not be
+// found later, and all nodes may be too much for the memory.
 type dumping struct {
 	session *run.Session
 	env     *environment

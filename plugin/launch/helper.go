@@ -35,9 +35,9 @@ func (h *Helper) Node() string { return h.node }
 // Build is the version of the helper program.
 func (h *Helper) Build() string { return h.conn.client.Peer.Build }
 
-// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for each
-// file that could not be read why. It returns all of an answer or an error, never a part. large is called before a large
-// answer is taken into memory, and may wait; nil: it need not be.
+// Collect has the helper read its node (nil: every file of the contract). It returns files by their names, and for
+// each file that could not be read why. It returns all of an answer or an error, never a part. large is called before
+// a large answer is taken into memory, and may wait; nil: it need not be.
 func (h *Helper) Collect(
 	ctx context.Context, files []string, large func(context.Context) error,
 ) (data map[string]snapshot.Packed, unread map[string]string, err error) {

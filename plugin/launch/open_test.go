@@ -33,7 +33,8 @@ func TestOpenCollectClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[string]snapshot.Packed{"asked.json": snapshot.Pack([]byte(`{"files":["x"]}`))}; !reflect.DeepEqual(data, want) {
+		want := map[string]snapshot.Packed{"asked.json": snapshot.Pack([]byte(`{"files":["x"]}`))}
+		if !reflect.DeepEqual(data, want) {
 			t.Errorf("data %v", data)
 		}
 		if want := map[string]string{"nft-ruleset.json": "no permission"}; !reflect.DeepEqual(unread, want) {

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// A node's rules take much memory as a model, and a node that is hostile takes as much as it may. So a few nodes are in
-// memory at once, whatever the number of those that are read: the files of the others wait compressed.
+// A node's rules take much memory as a model, and a node that is hostile takes as much as it may. So a few nodes are
+// in memory at once, whatever the number of those that are read: the files of the others wait compressed.
 
 // slots are the nodes that may be loaded at once. Those of nil are without limit.
 type slots chan struct{}
@@ -40,8 +40,8 @@ func (s slots) release() {
 	}
 }
 
-// inMemory loads and judges a node of which the files were received, when there is a slot for it. The error is that of
-// files that cannot be read.
+// inMemory loads and judges a node of which the files were received, when there is a slot for it. The error is that
+// of files that cannot be read.
 func (s *Session) inMemory(
 	ctx context.Context, files *snapshot.Node, objects *snapshot.Cluster, request Request,
 ) (report.NodeReport, error) {
@@ -59,8 +59,8 @@ func (s *Session) inMemory(
 // judgeTime is the longest time for judging a node.
 const judgeTime = bounds.Judge
 
-// judgeWithin judges a node, and gives up when that takes too long: other nodes wait for the slot. What is given up ends
-// some time later, as every walk is bounded; nobody waits for it.
+// judgeWithin judges a node, and gives up when that takes too long: other nodes wait for the slot. What is given up
+// ends some time later, as every walk is bounded; nobody waits for it.
 func (s *Session) judgeWithin(
 	limit time.Duration, n *loadedNode, objects *snapshot.Cluster, request Request,
 ) report.NodeReport {
@@ -85,8 +85,8 @@ type large struct {
 	nodes map[string]bool
 }
 
-// take waits until a node's answer may be large. A node needs this once until it is released, so that none that has it
-// waits for another.
+// take waits until a node's answer may be large. A node needs this once until it is released, so that none that has
+// it waits for another.
 func (l *large) take(ctx context.Context, node string) error {
 	l.mu.Lock()
 	has := l.nodes[node]

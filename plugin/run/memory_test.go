@@ -112,7 +112,8 @@ func TestEveryNodeOfASnapshotHasItsReport(t *testing.T) {
 	nodes := from.NodeNames()
 	for _, n := range []string{"w2", "w3", "w4", "w5"} {
 		nodes = append(nodes, n)
-		if err := os.CopyFS(filepath.Join(dir, "nodes", n), os.DirFS(filepath.Join(broken, "nodes", "worker-1"))); err != nil {
+		err := os.CopyFS(filepath.Join(dir, "nodes", n), os.DirFS(filepath.Join(broken, "nodes", "worker-1")))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -231,8 +231,8 @@ func (r *localReader) probe(ctx context.Context, node string, targets []snapshot
 func (*localReader) Release(string) {}
 func (*localReader) Close()         {}
 
-// helperReader reads a node by a helper that stays after the node is released, and that has to undo changes if the run
-// is interrupted: the end of the context does not interrupt an answer, as that would end the connection.
+// helperReader reads a node by a helper that stays after the node is released, and that has to undo changes if the
+// run is interrupted: the end of the context does not interrupt an answer, as that would end the connection.
 type helperReader struct {
 	NodeReader
 	helper *launch.Helper
@@ -250,8 +250,8 @@ func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.Pr
 	return r.helper.Probe(context.WithoutCancel(ctx), targets)
 }
 
-// collect reads a node; want are the names of files, nil is all that there are. large is called before a large answer is
-// taken into memory; it may be nil.
+// collect reads a node; want are the names of files, nil is all that there are. large is called before a large answer
+// is taken into memory; it may be nil.
 func collect(
 	ctx context.Context, h *launch.Helper, want []string, large func(context.Context) error,
 ) (*snapshot.Node, error) {

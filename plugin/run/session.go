@@ -183,8 +183,9 @@ func (s *Session) ReadFile(ctx context.Context, node, name string) (data []byte,
 	return files.File(name)
 }
 
-// EachNode reads all files of nodes, including those for people, and calls do for each as soon as it was read, one after
-// the other: no more than a few are in memory. err is why a node was not read. EachNode returns the first error of do.
+// EachNode reads all files of nodes, including those for people, and calls do for each as soon as it was read, one
+// after the other: no more than a few are in memory. err is why a node was not read. EachNode returns the first error
+// of do.
 func (s *Session) EachNode(
 	ctx context.Context, nodes []string, do func(name string, files *snapshot.Node, err error) error,
 ) error {
@@ -219,8 +220,8 @@ func (s *Session) EachHelper(
 	return errs
 }
 
-// ReadAhead begins to read nodes of a snapshot before Judge, which takes them: a node's rules are large, and reading them
-// needs no cluster. bounds.Answers nodes are read ahead. It stops when the context ends.
+// ReadAhead begins to read nodes of a snapshot before Judge, which takes them: a node's rules are large, and reading
+// them needs no cluster. bounds.Answers nodes are read ahead. It stops when the context ends.
 func (s *Session) ReadAhead(ctx context.Context, nodes []string) {
 	out := make(chan loadedNode)
 	s.ahead = out
@@ -260,8 +261,8 @@ type Task struct {
 	Probes int
 }
 
-// Judge reads and judges nodes, and returns a report for each. If the context ends, it does not wait for nodes that are
-// being judged.
+// Judge reads and judges nodes, and returns a report for each. If the context ends, it does not wait for nodes that
+// are being judged.
 func (s *Session) Judge(ctx context.Context, t Task) ([]report.NodeReport, error) {
 	defer s.Progress.Done()
 	type result struct {
@@ -291,8 +292,8 @@ func (s *Session) Judge(ctx context.Context, t Task) ([]report.NodeReport, error
 	}
 }
 
-// judgeSnapshot judges the nodes of a snapshot as they are read. The error is that of a snapshot that passes a limit, or
-// that is damaged: nothing can be said of what comes after that.
+// judgeSnapshot judges the nodes of a snapshot as they are read. The error is that of a snapshot that passes a limit,
+// or that is damaged: nothing can be said of what comes after that.
 func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeReport, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -324,8 +325,8 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeRepor
 	return reports, nil
 }
 
-// judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was judged
-// by, for the head of the report.
+// judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was
+// judged by, for the head of the report.
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
 	c := &confirmer{Session: s, probes: t.Probes, pause: confirmPause, reads: confirmReads}
 	reports := make([]report.NodeReport, len(t.Nodes))

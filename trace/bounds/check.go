@@ -50,7 +50,8 @@ func CheckServers(name string, data []byte) error { return checkLines(name, data
 func checkLines(name string, data []byte, most int) error {
 	n := 0
 	for len(data) > 0 {
-		if n++; n > most {
+		n++
+		if n > most {
 			return Errorf("%s has more than %d lines: at most %d were expected", name, most, most)
 		}
 		end := bytes.IndexByte(data[:min(len(data), Line+1)], '\n')
@@ -100,8 +101,8 @@ type JSON struct {
 	Item int
 }
 
-// NodeJSON are the limits of a JSON file of a node, RoutesJSON and PolicyJSON those of its network, ClusterJSON those of
-// a file of the cluster.
+// NodeJSON are the limits of a JSON file of a node, RoutesJSON and PolicyJSON those of its network, ClusterJSON those
+// of a file of the cluster.
 var (
 	NodeJSON    = JSON{Depth: JSONDepth, List: JSONList, Values: JSONValues}
 	RoutesJSON  = JSON{Depth: JSONDepth, List: Routes, Values: JSONValues}
@@ -122,7 +123,8 @@ func (l JSON) Check(name string, data []byte) error {
 		case '"':
 			i = stringEnd(data, i)
 		case '{', '[':
-			if values++; data[i] == '{' {
+			values++
+			if data[i] == '{' {
 				objects++
 			}
 			counts = append(counts, 1)
@@ -150,7 +152,8 @@ func (l JSON) Check(name string, data []byte) error {
 				continue
 			}
 			n := &counts[len(counts)-1]
-			if *n++; l.List > 0 && *n > l.List {
+			*n++
+			if l.List > 0 && *n > l.List {
 				return Errorf("%s holds a list of more than %d elements at byte %d: at most %d were expected", name, l.List, i,
 					l.List)
 			}

@@ -10,7 +10,7 @@ import (
 
 func TestChecks(t *testing.T) {
 	small := JSON{Depth: 3, List: 3, Values: 10, Objects: 4, Item: 20}
-	check := func(name string, data []byte) error { return small.Check(name, data) }
+	check := small.Check
 	for _, tt := range []struct {
 		name  string
 		check func(string, []byte) error
@@ -21,22 +21,57 @@ func TestChecks(t *testing.T) {
 		{"a last line without an end", CheckLines, "a\nb", ""},
 		{"a line of the largest length", CheckLines, strings.Repeat("a", Line) + "\n", ""},
 		{"a line of the largest length without an end", CheckLines, strings.Repeat("a", Line), ""},
-		{"a line that is one byte longer", CheckLines, "a\n" + strings.Repeat("a", Line+1) + "\n", "line 2 of f is longer than 1 MB: lines of at most 1 MB were expected"},
+		{
+			"a line that is one byte longer",
+			CheckLines,
+			"a\n" + strings.Repeat("a", Line+1) + "\n",
+			"line 2 of f is longer than 1 MB: lines of at most 1 MB were expected",
+		},
 		{"as many lines as may be", CheckLines, strings.Repeat("\n", Lines), ""},
-		{"one more", CheckLines, strings.Repeat("\n", Lines+1), "f has more than 500000 lines: at most 500000 were expected"},
+		{
+			"one more",
+			CheckLines,
+			strings.Repeat("\n", Lines+1),
+			"f has more than 500000 lines: at most 500000 were expected",
+		},
 		{"YAML", CheckYAML, "a: [1, 2]\n- b\nt: 2026-01-01T00:00:00Z\n", ""},
-		{"YAML of too many values", CheckYAML, "[" + strings.Repeat("a,", YAMLValues) + "]", "f holds more than 500000 values of YAML: at most 500000 were expected, or JSON"},
+		{
+			"YAML of too many values",
+			CheckYAML,
+			"[" + strings.Repeat("a,", YAMLValues) + "]",
+			"f holds more than 500000 values of YAML: at most 500000 were expected, or JSON",
+		},
 		{"JSON", check, `{"a":[1,2,{}]}`, ""},
 		{"brackets in a string", check, `{"a":"[[[[[{{{{{,,,,,"}`, ""},
 		{"quotes in a string", check, `{"a":"\"[[[[[","b\\":"\\\"[[[[["}`, ""},
 		{"a string without an end", check, `{"a":"[[[[[[[`, ""},
 		{"a string that ends in a backslash", check, `{"a":"\`, ""},
 		{"no JSON", check, `]]]}}},`, ""},
-		{"JSON that is too deep", check, `{"a":[{"b":[`, "f is nested deeper than 3 levels at byte 11: at most 3 levels were expected"},
-		{"a list that is too long", check, `[1,2,3,4]`, "f holds a list of more than 3 elements at byte 6: at most 3 were expected"},
-		{"too many values", check, `[[1,1],[1,1],[1,1],[1,1]]`, "f holds a list of more than 3 elements at byte 18: at most 3 were expected"},
+		{
+			"JSON that is too deep",
+			check,
+			`{"a":[{"b":[`,
+			"f is nested deeper than 3 levels at byte 11: at most 3 levels were expected",
+		},
+		{
+			"a list that is too long",
+			check,
+			`[1,2,3,4]`,
+			"f holds a list of more than 3 elements at byte 6: at most 3 were expected",
+		},
+		{
+			"too many values",
+			check,
+			`[[1,1],[1,1],[1,1],[1,1]]`,
+			"f holds a list of more than 3 elements at byte 18: at most 3 were expected",
+		},
 		{"too many objects", check, `[{},{},{}][{},{}]`, "f holds more than 4 JSON objects: at most 4 were expected"},
-		{"an item that is too large", check, `{"items":[{"metadata":"aaaaaaaaaaaaaaa"}]}`, "f holds an object of 29 bytes at byte 10: objects of at most 20 bytes were expected"},
+		{
+			"an item that is too large",
+			check,
+			`{"items":[{"metadata":"aaaaaaaaaaaaaaa"}]}`,
+			"f holds an object of 29 bytes at byte 10: objects of at most 20 bytes were expected",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.check("f", []byte(tt.text))

@@ -26,7 +26,10 @@ func rows() [][2]string {
 		{"a line", Bytes(Line)},
 		{"lines of a file; of `ipvsadm.txt`", count(Lines) + "; " + count(ServerLines)},
 		{"depth of JSON", count(JSONDepth) + " levels"},
-		{"elements of a JSON list; routes; rules of `ip rule`", count(JSONList) + "; " + count(Routes) + "; " + count(Policies)},
+		{
+			"elements of a JSON list; routes; rules of `ip rule`",
+			count(JSONList) + "; " + count(Routes) + "; " + count(Policies),
+		},
 		{"values of a JSON file; objects in one of the cluster", count(JSONValues) + "; " + count(JSONObjects)},
 		{"a YAML file of the cluster", Bytes(YAML) + ", " + count(YAMLValues) + " values"},
 		{"objects of a kind", count(Objects)},

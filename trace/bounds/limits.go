@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bounds says how much is read of what others write: nodes, snapshots, the API server, the plugin's peer on a
-// node. All of them may be hostile or damaged, and what reads them runs as root on nodes or on the machine of a person
-// who has no time for a program that is out of memory. docs/security.md prints the table of these limits.
+// node. All of them may be hostile or damaged, and what reads them runs as root on nodes or on the machine of a
+// person who has no time for a program that is out of memory. docs/security.md prints the table of these limits.
 //
 // What passes a limit is an [*Error], which names the input, the limit, and what would be accepted. Bytes are counted
 // after decompression.
@@ -12,8 +12,8 @@ import "time"
 
 // Limits of files, of snapshots and of helpers.
 const (
-	// File is the largest file, in bytes. The rules of 5,000 Services are 8 MB as iptables-save prints them, and 26 MB as
-	// nft -j does.
+	// File is the largest file, in bytes. The rules of 5,000 Services are 8 MB as iptables-save prints them, and 26 MB
+	// as nft -j does.
 	File = 128 << 20
 	// Node is the most for all files of one node, in bytes, and for the objects of a cluster: of each node there is more
 	// than one list of the same rules.
@@ -26,7 +26,9 @@ const (
 	Config = 1 << 20
 	// YAML is the largest file of the cluster's objects as YAML, in bytes, and YAMLValues the most values in it: reading
 	// one takes 500 bytes and 2 µs, ten times what JSON takes. The EndpointSlices of 5,000 Services have 270,000.
-	YAML, YAMLValues = 16 << 20, 500_000
+	YAML = 16 << 20
+	// YAMLValues: see YAML.
+	YAMLValues = 500_000
 	// Line is the longest line of a file that has lines, in bytes. A rule of iptables-save has 200, a connection 300.
 	Line = 1 << 20
 	// Lines is the most lines of a file. 5,000 Services are 100,000 lines of iptables-save; as many lines as this make a
@@ -109,7 +111,13 @@ const (
 	Judge = 2 * time.Minute
 	// Request is the largest request, in bytes: a plan of 1,000 ports is 2 MB. RequestList and RequestValues are the
 	// most elements of a list and the most values in it.
-	Request, RequestList, RequestValues = 16 << 20, 100_000, 1_000_000
+	Request = 16 << 20
+	// RequestList and RequestValues: see Request.
+	RequestList = 100_000
+	// RequestValues: see Request.
+	RequestValues = 1_000_000
 	// ProbeTargets is the most targets of one request for connections, ProbeConnections the most connections to each.
-	ProbeTargets, ProbeConnections = 500, 200
+	ProbeTargets = 500
+	// ProbeConnections: see ProbeTargets.
+	ProbeConnections = 200
 )

@@ -13,11 +13,12 @@ import (
 
 // hostileYAML are configurations that take time or memory.
 var hostileYAML = []string{
-	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 20_000), strings.Repeat("- ", 20_000), strings.Repeat("? ", 20_000),
-	strings.Repeat("---\n", 20_000), strings.Repeat("--- a\n", 20_000), strings.Repeat("&a ", 20_000),
+	strings.Repeat("[", 5_000), strings.Repeat("{a: ", 5_000), strings.Repeat("- ", 5_000),
+	strings.Repeat("? ", 5_000),
+	strings.Repeat("---\n", 5_000), strings.Repeat("--- a\n", 5_000), strings.Repeat("&a ", 5_000),
 	"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c]\n",
-	"a: &a {b: *a}\n", strings.Repeat("a: 1\n", 20_000), "a: 0x" + strings.Repeat("f", 20_000),
-	"a: " + strings.Repeat("9:", 10_000) + "1",
+	"a: &a {b: *a}\n", strings.Repeat("a: 1\n", 5_000), "a: 0x" + strings.Repeat("f", 5_000),
+	"a: " + strings.Repeat("9:", 2_000) + "1",
 }
 
 // FuzzConfig feeds kube-proxy's configuration, as a file, as /configz and as a ConfigMap.

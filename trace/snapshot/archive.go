@@ -5,6 +5,7 @@ package snapshot
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// archive is an archive on a disk that is too large to be kept in memory. Nothing in it can be found but by reading it
-// from its beginning, so its nodes are read in its order (see [archive.nodes]).
+// archive is an archive on a disk that is too large to be kept in memory. Nothing in it can be found but by reading
+// it from its beginning, so its nodes are read in its order (see [archive.nodes]).
 type archive struct {
 	path string
 	info os.FileInfo // when it was listed
@@ -54,6 +55,16 @@ func openArchive(name string, info os.FileInfo) (*Snapshot, error) {
 	return l.list(f)
 }
 
+// lister is an archive that is being listed.
+type lister struct {
+	*index
+	archive *archive
+
+	files         map[string]opener // nil: a file of a node that is not kept
+	kept, cluster int64
+	dropped       bool // the nodes' files are not kept
+}
+
 // list lists an archive.
 func (l *lister) list(r io.Reader) (*Snapshot, error) {
 	if err := readTar(l.path, r, l.member); err != nil {
@@ -67,16 +78,6 @@ func (l *lister) list(r io.Reader) (*Snapshot, error) {
 		s.archive = l.archive
 	}
 	return s, nil
-}
-
-// lister is an archive that is being listed.
-type lister struct {
-	*index
-	archive *archive
-
-	files         map[string]opener // nil: a file of a node that is not kept
-	kept, cluster int64
-	dropped       bool // the nodes' files are not kept
 }
 
 // member takes a member of the archive.
@@ -171,8 +172,8 @@ func memberKind(t byte) string {
 // errStop ends reading an archive.
 var errStop = errors.New("no more is needed")
 
-// readTar reads an archive, compressed or not, and calls visit for each member; what visit does not read of its content
-// is passed over. It reads to the end, as gzip's checksum is there, unless visit returns errStop.
+// readTar reads an archive, compressed or not, and calls visit for each member; what visit does not read of its
+// content is passed over. It reads to the end, as gzip's checksum is there, unless visit returns errStop.
 func readTar(name string, r io.Reader, visit func(h *tar.Header, r io.Reader) error) error {
 	m, err := newMeter(name, r)
 	if err != nil {
@@ -228,7 +229,7 @@ func newMeter(name string, r io.Reader) (*meter, error) {
 	file := &counted{Reader: r}
 	in := bufio.NewReaderSize(file, 64<<10)
 	m := &meter{path: name, in: in}
-	if magic, err := in.Peek(len(gzipMagic)); err != nil || string(magic) != string(gzipMagic) {
+	if magic, err := in.Peek(len(gzipMagic)); err != nil || !bytes.Equal(magic, gzipMagic) {
 		return m, nil //nolint:nilerr // a file that is too short is no archive, as tar.Reader finds
 	}
 	zip, err := gzip.NewReader(in)

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// openDirectory finds the files of a directory. They are read when they are needed, and only if they are regular files
-// in it: reading a named pipe or a device does not end, and a link may lead to any file of the machine.
+// openDirectory finds the files of a directory. They are read when they are needed, and only if they are regular
+// files in it: reading a named pipe or a device does not end, and a link may lead to any file of the machine.
 func openDirectory(name string) (*Snapshot, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {

@@ -18,7 +18,6 @@ var (
 	fewLines   = format{bounds.SmallFile, bounds.CheckLines}
 	listing    = format{bounds.File, bounds.NodeJSON.Check} // of rules
 	servers    = format{bounds.File, bounds.CheckServers}
-	document   = format{bounds.SmallFile, bounds.NodeJSON.Check}
 	routes     = format{bounds.SmallFile, bounds.RoutesJSON.Check}
 	policies   = format{bounds.SmallFile, bounds.PolicyJSON.Check}
 	settings   = format{bounds.Config, bounds.NodeJSON.Check} // JSON that is read as YAML

@@ -28,7 +28,8 @@ func newIndex(name string) *index {
 
 // count counts a member.
 func (x *index) count() error {
-	if x.members++; x.members > bounds.Members {
+	x.members++
+	if x.members > bounds.Members {
 		return bounds.Errorf("%s has more than %d members: a snapshot with at most %d files and directories was expected",
 			x.path, bounds.Members, bounds.Members)
 	}

@@ -16,9 +16,9 @@ import (
 // errStopped says that the caller needs no more nodes.
 var errStopped = errors.New("no more nodes are needed")
 
-// read reads nodes of the archive, each once, and yields each as soon as its last member was read. Where the members of
-// nodes are mixed, nodes are put together side by side up to bounds.Kept bytes, and the others by reading the archive
-// again.
+// read reads nodes of the archive, each once, and yields each as soon as its last member was read. Where the members
+// of nodes are mixed, nodes are put together side by side up to bounds.Kept bytes, and the others by reading the
+// archive again.
 func (a *archive) read(wanted map[string]bool) iter.Seq2[*Node, error] {
 	return func(yield func(*Node, error) bool) {
 		for pass := 2; len(wanted) > 0; pass++ {

@@ -30,8 +30,8 @@ type Snapshot struct {
 }
 
 // Open opens a snapshot: a directory, or an archive (.tar.gz, .tgz, .tar). It reads an archive once, to its end, and
-// keeps of a large one only the cluster's objects; a directory's files are read on demand. The error names the path and
-// what is wrong with it; it is a [bounds.Error] if a limit is passed.
+// keeps of a large one only the cluster's objects; a directory's files are read on demand. The error names the path
+// and what is wrong with it; it is a [bounds.Error] if a limit is passed.
 func Open(name string) (*Snapshot, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -153,8 +153,8 @@ func (n *Node) With(name string, data []byte) *Node {
 	return out
 }
 
-// File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file; it
-// is a [bounds.Error] if the file, or those of the node that were read, pass a limit.
+// File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file;
+// it is a [bounds.Error] if the file, or those of the node that were read, pass a limit.
 func (n *Node) File(name string) (data []byte, ok bool, err error) {
 	o, ok := n.files[name]
 	if !ok {

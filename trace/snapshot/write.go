@@ -26,8 +26,8 @@ type Meta struct {
 	Tool      string    `json:"tool"`
 }
 
-// Writer writes a snapshot as .tar.gz: what Open reads. Until Close, and after an error, the archive is cut off, so that
-// Open refuses it.
+// Writer writes a snapshot as .tar.gz: what Open reads. Until Close, and after an error, the archive is cut off, so
+// that Open refuses it.
 type Writer struct {
 	zip *gzip.Writer
 	out tarWriter

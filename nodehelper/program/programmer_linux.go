@@ -170,7 +170,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 			return nil, err
 		}
 		result.What, result.Plan, result.Mode = wire.Planned, r.Plan.Name, r.Mode
-		result.Notes = append(notes, p.wouldOutlive(r)...)
+		result.Notes = slices.Concat(notes, p.wouldOutlive(r))
 		return result, nil
 	}
 	if err := p.journal.write(r); err != nil {

@@ -124,7 +124,8 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		if r.Earlier != nil {
 			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.executable, h) }
 		}
-		if err := u.restore(ctx, f.executable, r.Backend, u.rules(&r.Plan, f.v6, u.until(r), x.portText, hooked)); err != nil {
+		in := u.rules(&r.Plan, f.v6, u.until(r), x.portText, hooked)
+		if err := u.restore(ctx, f.executable, r.Backend, in); err != nil {
 			return err
 		}
 	}

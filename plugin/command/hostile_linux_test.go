@@ -4,262 +4,29 @@ package command
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
-	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// What hostile input may cost: the limits. The time is that of the processors, as the machine may be busy.
+// What hostile input may cost. The time is that of the processors, as the machine may be busy.
 const (
 	hostileMemory = 600 << 20
 	hostileTime   = 10 * time.Second
 )
 
-// TestPluginProcess is the plugin as a process of its own, so that its memory and time can be measured.
-func TestPluginProcess(t *testing.T) {
-	path := os.Getenv("SVCPROXY_TEST_SNAPSHOT")
-	if path == "" {
-		t.Skip("it is the child process of the tests of hostile input")
-	}
-	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	code := Main(t.Context(), []string{"verify", "-A", "--snapshot", path}, streams, System{})
-	// The peak of this process's own memory: ru_maxrss has that of the parent before exec, too.
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(os.Getenv("SVCPROXY_TEST_STATUS"), status, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	os.Exit(code) //nolint:forbidigo // the exit code is what the parent checks
-}
-
-// measured runs the plugin in a process of its own; memory is its peak in bytes, spent the time of the processors.
-func measured(t *testing.T, path string) (code int, stdout, stderr string, memory int64, spent time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	statusFile := filepath.Join(t.TempDir(), "status")
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPluginProcess$")
-	cmd.Env = append(os.Environ(), "SVCPROXY_TEST_SNAPSHOT="+path, "SVCPROXY_TEST_STATUS="+statusFile,
-		"KUBECONFIG=/nonexistent", "GOGC=200", "GOMEMLIMIT=448MiB") // as cmd/kubectl-svcproxy sets them
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		t.Fatalf("it did not end within 2 minutes (%v)", err)
-	}
-	status, err := os.ReadFile(statusFile)
-	if err != nil {
-		t.Fatalf("it did not end in order (%v): %.1000s", err, errOut.String())
-	}
-	_, rest, _ := strings.Cut(string(status), "\nVmHWM:")
-	var kilobytes int64
-	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
-		t.Fatal(err)
-	}
-	used := cmd.ProcessState
-	return used.ExitCode(), out.String(), errOut.String(), kilobytes << 10, used.UserTime() + used.SystemTime()
-}
-
 const (
 	node     = "nodes/worker-1/"
 	saveFile = node + "iptables-save.txt"
 )
-
-// content writes a file.
-type content func(w io.Writer)
-
-func text(s string) content { return func(w io.Writer) { io.WriteString(w, s) } } //nolint:errcheck // by the writer
-
-// times repeats a line with its number.
-func times(n int, head, line, tail string) content {
-	return func(w io.Writer) {
-		io.WriteString(w, head) //nolint:errcheck // checked where the writer is flushed
-		for i := range n {
-			if strings.Contains(line, "%") {
-				fmt.Fprintf(w, line, i)
-			} else {
-				io.WriteString(w, line) //nolint:errcheck // as above
-			}
-		}
-		io.WriteString(w, tail) //nolint:errcheck // as above
-	}
-}
-
-// gigabyte is 1 GB of one byte, compressed: 64 members of gzip.
-func gigabyte(c byte) content {
-	return func(w io.Writer) {
-		var b bytes.Buffer
-		zipped(bytes.Repeat([]byte{c}, 16<<20))(&b)
-		for range 64 {
-			w.Write(b.Bytes()) //nolint:errcheck // checked where the writer is flushed
-		}
-	}
-}
-
-func zipped(data []byte) content {
-	return func(w io.Writer) {
-		z := gzip.NewWriter(w)
-		z.Write(data) //nolint:errcheck // Close says so, too
-		if err := z.Close(); err != nil {
-			panic(err)
-		}
-	}
-}
-
-func written(c content) []byte {
-	var b bytes.Buffer
-	c(&b)
-	return b.Bytes()
-}
-
-// without is the example with files added, and without those of the names in gone.
-func with(t *testing.T, files map[string]content, gone ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(broken)); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range gone {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, c := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := bufio.NewWriter(f)
-		c(w)
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-// replaced is the example with one file in another's place.
-func replaced(old, name string, c content) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		t.Helper()
-		return with(t, map[string]content{name: c}, old)
-	}
-}
-
-// added is the example with one file more.
-func added(name string, c content) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		t.Helper()
-		return with(t, map[string]content{name: c})
-	}
-}
-
-// changed is the example with something else in the place of a file.
-func changed(name string, do func(path string) error) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		t.Helper()
-		dir := with(t, nil, name)
-		if err := do(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-}
-
-// archive is a .tar.gz of the example and of what more writes.
-func archive(more func(w *tar.Writer)) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		t.Helper()
-		var b bytes.Buffer
-		w := tar.NewWriter(&b)
-		if err := w.AddFS(os.DirFS(broken)); err != nil {
-			t.Fatal(err)
-		}
-		more(w)
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return file(t, zipped(b.Bytes()))
-	}
-}
-
-// file writes a file of any kind.
-func file(t *testing.T, c content) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "snap.tar.gz")
-	if err := os.WriteFile(path, written(c), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// member writes a member of an archive.
-func member(h *tar.Header, data string) func(w *tar.Writer) {
-	return func(w *tar.Writer) {
-		h.Mode, h.Size = 0o600, int64(len(data))
-		if err := w.WriteHeader(h); err != nil {
-			panic(err)
-		}
-		if _, err := io.WriteString(w, data); err != nil {
-			panic(err)
-		}
-	}
-}
-
-// blocks are members of an archive without its end, n in number.
-func blocks(n int, name string) []byte {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for i := range n {
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf(name, i), Typeflag: tar.TypeReg, Mode: 0o600}); err != nil {
-			panic(err)
-		}
-	}
-	return b.Bytes()
-}
-
-// sparse packs a file of 8 GB without a byte in it.
-func sparse(format string) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		t.Helper()
-		dir := with(t, nil)
-		if err := os.Truncate(filepath.Join(dir, saveFile), 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(filepath.Join(dir, saveFile), 8<<30); err != nil {
-			t.Fatal(err)
-		}
-		out := filepath.Join(t.TempDir(), "snap.tar.gz")
-		cmd := exec.CommandContext(t.Context(), "tar", "-C", dir, "--sparse", "--format="+format, "-czf", out, ".")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		return out
-	}
-}
 
 // comment is a line of 220 bytes that says nothing.
 var comment = "# " + strings.Repeat("0123456789", 22) + "\n"

@@ -71,7 +71,8 @@ func TestRemovedIsSaid(t *testing.T) {
 	said, err := removed("n1", &wire.Orphans{Found: []wire.Orphan{
 		{What: "one", Removed: true}, {What: "two", Failed: "busy"}, {What: "three"},
 	}})
-	if !slices.Equal(said, []string{"node/n1: removed: one"}) || err == nil || err.Error() != "node n1: could not remove two: busy" {
+	if !slices.Equal(said, []string{"node/n1: removed: one"}) || err == nil ||
+		err.Error() != "node n1: could not remove two: busy" {
 		t.Errorf("%q, %v", said, errors.Join(err))
 	}
 }

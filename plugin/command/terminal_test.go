@@ -47,7 +47,9 @@ func TestACrashIsPrintedClean(t *testing.T) {
 }
 
 func TestANameThatBeginsWithADashIsNoFlag(t *testing.T) {
-	for in, want := range map[string]string{"web": "web", "-A": "service/-A", "--image=x": "service/--image=x", "a b": "a b"} {
+	for in, want := range map[string]string{
+		"web": "web", "-A": "service/-A", "--image=x": "service/--image=x", "a b": "a b",
+	} {
 		if got := nameArgument(in); got != want {
 			t.Errorf("%q: got %s, want %s", in, got, want)
 		}

@@ -31,11 +31,8 @@ type loadedNode struct {
 	err   error
 }
 
-// loadNode loads the files of a node. err is why there are none.
-func loadNode(node string, files *snapshot.Node, err error) (n loadedNode) {
-	if err != nil {
-		return loadedNode{node: node, err: err}
-	}
+// loadNode loads the files of a node.
+func loadNode(node string, files *snapshot.Node) (n loadedNode) {
 	defer recovered(func(defect error) { n = loadedNode{node: node, err: defect} })
 	state, err := nodestate.Load(files)
 	return loadedNode{node, state, err}

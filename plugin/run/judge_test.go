@@ -18,7 +18,7 @@ func TestAPanicIsOfItsNodeAlone(t *testing.T) {
 	if got.Verdict != report.Unknown || !strings.Contains(got.Error, "a defect of this program") {
 		t.Errorf("got %s: %s", got.Verdict, got.Error)
 	}
-	if n := loadNode("n", nil, nil); n.err == nil || !strings.Contains(n.err.Error(), "a defect of this program") {
+	if n := loadNode("n", nil); n.err == nil || !strings.Contains(n.err.Error(), "a defect of this program") {
 		t.Errorf("got %v", n.err)
 	}
 }

@@ -49,7 +49,7 @@ func (s *Session) inMemory(
 		return report.NodeReport{}, err
 	}
 	defer s.slots.release()
-	n := loadNode(files.Name, files, nil)
+	n := loadNode(files.Name, files)
 	if n.err != nil {
 		return report.NodeReport{}, n.err
 	}

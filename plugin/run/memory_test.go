@@ -33,7 +33,7 @@ func TestJudgingOneNodeDoesNotBlockAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := loadNode("worker-1", files, nil)
+	n := loadNode("worker-1", files)
 	s.index.Lock() // judging waits for the index
 	r := s.judgeWithin(10*time.Millisecond, &n, s.Objects, frontendOfShop("worker-1"))
 	s.index.Unlock()
@@ -118,7 +118,8 @@ func TestEveryNodeOfASnapshotHasItsReport(t *testing.T) {
 		}
 	}
 	s, err := Open(Config{
-		Snapshot: dir, Progress: NewProgress(terminal.NewStream(io.Discard, os.Getenv)), Parallel: 4, Helper: launch.Options{Timeout: time.Minute},
+		Snapshot: dir, Progress: NewProgress(terminal.NewStream(io.Discard, os.Getenv)), Parallel: 4,
+		Helper: launch.Options{Timeout: time.Minute},
 	})
 	if err != nil {
 		t.Fatal(err)

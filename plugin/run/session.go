@@ -241,7 +241,7 @@ func (s *Session) ReadAhead(ctx context.Context, nodes []string) {
 			wg.Go(func() {
 				n := loadedNode{err: err}
 				if err == nil {
-					n = loadNode(files.Name, files, nil)
+					n = loadNode(files.Name, files)
 				}
 				select {
 				case out <- n:

@@ -297,8 +297,8 @@ func TestProgramRefusals(t *testing.T) {
 	noHelperPods(t)
 }
 
-// ownRules are program's chains of a save file, and the rules that lead to them, at the beginning of theirs: kube-proxy's
-// own iptables may write its rules in another form than the one that restores them.
+// ownRules are program's chains of a save file, and the rules that lead to them, at the beginning of their chains:
+// kube-proxy's own iptables may write its rules in another form than the one that restores them.
 func ownRules(save string) string {
 	var out strings.Builder
 	for line := range strings.Lines(save) {
@@ -327,7 +327,7 @@ func TestProgramRestored(t *testing.T) {
 			var saved string
 			if nft {
 				for _, family := range []string{"ip", "ip6"} {
-					for _, word := range strings.Fields(onNode(t, node, nil, "/usr/sbin/nft", "list", "tables", family)) {
+					for word := range strings.FieldsSeq(onNode(t, node, nil, "/usr/sbin/nft", "list", "tables", family)) {
 						if strings.HasPrefix(word, "svcproxy-") {
 							saved += onNode(t, node, nil, "/usr/sbin/nft", "list", "table", family, word)
 						}
@@ -397,7 +397,8 @@ func TestProgramTakesNothingFromOthers(t *testing.T) {
 		}
 		wait(t, "the Service has endpoints", func() (bool, error) {
 			r := svcproxy(t, "resolve", name)
-			return strings.Contains(r.out, "endpoints of "+namespace+"/"+name+" are used") && !strings.Contains(r.out, "no endpoint"),
+			return strings.Contains(r.out, "endpoints of "+namespace+"/"+name+" are used") &&
+				!strings.Contains(r.out, "no endpoint"),
 				fmt.Errorf("%s", r)
 		})
 		if r := svcproxy(t, "program", name, "--node", node, "--yes"); r.code != 2 || !strings.Contains(r.errOut, tt.want) {

@@ -122,7 +122,7 @@ func TestTheTimeHoldsWithoutTheHelper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		connections[answered(t, c)] = c
 	}
 	if len(connections) != 3 || connections["10.244.1.19:8080"] == nil || connections[stays] == nil {

@@ -54,6 +54,7 @@ func TestExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.Run(t, "", "nft", "add", "table", "ip", "svcproxy-"+r.Plan.Name)
+	testutil.Run(t, "", "nft", "add", "chain", "ip", "svcproxy-"+r.Plan.Name, "made-by-kubectl-svcproxy")
 
 	answer, theirs, err := os.Pipe()
 	if err != nil {

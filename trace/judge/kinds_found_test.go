@@ -222,7 +222,10 @@ func TestEveryKindIsFound(t *testing.T) {
 	lists := []struct {
 		base   string
 		faults []fault
-	}{{"iptables", faults(openCaptured(t, "iptables"))}, {"ipvs", ipvsFaults()}, {"nftables", nftFaults()}}
+	}{
+		{"iptables", faults(openCaptured(t, "iptables"))}, {"ipvs", ipvsFaults()}, {"nftables", nftFaults()},
+		{"iptables", orphanFaults()},
+	}
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[code]
 		for _, l := range lists {

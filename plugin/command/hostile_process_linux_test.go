@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	path := os.Getenv("SVCPROXY_TEST_SNAPSHOT")
 	if path == "" {
-		os.Exit(m.Run())
+		os.Exit(m.Run()) //nolint:forbidigo // TestMain is a main function
 	}
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr} //nolint:forbidigo // a process
 	code := Main(context.Background(), []string{"verify", "-A", "--snapshot", path}, streams, System{})
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	os.Exit(code)
+	os.Exit(code) //nolint:forbidigo // of the process
 }
 
 // measured runs the plugin in a process of its own; memory is its peak in bytes, spent the time of the processors.

@@ -398,7 +398,7 @@ func TestProgramTakesNothingFromOthers(t *testing.T) {
 		wait(t, "the Service has endpoints", func() (bool, error) {
 			r := svcproxy(t, "resolve", name)
 			return strings.Contains(r.out, "endpoints of "+namespace+"/"+name+" are used") &&
-				!strings.Contains(r.out, "no endpoint"),
+					!strings.Contains(r.out, "no endpoint"),
 				fmt.Errorf("%s", r)
 		})
 		if r := svcproxy(t, "program", name, "--node", node, "--yes"); r.code != 2 || !strings.Contains(r.errOut, tt.want) {

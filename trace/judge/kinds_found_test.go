@@ -223,7 +223,9 @@ func TestEveryKindIsFound(t *testing.T) {
 		base   string
 		faults []fault
 	}{
-		{"iptables", faults(openCaptured(t, "iptables"))}, {"ipvs", ipvsFaults()}, {"nftables", nftFaults()},
+		{"iptables", faults(openCaptured(t, "iptables"))},
+		{"ipvs", ipvsFaults()},
+		{"nftables", nftFaults()},
 		{"iptables", orphanFaults()},
 	}
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {

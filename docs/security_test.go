@@ -3,6 +3,9 @@
 package docs
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,5 +65,34 @@ func TestThePodIsAsDescribed(t *testing.T) {
 	if len(pod.Spec.Volumes) > 0 || pod.Spec.PriorityClassName != "" || *pod.Spec.AutomountServiceAccountToken ||
 		*pod.Spec.EnableServiceLinks || len(c.Ports) > 0 {
 		t.Errorf("the pod has more than security.md says: %+v", pod.Spec)
+	}
+}
+
+// Every test that security.md names for what an attacker cannot do is there, in the package that it names.
+func TestNamedTestsExist(t *testing.T) {
+	there := map[string][]string{} // folders of a test
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for _, m := range function.FindAllStringSubmatch(string(data), -1) {
+			folder := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), root+string(filepath.Separator)))
+			there[m[1]] = append(there[m[1]], folder)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`(?: \\(([a-z0-9/]+)\\))?").FindAllStringSubmatch(read(t, "security.md"), -1)
+	if len(named) < 15 {
+		t.Errorf("only these are found: %q", named)
+	}
+	for _, m := range named {
+		if len(there[m[1]]) == 0 || m[2] != "" && !slices.Contains(there[m[1]], m[2]) {
+			t.Errorf("security.md names %s, and that is in %q", m[0], there[m[1]])
+		}
 	}
 }

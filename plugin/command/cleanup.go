@@ -41,7 +41,8 @@ plugin was killed: helper pods are removed then, too, and programmed paths end a
 On these nodes it also finds rules of program that are in no record there, as they were saved and restored after ` +
 			`their path had ended. They are
 listed, and removed after a question. What has such a name and holds what program never writes may be somebody ` +
-			`else's: it is named, and stays.
+			`else's: it is named, and stays
+without --foreign.
 
 Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for ` +
 			`them.`,

@@ -53,10 +53,14 @@ func newProgramCommand(env *environment) *cobra.Command {
 		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, ` +
 			`NodePort, external and
 load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead ` +
-			`of kube-proxy's, which are
-left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy cleanup --running, and ` +
-			`when the helper pod goes;
-then the node is as it was before.
+			`of kube-proxy's, whose
+chains and tables are left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy ` +
+			`cleanup --running, and when
+the helper pod goes; then the node is as it was before, but for what others have changed meanwhile.
+
+Addresses that the author of a Service could take from others, or reach, by it are refused, unless --allow names ` +
+			`their class; loopback,
+link-local and multicast addresses always are.
 
 Before success is said the node is read again, and packets are walked through its rules. Where they do not go where ` +
 			`they should, all is taken

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,8 @@ const (
 // outlive makes sure that a record ends at its time also where this process is gone, and has that in the journal. notes
 // are for the user: why that is not certain. The lock is held.
 func (p *Programmer) outlive(r *Record) (notes []string, err error) {
-	if p.modes[r.Mode].endsByItself(r) || r.Expirer != nil && r.Expirer.alive() {
+	// Rules that were written when the kernel could not tell the time still have none, whatever it can by now.
+	if r.Expirer == nil && p.modes[r.Mode].endsByItself(r) || r.Expirer != nil && r.Expirer.alive() {
 		return nil, nil
 	}
 	unsure := func(why string) []string {
@@ -177,7 +179,8 @@ func (p *Programmer) Expire(ctx context.Context, plan string, started io.WriteCl
 	}
 }
 
-// undoExpired undoes a record that has expired, unless it has been changed since it was read.
+// undoExpired undoes a record that has expired, unless it has been changed since it was read. One that nobody can read
+// any more is undone as it was read before.
 func (p *Programmer) undoExpired(ctx context.Context, read *Record, end time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -191,14 +194,15 @@ func (p *Programmer) undoExpired(ctx context.Context, read *Record, end time.Tim
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return err
+		r = read
 	case time.Now().Before(r.Expires):
 		return errors.New("its time was extended") // it is read again
 	}
 	return p.undo(ctx, r)
 }
 
-// recordWatch reads a record again only where its file is another one.
+// recordWatch reads a record again only where its file is another one. Where that cannot be read it keeps to the last
+// one that could.
 type recordWatch struct {
 	journal journal
 	path    string
@@ -212,17 +216,21 @@ func (w *recordWatch) read() (*Record, error) {
 		return nil, err
 	}
 	if w.file == nil || !os.SameFile(file, w.file) || !file.ModTime().Equal(w.file.ModTime()) {
-		if w.record, err = w.journal.read(w.path); err != nil {
+		r, err := w.journal.read(w.path)
+		switch {
+		case err == nil:
+			w.record, w.file = r, file
+		case w.record == nil || errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		w.file = file
 	}
 	return w.record, nil
 }
 
-// end ends a process of the journal, unless it is this one, or gone: another process of its number is not touched. Its
-// record is gone already, so that it would end by itself, if only some time later.
-func (p *Process) end() error {
+// end ends the expirer of a plan, unless it is this process, or gone. Another process is not touched, be it of the same
+// number or named by a record that somebody else has written. The plan's record is gone already, so that the expirer
+// would end by itself, if only some time later.
+func (p *Process) end(plan string) error {
 	if p == nil || p.PID == os.Getpid() {
 		return nil
 	}
@@ -231,11 +239,19 @@ func (p *Process) end() error {
 		return err
 	}
 	defer process.Release() //nolint:errcheck // frees memory
-	if !p.alive() {
+	if !p.alive() || !expires(p.PID, plan) {
 		return nil
 	}
 	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("the process %d that was to end it: %w", p.PID, err)
 	}
 	return nil
+}
+
+// expires tells whether a process is an expirer of a plan by its command line, which startExpirer has made.
+func expires(pid int, plan string) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+	n := len(words)
+	return err == nil && n > 3 && words[n-3] == "--root" && words[n-1] == plan
 }

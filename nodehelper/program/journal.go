@@ -3,6 +3,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -99,6 +100,8 @@ func (r *Record) check() error {
 		}
 	}
 	switch {
+	case r.Holder.PID < 1, r.Expirer != nil && r.Expirer.PID < 1:
+		return errors.New("it names a process that cannot be: its number is below 1")
 	case !slices.Contains(wire.Modes, r.Mode):
 		return fmt.Errorf("%.20q is no mode", r.Mode)
 	case wire.NeedsBackend(r.Mode) && r.Backend != wire.BackendNFT && r.Backend != wire.BackendLegacy:

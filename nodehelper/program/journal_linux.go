@@ -98,7 +98,9 @@ func (j journal) list() (records []*Record, unreadable []*UnreadableError, err e
 // others returns the records of other plans in the modes for which is true, and those that cannot be read.
 func (j journal) others(r *Record, is func(*Record) bool) (others []*Record, unreadable []*UnreadableError, err error) {
 	others, unreadable, err = j.list()
-	return slices.DeleteFunc(others, func(o *Record) bool { return o.Plan.Name == r.Plan.Name || !is(o) }), unreadable, err
+	others = slices.DeleteFunc(others, func(o *Record) bool { return o.Plan.Name == r.Plan.Name || !is(o) })
+	unreadable = slices.DeleteFunc(unreadable, func(u *UnreadableError) bool { return u.Plan == r.Plan.Name })
+	return others, unreadable, err
 }
 
 // maxRecord is the size of the largest record that is written and read, in bytes.

@@ -138,6 +138,10 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	if err != nil {
 		return nil, err
 	}
+	if there != nil && !now.Before(there.Expires) {
+		return nil, RefusalError(fmt.Sprintf("the time of %s is over since %s, and nothing extends it: its helper ends it now",
+			r.Plan.Name, there.Expires.Format(time.RFC3339)))
+	}
 	if there != nil && same(there, r) {
 		return &wire.ProgramResult{
 			What: wire.Unchanged, Plan: r.Plan.Name, Mode: r.Mode, Expires: there.Expires, By: there.By, Notes: notes,

@@ -43,7 +43,7 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	if err := p.journal.remove(r.Plan.Name); err != nil {
 		return err
 	}
-	return r.Expirer.end()
+	return r.Expirer.end(r.Plan.Name)
 }
 
 func (p *Programmer) forget(r *Record) {
@@ -59,9 +59,7 @@ func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, 
 	if !slices.Contains([]string{wire.UndoMine, wire.UndoDead, wire.UndoAll}, which) {
 		return nil, fmt.Errorf("%q says nothing of what to undo", which)
 	}
-	// What this process holds it knows also where others have changed the journal.
-	held := p.Held()
-	if which == wire.UndoMine && len(held) == 0 {
+	if which == wire.UndoMine && len(p.Held()) == 0 {
 		return nil, nil
 	}
 	unlock, err := p.lock(ctx)
@@ -69,6 +67,8 @@ func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, 
 		return nil, err
 	}
 	defer unlock()
+	// What this process holds it knows also where others have changed the journal.
+	held := p.stillHeld()
 	var errs []error
 	do := func(r *Record) {
 		if err := p.undo(ctx, r); err != nil {
@@ -103,6 +103,19 @@ func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, 
 		errs = append(errs, u)
 	}
 	return undone, errors.Join(errs...)
+}
+
+// stillHeld forgets what this process held and others have programmed since, after somebody had undone it: that is of
+// the same name, and theirs. It returns the rest. The lock is held.
+func (p *Programmer) stillHeld() []*Record {
+	return slices.DeleteFunc(p.Held(), func(r *Record) bool {
+		now, err := p.journal.read(p.journal.path(r.Plan.Name))
+		theirs := err == nil && now.Holder != r.Holder
+		if theirs {
+			p.forget(r)
+		}
+		return theirs
+	})
 }
 
 func isHeld(held []*Record, name string) bool {
@@ -201,7 +214,7 @@ func (p *Programmer) expire(ctx context.Context, all bool) error {
 	}
 	defer unlock()
 	var errs []error
-	for _, r := range p.Held() {
+	for _, r := range p.stillHeld() {
 		if _, err := os.Stat(p.journal.path(r.Plan.Name)); errors.Is(err, os.ErrNotExist) {
 			p.forget(r) // somebody else has undone it
 			continue

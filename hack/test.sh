@@ -231,7 +231,7 @@ shard_repeat() {
 }
 
 shard_fuzz() {
-	run_fuzz "${FUZZTIME:-120s}"
+	run_fuzz "${FUZZTIME:-90s}"
 }
 
 shard_oracle() {

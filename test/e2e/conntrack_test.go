@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +41,9 @@ func TestStaleConnection(t *testing.T) {
 		if command.Node != node {
 			t.Errorf("%s is to be run on node %q, not on %s", command.Line, command.Node, node)
 		}
-		onNode(t, node, nil, "/bin/sh", "-c", "export PATH=$PATH:/usr/sbin; "+command.Line)
+		words := strings.Fields(command.Line) // the tests' pod has no shell
+		words[0] = "/usr/sbin/" + words[0]
+		onNode(t, node, nil, words...)
 		if r := svcproxy(t, "trace", name, "--node", node, "-o", "json"); r.code != 0 {
 			t.Errorf("node %s, after %s\n%s", node, command.Line, r)
 		}

@@ -61,6 +61,7 @@ func programmed(t *testing.T, root string, args ...string) (cmd *exec.Cmd, stder
 	}
 	err = c.Call(wire.MethodProgram, wire.ProgramParams{Plan: encoded, ProgramOptions: wire.ProgramOptions{
 		Mode: wire.IPTables, Backend: wire.BackendLegacy, TTL: time.Hour, Run: "a", By: "somebody",
+		Allow: plan.Askable(),
 	}}, wire.Sink{File: func(wire.Received) {}})
 	if err != nil {
 		t.Fatal(err)

@@ -93,16 +93,11 @@ func (b *iptables) undoByName(ctx context.Context, name string) (left []string, 
 func (b *iptables) taken(ctx context.Context, r *Record) (what string, err error) {
 	for _, f := range families {
 		if r.Backend == wire.BackendLegacy {
-			if has, err := tools.HasLegacyTables(f.v6); err != nil || !has {
-				if err != nil {
-					return "", err
-				}
-				continue
-			}
-			in, err := b.removal(ctx, r.Backend, r.Plan.Name, f.executable)
+			save, err := savedTables(ctx, b, f.executable, r.Backend, f.v6)
 			if err != nil {
 				return "", err
 			}
+			in := iptRemoval(save, r.Plan.Name)
 			if in != nil && len(in.tables[0].gone) > 0 {
 				return fmt.Sprintf("the chain %s of table %s (%s)", in.tables[0].gone[0], in.tables[0].name, f.executable), nil
 			}

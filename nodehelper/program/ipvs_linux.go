@@ -92,10 +92,6 @@ func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error 
 	return nil
 }
 
-func (m *ipvsMode) taken(ctx context.Context, r *Record) (what string, err error) {
-	return m.rules.taken(ctx, r)
-}
-
 func (m *ipvsMode) remember(ctx context.Context, r *Record) error {
 	if err := m.rules.remember(ctx, r); err != nil {
 		return err

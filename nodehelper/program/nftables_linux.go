@@ -31,7 +31,8 @@ func (n *nftables) check(context.Context, *Record) error {
 	return err
 }
 
-// taken names a table of a record's plan that is there.
+// taken names a table of a record's plan that is there. One that others have made is none that a record of another mode
+// needs.
 func (n *nftables) taken(_ context.Context, r *Record) (what string, err error) {
 	conn, err := dialNF()
 	if err != nil {
@@ -43,7 +44,11 @@ func (n *nftables) taken(_ context.Context, r *Record) (what string, err error) 
 		if err != nil {
 			return "", err
 		}
-		if t != nil {
+		own, err := conn.ownTable(f.v6, nftTable(r.Plan.Name))
+		if err != nil {
+			return "", err
+		}
+		if own || t != nil && r.Mode == wire.NFTables {
 			return "the table " + f.nft + " " + nftTable(r.Plan.Name), nil
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -19,11 +19,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// What the chains of a plan hold: their suffixes, the targets of their rules, and the modules of their matches.
+// What the chains of a plan hold: the targets of their rules, and the modules of their matches.
 var (
-	chainSuffixes = regexp.MustCompile(`^(NAT|POST|DROP|FORWARD|INPUT|OUTPUT|[FWRH]-?[0-9]+|E[a-z2-7]{9})$`)
-	chainTargets  = []string{"ACCEPT", "DROP", "RETURN", "MARK", "MASQUERADE", "DNAT", "REDIRECT"}
-	chainModules  = []string{
+	chainTargets = []string{"ACCEPT", "DROP", "RETURN", "MARK", "MASQUERADE", "DNAT", "REDIRECT"}
+	chainModules = []string{
 		"comment", "tcp", "udp", "sctp", "mark", "statistic", "recent", "addrtype", "conntrack", "time",
 	}
 )
@@ -69,7 +68,11 @@ func (p *Programmer) orphanChains(ctx context.Context, records *snapshot.Journal
 				g.orphan.What = fmt.Sprintf("iptables (%s) %s: %d chains %s%s-… in %s, %d rules that lead to them",
 					backend, family, g.chains, kubeproxy.ProgramChainPrefix, name, strings.Join(tables, " and "), g.jumps)
 				g.orphan.remove = func(ctx context.Context) error {
-					return removeGroup(ctx, b, f.executable, backend, f.v6, name, records)
+					foreign := len(g.orphan.Foreign) > 0
+					if backend == wire.BackendNFT && !foreign {
+						return removeNFTGroup(ctx, f.v6, name)
+					}
+					return removeGroup(ctx, b, f.executable, backend, f.v6, name, records, foreign)
 				}
 				out = append(out, g.orphan)
 			}
@@ -117,7 +120,7 @@ func chainGroups(save []byte, records *snapshot.Journal) map[string]*chainGroup 
 	groups := map[string]*chainGroup{}
 	table := ""
 	group := func(chain string) *chainGroup {
-		name, ok := planOfRules(chain)
+		name, ok := planOfPrefix(chain)
 		if !ok || !strings.HasPrefix(chain, kubeproxy.ProgramChainPrefix) || records.Has(name) {
 			return nil
 		}
@@ -162,8 +165,7 @@ func (g *chainGroup) add(table, chain string) {
 	g.chains++
 	t := g.tables[len(g.tables)-1]
 	t.chains = append(t.chains, chain)
-	parts := strings.SplitN(strings.TrimPrefix(chain, kubeproxy.ProgramChainPrefix), "-", 2)
-	if len(parts) != 2 || !programName.MatchString(parts[0]) || !chainSuffixes.MatchString(parts[1]) {
+	if planOfChain(chain) == "" {
 		g.orphan.doubt("%s is no name of a chain that program writes", chain)
 	}
 	if !slices.Contains(iptTables, table) {
@@ -173,8 +175,8 @@ func (g *chainGroup) add(table, chain string) {
 
 // rule looks at a rule of one of a group's chains.
 func (g *chainGroup) rule(words []string, target string) {
-	plan, _ := planOfRules(words[1])
-	other, ours := planOfRules(target)
+	plan, _ := planOfPrefix(words[1])
+	other, ours := planOfPrefix(target)
 	if !slices.Contains(chainTargets, target) && (!ours || other != plan) {
 		g.orphan.doubt("%s has a rule with the target %q", words[1], target)
 	}
@@ -207,42 +209,65 @@ func targetOf(words []string) (target string, jump bool) {
 	return "", false
 }
 
+// removeNFTGroup removes the chains of a name that hold nothing but what this package writes, and the rules that lead
+// to them, as those of a record are: see [nftRuleset].
+func removeNFTGroup(ctx context.Context, v6 bool, name string) error {
+	conn, err := dialNF()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := (nftRuleset{conn}).release(ctx, v6, name); err != nil {
+		return err
+	}
+	left, err := nftRuleset{conn}.remove(ctx, v6, name, nil)
+	if err == nil && len(left) > 0 {
+		err = errors.New(strings.Join(left, "; "))
+	}
+	return err
+}
+
+// groupTime bounds the removal of chains by iptables-restore.
+const groupTime = 20 * time.Second
+
 // removeGroup removes the chains of a name and the rules that lead to them, each table in one transaction, and reads
-// them again until none is left.
+// them again until none is left. What may be somebody else's by now is removed only with foreign.
 func removeGroup(
 	ctx context.Context, b *iptables, executable, backend string, v6 bool, name string, records *snapshot.Journal,
+	foreign bool,
 ) error {
+	ctx, cancel := context.WithTimeout(ctx, groupTime)
+	defer cancel()
 	restore, err := b.find(ctx, executable, backend, "-restore")
 	if err != nil {
 		return err
 	}
-	last := errors.New("its chains are there again each time that they are removed")
-	for range undoTries {
+	return until(ctx, func() (bool, error, error) {
 		save, err := savedTables(ctx, b, executable, backend, v6)
 		if err != nil {
-			return err
+			return false, err, nil
 		}
 		g := chainGroups(save, records)[name]
-		if g == nil {
-			return nil
+		switch {
+		case g == nil:
+			return true, nil, nil
+		case len(g.orphan.Foreign) > 0 && !foreign:
+			return false, nil, fmt.Errorf("others have changed it meanwhile: %s", strings.Join(g.orphan.Foreign, "; "))
 		}
-		var text bytes.Buffer
-		for _, t := range g.tables {
-			fmt.Fprintf(&text, "*%s\n", t.name)
-			for _, c := range t.chains {
-				fmt.Fprintf(&text, ":%s - [0:0]\n", c)
-			}
-			for _, r := range t.unhook {
-				fmt.Fprintln(&text, r)
-			}
-			for _, c := range t.chains {
-				fmt.Fprintf(&text, "-X %s\n", c)
-			}
-			text.WriteString("COMMIT\n")
+		if _, err := restore.run(ctx, g.removal(), "-w", waitSeconds, "--noflush"); err != nil {
+			return false, fmt.Errorf("%s: %w", executable, err), nil
 		}
-		if _, err := restore.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush"); err != nil {
-			last = err
-		}
+		return false, errors.New("its chains are there again each time that they are removed"), nil
+	})
+}
+
+// removal is the input of iptables-restore that removes a group.
+func (g *chainGroup) removal() []byte {
+	var text bytes.Buffer
+	in := &iptInput{}
+	for _, t := range g.tables {
+		in.tables = append(in.tables, &iptTable{name: t.name, gone: t.chains, unhook: t.unhook})
 	}
-	return fmt.Errorf("%s: %w", executable, last)
+	in.write(&text)
+	return text.Bytes()
 }

@@ -30,8 +30,8 @@ func (*Programmer) orphanDevice(_ context.Context, records *snapshot.Journal) ([
 	}
 	o := &orphan{}
 	o.ID = "ipvs " + kubeproxy.ProgramDevice
-	if link.Type() != "dummy" {
-		o.doubt("it is a %s, and no dummy", link.Type())
+	if why := foreignDevice(link); why != "" {
+		o.doubt("%s", why)
 	}
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {

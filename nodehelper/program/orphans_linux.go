@@ -5,12 +5,9 @@ package program
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -82,17 +79,4 @@ func (o *orphan) doubt(format string, args ...any) {
 	if len(o.Foreign) < maxForeign {
 		o.Foreign = append(o.Foreign, fmt.Sprintf(format, args...))
 	}
-}
-
-// programName is the name of a plan behind a prefix.
-var programName = regexp.MustCompile(`^[0-9a-f]{8}$`)
-
-// planOfRules returns the name of the plan in the name of a chain of iptables, or of a table of nftables; what stands
-// in its place where it is no such name. ok is false for a name without our prefix.
-func planOfRules(name string) (plan string, ok bool) {
-	if rest, found := strings.CutPrefix(name, kubeproxy.ProgramChainPrefix); found {
-		plan, _, _ = strings.Cut(rest, "-")
-		return plan, true
-	}
-	return strings.CutPrefix(name, kubeproxy.ProgramTablePrefix)
 }

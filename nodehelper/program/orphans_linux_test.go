@@ -205,6 +205,16 @@ func TestForeignRulesOfOurNamesStay(t *testing.T) {
 			"nftables ip svcproxy-0123abcd", `f0 has a rule with the statement "counter"`,
 		},
 		{
+			"a table without our mark", "nft -f -", "table ip6 svcproxy-0123abcd { chain f0 { drop; }; }",
+			"nftables ip6 svcproxy-0123abcd", "it has no chain made-by-kubectl-svcproxy",
+		},
+		{
+			"a policy", "nft -f -",
+			"table ip svcproxy-0123abcd { chain made-by-kubectl-svcproxy { }; chain postrouting { type nat hook postrouting " +
+				"priority 95; policy drop; }; }",
+			"nftables ip svcproxy-0123abcd", "the policy of its chain postrouting is drop",
+		},
+		{
 			"another family", "nft -f -", "table inet svcproxy-0123abcd { chain f0 { drop; }; }",
 			"nftables inet svcproxy-0123abcd", "it is of the family inet",
 		},
@@ -310,6 +320,9 @@ func TestDeviceWithoutARecord(t *testing.T) {
 			t.Errorf("with the record %s: %+v", text, found)
 		}
 	}
+	if err := os.Remove(record); err != nil { // any of them: the order of a map is none
+		t.Fatal(err)
+	}
 	if found = orphansOf(t, prog, []string{id}, true); len(found) != 1 || !found[0].Removed || hasDevice("svcproxy-ipvs") {
 		t.Errorf("%+v", found)
 	}
@@ -383,4 +396,66 @@ func FuzzChainGroups(f *testing.F) {
 			}
 		}
 	})
+}
+
+// To ask iptables-legacy for a table makes it: what others have of that backend is read, and no more.
+func TestALegacyTableIsNotMadeByAsking(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	testutil.Run(t, "", "iptables-legacy", "-t", "mangle", "-A", "OUTPUT", "-j", "ACCEPT")
+	tables := func() string {
+		data, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	before := tables()
+	prog := newProgrammer(t, t.TempDir())
+	for _, dryRun := range []bool{true, false} {
+		req := params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a")
+		req.DryRun = dryRun
+		if _, err := prog.Apply(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if got := tables(); got != before {
+			t.Errorf("dry run %v: the tables were %q, and are %q", dryRun, before, got)
+		}
+	}
+	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is left over of a plan may be of another mode: its rules would be ahead of the new ones, and once there is a
+// record of that name nobody would take them for left over.
+func TestLeftOverOfAnotherModeIsInTheWay(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	testutil.LegacyTables(t)
+	for _, left := range modes {
+		for _, next := range modes {
+			t.Run(left.mode+" "+left.backend+", then "+next.mode+" "+next.backend, func(t *testing.T) {
+				resetRules(t)
+				prog := newProgrammer(t, t.TempDir())
+				if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), left.mode, left.backend, "a")); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Remove(prog.journal.path("0123abcd")); err != nil {
+					t.Fatal(err)
+				}
+				there := testutil.Listing(t, testutil.Rules...)
+				_, err := newProgrammer(t, prog.o.Root).Apply(t.Context(),
+					params(web(0, "10.244.2.2:8080"), next.mode, next.backend, "b"))
+				if err == nil || !strings.Contains(err.Error(), "is there already, and no record") {
+					t.Errorf("programmed beside it: %v", err)
+				}
+				if got := testutil.Listing(t, testutil.Rules...); got != there {
+					t.Errorf("it was\n%s\nand is\n%s", there, got)
+				}
+			})
+		}
+	}
 }

@@ -9,30 +9,25 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// What a table of a plan holds: chains that hooks call, other chains, sets and maps, and the statements of its rules.
-var (
-	tableBase       = []string{"prerouting", "output", "postrouting"}
-	tableChains     = regexp.MustCompile(`^(marked|made-by-kubectl-svcproxy|[fw]\d+|e-[a-z2-7]{9})$`)
-	tableSets       = regexp.MustCompile(`^(frontends|hairpins|active|masqueraded|a-[a-z2-7]{9})$`)
-	tableStatements = []string{
-		"match", "vmap", "mangle", "goto", "jump", "drop", "return", "masquerade", "dnat", "set",
-	}
-)
+// tableStatements are the statements of the rules in a table of a plan.
+var tableStatements = []string{
+	"match", "vmap", "mangle", "goto", "jump", "drop", "return", "masquerade", "dnat", "set",
+}
 
 // nftObject is one object of nft -j list.
 type nftObject map[string]struct {
-	Family, Name, Table, Chain, Hook string
-	Type                             any // of a chain a string, of a set also a list
-	Expr                             []map[string]json.RawMessage
+	Family, Name, Table, Chain, Hook, Policy string
+	Type                                     any // of a chain a string, of a set also a list
+	Expr                                     []map[string]json.RawMessage
 }
 
 // nftList asks nft for a list.
@@ -69,7 +64,7 @@ func (p *Programmer) orphanTables(ctx context.Context, records *snapshot.Journal
 	var errs []error
 	for _, object := range tables {
 		t := object["table"]
-		name, ok := planOfRules(t.Name)
+		name, ok := planOfPrefix(t.Name)
 		if !ok || !strings.HasPrefix(t.Name, kubeproxy.ProgramTablePrefix) || records.Has(name) || traces(t.Name) {
 			continue
 		}
@@ -94,12 +89,30 @@ func (p *Programmer) orphanTables(ctx context.Context, records *snapshot.Journal
 			o.ofTable(t.Family, name, content)
 		}
 		o.remove = func(ctx context.Context) error {
+			if planOfTable(t.Name) != "" && len(o.Foreign) == 0 {
+				return removeOwnTable(ctx, t.Family == ipName(true), name)
+			}
 			_, err := nft.run(ctx, nil, "delete", "table", t.Family, t.Name)
 			return err
 		}
 		out = append(out, o)
 	}
 	return out, errors.Join(errs...)
+}
+
+// removeOwnTable removes a table that holds nothing but what this package writes, as that of a record is: what others
+// make of it meanwhile stays.
+func removeOwnTable(ctx context.Context, v6 bool, name string) error {
+	conn, err := dialNF()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	left, err := conn.removeTable(ctx, v6, name, func() {})
+	if err == nil && len(left) > 0 {
+		err = errors.New(strings.Join(left, "; "))
+	}
+	return err
 }
 
 // traces tells whether a table is that by which a process traces probes that still runs: the kernel removes it with the
@@ -115,11 +128,14 @@ func traces(table string) bool {
 
 // ofTable looks for what program never writes into a table of its own.
 func (o *orphan) ofTable(family, name string, content []nftObject) {
-	if !programName.MatchString(name) {
+	if !plan.IsName(name) {
 		o.doubt("%s%s is no name of a table that program writes", kubeproxy.ProgramTablePrefix, name)
 	}
-	if family != "ip" && family != "ip6" {
+	if family != ipName(false) && family != ipName(true) {
 		o.doubt("it is of the family %s", family)
+	}
+	if !slices.ContainsFunc(content, func(c nftObject) bool { return c["chain"].Name == nftMark }) {
+		o.doubt("it has no chain %s", nftMark)
 	}
 	for _, c := range content {
 		for _, kind := range slices.Sorted(maps.Keys(c)) {
@@ -127,12 +143,15 @@ func (o *orphan) ofTable(family, name string, content []nftObject) {
 			switch kind {
 			case "metainfo", "table":
 			case "chain":
-				if x.Hook != "" && (!slices.Contains(tableBase, x.Name) || x.Name != x.Hook || x.Type != any("nat")) ||
-					x.Hook == "" && !tableChains.MatchString(x.Name) {
+				switch base := slices.ContainsFunc(nftBase, func(b nftBaseChain) bool { return b.name == x.Name }); {
+				case x.Hook != "" && (!base || x.Name != x.Hook || x.Type != any("nat")),
+					x.Hook == "" && !ownTableChains.MatchString(x.Name):
 					o.doubt("it has a chain %s", x.Name)
+				case x.Hook != "" && x.Policy != "accept":
+					o.doubt("the policy of its chain %s is %s", x.Name, x.Policy)
 				}
 			case "set", "map", "element":
-				if !tableSets.MatchString(x.Name) {
+				if !ownTableSets.MatchString(x.Name) {
 					o.doubt("it has a %s %s", kind, x.Name)
 				}
 			case "rule":

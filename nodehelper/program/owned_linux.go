@@ -4,12 +4,16 @@ package program
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"regexp"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
@@ -28,10 +32,18 @@ var deviceMark = net.HardwareAddr{0x02, 's', 'v', 'c', 'p', 'x'}
 // topChains are the suffixes of the chains that hooks jump to.
 var topChains = []string{"NAT", "POST", "DROP", "FORWARD", "INPUT", "OUTPUT"}
 
+// planName is the name of a plan, as plan.IsName has it.
+const planName = "([0-9a-f]{8})"
+
 var (
-	ownChains = regexp.MustCompile("^" + kubeproxy.ProgramChainPrefix + "([0-9a-f]{8})-" +
+	ownChains = regexp.MustCompile("^" + kubeproxy.ProgramChainPrefix + planName + "-" +
 		"(?:" + strings.Join(topChains, "|") + "|[FRWH]-?[0-9]+|E[a-z2-7]{9})$")
-	ownTables = regexp.MustCompile("^" + kubeproxy.ProgramTablePrefix + "([0-9a-f]{8})$")
+	ownTables = regexp.MustCompile("^" + kubeproxy.ProgramTablePrefix + planName + "$")
+
+	// What such a table has, besides the chains of nftBase.
+	ownTableChains = regexp.MustCompile("^(?:" + nftMark + `|marked|[fw]\d+|e-[a-z2-7]{9})$`)
+	ownTableSets   = regexp.MustCompile("^(?:" + strings.Join([]string{frontends, hairpins, active, masqueraded}, "|") +
+		"|a-[a-z2-7]{9})$")
 )
 
 // planOfChain returns the name of the plan whose rules are in a chain of iptables; "": this package makes none of that
@@ -52,6 +64,17 @@ func planOfTable(table string) string {
 	return ""
 }
 
+// planOfPrefix returns what stands behind our prefix in the name of a chain of iptables, or of a table of nftables,
+// where the name of a plan would be. ok is false for a name without the prefix. What has one may still be somebody
+// else's: see planOfChain and planOfTable.
+func planOfPrefix(name string) (plan string, ok bool) {
+	if rest, found := strings.CutPrefix(name, kubeproxy.ProgramChainPrefix); found {
+		plan, _, _ = strings.Cut(rest, "-")
+		return plan, true
+	}
+	return strings.CutPrefix(name, kubeproxy.ProgramTablePrefix)
+}
+
 // topChainsOf returns the names of the chains of a plan that hooks of any mode jump to. Not every mode has all of them.
 func topChainsOf(name string) []string {
 	out := make([]string, len(topChains))
@@ -70,9 +93,48 @@ func (k nfConn) ownTable(v6 bool, table string) (bool, error) {
 	return mark != nil, err
 }
 
+// taken names what is on the node of a record's plan without a record, whichever mode has written it: the rules of one
+// mode may be ahead of those of another, and once there is a record nobody takes them for left over.
+func (p *Programmer) taken(ctx context.Context, r *Record) (what string, err error) {
+	nft, legacy := *r, *r
+	nft.Backend, legacy.Backend = wire.BackendNFT, wire.BackendLegacy
+	conn, noNF := dialNF() // not every kernel has nf_tables
+	if noNF == nil {
+		_, noNF = conn.Generation()
+		conn.Close()
+	}
+	for _, find := range []struct {
+		taken  func(context.Context, *Record) (string, error)
+		record *Record
+		can    bool
+	}{{p.tables.taken, &nft, noNF == nil}, {p.rules.taken, &nft, noNF == nil}, {p.rules.taken, &legacy, true}} {
+		if !find.can {
+			continue
+		}
+		what, err := find.taken(ctx, find.record)
+		if _, missing := errors.AsType[RefusalError](err); missing && find.record.Backend != r.Backend {
+			continue // without the program of another backend its tables cannot be read
+		}
+		if what != "" || err != nil {
+			return what, err
+		}
+	}
+	return "", nil
+}
+
 // ownDevice tells whether an interface is the device of ipvs mode, and made by this package.
-func ownDevice(link netlink.Link) bool {
-	a := link.Attrs()
-	return a.Name == kubeproxy.ProgramDevice && link.Type() == (&netlink.Dummy{}).Type() &&
-		bytes.Equal(a.HardwareAddr, deviceMark)
+func ownDevice(link netlink.Link) bool { return foreignDevice(link) == "" }
+
+// foreignDevice says why an interface is not the device that this package makes; "": it is.
+func foreignDevice(link netlink.Link) string {
+	a, dummy := link.Attrs(), (&netlink.Dummy{}).Type()
+	switch {
+	case a.Name != kubeproxy.ProgramDevice:
+		return "its name is " + a.Name
+	case link.Type() != dummy:
+		return "it is a " + link.Type() + ", and no " + dummy
+	case !bytes.Equal(a.HardwareAddr, deviceMark):
+		return fmt.Sprintf("its hardware address is %s, and that of program's device is %s", a.HardwareAddr, deviceMark)
+	}
+	return ""
 }

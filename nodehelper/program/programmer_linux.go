@@ -26,6 +26,7 @@ type Programmer struct {
 	journal journal
 	modes   map[string]backend
 	rules   *iptables
+	tables  *nftables
 
 	mu   sync.Mutex
 	held map[string]*Record // what this process holds, by the plan's name
@@ -37,8 +38,6 @@ type Programmer struct {
 type backend interface {
 	// check says why the node cannot do what is asked for; a RefusalError.
 	check(ctx context.Context, r *Record) error
-	// taken says what of the plan's name is on the node, although no record speaks of it; "": nothing.
-	taken(ctx context.Context, r *Record) (what string, err error)
 	// remember notes what undoing has to know. Of an update it has the Before of what that replaces, and brings it up to
 	// the new plan.
 	remember(ctx context.Context, r *Record) error
@@ -74,10 +73,10 @@ func New(o Options) (*Programmer, error) {
 	rules.hasTime = timeProbe(o.Root, &rules)
 	around := rules
 	around.rules = ipvsRules
-	p.rules = &rules
+	p.rules, p.tables = &rules, &nftables{open: sync.OnceValues(openNFT)}
 	p.modes = map[string]backend{
 		wire.IPTables:  &rules,
-		wire.NFTables:  &nftables{open: sync.OnceValues(openNFT)},
+		wire.NFTables:  p.tables,
 		wire.IPVS:      &ipvsMode{rules: around, journal: p.journal, root: o.Root},
 		wire.Userspace: &userspace{iptables: &rules, proxies: map[string]*proxy{}},
 	}
@@ -139,7 +138,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, err
 	}
 	if there != nil && !now.Before(there.Expires) {
-		return nil, RefusalError(fmt.Sprintf("the time of %s is over since %s, and nothing extends it: its helper ends it now",
+		return nil, RefusalError(fmt.Sprintf("the time of %s is over since %s, and nothing extends it: its helper ends it",
 			r.Plan.Name, there.Expires.Format(time.RFC3339)))
 	}
 	if there != nil && same(there, r) {
@@ -156,7 +155,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, err
 	}
 	if there == nil {
-		what, err := mode.taken(ctx, r)
+		what, err := p.taken(ctx, r)
 		if err != nil {
 			return nil, err
 		}

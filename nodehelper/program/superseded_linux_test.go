@@ -137,7 +137,10 @@ func TestNoOtherProcessIsEnded(t *testing.T) {
 		}
 		if !c.stays {
 			awaitEnd(t, &c.process, time.Second)
-		} else if time.Sleep(50 * time.Millisecond); !c.process.alive() {
+			continue
+		}
+		time.Sleep(50 * time.Millisecond)
+		if !c.process.alive() {
 			t.Errorf("%s is ended", c.name)
 		}
 	}
@@ -178,7 +181,8 @@ func TestAnExpirerIsReplacedThoughTheKernelCouldEndIt(t *testing.T) {
 		return
 	}
 	prog := untimed(t, withCgroups(t))
-	if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")); err != nil {
+	req := params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")
+	if _, err := prog.Apply(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	first := *onlyRecord(t, prog.journal).Expirer

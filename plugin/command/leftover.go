@@ -101,7 +101,7 @@ func (l *leftOver) removeOn(
 	failed := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) error {
 		got, err := helper.Orphans(ctx, wire.OrphansParams{Remove: ids[node], Foreign: l.config.foreign})
 		if err == nil {
-			said[i], err = removed(node, got)
+			said[i], err = removed(node, got, ids[node])
 		}
 		return errors.Join(err, helper.Close())
 	})
@@ -111,8 +111,8 @@ func (l *leftOver) removeOn(
 	return errors.Join(failed...)
 }
 
-// removed says, in lines, what became of what was to be removed.
-func removed(node string, got *wire.Orphans) (said []string, err error) {
+// removed says, in lines, what became of what was to be removed. The error names what stays of that.
+func removed(node string, got *wire.Orphans, ids []string) (said []string, err error) {
 	var errs []error
 	for i := range got.Found {
 		switch o := &got.Found[i]; {
@@ -121,6 +121,9 @@ func removed(node string, got *wire.Orphans) (said []string, err error) {
 		case o.Failed != "":
 			errs = append(errs, fmt.Errorf("node %s: could not remove %s: %s", node, safetext.Line(o.What, 500),
 				safetext.Line(o.Failed, 1000)))
+		case slices.Contains(ids, o.ID):
+			errs = append(errs, fmt.Errorf("node %s: %s stays: others have changed it since it was listed: %s", node,
+				safetext.Line(o.What, 500), safetext.Line(strings.Join(o.Foreign, ", "), 500)))
 		}
 	}
 	return said, errors.Join(errs...)

@@ -70,9 +70,21 @@ func TestLeftOverIsNamedAndAskedAbout(t *testing.T) {
 func TestRemovedIsSaid(t *testing.T) {
 	said, err := removed("n1", &wire.Orphans{Found: []wire.Orphan{
 		{What: "one", Removed: true}, {What: "two", Failed: "busy"}, {What: "three"},
-	}})
+	}}, nil)
 	if !slices.Equal(said, []string{"node/n1: removed: one"}) || err == nil ||
 		err.Error() != "node n1: could not remove two: busy" {
 		t.Errorf("%q, %v", said, errors.Join(err))
+	}
+}
+
+// What others change between the question and the removal stays, and that is said: nobody takes it for removed.
+func TestChangedAfterTheQuestion(t *testing.T) {
+	theirs := []string{"it has a set of theirs"}
+	said, err := removed("n1", &wire.Orphans{Found: []wire.Orphan{
+		{ID: "a", What: "one", Foreign: theirs}, {ID: "b", What: "two", Foreign: theirs},
+	}}, []string{"a"})
+	if len(said) > 0 || err == nil ||
+		err.Error() != "node n1: one stays: others have changed it since it was listed: it has a set of theirs" {
+		t.Errorf("%q, %v", said, err)
 	}
 }

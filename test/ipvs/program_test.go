@@ -443,7 +443,7 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 	for _, f := range []string{
 		"iptables-nft-save.txt", "ip6tables-nft-save.txt", "iptables-legacy-save.txt", "ip6tables-legacy-save.txt",
 		"nft-ruleset.json", "ipset-save.txt", "ipvsadm.txt",
-		"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "sysctl.txt",
+		"ip-addr.json", "ip-link.json", "ip-route.json", "ip6-route.json", "sysctl.txt", "time.txt", "journal.json",
 	} {
 		delete(files, f)
 		maps.Copy(now, collected(t, f))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -74,21 +75,19 @@ var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 	return out
 }}
 
-// planOf returns the name of the plan that a chain of the command program belongs to, or what stands in its place; "":
-// it is none of that command's. Tables by which probes are traced end with their process.
+// planOf returns the name of the plan that a chain of the command program belongs to; "": it is none of that command's.
+// Tables by which probes are traced, and tables of others whose names begin alike, have no plan's name.
 func planOf(c *netfilter.Chain) string {
+	name, ok := "", false
 	if c.Table.Backend == netfilter.BackendNative {
-		name, ok := strings.CutPrefix(c.Table.Name, kubeproxy.ProgramTablePrefix)
-		if !ok || strings.HasPrefix(c.Table.Name, kubeproxy.TraceTablePrefix) {
-			return ""
-		}
-		return name
+		name, ok = strings.CutPrefix(c.Table.Name, kubeproxy.ProgramTablePrefix)
+	} else {
+		name, ok = strings.CutPrefix(c.Name, kubeproxy.ProgramChainPrefix)
+		name, _, _ = strings.Cut(name, "-")
 	}
-	name, ok := strings.CutPrefix(c.Name, kubeproxy.ProgramChainPrefix)
-	if !ok {
+	if !ok || !plan.IsName(name) {
 		return ""
 	}
-	name, _, _ = strings.Cut(name, "-")
 	return name
 }
 

@@ -116,7 +116,8 @@ func orphanFaults() []fault {
 // the journal was collected.
 func TestFaultsOfOrphans(t *testing.T) { putIn(t, "iptables", orphanFaults(), 10) }
 
-// A table of nftables that was restored, beside one whose path is programmed and one by which probes are traced.
+// A table of nftables that was restored, beside one whose path is programmed, one by which probes are traced, and
+// one of somebody else.
 func TestOrphanTable(t *testing.T) {
 	w := openCaptured(t, "nftables")
 	table := func(family, name, chain string) string {
@@ -127,7 +128,7 @@ func TestOrphanTable(t *testing.T) {
 	delete(w.files, snapshot.NFTDumpFile)
 	w.files[snapshot.NFTFile] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files[snapshot.NFTFile]), []byte("]}")),
 		","+table("ip", "svcproxy-0123abcd", "prerouting")+","+table("ip6", "svcproxy-0123abcd", "prerouting")+
-			","+table("ip", "svcproxy-ffff0000", "prerouting")+","+table("inet", "svcproxy-trace-77", "output")+"]}"...)
+			","+table("ip", "svcproxy-ffff0000", "prerouting")+","+table("inet", "svcproxy-trace-77", "output")+","+table("ip", "svcproxy-metrics", "output")+"]}"...)
 	w.files[snapshot.JournalFile] = []byte(`{"records":[{"plan":"ffff0000","mode":"nftables"}]}`)
 	r := w.run()
 	if r.Error != "" {

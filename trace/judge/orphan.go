@@ -78,7 +78,8 @@ var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 // planOf returns the name of the plan that a chain of the command program belongs to; "": it is none of that command's.
 // Tables by which probes are traced, and tables of others whose names begin alike, have no plan's name.
 func planOf(c *netfilter.Chain) string {
-	name, ok := "", false
+	var name string
+	var ok bool
 	if c.Table.Backend == netfilter.BackendNative {
 		name, ok = strings.CutPrefix(c.Table.Name, kubeproxy.ProgramTablePrefix)
 	} else {

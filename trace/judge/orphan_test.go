@@ -128,7 +128,8 @@ func TestOrphanTable(t *testing.T) {
 	delete(w.files, snapshot.NFTDumpFile)
 	w.files[snapshot.NFTFile] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files[snapshot.NFTFile]), []byte("]}")),
 		","+table("ip", "svcproxy-0123abcd", "prerouting")+","+table("ip6", "svcproxy-0123abcd", "prerouting")+
-			","+table("ip", "svcproxy-ffff0000", "prerouting")+","+table("inet", "svcproxy-trace-77", "output")+","+table("ip", "svcproxy-metrics", "output")+"]}"...)
+			","+table("ip", "svcproxy-ffff0000", "prerouting")+","+table("inet", "svcproxy-trace-77", "output")+
+			","+table("ip", "svcproxy-metrics", "output")+"]}"...)
 	w.files[snapshot.JournalFile] = []byte(`{"records":[{"plan":"ffff0000","mode":"nftables"}]}`)
 	r := w.run()
 	if r.Error != "" {

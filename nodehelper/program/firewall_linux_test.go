@@ -4,6 +4,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -335,7 +336,14 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 					t.Errorf("%q is not in %q", part, said)
 				}
 			}
-			if _, err := prog.Apply(t.Context(), params(dualStack(), wire.NFTables, "", "a")); err != nil {
+			_, err = prog.Apply(t.Context(), params(dualStack(), wire.NFTables, "", "a"))
+			if slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "chain SVCPROXY-") }) {
+				// Without a record a chain of ours is left over, until whoever refers to it does not any more.
+				_, refused := errors.AsType[RefusalError](err)
+				if !refused || !strings.Contains(err.Error(), "SVCPROXY-0123abcd-DROP") {
+					t.Errorf("afterwards, with a chain of ours: %v", err)
+				}
+			} else if err != nil {
 				t.Errorf("afterwards nothing can be programmed: %v", err)
 			}
 		})

@@ -395,9 +395,10 @@ var hostile = []struct {
 
 // TestHostileSnapshot reads each hostile input in a process of its own: one clear error within the limits.
 func TestHostileSnapshot(t *testing.T) {
+	plugin := builtPlugin(t)
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr, memory, spent := measured(t, tt.write(t))
+			code, stdout, stderr, memory, spent := measured(t, plugin, tt.write(t))
 			t.Logf("%d MB, %v: %s", memory>>20, spent.Round(time.Millisecond), strings.TrimSpace(stderr))
 			errs := 0
 			for line := range strings.Lines(stderr) {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -36,13 +37,15 @@ func times(n int, head, line, tail string) content {
 	}
 }
 
-// gigabyte is 1 GB of one byte, compressed: 64 members of gzip.
-func gigabyte(c byte) content {
+// gigabyte is 1 GB of one byte, compressed.
+func gigabyte(c byte) content { return members(64, bytes.Repeat([]byte{c}, 16<<20)) }
+
+// members is the same data n times, compressed: so many members of gzip, as to compress all of it takes long.
+func members(n int, data []byte) content {
+	one := sync.OnceValue(func() []byte { return written(zipped(data)) })
 	return func(w io.Writer) {
-		var b bytes.Buffer
-		zipped(bytes.Repeat([]byte{c}, 16<<20))(&b)
-		for range 64 {
-			w.Write(b.Bytes()) //nolint:errcheck // checked where the writer is flushed
+		for range n {
+			w.Write(one()) //nolint:errcheck // checked where the writer is flushed
 		}
 	}
 }

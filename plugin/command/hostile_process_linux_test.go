@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// builtPlugin builds the plugin as people run it: the race detector, with which the tests are built, takes several times
-// the memory. The flags are those of make build, so that little is compiled anew.
+// builtPlugin builds the plugin as people run it: the race detector, with which the tests are built, takes several
+// times the memory. The flags are those of make build, so that little is compiled anew.
 func builtPlugin(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubectl-svcproxy")
@@ -42,13 +42,14 @@ func measured(t *testing.T, plugin, path string) (
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
+	stop, peak := make(chan struct{}), make(chan int64)
 	go func() {
-		defer close(stopped)
+		highest := int64(0)
 		for {
-			memory = max(memory, peakOf(cmd.Process.Pid))
+			highest = max(highest, peakOf(cmd.Process.Pid))
 			select {
 			case <-stop:
+				peak <- highest
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
@@ -56,7 +57,7 @@ func measured(t *testing.T, plugin, path string) (
 	}()
 	err := cmd.Wait()
 	close(stop)
-	<-stopped
+	memory = <-peak
 	if ctx.Err() != nil {
 		t.Fatalf("it did not end within 2 minutes (%v)", err)
 	}

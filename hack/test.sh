@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
-nightly=(repeat fuzz oracle walk kills bench bench-vm release)
+nightly=(repeat fuzz oracle oracle-old walk kills versions bench bench-vm release)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -28,8 +28,11 @@ beside=ipvs beside_from=vet beside_to=fuzz
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
 
-# The oracle is one module with two versions of kube-proxy: the words that choose each.
-oracle=("-modfile=go.mod" "-modfile=v1.33.mod -tags=kubeproxy_v1.33")
+# The versions of kube-proxy that the oracle has: of each minor version the first and the last patch release that the
+# module proxy and the checksum database had. CI takes the newest and two that differ most from it.
+oracle_new=(v1.37.2 v1.37.0 v1.36.4 v1.36.0 v1.35.8 v1.35.0 v1.34.10 v1.34.0 v1.33.13 v1.33.0)
+oracle_old=(v1.32.13 v1.32.0 v1.31.14 v1.31.0 v1.30.14 v1.30.0 v1.29.15 v1.29.0 v1.28.15 v1.28.0)
+oracle_ci=(v1.37.2 v1.33.0 v1.29.0)
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
 
@@ -40,12 +43,9 @@ once() {
 }
 
 step_tidy() {
-	local dir mod
-	for dir in . "${tools[@]}" test/cluster/k8s test/cluster/containerd; do
+	local dir
+	for dir in . "${tools[@]}" test/cluster/k8s test/cluster/containerd test/oracle/kubeproxy; do
 		(cd "$dir" && go mod tidy -diff)
-	done
-	for mod in go.mod v1.33.mod; do
-		(cd test/oracle/kubeproxy && go mod tidy -modfile="$mod" -diff)
 	done
 }
 
@@ -68,13 +68,14 @@ step_readme() {
 }
 
 step_vet() {
-	local dir system flags
+	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
 	go vet -tags e2e,vm,bench ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
-	for flags in "${oracle[@]}"; do
+	for version in "${oracle_ci[@]}"; do
+		flags="$(test/oracle/oracle.sh flags "$version")"
 		# shellcheck disable=SC2086 # words
 		(cd test/oracle/kubeproxy && go vet $flags ./...)
 	done
@@ -112,21 +113,23 @@ step_release() {
 	hack/release-test.sh
 }
 
-# run_oracle SERVICES compares with both versions of kube-proxy, so many Services in each mode.
+# run_oracle SERVICES VERSION… compares with versions of kube-proxy, so many Services in each mode of each.
 run_oracle() {
-	local flags tool
+	local services="$1" version flags tool
+	shift
 	mkdir -p bin
 	go build -o bin/gotest ./hack/gotest
 	tool="$PWD/bin/gotest"
-	for flags in "${oracle[@]}"; do
-		echo "$flags, $1 Services in each mode"
+	for version in "$@"; do
+		echo "kube-proxy $version, $services Services in each mode"
+		flags="$(test/oracle/oracle.sh flags "$version")"
 		# shellcheck disable=SC2086 # words
-		(cd test/oracle/kubeproxy && ORACLE_SERVICES="$1" "$tool" -count=1 -timeout 50m $flags ./...)
+		(cd test/oracle/kubeproxy && ORACLE_SERVICES="$services" "$tool" -count=1 -timeout 50m $flags ./...)
 	done
 }
 
 step_oracle() {
-	run_oracle 1000
+	run_oracle 1000 "${oracle_ci[@]}"
 }
 
 # run_fuzz TIME runs every fuzz target for so long, beginning with its seeds.
@@ -168,11 +171,14 @@ step_fuzz() {
 step_test() {
 	local dir
 	with_kubectl
-	go run ./hack/gotest -race ./...
+	go run ./hack/gotest -race -timeout 25m ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)
 	done
 }
+
+# What runs in ipvs mode on each version of kube-proxy: verify and mode, faults, --live.
+ipvs_smoke='^(TestEveryServiceIsRight|TestFaultsAreFound|TestProbesSayWhereIPVSSentThem)$'
 
 # with_vm makes the virtual machine ready, and in_vm runs tests in it, SECONDS at most.
 with_vm() {
@@ -211,9 +217,12 @@ on_cluster() {
 	return "$status"
 }
 
-# With faults made for real.
+# With faults made for real, and two kube-proxies of other versions: the oldest, and the first whose nftables mode is on
+# by default.
 step_e2e() {
-	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 25m ./test/e2e
+	local versions=(v1.28.15 v1.31.14)
+	once test/cluster/cluster build "${versions[@]}"
+	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 25m ./test/e2e
 }
 
 # Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not
@@ -235,12 +244,17 @@ shard_fuzz() {
 }
 
 shard_oracle() {
-	run_oracle "${ORACLE_SERVICES:-60000}"
+	run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_new[@]}"
 }
 
-# The walk against the kernel: a million packets through random rule sets; and in the virtual machine all captured rules
-# in ipvs mode.
+shard_oracle-old() {
+	run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_old[@]}"
+}
+
+# The walk against the kernel: a million packets through random rule sets; everything of kube-proxy's deleted from the
+# captured nodes, one at a time; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
+	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
@@ -255,6 +269,19 @@ shard_kills() {
 	SVCPROXY_KILLS=60 in_vm 1500 -tags vm -run '^TestKilledAtAnyMoment$' ./test/ipvs
 	export SVCPROXY_KILLS=200
 	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 20m -run '^TestKilledAtRandomMoments$' ./test/e2e
+}
+
+# Every version of kube-proxy that test/cluster has: on the cluster, and in ipvs mode in the virtual machine.
+shard_versions() {
+	local versions version
+	mapfile -t versions < <(test/cluster/cluster versions)
+	once test/cluster/cluster build "${versions[@]}"
+	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 30m -run '^TestVersions$' ./test/e2e
+	with_vm
+	for version in "${versions[@]}"; do
+		echo "kube-proxy $version in ipvs mode"
+		KUBE_PROXY="$(test/cluster/cluster binary "$version")" in_vm 900 -tags vm -run "$ipvs_smoke" ./test/ipvs
+	done
 }
 
 shard_bench() {

@@ -91,9 +91,10 @@ func sendJSON(a *wire.Answer, answer any) error {
 // end waits until the programmed paths expire, or the context ends, and removes them. Paths with follow are removed
 // immediately.
 func (p *paths) end(ctx context.Context) error {
-	if !p.follow {
-		return p.Hold(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if p.follow {
+		cancel()
 	}
-	_, err := p.Undo(context.WithoutCancel(ctx), wire.UndoMine)
-	return err
+	return p.Hold(ctx)
 }

@@ -117,9 +117,11 @@ func TestSteps(t *testing.T) {
 var lengths = []struct{ shard, says string }{
 	{"repeat", `-count "${REPEAT:-`},
 	{"fuzz", `run_fuzz "${FUZZTIME:-`},
-	{"oracle", `run_oracle "${ORACLE_SERVICES:-`},
+	{"oracle", `run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_new[@]}"`},
+	{"oracle-old", `run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_old[@]}"`},
 	{"walk", "differential CASES="},
 	{"kills", "SVCPROXY_KILLS="},
+	{"versions", "versions < <(test/cluster/cluster versions)"},
 	{"bench", "make --no-print-directory bench\n"},
 	{"bench-vm", "bench-ipvs RUNS="},
 	{"release", "release-test.sh twice"},
@@ -222,14 +224,14 @@ func tagsOf(t *testing.T, name, text string) []string {
 // Each file of tests is run: by go test ./... of its module, or by a command that names its tag and its folder.
 func TestEveryTestIsRun(t *testing.T) {
 	s := readScript(t)
-	if !strings.Contains(s.text, "go run ./hack/gotest -race ./...\n") {
+	if !strings.Contains(s.text, "go run ./hack/gotest -race -timeout 25m ./...\n") {
 		t.Error("nothing runs the tests of the main module")
 	}
 	modules := regexp.MustCompile(`(?m)^tools=\((.*)\)$`).FindStringSubmatch(s.text)
 	if modules == nil {
 		t.Fatal("hack/test.sh has no list of tools")
 	}
-	// The oracle's own commands: go test in its folder, with the flags of each version.
+	// The oracle's own commands: go test in its folder, with the flags of each version (TestOracleVersions).
 	const oracle = "test/oracle/kubeproxy"
 	if !strings.Contains(s.text, "(cd "+oracle+" && ORACLE_SERVICES=") {
 		t.Error("nothing runs the oracle")
@@ -241,12 +243,6 @@ func TestEveryTestIsRun(t *testing.T) {
 			t.Errorf("nothing runs the tests of module %s", f.module)
 		}
 		for _, tag := range f.tags {
-			if f.module == oracle && strings.HasPrefix(tag, "kubeproxy_") {
-				if !regexp.MustCompile(`(?m)^oracle=.*-tags=` + regexp.QuoteMeta(tag) + `"`).MatchString(s.text) {
-					t.Errorf("no command runs the oracle with tag %s", tag)
-				}
-				continue
-			}
 			for _, name := range append(f.tests, "") {
 				if !slices.ContainsFunc(s.commands, func(c string) bool { return runs(c, &f, tag, name) }) {
 					t.Errorf("no command runs %s of %s, which needs tag %s", name, f.dir, tag)

@@ -66,6 +66,7 @@ var others = []source{
 	{snapshot.HealthzFile, endpoint(healthAddress, "/healthz")},
 	{snapshot.LivezFile, endpoint(healthAddress, "/livez")},
 	{snapshot.ProxyConfigFile, readProxyConfig},
+	{snapshot.FlagsFile, readFlags},
 	{snapshot.VersionsFile, readVersions},
 }
 

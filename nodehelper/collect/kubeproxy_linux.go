@@ -225,12 +225,6 @@ func (r *reader) silent(to string, err error) error {
 	return fmt.Errorf("kube-proxy (process %s) does not answer at %s: %w", r.proxy.pid, to, err)
 }
 
-// configFlags are the flags that decide on rules, by the fields of KubeProxyConfiguration that they set.
-var configFlags = map[string]string{
-	"proxy-mode": "mode", "cluster-cidr": "clusterCIDR", "detect-local-mode": "detectLocalMode",
-	"hostname-override": "hostnameOverride",
-}
-
 // configFiles are where installers put kube-proxy's configuration on a node: kubeadm's name of it, and that of
 // installers that run kube-proxy as a service of the node. They are read where no kube-proxy runs, which could name it.
 var configFiles = []string{
@@ -265,35 +259,26 @@ func installedConfig(root string) []byte {
 	return nil
 }
 
-// readProxyConfig reads the file of --config; without one, what the flags say in its place. Where kube-proxy does not
-// run, it reads the file that an installer has put on the node.
+// ended returns a text with the end of its last line: without one it would count as cut off.
+func ended(data []byte) []byte {
+	if len(data) == 0 || data[len(data)-1] == '\n' {
+		return data
+	}
+	return append(data, '\n')
+}
+
+// readProxyConfig reads the file of --config; what kube-proxy is told without one is in snapshot.FlagsFile. Where
+// kube-proxy does not run, it reads the file that an installer has put on the node.
 func readProxyConfig(_ context.Context, r *reader) ([]byte, error) {
 	if r.proxy == nil {
 		if data := installedConfig(r.Root); data != nil {
-			return data, nil
+			return ended(data), nil
 		}
 		return nil, errors.New("no process kube-proxy runs on the node")
 	}
 	data, err := r.proxy.config()
-	if err != nil || data != nil {
-		return data, err
+	if err == nil && data == nil {
+		return nil, errAbsent
 	}
-	fields := map[string]any{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
-	for flag, field := range configFlags {
-		if v, ok := r.proxy.flag(flag); ok {
-			fields[field] = v
-		}
-	}
-	if v, ok := r.proxy.flag("nodeport-addresses"); ok {
-		fields["nodePortAddresses"] = strings.Split(v, ",")
-	}
-	if v, ok := r.proxy.flag("masquerade-all"); ok {
-		all, err := strconv.ParseBool(v)
-		if err != nil {
-			return nil, fmt.Errorf("kube-proxy's --masquerade-all %q is no truth value", v)
-		}
-		fields["iptables"] = map[string]any{"masqueradeAll": all}
-		fields["nftables"] = map[string]any{"masqueradeAll": all}
-	}
-	return yaml.Marshal(fields)
+	return ended(data), err
 }

@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,15 +46,21 @@ func TestKubeProxyAddresses(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), "mode: nftables") {
 		t.Errorf("%s, %v", data, err)
 	}
-	data, err = readProxyConfig(t.Context(), &reader{
-		proxy: &kubeProxy{
-			pid:  "self",
-			args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--nodeport-addresses=10.0.0.0/8,::/0"},
-		},
-	})
-	if err != nil || !strings.Contains(string(data), "mode: ipvs") ||
-		!strings.Contains(string(data), "clusterCIDR: 10.1.0.0/16") || !strings.Contains(string(data), "- ::/0") {
+	told := &reader{proxy: &kubeProxy{
+		pid:  "self",
+		args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--kubeconfig=/secret", "--ipvs-scheduler=lc"},
+	}}
+	if data, err = readProxyConfig(t.Context(), told); !errors.Is(err, errAbsent) {
+		t.Errorf("a file that --config does not name: %s, %v", data, err)
+	}
+	data, err = readFlags(t.Context(), told)
+	if want := "kube-proxy\n--proxy-mode=ipvs\n--cluster-cidr=10.1.0.0/16\n--ipvs-scheduler=lc\n"; err != nil ||
+		string(data) != want {
 		t.Errorf("%s, %v", data, err)
+	}
+	told.proxy.args = []string{"--hostname-override=a\x1b[31mb"}
+	if data, err = readFlags(t.Context(), told); err == nil {
+		t.Errorf("an escape sequence of a command line was taken: %q", data)
 	}
 	_, err = readProxyConfig(t.Context(), &reader{
 		proxy: &kubeProxy{pid: "self", args: []string{"--config=/does/not/exist"}},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -34,11 +35,36 @@ func readProcesses(_ context.Context, _ *reader) ([]byte, error) {
 			continue
 		}
 		if name := string(bytes.TrimSpace(comm)); slices.Contains(snapshot.ServiceProcesses, name) && !elsewhere(e.Name()) {
-			list = append(list, snapshot.Process{PID: pid, Name: name})
+			list = append(list, snapshot.Process{PID: pid, Name: name, Cgroup: cgroupOf(e.Name())})
 		}
 	}
 	slices.SortFunc(list, func(a, b snapshot.Process) int { return a.PID - b.PID })
 	return snapshot.EncodeProcesses(list), nil
+}
+
+// cgroupOf returns the control group of a process: that of version 2, else that of systemd's own hierarchy; "" where
+// neither is told. It is relative to this process's own (cgroup_namespaces(7)), so that it may begin with /../.
+func cgroupOf(pid string) string {
+	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return ""
+	}
+	return cgroupIn(string(data))
+}
+
+func cgroupIn(text string) string {
+	var systemd string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch fields := strings.SplitN(line, ":", 3); { //nolint:mnd // hierarchy-ID:controllers:path, cgroups(7)
+		case len(fields) != 3:
+		case fields[0] == "0" && fields[2] != "/":
+			return line
+		case fields[1] == "name=systemd":
+			systemd = line
+		}
+	}
+	return systemd
 }
 
 // elsewhere tells whether a process is known to be in another network namespace than this one.

@@ -199,8 +199,17 @@ func hasDevice(name string) bool {
 	return err == nil
 }
 
-// undoTries is how often something is read again if other programs change it at the same time.
-const undoTries = 20
+// dumpTries is how often something is read again if other programs change it at the same time.
+const dumpTries = 20
+
+// dump lists objects of the kernel, and again if they are changed meanwhile.
+func dump[T any](list func() ([]T, error)) ([]T, error) {
+	out, err := list()
+	for n := 0; n < dumpTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
+		out, err = list()
+	}
+	return out, err
+}
 
 // addressesOf lists the addresses of an interface, if it exists; of all interfaces for "".
 func addressesOf(device string) ([]netip.Addr, error) {
@@ -216,11 +225,7 @@ func addressesOf(device string) ([]netip.Addr, error) {
 		}
 		link = l
 	}
-	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-	// Other programs may change them at the same time.
-	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
-		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
-	}
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("the node's addresses: %w", err)
 	}
@@ -233,6 +238,17 @@ func addressesOf(device string) ([]netip.Addr, error) {
 	return out, nil
 }
 
+// onLink returns the number of the interface in whose own network the node looks for an address. ok is false where it
+// does not: it has no route there, or one by a router, or the address is its own.
+func onLink(a netip.Addr) (index int, ok bool) {
+	routes, err := netlink.RouteGet(a.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return 0, false
+	}
+	r := &routes[0]
+	return r.LinkIndex, r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil && len(r.MultiPath) == 0
+}
+
 // bindable refuses an address that others on the node's network have to be able to find elsewhere: once the node has it
 // on any interface, it answers for it on all, unless it is told not to (arp_ignore, in kube-proxy strictARP;
 // arp_process of net/ipv4/arp.c). IPv6 asks on the interface alone.
@@ -240,12 +256,11 @@ func bindable(a netip.Addr) error {
 	if a.Is6() {
 		return nil
 	}
-	routes, err := netlink.RouteGet(a.AsSlice())
-	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST || routes[0].Gw != nil ||
-		routes[0].Via != nil || len(routes[0].MultiPath) > 0 {
-		return nil //nolint:nilerr // without a route nobody asks; one with a router asks elsewhere
+	index, ok := onLink(a)
+	if !ok {
+		return nil // without a route nobody asks; one with a router asks elsewhere
 	}
-	link, err := net.InterfaceByIndex(routes[0].LinkIndex)
+	link, err := net.InterfaceByIndex(index)
 	if err != nil {
 		return fmt.Errorf("the interface on the way to %s: %w", a, err)
 	}

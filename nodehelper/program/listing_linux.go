@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -55,7 +54,7 @@ func listing(dir string) (*snapshot.Journal, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".json")
+		name, ok := strings.CutSuffix(e.Name(), recordSuffix)
 		if !ok {
 			continue
 		}
@@ -78,17 +77,9 @@ func listing(dir string) (*snapshot.Journal, error) {
 
 // listed reads what a listing says of a record, of whatever version that is.
 func listed(path string) (r snapshot.JournalRecord, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	data, err := readRegular(path, listedSize)
 	if err != nil {
 		return r, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, listedSize+1))
-	if err != nil {
-		return r, err
-	}
-	if len(data) > listedSize {
-		return r, fmt.Errorf("it is larger than %d bytes", listedSize)
 	}
 	var record struct {
 		Mode    string

@@ -106,7 +106,8 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 // Apply programs a plan, or replaces an earlier state of it by this run. Its error is a RefusalError where that would
-// not be safe; then, and on any other error, the node is as before.
+// not be safe; then the node is as before. On any other error nothing of the plan is left programmed: where a change of
+// it fails half-way, no state of it can be relied on, so that the earlier one is undone too, and the error says so.
 func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResult, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -201,8 +202,12 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 
 // rollBack undoes a change that failed.
 func (p *Programmer) rollBack(r *Record, why error) error {
+	updated := r.Earlier != nil
 	if err := p.undo(context.Background(), r); err != nil {
 		return errors.Join(why, fmt.Errorf("and it could not be taken back: %w", err))
+	}
+	if updated {
+		return fmt.Errorf("%w (so that the path is not programmed any more: its earlier state is undone as well)", why)
 	}
 	return why
 }

@@ -5,6 +5,7 @@ package program
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -226,5 +227,43 @@ func TestHold(t *testing.T) {
 	}
 	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("after all: %s", got)
+	}
+}
+
+// Where one path cannot be undone, the others are held until their own time, and the error names the one.
+func TestHoldAfterAFailure(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
+		return
+	}
+	prog := newProgrammer(t, t.TempDir())
+	first, second := params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "a"), web(0, "10.244.1.1:8080")
+	second.Name, second.Services = "ffff0002", []string{"default/second"}
+	for i := range second.Frontends {
+		second.Frontends[i].Address = netip.AddrPortFrom(second.Frontends[i].Address.Addr(), 99+uint16(i))
+	}
+	next := params(second, wire.NFTables, "", "a")
+	first.TTL, next.TTL = time.Second, 3*time.Second
+	for _, req := range []*Request{first, next} {
+		if _, err := prog.Apply(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := map[string]*Record{}
+	for _, r := range prog.Held() {
+		held[r.Plan.Name] = r
+	}
+	held[first.Plan.Name].Mode = "of another version"
+	err := prog.Hold(t.Context())
+	if now := time.Now(); now.Before(held["ffff0002"].Expires) {
+		t.Errorf("Hold ended at %v, the second path at %v", now, held["ffff0002"].Expires)
+	}
+	if text := fmt.Sprint(err); !strings.Contains(text, first.Plan.Services[0]) || strings.Contains(text, "second") {
+		t.Errorf("error %v", err)
+	}
+	if left := prog.Held(); len(left) != 1 || left[0].Plan.Name != first.Plan.Name {
+		t.Errorf("%d paths are held at the end", len(left))
+	}
+	if got := testutil.Listing(t, testutil.Rules...); strings.Contains(got, "ffff0002") {
+		t.Errorf("the second path's rules are left: %s", got)
 	}
 }

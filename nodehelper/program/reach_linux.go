@@ -3,9 +3,6 @@
 package program
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -70,7 +68,7 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	if at, ok := apiServer(os.Getenv); ok {
 		f.APIServer = append(slices.Clone(f.APIServer), at)
 	}
-	listening, err := listeners()
+	listening, err := sockets.Listening()
 	if err != nil {
 		return err
 	}
@@ -83,15 +81,15 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	}
 	for i := range listening {
 		// kube-proxy itself listens at NodePorts, up to 1.26.
-		if l := &listening[i]; taken[l.At.Port()] && !owners()[l.inode].kubeProxy {
-			f.Ports = append(f.Ports, l.Socket)
+		if l := &listening[i]; taken[l.Local.Port()] && !owners()[l.Inode].kubeProxy {
+			f.Ports = append(f.Ports, plan.Socket{At: l.Local, Protocol: l.Protocol})
 		}
 	}
 	f.ByPod = func(at netip.AddrPort, protocol string) bool {
-		return slices.ContainsFunc(listening, func(l listener) bool {
-			a := l.At.Addr().Unmap()
-			return l.Protocol == protocol && l.At.Port() == at.Port() &&
-				(a == at.Addr() || a.IsUnspecified() && (a.Is6() || at.Addr().Is4())) && owners()[l.inode].pod
+		return slices.ContainsFunc(listening, func(l sockets.Socket) bool {
+			a := l.Local.Addr().Unmap()
+			return l.Protocol == protocol && l.Local.Port() == at.Port() &&
+				(a == at.Addr() || a.IsUnspecified() && (a.Is6() || at.Addr().Is4())) && owners()[l.Inode].pod
 		})
 	}
 	return nil
@@ -116,14 +114,9 @@ const apiPort = 443
 
 // allRoutes returns the routes of all tables.
 func allRoutes() ([]netlink.Route, error) {
-	list := func() ([]netlink.Route, error) {
+	routes, err := dump(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
-	}
-	routes, err := list()
-	// Other programs may change them at the same time.
-	for n := 0; n < undoTries && errors.Is(err, netlink.ErrDumpInterrupted); n++ {
-		routes, err = list()
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the node's routes: %w", err)
 	}
@@ -166,12 +159,11 @@ func podsHere(p *plan.Plan, uplinks map[int]bool) []netip.Addr {
 		if p.Frontends[i].Kind == expect.NodePort || slices.Contains(out, a) {
 			continue
 		}
-		routes, err := netlink.RouteGet(a.AsSlice())
-		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST || routes[0].Gw != nil ||
-			routes[0].Via != nil || len(routes[0].MultiPath) > 0 || uplinks[routes[0].LinkIndex] {
+		index, ok := onLink(a)
+		if !ok || uplinks[index] {
 			continue
 		}
-		if link, err := netlink.LinkByIndex(routes[0].LinkIndex); err == nil && toContainers(link) {
+		if link, err := netlink.LinkByIndex(index); err == nil && toContainers(link) {
 			out = append(out, a)
 		}
 	}
@@ -233,59 +225,6 @@ func resolvers(root string) []netip.Addr {
 	return out
 }
 
-// listener is a socket of this network namespace that waits for connections or packets.
-type listener struct {
-	plan.Socket
-
-	inode string
-}
-
-// listeners lists them from /proc/net: to ask over sock_diag would load modules.
-func listeners() ([]listener, error) {
-	var out []listener
-	for _, table := range []struct{ file, protocol, state string }{
-		{"tcp", "TCP", "0A"}, {"tcp6", "TCP", "0A"}, {"udp", "UDP", "07"}, {"udp6", "UDP", "07"},
-	} {
-		data, err := os.ReadFile("/proc/thread-self/net/" + table.file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // no IPv6
-		}
-		if err != nil {
-			return nil, err
-		}
-		for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-			// sl local_address rem_address st … uid timeout inode (get_tcp4_sock in net/ipv4/tcp_ipv4.c)
-			f := strings.Fields(lines.Text())
-			if len(f) < 10 || f[3] != table.state {
-				continue
-			}
-			if at, ok := procAddress(f[1]); ok {
-				out = append(out, listener{plan.Socket{At: at, Protocol: table.protocol}, f[9]})
-			}
-		}
-	}
-	return out, nil
-}
-
-// procAddress reads ADDRESS:PORT of /proc/net/tcp, in hexadecimal: words of four bytes in this machine's order.
-func procAddress(text string) (at netip.AddrPort, ok bool) {
-	var port uint16
-	address, rest, _ := strings.Cut(text, ":")
-	if _, err := fmt.Sscanf(rest, "%04X", &port); err != nil || len(address)%8 != 0 {
-		return at, false
-	}
-	var raw []byte
-	for i := 0; i < len(address); i += 8 {
-		var word uint32
-		if _, err := fmt.Sscanf(address[i:i+8], "%08X", &word); err != nil {
-			return at, false
-		}
-		raw = binary.NativeEndian.AppendUint32(raw, word)
-	}
-	a, ok := netip.AddrFromSlice(raw)
-	return netip.AddrPortFrom(a, port), ok
-}
-
 // socketOwner is whose a socket is.
 type socketOwner struct{ pod, kubeProxy bool }
 
@@ -293,36 +232,21 @@ type socketOwner struct{ pod, kubeProxy bool }
 // root, below podUID (pkg/kubelet/cm/pod_container_manager_linux.go).
 var ofPod = regexp.MustCompile(`kubepods|/pod[0-9a-f]{8}[-_0-9a-f]{20,}`)
 
-// socketOwners finds the processes of sockets, by their inodes. Processes that end meanwhile are none.
-func socketOwners(list []listener) map[string]socketOwner {
-	wanted := map[string]bool{}
-	for i := range list {
-		wanted["socket:["+list[i].inode+"]"] = true
-	}
+// socketOwners tells whose sockets are, by their inodes.
+func socketOwners(list []sockets.Socket) map[string]socketOwner {
 	out := map[string]socketOwner{}
-	dirs, err := filepath.Glob("/proc/[0-9]*/fd")
+	users, err := sockets.Users(list)
 	if err != nil {
 		return out
 	}
-	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			link, err := os.Readlink(filepath.Join(dir, e.Name()))
-			if err != nil || !wanted[link] {
-				continue
-			}
-			process := filepath.Dir(dir)
-			comm, _ := os.ReadFile(filepath.Join(process, "comm"))
-			group, _ := os.ReadFile(filepath.Join(process, "cgroup"))
-			inode := strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")
-			o := out[inode]
+	for inode, by := range users {
+		var o socketOwner
+		for _, u := range by {
+			group, _ := os.ReadFile(filepath.Join("/proc/"+u.PID, "cgroup"))
 			o.pod = o.pod || ofPod.Match(group)
-			o.kubeProxy = o.kubeProxy || strings.TrimSpace(string(comm)) == "kube-proxy"
-			out[inode] = o
+			o.kubeProxy = o.kubeProxy || u.Name == kubeproxy.Process
 		}
+		out[inode] = o
 	}
 	return out
 }

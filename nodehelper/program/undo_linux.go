@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -186,44 +187,61 @@ func (p *Programmer) adopt(ctx context.Context, r *Record) (err error) {
 	return nil
 }
 
-// Hold waits until what this process holds has expired, and undoes it; all of it where the context ends.
+// Hold waits until what this process holds has expired, and undoes it; all of it where the context ends. Where undoing
+// one path fails, the others are held on, and it is tried again whenever one of them ends; the error says what is left.
 func (p *Programmer) Hold(ctx context.Context) error {
+	failed := map[string]error{}
 	for {
-		held := p.Held()
+		held := slices.DeleteFunc(p.Held(), func(r *Record) bool { return failed[r.Plan.Name] != nil })
 		if len(held) == 0 {
-			return nil
+			return joined(failed)
 		}
 		select {
 		case <-time.After(time.Until(held[0].Expires)):
 		case <-ctx.Done():
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-		err := p.expire(end, ctx.Err() != nil)
+		failed = p.expire(end, ctx.Err() != nil)
 		cancel()
-		if err != nil {
-			return err
-		}
 	}
 }
 
-// expire undoes what is past its time, or all.
-func (p *Programmer) expire(ctx context.Context, all bool) error {
+// joined joins errors in the order of their keys.
+func joined(by map[string]error) error {
+	errs := make([]error, 0, len(by))
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		errs = append(errs, by[name])
+	}
+	return errors.Join(errs...)
+}
+
+// expire undoes what is past its time, or all, and returns the errors by the names of the paths.
+func (p *Programmer) expire(ctx context.Context, all bool) map[string]error {
+	failed := map[string]error{}
+	ended := func(r *Record) bool { return all || time.Now().After(r.Expires) }
+	fails := func(r *Record, err error) {
+		failed[r.Plan.Name] = fmt.Errorf("%s: %w", strings.Join(r.Plan.Services, ", "), err)
+	}
 	unlock, err := p.lock(ctx)
 	if err != nil {
-		return err
+		for _, r := range p.Held() {
+			if ended(r) {
+				fails(r, err)
+			}
+		}
+		return failed
 	}
 	defer unlock()
-	var errs []error
 	for _, r := range p.stillHeld() {
 		if _, err := os.Stat(p.journal.path(r.Plan.Name)); errors.Is(err, os.ErrNotExist) {
 			p.forget(r) // somebody else has undone it
 			continue
 		}
-		if all || time.Now().After(r.Expires) {
+		if ended(r) {
 			if err := p.undo(ctx, r); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", strings.Join(r.Plan.Services, ", "), err))
+				fails(r, err)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return failed
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,8 @@ func FromAPI(client kubernetes.Interface, fallback string) *API {
 func (a *API) Narrowed() error { return a.narrowed }
 
 // Objects lists what is needed to judge Services. What may be missing (Nodes, kube-proxy's ConfigMap) and may not be
-// read is in Missing; Services and EndpointSlices have to be readable.
+// read is in Missing; a ConfigMap that cannot be read for another reason is in Unread, too. Services and EndpointSlices
+// have to be readable.
 func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 	c := &snapshot.Cluster{Missing: []string{"pods"}}
 	var nodes, configMaps error
@@ -84,6 +86,9 @@ func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 		case may.err == nil:
 		case apierrors.IsForbidden(may.err), apierrors.IsNotFound(may.err):
 			c.Missing = append(c.Missing, may.kind)
+		case may.kind == "configmaps" && !fatal(may.err): // evidence beside what the nodes tell
+			c.Missing = append(c.Missing, may.kind)
+			unread(c, may.kind, may.err)
 		default:
 			return nil, denied(may.err)
 		}
@@ -127,8 +132,8 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 	)
 }
 
-// Pods lists pods. Where they may not be read, the objects go on saying that they are missing: a trace needs their
-// names only.
+// Pods lists pods. Where they may not or cannot be read, the objects go on saying that they are missing: a trace needs
+// their names only. Not so for a pod that is asked for by its name.
 func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) error {
 	known := make(map[types.UID]int, len(objects.Pods))
 	for i, p := range objects.Pods {
@@ -183,10 +188,29 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 			}
 		}
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return nil
+	case err != nil && !fatal(err):
+		unread(objects, "pods", err)
 		return nil
 	}
 	return denied(err)
+}
+
+// fatal tells whether an error is not about one kind of objects only: nothing else can be read either, or it is that of
+// a limit.
+func fatal(err error) bool {
+	return bounds.Is(err) || apierrors.IsUnauthorized(err) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// unread notes why a kind of objects that is evidence could not be read.
+func unread(c *snapshot.Cluster, kind string, err error) {
+	if c.Unread == nil {
+		c.Unread = map[string]string{}
+	}
+	c.Unread[kind] = strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // manyNodes is from how many nodes on one list of all pods costs less than one list for each.

@@ -73,6 +73,7 @@ func TestAPI(t *testing.T) {
 		services int
 		missing  []string
 		narrowed string
+		unread   string // of configmaps
 		err      string
 	}{
 		{name: "all may be read", fallback: "shop", services: 2, missing: []string{"pods"}},
@@ -103,6 +104,15 @@ func TestAPI(t *testing.T) {
 			},
 		},
 		{
+			name: "the ConfigMap cannot be read", fallback: "shop", services: 2, missing: []string{"pods", "configmaps"},
+			unread: "etcd is away",
+			prepare: func(c *fake.Clientset) {
+				c.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errors.New("etcd is\naway")
+				})
+			},
+		},
+		{
 			name: "the API server breaks down over the nodes", err: "cannot read the cluster's objects: etcd is away",
 			prepare: func(c *fake.Clientset) {
 				c.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -129,6 +139,9 @@ func TestAPI(t *testing.T) {
 			}
 			if len(c.Services) != tt.services || !slices.Equal(c.Missing, tt.missing) {
 				t.Errorf("%d Services, missing %v; want %d, %v", len(c.Services), c.Missing, tt.services, tt.missing)
+			}
+			if c.Unread["configmaps"] != tt.unread || len(c.Unread) > 1 {
+				t.Errorf("not read: %q, want %q", c.Unread, tt.unread)
 			}
 			if n := a.Narrowed(); (n == nil) != (tt.narrowed == "") || n != nil && !strings.Contains(n.Error(), tt.narrowed) {
 				t.Errorf("narrowed by %v, want %q", n, tt.narrowed)
@@ -212,6 +225,23 @@ func TestAPIPods(t *testing.T) {
 }
 
 // What a dump holds of a pod is enough to judge with, and nothing that its owner would rather keep.
+// TestPodsThatCannotBeRead: an API server that breaks down over pods costs their names, and says so.
+func TestPodsThatCannotBeRead(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("<html>502</html>")
+	})
+	a := FromAPI(client, "")
+	c, err := a.Objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Pods(t.Context(), c, Pods{All: true}); err != nil || c.Unread["pods"] != "<html>502</html>" ||
+		!slices.Contains(c.Missing, "pods") || len(Lean(c).Unread) != 1 {
+		t.Errorf("%v %v %v", err, c.Missing, c.Unread)
+	}
+}
+
 func TestLean(t *testing.T) {
 	secret := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

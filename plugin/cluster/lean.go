@@ -12,7 +12,7 @@ import (
 // Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods'
 // environment, commands and volumes, annotations, managed fields, the nodes' lists of images.
 func Lean(c *snapshot.Cluster) *snapshot.Cluster {
-	out := &snapshot.Cluster{Missing: c.Missing}
+	out := &snapshot.Cluster{Missing: c.Missing, Unread: c.Unread}
 	for _, o := range c.Services {
 		o = o.DeepCopy()
 		leanMeta(&o.ObjectMeta)
@@ -43,19 +43,24 @@ func Lean(c *snapshot.Cluster) *snapshot.Cluster {
 func leanMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	// kube-proxy's topology once was an annotation, and still decides (kubernetes pkg/proxy/topology.go before 1.33).
-	kept := map[string]string{}
 	// When endpoints changed tells whether kube-proxy has heard of it.
-	for _, key := range []string{
+	m.Annotations = keptOf(m.Annotations, []string{
 		corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode, corev1.EndpointsLastChangeTriggerTime,
-	} {
-		if v, ok := m.Annotations[key]; ok {
+	})
+}
+
+// keptOf returns the annotations of some keys; nil where there are none.
+func keptOf(annotations map[string]string, keys []string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		if v, ok := annotations[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
 			kept[key] = v
 		}
 	}
-	m.Annotations = nil
-	if len(kept) > 0 {
-		m.Annotations = kept
-	}
+	return kept
 }
 
 func leanPod(p *corev1.Pod) *corev1.Pod {
@@ -63,6 +68,7 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
 			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+			Annotations: keptOf(p.Annotations, snapshot.StaticPodAnnotations), OwnerReferences: p.OwnerReferences,
 		},
 		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
 		Status: corev1.PodStatus{

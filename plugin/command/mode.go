@@ -33,8 +33,9 @@ func newModeCommand(env *environment) *cobra.Command {
 			`nftables, ipvs), which one
 kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not ` +
 			`written yet
-and what it failed to, whether it is healthy, which other mode has left live rules behind, and whether another program
-(Cilium, kube-router, Antrea Proxy, OVN-Kubernetes, Calico's eBPF dataplane) serves Services in its place.
+and what it failed to, by IP family where it tells them apart, whether it is healthy or the node drains, which other
+mode has left live rules behind, and whether another program (Cilium, kube-router, Antrea Proxy, OVN-Kubernetes,
+Calico's eBPF dataplane) serves Services in its place.
 
 Nodes are named as arguments or by --node; without any, all are looked at: at most ` + fmt.Sprint(run.FewNodes) + ` ` +
 			`of a cluster unless --all-nodes is given.

@@ -101,3 +101,21 @@ func TestLargeAnswerWaitsNoLongerThanItsCall(t *testing.T) {
 		}
 	})
 }
+
+// A helper that never says hello is given up after the same silence as one that does not answer, also where the context
+// has no end.
+func TestSilentHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, err := connect(t.Context(), func(ctx context.Context, _ streams) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, "v1", 20*time.Second)
+		if took := time.Since(start); took < 20*time.Second || took > 25*time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "the helper has said nothing for 20s") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

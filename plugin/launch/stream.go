@@ -117,13 +117,20 @@ func connect(
 		}
 		close(c.ended)
 	}()
+	// What reads from the helper waits for a pipe, which does not know of contexts.
+	silent := make(chan struct{})
+	heard := c.idle.start(func() { close(silent); cancel(); out.CloseWithError(context.DeadlineExceeded) })
 	var err error
 	c.client, err = wire.NewClient(stdout, stdin, build, wire.DefaultLimits)
+	heard()
 	if err != nil {
 		stdout.Close()
 		c.close()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if err := c.silence(silent); err != nil {
+			return nil, err
 		}
 		return nil, c.explain(err)
 	}
@@ -140,10 +147,8 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 	if err == nil {
 		return nil
 	}
-	select {
-	case <-silent:
-		return fmt.Errorf("the helper has said nothing for %v; try a longer --timeout", c.idle.limit)
-	default:
+	if err := c.silence(silent); err != nil {
+		return err
 	}
 	if cause, ok := errors.AsType[*deadlineError](context.Cause(ctx)); ok {
 		return cause
@@ -152,6 +157,16 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 		return ctx.Err()
 	}
 	return c.explain(err)
+}
+
+// silence is the error of a helper that has been silent for too long, where that has happened.
+func (c *conn) silence(silent <-chan struct{}) error {
+	select {
+	case <-silent:
+		return fmt.Errorf("the helper has said nothing for %v; try a longer --timeout", c.idle.limit)
+	default:
+		return nil
+	}
 }
 
 // deadlineError says that a call took too long.

@@ -95,14 +95,6 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			for j := range p.Findings {
 				f.finding(n, p, &p.Findings[j])
 			}
-			if p.Verdict == report.Unknown {
-				for _, u := range p.Actual.Uncertain {
-					f.add(n, p, &block{
-						verdict: report.Unknown, code: u.Where.String(), said: message{whole: u.Why},
-						evidence: []report.Evidence{{Text: u.Match}},
-					})
-				}
-			}
 		}
 	}
 	slices.SortStableFunc(f.blocks, func(a, b *block) int {
@@ -136,11 +128,13 @@ func (f *folder) finding(n *report.NodeReport, p *report.Path, x *report.Finding
 
 func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	key := blockKey{verdict: b.verdict, code: b.code}
-	if !f.byCode {
+	// A note of a node says one thing that no other one stands for, such as what is not judged without a file.
+	byCode := f.byCode && !(p == nil && b.verdict == "")
+	if !byCode {
 		key.common = b.said.common()
 	}
 	if old := f.byKey[key]; old != nil {
-		old.merge(b, f.byCode)
+		old.merge(b, byCode)
 		b = old
 	} else {
 		f.byKey[key] = b

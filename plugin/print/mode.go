@@ -30,6 +30,7 @@ func (t *text) mode() {
 	for _, n := range lost {
 		t.nodeHeader(n)
 	}
+	t.values()
 	t.Blank()
 	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)
 	t.Blank()
@@ -62,8 +63,8 @@ func (t *text) modeTable() (tab *table, verdicts []report.Verdict, lost []*repor
 			m.KubeProxyVersion,
 			m.Health,
 			t.syncText(m.LastSync),
-			number(m.PendingChanges),
-			number(m.SyncFailures),
+			pending(m),
+			failed(m),
 			t.nodeStatus(n),
 		)
 		verdicts = append(verdicts, n.Verdict)
@@ -99,6 +100,45 @@ func number(n *int) string {
 		return ""
 	}
 	return strconv.Itoa(*n)
+}
+
+// pending is the number of changes that wait, with the IP families that they wait in: "3 (IPv6)".
+func pending(m *report.Mode) string {
+	var families []string
+	for i := range m.Families {
+		if m.Families[i].Waits {
+			families = append(families, m.Families[i].Family)
+		}
+	}
+	return number(m.PendingChanges) + of(m.PendingChanges, families)
+}
+
+// failed is the number of failed writes, by IP family where they are of several: "17 (IPv6)", "5 (IPv4 3, IPv6 2)".
+func failed(m *report.Mode) string {
+	sum := 0
+	var families, counts []string
+	for i := range m.Families {
+		if n := m.Families[i].SyncFailures; n != nil && *n > 0 {
+			sum += *n
+			families = append(families, m.Families[i].Family)
+			counts = append(counts, m.Families[i].Family+" "+number(n))
+		}
+	}
+	switch {
+	case m.SyncFailures == nil || sum != *m.SyncFailures: // some are not counted by family
+		return number(m.SyncFailures)
+	case len(families) > 1:
+		families = counts
+	}
+	return number(m.SyncFailures) + of(m.SyncFailures, families)
+}
+
+// of puts families behind a count that is not zero.
+func of(count *int, families []string) string {
+	if count == nil || *count == 0 || len(families) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(families, ", ") + ")"
 }
 
 // nodeStatus names what is wrong with a node.

@@ -116,8 +116,15 @@ func lanesOf(paths []*report.Path) []picture.Lane {
 // originWithPod names an origin with its address and pod.
 func originWithPod(o *report.Origin) string {
 	s := strings.TrimSpace(o.Kind + " " + o.Address)
+	var more []string
 	if o.Pod != "" {
-		s += " (" + o.Pod + ")"
+		more = append(more, o.Pod)
+	}
+	if o.Sample {
+		more = append(more, "a sample")
+	}
+	if len(more) > 0 {
+		s += " (" + strings.Join(more, ", ") + ")"
 	}
 	return s
 }

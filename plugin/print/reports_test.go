@@ -159,6 +159,15 @@ func reports() map[string]*report.Report {
 				Why:   "what the match bpf does is not known",
 			},
 		},
+	}, report.Finding{
+		Code: "RuleNotEvaluated", Severity: report.Info, Subject: "filter FORWARD rule 2",
+		Message:   "filter FORWARD rule 2 decides, and cannot be evaluated: what the match bpf does is not known",
+		Predicate: "decides, and cannot be evaluated: what the match bpf does is not known",
+		Evidence: []report.Evidence{{
+			Where: rule("filter", "FORWARD", 2), Text: "-A FORWARD -m bpf --object-pinned /sys/fs/bpf/guard -j DROP",
+		}},
+		Remedy:   "real connections show what becomes of them",
+		Commands: []report.Command{{Line: "kubectl svcproxy trace --live --node worker-2 -n shop -- web"}},
 	})
 
 	v6 := []report.Endpoint{
@@ -422,6 +431,10 @@ func modesReport() *report.Report {
 			Health:           "unhealthy",
 			PendingChanges:   new(3),
 			SyncFailures:     new(17),
+			Families: []report.FamilySync{
+				{Family: "IPv4", LastSync: sync, SyncFailures: new(0)},
+				{Family: "IPv6", LastSync: "2026-11-20T18:02:11Z", Waits: true, SyncFailures: new(17)},
+			},
 		}, failing),
 		of("worker-3", report.Warning, report.Mode{
 			Actual:           "nftables",

@@ -37,6 +37,7 @@ func (t *text) trace() {
 		}
 		t.Blank()
 		t.pathTable(n.Paths)
+		t.samples(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
 		}

@@ -58,6 +58,15 @@ func (t *text) verifyTable() {
 	if more > 0 {
 		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more path"))
 	}
+	var shown []report.Path
+	for i := range t.report.Nodes {
+		for _, p := range t.report.Nodes[i].Paths {
+			if p.Verdict.NeedsAttention() {
+				shown = append(shown, p)
+			}
+		}
+	}
+	t.samples(shown)
 	t.Blank()
 }
 

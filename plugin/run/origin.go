@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -75,7 +76,13 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 
 func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, error) {
 	if slices.Contains(objects.Missing, "pods") {
-		return nil, Usagef("--from %s: pods were not collected (cluster/pods.json): give the pod's IP address", from)
+		why := "were not collected (cluster/pods.json)"
+		for file, reason := range objects.Unread {
+			if strings.Contains(file, "pods") {
+				why = "could not be read (" + file + ": " + reason + ")"
+			}
+		}
+		return nil, Usagef("--from %s: pods %s: give the pod's IP address", from, why)
 	}
 	var elsewhere []string
 	for _, p := range objects.Pods {
@@ -118,6 +125,22 @@ func fromAddress(a netip.Addr, objects *snapshot.Cluster) *Origin {
 		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		if !p.Spec.HostNetwork && !ended && slices.Contains(cluster.PodIPs(p), a) {
 			o.kind, o.Node, o.Pod = expect.FromPod, p.Spec.NodeName, p.Namespace+"/"+p.Name
+			return o
+		}
+	}
+	for _, slice := range objects.EndpointSlices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.NodeName == nil || !slices.ContainsFunc(e.Addresses, func(s string) bool {
+				b, err := netip.ParseAddr(s)
+				return err == nil && b.Unmap() == a
+			}) {
+				continue
+			}
+			o.kind, o.Node = expect.FromPod, *e.NodeName
+			if t := e.TargetRef; t != nil && t.Kind == "Pod" {
+				o.Pod = cmp.Or(t.Namespace, slice.Namespace) + "/" + t.Name
+			}
 			return o
 		}
 	}

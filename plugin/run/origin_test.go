@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -38,6 +39,13 @@ func originObjects() *snapshot.Cluster {
 			host, done, pod("shop", "client", "node1", "10.244.1.9", "fd00::9"), pod("shop", "v6", "node1", "fd00::a"),
 			pod("shop", "pending", ""),
 		},
+		EndpointSlices: []*discoveryv1.EndpointSlice{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses: []string{"10.9.0.7"}, NodeName: new("node1"),
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-1"},
+			}},
+		}},
 		Nodes: []*corev1.Node{node("node1", "172.16.0.1", "10.244.1.0/24"), node("node2", "172.16.0.2", "10.244.2.0/24")},
 	}
 }
@@ -58,7 +66,9 @@ func TestParseOrigin(t *testing.T) {
 		{"10.244.1.9", "node1", expect.FromPod, "10.244.1.9", "shop/client"},
 		{"10.244.1.9", "node2", expect.FromExternal, "10.244.1.9", ""}, // comes in from the other node
 		{"::ffff:10.244.1.9", "node1", expect.FromPod, "10.244.1.9", "shop/client"},
-		{"10.244.2.200", "node2", expect.FromPod, "10.244.2.200", ""}, // no pod known, but the node's pod network
+		{"10.244.2.200", "node2", expect.FromPod, "10.244.2.200", ""},   // no pod known, but the node's pod network
+		{"10.9.0.7", "node1", expect.FromPod, "10.9.0.7", "shop/web-1"}, // an endpoint, of no pod network that is known
+		{"10.9.0.7", "node2", expect.FromExternal, "10.9.0.7", ""},
 		{"172.16.0.1", "node1", expect.FromNode, "172.16.0.1", ""},
 		{"172.16.0.1", "node2", expect.FromExternal, "172.16.0.1", ""},
 		{"192.0.2.1", "node1", expect.FromExternal, "192.0.2.1", ""},

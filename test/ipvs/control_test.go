@@ -47,12 +47,12 @@ func startControlPlane(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		return err
 	}
-	if _, err := start(ctx, "etcd", "--data-dir", filepath.Join(work, "etcd"), "--unsafe-no-fsync", "--log-level",
-		"warn"); err != nil {
+	if _, err := start(ctx, filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(work, "etcd"), "--unsafe-no-fsync",
+		"--log-level", "warn"); err != nil {
 		return err
 	}
-	api, err := start(ctx, "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1",
-		"--advertise-address=10.77.0.1",
+	api, err := start(ctx, filepath.Join(bin, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
+		"--bind-address=127.0.0.1", "--advertise-address=10.77.0.1",
 		"--endpoint-reconciler-type=none", // which would have kube-proxy write everything anew
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112", "--authorization-mode=AlwaysAllow",
 		"--token-auth-file="+tokens, "--cert-dir="+certs,
@@ -189,6 +189,14 @@ func createServices(ctx context.Context, client kubernetes.Interface, all []core
 	return nil
 }
 
+// proxyProgram is the kube-proxy that KUBE_PROXY names; without it that of the cluster's own version.
+func proxyProgram() string {
+	if p := os.Getenv("KUBE_PROXY"); p != "" {
+		return p
+	}
+	return filepath.Join(bin, "kube-proxy")
+}
+
 // kubeProxy is the one that runs.
 var kubeProxy *program
 
@@ -208,7 +216,7 @@ ipvs: {scheduler: rr, strictARP: true, syncPeriod: 24h}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	proxy, err := start(ctx, "kube-proxy", "--config="+file, "-v=2")
+	proxy, err := start(ctx, proxyProgram(), "--config="+file, "-v=2")
 	if err != nil {
 		return err
 	}
@@ -261,6 +269,9 @@ func programmed(ctx context.Context) error {
 			continue
 		}
 		families++
+		if family == "" { // before 1.33 the families share their metrics
+			families = 2
+		}
 		if at == 0 || last["kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"+family] > at {
 			return fmt.Errorf("%s is %v", name, at)
 		}

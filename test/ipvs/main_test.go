@@ -98,14 +98,15 @@ type program struct {
 }
 
 // start runs a server of Kubernetes; its output goes to a file of the working folder.
-func start(ctx context.Context, name string, args ...string) (*program, error) {
+func start(ctx context.Context, path string, args ...string) (*program, error) {
+	name := filepath.Base(path)
 	p := &program{name: name, log: filepath.Join(work, name+".log"), ended: make(chan error, 1)}
 	f, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdout, cmd.Stderr = f, f
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -41,6 +41,7 @@ func captures(t *testing.T) (*snapshot.Cluster, map[string][]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	addClient(cluster)
 	files := map[string][]byte{}
 	for name, data := range collected(t) {
 		files[name] = []byte(data)

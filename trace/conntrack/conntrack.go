@@ -7,9 +7,11 @@ package conntrack
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
+	"unicode/utf8"
 )
 
 // Entry is one connection.
@@ -37,25 +39,35 @@ func (e *Entry) Translated() bool {
 	return e.Reply.Src != e.Original.Dst || e.Reply.SrcPort != e.Original.DstPort
 }
 
-// Parse reads what conntrack -L prints, with or without -o extended, or /proc/net/nf_conntrack. Entries without
-// addresses, and lines in another format, are an error, which names the line. An empty table is valid.
+// Parse reads what conntrack -L prints, with or without -o extended and its last line on standard error, or
+// /proc/net/nf_conntrack. An empty table is valid. The entries returned are those of all lines that are one; the error
+// names the first line that is none, or says that the text ends within a line, whose last number may have lost its end:
+// that there is no other connection is not known then.
 func Parse(data []byte) ([]Entry, error) {
 	out := make([]Entry, 0, bytes.Count(data, []byte("\n")))
+	var failed error
 	for n := 1; len(data) > 0; n++ {
-		line, rest, _ := bytes.Cut(data, []byte("\n"))
+		line, rest, whole := bytes.Cut(data, []byte("\n"))
 		data = rest
-		if len(bytes.TrimSpace(line)) == 0 {
+		if !whole {
+			return out, cmp.Or(failed, fmt.Errorf("it is cut off in line %d", n))
+		}
+		if len(bytes.TrimSpace(line)) == 0 || bytes.HasPrefix(line, trailer) {
 			continue
 		}
 		e, ok := parse(line)
-		if !ok {
+		if ok && utf8.Valid(line) {
+			out = append(out, e)
+		} else if failed == nil {
 			const long = 120
-			return nil, fmt.Errorf("line %d: %q is not an entry as conntrack -L prints it", n, line[:min(len(line), long)])
+			failed = fmt.Errorf("line %d: %q is not an entry as conntrack -L prints it", n, line[:min(len(line), long)])
 		}
-		out = append(out, e)
 	}
-	return out, nil
+	return out, failed
 }
+
+// trailer begins the line that conntrack writes to standard error behind the entries, with their number.
+var trailer = []byte("conntrack v")
 
 // The head of an entry: [ipv4 2] tcp 6 [431999] [ESTABLISHED].
 func parse(line []byte) (e Entry, ok bool) {

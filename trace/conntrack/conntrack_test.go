@@ -3,6 +3,7 @@
 package conntrack
 
 import (
+	"bytes"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -64,13 +65,36 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown.", "tcp 6 10 src=10.0.0.1", "ipv4 2 tcp",
+		"404 page not found", "<html>", "tcp 6 10 src=10.0.0.1", "ipv4 2 tcp",
 		"tcp 6 10 src=a dst=b sport=1 dport=2",
 		"tcp 6 10 src=1.1.1.1 dst=2.2.2.2 sport=1 dport=70000 src=2.2.2.2 dst=1.1.1.1",
 		"tcp 6 99999999999 src=1.1.1.1 dst=2.2.2.2 src=2.2.2.2 dst=1.1.1.1",
 	} {
-		if got, err := Parse([]byte("\n" + bad)); err == nil || !strings.Contains(err.Error(), "line 2") || got != nil {
+		if got, err := Parse([]byte("\n" + bad + "\n")); err == nil || !strings.Contains(err.Error(), "line 2") ||
+			len(got) > 0 {
 			t.Errorf("%q: %+v %v", bad, got, err)
+		}
+	}
+}
+
+// TestHalfATable: the entries of whole lines are read, the end of a line may be missing, and that something is missing
+// is said.
+func TestHalfATable(t *testing.T) {
+	const whole = "tcp 6 10 src=10.0.0.1 dst=10.96.0.1 sport=1 dport=80 src=10.1.0.1 dst=10.0.0.1 sport=8080 dport=1\n"
+	for text, want := range map[string]struct {
+		entries int
+		why     string
+	}{
+		whole + whole:                        {2, ""},
+		whole + "conntrack v1.4.7: 1 flow\n": {1, ""},
+		whole + whole[:len(whole)-1]:         {1, "cut off in line 2"},
+		whole + "\x00\xff\n" + whole:         {2, "line 2"},
+		"connection refused":                 {0, "cut off in line 1"},
+	} {
+		got, err := Parse([]byte(text))
+		if len(got) != want.entries || (err != nil) != (want.why != "") ||
+			err != nil && !strings.Contains(err.Error(), want.why) {
+			t.Errorf("%q: %d entries, %v", text, len(got), err)
 		}
 	}
 }
@@ -135,7 +159,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		testutil.Promptly(t, func() {
 			list, err := Parse(data)
-			if err != nil && list != nil {
+			if err != nil && len(list) > bytes.Count(data, []byte("\n")) {
 				t.Errorf("an error, and %d entries", len(list))
 			}
 			for i := range list {

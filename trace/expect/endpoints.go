@@ -28,13 +28,12 @@ const (
 	lastLocal
 )
 
-// duplicateRuleOf returns the rule of a version; both where a patch release may have changed it, or the version is not
-// known.
-func duplicateRuleOf(minor int, known bool) duplicateRule {
+// duplicateRuleOf returns the rule of a minor version; both where a patch release may have changed it.
+func duplicateRuleOf(minor int) duplicateRule {
 	switch {
-	case known && minor >= 36:
+	case minor >= 36:
 		return lastRunning
-	case known && minor <= 31:
+	case minor <= 33: // of which no patch release is to come
 		return lastLocal
 	}
 	return lastRunning | lastLocal
@@ -77,6 +76,9 @@ type collection struct {
 	endpoints []Endpoint
 	// unsure is the reason why it is not certain which of several entries for an address is used; empty when it is.
 	unsure string
+	// allowed is every list that kube-proxy may have made of them, where there is more than one; nil also where there are
+	// too many to try.
+	allowed [][]Endpoint
 }
 
 // collect reads the endpoints of a port out of the Service's EndpointSlices; with all also out of those that
@@ -208,6 +210,9 @@ func (n *Node) merge(eps []Endpoint, from []int) collection {
 		}
 		out.endpoints = append(out.endpoints, e)
 		i = j
+	}
+	if out.unsure != "" {
+		out.allowed = n.allowedLists(eps, from, order, out.endpoints)
 	}
 	return out
 }

@@ -20,6 +20,8 @@ type Inputs struct {
 	// NodeName is the node name that kube-proxy uses (hostnameOverride, else the Node's name).
 	NodeName string
 	Config   kubeproxy.Config
+	// Layout is what the node's rules show; what they do not show is taken from Config.Version.
+	Layout kubeproxy.Layout
 	// Addresses are the node's own addresses (ip addr); nil when they were not collected.
 	Addresses []netip.Addr
 	// PodNames gives namespace/name for pod addresses, where pods were collected.
@@ -42,10 +44,11 @@ type Node struct {
 	name     string
 	zone     string
 	features features
+	layout   kubeproxy.Layout
 	mode     *mode
 	services map[types.NamespacedName]*service
 	local    map[netip.Addr]bool // the node's own addresses
-	claims   map[claim][]types.NamespacedName
+	claims   claims
 
 	// By family.
 	detectors [2]detector
@@ -55,9 +58,12 @@ type Node struct {
 
 // New prepares the expectation. The objects in must not be changed afterwards.
 func New(in Inputs) *Node {
+	minor, _ := minorOf(in.Config.Version)
 	n := &Node{
-		in: in, name: in.NodeName, features: featuresOf(&in.Config), mode: modeOf(&in.Config), nodeIPs: nodeIPsOf(&in),
+		in: in, name: in.NodeName, layout: in.Layout.Over(minor), nodeIPs: nodeIPsOf(&in),
 	}
+	n.mode = modeOf(&in.Config, n.layout)
+	n.features = featuresOf(&in.Config).of(n.mode)
 	if in.Node != nil {
 		n.zone = in.Node.Labels[corev1.LabelTopologyZone]
 		if n.name == "" {

@@ -13,7 +13,7 @@ type mode struct {
 	// loopbackNodePorts tells whether NodePorts are served at a family's loopback address under a configuration (iptables:
 	// only IPv4, by route_localnet).
 	loopbackNodePorts func(c *kubeproxy.Config, v6 bool) bool
-	// nodePortAddresses is the mode's default where nodePortAddresses is not set.
+	// nodePortAddresses is the mode's default, nil for all addresses. When it holds is [features].primary.
 	nodePortAddresses []string
 	// bypassesRefusal tells whether a packet that kube-proxy means to refuse passes none of the hooks at which the mode
 	// refuses. local: the destination is an address of the node.
@@ -24,10 +24,13 @@ type mode struct {
 	// firewallFirst: loadBalancerSourceRanges are checked before the endpoints, and also for an address that is an
 	// external IP as well.
 	firewallFirst bool
+	// firewallOfNode: loadBalancerSourceRanges are checked for packets of a process on the node alone; all others are
+	// translated already where they are checked.
+	firewallOfNode bool
 	// outputBeforeDNAT: packets of a process on the node are refused before they are translated, and before their source
 	// is matched: where there is no local endpoint, the rule that gives them all endpoints is not reached. NodePorts are
-	// refused elsewhere.
-	outputBeforeDNAT bool
+	// refused elsewhere, but for nodePortsAtOutput.
+	outputBeforeDNAT, nodePortsAtOutput bool
 	// hairpinLocal: only connections of this node's own endpoints to themselves are masqueraded.
 	hairpinLocal bool
 	// loopbackFeature tells whether the mode serves or rejects NodePorts at loopback addresses by the feature
@@ -56,25 +59,19 @@ var iptablesMode = mode{
 	refusesEverywhere: true,
 }
 
-// Minor versions in which nftables mode changed.
-const (
-	// nftOutputAfterDNAT: from here on filter-output runs after nat-output, earlier before it (nftablesBaseChains).
-	nftOutputAfterDNAT = 34
-	// nftHairpinSet: the set hairpin-connections, of local endpoints, in place of a rule in the chain of each endpoint.
-	nftHairpinSet = 36
-)
-
 // nftablesMode is pkg/proxy/nftables/proxier.go. Its chains service-endpoints-check and nodeport-endpoints-check refuse
 // at every hook that such a packet passes (nftablesJumpChains). NodePorts at loopback addresses are an alpha feature of
 // 1.37, served by a process (KubeProxyNFTablesLocalhostNodePorts); no rule translates them.
-func nftablesMode(minor int) *mode {
+func nftablesMode(l kubeproxy.Layout) *mode {
 	return &mode{
 		loopbackNodePorts: func(*kubeproxy.Config, bool) bool { return false },
-		nodePortAddresses: []string{"primary"}, // cmd/kube-proxy/app/server_linux.go, platformApplyDefaults
+		nodePortAddresses: []string{"primary"},
 		bypassesRefusal:   func(FrontendKind, OriginKind, bool) bool { return false },
 		firewallFirst:     true,
-		outputBeforeDNAT:  minor < nftOutputAfterDNAT,
-		hairpinLocal:      minor >= nftHairpinSet,
+		firewallOfNode:    l.NFTFilter == kubeproxy.NFTFilterAlpha,
+		outputBeforeDNAT:  l.NFTFilter != kubeproxy.NFTFilterPostDNAT,
+		nodePortsAtOutput: l.NFTFilter == kubeproxy.NFTFilterAlpha,
+		hairpinLocal:      l.NFTHairpin == kubeproxy.NFTHairpinSet,
 		loopbackFeature:   true,
 	}
 }
@@ -87,18 +84,16 @@ var ipvsMode = mode{
 	virtual:           true,
 }
 
-// modes are those in which something else is to be expected than in iptables mode, by name, for a minor version of
-// kube-proxy.
-var modes = map[string]func(minor int) *mode{
+// modes are those in which something else is to be expected than in iptables mode, by name, for a layout.
+var modes = map[string]func(l kubeproxy.Layout) *mode{
 	kubeproxy.NFTables: nftablesMode,
-	kubeproxy.IPVS:     func(int) *mode { return &ipvsMode },
+	kubeproxy.IPVS:     func(kubeproxy.Layout) *mode { return &ipvsMode },
 }
 
 // modeOf returns the rules of a mode.
-func modeOf(c *kubeproxy.Config) *mode {
+func modeOf(c *kubeproxy.Config, l kubeproxy.Layout) *mode {
 	if of := modes[c.Mode]; of != nil {
-		minor, _ := minorOf(c.Version)
-		return of(minor)
+		return of(l)
 	}
 	return &iptablesMode
 }

@@ -114,17 +114,17 @@ func TestNFTablesMode(t *testing.T) {
 		{
 			name: "a policy Local without local endpoints, from the node, when filter-output came first",
 			mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: externalFrontend, o: aNode,
-			config: version("v1.33.0"), iptables: "DNAT 12 13 Always", nft: "Drop  NoLocalEndpoints",
+			config: version("v1.32.0"), iptables: "DNAT 12 13 Always", nft: "Drop  NoLocalEndpoints",
 		},
 		{
 			name: "a NodePort with policy Local without local endpoints, from the node, when filter-output came first",
 			mods: []func(*corev1.Service){loadBalancer, etpLocal}, slice: remote, f: nodeFrontend, o: aNode,
-			config: version("v1.33.0"), iptables: "DNAT 12 13 Always", nft: "DNAT 12 13 Always",
+			config: version("v1.32.0"), iptables: "DNAT 12 13 Always", nft: "DNAT 12 13 Always",
 		},
 		{
 			name: "no endpoints, outside of the ranges, from the node, when filter-output came first",
 			mods: []func(*corev1.Service){loadBalancer, ranges("10.0.0.0/8")}, slice: none, f: vipFrontend, o: aNode,
-			config: version("v1.33.0"), iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
+			config: version("v1.32.0"), iptables: "None  NoEndpoints", nft: "Reject  NoEndpoints",
 		},
 	} {
 		for mode, want := range map[string]string{"iptables": c.iptables, kubeproxy.NFTables: c.nft} {

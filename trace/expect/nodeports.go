@@ -18,6 +18,30 @@ type nodePorts struct {
 	loopback  bool           // also at the loopback address
 	proxied   bool           // at the loopback address by a process, which knows TCP only
 	addresses []netip.Addr   // the addresses for which there are frontends, ordered
+	asked     []string       // what selects them, as nodePortAddresses has it
+}
+
+// primaryRule tells when nftables mode serves NodePorts at the node's own IPs alone.
+type primaryRule uint8
+
+const (
+	// primaryUnset: where nodePortAddresses is not set (from 1.31 on; cmd/kube-proxy/app/server_linux.go,
+	// platformApplyDefaults).
+	primaryUnset primaryRule = iota
+	// primaryOfFamily: in a family of which nodePortAddresses selects none (1.30; pkg/proxy/util/nodeport_addresses.go).
+	primaryOfFamily
+	// primaryNever: where it is asked for (1.29).
+	primaryNever
+)
+
+func primaryRuleOf(minor int) primaryRule {
+	switch {
+	case minor <= 29:
+		return primaryNever
+	case minor == 30:
+		return primaryOfFamily
+	}
+	return primaryUnset
 }
 
 // serves tells whether NodePorts are served at an address of the node.
@@ -31,8 +55,11 @@ func (p *nodePorts) serves(a netip.Addr) bool {
 var loopbacks = [2]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func (n *Node) nodePortsOf(family int) nodePorts {
-	var p nodePorts
-	for _, s := range n.nodePortCIDRs() {
+	p := nodePorts{asked: n.in.Config.NodePortAddresses}
+	if len(p.asked) == 0 && n.features.primary != primaryNever {
+		p.asked = n.mode.nodePortAddresses
+	}
+	for _, s := range n.nodePortCIDRs(p.asked) {
 		if familyIndex(s.Addr()) != family {
 			continue
 		}
@@ -40,6 +67,9 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 			p.all = true
 		}
 		p.cidrs = append(p.cidrs, s)
+	}
+	if ip := n.nodeIPs[family]; len(p.cidrs) == 0 && n.features.primary == primaryOfFamily && !ip.IsLoopback() {
+		p.asked, p.cidrs = n.mode.nodePortAddresses, []netip.Prefix{netip.PrefixFrom(ip, ip.BitLen())}
 	}
 	p.all = p.all || len(p.cidrs) == 0
 	// In iptables mode any part of 127.0.0.0/8 counts (nodeport_addresses.go, containsIPv4Loopback).
@@ -57,15 +87,11 @@ func (n *Node) nodePortsOf(family int) nodePorts {
 
 // loopbackFeature tells whether the mode serves or rejects NodePorts at loopback addresses
 // (KubeProxyNFTablesLocalhostNodePorts).
-func (n *Node) loopbackFeature() bool { return n.mode.loopbackFeature && n.features.loopback }
+func (n *Node) loopbackFeature() bool { return n.features.loopback }
 
 // nodePortCIDRs returns nodePortAddresses with its keywords resolved: "primary" (only by itself before 1.37),
 // "localhost" and "all" (cmd/kube-proxy/app/server.go, expandNodePortAddressKeywords).
-func (n *Node) nodePortCIDRs() []netip.Prefix {
-	list := n.in.Config.NodePortAddresses
-	if len(list) == 0 {
-		list = n.mode.nodePortAddresses
-	}
+func (n *Node) nodePortCIDRs(list []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range list {
 		switch s {

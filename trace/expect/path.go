@@ -26,6 +26,16 @@ func (n *Node) fillPath(p *Path) {
 	if p.Action == None {
 		return
 	}
+	n.fillWith(p, s, fam, port)
+	if other, ok := n.otherClaim(f); ok {
+		p.Unsure = "Service " + other.String() + " claims " + f.Address.String() + " port " + strconv.Itoa(int(f.Port)) +
+			" too; which of the two is served depends on chance"
+	}
+}
+
+// fillWith fills in the path for the endpoints of a port, or of one of its variants.
+func (n *Node) fillWith(p *Path, s *service, fam *familyService, port *servicePort) {
+	f := &p.Frontend
 	p.AffinitySeconds = s.affinity
 	p.Unsure = port.unsure
 	switch {
@@ -38,10 +48,6 @@ func (n *Node) fillPath(p *Path) {
 	}
 	if !p.Action.ReachesEndpoint() {
 		p.AffinitySeconds = 0
-	}
-	if other, ok := n.otherClaim(f); ok {
-		p.Unsure = "Service " + other.String() + " claims " + f.Address.String() + " port " + strconv.Itoa(int(f.Port)) +
-			" too; which of the two is served depends on chance"
 	}
 }
 
@@ -141,8 +147,9 @@ func (n *Node) correctHairpin(p *Path) {
 func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePort) {
 	f, o := &p.Frontend, &p.Origin
 	family := familyIndex(f.Address)
-	noShortCut := n.mode.outputBeforeDNAT && o.Kind == FromNode && f.Kind != NodePort
-	if n.mode.firewallFirst && (!noShortCut || port.usable) && n.dropOutsideRanges(p, fam) {
+	noShortCut := n.mode.outputBeforeDNAT && o.Kind == FromNode && (f.Kind != NodePort || n.mode.nodePortsAtOutput)
+	unchecked := n.mode.firewallOfNode && o.Kind != FromNode
+	if n.mode.firewallFirst && !unchecked && (!noShortCut || port.usable) && n.dropOutsideRanges(p, fam) {
 		return
 	}
 	unserved := f.Kind == NodePort && !n.nodePorts[family].serves(f.Address)
@@ -168,6 +175,21 @@ func (n *Node) external(p *Path, s *service, fam *familyService, port *servicePo
 	}
 	n.translate(p, s, port, family)
 	n.correctHairpin(p)
+	if unchecked {
+		n.noteUnchecked(p, fam)
+	}
+}
+
+// noteUnchecked says of a source outside loadBalancerSourceRanges that kube-proxy lets it pass.
+func (n *Node) noteUnchecked(p *Path, fam *familyService) {
+	f, o := &p.Frontend, &p.Origin
+	if p.Action != DNAT || p.inRanges || !n.subjectToRanges(f, fam) || !o.Address.IsValid() ||
+		fam.admitsSource(o.Address.Unmap()) {
+		return
+	}
+	p.Reason = ReasonKubeProxyBug
+	p.Why = o.Address.String() + " is outside loadBalancerSourceRanges " + prefixes(fam.ranges) +
+		", which this version of kube-proxy checks in nftables mode for packets of the node itself alone"
 }
 
 // toProxyProcess fills in the path of packets to a NodePort at a loopback address that kube-proxy serves itself
@@ -290,11 +312,8 @@ func (n *Node) unserved(p *Path, s *service, port *servicePort) {
 		p.Why = "kube-proxy does not serve NodePorts at " + p.Frontend.Address.String() + " in this mode and configuration"
 		return
 	}
-	list := n.in.Config.NodePortAddresses
-	if len(list) == 0 {
-		list = n.mode.nodePortAddresses
-	}
-	p.Why = "nodePortAddresses " + strings.Join(list, ", ") + " leaves out " + p.Frontend.Address.String()
+	asked := n.nodePorts[familyIndex(p.Frontend.Address)].asked
+	p.Why = "nodePortAddresses " + strings.Join(asked, ", ") + " leaves out " + p.Frontend.Address.String()
 }
 
 // refuse sets Reject or Drop, or None where the packet passes no hook at which kube-proxy refuses it.

@@ -2,11 +2,11 @@
 
 package expect
 
-import "slices"
+import (
+	"slices"
 
-// ipvsOutFilter is the minor version since which packets of a node outside loadBalancerSourceRanges to the
-// load-balancer IP are dropped (chain KUBE-IPVS-OUT-FILTER, kubernetes/kubernetes#119656).
-const ipvsOutFilter = 29
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+)
 
 // throughVirtualServer fills in the path of packets to a frontend in ipvs mode (pkg/proxy/ipvs/proxier.go,
 // syncProxyRules): every frontend has a virtual server, with or without endpoints, and its real servers are the same
@@ -38,6 +38,13 @@ func (n *Node) throughVirtualServer(p *Path, s *service, fam *familyService, por
 		return
 	}
 	if o.Kind == FromNode && n.dropOwnAddress(p, fam) {
+		return
+	}
+	if s.etpLocal && o.Kind != FromNode && slices.Contains(fam.externalIPs, f.Address) &&
+		!slices.Contains(fam.vips, f.Address) && n.layout.IPVSExternalIPs == kubeproxy.IPVSExternalIPsRefused {
+		p.Action, p.Reason = Reject, ReasonKubeProxyBug
+		p.Why = "in ipvs mode this version of kube-proxy refuses what comes from elsewhere to external IPs of Services " +
+			"with externalTrafficPolicy Local (the chain " + kubeproxy.IPVSChainFilter + " has no rule for them)"
 		return
 	}
 	p.Action, p.Endpoints = DNAT, endpoints
@@ -74,7 +81,7 @@ func (n *Node) dropOutsideFirewall(p *Path, fam *familyService) bool {
 // it sends to a load-balancer IP have that same address as their source, so kube-proxy checks the node's IP instead.
 func (n *Node) dropOwnAddress(p *Path, fam *familyService) bool {
 	f, o := &p.Frontend, &p.Origin
-	if p.inRanges || n.features.minor < ipvsOutFilter || len(fam.ranges) == 0 || fam.allowFromNode ||
+	if p.inRanges || !n.features.ownAddress || len(fam.ranges) == 0 || fam.allowFromNode ||
 		o.Address != f.Address ||
 		f.Kind == NodePort || f.Kind == ClusterIP || !slices.Contains(fam.vips, f.Address) {
 		return false

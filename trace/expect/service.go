@@ -110,7 +110,7 @@ func (n *Node) externalPolicyLocal(svc *corev1.Service) bool {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		return true
 	case corev1.ServiceTypeClusterIP, "":
-		return n.features.minor >= 29 && len(svc.Spec.ExternalIPs) > 0
+		return n.features.externalLocal && len(svc.Spec.ExternalIPs) > 0
 	case corev1.ServiceTypeExternalName:
 	}
 	return false

@@ -29,6 +29,9 @@ type servicePort struct {
 	// usable: there is a usable endpoint on some node; without one connections are rejected, not dropped.
 	usable bool
 	unsure string // the reason why the endpoints are not certain
+	// variants are the port with every list of endpoints that kube-proxy may have, where an address has several entries
+	// of which it takes one; nil where there is one list, or too many.
+	variants []servicePort
 }
 
 func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, family int, accessible bool) {
@@ -38,6 +41,11 @@ func (n *Node) fillPort(s *service, p *servicePort, spec *corev1.ServicePort, fa
 	p.usesCluster = !s.itpLocal || accessible
 	p.usesLocal = s.itpLocal || s.etpLocal && accessible
 	n.categorize(s, p)
+	for _, list := range c.allowed {
+		v := servicePort{spec: spec, all: list, usesCluster: p.usesCluster, usesLocal: p.usesLocal}
+		n.categorize(s, &v)
+		p.variants = append(p.variants, v)
+	}
 }
 
 // categorize chooses the endpoints of each traffic policy. For either, terminating endpoints that still serve are used
@@ -135,7 +143,7 @@ func (n *Node) annotated(svc *corev1.Service) bool {
 		return true
 	}
 	value, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
-	if n.features.minor <= 26 {
+	if n.features.autoOnly {
 		return value == "Auto" || value == "auto"
 	}
 	if !ok {

@@ -81,6 +81,11 @@ func TestCategorize(t *testing.T) {
 		},
 		{name: "zone hints in 1.31", version: "v1.31.0", lines: zones, cluster: "11 13", local: "11"},
 		{
+			name: "zone hints in 1.31 are not read without their gate", version: "v1.31.0", lines: zones,
+			config:  func(in *Inputs) { in.Config.FeatureGates = map[string]bool{"TopologyAwareHints": false} },
+			cluster: "11 12 13", local: "11",
+		},
+		{
 			name: "zone hints in 1.26", version: "v1.26.0", lines: zones,
 			mods:    []func(*corev1.Service){annotated(corev1.DeprecatedAnnotationTopologyAwareHints, "auto")},
 			cluster: "11 13", local: "11",

@@ -46,6 +46,7 @@ type Origin struct {
 	Address netip.Addr // source address of the packet
 	Iface   string     // incoming interface; "" for FromNode, netfilter.UnknownIface when not known
 	Pod     string     // namespace/name, where known
+	Sample  bool       // nobody asked for this address: it stands for others of its kind
 }
 
 // Action is what kube-proxy makes the kernel do with a packet to a frontend.
@@ -82,6 +83,7 @@ const (
 	ReasonNotForKubeProxy  = "NotForKubeProxy"
 	ReasonHeadless         = "Headless"
 	ReasonExternalName     = "ExternalName"
+	ReasonKubeProxyBug     = "KubeProxyBug"    // a fault of the version of kube-proxy
 	ReasonNodePortAddress  = "NodePortAddress" // a node address that nodePortAddresses (or the mode) leaves out
 )
 
@@ -114,6 +116,10 @@ type Path struct {
 	// that is undefined in kube-proxy. Action and Endpoints are then the more likely ones, and a difference proves
 	// nothing.
 	Unsure string
+
+	// OneOf is the reason, in one clause, why this is one of several paths that kube-proxy may have programmed for the
+	// frontend's own Service (see Node.Answers).
+	OneOf string
 
 	inRanges bool // take the source as within the source ranges, whatever its address
 }

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -71,6 +72,9 @@ func (n *Network) readAddrs(data []byte) error {
 			all = append(all, b)
 			from = append(from, source{l, a})
 		}
+	}
+	if len(all) == 0 {
+		return errors.New("it has no address, and lo alone has one")
 	}
 	n.setLinks(links)
 	n.addrs = all
@@ -178,6 +182,9 @@ func (n *Network) readLinks(data []byte) error {
 	links, err := decode[ipLink](data)
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(links, func(l ipLink) bool { return l.Name != "" }) {
+		return errors.New("it has no interface, and every node has lo")
 	}
 	n.setLinks(links)
 	return nil

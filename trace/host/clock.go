@@ -52,6 +52,9 @@ func (n *Network) readClock(data []byte) error {
 	if c.Now, err = time.Parse(time.RFC3339, lines[0]); err != nil {
 		return fmt.Errorf("%.40q is no time such as 2006-01-02T15:04:05Z", lines[0])
 	}
+	if Unterminated(data) {
+		return fmt.Errorf("it is cut off in line %d", len(lines))
+	}
 	if len(lines) == 2 {
 		zone, ok := strings.CutPrefix(lines[1], zoneKey)
 		if c.Zone, err = strconv.Atoi(zone); !ok || err != nil || c.Zone < -maxZone || c.Zone > maxZone {

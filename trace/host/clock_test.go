@@ -13,7 +13,7 @@ func TestClock(t *testing.T) {
 	for text, want := range map[string]Clock{
 		"2026-11-22T12:00:00.005Z\n":                           {Now: at},
 		"2026-11-22T14:00:00.005+02:00\ntz_minuteswest=-120\n": {Now: at, Zone: -120, ZoneKnown: true},
-		"2026-11-22T12:00:00.005Z\r\ntz_minuteswest=0":         {Now: at, ZoneKnown: true},
+		"2026-11-22T12:00:00.005Z\r\ntz_minuteswest=0\r\n":     {Now: at, ZoneKnown: true},
 	} {
 		n, errs := Parse(Files{Time: []byte(text)})
 		got := n.Clock()
@@ -27,6 +27,7 @@ func TestClock(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "empty", "now\n": `"now" is no time`, "2026-11-22 12:00:00": "is no time",
+		"2026-11-22T12:00:00Z\ntz_minuteswest=-12":      "cut off in line 2",
 		"2026-11-22T12:00:00Z\nUTC\n":                   `"UTC" is no tz_minuteswest=MINUTES`,
 		"2026-11-22T12:00:00Z\ntz_minuteswest=901\n":    "from -900 to 900",
 		"2026-11-22T12:00:00Z\ntz_minuteswest=0\nx=1\n": "3 lines",

@@ -205,7 +205,7 @@ func TestRouteUnknown(t *testing.T) {
 
 func TestDeadAndEqualRoutes(t *testing.T) {
 	n := mustParse(t, Files{
-		Addr: []byte(`[]`),
+		Addr: []byte(`[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]}]`),
 		Route4: []byte(`[{"dst":"default","dev":"a","metric":200,"flags":[]},
 			{"dst":"default","dev":"b","metric":100,"flags":["dead","linkdown"]},
 			{"dst":"default","dev":"c","metric":150,"flags":["linkdown"]},{"dst":"10.0.0.0/8","dev":"d","flags":["dead"]},
@@ -323,7 +323,7 @@ func TestMartian(t *testing.T) {
 		{sysctl(off), "eth0", "127.0.0.1", true, true},
 		{sysctl(off), "pod0", "127.0.0.1", false, true},
 		{sysctl(off), "eth1", "127.0.0.1", true, false},
-		{sysctl("net.ipv4.conf.all.route_localnet = 1"), "eth0", "127.0.0.1", false, true},
+		{sysctl("net.ipv4.conf.all.route_localnet = 1\n"), "eth0", "127.0.0.1", false, true},
 		{Files{}, "lo", "::1", false, true},
 		{Files{}, "pod0", "::1", true, false},
 		{routes, "pod0", "::1", true, true},

@@ -34,9 +34,13 @@ func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
 var users = regexp.MustCompile(`users:\(\("([^"]*)",pid=(\d+)`)
 
-// ParseListen reads what ss -Hltunp prints. The error names the line.
+// ParseListen reads what ss -Hltunp prints. The error names the line, or says that the text ends within one: only of a
+// whole list it follows that nobody listens somewhere.
 func ParseListen(data []byte) ([]Socket, error) {
 	var out []Socket
+	if Unterminated(data) {
+		return nil, fmt.Errorf("it is cut off in line %d", bytes.Count(data, []byte("\n"))+1)
+	}
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++
@@ -45,7 +49,7 @@ func ParseListen(data []byte) ([]Socket, error) {
 			continue
 		}
 		const local = 4 // Netid State Recv-Q Send-Q Local Peer
-		if len(f) <= local {
+		if len(f) <= local || !Printable(line) {
 			return nil, fmt.Errorf("line %d: %q is not a socket as ss -Hltunp prints it", number, bytes.TrimSpace(line))
 		}
 		s := Socket{Protocol: f[0]}

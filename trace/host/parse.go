@@ -25,6 +25,8 @@ type Files struct {
 	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
 	Sysctl []byte // sysctl.txt
 	Time   []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
+	// Rule4Unread and Rule6Unread: the node has rules that could not be read, so that they need not be the default ones.
+	Rule4Unread, Rule6Unread bool
 }
 
 // WithAPI returns the network with what the API knows of addresses: own are the InternalIPs of the Node object's
@@ -44,7 +46,9 @@ func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network
 }
 
 // Parse reads the files. A file that cannot be parsed completely is ignored, as if it had not been collected, and there
-// is an error for it with its name and what was expected. The Network is never nil.
+// is a [FileError] for it with what was expected; of sysctl.txt the complete lines are read. Routing policy rules that
+// cannot be read are not the default ones: routes other than to the node's own addresses are then not known. The
+// Network is never nil.
 func Parse(files Files) (*Network, []error) {
 	n := &Network{}
 	var errs []error
@@ -53,13 +57,19 @@ func Parse(files Files) (*Network, []error) {
 			return
 		}
 		if err := parse(data); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w: expected the output of: %s", name, err, made))
+			_, some := errors.AsType[*incomplete](err)
+			errs = append(errs, &FileError{name, some, fmt.Errorf("%w: expected the output of: %s", err, made)})
 		}
 	}
 	read(snapshot.AddrFile, "ip -j addr", files.Addr, n.readAddrs)
 	read(snapshot.LinkFile, "ip -j -d link", files.Link, n.readLinks)
 	read(snapshot.Route6File, "ip -j -6 route", files.Route6, func(data []byte) error { return n.readRoutes(data, 1) })
 	read(snapshot.RouteFile, "ip -j route", files.Route4, func(data []byte) error { return n.readRoutes(data, 0) })
+	for fam, data := range [][]byte{files.Rule4, files.Rule6} {
+		if data != nil || [...]bool{files.Rule4Unread, files.Rule6Unread}[fam] {
+			n.rulesUnread(fam)
+		}
+	}
 	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)

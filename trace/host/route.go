@@ -105,6 +105,11 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(routes, func(r ipRoute) bool { return r.Dst == "" }) {
+		if err := checkRoutes(data); err != nil {
+			return err
+		}
+	}
 	var tables [2]map[string]*table
 	var all [2]bool
 	for i := range tables {
@@ -143,7 +148,26 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 		if f != fam && (count[1] == 0 || f == 0 || n.fam[f].routesKnown) {
 			continue
 		}
+		before := n.fam[f]
 		n.fam[f].setTables(tables[f], all[f])
+		if err := n.contradicted(f); err != nil {
+			n.fam[f] = before
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRoutes returns an error if a list has an object that is no route, and not one that a filter excluded.
+func checkRoutes(data []byte) error {
+	raw, err := decode[map[string]json.RawMessage](data)
+	if err != nil {
+		return err
+	}
+	for i, m := range raw {
+		if len(m) > 0 && m["dst"] == nil {
+			return fmt.Errorf("entry %d has no dst, as every route has", i+1)
+		}
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type rule struct {
 	table    string // "" for a rule with another action than a table lookup
 	nop      bool
 	text     string
+	unread   string // not a rule but all of this file, which could not be read
 }
 
 // unconditional tells whether a rule has no condition.
@@ -292,6 +293,8 @@ func (n *Network) byRules(f *family, q *Query) (fullRoute, bool, string) {
 // lookupByRule looks up dst in the table of one rule; why is the reason where that cannot be done.
 func (n *Network) lookupByRule(f *family, ru *rule, dst netip.Addr) (r fullRoute, found bool, why string) {
 	switch {
+	case ru.unread != "":
+		return fullRoute{}, false, "which routing table is looked up is not known (" + ru.unread + " could not be read)"
 	case ru.table == "":
 		return fullRoute{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
 	case ru.table == tableLocal:

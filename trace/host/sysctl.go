@@ -6,28 +6,57 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
-// readSysctl reads sysctl.txt. Lines without "=" are errors, except comments and messages of sysctl itself.
+// readSysctl reads sysctl.txt: the lines KEY=VALUE, comments and messages of sysctl itself aside. The error is
+// [incomplete] where other lines are among them, and where the text ends within a line, whose value may have lost its
+// end: of these nothing is read, and a key that is missing may be there on the node.
 func (n *Network) readSysctl(data []byte) error {
 	values := map[string]string{}
-	for i, line := range strings.Split(string(data), "\n") {
+	odd := 0 // the first line that is none
+	cut := Unterminated(data)
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	for i, line := range lines {
 		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' || line[0] == ';' || strings.HasPrefix(line, "sysctl: ") {
+		if line == "" || line[0] == '#' || line[0] == ';' || strings.HasPrefix(line, "sysctl: ") ||
+			cut && i == len(lines)-1 {
 			continue
 		}
 		key, value, ok := strings.Cut(line, "=")
 		key = strings.TrimSpace(key)
-		if !ok || key == "" || strings.ContainsAny(key, " \t\x00") {
-			return fmt.Errorf("line %d is no KEY=VALUE", i+1)
+		if !ok || !settingName(key) || !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+			if odd == 0 {
+				odd = i + 1
+			}
+			continue
 		}
 		values[slashed(strings.TrimPrefix(key, "/proc/sys/"))] = strings.TrimSpace(value)
 	}
-	if len(values) == 0 {
+	switch {
+	case len(values) == 0 && odd == 0 && cut:
+		return errors.New("it is cut off in its only line")
+	case len(values) == 0 && odd == 0:
 		return errors.New("it is empty")
+	case len(values) == 0:
+		return fmt.Errorf("line %d is no KEY=VALUE", odd)
 	}
 	n.sysctl = values
+	switch {
+	case odd > 0:
+		return &incomplete{fmt.Sprintf("line %d is no KEY=VALUE", odd)}
+	case cut:
+		return &incomplete{fmt.Sprintf("it is cut off in line %d", len(lines))}
+	}
 	return nil
+}
+
+// settingName tells whether a text may be the name of a setting: the names of interfaces are part of some, and may have
+// any character but a space and a slash (dev_valid_name in net/core/dev.c).
+func settingName(key string) bool {
+	return strings.ContainsAny(key, "./") && !strings.ContainsFunc(key, func(r rune) bool {
+		return r <= ' ' || r == '<' || r == '>' || r == utf8.RuneError || r == 0x7f
+	})
 }
 
 // slashed returns a key in the form of its path below /proc/sys. In the dotted form the two separators are exchanged:
@@ -52,4 +81,14 @@ func slashed(key string) string {
 func (n *Network) Sysctl(key string) (value string, ok bool) {
 	value, ok = n.sysctl[slashed(key)]
 	return value, ok
+}
+
+// HasSysctls tells whether some setting below a path was collected, such as "net/netfilter/".
+func (n *Network) HasSysctls(prefix string) bool {
+	for key := range n.sysctl {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
 }

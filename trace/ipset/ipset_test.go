@@ -306,6 +306,8 @@ func TestParseErrors(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	f.Add([]byte(listed))
+	f.Add([]byte("> " + strings.ReplaceAll(listed, "\n", "\r\n> ")))
 	data, err := os.ReadFile("testdata/ipvs.txt")
 	if err != nil {
 		f.Fatal(err)

@@ -14,10 +14,25 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Parse reads the output of ipset save. No sets at all are valid. The error names the line; there is no partial result.
-// A set whose type or options are not known to this version is not an error: matches of it are unknown. A last line
-// without a line break is an error, because it may be truncated.
+// Parse reads the output of ipset save, or of ipset list, also with what copying adds to it. No sets at all are valid.
+// The error names the line; there is no partial result. A set whose type or options are not known to this version is
+// not an error: matches of it are unknown. A last line without a line break is an error, because it may be truncated.
 func Parse(data []byte) (*Sets, error) {
+	s, err := parse(data)
+	if err == nil {
+		return s, nil
+	}
+	text := unpasted(data)
+	if listed, ok := parseList(text); ok {
+		return listed, nil
+	}
+	if s, err := parse([]byte(text)); err == nil {
+		return s, nil
+	}
+	return nil, err
+}
+
+func parse(data []byte) (*Sets, error) {
 	s := &Sets{byName: map[string]*set{}}
 	for n := 1; len(data) > 0; n++ {
 		end := bytes.IndexByte(data, '\n')
@@ -30,12 +45,16 @@ func Parse(data []byte) (*Sets, error) {
 			return nil, fmt.Errorf("ipset-save.txt: line %d: %w: expected the output of: ipset save", n, err)
 		}
 	}
+	s.sort()
+	return s, nil
+}
+
+func (s *Sets) sort() {
 	for _, x := range s.byName {
 		for i := range x.bits {
 			slices.SortFunc(x.bits[i], func(a, b int) int { return b - a })
 		}
 	}
-	return s, nil
 }
 
 func (s *Sets) line(line string) error {

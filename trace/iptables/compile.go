@@ -3,8 +3,10 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -73,7 +75,10 @@ func (c *compiler) compile(in *scope, num int, text string, offset int, words []
 	}
 	s.run()
 	if s.foreign != "" {
-		return nil, fmt.Errorf("%s is no %s address", s.foreign, in.family)
+		return nil, fmt.Errorf("%s %w%s address", s.foreign, errFamily, in.family)
+	}
+	if s.masked {
+		r.Key, r.Masked = netfilter.Key{}, true
 	}
 	ops := s.buf
 	if s.sel.has == 0 {
@@ -84,6 +89,9 @@ func (c *compiler) compile(in *scope, num int, text string, offset int, words []
 	r.Ops = c.keep(ops)
 	return r, nil
 }
+
+// errFamily is in the error of a rule with an address of another family.
+var errFamily = errors.New("is no ")
 
 // ruleSpec is a rule being compiled.
 type ruleSpec struct {
@@ -100,6 +108,9 @@ type ruleSpec struct {
 	opts  []option       // a buffer
 
 	foreign string // an address of another family
+	strange bool   // a part of the rule is not known
+	masked  bool   // that part is a condition
+	nowhere bool   // the target is neither a chain of the table nor known
 }
 
 func (s *ruleSpec) add(o netfilter.Op) {
@@ -129,6 +140,7 @@ func (s *ruleSpec) ends(i int) bool {
 }
 
 func (s *ruleSpec) run() {
+	defer s.maybeTarget()
 	for i := 0; i < len(s.words); {
 		from, not := i, false
 		if s.words[i].is("!") && i+1 < len(s.words) && !isStart(s.words[i+1]) {
@@ -144,6 +156,17 @@ func (s *ruleSpec) run() {
 		default:
 			i = s.selector(from, i, not)
 		}
+	}
+}
+
+// maybeTarget makes the target of a rule unknown that has none by itself, where one is in a part that is not known:
+// "-jKUBE-SEP-…" and "--jump", which iptables takes and its save command never prints.
+func (s *ruleSpec) maybeTarget() {
+	if s.masked && s.rule.Target == "" && slices.ContainsFunc(s.words, func(w word) bool {
+		return !w.quoted && (strings.HasPrefix(w.text, "-j") || strings.HasPrefix(w.text, "-g") ||
+			w.text == "--jump" || w.text == "--goto")
+	}) {
+		s.add(op.OpaqueTarget("no target that is known: " + s.quote(0, len(s.words))))
 	}
 }
 
@@ -168,6 +191,7 @@ func (s *ruleSpec) address(arg string) (n network, a netip.Addr, ok bool) {
 }
 
 func (s *ruleSpec) unknown(i, j int) {
+	s.strange, s.masked = true, true
 	s.add(op.UnknownMatch("unknown match " + s.quote(i, j)))
 }
 
@@ -278,8 +302,11 @@ func (s *ruleSpec) match(i int) int {
 	if !ok || spec.ports {
 		if made, ok = spec.compile(s, opts, key); !ok {
 			made = op.UnknownMatch("unknown match " + key)
+			s.strange, s.masked = true, true
+			delete(s.shared, key)
+		} else {
+			s.shared[key] = made
 		}
-		s.shared[key] = made
 	}
 	if r, ok := made.(*recentOp); ok && r.acts() {
 		s.acts = true
@@ -323,6 +350,7 @@ func (s *ruleSpec) target(i int) {
 	made, ok := s.targetOp(i)
 	if !ok {
 		made = op.OpaqueTarget("unknown target " + s.quote(i, len(s.words)))
+		s.strange = true
 	}
 	s.add(made)
 }
@@ -338,6 +366,7 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 	}
 	spec := targets[name]
 	if spec == nil {
+		s.nowhere = true
 		return nil, false
 	}
 	key := s.quote(i, len(s.words))

@@ -83,7 +83,7 @@ func addrType(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		}
 		conds = append(conds, f)
 	}
-	return op.Conditions(conds, notInSnapshot(text)), true
+	return op.Conditions(conds, notInSnapshot(text)+" (ip-addr.json, ip6-route.json)"), true
 }
 
 func typeOf(

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/pasted"
 )
 
 // ErrEmpty is returned for a dump without any table: the output of a save command where its backend has none.
@@ -23,7 +24,7 @@ func Header(data []byte) (version string, backend netfilter.Backend, ok bool) {
 		if version, backend, ok := header(text); ok {
 			return version, backend, true
 		}
-		if !strings.HasPrefix(text, "#") && text != "" {
+		if begins(text) && text[0] != '#' || strings.HasPrefix(text, "-P ") {
 			break
 		}
 	}
@@ -51,35 +52,22 @@ func header(line string) (version string, backend netfilter.Backend, ok bool) {
 // chains that are Unread. backend is that of the tables; where the dumps of one text name different backends, each has
 // its own.
 func Parse(data []byte, family netfilter.Family, backend netfilter.Backend) ([]*netfilter.Table, error) {
-	if bytes.IndexByte(data, 0) >= 0 ||
-		!utf8.Valid(data[:min(len(data), 4096)]) && bytes.Count(data[:min(len(data), 4096)], []byte{'\n'}) == 0 {
-		return nil, errors.New("it is no text: the output of iptables-save was expected")
+	if !isText(data) {
+		return nil, errNoText
 	}
 	p := parser{scope: scope{family: family}, backend: backend, wanted: backend}
-	text := string(data)
-	for at := 0; at < len(text); {
-		end := lineEnd(text, at)
-		p.line++
-		err := p.read(strings.TrimSuffix(text[at:end], "\r"))
-		if errors.Is(err, errOpenQuote) {
-			if far := quoteEnd(text, end); far > end {
-				err = p.read(strings.TrimSuffix(text[at:far], "\r"))
-				p.line += strings.Count(text[at:far], "\n")
-				end = far
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		at = end + 1
-	}
-	if p.table != nil {
-		return nil, fmt.Errorf("it is cut off: table %s has no COMMIT", p.table.Name)
-	}
-	if len(p.tables) == 0 {
-		return nil, ErrEmpty
+	if err := p.all(string(data)); err != nil {
+		return nil, err
 	}
 	return p.tables, nil
+}
+
+var errNoText = errors.New("it is no text: the output of iptables-save was expected")
+
+func isText(data []byte) bool {
+	const first = 4096
+	return bytes.IndexByte(data, 0) < 0 &&
+		(utf8.Valid(data[:min(len(data), first)]) || bytes.IndexByte(data[:min(len(data), first)], '\n') >= 0)
 }
 
 func lineEnd(text string, at int) int {
@@ -137,10 +125,38 @@ type parser struct {
 
 	backend, wanted netfilter.Backend
 	first           netfilter.Backend // that a header names
+	legacy          bool              // a note says that iptables-legacy has tables, too
 
 	// The rules of a chain are consecutive: ptrs has those of all chains, from run on those of last.
 	ptrs []*netfilter.Rule
 	run  int
+}
+
+// all reads a text as the save commands print it.
+func (p *parser) all(text string) error {
+	for at := 0; at < len(text); {
+		end := lineEnd(text, at)
+		p.line++
+		err := p.read(strings.TrimSuffix(text[at:end], "\r"))
+		if errors.Is(err, errOpenQuote) {
+			if far := quoteEnd(text, end); far > end {
+				err = p.read(strings.TrimSuffix(text[at:far], "\r"))
+				p.line += strings.Count(text[at:far], "\n")
+				end = far
+			}
+		}
+		if err != nil {
+			return err
+		}
+		at = end + 1
+	}
+	if p.table != nil {
+		return fmt.Errorf("it is cut off: table %s has no COMMIT", p.table.Name)
+	}
+	if len(p.tables) == 0 {
+		return ErrEmpty
+	}
+	return nil
 }
 
 // excerpt shortens a line for an error message.
@@ -157,8 +173,7 @@ func (p *parser) read(line string) error {
 	}
 	switch line[0] {
 	case '#':
-		p.comment(line)
-		return nil
+		return p.comment(line)
 	case '*':
 		return p.begin(strings.TrimRight(line[1:], " \t"))
 	}
@@ -178,23 +193,34 @@ func (p *parser) read(line string) error {
 }
 
 // comment searches for a header, and for iptables-nft's note that it cannot print a table, or not all of it.
-func (p *parser) comment(line string) {
+func (p *parser) comment(line string) error {
+	if strings.HasPrefix(line, "# Warning: ") && strings.Contains(line, "legacy tables present") {
+		p.legacy = true
+		return nil
+	}
 	if _, b, ok := header(line); ok {
+		if f := familyOf(line); f != 0 && f != p.family {
+			return fmt.Errorf("line %d: %q: the %s rules were expected", p.line, excerpt(line), p.family)
+		}
 		if p.first == "" {
 			p.first = b
 		}
 		if p.backend = p.wanted; b != p.first {
 			p.backend = b
 		}
-		return
+		return nil
+	}
+	if c, ok := pasted.CommandOf(line, isTool); ok && !strings.HasPrefix(line, "# Completed") &&
+		(c.Filtered || strings.HasPrefix(c.Tool, "ip6") != (p.family == netfilter.IPv6)) {
+		return fmt.Errorf("line %d: %q: the output of another command was expected", p.line, excerpt(line))
 	}
 	_, after, ok := strings.Cut(line, "Table `")
 	if !ok {
-		return
+		return nil
 	}
 	name, rest, ok := strings.Cut(after, "'")
 	if !ok || !strings.Contains(rest, "incompatible") {
-		return
+		return nil
 	}
 	t := &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}
 	for h := netfilter.Prerouting; h <= netfilter.Postrouting; h++ {
@@ -205,6 +231,19 @@ func (p *parser) comment(line string) {
 		}
 	}
 	p.tables = append(p.tables, t)
+	return nil
+}
+
+// familyOf returns the family that a header names; 0 where it names none.
+func familyOf(header string) netfilter.Family {
+	_, tool, _ := strings.Cut(header, "# Generated by ")
+	switch {
+	case strings.HasPrefix(tool, "ip6tables"):
+		return netfilter.IPv6
+	case strings.HasPrefix(tool, "iptables"):
+		return netfilter.IPv4
+	}
+	return 0
 }
 
 func (p *parser) begin(name string) error {
@@ -281,6 +320,9 @@ func (p *parser) rule(line string) error {
 		return fmt.Errorf("line %d: %w", p.line, err)
 	}
 	p.add(to.chain, r)
+	if p.spec.nowhere && p.table.Holes == "" {
+		p.table.Holes = fmt.Sprintf("line %d: -j %s leads to no chain of the table", p.line, excerpt(r.Target))
+	}
 	return nil
 }
 

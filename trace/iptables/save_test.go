@@ -320,6 +320,40 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
+// FuzzRead: whatever is pasted, no panic and no hang, and every chain that a rule jumps to can be walked.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{
+		natSave, natList, "$ iptables -t nat -S | grep x\n" + natList, indented(natSave, " > "), utf16le(natSave),
+		natSave[:len(natSave)/2], edited(natSave, "10.244.1.6", "x.x.x.x", "COMMIT", "..."), natSave + natList,
+		edited(natList, " -m tcp", "\n-m tcp", "KUBE-SEP-B", "KUBE-SEP-\nB"),
+		"-P INPUT ACCEPT\n-P INPUT ACCEPT\n-N\n-N \n-P \n",
+		"*nat\n-A\n-A \n:\n: \n[\n[] -A X -j X\n...\n...\n:X\n", "*nat\n:X - [0:0]\n-A X -j\nX\nY\nZ\n-A X -g X\n",
+	} {
+		f.Add([]byte(text))
+	}
+	testutil.AddHostile(f, natList)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		testutil.Promptly(t, func() {
+			d, err := Read(data, netfilter.IPv4, netfilter.BackendNFT)
+			if err != nil {
+				return
+			}
+			rs := &netfilter.Ruleset{Tables: d.Tables}
+			rs.Link()
+			for _, tb := range d.Tables {
+				for _, c := range tb.Chains {
+					for i, r := range c.Rules {
+						if r.Num != i+1 {
+							t.Errorf("rule %d of %s has the number %d", i+1, c.Name, r.Num)
+						}
+					}
+				}
+			}
+			ends(d.Tables)
+		})
+	})
+}
+
 // FuzzParse: no panic, no hang, and what comes out is in the text and can be run.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))

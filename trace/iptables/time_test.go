@@ -53,7 +53,7 @@ func TestTime(t *testing.T) {
 		c := testContext(t)
 		files := host.Files{}
 		if tt.clock != "" {
-			files.Time = []byte(tt.clock)
+			files.Time = []byte(tt.clock + "\n")
 		}
 		n, errs := host.Parse(files)
 		if len(errs) > 0 {

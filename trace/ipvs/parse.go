@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/pasted"
 )
 
 // VirtualServer is an address and port, or a firewall mark, whose connections IPVS balances over real servers.
@@ -35,20 +37,52 @@ type RealServer struct {
 	Active, Inactive int
 }
 
-// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln. An empty table is valid. The error names the line; there is
-// no partial result.
+// Parse reads what ipvsadm-save -n prints, or ipvsadm -Ln, also with what copying adds to it (package pasted). An empty
+// table is valid. The error names the line; there is no partial result.
 func Parse(data []byte) ([]VirtualServer, error) {
+	servers, err := parse(data)
+	if err == nil {
+		return servers, nil
+	}
+	if text, ok := unpasted(data); ok {
+		if servers, err := parse([]byte(text)); err == nil {
+			return servers, nil
+		}
+	}
+	return nil, err
+}
+
+// unpasted returns a text without what copying adds to it, and without prompts, commands and comments; ok is false
+// where somebody has left out lines of it: what is missing cannot be told from what the kernel does not have.
+func unpasted(data []byte) (text string, ok bool) {
+	lines := strings.Split(pasted.Text(data), "\n")
+	for i, line := range lines {
+		c, command := pasted.CommandOf(line, func(tool string) bool { return strings.HasPrefix(tool, "ipvsadm") })
+		switch {
+		case command && c.Filtered, line != "" && pasted.Elided(line):
+			return "", false
+		case command, pasted.Prompt(line), strings.HasPrefix(line, "#"):
+			lines[i] = ""
+		}
+	}
+	return strings.Join(lines, "\n"), true
+}
+
+func parse(data []byte) ([]VirtualServer, error) {
 	p := parser{first: map[address]int{}}
-	n := 0
 	for line := range bytes.Lines(data) {
-		n++
+		p.n++
 		f := strings.Fields(string(line))
 		if len(f) == 0 {
 			continue
 		}
 		if err := p.line(f); err != nil {
-			return nil, fmt.Errorf("line %d: %w: expected the output of ipvsadm-save -n or ipvsadm -Ln", n, err)
+			return nil, fmt.Errorf("line %d: %w: expected the output of ipvsadm-save -n or ipvsadm -Ln", p.n, err)
 		}
+	}
+	if p.listed > 0 && !p.header {
+		return nil, fmt.Errorf("line %d: it has no header, so that it is a part of the output of ipvsadm -Ln: all of it was "+
+			"expected", p.listed)
 	}
 	return p.servers, nil
 }
@@ -57,6 +91,9 @@ type parser struct {
 	servers []VirtualServer
 	// first is the index of the first virtual server of each address: real servers name theirs.
 	first map[address]int
+
+	n, listed int  // the number of the line, and of the first one that ipvsadm -Ln prints
+	header    bool // ipvsadm -Ln begins with it: where it is missing, more may be
 }
 
 // address is what a virtual server is named by.
@@ -82,12 +119,16 @@ func (p *parser) line(f []string) error {
 	case "-a":
 		return p.savedReal(f[1:])
 	case "IP", "Prot": // the header lines of ipvsadm -Ln
+		p.header = true
 		return nil
 	case "->":
 		if len(f) > 1 && strings.HasPrefix(f[1], "RemoteAddress") {
 			return nil
 		}
 		return p.listedReal(f[1:])
+	}
+	if p.listed == 0 {
+		p.listed = p.n
 	}
 	return p.listedVirtual(f)
 }

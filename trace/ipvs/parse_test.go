@@ -94,6 +94,38 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// What copying adds changes nothing; where lines were left out, what is missing cannot be told.
+func TestPastedServers(t *testing.T) {
+	want, err := Parse([]byte(listed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a prompt":   "[root@node1 ~]# ipvsadm -ln\n" + listed + "[root@node1 ~]#\n",
+		"a comment":  "# ipvsadm -Ln\n" + listed,
+		"a fence":    "```\n" + listed + "```\n",
+		"quoted":     "> " + strings.ReplaceAll(listed, "\n", "\r\n> "),
+		"no-break":   strings.ReplaceAll(listed, " ", "\u00a0"),
+		"piped":      "$ ipvsadm -Ln | less\n" + listed,
+		"indented":   strings.ReplaceAll(listed, "\n", "\n    "),
+		"blank line": strings.ReplaceAll(listed, "\n", "\n\n"),
+	} {
+		if got, err := Parse([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"a filter":       "$ ipvsadm -Ln | grep -A3 10.96\n" + listed,
+		"left out":       listed + "...\n",
+		"no header":      "TCP" + strings.SplitN(listed, "TCP", 2)[1],
+		"another format": "Prot LocalAddress:Port  Conns InPkts\nTCP  10.96.0.1:443  1 2 3 4 5\n",
+	} {
+		if got, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // What a real kube-proxy made is read whole.
 func TestCaptured(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "snapshots", "ipvs", "nodes", "node1", "ipvsadm.txt"))
@@ -124,6 +156,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(saved))
 	f.Add([]byte(listed))
+	f.Add([]byte("$ ipvsadm -ln\r\n" + listed + "$"))
 	testutil.AddHostile(f, "-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.0.0.1:443 -m -w 1\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		testutil.Promptly(t, func() {

@@ -86,7 +86,8 @@ func rulesOf(servers []VirtualServer, f netfilter.Family, tracked op.Truth) []*n
 		case op.No:
 			add(true, match)
 		case op.Maybe:
-			add(false, match, op.Conditions([]op.Cond{op.Unsure}, "the setting net/ipv4/vs/conntrack was not collected"))
+			add(false, match, op.Conditions([]op.Cond{op.Unsure},
+				"the setting net/ipv4/vs/conntrack was not collected (sysctl.txt)"))
 			add(true, match)
 		}
 	}

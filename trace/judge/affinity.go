@@ -48,8 +48,9 @@ func (p *pathCase) ruleAffinity() []issue {
 		if want.Action != expect.DNAT || o.recent == "" && want.AffinitySeconds == 0 {
 			continue
 		}
-		back, secs := p.comesBack(o)
+		back, secs, known := p.comesBack(o)
 		switch {
+		case !known:
 		case want.AffinitySeconds == 0 && back:
 			unexpected = append(unexpected, o.to.String())
 		case want.AffinitySeconds == 0:
@@ -87,20 +88,20 @@ func (p *pathCase) ruleAffinity() []issue {
 }
 
 // comesBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules
-// remember it for, in seconds; 0 for any time.
-func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32) {
+// remember it for, in seconds; 0 for any time. known is false where that depends on what the snapshot does not tell.
+func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32, known bool) {
 	if first.recent == "" {
-		return false, 0
+		return false, 0, true
 	}
 	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
 	got := p.outcomesOf(p.want.Frontend, &res)
 	if s, _ := got.share(first.to); s < 1-certainty {
-		return false, 0
+		return false, 0, !got.uncertain
 	}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Asked.Name != "" {
 			seconds = s.Asked.Seconds
 		}
 	}
-	return true, seconds
+	return true, seconds, true
 }

@@ -71,7 +71,8 @@ func openCaptured(t *testing.T, name string) *capturedNode {
 	return w
 }
 
-// run judges the node. In what is said of a mismatch in a few words, what happens must never read as what should.
+// run judges the node. In what is said of a mismatch in a few words, what happens must never read as what should; and
+// what is Unknown has a code that says why.
 func (w *capturedNode) run() report.NodeReport {
 	r := Files(
 		w.cluster,
@@ -82,6 +83,9 @@ func (w *capturedNode) run() report.NodeReport {
 		p := &r.Paths[i]
 		if p.Verdict == report.Mismatch && p.Expected.Summary == p.Actual.Summary {
 			w.t.Errorf("%s: the path is a mismatch, and expected and actual are both %q", pathKey(p), p.Actual.Summary)
+		}
+		if p.Verdict == report.Unknown && len(p.Findings) == 0 {
+			w.t.Errorf("%s: the path is Unknown, and no finding says why", pathKey(p))
 		}
 	}
 	return r
@@ -223,7 +227,7 @@ func facts(r report.NodeReport) map[string]string {
 	add := func(key string, fs []report.Finding) {
 		var codes []string
 		for _, f := range fs {
-			if f.Code != NotCollected {
+			if f.Code != NotCollected && f.Code != FileNotRead && f.Code != RuleNotEvaluated { // TestUnknownHasACode
 				code := f.Code
 				if documented, _ := severities(); documented[code] != f.Severity {
 					code += " (" + string(f.Severity) + ")"
@@ -247,6 +251,9 @@ func facts(r report.NodeReport) map[string]string {
 			p.Origin.Kind,
 		)
 		if p.Frontend.Kind == "LoadBalancerIP" && p.Origin.Kind == "external" {
+			key += " " + p.Origin.Address
+		}
+		if _, twice := out[key]; twice {
 			key += " " + p.Origin.Address
 		}
 		add(key, p.Findings)

@@ -3,11 +3,13 @@
 package judge
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -25,10 +27,12 @@ type Cluster struct {
 	// endpoints are the addresses of every endpoint, and whether it is on a node, as opposed to outside the cluster.
 	endpoints map[netip.Addr]bool
 	onNodes   map[netip.Addr]bool
+	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
+	onNode    map[string]map[netip.Addr]string
 	pods      map[string][]pod // of each node, those with an address of their own, by name
 	podNames  map[netip.Addr]string
-	proxyPods map[string]types.NamespacedName // of each node, namespace/name of kube-proxy's pod
-	twice     map[netip.Addr]bool             // that a Service lists more than once
+	proxyPods map[string]*proxyPod // of each node, kube-proxy's
+	twice     map[netip.Addr]bool  // that a Service lists more than once
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
 	config      *kubeproxy.Config // of the ConfigMap; nil where there is none
@@ -53,8 +57,8 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c := &Cluster{
 		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
 		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
-		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{},
-		pods: map[string][]pod{}, proxyPods: map[string]types.NamespacedName{}, twice: map[netip.Addr]bool{},
+		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{}, onNode: map[string]map[netip.Addr]string{},
+		pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
 	}
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
@@ -76,11 +80,26 @@ func (c *Cluster) indexEndpoints() {
 					c.endpoints[a] = true
 					if s.Endpoints[i].NodeName != nil {
 						c.onNodes[a] = true
+						c.noteEndpoint(s, &s.Endpoints[i], a)
 					}
 				}
 			}
 		}
 	}
+}
+
+// noteEndpoint notes on which node an endpoint is.
+func (c *Cluster) noteEndpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.Addr) {
+	here := c.onNode[*e.NodeName]
+	if here == nil {
+		here = map[netip.Addr]string{}
+		c.onNode[*e.NodeName] = here
+	}
+	name := here[a]
+	if t := e.TargetRef; t != nil && t.Kind == "Pod" && name == "" {
+		name = cmp.Or(t.Namespace, s.Namespace) + "/" + t.Name
+	}
+	here[a] = name
 }
 
 func (c *Cluster) indexPods() {
@@ -89,8 +108,8 @@ func (c *Cluster) indexPods() {
 	}
 	for _, p := range c.Pods {
 		name := p.Namespace + "/" + p.Name
-		if p.Labels["k8s-app"] == "kube-proxy" {
-			c.proxyPods[p.Spec.NodeName] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if x := proxyPodOf(p); x != nil && x.better(c.proxyPods[p.Spec.NodeName]) {
+			c.proxyPods[p.Spec.NodeName] = x
 		}
 		if p.Spec.HostNetwork {
 			continue // several pods share the node's address

@@ -41,7 +41,7 @@ func Doubt(earlier, later *report.NodeReport, why string) {
 		p := &later.Paths[i]
 		if now := severe(p.Findings); p.Verdict != report.Unknown && len(now) > 0 && !overlap(before[pathKey(p)], now) {
 			p.Verdict = report.Unknown
-			p.Findings = append(p.Findings, changing(later.Node, why))
+			p.Findings = append(p.Findings, changing(later, why))
 			report.Complete(p)
 		}
 		if p.Verdict != report.Match && p.Verdict != report.ByDesign {
@@ -76,14 +76,17 @@ var _ = register(kind{
 	issues: []string{"kubernetes/kubernetes#112604"},
 })
 
-func changing(node, why string) report.Finding {
-	k := kinds[Changing]
+func changing(r *report.NodeReport, why string) report.Finding {
+	k, version := kinds[Changing], ""
+	if r.Mode != nil {
+		version = r.Mode.KubeProxyVersion
+	}
 	return report.Finding{
 		Code:     k.code,
 		Severity: k.severity,
 		Message:  why,
-		Remedy:   strings.ReplaceAll(k.remedy.text, "{node}", node),
-		Links:    links(k),
+		Remedy:   strings.ReplaceAll(k.remedy.text, "{node}", r.Node),
+		Links:    links(k, version),
 	}
 }
 

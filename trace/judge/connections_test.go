@@ -136,9 +136,11 @@ func TestStaleConnections(t *testing.T) {
 			t.Errorf("asked for %s: %+v", name, r.Findings)
 		}
 	}
-	w.files["conntrack.txt"] = []byte("tcp 6 what\n")
-	if r := w.run(); !strings.Contains(r.Error, "conntrack.txt: line 1") {
-		t.Errorf("%q", r.Error)
+	w.files["conntrack.txt"] = []byte("tcp 6 what\n" + entry("udp", "", client, dns, gone))
+	if r := w.run(); r.Error != "" || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Code == FileNotRead && strings.HasPrefix(f.Message, "conntrack.txt was read in part: line 1")
+	}) || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == ConntrackStale }) {
+		t.Errorf("%q %+v", r.Error, r.Findings)
 	}
 }
 

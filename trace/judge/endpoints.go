@@ -103,7 +103,7 @@ func uneven(n *node, want *expect.Path, got *outcomes) []issue {
 		is.message += fmt.Sprintf("; %s passes untranslated", percent(through[0].share))
 	}
 	for i := range got.list {
-		if o := &got.list[i]; n.untranslated(o) {
+		if o := &got.list[i]; o.certain && n.notTranslated(o) {
 			is.message += fmt.Sprintf("; %s is not translated, and %s refuses it", percent(o.share), o.where)
 		}
 	}

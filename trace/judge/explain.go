@@ -23,16 +23,17 @@ func (p *pathCase) explainRules(issues []issue) []issue {
 	if is := p.policyMismatch(w, issues); is != nil {
 		return []issue{*is}
 	}
-	if is := p.sharedFrontend(); is != nil {
-		return []issue{*is}
-	}
 	for i := range issues {
 		p.explainIssue(w, &issues[i])
 	}
-	return issues
+	return onceShadowed(issues)
 }
 
 func (p *pathCase) explainIssue(w *walked, is *issue) {
+	if p.consequence(is) {
+		p.explainConsequence(w, is)
+		return
+	}
 	kubes := p.byKubeProxy(is.where)
 	if p.want.Action == expect.DNAT && kubes && !p.mode.reachesServices(p, w) {
 		p.notProgrammed(w, is)
@@ -52,17 +53,22 @@ func (p *pathCase) explainIssue(w *walked, is *issue) {
 	case RefusedWithEndpoints:
 		is.evidence = append(is.evidence, p.mode.elements(p.node, p.want.Frontend)...)
 	case MissingEndpoint:
-		if c := w.serviceChain(); c != nil {
+		if c := w.serviceChain(); c != nil && !p.ofEndpoint(w, is) {
 			p.mode.missing(w, c, is)
 		}
 	case StaleEndpoint:
 		p.explainStale(is)
 	case UnevenShare, AffinityMissing, AffinityUnexpected, AffinityTimeout:
+		if is.code == UnevenShare && p.passedOver(is, p.endedForSome(w)) {
+			return
+		}
 		if c := w.serviceChain(); c != nil {
 			is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
 		}
 	case WrongMasquerade:
-		is.evidence = w.masquerading()
+		if !p.passedOverMasquerade(w, is) {
+			p.explainMasquerade(is)
+		}
 	}
 }
 

@@ -79,8 +79,9 @@ func faults(w *capturedNode) []fault {
 			want: []string{
 				np + "10.77.0.11:30080/TCP from external → Mismatch: ServiceNotProgrammed",
 				np + "10.77.0.11:30080/TCP from node → Mismatch: ServiceNotProgrammed",
-				// MASQUERADE takes eth0's address, and KUBE-FIREWALL drops what comes to 127.0.0.0/8 from elsewhere.
-				np + "127.0.0.1:30080/TCP from node → Mismatch: Dropped",
+				// MASQUERADE takes eth0's address, and KUBE-FIREWALL drops what comes to 127.0.0.0/8 from elsewhere: no cause
+				// of its own.
+				np + "127.0.0.1:30080/TCP from node → Mismatch: ServiceNotProgrammed",
 			},
 		},
 		{
@@ -352,7 +353,7 @@ func faults(w *capturedNode) []fault {
 		},
 		{
 			name: "no IPv6 rules",
-			do:   func(w *capturedNode) { w.files[v6] = emptyTables },
+			do:   func(w *capturedNode) { w.files[v6] = emptyTables6 },
 			all: every(func(path, was string) string {
 				return gone(path, was, isV6(path), "FamilyMissing", "FamilyMissing IPv6")
 			}),
@@ -366,7 +367,7 @@ func faults(w *capturedNode) []fault {
 		},
 		{
 			name: "no rules at all",
-			do:   func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables },
+			do:   func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables6 },
 			all: every(func(path, was string) string {
 				return gone(path, was, true, "NotProgrammed", "NotProgrammed IPv4; NotProgrammed IPv6")
 			}),

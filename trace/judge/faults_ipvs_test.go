@@ -84,7 +84,7 @@ func ipvsFaults() []fault {
 			do:   func(w *capturedNode) { w.drop(f, "-a "+vsEp3) },
 			want: both(
 				ipvsEp3,
-				"Mismatch: MissingEndpoint 10.244.1.19:8080; MissingEndpoint 10.244.2.20:8080; MissingEndpoint 10.244.3.21:8080",
+				"Mismatch: MissingEndpoint 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080",
 			),
 		},
 		{

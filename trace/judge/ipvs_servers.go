@@ -65,6 +65,9 @@ var (
 
 // realServers compares the real servers with the endpoints that are due.
 func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
+	if len(v.Reals) == 0 && len(p.want.Endpoints) > 0 {
+		return []issue{p.withoutReals(v)}
+	}
 	var out []issue
 	due := map[netip.AddrPort]bool{}
 	for i := range p.want.Endpoints {
@@ -112,6 +115,20 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 		}
 	}
 	return out
+}
+
+// withoutReals is one issue for a virtual server that has no real server at all.
+func (p *pathCase) withoutReals(v *ipvs.VirtualServer) issue {
+	is := issue{
+		code: MissingEndpoint, expected: counted(len(p.want.Endpoints), "real servers"), actual: "none",
+		evidence: citeServer(v),
+		message:  "ipvs " + v.String() + " has no real server: IPVS refuses all connections",
+	}
+	for i := range p.want.Endpoints {
+		is.endpoints = append(is.endpoints, p.want.Endpoints[i].Address.String())
+	}
+	is.subject = cut(is.endpoints, 4)
+	return is
 }
 
 // terminating is a real server that kube-proxy keeps, without new connections, until its last one has ended
@@ -250,11 +267,19 @@ func (n *node) unownedServers() []issue {
 			slices.ContainsFunc(n.config.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(v.Address.Addr()) }) {
 			continue
 		}
-		out = append(out, issue{
+		is := issue{
 			code: VirtualServerStale, subject: v.Protocol + " " + v.Address.String(),
 			expected: "none", actual: fmt.Sprintf("%d real servers", len(v.Reals)), evidence: citeServer(v),
 			message: "IPVS has a virtual server that belongs to no Service",
-		})
+		}
+		// kube-proxy binds the addresses of its own ones.
+		if n.values.sources[kubeproxy.IPVSExcludeCIDRs].source == kubeproxy.NotKnown &&
+			!slices.Contains(n.net.AddressesOn(kubeproxy.IPVSDevice), v.Address.Addr()) {
+			is.severity = note
+			is.message += "; its address is not on " + kubeproxy.IPVSDevice + ", and kube-proxy's excludeCIDRs is not known: " +
+				"it may be another program's"
+		}
+		out = append(out, is)
 	}
 	return out
 }

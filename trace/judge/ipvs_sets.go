@@ -50,7 +50,7 @@ func (p *pathCase) entriesDue() []setEntry {
 		if local {
 			add(kubeproxy.IPVSSetLoadBalancer+kubeproxy.IPVSSetLocalSuffix, at, "dst", "dst")
 		}
-		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
+		if len(sourceRanges(svc, f.Address.Is4())) > 0 {
 			add(kubeproxy.IPVSSetLoadBalancerFirewall, at, "dst", "dst")
 			if p.want.Action == expect.DNAT && p.want.Origin.Kind != expect.FromNode {
 				add(kubeproxy.IPVSSetLoadBalancerSourceCIDR, at, "dst", "dst", "src")

@@ -7,6 +7,7 @@ package judge
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -178,14 +179,25 @@ func withoutQuiet(paths []judged) []judged {
 			shown[fact{p.Frontend, f.Code}] = true
 		}
 	}
+	wrongForPods := map[report.Frontend]bool{}
 	for i := range paths {
-		if !paths[i].quiet {
-			show(&paths[i])
+		if p := &paths[i]; !p.quiet {
+			show(p)
+			if p.Origin.Kind == string(expect.FromPod) && p.Verdict == report.Mismatch {
+				wrongForPods[p.Frontend] = true
+			}
 		}
 	}
+	wrong := wrongServices(paths)
 	return slices.DeleteFunc(paths, func(p judged) bool {
 		if !p.quiet {
 			return false
+		}
+		if p.Origin.Kind == string(expect.FromPod) && wrongForPods[p.Frontend] {
+			return true // what an endpoint meets on its way to itself is a consequence
+		}
+		if isShortCut(&p) && wrong[serviceOf(&p)] {
+			return true
 		}
 		news := slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
 		show(&p)
@@ -202,6 +214,8 @@ func NewWalker(s *nodestate.State, network *host.Network) *netfilter.Walker {
 func (n *node) paths(req *Request) []judged {
 	jobs, ignored := n.jobs(req)
 	out := make([]judged, len(jobs), len(jobs)+len(ignored))
+	several := map[int][]judged{} // in place of a path, where it is not one for all pods
+	var mu sync.Mutex
 	onPath := detectors(onPath)
 	const batch = 64
 	var wg sync.WaitGroup
@@ -212,6 +226,11 @@ func (n *node) paths(req *Request) []judged {
 			for first := range next {
 				for i := first; i < min(first+batch, len(jobs)); i++ {
 					out[i] = judged{w.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}
+					if list := w.forOthers(&jobs[i], &out[i].Path); list != nil {
+						mu.Lock()
+						several[i] = list
+						mu.Unlock()
+					}
 				}
 			}
 		})
@@ -221,21 +240,24 @@ func (n *node) paths(req *Request) []judged {
 	}
 	close(next)
 	wg.Wait()
+	for _, i := range slices.Backward(slices.Sorted(maps.Keys(several))) {
+		out = slices.Replace(out, i, i+1, several[i]...)
+	}
 	return append(out, ignored...)
 }
 
 // jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
 func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
 	for _, svc := range n.asked(req) {
-		if reason, why := n.exp.Ignored(svc); reason != "" {
+		if reason, why := n.ignored(svc); reason != "" {
 			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
 			continue
 		}
-		for _, f := range n.exp.Frontends(svc) {
+		for _, f := range n.frontends(svc) {
 			if req.Select != nil && !req.Select(f) {
 				continue
 			}
-			for _, o := range n.originsOf(svc, f, req.From) {
+			for _, o := range append(n.originsOf(svc, f, req.From), n.shortCut(svc, f, req.From)...) {
 				jobs = append(jobs, pathJob{svc, f, o})
 			}
 		}

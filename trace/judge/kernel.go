@@ -136,8 +136,8 @@ func (p *pathCase) rulesDisagree() []issue {
 		}
 		for k := range res.Steps {
 			s := &res.Steps[k]
-			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || len(res.Uncertain) > 0 ||
-				has[keyOfRule(s.Ref)] {
+			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || s.AtMost ||
+				len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
 				continue
 			}
 			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s))

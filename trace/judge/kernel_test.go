@@ -19,7 +19,14 @@ import (
 // change makes them.
 func withTraces(t *testing.T, base string, change func(steps []snapshot.TraceStep) []snapshot.TraceStep) report.Path {
 	t.Helper()
-	w := openCaptured(t, base)
+	return withTracesOf(t, base, openCaptured(t, base), change)
+}
+
+// withTracesOf is withTraces for a captured cluster.
+func withTracesOf(
+	t *testing.T, base string, w *capturedNode, change func(steps []snapshot.TraceStep) []snapshot.TraceStep,
+) report.Path {
+	t.Helper()
 	req := Request{
 		Services:       []types.NamespacedName{{Namespace: "shop", Name: "ep3"}},
 		Matching:       true,
@@ -80,6 +87,37 @@ func disagreements(p *report.Path) []string {
 		}
 	}
 	return out
+}
+
+// What chance decides at each of two calls of a chain happens once in the mean, and not to every connection.
+func TestKernelTraceWithoutARuleThatChanceDecidesTwice(t *testing.T) {
+	const rules = ":TWICE - [0:0]\n:EMPTY - [0:0]\n-A OUTPUT -j TWICE\n-A OUTPUT -j TWICE\n" +
+		"-A TWICE -m statistic --mode random --probability 0.5 -j EMPTY\n"
+	w := openCaptured(t, "iptables")
+	const name = "iptables-save.txt"
+	save := string(w.files[name])
+	at := strings.Index(save, "*filter\n")
+	if at < 0 {
+		t.Fatalf("no table filter in %s", name)
+	}
+	end := at + strings.Index(save[at:], "COMMIT\n")
+	w.files[name] = []byte(save[:end] + rules + save[end:])
+	p := withTracesOf(t, "iptables", w, func(steps []snapshot.TraceStep) []snapshot.TraceStep {
+		return slices.DeleteFunc(steps, func(s snapshot.TraceStep) bool { return s.Chain == "TWICE" })
+	})
+	if d := disagreements(&p); len(d) > 0 {
+		t.Errorf("the kernel passed over a rule that chance decides: %q", d)
+	}
+	met := false
+	for _, s := range p.Steps {
+		met = met || s.Chain == "TWICE"
+		if s.Share > 1 {
+			t.Errorf("%s %s rule %d has a share of %v", s.Table, s.Chain, s.Rule, s.Share)
+		}
+	}
+	if !met {
+		t.Error("the walk does not meet the rule")
+	}
 }
 
 func TestKernelTraceAgainstTheWalk(t *testing.T) {

@@ -65,6 +65,10 @@ const (
 	refusal
 	// secondReading is [Doubt], which compares two reports.
 	secondReading
+	// otherPods is worker.forOthers, which compares the paths of several pods.
+	otherPods
+	// secondExpectation is pathCase.reconsider, which judges a path by other values of kube-proxy's than the likeliest.
+	secondExpectation
 )
 
 func (place) isFinder() {}
@@ -183,7 +187,7 @@ func (n *node) finding(i issue) report.Finding {
 	}
 	f.Remedy, f.Commands = remedy.Text, remedy.Commands
 	if !i.unlinked {
-		f.Links = links(k)
+		f.Links = links(k, n.shown.KubeProxyVersion)
 	}
 	return f
 }
@@ -199,15 +203,6 @@ func (k *kind) effectOf(actual string) string {
 		return ""
 	}
 	return strings.ReplaceAll(text, "{actual}", actual)
-}
-
-func links(k *kind) []string {
-	out := make([]string, 0, len(k.issues))
-	for _, l := range k.issues {
-		repo, number, _ := strings.Cut(l, "#")
-		out = append(out, "https://github.com/"+repo+"/issues/"+number)
-	}
-	return out
 }
 
 func (n *node) findings(issues []issue) []report.Finding {

@@ -93,6 +93,22 @@ func samples() []sample {
 		}
 	}
 	return []sample{
+		{code: DiffersByPod, do: func(w *capturedNode) {
+			w.withPods("10.244.1.200", "10.244.1.201")
+			w.networkPolicy("-s 10.244.1.201/32")
+		}},
+		{code: SampleOnly, do: func(w *capturedNode) {
+			w.noPods()
+			w.networkPolicy("-s 10.244.1.201/32")
+		}},
+		{code: ConfigNotApplied, do: func(w *capturedNode) {
+			delete(w.files, snapshot.ConfigzFile)
+			w.replace(snapshot.ProxyConfigFile, "10.244.0.0/16", "10.0.0.0/8", "clusterCIDR")
+		}},
+		{code: ConfigUnknown, do: func(w *capturedNode) {
+			silences[0].hush(w)
+			w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS")
+		}},
 		{code: ForwardingOff, base: "real-2node-iptables", do: set("net/ipv4/ip_forward", "0")},
 		{code: BridgeNetfilterOff, base: "real-2node-iptables", do: set("net/bridge/bridge-nf-call-iptables", "0")},
 		{code: RouteLocalnetOff, base: "real-2node-iptables", do: func(w *capturedNode) {
@@ -107,10 +123,18 @@ func samples() []sample {
 			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
 			w.routing(byEth1, "")
 		}, from: &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}},
+		{code: NewerKubeProxy, do: func(w *capturedNode) { w.says("v1.38.0") }},
+		{code: expect.ReasonKubeProxyBug, base: "ipvs", do: func(w *capturedNode) {
+			w.says("v1.28.0")
+			w.oldIPVSFilter()
+		}},
 		{code: IPVSConntrackOff, base: "ipvs", do: func(w *capturedNode) { w.sysctl("net/ipv4/vs/conntrack", "0") }},
 
+		{code: RuleNotEvaluated, do: func(w *capturedNode) {
+			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
+		}},
 		{code: NotProgrammed, do: (*capturedNode).flush},
-		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables }},
+		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},
 		{code: KubeProxyUnhealthy, do: health(0)},
 		{code: NotSyncing, do: health(0)},
@@ -227,6 +251,7 @@ func TestEveryKindIsFound(t *testing.T) {
 		{"ipvs", ipvsFaults()},
 		{"nftables", nftFaults()},
 		{"iptables", orphanFaults()},
+		{"iptables", answerFaults()},
 	}
 	for _, code := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[code]

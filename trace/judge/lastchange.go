@@ -18,7 +18,7 @@ import (
 // watchHangs finds a kube-proxy whose watch of the API hangs: endpoints of a Service that is wrong here changed, and
 // after that kube-proxy has seen no change of anything.
 func (n *node) watchHangs(paths []judged, req *Request) []issue {
-	h := n.Proxy.Health
+	h := n.Proxy.Response()
 	if h == nil || len(n.Proxy.Syncs) == 0 {
 		return nil
 	}

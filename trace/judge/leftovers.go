@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -26,8 +27,8 @@ const (
 var (
 	_ = register(kind{
 		code: ModeLeftover, severity: warning, scope: onNode, by: leftovers,
-		remedy: advice("stop kube-proxy on {node} and remove what it left, or reboot the node; then restart kube-proxy",
-			command{line: "kube-proxy --cleanup", onNode: true, when: "with kube-proxy stopped"}, restartProxy),
+		remedy: advice("have kube-proxy on {node} remove what it left, or reboot the node; then restart kube-proxy",
+			command{cleanup: true}, restartProxy),
 		issues: []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"},
 	})
 	_ = register(kind{
@@ -40,7 +41,7 @@ var (
 	})
 	_ = register(kind{
 		code: OrphanChain, severity: note, scope: onNode, by: backwards,
-		remedy: advice("nothing to do: no rule leads there, and kube-proxy removes such chains late"),
+		remedy: advice("nothing to do: no packet gets there, and kube-proxy removes such chains late"),
 		issues: []string{"kubernetes/kubernetes#122604"},
 	})
 	_ = register(kind{
@@ -59,19 +60,37 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 			out = append(out, m.leftovers(n)...)
 		}
 	}
+	if q := n.isOpen(kubeproxy.SettingMode); q != nil {
+		for i := range out {
+			out[i].message = "rules of several modes are live (" + q.texts() + "), and in which of them kube-proxy runs is " +
+				"not known: whichever translates a packet first decides"
+		}
+	}
 	return out
 }}
 
 // backwards goes from the rules to the API, as the mode does: everything in the rules must belong to a Service.
-var backwards = &detector{stage: stageBackwards, node: func(n *node) []issue { return n.mode.unowned(n) }}
+var backwards = &detector{stage: stageBackwards, node: func(n *node) []issue {
+	out := n.mode.unowned(n)
+	if q := n.isOpen(kubeproxy.SettingMode); q != nil {
+		for i := range out {
+			out[i].severity = note
+			out[i].message += "; kube-proxy's mode is not known (" + q.texts() + "): the rules may be left over of another mode"
+		}
+	}
+	return out
+}}
 
-// orphans finds chains made for Services or endpoints that are gone and that no rule leads to any more: kube-proxy
-// removes them late (largeClusterMode), and they harm nobody.
-func (n *node) orphans() []issue {
+// orphans finds chains that no packet gets to any more: those of Services or endpoints that are gone, which kube-proxy
+// removes late (largeClusterMode) and which harm nobody, and those that it does not remove.
+func (n *node) orphans() []issue { return append(n.gone(), n.kept()...) }
+
+// gone finds chains made for Services or endpoints that are gone.
+func (n *node) gone() []issue {
 	gone := map[string]bool{}
 	names := n.mode.names()
 	for _, t := range n.Rules.Tables {
-		if !n.mode.home(t) {
+		if !n.mode.home(t) || t.Holes != "" { // what leads to a chain may be what was not read
 			continue
 		}
 		reachable := reachableChains(t)
@@ -91,7 +110,7 @@ func (n *node) orphans() []issue {
 	}
 	return []issue{{
 		code: OrphanChain, subject: cut(orphans, 3), actual: counted(len(orphans), "chains"),
-		message:  "chains of Services or endpoints that are gone are still there; no rule leads to them",
+		message:  "chains of Services or endpoints that are gone are still there; no packet gets to them",
 		evidence: say(orphans[:min(len(orphans), maxEvidence)]...),
 	}}
 }

@@ -3,6 +3,8 @@
 package judge
 
 import (
+	"slices"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -79,6 +81,10 @@ func (p *pathCase) hairpin() []issue {
 	if want.Origin.Kind != expect.FromPod || want.Action != expect.DNAT || p.req.From != nil {
 		return nil
 	}
+	itself := func(e expect.Endpoint) bool { return e.Address.Addr() == want.Origin.Address }
+	if slices.ContainsFunc(want.Endpoints, itself) {
+		return nil // it is an endpoint itself, and masquerading compares it
+	}
 	var missing []string
 	for i := range want.Endpoints {
 		e := &want.Endpoints[i]
@@ -92,7 +98,7 @@ func (p *pathCase) hairpin() []issue {
 		self.Address, self.Pod = e.Address.Addr(), ""
 		res := p.walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
 		for _, o := range p.outcomesOf(want.Frontend, &res).list {
-			if o.to == e.Address && o.certain && !o.masq && !o.inside {
+			if o.to == e.Address && o.action == string(expect.DNAT) && o.certain && !o.masq && !o.inside {
 				missing = append(missing, e.Address.String())
 			}
 		}

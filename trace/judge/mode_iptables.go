@@ -70,6 +70,9 @@ func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.ListsUnread() {
 		return saves[len(saves)-1].Name + " was not collected"
 	}
+	if x := s.NotAll[f]; x != nil && (x.Has("nat") || len(x.Tables) == 0) {
+		return x.String()
+	}
 	return ""
 }
 
@@ -98,6 +101,12 @@ func (m *iptablesMode) backendsOf(n *node, actual string) {
 	for _, t := range n.Rules.Tables {
 		if !m.home(t) || t.Chain(m.chains.Services) == nil {
 			continue
+		}
+		if !n.Backends[t.Family] {
+			if n.shown.Actual == "" {
+				n.shown.Actual = actual
+			}
+			continue // nothing tells it
 		}
 		if n.shown.Actual == "" {
 			n.shown.Actual = actual

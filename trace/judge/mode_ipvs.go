@@ -27,7 +27,7 @@ func (m *ipvsMode) owns(r netfilter.Ref) bool {
 }
 
 func (m *ipvsMode) holds(s *nodestate.State) bool {
-	return slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool {
+	return onlyServers(s) || slices.ContainsFunc(servicesChains(m, s), func(c *netfilter.Chain) bool {
 		return leadsTo(c, m.chains.NodePorts)
 	})
 }
@@ -45,15 +45,24 @@ func (m *ipvsMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if why := serversNotRead(s); why != "" {
 		return why
 	}
+	if onlyServers(s) {
+		return ""
+	}
 	return m.iptablesMode.notRead(s, f)
+}
+
+// onlyServers tells whether the node's virtual servers were read, and nothing else that tells the mode.
+func onlyServers(s *nodestate.State) bool {
+	x := s.NotAll[netfilter.IPv4]
+	return len(s.Virtual) > 0 && x.Has("nat") && len(s.Have[netfilter.IPv4])+len(s.Have[netfilter.IPv6]) == 0
 }
 
 func serversNotRead(s *nodestate.State) string {
 	switch {
-	case s.Has(snapshot.IPVSFile):
-		return ""
 	case s.Unread(snapshot.IPVSFile) != "":
 		return snapshot.IPVSFile + " was not read: " + s.Unread(snapshot.IPVSFile)
+	case s.Has(snapshot.IPVSFile):
+		return ""
 	case !s.ListsUnread():
 		return snapshot.IPVSFile + " was not collected: that is where ipvs mode has its virtual servers"
 	}
@@ -150,9 +159,6 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 	f := p.want.Frontend
 	if p.want.Action == expect.None || p.want.Action == expect.Drop && len(issues) == 0 {
 		return issues
-	}
-	if shared := p.sharedFrontend(); shared != nil && len(issues) > 0 {
-		return []issue{*shared}
 	}
 	v := p.survey.servers[keyWithAddress(f)]
 	local, known := p.net.Local(f.Address)
@@ -257,12 +263,13 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				evidence: is.evidence,
 				message:  "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
+		case is.code == WrongMasquerade && is.unmasqueraded && (p.passedOverNAT(w, &is) || p.passedOverMasquerade(w, &is)):
 		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
 			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is "+
 				"to be translated",
 				p.mode.baseChain(p.hook()), p.mode.names().Services)
 		case is.code == WrongMasquerade:
-			is.evidence = w.masquerading()
+			p.explainMasquerade(&is)
 		}
 		if !slices.ContainsFunc(out, func(o issue) bool { return o.code == is.code && o.subject == is.subject }) {
 			out = append(out, is)

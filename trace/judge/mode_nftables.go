@@ -38,9 +38,13 @@ func (m *nftablesMode) holds(s *nodestate.State) bool {
 }
 
 // notRead: without the save files iptables' own tables of iptables-nft are read from the ruleset, too.
-func (*nftablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
+func (m *nftablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if !s.HasNFT() && s.UnreadNFT() == "" {
 		return snapshot.NFTFile + " was not collected: that is where nftables mode has its rules"
+	}
+	has := slices.ContainsFunc(m.tables(s), func(t *netfilter.Table) bool { return t.Family&f != 0 })
+	if x := s.NotAll[f]; x != nil && !has {
+		return x.String()
 	}
 	return savesNotRead(s, f)
 }

@@ -23,7 +23,8 @@ func (c chainNames) has(t *netfilter.Table, chain string) bool {
 	if c.Table != "" {
 		return c.hasTable(t)
 	}
-	return c.Own != "" && strings.HasPrefix(chain, c.Own)
+	return c.Own != "" && strings.HasPrefix(chain, c.Own) && !slices.ContainsFunc(kubeproxy.OthersPrefixes,
+		func(p string) bool { return strings.HasPrefix(chain, p) })
 }
 
 // hasTable tells whether a table is the mode's.

@@ -33,7 +33,12 @@ type node struct {
 	mode    mode        // in which the rules are judged
 	shown   report.Mode // for the report
 	survey  survey
+	values  values
 
+	reported string // the mode, by /proxyMode; "" where that is not known
+	refused  []refusedFile
+	sources  sources
+	distinct distinctions
 	podCIDRs []netip.Prefix
 	unread   map[netfilter.Family]string // why a family cannot be judged
 }
@@ -55,9 +60,7 @@ func (n *node) prepare() error {
 	if err := n.sameMachine(); err != nil {
 		return err
 	}
-	if err := n.readConfig(); err != nil {
-		return err
-	}
+	n.readConfig()
 	n.showStatus()
 	if r := n.replacedBy(); r != nil {
 		n.shown.ReplacedBy = r.name
@@ -67,8 +70,14 @@ func (n *node) prepare() error {
 	if err := n.noteUnread(); err != nil {
 		return err
 	}
+	n.settle()
 	n.exp = n.expectation()
 	n.survey = n.surveyed()
+	n.sources = n.sampled()
+	n.distinct = n.distinguished()
+	n.preferUnnamed()
+	n.settleVersion()
+	n.listValues()
 	return nil
 }
 
@@ -153,31 +162,33 @@ func (n *node) podNetworks() []netip.Prefix {
 // pods are the running pods of the node with an address of their own, by name.
 func (n *node) pods() []pod { return n.cluster.pods[n.Name] }
 
-// readConfig takes kube-proxy's configuration from the best source there is.
-func (n *node) readConfig() error {
-	switch {
-	case n.Config != nil:
-		n.config = *n.Config
-	case n.cluster.configErr != nil:
-		return fmt.Errorf("%s: %w", configMapName, n.cluster.configErr)
-	case n.cluster.config != nil:
-		n.config = *n.cluster.config
-	default:
-		n.config = kubeproxy.DefaultConfig()
+// readConfig takes kube-proxy's configuration from the best source there is. One that names a mode which there is not
+// is none.
+func (n *node) readConfig() {
+	n.config = kubeproxy.DefaultConfig()
+	for _, c := range []*kubeproxy.Config{n.cluster.config, n.Config} {
+		if c == nil {
+			continue
+		}
+		if err := checkMode(c.Mode); err != nil {
+			n.refused = append(n.refused, refusedFile{c.Source, err})
+			continue
+		}
+		n.config = *c
 	}
-	if err := checkMode(n.config.Mode); err != nil {
-		return fmt.Errorf("%s: %w", n.config.Source, err)
-	}
-	n.config.Version = n.Proxy.Version
+	n.noteSources()
+	n.noteVersion()
 	n.shown = report.Mode{Configured: n.config.Mode, ConfigSource: n.config.Source, KubeProxyVersion: n.config.Version}
-	return nil
+	if n.config.Source == kubeproxy.SourceDefaults {
+		n.shown.ConfigSource = string(kubeproxy.NotKnown)
+	}
 }
 
 // chooseMode finds out in which mode kube-proxy's rules are to be judged. What the running kube-proxy says of itself
 // counts most; then what the kernel holds, where it holds the rules of one mode only; then the configuration.
 func (n *node) chooseMode() {
 	held := held(n.State)
-	name := n.Proxy.Reported
+	name := n.reported
 	switch {
 	case name != "":
 	case len(held) == 1:
@@ -210,7 +221,7 @@ func (n *node) noteUnread() error {
 	if n.unread[netfilter.IPv4] == "" || n.unread[netfilter.IPv6] == "" {
 		return nil
 	}
-	if n.ListsUnread() || n.mode.tellsWhy(n.State) {
+	if n.ListsUnread() || n.mode.tellsWhy(n.State) || n.FailedRules() || n.NotAll[netfilter.IPv4] != nil {
 		return errors.New(n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf(
@@ -235,6 +246,7 @@ func (n *node) expectation() *expect.Node {
 		Node:      n.object,
 		NodeName:  name,
 		Config:    n.config,
+		Layout:    n.Layout(),
 		Addresses: n.net.Addresses(),
 		PodNames:  n.cluster.podNames,
 	})

@@ -48,7 +48,7 @@ var (
 var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 	var out []issue
 	for _, f := range nodestate.Families {
-		if n.unread[f] != "" {
+		if n.unread[f] != "" || n.holes(f) {
 			continue
 		}
 		if !n.survey.programmed[f] && n.survey.hasFrontends[f] && !holdsUserspace(n.State) {
@@ -101,6 +101,9 @@ func (p *pathCase) notProgrammed(w *walked, is *issue) {
 			return
 		}
 	}
+	if p.passedOverNAT(w, is) || p.passedOverFilter(w, is) {
+		return
+	}
 	if p.want.Action != expect.DNAT {
 		if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
 			is.where, is.message = netfilter.Ref{Chain: c}, emptyChain(c)
@@ -113,14 +116,12 @@ func (p *pathCase) notProgrammed(w *walked, is *issue) {
 			p.mode.baseChain(p.hook()), p.mode.names().Services)
 		return
 	}
-	if c := w.serviceChain(); c != nil && len(c.Rules) == 0 {
-		is.where, is.message = netfilter.Ref{Chain: c}, emptyChain(c)
-	} else if c := w.met(p.mode.names().External); c != nil {
-		is.where, is.message, is.evidence = netfilter.Ref{Chain: c}, chainName(c)+" leads to no endpoint", quote(c)
-	} else {
-		message, evidence := p.mode.noTranslation(p.node, p.want.Frontend)
-		is.message, is.evidence = message, append(is.evidence, evidence...)
+	if at := w.stalled(); at != nil {
+		at.blame(is, "")
+		return
 	}
+	message, evidence := p.mode.noTranslation(p.node, p.want.Frontend)
+	is.message, is.evidence = message, append(is.evidence, evidence...)
 }
 
 func emptyChain(c *netfilter.Chain) string {

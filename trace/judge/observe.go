@@ -26,7 +26,7 @@ func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot
 		return t, true
 	case expect.FromPod:
 		t.From = o.Address
-		return t, o.Pod != ""
+		return t, o.Pod != "" && !o.Sample // no connection is made from a pod that nobody named
 	case expect.FromExternal:
 	}
 	return t, false
@@ -85,7 +85,7 @@ func asked(p *report.Path) (f expect.Frontend, o expect.Origin, ok bool) {
 		Port:     uint16(p.Frontend.Port),
 		Protocol: corev1.Protocol(p.Frontend.Protocol),
 	}
-	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Pod: p.Origin.Pod}
+	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Pod: p.Origin.Pod, Sample: p.Origin.Sample}
 	if p.Origin.Address != "" {
 		if o.Address, err = netip.ParseAddr(p.Origin.Address); err != nil {
 			return f, o, false

@@ -33,20 +33,22 @@ func (n *node) originsOf(svc *corev1.Service, f expect.Frontend, asked *From) []
 	}
 	switch f.Kind {
 	case expect.ClusterIP:
-		return []from{{Origin: n.fromPod(f)}, {Origin: n.fromNode(f)}}
-	case expect.LoadBalancerIP:
-		return append(n.fromOutside(svc, f), from{Origin: n.fromNode(f)})
-	case expect.NodePort, expect.ExternalIP:
+		out := []from{{Origin: n.fromPod(f)}, {Origin: n.fromNode(f)}}
+		if self, ok := n.fromItself(f); ok {
+			out = append(out, from{self, true})
+		}
+		return out
+	case expect.NodePort, expect.ExternalIP, expect.LoadBalancerIP:
 	}
-	return []from{{Origin: n.external(&f, n.stranger(f, nil))}, {Origin: n.fromNode(f)}}
+	return append(n.fromOutside(svc, f), from{Origin: n.fromNode(f)})
 }
 
 func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) expect.Origin {
-	o := expect.Origin{Kind: asked.Kind, Address: asked.Address, Pod: asked.Pod}
+	o := n.knownOrigin(expect.Origin{Kind: asked.Kind, Address: asked.Address, Pod: asked.Pod})
 	if asked.Address.IsValid() && netfilter.FamilyOf(asked.Address) != netfilter.FamilyOf(f.Address) {
 		o.Address = netip.Addr{}
 	}
-	switch asked.Kind {
+	switch o.Kind {
 	case expect.FromNode:
 		return n.fromNode(f)
 	case expect.FromPod:
@@ -77,35 +79,8 @@ func (n *node) fromNode(f expect.Frontend) expect.Origin {
 	return expect.Origin{Kind: expect.FromNode, Address: src}
 }
 
-// fromPod is a pod of this node that is not itself an endpoint behind the frontend.
-func (n *node) fromPod(f expect.Frontend) expect.Origin {
-	v4 := f.Address.Is4()
-	for _, p := range n.pods() {
-		if a := p.address(v4); a.IsValid() && !n.cluster.endpoints[a] {
-			return expect.Origin{Kind: expect.FromPod, Address: a, Pod: p.name, Iface: n.ifaceOf(a)}
-		}
-	}
-	for _, cidr := range n.podCIDRs {
-		if cidr.Addr().Is4() != v4 {
-			continue
-		}
-		// From the top: what a CNI gives out first is at the bottom, the broadcast address is never a pod's.
-		a := lastOf(cidr)
-		for range 1024 {
-			a = a.Prev()
-			if !cidr.Contains(a) {
-				break
-			}
-			if local, known := n.net.Local(a); !n.cluster.endpoints[a] && (!known || !local) {
-				return expect.Origin{Kind: expect.FromPod, Address: a, Iface: n.ifaceOf(a)}
-			}
-		}
-	}
-	return expect.Origin{Kind: expect.FromPod}
-}
-
 func (n *node) external(f *expect.Frontend, a netip.Addr) expect.Origin {
-	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.entrance(f, false)}
+	return expect.Origin{Kind: expect.FromExternal, Address: a, Iface: n.entrance(f, false), Sample: true}
 }
 
 // entrance returns the interface by which packets from outside to a frontend come in: the one whose subnet the
@@ -142,7 +117,11 @@ func (n *node) enters(f *expect.Frontend, o *expect.Origin, named bool) bool {
 func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	ranges := sourceRanges(svc, f.Address.Is4())
 	if f.Kind != expect.LoadBalancerIP || len(ranges) == 0 {
-		return []from{{Origin: n.external(&f, n.stranger(f, nil))}}
+		a := n.stranger(f, ranges)
+		if !a.IsValid() {
+			a = n.stranger(f, nil) // the ranges are not for this frontend
+		}
+		return []from{{Origin: n.external(&f, a)}}
 	}
 	var out []from
 	for i, r := range ranges {
@@ -156,30 +135,10 @@ func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 			}
 		}
 	}
-	return append(out, from{Origin: n.external(&f, n.stranger(f, ranges))})
-}
-
-// strangers are addresses for documentation and benchmarks, which nobody has (RFC 5737, RFC 2544, RFC 3849, RFC 5180).
-var strangers = map[bool][]netip.Addr{
-	true: {
-		netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("203.0.113.177"),
-		netip.MustParseAddr("198.51.100.177"), netip.MustParseAddr("198.19.255.77"),
-	},
-	false: {
-		netip.MustParseAddr("2001:db8::77"),
-		netip.MustParseAddr("2001:2::77"),
-		netip.MustParseAddr("2001:db8:ffff::77"),
-	},
-}
-
-// stranger returns an address of nobody in the cluster that is in none of the ranges.
-func (n *node) stranger(f expect.Frontend, ranges []netip.Prefix) netip.Addr {
-	for _, a := range strangers[f.Address.Is4()] {
-		if !within(a, ranges) && a != f.Address && !n.cluster.endpoints[a] {
-			return a
-		}
+	if a := n.stranger(f, ranges); a.IsValid() { // else the ranges together allow everybody
+		out = append(out, from{Origin: n.external(&f, a)})
 	}
-	return netip.Addr{}
+	return out
 }
 
 // sourceRanges returns the loadBalancerSourceRanges of a family; none where one of them allows everybody

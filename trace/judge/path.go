@@ -23,6 +23,7 @@ type worker struct {
 	req       *Request
 	walker    *netfilter.Walker
 	detectors []*detector // of paths
+	watched   bool        // the packet of the last path came to rules that tell pods apart
 }
 
 // pathCase is one path under judgement: a frontend from an origin.
@@ -36,9 +37,11 @@ type pathCase struct {
 
 	kept    bool // res.Outcomes is the case's own, and not the walker's
 	settled bool // a detector has recognised who else answers
+	several several
 	steps   *walked
 	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
 	verdict report.Verdict   // so far; from stageVerdict on
+	unsaid  string           // what would be wrong if all tables were read; "" for nothing
 	found   []report.Finding
 }
 
@@ -64,10 +67,15 @@ func (p *pathCase) hook() netfilter.Hook {
 
 // walk walks another packet. What the path's own walk has found stays.
 func (p *pathCase) walk(s netfilter.Start, opt netfilter.Options) netfilter.Result {
+	p.keep()
+	return p.walker.Walk(s, opt)
+}
+
+// keep takes what the path's own walk has found from the walker, which uses the memory for its next walk.
+func (p *pathCase) keep() {
 	if !p.kept {
 		p.res.Outcomes, p.kept = slices.Clone(p.res.Outcomes), true
 	}
-	return p.walker.Walk(s, opt)
 }
 
 // settle says that somebody else than kube-proxy's rules answers, so that these are not compared.
@@ -76,8 +84,9 @@ func (p *pathCase) settle() { p.settled = true }
 // path judges one frontend from one origin.
 func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
 	want := w.exp.Path(f, o)
+	w.watched = false
 	p := &pathCase{worker: w, svc: svc, want: &want}
-	if why := w.blind(f, o); why != "" {
+	if why := w.blind(svc, f, o); why != "" {
 		out := report.Path{
 			Verdict:  report.Unknown,
 			Findings: []report.Finding{w.finding(issue{code: NotCollected, message: why})},
@@ -86,10 +95,14 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		return out
 	}
 	named := w.req.From != nil && w.req.From.Address.IsValid()
-	p.res = w.walker.Walk(start(f, o), netfilter.Options{Steps: w.req.Steps, Enters: w.enters(&f, &o, named)})
+	p.res = w.walker.Walk(start(f, o), netfilter.Options{
+		Steps: w.req.Steps, Enters: w.enters(&f, &o, named), Watch: w.distinct.chains,
+	})
+	w.watched = p.res.Watched
 	p.got = w.outcomesOf(f, &p.res)
-	p.compare()
+	p.compareAnswers()
 	p.conclude()
+	p.reconsider()
 	out := report.Path{}
 	p.observe(&out)
 	out.Verdict, out.Findings = p.verdict, p.found
@@ -105,7 +118,7 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 }
 
 // blind says why a path cannot be judged at all.
-func (w *worker) blind(f expect.Frontend, o expect.Origin) string {
+func (w *worker) blind(svc *corev1.Service, f expect.Frontend, o expect.Origin) string {
 	if why := w.unread[netfilter.FamilyOf(f.Address)]; why != "" {
 		return why
 	}
@@ -115,7 +128,7 @@ func (w *worker) blind(f expect.Frontend, o expect.Origin) string {
 			o.Kind,
 		)
 	}
-	return ""
+	return w.sourceUnknown(svc, f, o)
 }
 
 // compare runs the detectors that compare what the rules do with what they must do.
@@ -127,7 +140,7 @@ func (p *pathCase) compare() {
 		return
 	}
 	// An expectation that is not certain proves nothing, neither a match nor a mismatch.
-	if p.want.Unsure != "" && p.sharing() == nil {
+	if p.want.Unsure != "" {
 		return
 	}
 	issues = p.run(stageCompare, stageHairpin)
@@ -152,6 +165,7 @@ func (p *pathCase) run(from, to stage) []issue {
 
 // conclude gives the path its verdict, and its by-design answer.
 func (p *pathCase) conclude() {
+	p.found = p.provable(p.found)
 	p.verdict = report.WithFindings(report.Match, p.found)
 	p.found = append(p.found, p.findings(p.run(stageVerdict, stageByDesign))...)
 	if p.verdict == report.Match &&
@@ -172,7 +186,7 @@ func (p *pathCase) describe(out *report.Path) {
 		Protocol: string(f.Protocol),
 		PortName: f.PortName,
 	}
-	out.Origin = report.Origin{Kind: string(o.Kind), Pod: o.Pod}
+	out.Origin = report.Origin{Kind: string(o.Kind), Pod: o.Pod, Sample: o.Sample}
 	if o.Address.IsValid() {
 		out.Origin.Address = o.Address.String()
 	}
@@ -241,7 +255,7 @@ func stepsOf(res *netfilter.Result) []report.Step {
 	for i := range res.Steps {
 		s := &res.Steps[i]
 		out[i] = report.Step{
-			Hook: s.Ref.Hook.String(), RuleRef: ruleRef(s.Ref), Verdict: s.String(), Share: s.P, Text: "policy",
+			Hook: s.Ref.Hook.String(), RuleRef: ruleRef(s.Ref), Verdict: s.String(), Share: min(s.P, 1), Text: "policy",
 		}
 		if s.Ref.Rule != nil {
 			out[i].Text = strings.Clone(s.Ref.Rule.Text)

@@ -4,6 +4,8 @@ package judge
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -28,7 +30,29 @@ func Plan(c *Cluster, s *nodestate.State, req plan.Request) (p *plan.Plan, left 
 	}
 	req.Bound = append(n.net.AddressesOn(kubeproxy.IPVSDevice), n.net.AddressesOn(kubeproxy.ProgramDevice)...)
 	p, left, err = plan.For(n.exp, req)
+	if err == nil {
+		err = n.samePlan(p, req)
+	}
 	return p, left, n.shown, err
+}
+
+// samePlan refuses a plan that would be another one under a value that kube-proxy may have.
+func (n *node) samePlan(p *plan.Plan, req plan.Request) error {
+	for i := range n.values.open {
+		q := &n.values.open[i]
+		answers := make([]uint8, len(n.values.open))
+		for a := 1; a < len(q.answers); a++ {
+			answers[i] = uint8(a)
+			w := n.world(answers)
+			req.Mark = w.exp.MasqueradeMark()
+			if other, _, err := plan.For(w.exp, req); err != nil || !reflect.DeepEqual(p, other) {
+				return plan.RefusalError(fmt.Sprintf("kube-proxy's %s is not known (%s), and what should be programmed depends "+
+					"on it: make its configuration and version known (curl http://127.0.0.1:10249/configz and /metrics on %s)",
+					q.setting, q.texts(), n.Name))
+			}
+		}
+	}
+	return nil
 }
 
 // PlanFiles loads a node's files and plans paths on it, for one plan alone.

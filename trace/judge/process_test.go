@@ -112,7 +112,7 @@ func TestUserspaceMode(t *testing.T) {
 		)]
 		for _, f := range []string{v4, v6} {
 			w.files[f] = []byte("*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:KUBE-PORTALS-CONTAINER -\n:KUBE-PORTALS-HOST -\n" +
-				"-A PREROUTING -j KUBE-PORTALS-CONTAINER\n-A OUTPUT -j KUBE-PORTALS-HOST\nCOMMIT\n")
+				"-A PREROUTING -j KUBE-PORTALS-CONTAINER\n-A OUTPUT -j KUBE-PORTALS-HOST\nCOMMIT\n*filter\nCOMMIT\n")
 		}
 		w.files[v4] = []byte(strings.Replace(string(w.files[v4]), "COMMIT",
 			"-A KUBE-PORTALS-CONTAINER -d "+svc.Spec.ClusterIP+"/32 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 43321\n"+

@@ -110,7 +110,7 @@ func TestKubeProxysOwnWord(t *testing.T) {
 		},
 		{
 			"nobody knows what time it is",
-			func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json") },
+			func(w *capturedNode) { w.queue(); delete(w.files, "healthz.json"); delete(w.files, "livez.json") },
 			nil,
 			"",
 			"",
@@ -143,6 +143,44 @@ func TestKubeProxysOwnWord(t *testing.T) {
 				`{"lastUpdated":"2026-11-20T19:31:04Z","currentTime":"2026-11-20T19:41:04Z","nodeEligible":true}`,
 			)
 		}, []string{KubeProxyUnhealthy}, "19:31:04", unhealthy, report.Warning},
+		{"restores of the other family that failed", func(w *capturedNode) {
+			w.queue()
+			w.health(5*time.Minute, true)
+			w.files["metrics.txt"] = append(
+				w.files["metrics.txt"],
+				"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"} 17\n"...,
+			)
+		}, []string{KubeProxyUnhealthy, NotSyncing}, "does not write them", unhealthy, report.Warning},
+		{
+			"a node that drains, 1.28 to 1.32",
+			func(w *capturedNode) { w.drain(oldHealth, false) },
+			nil,
+			"",
+			draining,
+			report.Match,
+		},
+		{
+			"a node that drains, since 1.33",
+			func(w *capturedNode) { w.drain(newHealth, false) },
+			nil,
+			"",
+			draining,
+			report.Match,
+		},
+		{"a node that drains, of which only /healthz is known", func(w *capturedNode) {
+			w.drain(oldHealth, false)
+			delete(w.files, "livez.json")
+		}, nil, "", draining, report.Match},
+		{"a node that drains, and changes wait, 1.28 to 1.32", func(w *capturedNode) { w.drain(oldHealth, true) }, []string{
+			KubeProxyUnhealthy,
+		}, "livez.json: last updated 2026-11-20T19:31:04Z", unhealthy, report.Warning},
+		{"a node that drains, and changes wait, since 1.33", func(w *capturedNode) { w.drain(newHealth, true) }, []string{
+			KubeProxyUnhealthy, NotSyncing,
+		}, "/healthz: not healthy", unhealthy, report.Warning},
+		{"healthy, 1.28 to 1.32", func(w *capturedNode) {
+			w.files["healthz.json"] = []byte(`{"lastUpdated": "2026-11-20 19:41:04.1 +0000 UTC m=+9.1","currentTime": ` +
+				`"2026-11-20 19:41:04.1 +0000 UTC m=+9.1", "nodeEligible": true}`)
+		}, nil, "", healthy, report.Match},
 		{"stopped", func(w *capturedNode) { w.stop() }, []string{KubeProxyDown}, "connection refused", down, report.Warning},
 		{
 			"it hangs", func(w *capturedNode) { w.stop(proxy) }, []string{
@@ -272,12 +310,60 @@ func TestDownAnswersOnce(t *testing.T) {
 	}
 }
 
-func TestDamagedAnswers(t *testing.T) {
-	for file, data := range map[string]string{"healthz.json": "{", snapshot.ProcessesFile: "kube-proxy\n"} {
-		w := openCaptured(t, "iptables")
-		w.files[file] = []byte(data)
-		if r := w.modeOf(); r.Verdict != report.Unknown || !strings.Contains(r.Error, file) {
-			t.Errorf("%s: %s %q", file, r.Verdict, r.Error)
+// oldHealth and newHealth are kube-proxy's answers up to 1.32 and since 1.33, by the time of lastUpdated and whether it
+// is healthy.
+func oldHealth(updated string, _ bool) string {
+	return `"lastUpdated": "` + updated + ` +0000 UTC m=+9.1","currentTime": "2026-11-20 19:41:04.1 +0000 UTC m=+609.1"`
+}
+
+func newHealth(updated string, well bool) string {
+	return fmt.Sprintf(`"lastUpdated":%q,"currentTime":"2026-11-20T19:41:04.1Z","healthy":%v,"status":{"IPv4":{"healthy":%v}}`,
+		strings.Replace(updated, " ", "T", 1)+"Z", well, well)
+}
+
+// drain makes the node one that is being deleted; late says that changes wait.
+func (w *capturedNode) drain(answer func(updated string, well bool) string, late bool) {
+	const written, now = "2026-11-20 19:31:04.1", "2026-11-20 19:41:04.1"
+	w.files["healthz.json"] = []byte(`{` + answer(written, !late) + `,"nodeEligible":false}`)
+	w.files["livez.json"] = []byte(`{` + answer(now, true) + `}`)
+	if late {
+		w.files["livez.json"] = []byte(`{` + answer(written, false) + `}`)
+	}
+}
+
+// TestDrainingIsSaid: a node that drains is not unhealthy, and it is said that load balancers send nothing new.
+func TestDrainingIsSaid(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		for _, answer := range []func(string, bool) string{oldHealth, newHealth} {
+			w := openCaptured(t, "iptables")
+			w.drain(answer, late)
+			r := w.modeOf()
+			i := slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.Code == NodeLeaving })
+			if i < 0 || !strings.Contains(r.Findings[i].Message, "load balancers send no new connections") ||
+				r.Findings[i].Severity != report.Info {
+				t.Errorf("late %v: %+v", late, r.Findings)
+			}
+		}
+	}
+}
+
+// TestFailuresByFamily: failed writes and waiting changes are shown of each family.
+func TestFailuresByFamily(t *testing.T) {
+	w := openCaptured(t, "iptables")
+	w.files["metrics.txt"] = append(
+		w.files["metrics.txt"],
+		"kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv6\"} 17\n"...,
+	)
+	w.queue()
+	m := w.modeOf().Mode
+	if len(m.Families) != 2 || m.SyncFailures == nil || *m.SyncFailures != 17 {
+		t.Fatalf("%+v", m)
+	}
+	for i, want := range []int{0, 17} {
+		f := m.Families[i]
+		if f.Family != []string{"IPv4", "IPv6"}[i] || f.SyncFailures == nil || *f.SyncFailures != want ||
+			f.Waits != (want == 0) || f.LastSync == "" {
+			t.Errorf("%+v", f)
 		}
 	}
 }

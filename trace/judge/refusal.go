@@ -61,7 +61,7 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 	var issues []issue
 	for i := range got.list {
 		o := &got.list[i]
-		if !o.certain || o.share <= 0 || n.untranslated(o) && len(got.translated()) > 0 {
+		if !o.certain || o.share <= 0 || n.notTranslated(o) && len(got.translated()) > 0 {
 			continue // what of the others is said of the endpoints' shares
 		}
 		is := issue{expected: describe(want), where: o.where, subject: addressText(o.to)}
@@ -95,6 +95,15 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 		issues = foldRefusal(issues, is)
 	}
 	return issues
+}
+
+// notTranslated tells whether a packet was refused behind the rules that should have translated it, and did not.
+func (n *node) notTranslated(o *outcome) bool {
+	if o.to.IsValid() || o.reverse || o.where.Chain == nil ||
+		o.action != string(expect.Drop) && o.action != string(expect.Reject) {
+		return false
+	}
+	return n.untranslated(o) || !beforeDNAT(o.where)
 }
 
 // foldRefusal keeps one issue for a place that drops packets to several endpoints.

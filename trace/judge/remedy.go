@@ -22,7 +22,9 @@ type command struct {
 	onNode bool   // to be run on the node, as root
 	when   string // under which condition; empty: in any case
 
-	restart bool // in place of all the rest: the command that makes kube-proxy write every rule again
+	// These are in place of all the rest: what makes kube-proxy write every rule again, what shows why it does not run,
+	// and what has it remove its rules. Each depends on how it runs on the node.
+	restart, find, cleanup bool
 }
 
 // advice makes a remedy.
@@ -50,8 +52,21 @@ func (n *node) advise(r remedy, i *issue) report.Remedy {
 	text, line := strings.NewReplacer(values...), strings.NewReplacer(quoted...)
 	out := report.Remedy{Text: text.Replace(r.text)}
 	for _, c := range r.commands {
-		if c.restart {
-			out.Commands = append(out.Commands, n.restart())
+		switch how := n.runsAs(); {
+		case c.restart:
+			first, why := n.beforeRestart(i)
+			out.Commands = append(append(out.Commands, first...), how.restart(n)...)
+			for _, note := range []string{how.note(n), why} {
+				if note != "" {
+					out.Text += "; " + note
+				}
+			}
+			continue
+		case c.find:
+			out.Commands = append(out.Commands, how.find(n))
+			continue
+		case c.cleanup:
+			out.Commands = append(out.Commands, how.cleanup(n)...)
 			continue
 		}
 		filled := report.Command{Line: line.Replace(c.line), When: c.when}
@@ -61,19 +76,4 @@ func (n *node) advise(r remedy, i *issue) report.Remedy {
 		out.Commands = append(out.Commands, filled)
 	}
 	return out
-}
-
-// proxySelector selects kube-proxy's pods by the label that kubeadm and most others give them.
-const proxySelector = "k8s-app=kube-proxy"
-
-// restart is the command that makes kube-proxy on the node write every rule again.
-func (n *node) restart() report.Command {
-	if pod, ok := n.cluster.proxyPods[n.Name]; ok {
-		return report.Command{Line: report.ShellLine("kubectl", "-n", pod.Namespace, "delete", "pod/"+pod.Name)}
-	}
-	return report.Command{
-		Line: report.ShellLine("kubectl", "-n", "kube-system", "delete", "pods", "-l", proxySelector,
-			"--field-selector", "spec.nodeName="+n.Name),
-		When: "where it runs in a pod",
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -53,7 +52,7 @@ func TestHostileNamesInRemedies(t *testing.T) {
 	of := func(name string, pod bool) *node {
 		n := &node{State: &nodestate.State{Name: name}, cluster: &Cluster{}}
 		if pod {
-			n.cluster.proxyPods = map[string]types.NamespacedName{name: {Namespace: name, Name: name}}
+			n.cluster.proxyPods = map[string]*proxyPod{name: {namespace: name, name: name, owned: true, live: true}}
 		}
 		return n
 	}
@@ -129,24 +128,5 @@ func TestPlaceholdersOfRemedies(t *testing.T) {
 				t.Errorf("%s: %s", code, c.Line)
 			}
 		}
-	}
-}
-
-// kube-proxy is restarted by its own pod where that is known, and else by what kubeadm's pods are selected by.
-func TestRestart(t *testing.T) {
-	n := &node{State: &nodestate.State{Name: "worker-1"}, cluster: &Cluster{}}
-	f := n.finding(issue{code: MissingEndpoint})
-	want := "restart kube-proxy on worker-1: it writes every rule anew\n" +
-		"kubectl -n kube-system delete pods -l k8s-app=kube-proxy --field-selector spec.nodeName=worker-1"
-	if got := remedyText(&f); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	n.cluster.proxyPods = map[string]types.NamespacedName{"worker-1": {Namespace: "kube-system", Name: "kube-proxy-x"}}
-	f = n.finding(issue{code: VIPMissing, subject: "10.96.0.10"})
-	want = "restart kube-proxy on worker-1, and find what takes addresses off interfaces it does not know " +
-		"(NetworkManager, systemd-networkd)\nkubectl -n kube-system delete pod/kube-proxy-x\n" +
-		"ip addr add 10.96.0.10 dev kube-ipvs0 (on worker-1)"
-	if got := remedyText(&f); got != want || f.Commands[1].When != "at once" {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -127,6 +127,8 @@ func leftOfIPTables(t *testing.T) []fault {
 		return func(w *capturedNode) {
 			w.addTable(v4, "*"+table+"\n:"+top+" ACCEPT [0:0]\n:"+chain+" - [0:0]\n-A "+top+" -j "+chain+"\n-A "+chain+" "+
 				rule+"\nCOMMIT\n")
+			other := map[string]string{"nat": "filter", "filter": "nat"}[table]
+			w.addTable(v4, "*"+other+"\nCOMMIT\n")
 		}
 	}
 	const reject = `-d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" -m tcp --dport 80 -j REJECT`

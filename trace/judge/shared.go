@@ -3,7 +3,6 @@
 package judge
 
 import (
-	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -14,35 +13,6 @@ var _ = register(kind{
 	code: SharedFrontend, severity: warning, scope: onPath, by: certain,
 	remedy: advice("give one of the Services another address or port: kube-proxy serves whichever it comes across first"),
 })
-
-// sharedFrontend recognises an address and port that several Services claim: kube-proxy programs all of them, and the
-// one that comes first takes the packets.
-func (p *pathCase) sharedFrontend() *issue {
-	for _, other := range p.survey.owners[keyOf(p.want.Frontend)] {
-		if other.Service == p.want.Frontend.Service {
-			continue
-		}
-		theirs := p.exp.Path(other, p.want.Origin)
-		if len(compare(p.node, &theirs, &p.got)) == 0 {
-			return &issue{
-				code: SharedFrontend, subject: other.Service.String(), expected: describe(p.want), actual: describe(&theirs),
-				predicate: true, message: "has the same address and port, and takes the packets",
-			}
-		}
-	}
-	return nil
-}
-
-// sharing returns another Service's frontend with the same address and port, nil when there is none.
-func (p *pathCase) sharing() *expect.Frontend {
-	others := p.survey.owners[keyOf(p.want.Frontend)]
-	for i := range others {
-		if others[i].Service != p.want.Frontend.Service {
-			return &others[i]
-		}
-	}
-	return nil
-}
 
 // BrokenRule says that a rule of kube-proxy's was not read as it was written.
 const BrokenRule = "BrokenRule"
@@ -61,24 +31,24 @@ var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 		p.verdict = report.Unknown
 		out = append(out, p.brokenRule()...)
 	}
-	shared := p.sharing()
+	out = append(out, p.notAll()...)
 	switch {
-	case shared != nil && p.verdict == report.Match:
-		p.verdict = report.Warning
-		out = append(out, issue{
-			code: SharedFrontend, subject: shared.Service.String(), expected: describe(p.want),
-			predicate: true, message: "has the same address and port; this one takes the packets",
-		})
-	case shared == nil && p.want.Unsure != "" && p.verdict != report.Mismatch:
+	case p.verdict == report.Mismatch:
+	case p.want.Unsure != "":
 		p.verdict = report.Unknown
 		out = append(out, issue{code: NotCollected, message: p.want.Unsure})
+	default:
+		for _, is := range p.severalAnswers() {
+			p.verdict = report.Worse(p.verdict, report.Warning)
+			out = append(out, is)
+		}
 	}
 	return out
 }}
 
 func (p *pathCase) brokenRule() []issue {
 	for _, u := range p.res.Uncertain {
-		if u.Where.Rule != nil && u.Where.Rule.Target == "DNAT" && p.byKubeProxy(u.Where) {
+		if r := u.Where.Rule; r != nil && r.Target == "DNAT" && p.byKubeProxy(u.Where) && !masked(r) {
 			return []issue{
 				{
 					code:     BrokenRule,
@@ -91,5 +61,5 @@ func (p *pathCase) brokenRule() []issue {
 			}
 		}
 	}
-	return nil
+	return p.notEvaluated()
 }

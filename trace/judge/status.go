@@ -4,6 +4,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ var (
 	_ = register(kind{
 		code: KubeProxyDown, severity: warning, scope: onNode, by: proxyStatus,
 		remedy: advice("find out why kube-proxy does not run on {node}",
-			command{line: "kubectl -n kube-system get pods -l " + proxySelector + " --field-selector spec.nodeName={node}"},
+			command{find: true},
 			command{line: "kube-proxy --cleanup", onNode: true, when: "where another program serves Services"}),
 		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#119265"},
 	})
@@ -63,15 +64,19 @@ var (
 		by:       proxyStatus,
 		remedy: advice("look at the first lines of kube-proxy's log on {node}: they say which mode it chose and why; then "+
 			"restart it", restartProxy),
-		issues: []string{"kubernetes/kubernetes#66454"},
+		issues: []string{fallback},
 	})
 )
+
+// fallback is the issue of kube-proxies that fall back to iptables mode without ip_vs.
+const fallback = "kubernetes/kubernetes#66454"
 
 // The values of report.Mode.Health.
 const (
 	healthy   = "healthy"   // kube-proxy says so
 	unhealthy = "unhealthy" // kube-proxy says so: what it has to write waits too long; or it does not answer
 	down      = "down"      // no kube-proxy runs on the node
+	draining  = "draining"  // kube-proxy says that the node is being deleted, and nothing of changes that wait
 )
 
 // silent tells whether kube-proxy runs and does not answer.
@@ -82,19 +87,42 @@ func (n *node) silent() bool {
 // showStatus writes what is known of kube-proxy into the report's mode.
 func (n *node) showStatus() {
 	p, m := &n.Proxy, &n.shown
-	m.Reported = p.Reported
+	if err := checkMode(p.Reported); err == nil {
+		n.reported = p.Reported
+	} else {
+		n.refused = append(n.refused, refusedFile{snapshot.ProxyModeFile, err})
+	}
+	m.Reported = n.reported
 	m.PendingChanges, m.SyncFailures = known(p.Pending), known(p.Failures)
+	for _, family := range slices.Sorted(maps.Keys(p.Syncs)) {
+		if x := p.Syncs[family]; family != "" {
+			m.Families = append(m.Families, report.FamilySync{
+				Family: strings.Clone(family), LastSync: x.LastSync(), Waits: x.Waits(), SyncFailures: known(x.Failures),
+			})
+		}
+	}
 	switch {
 	case p.Down():
 		m.Health = down
-	case p.Health != nil:
-		m.Health = healthy
-		if _, sick := p.Health.Unhealthy(); sick {
-			m.Health = unhealthy
-		}
 	case n.silent():
 		m.Health = unhealthy
+	default:
+		m.Health = healthOf(p)
 	}
+}
+
+// healthOf names the health of a kube-proxy by its own responses; "" where they do not tell.
+func healthOf(p *kubeproxy.Status) string {
+	by, _ := p.Unhealthy()
+	switch {
+	case by != nil:
+		return unhealthy
+	case p.Healthz.Draining():
+		return draining
+	case p.Healthy():
+		return healthy
+	}
+	return ""
 }
 
 // known returns a copy of a count; nil for one that is not known.
@@ -130,30 +158,46 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 	}
 	out := n.modeMismatch()
 	late := p.Overdue()
-	if h := p.Health; h != nil {
-		if families, sick := h.Unhealthy(); sick {
-			out = append(out, issue{
-				code:     KubeProxyUnhealthy,
-				subject:  strings.Join(families, ", "),
-				expected: "changes written within two sync periods",
-				actual:   "/healthz: not healthy",
-				message:  "kube-proxy itself says that changes wait for too long: the rules are behind the API",
-				evidence: say(fmt.Sprintf("healthz.json: last updated %s, read %s",
-					h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))),
-			})
-			if late == nil {
-				late = families
-			}
-		} else if h.NodeEligible != nil && !*h.NodeEligible {
-			out = append(out, issue{
-				code: NodeLeaving, subject: kubeproxy.Process,
-				message: "the node is being deleted or marked for it: kube-proxy goes on working, and fails its health check " +
-					"so that load balancers send no more connections here",
-			})
+	if h, families := p.Unhealthy(); h != nil {
+		file := snapshot.HealthzFile
+		if h == p.Livez {
+			file = snapshot.LivezFile
 		}
+		out = append(out, issue{
+			code:     KubeProxyUnhealthy,
+			subject:  strings.Join(families, ", "),
+			expected: "changes written within two sync periods",
+			actual:   "/" + strings.TrimSuffix(file, ".json") + ": not healthy",
+			message:  "kube-proxy itself says that changes wait for too long: the rules are behind the API",
+			evidence: say(fmt.Sprintf("%s: last updated %s, read %s", file,
+				h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))),
+		})
+		if late == nil {
+			late = families
+		}
+	}
+	if p.Healthz.Draining() {
+		out = append(out, issue{
+			code: NodeLeaving, subject: kubeproxy.Process, expected: "nodeEligible true", actual: "nodeEligible false",
+			message: "the node drains: it is being deleted or marked for it; kube-proxy goes on working, and fails its " +
+				"health check so that load balancers send no new connections here",
+			evidence: say(drained(p)...),
+		})
 	}
 	return append(out, n.waiting(late)...)
 }}
+
+// drained cites what kube-proxy says on a node that drains.
+func drained(p *kubeproxy.Status) []string {
+	out := []string{snapshot.HealthzFile + ": nodeEligible false"}
+	if p.Livez == nil {
+		return out
+	}
+	if by, _ := p.Unhealthy(); by == nil {
+		out = append(out, snapshot.LivezFile+": healthy")
+	}
+	return out
+}
 
 // waiting says why changes of families wait for too long.
 func (n *node) waiting(late []string) []issue {
@@ -161,9 +205,9 @@ func (n *node) waiting(late []string) []issue {
 		return nil
 	}
 	is := issue{code: NotSyncing, subject: strings.Join(late, ", "), evidence: say(n.syncEvidence(late)...)}
-	if n.Proxy.Failures > 0 {
+	if failed := n.Proxy.FailuresOf(late); failed > 0 {
 		is.code, is.expected = RestoreFailing, "no failed write"
-		is.actual = fmt.Sprintf("%d failed since kube-proxy started, and a change waits", n.Proxy.Failures)
+		is.actual = fmt.Sprintf("%d failed since kube-proxy started, and a change waits", failed)
 		is.message = "kube-proxy cannot write its rules: nothing changes on this node until the cause is gone; its log has " +
 			"the error"
 		return []issue{is}
@@ -180,7 +224,7 @@ func (n *node) modeMismatch() []issue {
 	if configured == "" {
 		configured = modes[0].name()
 	}
-	if n.Proxy.Reported == "" || n.shown.ConfigSource == kubeproxy.SourceDefaults || configured == n.Proxy.Reported {
+	if n.reported == "" || n.shown.ConfigSource == string(kubeproxy.NotKnown) || configured == n.reported {
 		return nil
 	}
 	return []issue{
@@ -188,20 +232,26 @@ func (n *node) modeMismatch() []issue {
 			code:     ModeMismatch,
 			subject:  kubeproxy.Process,
 			expected: configured + " (" + n.shown.ConfigSource + ")",
-			actual:   n.Proxy.Reported + " (/proxyMode)",
-			message: "kube-proxy runs in another mode than it is configured for: it was not restarted since, or fell back " +
-				"because the kernel " +
-				"lacks something (its log says what)",
+			actual:   n.reported + " (/proxyMode)",
+			message:  "kube-proxy runs in another mode than it is configured for: " + n.anotherMode(),
 		},
 	}
+}
+
+// anotherMode says how kube-proxy can come to run in another mode than the configured one.
+func (n *node) anotherMode() string {
+	if concerns(fallback, n.shown.KubeProxyVersion) {
+		return "it was not restarted since, or fell back because the kernel lacks something (its log says what)"
+	}
+	return "it was not restarted since, or is not started with that configuration"
 }
 
 // configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was
 // started with.
 func (n *node) configMapDiffers() []issue {
 	c := n.cluster.config
-	if c == nil || n.shown.ConfigSource == configMapName || n.Proxy.Reported == "" || c.Mode == "" ||
-		c.Mode == n.Proxy.Reported {
+	if c == nil || n.shown.ConfigSource == configMapName || n.reported == "" || c.Mode == "" ||
+		c.Mode == n.reported {
 		return nil
 	}
 	return []issue{
@@ -211,14 +261,11 @@ func (n *node) configMapDiffers() []issue {
 			severity: note,
 			unlinked: true,
 			expected: c.Mode + " (" + configMapName + ")",
-			actual:   n.Proxy.Reported + " (/proxyMode)",
+			actual:   n.reported + " (/proxyMode)",
 			message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
 				"or this kube-proxy is not started with it",
-			remedy: report.Remedy{
-				Text: "nothing to do where kube-proxy on " + n.Name + " is started with another configuration on purpose; " +
-					"else restart it",
-				Commands: []report.Command{n.restart()},
-			},
+			remedy: n.advise(advice("nothing to do where kube-proxy on {node} is started with another configuration on "+
+				"purpose; else restart it", restartProxy), &issue{}),
 		},
 	}
 }
@@ -269,14 +316,8 @@ var coverage = &detector{stage: stageCoverage, node: func(n *node) []issue {
 	for _, f := range nodestate.Families {
 		if n.unread[f] != "" && n.survey.hasFrontends[f] {
 			add(f.String(), n.unread[f])
-		}
-	}
-	for _, file := range n.UnreadFiles() {
-		if n.Proxy.Down() && slices.Contains(nodestate.StatusFiles, file) {
-			continue // KubeProxyDown has said so
-		}
-		if !nodestate.IsRules(file) { // the families above have said so
-			add(file, "was not read: "+n.Unread(file))
+		} else if x := n.NotAll[f]; x != nil && n.survey.hasFrontends[f] {
+			add(f.String(), x.String())
 		}
 	}
 	out = append(out, n.mode.notCollected(n.State)...)
@@ -286,12 +327,12 @@ var coverage = &detector{stage: stageCoverage, node: func(n *node) []issue {
 			"nftables tables beside iptables' own were not collected: if there are any, they are not judged",
 		)
 	}
-	if n.shown.ConfigSource == kubeproxy.SourceDefaults {
-		add(
-			"kube-proxy's configuration",
-			"it was not collected (configz.json, ConfigMap): defaults are assumed, and what depends on clusterCIDR is not "+
-				"judged",
-		)
+	if n.shown.ConfigSource == string(kubeproxy.NotKnown) {
+		message := "it was not collected (configz.json, ConfigMap): it is taken from what the rules show"
+		if open := n.unsettled(); open != "" {
+			message += ", which leaves open: " + open
+		}
+		add("kube-proxy's configuration", message)
 	}
 	return out
 }}

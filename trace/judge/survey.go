@@ -20,9 +20,8 @@ type survey struct {
 	programmed   map[netfilter.Family]bool // kube-proxy's rules are there
 	backends     map[netfilter.Family]map[netfilter.Backend]bool
 	hasFrontends map[netfilter.Family]bool
-	clusterIPs   map[netip.Addr]bool  // of every Service that kube-proxy serves
-	frontends    map[frontendKey]bool // every frontend of every Service
-	owners       map[frontendKey][]expect.Frontend
+	clusterIPs   map[netip.Addr]bool                 // of every Service that kube-proxy serves
+	frontends    map[frontendKey]bool                // every frontend of every Service
 	servers      map[frontendKey]*ipvs.VirtualServer // with an address, NodePorts too
 }
 
@@ -56,8 +55,8 @@ func (n *node) surveyed() survey {
 	s := survey{
 		programmed: map[netfilter.Family]bool{}, backends: map[netfilter.Family]map[netfilter.Backend]bool{},
 		hasFrontends: map[netfilter.Family]bool{}, clusterIPs: map[netip.Addr]bool{},
-		frontends: map[frontendKey]bool{}, owners: map[frontendKey][]expect.Frontend{},
-		servers: make(map[frontendKey]*ipvs.VirtualServer, len(n.Virtual)),
+		frontends: map[frontendKey]bool{},
+		servers:   make(map[frontendKey]*ipvs.VirtualServer, len(n.Virtual)),
 	}
 	s.ofRules(n)
 	s.ofServices(n)
@@ -84,20 +83,17 @@ func (s *survey) ofRules(n *node) {
 		}
 	}
 	for _, f := range nodestate.Families {
-		s.programmed[f] = s.programmed[f] && n.mode.programmed(n.State, f)
+		s.programmed[f] = (s.programmed[f] || onlyServers(n.State)) && n.mode.programmed(n.State, f)
 	}
 }
 
 func (s *survey) ofServices(n *node) {
 	for _, svc := range n.cluster.Services {
-		for _, f := range n.exp.Frontends(svc) {
+		for _, f := range n.frontends(svc) {
 			k := keyOf(f)
 			s.hasFrontends[netfilter.FamilyOf(f.Address)] = true
 			if f.Kind == expect.ClusterIP {
 				s.clusterIPs[f.Address] = true
-			}
-			if f.Kind == expect.ExternalIP || f.Kind == expect.LoadBalancerIP {
-				s.owners[k] = append(s.owners[k], f)
 			}
 			s.frontends[k] = true
 		}

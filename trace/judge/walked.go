@@ -22,14 +22,19 @@ func (p *pathCase) walkedSteps() *walked {
 	if p.steps != nil {
 		return p.steps
 	}
-	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true})
+	p.steps = p.stepsOf(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true})
+	return p.steps
+}
+
+// stepsOf walks a packet for its steps.
+func (p *pathCase) stepsOf(s netfilter.Start, opt netfilter.Options) *walked {
+	res := p.walk(s, opt)
 	w := &walked{node: p.node, steps: res.Steps}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Kind == netfilter.StepCall {
 			w.chains = append(w.chains, s.Target)
 		}
 	}
-	p.steps = w
 	return w
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	LocalhostNodePorts  bool // iptables mode; true by default
 	NodePortAddresses   []string
 	Scheduler           string         // ipvs mode; rr by default
+	StrictARP           bool           // ipvs mode
 	ExcludeCIDRs        []netip.Prefix // ipvs mode: virtual servers that kube-proxy does not manage
 	HostnameOverride    string
 	BindAddress         netip.Addr // overrides the node's IP, which decides on load-balancer source ranges and "primary"

@@ -63,6 +63,7 @@ type file struct {
 	NFTables masquerade `json:"nftables"`
 	IPVS     struct {
 		Scheduler    string   `json:"scheduler"`
+		StrictARP    bool     `json:"strictARP"`
 		ExcludeCIDRs []string `json:"excludeCIDRs"`
 	} `json:"ipvs"`
 	Linux struct {
@@ -139,8 +140,9 @@ func decode(doc string) (*file, error) {
 	return f, nil
 }
 
-// ParseConfigz reads the response of kube-proxy's /configz: {"kubeproxy.config.k8s.io": {…}}. Source is left to the
-// caller.
+// ParseConfigz reads the response of kube-proxy's /configz: {"kubeproxy.config.k8s.io": {…}}. What is in it is the
+// internal type, with Go's names of its fields, up to 1.33 at least (cmd/kube-proxy/app/server.go: cz.Set), and
+// v1alpha1 later; the names differ in case only. Source is left to the caller.
 func ParseConfigz(data []byte) (Config, error) {
 	if len(data) > bounds.Config {
 		return Config{}, bounds.TooLarge("it", bounds.Config)
@@ -161,8 +163,12 @@ func ParseConfigz(data []byte) (Config, error) {
 		return Config{}, fmt.Errorf("field %q: %w", configGroup, err)
 	}
 	f, err := decode(string(doc))
-	if err != nil {
+	switch {
+	case err != nil:
 		return Config{}, fmt.Errorf("field %q: %w", configGroup, err)
+	case f.APIVersion != "" && f.APIVersion != configVersion: // the internal type has none
+		return Config{}, fmt.Errorf("field %q: apiVersion is %q, where %s was expected", configGroup, f.APIVersion,
+			configVersion)
 	}
 	return f.config()
 }
@@ -203,7 +209,7 @@ func (f *file) config() (Config, error) {
 		Mode: f.Mode, DetectLocalMode: f.DetectLocalMode, BridgeInterface: f.DetectLocal.BridgeInterface,
 		InterfaceNamePrefix: f.DetectLocal.InterfaceNamePrefix, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true,
 		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)),
-		FeatureGates: f.FeatureGates,
+		FeatureGates: f.FeatureGates, StrictARP: f.IPVS.StrictARP,
 	}
 	m := &f.IPTables.masquerade
 	if of := ownMasquerade[f.Mode]; of != nil {

@@ -25,6 +25,34 @@ iptables:
 nodePortAddresses: null
 `
 
+// TestConfigzOfInternalType is the response of a kube-proxy whose configz holds the internal type, as json.Marshal
+// prints that of 1.28 (pkg/proxy/apis/config/types.go).
+func TestConfigzOfInternalType(t *testing.T) {
+	c, err := ParseConfigz([]byte(`{"kubeproxy.config.k8s.io":{"FeatureGates":{"A":true},"BindAddress":"10.0.0.1",` +
+		`"HealthzBindAddress":"0.0.0.0:10256","MetricsBindAddress":"127.0.0.1:10249","ClusterCIDR":"10.244.0.0/16",` +
+		`"HostnameOverride":"Node1","ClientConnection":{"Kubeconfig":"","QPS":50},"IPTables":{"MasqueradeBit":15,` +
+		`"MasqueradeAll":true,"LocalhostNodePorts":false,"SyncPeriod":"30s","MinSyncPeriod":"1s"},"IPVS":{"SyncPeriod":` +
+		`"30s","Scheduler":"lc","ExcludeCIDRs":["10.1.0.0/16"],"StrictARP":true},"OOMScoreAdj":-999,"Mode":"ipvs",` +
+		`"PortRange":"","NodePortAddresses":["10.0.0.0/8"],"DetectLocalMode":"BridgeInterface","DetectLocal":` +
+		`{"BridgeInterface":"cni0","InterfaceNamePrefix":""},"Logging":{"format":"text"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Mode: "ipvs", DetectLocalMode: DetectBridge, BridgeInterface: "cni0", MasqueradeBit: 15, MasqueradeAll: true,
+		HostnameOverride: "node1", FeatureGates: map[string]bool{"A": true}, NodePortAddresses: []string{"10.0.0.0/8"},
+		Scheduler: "lc", StrictARP: true, BindAddress: netip.MustParseAddr("10.0.0.1"),
+		ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v\nwant %+v", c, want)
+	}
+	if _, err := ParseConfigz([]byte(`{"kubeproxy.config.k8s.io":{"apiVersion":"kubeproxy.config.k8s.io/v1"}}`)); err == nil {
+		t.Error("another version passed")
+	}
+}
+
 func TestParseConfig(t *testing.T) {
 	want := DefaultConfig()
 	want.Source = "test"

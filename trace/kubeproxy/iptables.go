@@ -38,12 +38,17 @@ const (
 	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
 
+// OthersPrefixes begin the names of chains that begin with PrefixOwn and are not kube-proxy's: kube-router's for
+// NetworkPolicies (pkg/controllers/netpol/network_policy_controller.go).
+var OthersPrefixes = []string{"KUBE-ROUTER-", "KUBE-POD-FW-", "KUBE-NWPLCY-"}
+
 // IPTablesNames are the names of iptables mode.
 var IPTablesNames = Names{
 	Own:      PrefixOwn,
 	Services: ChainServices, NodePorts: ChainNodePorts, ExternalServices: ChainExternalServices,
-	ProxyFirewall: ChainProxyFirewall, MarkMasq: ChainMarkMasq, OtherMode: IPVSChainNodePort,
-	Cluster: PrefixCluster, Local: PrefixLocal, External: PrefixExternal, Firewall: PrefixFirewall,
+	ProxyFirewall: ChainProxyFirewall, MarkMasq: ChainMarkMasq, Postrouting: ChainPostrouting,
+	OtherMode: IPVSChainNodePort,
+	Cluster:   PrefixCluster, Local: PrefixLocal, External: PrefixExternal, Firewall: PrefixFirewall,
 	Endpoint: PrefixEndpoint, ClientLists: PrefixEndpoint,
 	OfPort: func(svc types.NamespacedName, port string, protocol corev1.Protocol) Chains {
 		return ChainNames(ServicePortName(svc.Namespace, svc.Name, port), protocol)

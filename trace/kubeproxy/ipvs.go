@@ -17,7 +17,7 @@ const (
 // IPVSNames are the names of ipvs mode, which has no chains of single Services.
 var IPVSNames = Names{
 	Own: PrefixOwn, Services: ChainServices, NodePorts: IPVSChainNodePort, ProxyFirewall: ChainProxyFirewall,
-	MarkMasq: ChainMarkMasq,
+	MarkMasq: ChainMarkMasq, Postrouting: ChainPostrouting,
 }
 
 // Sets of ipvs mode (pkg/proxy/ipvs/proxier.go, ipsetInfo), with their names for IPv4; IPVSSetName returns that of a
@@ -42,4 +42,18 @@ func IPVSSetName(name string, v6 bool) string {
 		name = strings.Replace(name, PrefixOwn, "KUBE-6-", 1)
 	}
 	return name[:min(len(name), longest)]
+}
+
+// IsIPVSSet tells whether a set has a name that kube-proxy gives in ipvs mode.
+func IsIPVSSet(name string) bool {
+	name = strings.Replace(name, "KUBE-6-", PrefixOwn, 1)
+	for _, own := range []string{
+		IPVSSetClusterIP, IPVSSetExternalIP, IPVSSetLoadBalancer, IPVSSetNodePort, IPVSSetLoopBack, "KUBE-IPVS-IPS",
+		"KUBE-HEALTH-CHECK-NODE-PORT",
+	} {
+		if strings.HasPrefix(name, own) {
+			return true
+		}
+	}
+	return false
 }

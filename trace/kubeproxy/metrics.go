@@ -4,6 +4,10 @@ package kubeproxy
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -46,8 +50,59 @@ func label(labels, name string) string {
 	return value
 }
 
-func (s *Status) readMetrics(m metrics) {
-	m.each("kubernetes_build_info", func(labels, _ string) { s.Version = label(labels, "git_version") })
+// sample is a line of the text format: a name, its labels, a number, perhaps a time.
+var sample = regexp.MustCompile(`^[A-Za-z_:][A-Za-z0-9_:]*(\{.*\})? +[-+]?[0-9A-Za-z.][-+0-9A-Za-z.]*( +-?[0-9]+)?\s*$`)
+
+// PartialError is the error of metrics of which a part was read.
+type PartialError struct{ reason string }
+
+// Error says what is wrong with the rest.
+func (e *PartialError) Error() string { return e.reason }
+
+// check returns the lines that can be used. The error is a [PartialError] where others are among them, or where the
+// text ends within a line, whose number may have lost its end.
+func (m metrics) check() (metrics, error) {
+	if len(bytes.TrimSpace(m)) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	var out metrics
+	var reason string
+	number, samples := 0, 0
+	for line := range bytes.Lines(m) {
+		number++
+		switch {
+		case line[len(line)-1] != '\n':
+			reason = cmp.Or(reason, fmt.Sprintf("it is cut off in line %d", number))
+			continue
+		case line[0] == '#', len(bytes.TrimSpace(line)) == 0:
+			continue
+		case !sample.Match(line):
+			reason = cmp.Or(reason, fmt.Sprintf("line %d is no metric in Prometheus' text format", number))
+			continue
+		}
+		out, samples = append(out, line...), samples+1
+	}
+	switch {
+	case samples == 0:
+		return nil, errors.New(cmp.Or(reason, "it has no metric in Prometheus' text format"))
+	case reason != "":
+		return out, &PartialError{reason}
+	}
+	return out, nil
+}
+
+// buildInfo is the metric that has the version. Metrics are printed in the order of their names, so that where it is
+// there all of kube-proxy's own are, too, and a counter that has no sample has counted nothing.
+const buildInfo = "kubernetes_build_info"
+
+// ReadMetrics reads the response of /metrics. The error is a [PartialError] where a part was read; what that does not
+// have is not known.
+func (s *Status) ReadMetrics(data []byte) error {
+	m, err := metrics(data).check()
+	complete := false
+	m.each(buildInfo, func(labels, _ string) {
+		s.Version, complete = label(labels, "git_version"), err == nil
+	})
 	s.Syncs = map[string]*Sync{}
 	each := func(metric string, f func(x *Sync, value float64)) {
 		m.each(metric, func(labels, value string) {
@@ -57,7 +112,7 @@ func (s *Status) readMetrics(m metrics) {
 			}
 			family := label(labels, "ip_family")
 			if s.Syncs[family] == nil {
-				s.Syncs[family] = &Sync{}
+				s.Syncs[family] = &Sync{Failures: -1}
 			}
 			f(s.Syncs[family], v)
 		})
@@ -71,17 +126,39 @@ func (s *Status) readMetrics(m metrics) {
 			x.Average /= time.Duration(v)
 		}
 	})
-	s.Failures, s.Pending = m.total(failureMetrics), m.total(pendingMetrics)
-	if len(s.Syncs) > 0 {
-		s.Failures = max(s.Failures, 0) // counted by family, so that there is no sample before the first
+	s.Failures, s.Pending = m.total(failureMetrics, ""), -1
+	if complete {
+		s.Pending = m.total(pendingMetrics, "")
+		if len(s.Syncs) > 0 {
+			s.Failures = max(s.Failures, 0) // counted by family, so that there is no sample before the first
+		}
+	}
+	s.countByFamily(m, complete)
+	return err
+}
+
+// countByFamily counts the failures of each family. A version that counts them of all families together (before 1.33)
+// leaves them unknown.
+func (s *Status) countByFamily(m metrics, complete bool) {
+	for family, x := range s.Syncs {
+		if family == "" {
+			continue
+		}
+		x.Failures = m.total(failureMetrics, family)
+		if complete {
+			x.Failures = max(x.Failures, 0)
+		}
 	}
 }
 
-// total adds up samples; -1 where there is none.
-func (m metrics) total(names []string) int {
+// total adds up samples of a family, "" of all; -1 where there is none.
+func (m metrics) total(names []string, family string) int {
 	sum := -1
 	for _, name := range names {
-		m.each(name, func(_, value string) {
+		m.each(name, func(labels, value string) {
+			if family != "" && label(labels, "ip_family") != family {
+				return
+			}
 			if v, err := strconv.ParseFloat(value, 64); err == nil {
 				sum = max(sum, 0) + int(v)
 			}

@@ -21,6 +21,7 @@ type Names struct {
 	ExternalServices string // filter: refuses frontends other than cluster IPs
 	ProxyFirewall    string // filter: loadBalancerSourceRanges
 	MarkMasq         string // nat: marks packets whose source is to be translated
+	Postrouting      string // nat: translates the source of marked packets
 	OtherMode        string // a chain that Services leads to in another mode, with the same name of Services
 
 	// What the names of the chains of one Service port begin with, and what they have in them besides.

@@ -20,9 +20,13 @@ const NFTTable = "kube-proxy"
 // Chains, sets and maps of nftables mode that belong to no single Service (pkg/proxy/nftables/proxier.go).
 const (
 	NFTChainServices        = "services"
-	NFTChainClusterIPsCheck = "cluster-ips-check" // refuses packets to cluster IPs that were not translated
+	NFTChainMarkMasq        = "mark-for-masquerade" // up to 1.35; later rules set the mark themselves
+	NFTChainMasquerading    = "masquerading"        // translates the source of marked packets
+	NFTChainClusterIPsCheck = "cluster-ips-check"   // refuses packets to cluster IPs that were not translated
 	// of the chains that refuse packets to frontends without endpoints, or without local ones
-	NFTEndpointsCheckSuffix = "-endpoints-check"
+	NFTEndpointsCheckSuffix       = "endpoints-check"
+	NFTChainEndpointsCheckAlpha   = "endpoints-check" // of all frontends (1.29)
+	NFTChainServiceEndpointsCheck = "service-endpoints-check"
 
 	NFTMapServiceIPs          = "service-ips"
 	NFTMapServiceNodePorts    = "service-nodeports"
@@ -31,6 +35,7 @@ const (
 	NFTMapFirewallIPs         = "firewall-ips"
 	NFTSetClusterIPs          = "cluster-ips"
 	NFTSetNodePortIPs         = "nodeport-ips"
+	NFTSetHairpin             = "hairpin-connections" // from 1.36 on
 )
 
 // Prefixes of the names of chains and sets of nftables mode.

@@ -73,6 +73,6 @@ func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 	}
 	through, lost = w.fork(b, about, Uncertain{Where: at, What: what, Why: why})
 	lost.verdict, lost.end, lost.where, lost.why = Drop, Lost, at, why
-	w.step(&Step{Kind: StepOpaque, Ref: at, P: b.p, Why: why})
+	w.step(&Step{Kind: StepOpaque, Ref: at, Why: why}, &b)
 	return through, lost
 }

@@ -2,6 +2,8 @@
 
 package netfilter
 
+import "hash/maphash"
+
 // maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
 const maxDepth = 64
 
@@ -28,6 +30,7 @@ type cursor struct {
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()
+	w.watched = w.watched || w.opt.Watch[c]
 	cur := &f.cur
 	*cur = *in
 	cur.verdict, cur.end, cur.where, cur.why, cur.route = Next, Sent, Ref{}, "", ""
@@ -146,8 +149,8 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		case Next:
 			if w.opt.Steps && f.saved != cur.pkt {
 				s := did(op, &f.saved, &cur.pkt)
-				s.Ref, s.P = here, cur.p
-				w.step(&s)
+				s.Ref = here
+				w.step(&s, cur)
 			}
 		case Break:
 			return true
@@ -201,19 +204,19 @@ func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int) {
 	case Accept:
 		if w.opt.Steps && f.saved != b.pkt {
 			s := did(op, &f.saved, &b.pkt)
-			s.Verdict, s.Ref, s.P = Accept, here, b.p
-			w.step(&s)
+			s.Verdict, s.Ref = Accept, here
+			w.step(&s, b)
 		} else {
-			w.verdict(here, eff, b.p)
+			w.verdict(here, eff, b)
 		}
 		b.verdict = Accept
 		w.leave(f, b)
 	case Drop, Reject, Stolen:
-		w.verdict(here, eff, b.p)
+		w.verdict(here, eff, b)
 		b.verdict, b.end, b.where, b.why = Drop, ends[eff.Kind], here, eff.Why
 		w.leave(f, b)
 	case Return:
-		w.verdict(here, eff, b.p)
+		w.verdict(here, eff, b)
 		b.verdict = Return
 		w.leave(f, b)
 	case Jump, Goto:
@@ -249,8 +252,11 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 		w.pass(f, at, here, "calls are nested too deep")
 		return
 	}
-	w.verdict(here, eff, f.cur.p)
+	w.verdict(here, eff, &f.cur)
+	caller := w.calls
+	w.calls = w.callBy(here.Rule)
 	out := w.visit(here.Hook, eff.Chain, &f.cur, depth+1)
+	w.calls = caller
 	for i := range out {
 		o := &out[i]
 		if o.verdict == Return && eff.Kind == Jump {
@@ -261,4 +267,18 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 		w.leave(f, o)
 	}
 	w.held -= len(out)
+}
+
+// callBy returns what tells apart the calls that are in progress once a rule has called a chain. A packet comes to a
+// chain once at most by the same calls.
+func (w *Walker) callBy(r *Rule) uint64 {
+	if !w.opt.Steps {
+		return 0
+	}
+	return maphash.Comparable(seed, calledBy{w.calls, r})
+}
+
+type calledBy struct {
+	calls uint64
+	rule  *Rule
 }

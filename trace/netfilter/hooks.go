@@ -144,6 +144,8 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 		return nil
 	}
 	w.ctx.Hook = h
+	w.passes++
+	w.calls = w.passes
 	slots := w.slots[alive[0].pkt.Family][h]
 	for i := range slots {
 		s := &slots[i]
@@ -261,7 +263,7 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 			continue
 		case o.verdict == Return:
 			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
-			w.step(&Step{Kind: StepPolicy, Verdict: Drop, Ref: o.where, P: o.p})
+			w.step(&Step{Kind: StepPolicy, Verdict: Drop, Ref: o.where}, o)
 		}
 		w.ended = append(w.ended, *o)
 	}

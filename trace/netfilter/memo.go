@@ -44,8 +44,9 @@ type visit struct {
 	pkt     Packet
 }
 
-// effectOf is what a chain does with a visit of share 1.
+// effectOf is what a chain does with a visit of share 1, recorded by the calls of Walker.calls.
 type effectOf struct {
+	calls uint64
 	out   []branch
 	steps []stepShare
 }
@@ -85,6 +86,11 @@ func (w *Walker) visit(h Hook, c *Chain, in *branch, depth int) []branch {
 	w.held += len(f.out)
 	w.ctx.Work += 1 + len(known.out) + len(known.steps)/costOfComparing
 	w.share(known.steps, in.p)
+	if known.calls != w.calls {
+		for _, s := range known.steps {
+			w.steps[s.at].AtMost = true
+		}
+	}
 	return f.out
 }
 
@@ -116,7 +122,7 @@ func (w *Walker) record(h Hook, c *Chain, in *branch, depth int, key *visit) []b
 	w.ctx.Work += len(shares) / costOfComparing
 	if size := 1 + len(out) + len(shares)/sharesPerBranch; w.budget == "" && w.memo.size+size <= maxMemo {
 		w.memo.size += size
-		w.memo.by[*key] = &effectOf{slices.Clone(out), shares}
+		w.memo.by[*key] = &effectOf{w.calls, slices.Clone(out), shares}
 	}
 	for i := range out {
 		out[i].p *= in.p

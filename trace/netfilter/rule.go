@@ -24,10 +24,13 @@ type Ruleset struct {
 type Table struct {
 	Family  Family
 	Backend Backend
-	Name    string            // "nat", "filter", …
-	Chains  []*Chain          // in the order of the dump
-	Sets    []Set             // of a native table, in the order of the dump
-	byName  map[string]*Chain // made by Link
+	Name    string   // "nat", "filter", …
+	Chains  []*Chain // in the order of the dump
+	Sets    []Set    // of a native table, in the order of the dump
+	// Holes says why a part of the table is not in Chains, or not known; "" where all of it was read. The walk meets
+	// rules that are opaque there; who looks for what is not in a table must ask.
+	Holes  string
+	byName map[string]*Chain // made by Link
 }
 
 // ChainType is a base chain's type (nft: type filter|nat|route).
@@ -77,6 +80,8 @@ type Rule struct {
 	// NAT is the literal destination of a DNAT rule ("10.0.0.1:80"), for the walk backwards; zero where the rule has
 	// none.
 	NAT netip.AddrPort
+	// Masked: a condition of the rule could not be read, so that nobody can conclude whom it serves.
+	Masked bool
 }
 
 // Key is what an index may sort a rule by: conditions that every packet matching the rule satisfies. Zero fields say

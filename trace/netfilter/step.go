@@ -47,8 +47,12 @@ type Step struct {
 	// Verdict is what the rule decided thereby; Next where it went on with its next op.
 	Verdict Kind
 	Ref     Ref
-	// P is the share of the packets that it happened to.
+	// P is the share of the packets that it happened to; with AtMost, a bound of it that may be more than 1.
 	P float64
+	// AtMost tells that P may count a packet more than once: the rule was met at several calls of its chain, each of
+	// which chance may decide on its own, or in several cases of what is not known. That P is 1 does not mean then that
+	// every packet met the rule.
+	AtMost bool
 
 	Target *Chain
 	NAT    Translation
@@ -191,12 +195,12 @@ func (s *Step) fold(o *Step) {
 	}
 }
 
-// step records a step.
-func (w *Walker) step(s *Step) {
+// step records a step of a branch.
+func (w *Walker) step(s *Step, b *branch) {
 	if !w.opt.Steps {
 		return
 	}
-	key, p := s.key(), s.P
+	key := s.key()
 	i, ok := w.stepIDs[key]
 	if ok {
 		w.steps[i].fold(s)
@@ -207,23 +211,27 @@ func (w *Walker) step(s *Step) {
 			s.Asked = s.Ref.Rule.asks()
 		}
 		w.steps = append(w.steps, *s)
+		w.stepCalls = append(w.stepCalls, w.calls)
 	}
-	w.count(i, p)
+	if w.stepCalls[i] != w.calls || b.yes|b.no != 0 {
+		w.steps[i].AtMost = true
+	}
+	w.count(i, b.p)
 }
 
 // verdict records a rule that decided and changed nothing.
-func (w *Walker) verdict(at Ref, eff *Effect, p float64) {
+func (w *Walker) verdict(at Ref, eff *Effect, b *branch) {
 	if !w.opt.Steps {
 		return
 	}
-	s := Step{Verdict: eff.Kind, Ref: at, P: p, Why: eff.Why}
+	s := Step{Verdict: eff.Kind, Ref: at, Why: eff.Why}
 	if eff.Kind == Jump || eff.Kind == Goto {
 		s.Kind, s.Target = StepCall, eff.Chain
 	}
 	if eff.Lookup != nil {
 		s.Lookup = *eff.Lookup
 	}
-	w.step(&s)
+	w.step(&s, b)
 }
 
 // did is the step of an op that changed the packet.

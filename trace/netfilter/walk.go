@@ -49,6 +49,8 @@ type Options struct {
 	// may be asked. What it would make of a packet is not asked where that is an assumption, and nothing is claimed
 	// where its inputs were not collected.
 	Enters bool
+	// Watch are chains of which the Result says whether the packet came to one of them.
+	Watch map[*Chain]bool
 	// Steps records the rules that applied.
 	Steps bool
 }
@@ -63,6 +65,8 @@ type Outcome struct {
 	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
 	Why   string
 	Route string // of a Filtered one, what is wrong with the route to its source
+
+	yes, no uint64 // the unknowns that have to turn out true, and those that must not (Result.Cases)
 }
 
 // Uncertain is something that decides between outcomes and that the snapshot does not tell.
@@ -91,6 +95,8 @@ type Result struct {
 	// Both tells that something that the packet met was not known, so that Steps has the rules of both branches, even
 	// if it did not matter in the end and is not in Uncertain.
 	Both bool
+	// Watched says that the packet came to a chain of Options.Watch.
+	Watched bool
 	// Ended says why the walk ended before all branches did, where it has cost too much: an uncertain outcome, Lost,
 	// stands for those, and Uncertain has where that was. "" for a walk that was complete.
 	Ended string
@@ -116,10 +122,14 @@ type Walker struct {
 	limits    limits
 	gaveUp    bool   // some uncertain branches were not followed
 	budget    string // why the walk was ended; "" while it was not
+	watched   bool   // it came to a chain of Options.Watch
 	unknown   []Uncertain
 	unkIDs    map[unknownKey]uint
 	steps     []Step
 	stepIDs   map[stepKey]int // by key, where in steps it is
+	stepCalls []uint64        // of each of steps, the calls by which the packet came to it first
+	calls     uint64          // what tells the calls in progress apart, with those of other passes through hooks
+	passes    uint64          // how often the packet came to a hook
 	routes    []RouteStep
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
@@ -176,7 +186,8 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 func (w *Walker) reset(opt Options) {
 	w.opt, w.ctx.Steps, w.ctx.Work = opt, opt.Steps, 0
 	w.unknown, w.steps, w.routes, w.ended, w.resent = nil, nil, nil, w.ended[:0], nil
-	w.held, w.gaveUp, w.budget = 0, false, ""
+	w.stepCalls, w.calls, w.passes = w.stepCalls[:0], 0, 0
+	w.held, w.gaveUp, w.budget, w.watched = 0, false, "", false
 	w.memo, w.recording = memo{}, nil
 	w.unkIDs, w.stepIDs = emptied(w.unkIDs), emptied(w.stepIDs)
 	if cap(w.ended) > keptBranches {
@@ -206,14 +217,17 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route}
+		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route, yes: b.yes, no: b.no}
 		o.Certain = b.yes|b.no == 0
 		if !o.Certain {
 			o.P = min(o.P, 1) // it may be the sum over several cases of what is not known
 		}
 		w.found = append(w.found, o)
 	}
-	res := Result{Outcomes: w.found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget}
+	res := Result{
+		Outcomes: w.found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget,
+		Watched: w.watched,
+	}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {
 			res.Uncertain = append(res.Uncertain, u)

@@ -338,9 +338,9 @@ func TestLoopbackFromOutsideIsNotDelivered(t *testing.T) {
 	rs := &Ruleset{Tables: []*Table{nat(base("PREROUTING", Prerouting, -100, TypeNAT, Accept, []Op{dnat("127.0.0.1")}))}}
 	rs.Link()
 	for sysctl, want := range map[string]string{
-		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 0": "no route 127.0.0.1",
-		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 1": "delivered 127.0.0.1",
-		"net.ipv4.conf.all.route_localnet = 0": "?delivered 127.0.0.1; ?not known " +
+		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 0\n": "no route 127.0.0.1",
+		"net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.cni0.route_localnet = 1\n": "delivered 127.0.0.1",
+		"net.ipv4.conf.all.route_localnet = 0\n": "?delivered 127.0.0.1; ?not known " +
 			"127.0.0.1",
 	} {
 		n, errs := host.Parse(host.Files{

@@ -30,10 +30,10 @@ type drawn struct {
 // builder turns the expressions and statements of one rule into ops.
 type builder struct {
 	*scope
-	rule  *netfilter.Rule
-	ops   []netfilter.Op
-	acted bool // a statement before this place changes something: what comes behind must not be asked sooner
-	list  []syntax.Statement
+	rule   *netfilter.Rule
+	ops    []netfilter.Op
+	acted  bool               // a statement before this place changes something: what comes behind is not asked sooner
+	before []syntax.Statement // the statements before the one in progress
 }
 
 // exprs compiles an expression, or a concatenation of several.
@@ -222,7 +222,7 @@ func fib(e *syntax.Fib) (*expr, bool) {
 	if flags["saddr"] == flags["daddr"] {
 		return nil, false
 	}
-	depends := "the node's routes"
+	depends := "the node's addresses and routes (ip-addr.json, ip-route.json, ip6-route.json)"
 	switch e.Result {
 	case "type":
 		return &expr{field: field{typ: typeFibType, get: fibType(flags), depends: depends}}, true

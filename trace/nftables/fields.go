@@ -27,6 +27,7 @@ const (
 	bySource
 	byDestination
 	byPort
+	byIncoming // no index has it: for Bounds
 )
 
 // unknown is a field that the walk's packet does not have.
@@ -215,9 +216,9 @@ var metas = map[string]field{
 	"l4proto":   {typ: typeProto, get: proto},
 	"nfproto":   {typ: typeNFProto, get: byFamily(2, 10)},
 	"protocol":  {typ: typeEthType, get: byFamily(0x0800, 0x86dd)},
-	"iifname":   {typ: typeIfname, get: iface(inName)},
+	"iifname":   {typ: typeIfname, get: iface(inName), index: byIncoming},
 	"oifname":   {typ: typeIfname, get: iface(outName)},
-	"iif":       {typ: typeIface, get: iface(inName)},
+	"iif":       {typ: typeIface, get: iface(inName), index: byIncoming},
 	"oif":       {typ: typeIface, get: iface(outName)},
 	"pkttype":   {typ: typePktType, get: packetType},
 	"skuid":     needs(op.FromNode, unknown("the process that sends it")),

@@ -63,12 +63,25 @@ func (b *builder) match(m *syntax.Match) bool {
 	if left[0].draw != nil && len(left) == 1 {
 		return b.chance(left[0].draw, func(v value) bool { return compare(v, spans[0]) == op.Yes })
 	}
+	if b.hidesFamily(m) {
+		b.add(op.UnknownMatch("nft does not print of a connection's protocol in a table inet whether the rule is for one " +
+			"IP family only"))
+	}
 	if sign == "==" && len(left) == 1 && !b.acted {
 		b.key(left[0], spans[0])
 	}
 	not := len(left) > 1 && sign == "!="
-	b.add(&comparison{left: left, right: spans, compare: compare, not: not, why: dependsOn(left)})
+	b.add(&comparison{left: left, right: spans, sign: sign, compare: compare, not: not, why: dependsOn(left)})
 	return true
+}
+
+// hidesFamily tells whether nft may have left out a condition on the IP family before a comparison: it takes one before
+// "ct protocol tcp" for its own, made for that, and leaves it out (ct_meta_common_postprocess in
+// src/netlink_delinearize.c of nft 1.0.6). It does not before another operator or a set.
+func (b *builder) hidesFamily(m *syntax.Match) bool {
+	ct, ok := m.Left.(*syntax.CT)
+	return ok && ct.Key == "protocol" && (m.Op == "" || m.Op == "==") &&
+		b.table.Family == "inet" && !b.ruleset.Complete && !b.tellsFamily()
 }
 
 // fixed gives the same answer for every value.
@@ -124,7 +137,7 @@ func (b *builder) key(x *expr, r span) {
 				k.Proto, k.DstPort = p, uint16(r.lo.lo) //nolint:gosec // a port
 			}
 		}
-	case noIndex:
+	case noIndex, byIncoming:
 	}
 }
 
@@ -170,6 +183,7 @@ func constants(left []*expr, right syntax.Expr) ([]span, bool) {
 type comparison struct {
 	left    []*expr
 	right   []span // nil: no answer is known
+	sign    string // "==" and "!=", also where compare is another reading of it; "" for one that cannot be told
 	compare relation
 	not     bool // of a concatenation: not all of them are equal
 	why     string

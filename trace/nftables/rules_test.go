@@ -447,4 +447,26 @@ func TestResetWhoseFamilyIsNotPrinted(t *testing.T) {
 	}
 }
 
+// nft lists "meta protocol ip6 ct protocol tcp" of a table inet without its condition on the family.
+func TestProtocolOfAConnectionWhoseFamilyIsNotPrinted(t *testing.T) {
+	const protocol, original = `{"ct":{"key":"protocol"}}`, `{"ct":{"key":"protocol","dir":"original"}}`
+	const unclear = "100% dropped?, 100% sent?"
+	for _, c := range []struct{ family, rule, want string }{
+		{"inet", eq(protocol, `"tcp"`), unclear},
+		{"inet", eq(original, `"tcp"`), unclear},
+		{"inet", eq(protocol, `"tcp"`) + `,` + eq(daddr, `"10.96.0.1"`), unclear},
+		{"inet", eq(protocol, `"udp"`), "100% sent"},
+		{"inet", eq(protocol, `{"set":["tcp","udp"]}`), "100% dropped"},
+		{"inet", eq(daddr, `"10.96.0.1"`) + `,` + eq(protocol, `"tcp"`), "100% dropped"},
+		{"inet", eq(`{"meta":{"key":"nfproto"}}`, `"ipv4"`) + `,{"counter":null},` + eq(protocol, `"tcp"`), "100% dropped"},
+		{"ip", eq(protocol, `"tcp"`), "100% dropped"},
+	} {
+		rs := ruleset(t, c.family, "filter", "forward", 0, "", c.rule+`,{"drop":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s %s: got %s, want %s", c.family, c.rule, got, c.want)
+		}
+	}
+}
+
 // A packet costs the same however many Services there are.

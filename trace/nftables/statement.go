@@ -56,9 +56,9 @@ func (b *builder) add(o netfilter.Op) { b.ops = append(b.ops, o) }
 
 // build turns the statements of a rule into its ops.
 func (b *builder) build(list []syntax.Statement) {
-	b.list = list
 	b.ops = make([]netfilter.Op, 0, len(list))
-	for _, s := range list {
+	for i, s := range list {
+		b.before = list[:i]
 		before := len(b.ops)
 		if b.statement(s) {
 			continue
@@ -131,11 +131,11 @@ func (b *builder) statement(s syntax.Statement) bool {
 	return false
 }
 
-// tellsFamily tells whether the rule matches the IP family, or for something that packets of one family have, as far as
-// nft prints it.
+// tellsFamily tells whether the rule matches the IP family, or for something that packets of one family have, before
+// the statement in progress, as far as nft prints it.
 func (b *builder) tellsFamily() bool {
 	found := false
-	for _, s := range b.list {
+	for _, s := range b.before {
 		syntax.Exprs(s, func(e syntax.Expr) {
 			switch e := e.(type) {
 			case *syntax.Payload:

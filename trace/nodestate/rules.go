@@ -4,12 +4,14 @@ package nodestate
 
 import (
 	"errors"
-	"fmt"
+	"maps"
+	"strings"
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/pasted"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -50,99 +52,190 @@ func IsRules(file string) bool {
 
 // rules reads the tables of all backends, the families concurrently.
 func (l *loader) rules() error {
-	var err error
-	if l.reasons, err = l.from.Unread(); err != nil {
+	reasons, err := l.from.Unread()
+	l.reasons = reasons
+	if err := l.judged(snapshot.UnreadFile, err); err != nil {
 		return err
 	}
-	tables := make([][]*netfilter.Table, len(Families))
-	errs := make([]error, len(Families))
-	have := make([]map[netfilter.Backend]bool, len(Families))
+	saves := make([]saved, len(Families))
 	var wg sync.WaitGroup
 	for i, f := range Families {
-		wg.Go(func() { tables[i], have[i], errs[i] = l.saved(f) })
+		wg.Go(func() { saves[i] = l.saved(f) })
 	}
 	wg.Wait()
-	l.Have = map[netfilter.Family]map[netfilter.Backend]bool{}
+	l.Have, l.Backends = map[netfilter.Family]map[netfilter.Backend]bool{}, map[netfilter.Family]bool{}
 	for i, f := range Families {
-		if errs[i] != nil {
-			return errs[i]
+		if err := saves[i].limit; err != nil {
+			return err
 		}
-		l.Rules.Tables = append(l.Rules.Tables, tables[i]...)
-		l.Have[f] = have[i]
+		l.Rules.Tables = append(l.Rules.Tables, saves[i].tables...)
+		l.Have[f], l.Backends[f] = saves[i].have, saves[i].told
+		maps.Copy(l.failed, saves[i].failed)
 	}
-	native, err := l.native(have[0][netfilter.BackendNFT], have[1][netfilter.BackendNFT])
+	native, err := l.native(saves[0].hasNFT(), saves[1].hasNFT())
 	if err != nil {
 		return err
 	}
 	l.Rules.Tables = append(l.Rules.Tables, native...)
 	l.Rules.Link()
+	for i, f := range Families {
+		l.NotAll[f] = l.notAll(f, &saves[i])
+	}
+	l.oneTable(native)
 	return nil
+}
+
+// saved is what the save files of a family hold.
+type saved struct {
+	tables []*netfilter.Table
+	have   map[netfilter.Backend]bool
+	told   bool // a header, a command or the file's name tells the backend
+	dumps  map[netfilter.Backend]*iptables.Dump
+	failed map[string]string // why a file cannot be read
+	limit  error             // a file passes a limit: nothing of the node is read
 }
 
 // saved reads the save files of one family. The default one is ignored when its backend has a file of its own. An empty
 // file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
-func (l *loader) saved(f netfilter.Family) (tables []*netfilter.Table, have map[netfilter.Backend]bool, err error) {
-	have = map[netfilter.Backend]bool{}
+// Where the family has no file, what the other family's file has of it counts.
+func (l *loader) saved(f netfilter.Family) saved {
+	out := saved{
+		have: map[netfilter.Backend]bool{}, dumps: map[netfilter.Backend]*iptables.Dump{}, failed: map[string]string{},
+	}
 	for _, d := range SaveFiles[f] {
-		data, err := l.file(d.Name)
+		out.read(l, d, f)
+	}
+	if len(out.have) == 0 && len(out.failed) == 0 && !l.ListsUnread() {
+		for _, d := range SaveFiles[netfilter.Inet&^f] {
+			both := saved{have: out.have, dumps: out.dumps, failed: map[string]string{}}
+			both.read(l, d, f)
+			if both.limit == nil {
+				out.tables, out.told = append(out.tables, both.tables...), both.told
+			}
+		}
+	}
+	return out
+}
+
+// read reads one file.
+func (x *saved) read(l *loader, d SaveFile, f netfilter.Family) {
+	data, err := l.file(d.Name)
+	if err != nil {
+		x.limit = err
+	}
+	if data == nil || err != nil {
+		return
+	}
+	backend, told := d.Backend, true
+	if backend == "" {
+		var b netfilter.Backend
+		if _, b, told = iptables.Header(data); told {
+			backend = b
+		} else if len(x.have) > 0 {
+			return
+		} else {
+			backend = l.likelyBackend(f)
+		}
+		if x.have[backend] {
+			return
+		}
+	}
+	dump, err := iptables.Read(data, f, backend)
+	if errors.Is(err, iptables.ErrEmpty) {
+		return
+	}
+	if err != nil {
+		x.failed[d.Name] = err.Error()
+		return
+	}
+	x.have[backend], x.dumps[backend] = true, dump
+	x.told = told
+	x.tables = append(x.tables, dump.Tables...)
+}
+
+// likelyBackend is the backend of rules of which nothing tells it: iptables-nft, unless the tables of nf_tables have
+// been read, and those of iptables are not among them.
+func (l *loader) likelyBackend(f netfilter.Family) netfilter.Backend {
+	for _, x := range nftFiles {
+		data, err := l.file(x.name)
+		if err != nil || data == nil {
+			continue
+		}
+		seen := false
+		_, err = x.parse(data, func(family, table string) bool {
+			seen = seen || nftables.IPTables(family, table) && (family == "ip6") == (f == netfilter.IPv6)
+			return true
+		})
+		if err == nil && !seen {
+			return netfilter.BackendLegacy
+		}
+	}
+	return netfilter.BackendNFT
+}
+
+// nftFiles have the tables of nftables. The kernel's messages come first: nft does not print all of them.
+var nftFiles = []struct {
+	name  string
+	parse func([]byte, func(family, table string) bool) ([]*netfilter.Table, error)
+}{{snapshot.NFTDumpFile, nftables.ParseDump}, {snapshot.NFTFile, nftables.Parse}}
+
+// native reads the nftables tables that are in no save file of iptables-nft; v4 and v6 tell whose was read. A file that
+// cannot be read is noted; the error is that of a limit.
+func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
+	for _, x := range nftFiles {
+		data, err := l.file(x.name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if data == nil {
 			continue
 		}
-		backend := d.Backend
-		if backend == "" {
-			if _, b, ok := iptables.Header(data); ok {
-				backend = b
-			} else if len(have) > 0 {
-				continue
-			} else {
-				backend = netfilter.BackendNFT
-			}
-			if have[backend] {
-				continue
-			}
+		tables, err := x.parse(data, func(family, table string) bool {
+			return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
+		})
+		if err == nil {
+			return tables, nil
 		}
-		ts, err := iptables.Parse(data, f, backend)
-		if errors.Is(err, iptables.ErrEmpty) {
-			continue
+		if isNFTText(data) {
+			err = errNFTText
 		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
-		}
-		have[backend] = true
-		tables = append(tables, ts...)
+		l.fail(x.name, err)
 	}
-	return tables, have, nil
+	return nil, nil
 }
 
-// native reads the nftables tables that are in no save file of iptables-nft; v4 and v6 tell whose was read.
-func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
-	// The kernel's messages are preferred: nft does not print all of them.
-	file, parse := snapshot.NFTDumpFile, nftables.ParseDump
-	if !l.Has(file) {
-		file, parse = snapshot.NFTFile, nftables.Parse
+// errNFTText is the error of a ruleset as nft prints it without -j. nft reads that, in a network namespace of its own,
+// so that nobody's rules change.
+var errNFTText = errors.New("it is what nft prints without -j: that of nft -j list ruleset was expected; from this " +
+	"text, root makes it by: unshare -n sh -c 'nft -f FILE && nft -j list ruleset'")
+
+func isNFTText(data []byte) bool {
+	for line := range strings.Lines(pasted.Text(data[:min(len(data), 1<<16)])) {
+		// "table ip kube-proxy { # handle 18", or without a family
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "table" && (f[2] == "{" || len(f) > 3 && f[3] == "{") {
+			return true
+		}
 	}
-	data, err := l.file(file)
-	if err != nil || data == nil {
-		return nil, err
-	}
-	return parse(data, func(family, table string) bool {
-		return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
-	})
+	return false
 }
 
-// HasNFT tells whether the tables of nftables were collected, as nft prints them or as the kernel has them.
-func (s *State) HasNFT() bool { return s.Has(snapshot.NFTDumpFile) || s.Has(snapshot.NFTFile) }
+// HasNFT tells whether the tables of nftables were read, as nft prints them or as the kernel has them.
+func (s *State) HasNFT() bool {
+	return s.Has(snapshot.NFTDumpFile) && s.Unread(snapshot.NFTDumpFile) == "" ||
+		s.Has(snapshot.NFTFile) && s.Unread(snapshot.NFTFile) == ""
+}
 
 // UnreadNFT returns why neither could be read; "" where one was, or where there is none.
 func (s *State) UnreadNFT() string {
-	if s.Has(snapshot.NFTDumpFile) {
+	if s.HasNFT() {
 		return ""
 	}
-	if why := s.Unread(snapshot.NFTFile); why != "" || s.Has(snapshot.NFTFile) {
+	if why := s.Unread(snapshot.NFTFile); why != "" {
 		return why
 	}
 	return s.Unread(snapshot.NFTDumpFile)
 }
+
+// hasNFT tells whether the rules of iptables-nft are in a save file, read or not: then those in nftables' own listing,
+// which leaves out what iptables' matches compare, are none to judge.
+func (x *saved) hasNFT() bool { return x.have[netfilter.BackendNFT] || len(x.failed) > 0 }

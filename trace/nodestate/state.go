@@ -6,7 +6,8 @@
 package nodestate
 
 import (
-	"fmt"
+	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -28,6 +29,10 @@ type State struct {
 	Rules *netfilter.Ruleset
 	// Have names the backends of iptables whose rules were read, by family.
 	Have map[netfilter.Family]map[netfilter.Backend]bool
+	// Backends has the families of which a header, a command or a file's name tells the backend; of others it is a guess.
+	Backends map[netfilter.Family]bool
+	// NotAll says of a family which of iptables' tables exist, or may exist, and were not read; nil where all were.
+	NotAll map[netfilter.Family]*NotAll
 	// Host is the node's network as far as it was collected; never nil.
 	Host *host.Network
 	// Sets are the ipsets; nil where they were not collected.
@@ -49,21 +54,30 @@ type State struct {
 	Proxy kubeproxy.Status
 	// Config is kube-proxy's configuration from the running process or its file; nil where neither was collected.
 	Config *kubeproxy.Config
+	// Flags is the command line of kube-proxy, or of what contains it; nil where it was not collected or not read.
+	Flags *kubeproxy.Flags
 
-	files   map[string]bool   // that were collected
-	reasons map[string]string // why files were not read; nil: not recorded
+	files    map[string]bool    // that were collected
+	reasons  map[string]string  // why the collector did not read files; nil: not recorded
+	readings map[string]Reading // of files that could not be read here, or not all of them
+	failed   map[string]string  // why files of rules that were collected cannot be read
 }
 
-// Load reads a node's files. The error names the node and the file that cannot be read, and what is wrong with it; the
-// State is then what was read before it, and is never nil.
+// Load reads a node's files. The error names the node and the file of rules that cannot be read, and what is wrong with
+// it; the State is then what was read before it, and is never nil. What is wrong with the other files is told by
+// [State.Reading].
 func Load(files *snapshot.Node) (*State, error) {
-	s := &State{Name: files.Name, Host: &host.Network{}, Rules: &netfilter.Ruleset{}, files: map[string]bool{}}
+	s := &State{
+		Name: files.Name, Host: &host.Network{}, Rules: &netfilter.Ruleset{}, files: map[string]bool{},
+		readings: map[string]Reading{},
+		failed:   map[string]string{}, NotAll: map[netfilter.Family]*NotAll{},
+	}
 	for _, name := range snapshot.NodeFiles {
 		s.files[name] = files.Has(name)
 	}
 	l := &loader{State: s, from: files}
 	for _, read := range []func() error{
-		l.rules, l.sets, l.virtual, l.host, l.connections, l.probes, l.sockets, l.config, l.proxy, l.journal,
+		l.rules, l.sets, l.virtual, l.host, l.connections, l.probes, l.sockets, l.config, l.flags, l.proxy, l.journal,
 	} {
 		if err := read(); err != nil {
 			return s, snapshot.ErrorOf(s.Name, err)
@@ -82,17 +96,22 @@ type loader struct {
 // Has tells whether a file was collected.
 func (s *State) Has(file string) bool { return s.files[file] }
 
-// Unread returns why a file was not read; "" where it was, where it does not exist, and where that was not recorded.
-func (s *State) Unread(file string) string { return s.reasons[file] }
-
-// UnreadFiles returns the names of the files for which the collector recorded why they were not read, sorted.
-func (s *State) UnreadFiles() []string {
-	out := make([]string, 0, len(s.reasons))
-	for f := range s.reasons {
-		out = append(out, f)
+// Unread returns why a file was not read, or cannot be; "" where it was, where it does not exist, and where that was
+// not recorded.
+func (s *State) Unread(file string) string {
+	if why := s.failed[file]; why != "" {
+		return why
 	}
-	slices.Sort(out)
-	return out
+	return s.reasons[file]
+}
+
+// UnreadFiles returns the names of the files that Unread has a reason for, sorted.
+func (s *State) UnreadFiles() []string {
+	all := maps.Clone(s.failed)
+	for f := range s.reasons {
+		all[f] = s.Unread(f)
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // ListsUnread tells whether the collector recorded what it could not read: then a file that is missing does not exist
@@ -111,11 +130,21 @@ func (l *loader) file(name string) ([]byte, error) {
 	return data, nil
 }
 
-// journal reads the journal of the command program. A damaged one must not prevent reading the rules.
+// journal reads the journal of the command program.
 func (l *loader) journal() error {
-	if j, err := l.from.Journal(); err == nil {
+	j, err := l.from.Journal()
+	if err == nil {
 		l.Journal = j
 	}
+	return l.judged(snapshot.JournalFile, err)
+}
+
+// judged notes what is wrong with a file that is evidence; the error is that of the node's files together.
+func (l *loader) judged(file string, err error) error {
+	if errors.Is(err, snapshot.ErrTotal) {
+		return err
+	}
+	l.unreadable(file, err, false)
 	return nil
 }
 
@@ -136,41 +165,47 @@ func (l *loader) host() error {
 		{snapshot.TimeFile, &f.Time},
 	} {
 		var err error
-		if *x.data, err = l.file(x.name); err != nil {
+		if *x.data, err = l.evidence(x.name, false); err != nil {
 			return err
 		}
 	}
+	f.Rule4Unread = l.Reading(snapshot.RuleFile).State == Unreadable
+	f.Rule6Unread = l.Reading(snapshot.Rule6File).State == Unreadable
 	network, errs := host.Parse(f)
 	l.Host = network
-	if len(errs) > 0 {
-		return errs[0]
+	for _, err := range errs {
+		if of, ok := errors.AsType[*host.FileError](err); ok {
+			l.unreadable(of.File, of.Err, of.Partial)
+		}
 	}
 	return nil
 }
 
-// parsed reads an optional file by its parser; the error names the file.
-func parsed[T any](l *loader, name string, parse func([]byte) (T, error)) (value T, ok bool, err error) {
-	data, err := l.file(name)
-	if err != nil || data == nil {
-		return value, false, err
-	}
-	if value, err = parse(data); err != nil {
-		return value, false, fmt.Errorf("%s: %w", name, err)
-	}
-	return value, true, nil
-}
-
 func (l *loader) sets() error {
-	sets, ok, err := parsed(l, snapshot.IPSetFile, ipset.Parse)
-	if ok {
-		l.Sets = sets
+	data, err := l.file(snapshot.IPSetFile)
+	if err != nil || data == nil {
+		return err
 	}
-	return err
+	sets, err := ipset.Parse(data)
+	if err != nil {
+		l.fail(snapshot.IPSetFile, err)
+		return nil
+	}
+	l.Sets = sets
+	return nil
 }
 
-func (l *loader) virtual() (err error) {
-	l.Virtual, _, err = parsed(l, snapshot.IPVSFile, ipvs.Parse)
-	return err
+func (l *loader) virtual() error {
+	data, err := l.file(snapshot.IPVSFile)
+	if err != nil || data == nil {
+		return err
+	}
+	if l.Virtual, err = ipvs.Parse(data); err != nil {
+		l.fail(snapshot.IPVSFile, err)
+		return nil
+	}
+	l.serversAlone()
+	return nil
 }
 
 // addVirtual adds the virtual servers to the rules.
@@ -182,8 +217,10 @@ func (s *State) addVirtual() {
 	s.Rules.Add(ipvs.Tables(s.Virtual, tracked)...)
 }
 
+// connections reads the connection table. Of a part of it each connection is one all the same.
 func (l *loader) connections() error {
-	list, ok, err := parsed(l, snapshot.ConntrackFile, conntrack.Parse)
+	some := func(list []conntrack.Entry, _ error) bool { return len(list) > 0 }
+	list, ok, err := read(l, snapshot.ConntrackFile, true, conntrack.Parse, some)
 	if ok {
 		l.Connections = conntrack.NewTable(list)
 	}
@@ -191,14 +228,14 @@ func (l *loader) connections() error {
 }
 
 func (l *loader) sockets() (err error) {
-	l.Sockets, l.SocketsRead, err = parsed(l, snapshot.ListenFile, host.ParseListen)
+	l.Sockets, l.SocketsRead, err = read(l, snapshot.ListenFile, true, host.ParseListen, nil)
 	return err
 }
 
 func (l *loader) probes() error {
 	p, err := l.from.Probed()
 	if err != nil || p == nil {
-		return err
+		return l.judged(snapshot.ProbesFile, err)
 	}
 	l.Probes, l.Tracked = make(map[snapshot.ProbeTarget]*snapshot.Probes, len(p.Targets)), p.Tracked
 	for i := range p.Targets {

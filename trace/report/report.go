@@ -88,16 +88,40 @@ type Mode struct {
 	Backend          string `json:"backend,omitempty"`    // nft, legacy, both
 	KubeProxyVersion string `json:"kubeProxyVersion,omitempty"`
 	LastSync         string `json:"lastSync,omitempty"` // RFC 3339
-	// ConfigSource is where kube-proxy's configuration was read: configz.json, …, defaults.
+	// ConfigSource is where kube-proxy's configuration was read: configz.json, …; unknown where it was not.
 	ConfigSource string `json:"configSource,omitempty"`
-	Reported     string `json:"reported,omitempty"` // what kube-proxy says of itself (/proxyMode)
-	Health       string `json:"health,omitempty"`   // healthy, unhealthy, down
+	// Values are kube-proxy's version and configuration, as far as they decide what is programmed, and where each was
+	// found.
+	Values   []Value `json:"values,omitempty"`
+	Reported string  `json:"reported,omitempty"` // what kube-proxy says of itself (/proxyMode)
+	Health   string  `json:"health,omitempty"`   // healthy, draining, unhealthy, down
 	// PendingChanges are changes of Services and endpoints that kube-proxy has seen and not written.
 	PendingChanges *int `json:"pendingChanges,omitempty"`
 	// SyncFailures are kube-proxy's failed writes since it started.
-	SyncFailures *int     `json:"syncFailures,omitempty"`
-	Leftovers    []string `json:"leftovers,omitempty"`  // other modes of which the kernel holds live rules
-	ReplacedBy   string   `json:"replacedBy,omitempty"` // what serves Services in kube-proxy's place
+	SyncFailures *int `json:"syncFailures,omitempty"`
+	// Families has the same of each IP family, by name, where kube-proxy tells them apart (since 1.33).
+	Families   []FamilySync `json:"families,omitempty"`
+	Leftovers  []string     `json:"leftovers,omitempty"`  // other modes of which the kernel holds live rules
+	ReplacedBy string       `json:"replacedBy,omitempty"` // what serves Services in kube-proxy's place
+}
+
+// FamilySync is the progress of the rules of one IP family.
+type FamilySync struct {
+	Family   string `json:"family"`             // IPv4, IPv6
+	LastSync string `json:"lastSync,omitempty"` // RFC 3339
+	// Waits: kube-proxy has seen a change of the family after its last write. It does not count them by family.
+	Waits        bool `json:"waits,omitempty"`
+	SyncFailures *int `json:"syncFailures,omitempty"`
+}
+
+// Value is one value of kube-proxy's.
+type Value struct {
+	Name  string `json:"name"`            // mode, version, detectLocalMode, masqueradeAll, …
+	Value string `json:"value,omitempty"` // absent where it is not known
+	// Source is where it was found: configz, file, flags, configMap, proxyMode, metrics, image, rules; or unknown.
+	Source string `json:"source"`
+	// Detail is the file that it was read from, what of the rules shows it, or what it may be.
+	Detail string `json:"detail,omitempty"`
 }
 
 // ObjectRef names a namespaced object.
@@ -134,6 +158,12 @@ type Origin struct {
 	Kind    string `json:"kind"` // pod, node, external
 	Address string `json:"address,omitempty"`
 	Pod     string `json:"pod,omitempty"` // namespace/name
+	// Sample says that nobody asked for this address: it stands for others of its kind, a pod for all pods of the node,
+	// an address from outside for all clients there.
+	Sample bool `json:"sample,omitempty"`
+	// Pods are the pods of the node for which this path holds, where it does not hold for all of them: rules that are not
+	// kube-proxy's tell them apart.
+	Pods []string `json:"pods,omitempty"`
 }
 
 // Expected is what kube-proxy must have programmed.

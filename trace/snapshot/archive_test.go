@@ -179,8 +179,8 @@ func FuzzFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n := NewNode("n", map[string][]byte{ProcessesFile: data, ProbesFile: data, UnreadFile: data})
 		list, ok, err := n.Processes()
-		if !ok || err != nil && list != nil {
-			t.Errorf("%d processes, %t, %v", len(list), ok, err)
+		if !ok { // with an error the list is what could be read
+			t.Errorf("%d processes, not collected, %v", len(list), err)
 		}
 		for _, p := range list {
 			if p.Name == "" {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -29,6 +30,9 @@ type Cluster struct {
 	ConfigMaps     []*corev1.ConfigMap
 	// Missing names the kinds that were not collected ("services", "endpointslices", "nodes", "pods", "configmaps").
 	Missing []string
+	// Unread has the reasons why files of kinds that may be missing could not be read, by the names of the files
+	// ("cluster/pods.json"); the kinds are in Missing, too.
+	Unread map[string]string
 }
 
 // kind is one file of cluster/.
@@ -76,46 +80,49 @@ func clusterKind(base string) *kind {
 	return nil
 }
 
-// Cluster decodes the cluster's objects. Services and EndpointSlices are required; the error names the file and what
-// was expected in it.
+// Cluster decodes the cluster's objects. Services and EndpointSlices are required: the error names their file, what was
+// expected in it, and where. Other kinds that cannot be read are in Cluster.Unread.
 func (s *Snapshot) Cluster() (*Cluster, error) {
 	c := &Cluster{}
 	errs := make([]error, len(kinds))
-	missing := make([]bool, len(kinds))
+	files := make([]string, len(kinds))
 	var wg sync.WaitGroup
 	for i := range kinds {
-		wg.Go(func() { missing[i], errs[i] = s.readKind(c, &kinds[i]) })
+		wg.Go(func() { files[i], errs[i] = s.readKind(c, &kinds[i]) })
 	}
 	wg.Wait()
-	for i, m := range missing {
-		if m {
-			c.Missing = append(c.Missing, kinds[i].name)
-		}
-	}
-	for _, err := range errs {
-		if err != nil {
+	for i, err := range errs {
+		k := &kinds[i]
+		switch {
+		case err == nil && files[i] != "":
+			continue
+		case err != nil && k.required && files[i] != "":
+			return nil, fmt.Errorf("%s in %s: %w", files[i], s.path, err)
+		case err != nil && k.required:
 			return nil, err
+		case err != nil:
+			if c.Unread == nil {
+				c.Unread = map[string]string{}
+			}
+			c.Unread[files[i]] = strings.Join(strings.Fields(err.Error()), " ")
 		}
+		c.Missing = append(c.Missing, k.name)
 	}
 	return c, nil
 }
 
-func (s *Snapshot) readKind(c *Cluster, k *kind) (missing bool, err error) {
+// readKind reads the objects of a kind. file is the one that has them, "" where there is none.
+func (s *Snapshot) readKind(c *Cluster, k *kind) (file string, err error) {
 	for _, ending := range []string{".json", ".yaml", ".yml"} {
 		name := "cluster/" + k.name + ending
-		o := s.files[name]
-		if o == nil {
-			continue
+		if o := s.files[name]; o != nil {
+			return name, s.readObjects(c, k, name, o)
 		}
-		if err := s.readObjects(c, k, name, o); err != nil {
-			return false, fmt.Errorf("%s in %s: %w", name, s.path, err)
-		}
-		return false, nil
 	}
 	if k.required {
-		return true, fmt.Errorf("%s has no cluster/%s.json: make it with: kubectl get %s -A -o json", s.path, k.name, k.name)
+		return "", fmt.Errorf("%s has no cluster/%s.json: make it with: kubectl get %s -A -o json", s.path, k.name, k.name)
 	}
-	return true, nil
+	return "", nil
 }
 
 // readObjects reads a file of the cluster.
@@ -244,7 +251,14 @@ func badJSON(err error) error {
 		return fmt.Errorf("the JSON is cut off: %w", err)
 	}
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if syntax.ByteOffset == 0 {
+			return fmt.Errorf("it is no JSON, from its first byte on: %w", syntax)
+		}
 		return fmt.Errorf("it is no JSON: %w", syntax)
 	}
 	return err
 }
+
+// StaticPodAnnotations are those by which a pod is told that the kubelet runs from a manifest of its own: the API has a
+// mirror of it (kubernetes, pkg/kubelet/types/pod_update.go: ConfigSourceAnnotationKey, ConfigMirrorAnnotationKey).
+var StaticPodAnnotations = []string{"kubernetes.io/config.source", "kubernetes.io/config.mirror"}

@@ -33,7 +33,7 @@ var formats = map[string]format{
 	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
 	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
-	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn,
+	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,
 }
 
 // formatOf returns the format of a node's file.

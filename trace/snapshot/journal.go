@@ -61,7 +61,10 @@ func (n *Node) Journal() (*Journal, error) {
 	}
 	var j Journal
 	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, fmt.Errorf("node %s: %s: %w", n.Name, JournalFile, err)
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", JournalFile, err))
+	}
+	if j.Records == nil {
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it has no list of records", JournalFile))
 	}
 	return &j, nil
 }

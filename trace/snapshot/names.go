@@ -32,6 +32,7 @@ const (
 	LivezFile           = "livez.json"
 	VersionsFile        = "versions.txt"
 	ProxyConfigFile     = "kube-proxy-config.yaml"
+	FlagsFile           = "kube-proxy-flags.txt" // kube-proxy's process and the flags that decide what is programmed
 )
 
 // NodeFiles are the names of all the contract's files of one node; other files are ignored.
@@ -40,6 +41,6 @@ var NodeFiles = []string{
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
 	SysctlFile, ListenFile, TimeFile,
-	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, ProcessesFile,
-	JournalFile, ProbesFile, UnreadFile,
+	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
+	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

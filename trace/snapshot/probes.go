@@ -123,5 +123,8 @@ func (n *Node) Probed() (*Probing, error) {
 	if err := json.Unmarshal(data, p); err != nil {
 		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", ProbesFile, err))
 	}
+	if p.Targets == nil && p.Tracked == nil {
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it has no list of targets", ProbesFile))
+	}
 	return p, nil
 }

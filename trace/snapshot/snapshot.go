@@ -193,11 +193,23 @@ func (n *Node) count(name string, size int64) error {
 		sum += size
 	}
 	if sum > bounds.Node {
-		return bounds.Errorf("the files of node %s are larger than %s together: at most %s were expected", n.Name,
-			bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))
+		return totalError{bounds.Errorf("the files of node %s are larger than %s together: at most %s were expected", n.Name,
+			bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))}
 	}
 	return nil
 }
+
+// ErrTotal is the error of [Node.File], by errors.Is, where not the file passes a limit but all files of the node
+// together.
+var ErrTotal = errors.New("the node's files together")
+
+// totalError is an ErrTotal. It is a bounds.Error, too.
+type totalError struct{ error }
+
+func (totalError) Is(target error) bool { return target == ErrTotal }
+
+// Unwrap returns the [bounds.Error].
+func (e totalError) Unwrap() error { return e.error }
 
 // Has tells whether a file was collected.
 func (n *Node) Has(name string) bool {

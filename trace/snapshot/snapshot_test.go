@@ -160,7 +160,6 @@ func TestBadInput(t *testing.T) {
 		"null item":         {with("cluster/services.json", `{"kind":"List","items":[null]}`), "has no name"},
 		"pods for Services": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Pod"}]}`), `kind "Pod"`},
 		"another kind":      {with("cluster/services.json", `{"kind":"Status"}`), `kind "Status"`},
-		"bad YAML":          {with("cluster/nodes.yaml", "a: [b"), "no YAML"},
 		"wrong type of field": {
 			with("cluster/services.json", `{"kind":"List","items":[{"kind":"Service","metadata":{"name":7}}]}`), "items/0",
 		},

@@ -5,6 +5,8 @@ package snapshot
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // UnreadFile holds the reasons why files that the node has, or may have, could not be read: an object {"FILE":
@@ -35,6 +37,14 @@ func (n *Node) Unread() (map[string]string, error) {
 	reasons := map[string]string{}
 	if err := json.Unmarshal(data, &reasons); err != nil {
 		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", UnreadFile, err))
+	}
+	if reasons == nil {
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it holds null, no object", UnreadFile))
+	}
+	known := func(file string) bool { return slices.Contains(NodeFiles, file) }
+	// An error page in JSON must not make all that is missing count as absent from the node.
+	if names := slices.Sorted(maps.Keys(reasons)); len(names) > 0 && !slices.ContainsFunc(names, known) {
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it names %q, which is no file of a node", UnreadFile, names[0]))
 	}
 	return reasons, nil
 }

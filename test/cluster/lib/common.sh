@@ -6,7 +6,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 root="$(cd "$here/../.." && pwd)"
 
 KUBERNETES_VERSION="${KUBERNETES_VERSION:-v1.37.1}"
-# "NODE=MODE …", with the modes iptables (nft backend), iptables-legacy and nftables.
+# "NODE=MODE[@VERSION] …", with the modes iptables (nft backend), iptables-legacy and nftables, and a version of kube-proxy of its own.
 MODES="${MODES:-node1=iptables node2=iptables-legacy node3=nftables}"
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
@@ -24,7 +24,9 @@ cgroup=svcproxy-cluster
 helper_image="ghcr.io/svcproxy/nodehelper:dev"
 echo_image="svcproxy.test/echo:dev"
 pause_image="svcproxy.test/pause:dev"
-proxy_image="svcproxy.test/kube-proxy:$KUBERNETES_VERSION"
+# proxy_image VERSION BACKEND
+proxy_image() { echo "svcproxy.test/kube-proxy:$1-$2"; }
+minor_of() { cut -d. -f2 <<<"$1"; }
 
 export KUBECONFIG="$state/admin.kubeconfig"
 export PATH="$bin:$PATH"

@@ -27,6 +27,7 @@ type Result struct {
 	Services, Frontends, Paths int
 	Unsure                     int // paths whose expectation says that it depends on chance; they are not compared
 	Judged                     int // paths that were judged
+	Silent, SilentUnknown      int // that were judged without kube-proxy's words, and those that name an unknown value
 	Actions                    map[expect.Action]int
 	Differences                []string
 }
@@ -38,6 +39,7 @@ func (r *Result) Add(o Result) {
 	r.Paths += o.Paths
 	r.Unsure += o.Unsure
 	r.Judged += o.Judged
+	r.Silent, r.SilentUnknown = r.Silent+o.Silent, r.SilentUnknown+o.SilentUnknown
 	r.Differences = append(r.Differences, o.Differences...)
 	if r.Actions == nil {
 		r.Actions = map[expect.Action]int{}
@@ -64,8 +66,10 @@ func Check(w *Cluster, r Rules) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	in := w.Inputs()
+	in.Layout = state.Layout()
 	c := &checker{
-		w: w, exp: expect.New(w.Inputs()), net: state.Host, virtual: state.Virtual,
+		w: w, exp: expect.New(in), net: state.Host, virtual: state.Virtual,
 		walker: judge.NewWalker(state, state.Host),
 	}
 	c.res.Actions = map[expect.Action]int{}
@@ -73,6 +77,7 @@ func Check(w *Cluster, r Rules) (Result, error) {
 		c.service(s)
 	}
 	c.judge(r)
+	c.silent(r)
 	return c.res, nil
 }
 
@@ -356,17 +361,12 @@ func (c *checker) judge(r Rules) {
 	for i := range got.Paths {
 		p := &got.Paths[i]
 		c.res.Judged++
-		switch p.Verdict {
-		case report.Match, report.ByDesign:
+		if p.Verdict == report.Match || p.Verdict == report.ByDesign {
 			continue
-		case report.Unknown:
-			if c.unsure(p) {
-				continue
-			}
-		case report.Mismatch, report.Warning:
-			if c.unsure(p) {
-				continue
-			}
+		}
+		want, ok := c.expected(p)
+		if ok && (want.Unsure != "" || p.Verdict == report.Warning && want.Reason == expect.ReasonKubeProxyBug) {
+			continue
 		}
 		for _, f := range p.Findings {
 			c.differ("judged, %s %v %v from %v: %s %s %s: %s; expected %s, actual %s", p.Verdict, p.Service, p.Frontend,
@@ -378,8 +378,8 @@ func (c *checker) judge(r Rules) {
 	}
 }
 
-// unsure tells whether the expectation for a path of a report depends on chance.
-func (c *checker) unsure(p *report.Path) bool {
+// expected returns the expectation for a path of a report; ok is false where the report names no address.
+func (c *checker) expected(p *report.Path) (want expect.Path, ok bool) {
 	f := expect.Frontend{
 		PortName: p.Frontend.PortName, Kind: expect.FrontendKind(p.Frontend.Kind),
 		Port:     uint16(p.Frontend.Port), //nolint:gosec // a port
@@ -390,9 +390,9 @@ func (c *checker) unsure(p *report.Path) bool {
 	}
 	var err error
 	if f.Address, err = netip.ParseAddr(p.Frontend.Address); err != nil {
-		return false
+		return want, false
 	}
 	o := expect.Origin{Kind: expect.OriginKind(p.Origin.Kind)}
 	o.Address, _ = netip.ParseAddr(p.Origin.Address)
-	return c.exp.Path(f, o).Unsure != ""
+	return c.exp.Path(f, o), true
 }

@@ -229,6 +229,13 @@ func (w *Cluster) policies(s *corev1.Service) {
 		}
 	}
 	s.Spec.PublishNotReadyAddresses = w.oneIn(10)
+	if w.oneIn(3) { // without them no version before 1.31 uses hints
+		key := corev1.AnnotationTopologyMode
+		if w.oneIn(3) {
+			key = corev1.DeprecatedAnnotationTopologyAwareHints
+		}
+		s.Annotations = map[string]string{key: pick(w, "Auto", "auto", "PreferZone", "Disabled", "disabled", "")}
+	}
 	if w.oneIn(6) {
 		s.Spec.TrafficDistribution = new(pick(w, "PreferClose", "PreferSameZone", "PreferSameNode"))
 	}
@@ -337,7 +344,9 @@ func (w *Cluster) slicePorts(slice *discoveryv1.EndpointSlice, s *corev1.Service
 			Name: new("unused"), Port: new(int32(1)), Protocol: new(corev1.ProtocolTCP),
 		})
 	case 1:
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: new(corev1.ProtocolTCP)})
+		if w.minor() >= minorNoNumber {
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new("p1"), Protocol: new(corev1.ProtocolTCP)})
+		}
 	}
 }
 
@@ -403,12 +412,12 @@ func (w *Cluster) duplicate(all []*discoveryv1.EndpointSlice) {
 }
 
 // Seen returns what kube-proxy's informers let through, by the labels of either kind (cmd/kube-proxy/app/server.go,
-// Run). The oldest versions ask for neither label on both, newer ones for one label on each.
-func (w *Cluster) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
+// Run): up to 1.35 they ask for neither label on both, from 1.36 on for one label on each.
+func (w *Cluster) Seen() ([]*corev1.Service, []*discoveryv1.EndpointSlice) {
 	hidden := func(labels map[string]string, label string) bool {
 		_, other := labels[labelProxyName]
 		_, headless := labels[corev1.IsHeadlessService]
-		if oneSelector {
+		if w.minor() < minorLabelEach {
 			return other || headless
 		}
 		_, has := labels[label]
@@ -419,6 +428,24 @@ func (w *Cluster) Seen(oneSelector bool) ([]*corev1.Service, []*discoveryv1.Endp
 		}),
 		slices.DeleteFunc(slices.Clone(w.Slices),
 			func(s *discoveryv1.EndpointSlice) bool { return hidden(s.Labels, corev1.IsHeadlessService) })
+}
+
+const (
+	// minorLabelEach is the first minor version whose informers ask for one label on each kind.
+	minorLabelEach = 36
+	// minorNoNumber is the first minor version that survives a slice with several ports, one of them without number:
+	// earlier ones sort them by number, and end with a nil pointer (pkg/proxy/endpointslicecache.go, byPort).
+	minorNoNumber = 31
+	// minorPrimary is the first minor version of which nftables mode has "primary" for nodePortAddresses.
+	minorPrimary = 31
+)
+
+// minor is the minor version of the cluster's kube-proxy.
+func (w *Cluster) minor() (minor int) {
+	if _, err := fmt.Sscanf(w.Config.Version, "v1.%d.", &minor); err != nil {
+		panic(w.Config.Version + ": " + err.Error())
+	}
+	return minor
 }
 
 // Addresses returns the node's addresses with the lengths of their networks, as the interfaces have them.

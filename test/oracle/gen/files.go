@@ -47,9 +47,10 @@ func (w *Cluster) modeConfig(mode string) map[string]any {
 }
 
 // NodePortAddresses returns nodePortAddresses as kube-proxy resolves them before a proxier gets them: nftables mode has
-// the default "primary" (cmd/kube-proxy/app).
+// the default "primary" from 1.31 on (cmd/kube-proxy/app).
 func (w *Cluster) NodePortAddresses() []string {
-	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != kubeproxy.NFTables {
+	if list := w.Config.NodePortAddresses; len(list) > 0 || w.Config.Mode != kubeproxy.NFTables ||
+		w.minor() < minorPrimary {
 		return list
 	}
 	var out []string

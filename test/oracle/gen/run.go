@@ -69,8 +69,9 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 		}
 		t.Error(d)
 	}
-	t.Logf("%s, %s mode, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths judged; "+
+	t.Logf("%s, %s mode, seed %d: %d Services, %d frontends, %d paths %v, %d of them unsure; %d paths judged, "+
+		"%d without kube-proxy's words, %d of them name an unknown value; "+
 		"%d differences; %s, of it kube-proxy %s", version, mode, first, total.Services, total.Frontends, total.Paths,
-		fmt.Sprint(total.Actions), total.Unsure, total.Judged, len(total.Differences),
+		fmt.Sprint(total.Actions), total.Unsure, total.Judged, total.Silent, total.SilentUnknown, len(total.Differences),
 		time.Since(start).Round(time.Millisecond), proxied.Round(time.Millisecond))
 }

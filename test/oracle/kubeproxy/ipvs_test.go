@@ -22,7 +22,7 @@ import (
 // TestIPVSOracle lets kube-proxy write into fakes of IPVS, ipset, iptables and the node's interfaces.
 func TestIPVSOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, version, kubeproxy.IPVS, writeIPVS, absent...)
+	gen.Run(t, version(), kubeproxy.IPVS, writeIPVS, gates()...)
 }
 
 const (
@@ -36,7 +36,7 @@ func writeIPVS(w *gen.Cluster) (r gen.Rules, err error) {
 		return r, err
 	}
 	r.IPVS = &gen.IPVS{}
-	for at, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+	for at, family := range families {
 		rules, err := writeIPVSFamily(w, family, at, r.IPVS)
 		if err != nil {
 			return r, err

@@ -1,36 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oracle lets kube-proxy write its rules for random clusters, and compares the project's expectation with
-// them. go.mod has one version of kube-proxy, v1.33.mod another: api_*_test.go is all that depends on which.
+// them. go.mod has the newest version of kube-proxy; oracle.sh tests others. api_*_test.go and detect_*_test.go are all
+// that depends on which, by the shape of kube-proxy's API.
 package oracle
 
 import (
 	"bytes"
 	"flag"
 	"net"
+	"net/netip"
+	"os/exec"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/proxy/conntrack"
 	"k8s.io/kubernetes/pkg/proxy/healthcheck"
 	fakeipset "k8s.io/kubernetes/pkg/proxy/ipvs/ipset/testing"
 	fakeipvs "k8s.io/kubernetes/pkg/proxy/ipvs/util/testing"
-	proxyutil "k8s.io/kubernetes/pkg/proxy/util"
 	proxyutiltest "k8s.io/kubernetes/pkg/proxy/util/testing"
 	fakeiptables "k8s.io/kubernetes/pkg/util/iptables/testing"
+	fakeexec "k8s.io/utils/exec/testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/test/oracle/gen"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 func TestOracle(t *testing.T) {
 	quiet(t)
-	gen.Run(t, version, "iptables", write, absent...)
+	gen.Run(t, version(), kubeproxy.IPTables, write, gates()...)
 }
+
+// families are those that a proxier is made for each.
+var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
 func quiet(t *testing.T) {
 	t.Helper()
@@ -57,9 +67,49 @@ func write(w *gen.Cluster) (r gen.Rules, err error) {
 	return r, err
 }
 
+// version is that of k8s.io/kubernetes, as the path of its source files has it: a test's build information has no
+// modules.
+func version() string {
+	file, _ := runtime.FuncForPC(reflect.ValueOf(healthcheck.NewFakeServiceHealthServer).Pointer()).FileLine(0)
+	_, rest, _ := strings.Cut(file, "k8s.io/kubernetes@")
+	v, _, ok := strings.Cut(rest, "/")
+	if !ok {
+		panic("the version of k8s.io/kubernetes is not in the path " + file)
+	}
+	return v
+}
+
+// gates are the feature gates that decide what is programmed and that this version lets one set.
+func gates() (names []string) {
+	for _, g := range expect.FeatureGates(version()) {
+		if !g.Locked {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+// TestFeatureGates compares what the expectation knows of this version's feature gates with its own list. Versions
+// leave out gates that were locked long ago.
+func TestFeatureGates(t *testing.T) {
+	all := utilfeature.DefaultMutableFeatureGate.GetAll()
+	known := map[featuregate.Feature]bool{}
+	for _, g := range expect.FeatureGates(version()) {
+		known[featuregate.Feature(g.Name)] = true
+		spec, ok := all[featuregate.Feature(g.Name)]
+		if !ok && !g.Locked || ok && (spec.Default != g.On || spec.LockToDefault != g.Locked) {
+			t.Errorf("%s: %s is expected to be %t, locked: %t; it is %+v, there: %t", version(), g.Name, g.On, g.Locked, spec, ok)
+		}
+	}
+	for _, g := range expect.FeatureGates("") {
+		if name := featuregate.Feature(g.Name); !known[name] && all[name] != (featuregate.FeatureSpec{}) {
+			t.Errorf("%s has %s, which is not expected: %+v", version(), g.Name, all[name])
+		}
+	}
+}
+
 // proxier is what the proxiers of all modes and versions have.
 type proxier interface {
-	nodeHandler
 	OnServiceAdd(service *corev1.Service)
 	OnServiceSynced()
 	OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice)
@@ -93,14 +143,23 @@ func nodeIP(w *gen.Cluster, at int) net.IP { return net.ParseIP(w.Node.Status.Ad
 // isolate puts fakes in the place of what reaches out to the machine, in a proxier of any mode.
 func isolate(p proxier, w *gen.Cluster) {
 	set(p, "networkInterfacer", network(w))
-	set(p, "conntrack", conntrack.NewFake())
+	withoutConntrack(p)
 	set(p, "serviceHealthServer", healthcheck.NewFakeServiceHealthServer())
 }
 
 // feed tells a proxier of all that its informers would: with the last word it writes its rules.
 func feed(p proxier, w *gen.Cluster) {
-	nodeSeen(p, w)
-	services, slices := w.Seen(oneSelector)
+	switch p := p.(type) {
+	case interface {
+		OnTopologyChange(labels map[string]string)
+	}: // from 1.34 on
+		p.OnTopologyChange(w.Node.Labels)
+	case interface{ OnNodeAdd(node *corev1.Node) }:
+		p.OnNodeAdd(w.Node)
+	default:
+		panic("nothing tells this kube-proxy of its node")
+	}
+	services, slices := w.Seen()
 	for _, s := range services {
 		p.OnServiceAdd(s)
 	}
@@ -118,7 +177,9 @@ func writeFamily(w *gen.Cluster, family corev1.IPFamily, at int) ([]byte, error)
 		return nil, err
 	}
 	isolate(p, w)
-	clear(p, "nfacct")
+	if has(p, "nfacct") { // from 1.31 on
+		clear(p, "nfacct")
+	}
 	feed(p, w)
 	return f.save()
 }
@@ -134,25 +195,34 @@ func network(w *gen.Cluster) *proxyutiltest.FakeNetwork {
 	return n
 }
 
-// detector is getLocalDetectors of cmd/kube-proxy/app/server_linux.go, which cannot be imported.
-func detector(w *gen.Cluster, family corev1.IPFamily) proxyutil.LocalTrafficDetector {
+// detector is getLocalDetectors of cmd/kube-proxy/app/server_linux.go, which cannot be imported (up to 1.30
+// getLocalDetector, up to 1.28 in server_others.go).
+func detector(w *gen.Cluster, at int) localDetector {
 	c := &w.Config
-	cidrs := w.Node.Spec.PodCIDRs
+	var cidrs []netip.Prefix
 	switch c.DetectLocalMode {
-	case "BridgeInterface":
-		return proxyutil.NewDetectLocalByBridgeInterface(c.BridgeInterface)
-	case "InterfaceNamePrefix":
-		return proxyutil.NewDetectLocalByInterfaceNamePrefix(c.InterfaceNamePrefix)
-	case "", "ClusterCIDR":
-		cidrs = nil
-		for _, p := range c.ClusterCIDRs {
-			cidrs = append(cidrs, p.String())
+	case kubeproxy.DetectBridge:
+		return byBridge(c.BridgeInterface)
+	case kubeproxy.DetectNamePrefix:
+		return byPrefix(c.InterfaceNamePrefix)
+	case "", kubeproxy.DetectClusterCIDR:
+		cidrs = c.ClusterCIDRs
+	case kubeproxy.DetectNodeCIDR:
+		for _, s := range w.Node.Spec.PodCIDRs {
+			cidrs = append(cidrs, netip.MustParsePrefix(s))
 		}
 	}
-	if of := proxyutil.MapCIDRsByIPFamily(cidrs)[family]; len(of) > 0 {
-		return proxyutil.NewDetectLocalByCIDR(of[0].String())
+	for _, p := range cidrs {
+		if p.Addr().Is6() == (at == 1) {
+			return byCIDR(p.String())
+		}
 	}
-	return proxyutil.NewNoOpLocalDetector()
+	return byNothing()
+}
+
+// noPrograms keeps kube-proxy from running programs of the machine.
+var noPrograms = &fakeexec.FakeExec{
+	LookPathFunc: func(name string) (string, error) { return "", &exec.Error{Name: name, Err: exec.ErrNotFound} },
 }
 
 // sysctls keeps kube-proxy from the machine's own.
@@ -163,6 +233,9 @@ func (sysctls) SetSysctl(string, int) error   { return nil }
 
 // set puts a fake in the place of what reaches out to the machine; p is a proxier.
 func set(p any, field string, fake any) { place(p, field).Set(reflect.ValueOf(fake)) }
+
+// has tells whether a proxier of this version has a field.
+func has(p any, field string) bool { return reflect.ValueOf(p).Elem().FieldByName(field).IsValid() }
 
 func clear(p any, field string) { place(p, field).SetZero() }
 

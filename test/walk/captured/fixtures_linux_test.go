@@ -21,6 +21,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -410,6 +412,15 @@ func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A pod that is no endpoint stands for all pods of the node: packets from an endpoint's address would come from where
+	// the test listens.
+	c.Pods = append(c.Pods, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "client"},
+		Spec:       corev1.PodSpec{NodeName: "node1"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{
+			{IP: "10.244.1.254"}, {IP: "fd00:10:244:1:ffff:ffff:ffff:fffe"},
+		}},
+	})
 	return c, node
 }
 

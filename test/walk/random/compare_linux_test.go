@@ -27,9 +27,16 @@ type judged struct {
 	verdict verdict
 	what    string // the difference
 	at      int    // which outcome of the walk it was; -1 where none, or where several are alike
-	shares  []float64
+	shares  []share
 	certain bool // one outcome, and every step certain: the trace was compared as a whole
 	traced  bool // rules of nf_tables were met, and compared
+}
+
+// share is what the walk says of how often an outcome comes. That of an outcome that is not certain is no claim of how
+// often: what is not known may decide the same for all packets.
+type share struct {
+	p       float64
+	certain bool
 }
 
 // nowhere are the networks that nodeRoutes refuse, or swallow.
@@ -115,12 +122,15 @@ func (w *kernelNode) judge(r *netfilter.Result, a *answer) judged {
 	count, open := 0, false
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		j.shares = append(j.shares, o.P)
+		j.shares = append(j.shares, share{o.P, o.Certain})
 		open = open || !o.Certain || o.End == netfilter.Lost || o.End == netfilter.Taken
 		if fits(o, a) {
 			count++
 			j.at = i
 		}
+	}
+	if count > 1 {
+		j.at = -1
 	}
 	switch {
 	case count == 0:
@@ -129,12 +139,10 @@ func (w *kernelNode) judge(r *netfilter.Result, a *answer) judged {
 	case open:
 		j.verdict = unknown
 		return j
-	case count > 1:
-		j.at = -1
 	}
 	for i := range r.Steps {
-		// Chains whose order is not known are walked in both: their steps count twice.
-		j.certain = j.certain && math.Abs(r.Steps[i].P-1) < 1e-9
+		s := &r.Steps[i]
+		j.certain = j.certain && !s.AtMost && math.Abs(s.P-1) < 1e-9
 	}
 	if len(r.Uncertain) > 0 {
 		return j // the end is certain, the steps need not be

@@ -183,12 +183,12 @@ func (w *kernelNode) try1(t *testing.T, rs *ruleSet, p packet, f *figures) (*dif
 	return nil, j
 }
 
-// repeat sends a packet many times, each from a port of its own, and tests how often it came to each outcome. Packets
-// to which the walk gives other shares, for their ports, are not counted together.
+// repeat sends a packet many times, each from a port of its own, and tests how often it came to each certain outcome.
+// Packets to which the walk gives other shares, for their ports, are not counted together.
 func (w *kernelNode) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f *figures) *difference {
 	t.Helper()
 	type group struct {
-		shares []float64
+		shares []share
 		counts []int
 		n      int
 		alike  bool
@@ -220,10 +220,14 @@ func (w *kernelNode) repeat(t *testing.T, g *generator, rs *ruleSet, p packet, f
 			continue
 		}
 		for i, k := range x.counts {
+			s := x.shares[i]
+			if !s.certain {
+				continue
+			}
 			f.tests++
-			if atMost(k, x.n, x.shares[i])*float64(len(x.counts)) < improbable {
+			if atMost(k, x.n, s.p)*float64(len(x.counts)) < improbable {
 				j := x.last
-				j.verdict, j.what = differs, fmt.Sprintf("outcome %d came %d times of %d: its share is %v", i, k, x.n, x.shares[i])
+				j.verdict, j.what = differs, fmt.Sprintf("outcome %d came %d times of %d: its share is %v", i, k, x.n, s.p)
 				r := w.walk.Walk(p.start(), netfilter.Options{Steps: true})
 				return &difference{rs, p, answer{}, j, r, repeats}
 			}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+)
+
+// frontends returns the frontends that a Service has under any of the values that kube-proxy may have.
+func (n *node) frontends(svc *corev1.Service) []expect.Frontend {
+	out := n.exp.Frontends(svc)
+	own := len(out)
+	n.variations(func(w *node) {
+		for _, f := range w.exp.Frontends(svc) {
+			if !slices.Contains(out[:own], f) && !slices.Contains(out[own:], f) {
+				out = append(out, f)
+			}
+		}
+	})
+	return out
+}
+
+// ignored returns why kube-proxy leaves a Service alone, whatever values it has; the code is empty where it does not.
+func (n *node) ignored(svc *corev1.Service) (reason, why string) {
+	reason, why = n.exp.Ignored(svc)
+	n.variations(func(w *node) {
+		if r, _ := w.exp.Ignored(svc); r == "" {
+			reason, why = "", ""
+		}
+	})
+	return reason, why
+}
+
+// variations calls f with the node under every other answer to one of the open questions.
+func (n *node) variations(f func(w *node)) {
+	answers := make([]uint8, len(n.values.open))
+	for i := range n.values.open {
+		for a := 1; a < len(n.values.open[i].answers); a++ {
+			answers[i] = uint8(a)
+			f(n.world(answers))
+		}
+		answers[i] = 0
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// RuleNotEvaluated says that what becomes of a packet depends on a rule, or on something else of the kernel's, that the
+// files of a node do not tell enough to evaluate.
+const RuleNotEvaluated = "RuleNotEvaluated"
+
+var _ = register(kind{code: RuleNotEvaluated, severity: note, scope: onPath, by: certain})
+
+// notEvaluated names what the path depends on and could not be evaluated, each place once.
+func (p *pathCase) notEvaluated() []issue {
+	var out []issue
+	for _, u := range p.res.Uncertain {
+		is := issue{
+			code: RuleNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
+			message: "decides, and cannot be evaluated: " + u.Why,
+			remedy: report.Remedy{
+				Text: "real connections show what becomes of them",
+				Commands: []report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node", p.Name,
+					"-n", p.svc.Namespace, "--", p.svc.Name)}},
+			},
+		}
+		if !is.predicate {
+			is.message = "what becomes of the packet " + is.message
+		}
+		if is.evidence = []report.Evidence{cite(u.Where)}; u.Where.Rule == nil {
+			is.evidence = say(u.What)
+		}
+		if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
+			out = append(out, is)
+		}
+	}
+	return out[:min(len(out), maxEvidence)]
+}

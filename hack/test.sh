@@ -128,7 +128,10 @@ run_oracle() {
 	done
 }
 
+# The same clusters each time: a change is judged by what it changes. The nightly list takes others each time. The seed is
+# of clusters that once showed a fault (what kube-proxy 1.29 does was compared with what 1.37 would do).
 step_oracle() {
+	export ORACLE_SEED=1795370860555677538
 	run_oracle 1000 "${oracle_ci[@]}"
 }
 

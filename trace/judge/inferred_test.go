@@ -163,6 +163,11 @@ func configurations() []asConfigured {
 			w.everywhere(v4, `! -s `+pods4+` (.*KUBE-CLUSTER-IP) dst,dst`, "$1 src,dst")
 			w.everywhere(v6, `! -s `+pods6+` (.*KUBE-6-CLUSTER-IP) dst,dst`, "$1 src,dst")
 		}, setting: kubeproxy.DetectLocal, value: "ClusterCIDR none"},
+		// Where the rules tell the version, what the path would be under another value goes by that version, too.
+		{name: "pods by an interface that they do not have", base: "ipvs", do: func(w *capturedNode) {
+			w.everywhere(v4, `! -s `+pods4+` `, "! -i cali+ ")
+			w.everywhere(v6, `! -s `+pods6+` `, "! -i cali+ ")
+		}, setting: kubeproxy.DetectLocal, value: "", unknown: -1},
 		{name: "the masquerade rule gone", base: "ipvs", do: func(w *capturedNode) {
 			w.drop(v4, "-A KUBE-SERVICES", "KUBE-CLUSTER-IP", "KUBE-MARK-MASQ")
 		}, setting: kubeproxy.DetectLocal, value: "ClusterCIDR " + pods6, mismatches: -1},

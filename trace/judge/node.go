@@ -71,8 +71,7 @@ func (n *node) prepare() error {
 		return err
 	}
 	n.settle()
-	n.exp = n.expectation()
-	n.survey = n.surveyed()
+	n.expect()
 	n.sources = n.sampled()
 	n.distinct = n.distinguished()
 	n.preferUnnamed()

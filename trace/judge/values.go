@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/infer"
@@ -64,7 +63,6 @@ func (o origin) running() bool {
 // tells: that of a kube-proxy which was started without --config goes before files, since it has read none.
 func (n *node) noteSources() {
 	n.values.sources = map[kubeproxy.Setting]origin{}
-	n.values.worlds = worlds{&sync.Mutex{}, map[string]*node{}}
 	whole, ok := configSources[n.config.Source]
 	if !ok {
 		whole = origin{kubeproxy.NotKnown, ""}

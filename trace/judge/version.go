@@ -61,8 +61,7 @@ func (n *node) settleVersion() {
 	} else {
 		n.values.sources[setting] = origin{kubeproxy.FromRules, "behaves as " + left[0].Name}
 	}
-	n.exp = n.expectation()
-	n.survey = n.surveyed()
+	n.expect()
 }
 
 // contest returns the behaviours that the rules leave, in their order.

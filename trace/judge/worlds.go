@@ -27,34 +27,43 @@ var versionRemedy = advice("find out the version of kube-proxy on {node}, and ta
 	command{line: "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info", onNode: true},
 	command{line: "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o jsonpath='{..image}'"})
 
-// worlds are the nodes as they would be under other values of what is not known, by the numbers of the answers. They
-// are made when they are asked for.
+// worlds are the expectations under other values of what is not known, by the numbers of the answers. They are made when
+// they are asked for, by the node's own preparation too.
 type worlds struct {
 	*sync.Mutex
 
-	made map[string]*node
+	made map[string]*expect.Node
 }
 
 // mostWorlds bounds how many combinations of values one path is judged by.
 const mostWorlds = 64
 
+// expect makes the node's expectation by its configuration, and what follows from it.
+func (n *node) expect() {
+	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
+	n.exp = n.expectation()
+	n.survey = n.surveyed()
+}
+
 // world returns the node under an answer to each open question.
 func (n *node) world(answers []uint8) *node {
-	key := string(answers)
-	n.values.worlds.Lock()
-	defer n.values.worlds.Unlock()
-	if w := n.values.worlds.made[key]; w != nil {
-		return w
-	}
 	w := *n
 	for i, a := range answers {
 		q := &n.values.open[i]
 		take(&w.config, q.setting, &q.answers[a].config)
 	}
 	w.mode = modeOf(w.config.Mode)
-	w.exp = w.expectation()
 	w.values.open = nil
-	n.values.worlds.made[key] = &w
+
+	key := string(answers)
+	n.values.worlds.Lock()
+	defer n.values.worlds.Unlock()
+	made := n.values.worlds.made[key]
+	if made == nil {
+		made = w.expectation()
+		n.values.worlds.made[key] = made
+	}
+	w.exp = made
 	return &w
 }
 

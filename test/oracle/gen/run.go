@@ -13,13 +13,13 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 0, "seed of the first cluster; 0 takes the time")
-	services = flag.Int("services", fromEnv("ORACLE_SERVICES", 3000), "Services to generate in all (or ORACLE_SERVICES)")
+	seed     = flag.Uint64("seed", fromEnv("ORACLE_SEED", 0), "seed of the first cluster (or ORACLE_SEED); 0 takes the time")
+	services = flag.Uint64("services", fromEnv("ORACLE_SERVICES", 3000), "Services to generate in all (or ORACLE_SERVICES)")
 	size     = flag.Int("size", 60, "Services of one cluster")
 )
 
-func fromEnv(name string, otherwise int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+func fromEnv(name string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
 		return n
 	}
 	return otherwise
@@ -42,7 +42,7 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 	var total Result
 	start := time.Now()
 	var proxied time.Duration
-	for i := uint64(0); total.Services < *services; i++ {
+	for i := uint64(0); uint64(total.Services) < *services; i++ {
 		w := New(first+i, *size, version, mode, gates...)
 		t0 := time.Now()
 		rules, err := proxy(w)

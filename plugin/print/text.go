@@ -245,6 +245,7 @@ func (t *text) conclusion() (verdict, rest string) {
 		if s.ByDesign > 0 {
 			rest += fmt.Sprintf(" (%d by design)", s.ByDesign)
 		}
+		rest += t.covered()
 	case report.ByDesign:
 		verdict, rest = "BY DESIGN", "kube-proxy's rules lead to no endpoint on "+what+" "+where+", and that is right"
 		if s.Paths == 0 {

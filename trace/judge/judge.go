@@ -93,6 +93,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	rest := slices.Concat(unowned, n.detect(stageCoverage, stageAsked, &req), n.watchHangs(paths, &req))
 	out.Findings = append(out.Findings, n.findings(rest)...)
 	out.Verdict = report.ByDesign
+	out.Coverage = n.covered()
 	for _, p := range paths {
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)

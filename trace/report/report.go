@@ -79,6 +79,21 @@ type NodeReport struct {
 	Findings []Finding `json:"findings,omitempty"`
 	Paths    []Path    `json:"paths,omitempty"`
 	Summary  Summary   `json:"summary"` // of all paths, also of those that are not listed
+	// Coverage is what the verdicts of the paths rest on; absent where no path was judged.
+	Coverage *Coverage `json:"coverage,omitempty"`
+}
+
+// Coverage is how far the verdicts of a node's paths go. What is beyond the node is never judged: the network between
+// nodes, and the nodes and pods of endpoints.
+type Coverage struct {
+	Judged    []string `json:"judged"`              // rules, routes, settings, …
+	NotJudged []Gap    `json:"notJudged,omitempty"` // what a Match leaves open
+}
+
+// Gap is a part of a node that was not judged, or not all of it, since files are missing.
+type Gap struct {
+	Part  string   `json:"part"`
+	Files []string `json:"files"` // that would tell
 }
 
 // Mode is which proxy the node runs.

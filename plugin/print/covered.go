@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// covered says what a Match rests on, and what was not judged: on any of the nodes, since files are missing, or beyond
+// them.
+func (t *text) covered() string {
+	var judged, open []string
+	files := map[string][]string{}
+	add := func(list *[]string, s string) {
+		if !slices.Contains(*list, s) {
+			*list = append(*list, s)
+		}
+	}
+	var of []*report.Coverage
+	for i := range t.report.Nodes {
+		if c := t.report.Nodes[i].Coverage; c != nil {
+			of = append(of, c)
+		}
+	}
+	for _, c := range of {
+		for _, g := range c.NotJudged {
+			add(&open, g.Part)
+			for _, f := range g.Files {
+				list := files[g.Part]
+				add(&list, f)
+				files[g.Part] = list
+			}
+		}
+	}
+	for _, c := range of {
+		for _, part := range c.Judged {
+			if !slices.Contains(open, part) {
+				add(&judged, part)
+			}
+		}
+	}
+	if len(judged) == 0 {
+		return ""
+	}
+	for i, part := range open {
+		open[i] = part + " (" + strings.Join(files[part], ", ") + ")"
+	}
+	its, beyond := "its ", "it"
+	if len(t.report.Nodes) > 1 {
+		its, beyond = "their ", "them"
+	}
+	open = append(open, "the network beyond "+beyond, "the endpoints' nodes and pods")
+	return ", by " + its + and(judged) + "; not judged: " + strings.Join(open, ", ")
+}
+
+// and joins words as in a sentence.
+func and(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// TestCoverage: what a file would have told is not covered without it, and a file that a collector looked for and that
+// does not exist on the node tells that there is nothing.
+func TestCoverage(t *testing.T) {
+	all := []string{"rules", "routes", "settings", "bridges"}
+	for _, tt := range []struct {
+		name string
+		base string
+		do   func(w *capturedNode)
+		want report.Coverage
+	}{
+		{"all files", "v1.28-iptables", func(*capturedNode) {}, report.Coverage{Judged: all}},
+		{"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
+			report.Coverage{
+				Judged:    []string{"rules", "settings", "bridges"},
+				NotJudged: []report.Gap{{Part: "routes", Files: []string{snapshot.RuleFile}}},
+			}},
+		{"looked for, and not on the node", "v1.28-iptables", func(w *capturedNode) { delete(w.files, snapshot.LinkFile) },
+			report.Coverage{Judged: all}},
+		{"made by hand, without a file", "iptables", func(w *capturedNode) { delete(w.files, snapshot.SysctlFile) },
+			report.Coverage{Judged: []string{"rules", "routes"}, NotJudged: []report.Gap{
+				{Part: "settings", Files: []string{snapshot.SysctlFile}},
+				{Part: "bridges", Files: []string{snapshot.LinkFile}},
+			}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, tt.base)
+			tt.do(w)
+			if got := w.run().Coverage; got == nil || !reflect.DeepEqual(*got, tt.want) {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}

@@ -12,7 +12,8 @@ import (
 // covered says what a Match rests on, and what was not judged: on any of the nodes, since files are missing, or beyond
 // them.
 func (t *text) covered() string {
-	var judged, open []string
+	var judged []string
+	open := make([]string, 0, 2)
 	files := map[string][]string{}
 	add := func(list *[]string, s string) {
 		if !slices.Contains(*list, s) {

@@ -21,11 +21,21 @@ func TestMatchSaysWhatItCovers(t *testing.T) {
 		nodes []*report.Coverage
 		want  string
 	}{
-		{"one node", []*report.Coverage{full}, ", by its rules, routes and settings; not judged: the network beyond it" + beyond},
-		{"a file is missing", []*report.Coverage{part},
-			", by its rules and routes; not judged: settings (sysctl.txt), the network beyond it" + beyond},
-		{"on one of two nodes", []*report.Coverage{full, part},
-			", by their rules and routes; not judged: settings (sysctl.txt), the network beyond them" + beyond},
+		{
+			"one node",
+			[]*report.Coverage{full},
+			", by its rules, routes and settings; not judged: the network beyond it" + beyond,
+		},
+		{
+			"a file is missing",
+			[]*report.Coverage{part},
+			", by its rules and routes; not judged: settings (sysctl.txt), the network beyond it" + beyond,
+		},
+		{
+			"on one of two nodes",
+			[]*report.Coverage{full, part},
+			", by their rules and routes; not judged: settings (sysctl.txt), the network beyond them" + beyond,
+		},
 		{"no path", []*report.Coverage{nil}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

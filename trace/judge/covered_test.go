@@ -21,18 +21,24 @@ func TestCoverage(t *testing.T) {
 		want report.Coverage
 	}{
 		{"all files", "v1.28-iptables", func(*capturedNode) {}, report.Coverage{Judged: all}},
-		{"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
+		{
+			"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
 			report.Coverage{
 				Judged:    []string{"rules", "settings", "bridges"},
 				NotJudged: []report.Gap{{Part: "routes", Files: []string{snapshot.RuleFile}}},
-			}},
-		{"looked for, and not on the node", "v1.28-iptables", func(w *capturedNode) { delete(w.files, snapshot.LinkFile) },
-			report.Coverage{Judged: all}},
-		{"made by hand, without a file", "iptables", func(w *capturedNode) { delete(w.files, snapshot.SysctlFile) },
+			},
+		},
+		{
+			"looked for, and not on the node", "v1.28-iptables", func(w *capturedNode) { delete(w.files, snapshot.LinkFile) },
+			report.Coverage{Judged: all},
+		},
+		{
+			"made by hand, without a file", "iptables", func(w *capturedNode) { delete(w.files, snapshot.SysctlFile) },
 			report.Coverage{Judged: []string{"rules", "routes"}, NotJudged: []report.Gap{
 				{Part: "settings", Files: []string{snapshot.SysctlFile}},
 				{Part: "bridges", Files: []string{snapshot.LinkFile}},
-			}}},
+			}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, tt.base)

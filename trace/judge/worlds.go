@@ -27,8 +27,8 @@ var versionRemedy = advice("find out the version of kube-proxy on {node}, and ta
 	command{line: "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info", onNode: true},
 	command{line: "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o jsonpath='{..image}'"})
 
-// worlds are the expectations under other values of what is not known, by the numbers of the answers. They are made when
-// they are asked for, by the node's own preparation too.
+// worlds are the expectations under other values of what is not known, by the numbers of the answers. They are made
+// when they are asked for, by the node's own preparation too.
 type worlds struct {
 	*sync.Mutex
 

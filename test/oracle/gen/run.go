@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", fromEnv("ORACLE_SEED", 0), "seed of the first cluster (or ORACLE_SEED); 0 takes the time")
-	services = flag.Uint64("services", fromEnv("ORACLE_SERVICES", 3000), "Services to generate in all (or ORACLE_SERVICES)")
+	seed     = flag.Uint64("seed", fromEnv("ORACLE_SEED", 0), "seed of the first cluster (ORACLE_SEED); 0 takes the time")
+	services = flag.Uint64("services", fromEnv("ORACLE_SERVICES", 3000), "Services to generate in all (ORACLE_SERVICES)")
 	size     = flag.Int("size", 60, "Services of one cluster")
 )
 
@@ -40,9 +40,10 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 		first = uint64(time.Now().UnixNano())
 	}
 	var total Result
+	of := uint64(0) // Services
 	start := time.Now()
 	var proxied time.Duration
-	for i := uint64(0); uint64(total.Services) < *services; i++ {
+	for i := uint64(0); of < *services; i++ {
 		w := New(first+i, *size, version, mode, gates...)
 		t0 := time.Now()
 		rules, err := proxy(w)
@@ -58,6 +59,7 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 			t.Fatalf("seed %d: %v", w.Seed, err)
 		}
 		total.Add(r)
+		of += uint64(max(*size, 1))
 		if len(total.Differences) > shown {
 			break
 		}

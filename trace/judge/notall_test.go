@@ -60,15 +60,15 @@ func TestHalfAnInput(t *testing.T) {
 	}{
 		{
 			"nat alone", func(w *capturedNode) { w.files[v4] = tableOf(w.files[v4], "nat") },
-			"Unknown", "table raw, mangle, filter, security: not read", true, "Mismatch: MissingEndpoint",
+			"Unknown", "the tables raw, mangle, filter, security were not read", true, "Mismatch: MissingEndpoint",
 		},
 		{
 			"filter alone", func(w *capturedNode) { w.files[v4] = tableOf(w.files[v4], "filter") },
-			"Unknown", "table raw, mangle, nat, security: not read", true, "Unknown",
+			"Unknown", "the tables raw, mangle, nat, security were not read", true, "Unknown",
 		},
 		{"nat and filter, where the canary tells of mangle", func(w *capturedNode) {
 			w.files[v4] = append(tableOf(w.files[v4], "nat"), tableOf(w.files[v4], "filter")...)
-		}, "Unknown", "table raw, mangle, security: not read", true, "Mismatch: MissingEndpoint"},
+		}, "Unknown", "the tables raw, mangle, security were not read", true, "Mismatch: MissingEndpoint"},
 		{"all tables, as people copy them", func(w *capturedNode) {
 			w.files[v4] = []byte("```\n> " + strings.ReplaceAll(string(first(w)), "\n", "\r\n  > ") + "\r\n```\r\n")
 		}, "", "", true, "Mismatch: MissingEndpoint"},

@@ -23,9 +23,13 @@ type NotAll struct {
 // String says it in one sentence.
 func (x *NotAll) String() string {
 	if len(x.Tables) == 0 {
-		return x.Why + ": " + x.Command
+		return x.Why + "; to read all: " + x.Command
 	}
-	return fmt.Sprintf("table %s: not read; %s: %s", strings.Join(x.Tables, ", "), x.Why, x.Command)
+	what, were := "table", "was"
+	if len(x.Tables) > 1 {
+		what, were = "tables", "were"
+	}
+	return fmt.Sprintf("the %s %s %s not read: %s; to read all: %s", what, strings.Join(x.Tables, ", "), were, x.Why, x.Command)
 }
 
 // Has tells whether a table is among those that were not read.

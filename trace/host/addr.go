@@ -27,7 +27,9 @@ type ipLink struct {
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
 
+	Group       string    `json:"group"`
 	Promiscuity int       `json:"promiscuity"`
+	AddrGenMode string    `json:"inet6_addr_gen_mode"` // only ip -d prints it
 	Info        *linkInfo `json:"linkinfo"`
 }
 
@@ -193,6 +195,7 @@ func (n *Network) readLinks(data []byte) error {
 func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
 		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
+		n.vrfs, n.groups = map[string]bool{}, map[string]string{}
 	}
 	for i := range links {
 		l := &links[i]
@@ -200,6 +203,7 @@ func (n *Network) setLinks(links []ipLink) {
 			continue
 		}
 		n.setBridge(l)
+		n.setKind(l)
 		if l.Master != "" || n.master[l.Name] == "" {
 			n.master[l.Name] = l.Master
 		}

@@ -4,6 +4,7 @@ package host
 
 // linkInfo is what ip -d adds to an interface.
 type linkInfo struct {
+	Kind      string `json:"info_kind"`
 	SlaveKind string `json:"info_slave_kind"`
 	SlaveData struct {
 		Hairpin *bool `json:"hairpin"`

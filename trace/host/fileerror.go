@@ -44,7 +44,7 @@ var ruleFiles = [2]string{snapshot.RuleFile, snapshot.Rule6File}
 // (fib_default_rules_init in net/ipv4/fib_rules.c, fib6_rules_net_init in net/ipv6/fib6_rules.c), and what follows may
 // look up any table.
 func (n *Network) rulesUnread(fam int) {
-	n.fam[fam].rules = []rule{{table: tableLocal}, {maybe: true, unread: ruleFiles[fam]}}
+	n.fam[fam].rules = []rule{bare(tableLocal), {unread: ruleFiles[fam], noPrefix: -1}}
 }
 
 // contradicted returns an error if the routes of a family, which were read, cannot be all: an address with a subnet has

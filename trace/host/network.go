@@ -18,6 +18,9 @@ type Network struct {
 
 	bridges     map[string]bridge // by name, those that have ports
 	promiscuous map[string]bool
+	vrfs        map[string]bool
+	groups      map[string]string // of interfaces
+	kindsKnown  bool              // the kinds of interfaces were collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API
@@ -65,13 +68,6 @@ type Route struct {
 	Dev     string     // "" where several may be chosen (multipath, link-local without a zone)
 	Gateway netip.Addr // zero where the destination is on the link, or several may be chosen
 	PrefSrc netip.Addr // source address that the kernel would choose; zero where not known
-}
-
-// fullRoute is a Route with, for a multipath route, the interfaces of all its next hops, each followed by a space.
-type fullRoute struct {
-	Route
-
-	hops string
 }
 
 // famOf indexes Network.fam; a must be unmapped.
@@ -135,7 +131,7 @@ func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 	case !dst.Is4():
 		f := n.family(dst)
 		up := n.Uplink(false)
-		_, some := f.tables[tableMain].lookup(unspecified6)
+		some := f.tables[tableMain].first(unspecified6) != nil
 		return true, f.routesKnown && f.rules == nil && (!some || up != "" && up != dev)
 	}
 	all, ok := n.Sysctl("net/ipv4/conf/all/route_localnet")
@@ -199,14 +195,12 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 		}
 		return RouteUnicast, true
 	}
-	r, known, _ := n.Route(a)
-	if !known {
+	r := n.Lookup(Query{Dst: a, Src: unspecifiedLike(a), Local: true, Bare: true})
+	if !r.Known {
 		return "", false
 	}
-	switch r.Type {
-	case RouteNone, RouteBlackhole, RouteUnreachable, RouteProhibit:
+	if r.Unusable() {
 		return RouteUnreachable, true
-	case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast:
 	}
 	return RouteUnicast, true
 }

@@ -11,6 +11,10 @@ func (n *Network) OnLink(a netip.Addr) bool {
 	if !a.IsValid() {
 		return false
 	}
-	ans, found := n.family(a).tables[tableMain].lookup(a)
-	return found && !ans.unknown && ans.route.Type == RouteUnicast && ans.route.Dev != "" && !ans.route.Gateway.IsValid()
+	e := n.family(a).tables[tableMain].first(a)
+	if e == nil || e.unknown != "" {
+		return false
+	}
+	r := e.route()
+	return r.Type == RouteUnicast && r.Dev != "" && !r.Gateway.IsValid()
 }

@@ -39,22 +39,25 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	if !ok {
 		return Reverse{}, false
 	}
-	r, known, _ := n.route(&back)
+	r := n.Lookup(back)
 	switch {
-	case !known:
+	case !r.Known:
 		return Reverse{}, false
-	case r.Type == RouteNone || r.Type == RouteBlackhole || r.Type == RouteUnreachable || r.Type == RouteProhibit:
+	case r.Unusable():
 		why := "there is no route back to " + q.Src.String()
 		if r.Type != RouteNone {
 			why = "the route back to " + q.Src.String() + " is of the type " + string(r.Type)
 		}
-		return Reverse{setting, why}, true
+		return Reverse{setting, why + decided(r.By)}, true
 	case r.Type != RouteUnicast:
 		return Reverse{}, false
 	}
-	by := strings.Fields(r.hops)
-	if len(by) == 0 {
-		by = []string{r.Dev}
+	by := []string{r.Dev}
+	if len(r.Hops) > 0 {
+		by = by[:0]
+		for i := range r.Hops {
+			by = append(by, r.Hops[i].Dev)
+		}
 	}
 	for _, dev := range by {
 		switch {
@@ -64,7 +67,7 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 			return Reverse{}, false
 		}
 	}
-	why := "the route back to " + q.Src.String() + " is by " + strings.Join(by, ", ") + ", not by " + q.In
+	why := "the route back to " + q.Src.String() + " is by " + strings.Join(by, ", ") + ", not by " + q.In + decided(r.By)
 	switch {
 	case mode == 1:
 		return Reverse{setting, why}, true
@@ -78,14 +81,17 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 // interface by which this one leaves, or from the node itself. The mark is used only where src_valid_mark is set for
 // the interface or for all.
 func (n *Network) reverse(q Query) (Query, bool) {
-	back := Query{Dst: q.Src, Src: q.Dst, incoming: true, marked: true}
+	back := Query{
+		Dst: q.Src, Src: q.Dst, TOS: q.TOS, AnyTOS: q.AnyTOS, Proto: q.Proto, SrcPort: q.DstPort, DstPort: q.SrcPort,
+		Bare: q.Bare, AnyMark: true,
+	}
 	all, ok := n.Sysctl("net/ipv4/conf/all/src_valid_mark")
 	own, ok2 := n.Sysctl("net/ipv4/conf/" + q.In + "/src_valid_mark")
 	switch {
 	case ok && all != "0" || ok2 && own != "0":
-		back.Mark, back.marked = q.Mark, !q.AnyMark
-	case !ok || !ok2:
-		back.marked = q.Mark == 0 && !q.AnyMark
+		back.Mark, back.AnyMark = q.Mark, q.AnyMark
+	case ok && ok2, q.Mark == 0 && !q.AnyMark:
+		back.AnyMark = false
 	}
 	local, known := n.Local(q.Dst)
 	if !known {
@@ -93,13 +99,21 @@ func (n *Network) reverse(q Query) (Query, bool) {
 	}
 	back.In = "lo"
 	if !local {
-		r, known, _ := n.RouteIn(q)
+		r := n.Lookup(q)
 		back.In = ""
-		if known {
+		if r.Known {
 			back.In = r.Dev
 		}
 	}
 	return back, true
+}
+
+// decided says in brackets which rule decided; "" for the default ones.
+func decided(by Decision) string {
+	if !by.HasRule() {
+		return ""
+	}
+	return " (" + by.String() + ")"
 }
 
 // rpFilter returns the mode of an interface's filter, the larger one of its own setting and that of all

@@ -143,7 +143,8 @@ func TestReversePath(t *testing.T) {
 			"eth0",
 			"192.0.2.1",
 			Query{Mark: 2},
-			"", false,
+			"net/ipv4/conf/all/rp_filter=0, net/ipv4/conf/eth0/rp_filter=1: the route back to 192.0.2.1 is of the type " +
+				"prohibit (ip rule 101: from all fwmark 0x2 prohibit)", true,
 		},
 		{
 			"whether marks count was not collected",
@@ -221,9 +222,9 @@ func TestRouteOfWhatCameIn(t *testing.T) {
 	} {
 		f.Rule4 = []byte("[" + std + c.rule + "]")
 		c.q.Dst = ip("192.0.2.1")
-		r, known, _ := mustParse(t, f).RouteIn(c.q)
-		if r.Dev != c.want || known != (c.want != "") {
-			t.Errorf("%s: %+v by %q, known %v; want %q", c.rule, c.q, r.Dev, known, c.want)
+		r := mustParse(t, f).Lookup(c.q)
+		if r.Dev != c.want && r.Known || r.Known != (c.want != "") {
+			t.Errorf("%s: %+v by %q, known %v; want %q", c.rule, c.q, r.Dev, r.Known, c.want)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // The tables of the kernel's default rules.
@@ -37,6 +39,8 @@ type ipNext struct {
 	Dev     string   `json:"dev"`
 	Gateway string   `json:"gateway"`
 	Via     ipVia    `json:"via"`
+	Weight  int      `json:"weight"`
+	Encap   string   `json:"encap"`
 	Flags   []string `json:"flags"`
 }
 
@@ -58,45 +62,215 @@ func (v *ipVia) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// routeThrow is the type of a route by which the next rule is asked.
+const routeThrow RouteType = "throw"
+
 // entry is one route of a table.
 type entry struct {
-	route  fullRoute
-	typ    string // as ip prints it
-	metric uint32
-	scope  uint8
-	from   bool // only for packets from a prefix
+	typ     RouteType
+	unknown string // why it cannot be followed; "" where it can
+	table   string
+	prefix  netip.Prefix
+	from    netip.Prefix // of the sources that it is for; invalid: all. IPv6 alone has such routes
+	tos     uint8        // that it is for; 0: any
+	metric  uint32
+	scope   uint8
+	prefSrc netip.Addr
+	hops    []Hop // those that are used; none for a route that refuses
 }
 
-// tableResult is the result of a lookup in one table for one prefix.
-type tableResult struct {
-	route   fullRoute
-	throw   bool   // continue with the next rule
-	why     string // not empty: the result depends on more than the destination
-	unknown bool
+// refuses tells whether a route ends the lookup with an error.
+func (e *entry) refuses() bool {
+	return e.typ == RouteBlackhole || e.typ == RouteUnreachable || e.typ == RouteProhibit
+}
+
+// route returns what the next hops have in common.
+func (e *entry) route() Route {
+	r := Route{Type: e.typ, PrefSrc: e.prefSrc}
+	switch {
+	case e.refuses():
+		return Route{Type: e.typ}
+	case e.typ == RouteLocal:
+		r.Dev = "lo"
+		return r
+	case len(e.hops) == 0:
+		return r
+	}
+	first := &e.hops[0]
+	r.Dev, r.Gateway = first.Dev, first.Gateway
+	if !r.PrefSrc.IsValid() {
+		r.PrefSrc = first.PrefSrc
+	}
+	for i := range e.hops[1:] {
+		h := &e.hops[i+1]
+		if h.Dev != r.Dev {
+			r.Dev, r.Gateway = "", netip.Addr{}
+		} else if h.Gateway != r.Gateway {
+			r.Gateway = netip.Addr{}
+		}
+		if !e.prefSrc.IsValid() && h.PrefSrc != r.PrefSrc {
+			r.PrefSrc = netip.Addr{}
+		}
+	}
+	return r
+}
+
+// dev returns the interface of the first next hop, which is the one whose group counts (fib4_rule_suppress in
+// net/ipv4/fib_rules.c).
+func (e *entry) dev() string {
+	if len(e.hops) == 0 {
+		return ""
+	}
+	return e.hops[0].Dev
+}
+
+// text formats a route as ip route does.
+func (e *entry) text() string { return strings.Join(e.words(), " ") }
+
+// words are the route as ip route prints it, and takes it, but for its table.
+func (e *entry) words() []string {
+	var out []string
+	if e.typ != RouteUnicast {
+		out = append(out, string(e.typ))
+	}
+	switch {
+	case e.prefix.Bits() == 0:
+		out = append(out, "default")
+	case e.prefix.IsSingleIP():
+		out = append(out, e.prefix.Addr().String())
+	default:
+		out = append(out, e.prefix.String())
+	}
+	if e.from.IsValid() {
+		out = append(out, "from", e.from.String())
+	}
+	if e.tos != 0 {
+		out = append(out, "tos", fmt.Sprintf("%#x", e.tos))
+	}
+	hop := func(h *Hop) {
+		if h.Gateway.IsValid() {
+			if via := "via"; h.Gateway.Is4() != e.prefix.Addr().Is4() {
+				out = append(out, via, "inet6", h.Gateway.String())
+			} else {
+				out = append(out, via, h.Gateway.String())
+			}
+		}
+		if h.Dev != "" {
+			out = append(out, "dev", h.Dev)
+		}
+	}
+	switch {
+	case e.refuses() || e.typ == routeThrow:
+	case len(e.hops) == 1:
+		hop(&e.hops[0])
+	default:
+		for i := range e.hops {
+			out = append(out, "nexthop")
+			hop(&e.hops[i])
+			out = append(out, "weight", strconv.Itoa(e.hops[i].Weight))
+		}
+	}
+	if e.metric != 0 {
+		out = append(out, "metric", strconv.FormatUint(uint64(e.metric), 10))
+	}
+	return out
 }
 
 // table is one routing table, ready for lookups.
 type table struct {
-	raw  map[netip.Prefix][]entry // until build
-	bits []int                    // the prefix lengths that occur, longest first
-	at   map[netip.Prefix]tableResult
+	bits []int // the prefix lengths that occur, longest first
+	at   map[netip.Prefix][]entry
 }
 
-// lookup returns the result for the longest matching prefix; false where no route matches.
-func (t *table) lookup(a netip.Addr) (tableResult, bool) {
+// each calls f with the routes of a table that a packet may get, in the order in which the kernel prefers them: the
+// longest prefix first, of IPv6 then the longest prefix of the source, then the TOS, then the lowest metric
+// (fib_table_lookup in net/ipv4/fib_trie.c, fib6_node_lookup in net/ipv6/ip6_fib.c). certain: the packet gets it if it
+// has got none before. It ends where f returns true.
+func (t *table) each(q *Query, f func(e *entry, certain bool) bool) {
 	if t == nil {
-		return tableResult{}, false
+		return
 	}
 	for _, bits := range t.bits {
-		p, err := a.Prefix(bits)
+		p, err := q.Dst.Prefix(bits)
 		if err != nil {
 			continue
 		}
-		if ans, ok := t.at[p]; ok {
-			return ans, true
+		es := t.at[p]
+		for len(es) > 0 {
+			fits, certain := es[0].fits(q)
+			as := asGood(q, es)
+			for i := range es[:as] {
+				if fits && f(&es[i], certain && i == as-1) {
+					return
+				}
+			}
+			es = es[as:]
 		}
 	}
-	return tableResult{}, false
+}
+
+// fits tells whether a route is for a packet, and whether that is certain.
+func (e *entry) fits(q *Query) (fits, certain bool) {
+	certain = true
+	if e.tos != 0 {
+		mask := uint8(legacyTOS)
+		if e.tos != q.TOS&mask && !q.AnyTOS {
+			return false, true
+		}
+		certain = certain && !q.AnyTOS
+	}
+	if e.from.IsValid() && e.from.Bits() > 0 {
+		if q.Src.IsValid() && !e.from.Contains(q.Src) {
+			return false, true
+		}
+		certain = certain && q.Src.IsValid()
+	}
+	return true, certain
+}
+
+func (e *entry) asGood(o *entry) bool {
+	return e.metric == o.metric && e.tos == o.tos && e.from == o.from
+}
+
+// asGood returns how many of the first of some routes are as good as each other, so that more decides than a packet
+// has: IPv6 balances over them (find_rr_leaf in net/ipv6/route.c), and of IPv4's default routes a local process's packet
+// gets one whose gateway answers (fib_select_default in net/ipv4/fib_semantics.c). Of all others the first is taken.
+func asGood(q *Query, es []entry) int {
+	one := &es[0]
+	if q.Dst.Is4() && (!q.Local || one.prefix.Bits() > 0 || one.typ != RouteUnicast) {
+		return 1
+	}
+	n := 1
+	for n < len(es) && one.asGood(&es[n]) {
+		n++
+	}
+	return n
+}
+
+// first returns the first route to an address, for packets without a TOS and of any source; nil where there is none.
+// What several as good ones have in common is one route.
+func (t *table) first(a netip.Addr) *entry {
+	var got *entry
+	t.each(&Query{Dst: a, Src: unspecifiedLike(a)}, func(e *entry, certain bool) bool {
+		if got == nil {
+			got = e
+			if !certain {
+				merged := *e
+				got = &merged
+			}
+			return certain
+		}
+		got.hops = append(slices.Clone(got.hops), e.hops...)
+		return certain
+	})
+	return got
+}
+
+func unspecifiedLike(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return unspecified6
 }
 
 // readRoutes reads ip-route.json or ip6-route.json.
@@ -135,10 +309,11 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 		name := tableName(r.Table)
 		t := tables[f][name]
 		if t == nil {
-			t = &table{raw: map[netip.Prefix][]entry{}}
+			t = &table{at: map[netip.Prefix][]entry{}}
 			tables[f][name] = t
 		}
-		t.raw[prefix] = append(t.raw[prefix], e...)
+		e[0].table = name
+		t.at[prefix] = append(t.at[prefix], e...)
 	}
 	if count[fam] == 0 && count[1-fam] > 0 {
 		return errors.New("all its routes are of the other IP family")
@@ -189,16 +364,17 @@ func (f *family) setTables(tables map[string]*table, all bool) {
 // ip-addr.json. The kernel has them in the table local; one added to main by hand has the same effect, at a lower
 // priority.
 func (f *family) addLocalRoutes(t *table) {
-	for p, es := range t.raw {
-		for _, e := range es {
+	for p, es := range t.at {
+		for i := range es {
+			e := &es[i]
 			switch {
-			case e.typ == "broadcast" && p.IsSingleIP():
-				f.broadcast[p.Addr()] = e.route.Dev
-			case e.typ != "local" && e.typ != "anycast":
+			case e.typ == RouteBroadcast && p.IsSingleIP():
+				f.broadcast[p.Addr()] = e.dev()
+			case e.typ != RouteLocal:
 			case p.IsSingleIP():
-				f.local[p.Addr()] = e.route.PrefSrc
+				f.local[p.Addr()] = e.prefSrc
 			default:
-				f.localNets = append(f.localNets, localNet{p, e.route.PrefSrc})
+				f.localNets = append(f.localNets, localNet{p, e.prefSrc})
 			}
 		}
 	}
@@ -217,7 +393,7 @@ func (r *ipRoute) familyOf(def int) int {
 	return def
 }
 
-// read returns the route's family and prefix, and its entry; none for a route that is never used for the packets here.
+// read returns the route's family and prefix, and its entry; none for a route without a next hop that is used.
 func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err error) {
 	fam = r.familyOf(def)
 	if r.Dst == "default" {
@@ -228,48 +404,65 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	} else if prefix, err = parsePrefix(r.Dst); err != nil {
 		return 0, netip.Prefix{}, nil, err
 	}
-	e := entry{
-		typ: cmp.Or(r.Type, "unicast"), metric: r.Metric, scope: scopeOf(r.Scope), from: r.From != "" && r.From != "all",
-	}
-	if r.PrefSrc != "" {
-		if e.route.PrefSrc, err = parseAddr(r.PrefSrc); err != nil {
+	e := entry{prefix: prefix, metric: r.Metric, scope: scopeOf(r.Scope)}
+	e.setType(cmp.Or(r.Type, string(RouteUnicast)))
+	if r.From != "" && r.From != "all" {
+		if e.from, err = parsePrefix(r.From); err != nil {
 			return 0, netip.Prefix{}, nil, err
 		}
 	}
-	if r.TOS != "" && r.TOS != "0" && r.TOS != "0x0" && r.TOS != "0x00" {
-		return fam, prefix, nil, nil // the packets here have no TOS set
+	if r.PrefSrc != "" {
+		if e.prefSrc, err = parseAddr(r.PrefSrc); err != nil {
+			return 0, netip.Prefix{}, nil, err
+		}
+	}
+	if r.TOS != "" {
+		tos, err := strconv.ParseUint(r.TOS, 0, 8)
+		if e.tos = uint8(tos); err != nil {
+			e.unknown = fmt.Sprintf("its route is for the TOS %q", r.TOS) // a name of /etc/iproute2/rt_dsfield
+		}
+	}
+	if e.refuses() || e.typ == routeThrow {
+		return fam, prefix, []entry{e}, nil
 	}
 	hops := r.Nexthops
 	if len(hops) == 0 {
 		hops = []ipNext{r.ipNext}
 	}
-	first := true
-	for _, h := range hops {
-		if len(hops) > 1 {
-			e.route.hops += h.Dev + " "
-		}
+	for i := range hops {
+		h := &hops[i]
 		gw, err := h.gateway()
 		if err != nil {
 			return 0, netip.Prefix{}, nil, err
 		}
+		if h.Encap != "" && h.Encap != "ip" && h.Encap != "ip6" {
+			e.unknown = fmt.Sprintf("its route encapsulates packets (encap %s)", h.Encap)
+		}
 		// The kernel sets the flag dead where it will not use the hop, also where that is because of a link that is down and
 		// a sysctl (fib_nexthop_info in net/ipv4/fib_semantics.c).
-		if slices.Contains(h.Flags, "dead") {
-			continue
-		}
-		switch {
-		case first:
-			e.route.Dev, e.route.Gateway, first = h.Dev, gw, false
-		case e.route.Dev != h.Dev:
-			e.route.Dev, e.route.Gateway = "", netip.Addr{}
-		case e.route.Gateway != gw:
-			e.route.Gateway = netip.Addr{}
+		if !slices.Contains(h.Flags, "dead") {
+			e.hops = append(e.hops, Hop{Dev: h.Dev, Gateway: gw, Weight: max(h.Weight, 1)})
 		}
 	}
-	if first {
+	if len(e.hops) == 0 {
 		return fam, prefix, nil, nil
 	}
 	return fam, prefix, []entry{e}, nil
+}
+
+// setType sets a route's type, as ip prints it.
+func (e *entry) setType(s string) {
+	switch t := RouteType(s); t {
+	case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast, RouteBlackhole, RouteUnreachable, RouteProhibit,
+		routeThrow:
+		e.typ = t
+	case "anycast":
+		e.typ = RouteLocal
+	case RouteNone:
+		fallthrough
+	default:
+		e.typ, e.unknown = t, fmt.Sprintf("its route is of the type %q", s)
+	}
 }
 
 func (h *ipNext) gateway() (netip.Addr, error) {
@@ -282,148 +475,45 @@ func (h *ipNext) gateway() (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// build prepares the table for lookups: it chooses the route of each prefix.
+// build prepares the table for lookups: it orders the routes of each prefix.
 func (t *table) build(v6 bool) {
-	t.at = make(map[netip.Prefix]tableResult, len(t.raw))
 	seen := map[int]bool{}
-	for p, es := range t.raw {
-		t.at[p] = choose(es, v6)
+	for p, es := range t.at {
 		seen[p.Bits()] = true
+		if len(es) > 1 {
+			slices.SortStableFunc(es, func(a, b entry) int {
+				return cmp.Or(cmp.Compare(b.from.Bits(), a.from.Bits()), cmp.Compare(b.tos, a.tos), cmp.Compare(a.metric, b.metric))
+			})
+		}
+		if v6 {
+			t.at[p] = balanced(es)
+		}
 	}
-	t.raw = nil
 	for bits := range seen {
 		t.bits = append(t.bits, bits)
 	}
 	slices.SortFunc(t.bits, func(a, b int) int { return b - a })
 }
 
-// choose returns the result of the routes of one prefix: the route with the lowest metric, and among equal ones the
-// first. IPv6 balances over equal ones (find_rr_leaf in net/ipv6/route.c): where they differ the interface is left
-// empty.
-func choose(es []entry, v6 bool) tableResult {
-	if slices.ContainsFunc(es, func(e entry) bool { return e.from }) {
-		return tableResult{unknown: true, why: "a route to it is only for packets from one prefix"}
-	}
-	slices.SortStableFunc(es, func(a, b entry) int { return cmp.Compare(a.metric, b.metric) })
-	best := es[0]
-	if v6 {
-		for _, e := range es[1:] {
-			if e.metric != best.metric || e.typ != best.typ {
-				break
-			}
-			if e.route.Dev != best.route.Dev {
-				best.route.Dev, best.route.Gateway = "", netip.Addr{}
-			} else if e.route.Gateway != best.route.Gateway {
-				best.route.Gateway = netip.Addr{}
+// balanced makes one route of several that IPv6 balances over (find_rr_leaf in net/ipv6/route.c).
+func balanced(es []entry) []entry {
+	kept := es[:0]
+	for i := range es {
+		e := &es[i]
+		if len(kept) > 0 && e.typ == RouteUnicast && e.unknown == "" {
+			if o := &kept[len(kept)-1]; o.typ == RouteUnicast && o.unknown == "" && o.asGood(e) {
+				o.hops = append(o.hops, e.hops...)
+				continue
 			}
 		}
+		kept = append(kept, *e)
 	}
-	ans := tableResult{route: best.route}
-	switch best.typ {
-	case "throw":
-		ans.throw = true
-	case string(RouteUnicast), string(RouteMulticast), string(RouteBroadcast):
-		ans.route.Type = RouteType(best.typ)
-	case string(RouteLocal), "anycast":
-		ans.route = fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: best.route.PrefSrc}}
-	case string(RouteBlackhole), string(RouteUnreachable), string(RouteProhibit):
-		ans.route = fullRoute{Route: Route{Type: RouteType(best.typ)}}
-	default:
-		ans.unknown, ans.why = true, fmt.Sprintf("its route is of the type %q", best.typ)
-	}
-	return ans
+	return kept
 }
 
 var errNoRoutes = [2]error{
 	errors.New("the routes were not collected (ip-route.json)"),
 	errors.New("the IPv6 routes were not collected (ip6-route.json)"),
-}
-
-// Route looks up the route to dst in the kernel's rules and tables by destination alone; dst may have a zone, which
-// names the interface. known is false where the routes of the family were not collected, where it is not known whether
-// dst is the node's own, and where rules beyond the default ones may give another route: why is the reason. The route
-// of a packet to the node itself is by lo. Where the kernel balances over several interfaces the Route has no
-// interface.
-func (n *Network) Route(dst netip.Addr) (r Route, known bool, why string) {
-	w, known, why := n.route(&Query{Dst: dst})
-	return w.Route, known, why
-}
-
-// Query is the key of a route lookup (struct flowi_common in include/net/flow.h).
-type Query struct {
-	Dst  netip.Addr
-	Src  netip.Addr // the zero Addr where it is not known
-	In   string     // the incoming interface; "" where it is not known
-	Mark uint32     // the packet's mark at the lookup
-	// AnyMark: the packet's mark is not known.
-	AnyMark bool
-
-	marked   bool // Mark is known
-	incoming bool // it came in by an interface
-}
-
-// RouteIn looks up the route of a packet that came in by an interface, as [Network.Route] does, and also matches the
-// routing rules' conditions on source, mark and interface.
-func (n *Network) RouteIn(q Query) (r Route, known bool, why string) {
-	q.marked, q.incoming = !q.AnyMark, true
-	w, known, why := n.route(&q)
-	return w.Route, known, why
-}
-
-func (n *Network) route(in *Query) (r fullRoute, known bool, why string) {
-	q := *in
-	dst := q.Dst.Unmap()
-	zone := dst.Zone()
-	dst = dst.WithZone("")
-	q.Dst, q.Src = dst, q.Src.Unmap().WithZone("")
-	if !dst.IsValid() {
-		return fullRoute{}, false, "there is no address"
-	}
-	f := n.family(dst)
-	switch {
-	case dst.IsLoopback():
-		return fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, ""
-	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown:
-		return fullRoute{Route: Route{Type: RouteMulticast}}, true, "" // every interface has a route to ff00::/8
-	}
-	r, known, why = n.byRules(f, &q)
-	if !known {
-		return fullRoute{}, false, why
-	}
-	if zone != "" && (dst.IsLinkLocalUnicast() || dst.IsMulticast()) && r.Type != RouteLocal {
-		r = fullRoute{Route: Route{Type: RouteUnicast, Dev: zone, PrefSrc: n.source6(zone, dst)}}
-	}
-	switch {
-	case r.Type != RouteUnicast:
-	case dst.IsMulticast():
-		r.Type = RouteMulticast
-	case dst == limitedBroadcast4:
-		r.Type = RouteBroadcast
-	}
-	if !r.PrefSrc.IsValid() && r.Dev != "" && !dst.Is4() && r.Type != RouteLocal {
-		r.PrefSrc = n.source6(r.Dev, dst)
-	}
-	return r, true, ""
-}
-
-// fromLocal looks up a destination in the local table.
-func (n *Network) fromLocal(f *family, dst netip.Addr) (r fullRoute, found, known bool) {
-	local, known := n.Local(dst)
-	switch {
-	case local:
-		return fullRoute{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}}, true, true
-	case !known:
-		return fullRoute{}, false, false
-	}
-	if dev, ok := f.broadcast[dst]; ok {
-		return fullRoute{
-			Route: Route{Type: RouteBroadcast, Dev: dev, PrefSrc: n.selectAddress(dev, netip.Addr{}, scopeLink)},
-		}, true, true
-	}
-	if ans, ok := f.tables[tableLocal].lookup(dst); ok && !ans.throw && !ans.unknown {
-		return ans.route, true, true
-	}
-	return fullRoute{}, false, true
 }
 
 // Uplink returns the interface of the family's default route in the main table, "" where there is none, where it is not
@@ -433,13 +523,20 @@ func (n *Network) Uplink(v4 bool) string {
 	if v4 {
 		a = netip.IPv4Unspecified()
 	}
-	f := n.family(a)
-	if t := f.tables[tableMain]; t != nil {
-		if ans := t.at[netip.PrefixFrom(a, 0)]; !ans.unknown {
-			return ans.route.Dev
-		}
+	if t := n.family(a).tables[tableMain]; t != nil {
+		return t.among(netip.PrefixFrom(a, 0))
 	}
 	return ""
+}
+
+// among returns the interface of the routes of one prefix that are preferred; "" where there are several.
+func (t *table) among(p netip.Prefix) string {
+	whole := table{bits: []int{p.Bits()}, at: t.at}
+	e := whole.first(p.Addr())
+	if e == nil || e.unknown != "" {
+		return ""
+	}
+	return e.route().Dev
 }
 
 // Toward returns the interface of the main table's unicast route to an address; "" where there is none, or several.
@@ -448,11 +545,11 @@ func (n *Network) Toward(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}
-	ans, _ := n.family(a).tables[tableMain].lookup(a)
-	if ans.unknown || ans.route.Type != RouteUnicast {
+	e := n.family(a).tables[tableMain].first(a)
+	if e == nil || e.unknown != "" || e.typ != RouteUnicast {
 		return ""
 	}
-	return ans.route.Dev
+	return e.route().Dev
 }
 
 // HasGateway tells whether some route of any table goes to a gateway by an interface: hosts beyond the link are reached
@@ -463,20 +560,22 @@ func (n *Network) HasGateway(dev string, v4 bool) bool {
 		f = &n.fam[0]
 	}
 	for _, t := range f.tables {
-		for _, a := range t.at {
-			if a.route.Dev == dev && a.route.Gateway.IsValid() {
-				return true
+		for _, es := range t.at {
+			for i := range es {
+				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Dev == dev && h.Gateway.IsValid() }) {
+					return true
+				}
 			}
 		}
 	}
 	return false
 }
 
-// IfaceOf returns the interface by which a packet from src is assumed to come in, that of the route back to src: lo for
-// the node's own addresses. known is false where there is no such route, or several.
+// IfaceOf returns the interface by which a packet from src is assumed to come in, that of the node's own route back to
+// src: lo for the node's own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
-	r, known, _ := n.Route(src)
-	if !known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {
+	r := n.Lookup(Query{Dst: src, Src: unspecifiedLike(src.Unmap()), Local: true, Bare: true})
+	if !r.Known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {
 		return "", false
 	}
 	return r.Dev, true

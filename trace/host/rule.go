@@ -6,56 +6,174 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // rule is one routing policy rule.
 type rule struct {
 	priority int
+	not      bool         // inverted: it applies where its conditions do not hold
 	from, to netip.Prefix // invalid: any
-	iif      string       // "": any
-	marked   bool         // it has a condition on the packet's mark
+	iif, oif string       // "": any
 	mark     uint32
-	mask     uint32
-	oif      bool   // it has a condition on the interface that a socket is bound to, or on a VRF
+	mask     uint32 // 0: no condition on the mark
+	tos      uint8
+	tosMask  uint8 // 0: no condition on the TOS
+	proto    uint8 // 0: any
+	sport    span
+	dport    span
+	uid      span
+	tunnel   bool   // it has a condition on the key of the tunnel that the packet came by
+	l3mdev   bool   // it is for packets of VRFs, and looks up the table of theirs
 	maybe    bool   // it has conditions that are not modelled
-	not      bool   // inverted: it applies where its conditions do not hold
 	table    string // "" for a rule with another action than a table lookup
+	refuses  RouteType
+	jump     bool // to the rule with index target; -1: there is none
+	target   int
 	nop      bool
-	text     string
+	noPrefix int    // it takes no route of a prefix that is no longer; -1: any
+	noGroup  string // it takes no route by an interface of this group; "": any
+	keys     map[string]json.RawMessage
 	unread   string // not a rule but all of this file, which could not be read
 }
 
-// unconditional tells whether a rule has no condition.
-func (r *rule) unconditional() bool {
-	return !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && !r.marked && !r.oif && !r.maybe && !r.not
+// span is a range of numbers. The zero span is none.
+type span struct {
+	low, high uint32
+	set       bool
 }
 
-// applies tells whether a rule applies to a packet (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in
-// net/ipv4/fib_rules.c). known is false where one of its conditions cannot be evaluated and no other one fails.
-func (r *rule) applies(q *Query) (yes, known bool) {
-	yes, known = true, !r.maybe
-	for _, c := range [...]struct{ asked, known, holds bool }{
-		{r.to.IsValid(), true, r.to.Contains(q.Dst)},
-		{r.from.IsValid(), q.Src.IsValid(), r.from.Contains(q.Src)},
-		{r.iif != "", q.In != "", r.iif == q.In},
-		{r.marked, q.marked, (r.mark^q.Mark)&r.mask == 0},
-		{r.oif, q.incoming, false}, // an incoming packet belongs to no bound socket
-	} {
-		switch {
-		case !c.asked:
-		case !c.known:
+func (s span) holds(v uint32) bool { return s.low <= v && v <= s.high }
+
+// bare are the fields of a rule without conditions that looks up a table.
+func bare(table string) rule { return rule{table: table, noPrefix: -1, target: -1} }
+
+// unconditional tells whether a rule has no condition.
+func (r *rule) unconditional() bool {
+	return !r.not && !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && r.oif == "" && r.mask == 0 && r.tosMask == 0 &&
+		r.proto == 0 && !r.sport.set && !r.dport.set && !r.uid.set && !r.tunnel && !r.l3mdev && !r.maybe
+}
+
+// standard tells whether a rule is as the kernel's default ones are.
+func (r *rule) standard() bool {
+	return r.unconditional() && r.noPrefix < 0 && r.noGroup == "" &&
+		(r.table == tableLocal || r.table == tableMain || r.table == tableDefault)
+}
+
+// suppresses tells whether a rule does not take a route that it found, by its prefix's length or its interface
+// (fib4_rule_suppress in net/ipv4/fib_rules.c, fib6_rule_suppress in net/ipv6/fib6_rules.c). Routes that refuse are not
+// asked for it.
+func (r *rule) suppresses(n *Network, bits int, dev string) bool {
+	return bits <= r.noPrefix || r.noGroup != "" && dev != "" && n.groupOf(dev) == r.noGroup
+}
+
+// truth is whether a condition holds.
+type truth struct{ holds, known bool }
+
+func knownTruth(holds bool) truth { return truth{holds, true} }
+
+// conditions are those that a rule may have (fib_rule_match in net/core/fib_rules.c, fib4_rule_match in
+// net/ipv4/fib_rules.c, fib6_rule_match in net/ipv6/fib6_rules.c): whether a rule has it, and whether it holds.
+var conditions = []struct {
+	asked func(*rule) bool
+	holds func(*rule, *Network, *Query) truth
+}{
+	{
+		func(r *rule) bool { return r.to.IsValid() },
+		func(r *rule, _ *Network, q *Query) truth { return knownTruth(r.to.Contains(q.Dst)) },
+	},
+	{
+		// A source that is still to be chosen is in no prefix but that of all.
+		func(r *rule) bool { return r.from.IsValid() && r.from.Bits() > 0 },
+		func(r *rule, _ *Network, q *Query) truth { return truth{r.from.Contains(q.Src), q.Src.IsValid()} },
+	},
+	{
+		func(r *rule) bool { return r.iif != "" },
+		func(r *rule, _ *Network, q *Query) truth {
+			if q.Local {
+				return knownTruth(r.iif == "lo")
+			}
+			return truth{r.iif == q.In, q.In != ""}
+		},
+	},
+	{
+		func(r *rule) bool { return r.oif != "" },
+		func(r *rule, _ *Network, q *Query) truth { return knownTruth(q.Local && r.oif == q.Out) },
+	},
+	{
+		func(r *rule) bool { return r.mask != 0 },
+		func(r *rule, _ *Network, q *Query) truth { return truth{(r.mark^q.Mark)&r.mask == 0, !q.AnyMark} },
+	},
+	{
+		func(r *rule) bool { return r.tosMask != 0 },
+		func(r *rule, _ *Network, q *Query) truth { return truth{(r.tos^q.TOS)&r.tosMask == 0, !q.AnyTOS} },
+	},
+	{
+		func(r *rule) bool { return r.proto != 0 },
+		func(r *rule, _ *Network, q *Query) truth {
+			return truth{!q.Bare && r.proto == q.Proto, q.Bare || q.Proto != 0}
+		},
+	},
+	{
+		func(r *rule) bool { return r.sport.set },
+		func(r *rule, _ *Network, q *Query) truth {
+			return truth{q.SrcPort != 0 && r.sport.holds(uint32(q.SrcPort)), q.Bare || q.NoSrcPort || q.SrcPort != 0}
+		},
+	},
+	{
+		func(r *rule) bool { return r.dport.set },
+		func(r *rule, _ *Network, q *Query) truth {
+			return truth{q.DstPort != 0 && r.dport.holds(uint32(q.DstPort)), q.Bare || q.DstPort != 0}
+		},
+	},
+	{
+		func(r *rule) bool { return r.uid.set },
+		func(r *rule, _ *Network, q *Query) truth {
+			if !q.Local {
+				return knownTruth(r.uid.holds(0))
+			}
+			all := r.uid.low == 0 && r.uid.high == math.MaxUint32
+			return truth{all || r.uid.holds(q.UID), all || !q.AnyUID}
+		},
+	},
+	{
+		func(r *rule) bool { return r.tunnel },
+		func(_ *rule, _ *Network, q *Query) truth { return truth{false, q.Local} },
+	},
+	{
+		func(r *rule) bool { return r.l3mdev },
+		func(_ *rule, n *Network, q *Query) truth { return n.byVRF(q) },
+	},
+	{
+		func(r *rule) bool { return r.maybe },
+		func(*rule, *Network, *Query) truth { return truth{} },
+	},
+}
+
+// applies tells whether a rule applies to a packet. known is false where one of its conditions cannot be evaluated and
+// no other one fails.
+func (r *rule) applies(n *Network, q *Query) (yes, known bool) {
+	known = true
+	if r.keys == nil {
+		return true, true // one of the default rules
+	}
+	for i := range conditions {
+		c := &conditions[i]
+		if !c.asked(r) {
+			continue
+		}
+		switch t := c.holds(r, n, q); {
+		case !t.known:
 			known = false
-		case !c.holds:
+		case !t.holds:
 			return r.not, true
 		}
 	}
-	return yes != r.not, known
+	return !r.not, known
 }
 
 // readRules reads ip-rule.json, or the same for IPv6.
@@ -79,6 +197,9 @@ func (n *Network) readRules(data []byte, fam int) error {
 		return fmt.Errorf("it has no rule")
 	}
 	slices.SortStableFunc(rules, func(a, b rule) int { return a.priority - b.priority })
+	for i := range rules {
+		rules[i].resolve(rules, i)
+	}
 	n.fam[fam].rules, n.fam[fam].rulesKnown = rules, true
 	if isDefault(rules) {
 		n.fam[fam].rules = nil
@@ -86,77 +207,246 @@ func (n *Network) readRules(data []byte, fam int) error {
 	return nil
 }
 
+// resolve finds the rule that a rule jumps to: the first one of that priority, which is higher than its own
+// (fib_nl_newrule in net/core/fib_rules.c).
+func (r *rule) resolve(rules []rule, at int) {
+	if !r.jump {
+		return
+	}
+	want := r.target
+	r.target = -1
+	if r.keys["unresolved"] != nil {
+		return
+	}
+	for i := at + 1; i < len(rules); i++ {
+		if rules[i].priority == want && want > r.priority {
+			r.target = i
+			return
+		}
+	}
+}
+
 // isDefault tells whether the rules are equivalent to the kernel's default ones. The table default may be missing: IPv6
 // has none.
 func isDefault(rules []rule) bool {
 	want := []string{tableLocal, tableMain, tableDefault}
 	for i, r := range rules {
-		if i >= len(want) || r.table != want[i] || !r.unconditional() {
+		if i >= len(want) || r.table != want[i] || !r.standard() {
 			return false
 		}
 	}
 	return len(rules) >= 2
 }
 
-// plain are the keys of a rule that parseRule reads, or that are not conditions.
-var plain = []string{
-	"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "oif", "table", "protocol", "nop",
-}
-
-// elsewhere are the keys of a rule that does more than a table lookup.
-var elsewhere = []string{"goto", "action", "nat", "l3mdev", "suppress_prefixlen", "suppress_ifgroup", "unresolved"}
-
+// parseRule reads a rule as ip -j rule prints it.
 func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
-	var r rule
-	var src, dst, table, mark, oif string
-	mask := "0xffffffff"
-	var srclen, dstlen *int
-	for key, into := range map[string]any{
-		"priority": &r.priority, "src": &src, "srclen": &srclen, "dst": &dst, "dstlen": &dstlen, "table": &table,
-		"iif": &r.iif, "oif": &oif, "fwmark": &mark, "fwmask": &mask,
-	} {
-		if v, ok := m[key]; ok {
-			if err := json.Unmarshal(v, into); err != nil {
-				return rule{}, fmt.Errorf("its %q is %s", key, v)
-			}
+	k := keys{m: m}
+	r := rule{
+		priority: k.number("priority", 32), not: k.has("not"), iif: k.text("iif"), oif: k.text("oif"), nop: k.has("nop"),
+		tunnel: k.has("tun_id"), l3mdev: k.has("l3mdev"), jump: k.has("goto"), target: -1, noPrefix: -1,
+		keys: m,
+	}
+	if !k.has("priority") {
+		return rule{}, errors.New("it has no priority")
+	}
+	r.from, r.to = k.prefix("src", "srclen", fam), k.prefix("dst", "dstlen", fam)
+	if k.has("fwmark") {
+		r.mark, r.mask = k.hex("fwmark"), math.MaxUint32
+		if k.has("fwmask") {
+			r.mask = k.hex("fwmask")
 		}
 	}
-	if _, ok := m["priority"]; !ok {
-		return rule{}, fmt.Errorf("it has no priority")
-	}
-	r.oif = oif != ""
-	var err error
-	if r.from, err = rulePrefix(src, srclen, fam); err != nil {
-		return rule{}, fmt.Errorf("its source is %q", src)
-	}
-	if r.to, err = rulePrefix(dst, dstlen, fam); err != nil {
-		return rule{}, fmt.Errorf("its destination is %q", dst)
-	}
-	if mark != "" {
-		v, err := strconv.ParseUint(mark, 0, 32)
-		w, err2 := strconv.ParseUint(mask, 0, 32)
-		if err != nil || err2 != nil {
-			return rule{}, fmt.Errorf("its mark is %q", mark+"/"+mask)
-		}
-		r.marked, r.mark, r.mask = true, uint32(v), uint32(w)
-	}
-	if table != "" {
-		r.table = tableName(table)
-	}
-	_, r.nop = m["nop"]
-	_, r.not = m["not"]
-	for key := range m {
-		if slices.Contains(elsewhere, key) {
-			r.table = ""
-		} else if !slices.Contains(plain, key) {
+	r.readTOS(&k, fam)
+	if k.has("ipproto") {
+		if r.proto = protocolNumber(k.text("ipproto")); r.proto == 0 {
 			r.maybe = true
 		}
 	}
-	if r.table == "" && !r.nop && !slices.ContainsFunc(elsewhere, func(k string) bool { return m[k] != nil }) {
-		return rule{}, fmt.Errorf("it names no table")
+	r.sport, r.dport = k.span("sport", "sport_start", "sport_end"), k.span("dport", "dport_start", "dport_end")
+	r.uid = k.span("", "uid_start", "uid_end")
+	if r.jump {
+		r.target = k.number("goto", 32)
 	}
-	r.text = ruleText(m)
+	if k.has("suppress_prefixlen") {
+		r.noPrefix = k.number("suppress_prefixlen", 8)
+	}
+	r.noGroup = groupName(k.text("suppress_ifgroup"))
+	if table := k.text("table"); table != "" {
+		r.table = tableName(table)
+	}
+	if action := k.text("action"); action != "" {
+		switch RouteType(action) {
+		case RouteBlackhole, RouteUnreachable, RouteProhibit:
+			r.refuses = RouteType(action)
+		case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast, RouteNone:
+			r.table = ""
+		default:
+			r.table = ""
+		}
+	}
+	r.maybe = r.maybe || k.rest(ruleKeys)
+	if k.err != nil {
+		return rule{}, k.err
+	}
+	if r.table == "" && !r.nop && !r.jump && !r.l3mdev && !k.has("action") && !k.has("nat") {
+		return rule{}, errors.New("it names no table")
+	}
 	return r, nil
+}
+
+// ruleKeys are the keys of a rule that parseRule reads, or that are not conditions.
+var ruleKeys = map[string]bool{
+	"priority": true, "not": true, "src": true, "srclen": true, "dst": true, "dstlen": true, "fwmark": true, "fwmask": true,
+	"iif": true, "iif_detached": true, "oif": true, "oif_detached": true, "tos": true, "dscp": true, "dscp_mask": true,
+	"ipproto": true, "sport": true, "sport_start": true, "sport_end": true, "dport": true, "dport_start": true,
+	"dport_end": true, "uid_start": true, "uid_end": true, "tun_id": true, "l3mdev": true, "goto": true, "unresolved": true,
+	"suppress_prefixlen": true, "suppress_ifgroup": true, "table": true, "action": true, "nop": true, "protocol": true,
+	"flow_from": true, "flow_to": true,
+}
+
+// The parts of a TOS byte that a rule compares: "tos" leaves out the upper three bits of the IPv4 header's
+// (fib_dscp_masked_match in include/net/ip_fib.h), "dscp" has all but the two of ECN.
+const (
+	legacyTOS = 0x1c
+	fullDSCP  = 0xfc
+)
+
+func (r *rule) readTOS(k *keys, fam int) {
+	switch {
+	case k.has("dscp"):
+		v, ok := dscpNumber(k.text("dscp"))
+		r.tos, r.tosMask = v<<2, fullDSCP
+		if k.has("dscp_mask") {
+			r.tosMask = uint8(k.hex("dscp_mask")) << 2
+		}
+		r.maybe = r.maybe || !ok
+	case k.has("tos"):
+		v, err := strconv.ParseUint(k.text("tos"), 0, 8)
+		r.tos, r.tosMask = uint8(v), legacyTOS
+		if fam == 1 {
+			r.tosMask = fullDSCP
+		}
+		if r.tos == 0 {
+			r.tosMask = 0
+		}
+		r.maybe = r.maybe || err != nil // a name of /etc/iproute2/rt_dsfield
+	}
+}
+
+// dscpNumber reads a DSCP, also by the names that iproute2 comes with (RFC 2474, RFC 2597, RFC 3246).
+func dscpNumber(s string) (v uint8, ok bool) {
+	if n, err := strconv.ParseUint(s, 0, 6); err == nil {
+		return uint8(n), true
+	}
+	s = strings.ToUpper(s)
+	switch {
+	case s == "EF":
+		return 46, true
+	case len(s) == 3 && s[:2] == "CS" && '0' <= s[2] && s[2] <= '7':
+		return (s[2] - '0') * 8, true
+	case len(s) == 4 && s[:2] == "AF" && '1' <= s[2] && s[2] <= '4' && '1' <= s[3] && s[3] <= '3':
+		return (s[2]-'0')*8 + (s[3]-'0')*2, true
+	}
+	return 0, false
+}
+
+// protocols are the names by which ip prints the protocols that have ports, and a few others.
+var protocols = map[string]uint8{
+	"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132, "udplite": 136,
+}
+
+// protocolNumber reads a protocol; 0 where it is not known.
+func protocolNumber(s string) uint8 {
+	if n := protocols[s]; n != 0 {
+		return n
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "ipproto-"), 10, 8)
+	if err != nil {
+		return 0
+	}
+	return uint8(n)
+}
+
+// keys reads the keys of a rule; err is the first error.
+type keys struct {
+	m   map[string]json.RawMessage
+	err error
+}
+
+func (k *keys) has(key string) bool { return k.m[key] != nil }
+
+func (k *keys) fail(key string) {
+	if k.err == nil {
+		k.err = fmt.Errorf("its %s is %s", key, k.m[key])
+	}
+}
+
+// text returns a text; "" where the key is not there.
+func (k *keys) text(key string) string {
+	if !k.has(key) {
+		return ""
+	}
+	var s string
+	if json.Unmarshal(k.m[key], &s) != nil {
+		k.fail(key)
+	}
+	return s
+}
+
+// number returns a number of so many bits; 0 where the key is not there.
+func (k *keys) number(key string, bits int) int {
+	if !k.has(key) {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(k.m[key]), 10, bits)
+	if err != nil {
+		k.fail(key)
+	}
+	return int(n)
+}
+
+// hex returns a number that is printed as a text.
+func (k *keys) hex(key string) uint32 {
+	n, err := strconv.ParseUint(k.text(key), 0, 32)
+	if err != nil {
+		k.fail(key)
+	}
+	return uint32(n)
+}
+
+// span returns a range, which is printed as one number or as two.
+func (k *keys) span(one, low, high string) span {
+	switch {
+	case one != "" && k.has(one):
+		n := uint32(k.number(one, 16))
+		return span{n, n, true}
+	case k.has(low):
+		return span{uint32(k.number(low, 32)), uint32(k.number(high, 32)), true}
+	}
+	return span{}
+}
+
+func (k *keys) prefix(addr, bits string, fam int) netip.Prefix {
+	var length *int
+	if k.has(bits) {
+		n := k.number(bits, 8)
+		length = &n
+	}
+	p, err := rulePrefix(k.text(addr), length, fam)
+	if err != nil {
+		k.fail(addr)
+	}
+	return p
+}
+
+// rest tells whether there are other keys.
+func (k *keys) rest(known map[string]bool) bool {
+	for key := range k.m {
+		if !known[key] {
+			return true
+		}
+	}
+	return false
 }
 
 // rulePrefix reads a source or destination of a rule; an invalid one stands for any.
@@ -174,42 +464,77 @@ func rulePrefix(s string, bits *int, fam int) (netip.Prefix, error) {
 	return p, err
 }
 
-// ruleText formats a rule similarly to ip rule.
-func ruleText(m map[string]json.RawMessage) string {
-	str := func(key string) string { return strings.Trim(string(m[key]), `"`) }
-	b := strings.Builder{}
-	b.WriteString(str("priority") + ":")
-	if m["not"] != nil {
-		b.WriteString(" not")
+// number returns the rule's priority as text.
+func (r *rule) number() string { return strconv.Itoa(r.priority) }
+
+// text formats a rule as ip rule does.
+func (r *rule) text() string { return r.number() + ": " + strings.Join(r.words(), " ") }
+
+// words are the rule as ip rule prints it, and takes it, behind the priority.
+func (r *rule) words() []string {
+	k := keys{m: r.keys}
+	str := func(key string) string { return strings.Trim(string(r.keys[key]), `"`) }
+	var out []string
+	if r.not {
+		out = append(out, "not")
 	}
-	for _, k := range [][3]string{{"from", "src", "srclen"}, {"to", "dst", "dstlen"}, {"fwmark", "fwmark", "fwmask"}} {
-		if m[k[1]] != nil {
-			b.WriteString(" " + k[0] + " " + str(k[1]))
-			if m[k[2]] != nil {
-				b.WriteString("/" + str(k[2]))
-			}
+	with := func(word, key, length string) {
+		if !k.has(key) {
+			return
+		}
+		v := str(key)
+		if k.has(length) {
+			v += "/" + str(length)
+		}
+		out = append(out, word, v)
+	}
+	between := func(word, one, low, high string) {
+		switch {
+		case one != "" && k.has(one):
+			out = append(out, word, str(one))
+		case k.has(low):
+			out = append(out, word, str(low)+"-"+str(high))
 		}
 	}
-	rest := make([]string, 0, len(m))
-	for key := range m {
-		if !slices.Contains([]string{
-			"priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "table",
-			"protocol",
-		}, key) {
-			rest = append(rest, key)
+	with("from", "src", "srclen")
+	with("to", "dst", "dstlen")
+	with("tos", "tos", "")
+	with("dscp", "dscp", "dscp_mask")
+	with("fwmark", "fwmark", "fwmask")
+	with("iif", "iif", "")
+	with("oif", "oif", "")
+	between("uidrange", "", "uid_start", "uid_end")
+	with("tun_id", "tun_id", "")
+	with("ipproto", "ipproto", "")
+	between("sport", "sport", "sport_start", "sport_end")
+	between("dport", "dport", "dport_start", "dport_end")
+	var others []string
+	for key := range r.keys {
+		if !ruleKeys[key] {
+			others = append(others, key)
 		}
 	}
-	slices.Sort(rest)
-	for _, key := range rest {
-		b.WriteString(" " + key)
-		if v := str(key); v != "null" {
-			b.WriteString(" " + v)
+	slices.Sort(others)
+	for _, key := range others {
+		if out = append(out, key); str(key) != "null" {
+			out = append(out, str(key))
 		}
 	}
-	if m["table"] != nil {
-		b.WriteString(" lookup " + str("table"))
+	switch {
+	case r.jump:
+		out = append(out, "goto", str("goto"))
+	case r.nop:
+		out = append(out, "nop")
+	case r.l3mdev:
+		out = append(out, "l3mdev")
+	case k.has("action"):
+		out = append(out, str("action"))
+	default:
+		with("lookup", "table", "")
 	}
-	return b.String()
+	with("suppress_prefixlength", "suppress_prefixlen", "")
+	with("suppress_ifgroup", "suppress_ifgroup", "")
+	return out
 }
 
 // tableName returns the name that ip gives to a table.
@@ -250,70 +575,5 @@ func scopeOf(s string) uint8 {
 	return scopeGlobal
 }
 
-var defaultRules = []rule{{table: tableLocal}, {table: tableMain}, {table: tableDefault}}
-
-// byRules looks up the route in the tables in the order of the rules. Where it is not known whether a rule applies,
-// both cases are followed, and the route is known if both give the same one.
-func (n *Network) byRules(f *family, q *Query) (fullRoute, bool, string) {
-	rules := f.rules
-	if rules == nil {
-		rules = defaultRules
-	}
-	var got fullRoute
-	var by string // the rule that got is from, if it may not apply
-	have := false
-	agree := func(r fullRoute) bool { return !have || got == r }
-	for i := range rules {
-		ru := &rules[i]
-		applies, certain := ru.applies(q)
-		if ru.nop || certain && !applies {
-			continue
-		}
-		r, found, why := n.lookupByRule(f, ru, q.Dst)
-		if why != "" {
-			return fullRoute{}, false, why
-		}
-		if !found {
-			continue
-		}
-		if !agree(r) {
-			return fullRoute{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
-		}
-		if certain {
-			return r, true, ""
-		}
-		got, by, have = r, ru.text, true
-	}
-	if r := (fullRoute{Route: Route{Type: RouteNone}}); agree(r) {
-		return r, true, ""
-	}
-	return fullRoute{}, false, "the routing rule \"" + by + "\" may send it elsewhere"
-}
-
-// lookupByRule looks up dst in the table of one rule; why is the reason where that cannot be done.
-func (n *Network) lookupByRule(f *family, ru *rule, dst netip.Addr) (r fullRoute, found bool, why string) {
-	switch {
-	case ru.unread != "":
-		return fullRoute{}, false, "which routing table is looked up is not known (" + ru.unread + " could not be read)"
-	case ru.table == "":
-		return fullRoute{}, false, "the routing rule \"" + ru.text + "\" may apply to it"
-	case ru.table == tableLocal:
-		r, found, known := n.fromLocal(f, dst)
-		if !known {
-			return fullRoute{}, false, "whether it is the node's own address is not known (" + snapshot.AddrFile + ")"
-		}
-		return r, found, ""
-	case !f.routesKnown:
-		return fullRoute{}, false, errNoRoutes[famOf(dst)].Error()
-	case f.tables[ru.table] == nil && !f.allTables && ru.table != tableMain && ru.table != tableDefault:
-		return fullRoute{}, false, "the routing rule \"" + ru.text + "\" may apply to it, and its table was not collected"
-	}
-	ans, ok := f.tables[ru.table].lookup(dst)
-	switch {
-	case !ok || ans.throw:
-		return fullRoute{}, false, ""
-	case ans.unknown:
-		return fullRoute{}, false, ans.why
-	}
-	return ans.route, true, ""
-}
+// defaultRules are those that the kernel starts with (fib_default_rules_init in net/ipv4/fib_rules.c).
+var defaultRules = []rule{bare(tableLocal), bare(tableMain), bare(tableDefault)}

@@ -47,7 +47,10 @@ func TestRules(t *testing.T) {
 			std + `,{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"2004"}`, "8.8.8.8", "0x200/0xf00",
 		},
 		"suppressed": {
-			std + `,{"priority":9,"src":"all","table":"main","suppress_prefixlen":0}`, "8.8.8.8", "suppress_prefixlen 0",
+			std + `,{"priority":9,"src":"all","table":"main","suppress_prefixlen":0}`, "8.8.8.8", "",
+		},
+		"suppressed, and the table was not collected": {
+			std + `,{"priority":9,"src":"all","table":"7","suppress_prefixlen":0}`, "8.8.8.8", "suppress_prefixlength 0",
 		},
 		"nop": {std + `,{"priority":9,"src":"all","nop":null}`, "8.8.8.8", ""},
 		"may be prohibited": {

@@ -7,16 +7,19 @@ import (
 	"net/netip"
 )
 
-// buildTables prepares the tables once all files were read. IPv4 routes without a preferred source get the one that the
-// kernel computes when the route is added (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
+// buildTables prepares the tables once all files were read. Next hops of IPv4 routes without a preferred source get the
+// one that the kernel computes when the route is added (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
 func (n *Network) buildTables() {
 	for i := range n.fam {
 		for _, t := range n.fam[i].tables {
-			if i == 0 {
-				for _, es := range t.raw {
-					for j := range es {
-						if r := &es[j].route; !r.PrefSrc.IsValid() && r.Dev != "" {
-							r.PrefSrc = n.selectAddress(r.Dev, r.Gateway, es[j].scope)
+			for _, es := range t.at {
+				for j := range es {
+					e := &es[j]
+					for k := range e.hops {
+						if h := &e.hops[k]; e.prefSrc.IsValid() {
+							h.PrefSrc = e.prefSrc
+						} else if i == 0 && h.Dev != "" {
+							h.PrefSrc = n.selectAddress(h.Dev, h.Gateway, e.scope)
 						}
 					}
 				}

@@ -72,7 +72,7 @@ func (n *node) askedOrigin(svc *corev1.Service, f expect.Frontend, asked *From) 
 
 // fromNode is a process in the node's own network namespace. Its source address is the one that the route gives.
 func (n *node) fromNode(f expect.Frontend) expect.Origin {
-	src := netfilter.SourceFor(n.net, f.Address)
+	src := netfilter.SourceFor(n.net, protocolNumber(f.Protocol), netip.AddrPortFrom(f.Address, f.Port))
 	if !src.IsValid() {
 		src = n.internalIP(f.Address.Is4())
 	}

@@ -2,6 +2,8 @@
 
 package netfilter
 
+import "github.com/svcproxy/kubectl-svcproxy/trace/host"
+
 // branch is one of the things that may happen to the packet: its state, how likely chance makes it, and what has to be
 // true for it. yes and no are sets of unknowns (bits) that it takes to be true, and not to be.
 type branch struct {
@@ -13,7 +15,8 @@ type branch struct {
 	end     End
 	where   Ref
 	why     string
-	route   string // of one that was Filtered: the route that its source has
+	route   string        // of one that was Filtered: the route that its source has
+	by      host.Decision // of one without a usable route: what decided
 }
 
 // overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.

@@ -2,7 +2,11 @@
 
 package netfilter
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+)
 
 // maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
 const maxDepth = 64
@@ -33,7 +37,7 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	w.watched = w.watched || w.opt.Watch[c]
 	cur := &f.cur
 	*cur = *in
-	cur.verdict, cur.end, cur.where, cur.why, cur.route = Next, Sent, Ref{}, "", ""
+	cur.verdict, cur.end, cur.where, cur.why, cur.route, cur.by = Next, Sent, Ref{}, "", "", host.Decision{}
 	cand := c.candidates(&cur.pkt)
 	at := cand.next(0)
 	for {

@@ -73,8 +73,7 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 // INPUT, or FORWARD and POSTROUTING.
 func (w *Walker) fromPrerouting(in branch) {
 	alive := w.hook(Prerouting, append(w.first[:0], in), false)
-	var toInput []branch
-	toForward := make([]branch, 0, len(alive))
+	var toRoute, toInput []branch
 	for _, b := range alive {
 		// One that is translated to itself may still be IPVS's.
 		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
@@ -85,16 +84,16 @@ func (w *Walker) fromPrerouting(in branch) {
 			toInput = append(toInput, b)
 			continue
 		}
-		if w.martian(&b) || w.filtered(b) {
+		if w.martian(&b) {
 			continue
 		}
-		toInput, toForward = w.byAddress(b, toInput, toForward)
+		toRoute = w.take(Forward, b, w.route(&b.pkt), toRoute)
 	}
-	w.routedIn(toInput)
-	w.finish(w.hook(Input, toInput, false), Delivered)
+	local, toForward := w.byRoute(slices.DeleteFunc(toRoute, w.filtered))
+	w.finish(w.hook(Input, append(toInput, local...), false), Delivered)
 	w.finish(w.hook(Postrouting, w.resend(), false), Sent)
 	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).
-	w.finish(w.hook(Postrouting, w.hook(Forward, w.egress(Forward, toForward), false), false), Sent)
+	w.finish(w.hook(Postrouting, w.hook(Forward, leave(toForward), false), false), Sent)
 }
 
 // fromOutput follows a locally made packet: OUTPUT with the route to its first destination, a new routing decision for
@@ -102,14 +101,9 @@ func (w *Walker) fromPrerouting(in branch) {
 // NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
-	alive := w.hook(Output, w.egress(Output, append(w.first[:0], in)), false)
+	alive := w.hook(Output, leave(w.output(in, w.first[:0])), false)
 	alive = append(alive, w.resend()...)
-	alive = w.hook(Postrouting, w.egress(Postrouting, alive), false)
-	var loop []branch
-	sent := make([]branch, 0, len(alive))
-	for _, b := range alive {
-		loop, sent = w.byAddress(b, loop, sent)
-	}
+	loop, sent := w.byRoute(w.hook(Postrouting, leave(alive), false))
 	w.finish(sent, Sent)
 	for i := range loop {
 		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
@@ -130,7 +124,7 @@ func (w *Walker) resend() []branch {
 	for i := range again {
 		again[i].pkt.In = ""
 	}
-	out := w.hook(Output, w.egress(Output, again), true)
+	out := w.hook(Output, w.resendRoute(again), true)
 	for i := range out {
 		out[i].pkt.In = in
 	}
@@ -160,12 +154,12 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 			}
 			from := len(next)
 			next = w.slot(h, s, &alive[j], next)
+			if h == Output {
+				next = w.reroute(s, &alive[j].pkt, next, from)
+			}
 			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
 				next = w.scheduled(next, from)
 			}
-		}
-		if s.nat && h == Output {
-			next = w.translated(next)
 		}
 		w.spare, alive = alive, w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)

@@ -17,7 +17,7 @@ const sameShare = 1e-12
 // sameState tells whether two branches have the same future, or the same past where they ended.
 func sameState(a, b *branch) bool {
 	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end &&
-		a.where == b.where && a.why == b.why && a.route == b.route
+		a.where == b.where && a.why == b.why && a.route == b.route && a.by == b.by
 }
 
 // join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities
@@ -53,6 +53,7 @@ func (w *Walker) mergeEnds(bs []branch) []branch {
 	same := func(a, b *branch) bool {
 		x, y := a.pkt, b.pkt
 		x.DNATBy, x.SNATBy, x.In, x.Out = y.DNATBy, y.SNATBy, y.In, y.Out
+		x.NextHop, x.route = y.NextHop, y.route
 		return arrived(a.end) == arrived(b.end) && x == y
 	}
 	return w.mergeBy(bs, false, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })

@@ -62,10 +62,11 @@ type Packet struct {
 	Family           Family
 	Proto            uint8
 	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16 // SrcPort 0: some ephemeral port, not known
-	In, Out          string // interface names; UnknownIface where not known
-	Mark             uint32 // skb mark
-	CTMark           uint32 // conntrack mark
+	SrcPort, DstPort uint16     // SrcPort 0: some ephemeral port, not known
+	In, Out          string     // interface names; UnknownIface where not known
+	NextHop          netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
+	Mark             uint32     // skb mark
+	CTMark           uint32     // conntrack mark
 
 	// OrigSrc, OrigDst and OrigDstPort are the connection's addresses before any translation (conntrack's original
 	// tuple).
@@ -80,6 +81,9 @@ type Packet struct {
 	SNATBy    Ref    // the rule that settled SNAT, likewise
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
+	AnyTOS    bool   // a rule has changed the TOS, which is 0 before
+
+	route routed // the route that the packet has since it was looked up last
 
 	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is
 	// by what it chooses among its real servers where that is no fixed share ("load", "client"); the branch's

@@ -4,9 +4,20 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
+
+// routed is the route that a packet has (skb_dst): it is looked up before a hook, and counts behind it.
+type routed struct {
+	known bool
+	local bool       // to the node itself
+	out   string     // UnknownIface where it is not known
+	via   netip.Addr // the gateway
+	mark  uint32     // the packet's mark at the lookup
+	src   netip.Addr // and its source
+}
 
 // martian ends a branch that the node does not take for its destination, a loopback address, from outside. Where that
 // is not known it is lost with one half, and goes on with the other.
@@ -32,15 +43,15 @@ func (w *Walker) martian(b *branch) bool {
 	return true
 }
 
+// martianKey stands for what Walker.martian asks.
+type martianKey struct{}
+
 // filtered ends a branch that the kernel drops where it routes it, for the route back to its source.
 func (w *Walker) filtered(b branch) bool {
 	if !w.opt.Enters || b.pkt.In == UnknownIface {
 		return false
 	}
-	if r, known := w.route(&b.pkt); known && unusable(r.Type) {
-		return false // the route there is looked up first
-	}
-	drop, _ := w.host.ReversePath(host.Query{Dst: b.pkt.Dst, Src: b.pkt.Src, In: b.pkt.In, Mark: b.pkt.Mark})
+	drop, _ := w.host.ReversePath(query(&b.pkt))
 	if drop == (host.Reverse{}) {
 		return false
 	}
@@ -49,8 +60,21 @@ func (w *Walker) filtered(b branch) bool {
 	return true
 }
 
-// martianKey stands for what Walker.martian asks.
-type martianKey struct{}
+// byRoute sorts branches by whether their route is to the node itself; to both where that is not known.
+func (w *Walker) byRoute(bs []branch) (local, other []branch) {
+	for _, b := range bs {
+		if r := &b.pkt.route; r.known {
+			if r.local {
+				local = append(local, b)
+			} else {
+				other = append(other, b)
+			}
+			continue
+		}
+		local, other = w.byAddress(b, local, other)
+	}
+	return local, other
+}
 
 // byAddress sorts a branch by whether its destination is an address of the node; to both where that is not known.
 func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
@@ -68,86 +92,286 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 	return local, append(other, b)
 }
 
-// egress looks up the interface to leave by, in place, before a hook; what has no route ends.
-func (w *Walker) egress(before Hook, bs []branch) []branch {
-	out := bs[:0]
-	for _, b := range bs {
-		r, known := w.route(&b.pkt)
-		if known {
-			w.routed(before, &b, r)
-		}
-		switch {
-		case !known:
-			b.pkt.Out = UnknownIface
-		case unusable(r.Type):
-			w.noRoute(b)
-			continue
-		case r.Dev == "":
-			b.pkt.Out = UnknownIface
-		default:
-			b.pkt.Out = r.Dev
-		}
-		out = append(out, b)
+// query is what the kernel looks up for a packet (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in
+// net/ipv6/route.c), or looks up again for one of a local process whose destination or mark has changed
+// (ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c).
+func query(p *Packet) host.Query {
+	q := host.Query{
+		Dst: p.Dst, Src: p.Src, Local: p.Local, Mark: p.Mark, AnyTOS: p.AnyTOS, Proto: p.Proto, SrcPort: p.SrcPort,
+		DstPort: p.DstPort, AnyUID: p.Local,
+	}
+	if p.In != UnknownIface && !p.Local {
+		q.In = p.In
+	}
+	return q
+}
+
+// route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends.
+func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
+
+// routeAll gives branches the route of their packets as they are; those that have none end.
+func (w *Walker) routeAll(before Hook, bs []branch) []branch {
+	var out []branch
+	for i := range bs {
+		out = w.take(before, bs[i], w.route(&bs[i].pkt), out)
 	}
 	return out
 }
 
-// route looks up the route of a packet. For one that came in by an interface the routing rules may match source, mark
-// and interface as they are (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in net/ipv6/route.c); a process's
-// is looked up before it has a source.
-func (w *Walker) route(p *Packet) (r host.Route, known bool) {
-	if p.Local || p.In == "" || p.In == UnknownIface {
-		r, known, _ = w.host.Route(p.Dst)
-		return r, known
+// take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no route
+// ends. Where the route is not known, and may be none, the branch is lost with one half.
+func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []branch {
+	if before == Forward && r.Known && r.Type == host.RouteLocal {
+		before = Input
 	}
-	r, known, _ = w.host.RouteIn(host.Query{Dst: p.Dst, Src: p.Src, In: p.In, Mark: p.Mark})
-	return r, known
+	b.pkt.route = routed{out: UnknownIface, mark: b.pkt.Mark, src: b.pkt.Src}
+	if !r.Known {
+		if r.MayFail {
+			var lost branch
+			about := routeKey{query(&b.pkt), r.Why}
+			lost, b = w.fork(b, about, Uncertain{What: "the route to " + b.pkt.Dst.String(), Why: r.Why})
+			lost.why = r.Why
+			w.finish([]branch{lost}, Lost)
+		}
+		return append(out, b)
+	}
+	w.routed(before, &b, &r)
+	if r.Unusable() {
+		w.noRoute(b, r.By)
+		return out
+	}
+	if r.Type == host.RouteLocal && w.keeps(&b, r.By) {
+		return out
+	}
+	b.pkt.route.known, b.pkt.route.local = true, r.Type == host.RouteLocal
+	if len(r.Hops) == 0 {
+		b.pkt.route.by(r.Dev, r.Gateway)
+		return append(out, b)
+	}
+	return w.hops(b, r.Hops, out)
 }
 
-// unusable tells whether a route ends the packet.
-func unusable(t host.RouteType) bool {
-	return t == host.RouteNone || t == host.RouteBlackhole || t == host.RouteUnreachable || t == host.RouteProhibit
+// routeKey stands for a route that is not known.
+type routeKey struct {
+	q   host.Query
+	why string
 }
 
-func (w *Walker) noRoute(b branch) {
-	b.why = "no route to " + b.pkt.Dst.String()
+// by sets the next hop.
+func (r *routed) by(dev string, gateway netip.Addr) {
+	r.out, r.via = dev, gateway
+	if dev == "" {
+		r.out = UnknownIface
+	}
+}
+
+// keeps ends a branch whose route keeps it on the node, though its destination is none of the node's addresses: no
+// socket is there for it. A proxy that takes such packets has them by TPROXY.
+func (w *Walker) keeps(b *branch, by host.Decision) bool {
+	if local, known := w.host.Local(b.pkt.Dst); local || !known || b.pkt.TProxy != 0 {
+		return false
+	}
+	b.why, b.by = "the route to "+b.pkt.Dst.String()+" keeps the packet on the node", by
+	w.finish([]branch{*b}, NoRoute)
+	return true
+}
+
+// maxHops is how many next hops of a route are followed one by one.
+const maxHops = 8
+
+// hops gives a branch each of several next hops. The kernel chooses by a hash: of the ports, too, with policy 1, so that
+// the hops' weights are shares of the connections; else of the addresses alone, so that all connections of one origin
+// have the same hop, and which one is not known (fib_multipath_hash in net/ipv4/route.c, rt6_multipath_hash in
+// net/ipv6/route.c).
+func (w *Walker) hops(b branch, hops []host.Hop, out []branch) []branch {
+	if len(hops) > maxHops {
+		return append(out, b)
+	}
+	key := "net/ipv4/fib_multipath_hash_policy"
+	if b.pkt.Family == IPv6 {
+		key = "net/ipv6/fib_multipath_hash_policy"
+	}
+	policy, _ := w.host.Sysctl(key)
+	sum := 0
+	for i := range hops {
+		sum += hops[i].Weight
+	}
+	rest := b
+	for i := range hops {
+		next := rest
+		switch {
+		case policy == "1":
+			next.p = b.p * float64(hops[i].Weight) / float64(sum)
+		case i+1 < len(hops):
+			next, rest = w.fork(rest, hopKey{b.pkt.Dst, hops[i].Dev, hops[i].Gateway}, Uncertain{
+				What: "the next hop to " + b.pkt.Dst.String(),
+				Why:  "the route has several next hops, and the kernel chooses by a hash of the addresses",
+			})
+		}
+		next.pkt.route.by(hops[i].Dev, hops[i].Gateway)
+		out = append(out, next)
+	}
+	return out
+}
+
+// hopKey stands for a next hop that may be chosen.
+type hopKey struct {
+	dst     netip.Addr
+	dev     string
+	gateway netip.Addr
+}
+
+// leave lets branches leave by the interface of their route.
+func leave(bs []branch) []branch {
+	for i := range bs {
+		p := &bs[i].pkt
+		p.Out, p.NextHop = p.route.out, p.route.via
+	}
+	return bs
+}
+
+// output routes a packet that a local process sends, before OUTPUT. What is looked up depends on the protocol and on
+// when the socket gets its source, which the packet has already:
+//
+//   - IPv4, connected: once without a source, to choose it, and again with that (ip_route_connect in
+//     include/net/route.h). A datagram whose socket is not connected has the first of these routes
+//     (udp_sendmsg in net/ipv4/udp.c).
+//   - IPv6: without a source; only where that has no route, again with a source (ip6_dst_lookup_tail in
+//     net/ipv6/ip6_output.c).
+func (w *Walker) output(b branch, out []branch) []branch {
+	p := &b.pkt
+	with := query(p)
+	first := sourceQuery(p.Proto, netip.AddrPortFrom(p.Dst, p.DstPort))
+	first.Mark = p.Mark
+	r := w.host.Lookup(first)
+	switch {
+	case p.Family == IPv6 && (!r.Known || !r.Unusable()):
+		return w.take(Output, b, r, out)
+	case p.Family == IPv6:
+		return w.take(Output, b, w.host.Lookup(with), out)
+	case r.Known && r.Unusable(), !r.Known && r.MayFail:
+		kept := len(out)
+		if out = w.take(Output, b, r, out); len(out) == kept {
+			return out
+		}
+		b = out[kept]
+		out = out[:kept]
+	}
+	again := w.host.Lookup(with)
+	if p.Proto == TCP || sameRoute(&r, &again) {
+		return w.take(Output, b, again, out)
+	}
+	yes, no := w.fork(b, connectKey{p.Dst}, Uncertain{
+		What: "the route to " + p.Dst.String(),
+		Why: "it depends on whether the process connects its socket before it sends, as the source then counts: " +
+			either(r.By, again.By),
+	})
+	return w.take(Output, no, r, w.take(Output, yes, again, out))
+}
+
+// connectKey stands for whether a socket is connected.
+type connectKey struct{ dst netip.Addr }
+
+func either(a, b host.Decision) string {
+	if s := a.String(); s != "" {
+		return s + "; or " + b.String()
+	}
+	return b.String()
+}
+
+func sameRoute(a, b *host.Lookup) bool {
+	return a.Known == b.Known && a.MayFail == b.MayFail && a.Type == b.Type && a.Dev == b.Dev && a.Gateway == b.Gateway &&
+		slices.Equal(a.Hops, b.Hops)
+}
+
+// reroute looks up the routes of a local process's packets again behind chains of OUTPUT that changed the destination
+// (nat chains: nf_nat_ipv4_local_fn in net/netfilter/nf_nat_proto.c), or the mark or an address (route chains:
+// ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, nf_route_table_hook4 in net/netfilter/nft_chain_route.c). The
+// interface that the hook's other chains see stays the old one.
+func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branch {
+	route := slices.ContainsFunc(s.chains, func(c *Chain) bool { return c.Base.Type == TypeRoute })
+	changed := func(p *Packet) bool {
+		return p.Dst != before.Dst ||
+			route && (p.Mark != before.Mark || p.Src != before.Src || p.AnyTOS != before.AnyTOS)
+	}
+	if !slices.ContainsFunc(bs[from:], func(b branch) bool { return changed(&b.pkt) }) {
+		return bs
+	}
+	fresh := slices.Clone(bs[from:])
+	bs = bs[:from]
+	for i := range fresh {
+		b := &fresh[i]
+		if b.pkt.Virtual.IsValid() && !before.Virtual.IsValid() || !changed(&b.pkt) {
+			bs = append(bs, *b) // what IPVS has scheduled it routes itself
+			continue
+		}
+		q := query(&b.pkt)
+		q.Local, q.In, q.AnyUID = true, "", true
+		bs = w.take(Postrouting, *b, w.host.Lookup(q), bs)
+	}
+	return bs
+}
+
+// resendRoute looks up the route to a real server as IPVS does, by the destination alone (do_output_route4 and
+// __ip_vs_route_output_v6 in net/netfilter/ipvs/ip_vs_xmit.c).
+func (w *Walker) resendRoute(bs []branch) []branch {
+	var out []branch
+	for i := range bs {
+		dst := bs[i].pkt.Dst
+		q := host.Query{Dst: dst, Src: unspecified(dst), Local: true, Bare: true}
+		out = w.take(Output, bs[i], w.host.Lookup(q), out)
+	}
+	return leave(out)
+}
+
+func (w *Walker) noRoute(b branch, by host.Decision) {
+	b.why, b.by = "no route to "+b.pkt.Dst.String(), by
 	w.finish([]branch{b}, NoRoute)
 }
 
 // routed records a routing decision.
-func (w *Walker) routed(before Hook, b *branch, r host.Route) {
+func (w *Walker) routed(before Hook, b *branch, r *host.Lookup) {
 	if !w.opt.Steps {
 		return
 	}
 	for i := range w.routes {
-		if x := &w.routes[i]; x.Before == before && x.Dst == b.pkt.Dst && x.Route == r {
+		if x := &w.routes[i]; x.Before == before && x.Dst == b.pkt.Dst && x.Route == r.Route && x.By == r.By {
 			x.P += b.p
 			return
 		}
 	}
 	if len(w.routes) < maxRoutes {
-		w.routes = append(w.routes, RouteStep{before, b.pkt.Dst, r, b.p})
+		w.routes = append(w.routes, RouteStep{before, b.pkt.Dst, r.Route, r.By, b.p})
 	}
 }
 
 // maxRoutes is how many routing decisions are recorded; a walk takes as many as there are endpoints, twice.
 const maxRoutes = 1 << 10
 
-// routedIn records that packets are for the node itself.
-func (w *Walker) routedIn(bs []branch) {
-	for i := range bs {
-		w.routed(Input, &bs[i], host.Route{Type: host.RouteLocal})
+// sourceQuery is the lookup that chooses the source of a local process's packet: it has none, and of connections no port
+// either.
+func sourceQuery(proto uint8, dst netip.AddrPort) host.Query {
+	return host.Query{
+		Dst: dst.Addr(), Src: unspecified(dst.Addr()), Local: true, Proto: proto, DstPort: dst.Port(),
+		NoSrcPort: proto == TCP, AnyUID: true,
 	}
 }
 
-// SourceFor returns the address that a local process's packet to dst carries as its source: that of the route, and for
-// the node's own addresses the destination itself. The zero Addr when it is not known.
-func SourceFor(h *host.Network, dst netip.Addr) netip.Addr {
-	if local, known := h.Local(dst); known && local {
-		return dst
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Unmap().Is4() {
+		return netip.IPv4Unspecified()
 	}
-	if r, known, _ := h.Route(dst); known {
+	return netip.IPv6Unspecified()
+}
+
+// SourceFor returns the address that a local process's packet to dst carries as its source: that of the route to it
+// before any translation, and for the node's own addresses the destination itself. The zero Addr when it is not known.
+func SourceFor(h *host.Network, proto uint8, dst netip.AddrPort) netip.Addr {
+	if r := h.Lookup(sourceQuery(proto, dst)); r.Known && !r.Unusable() {
 		return r.PrefSrc
+	}
+	if local, known := h.Local(dst.Addr()); known && local {
+		return dst.Addr()
 	}
 	return netip.Addr{}
 }

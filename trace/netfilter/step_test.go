@@ -198,7 +198,6 @@ func TestRoutes(t *testing.T) {
 	want := []string{
 		fmt.Sprintf("OUTPUT 10.96.0.1 %s eth0 1", host.RouteUnicast),
 		fmt.Sprintf("POSTROUTING 10.0.0.1 %s lo 0.25", host.RouteLocal),
-		fmt.Sprintf("POSTROUTING 10.96.0.1 %s eth0 0.75", host.RouteUnicast),
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("got %q\nwant %q", got, want)

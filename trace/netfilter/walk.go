@@ -65,6 +65,8 @@ type Outcome struct {
 	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
 	Why   string
 	Route string // of a Filtered one, what is wrong with the route to its source
+	// By is the routing rule and the route that decided of a NoRoute; zero where there is none for the destination.
+	By host.Decision
 
 	yes, no uint64 // the unknowns that have to turn out true, and those that must not (Result.Cases)
 }
@@ -81,6 +83,7 @@ type RouteStep struct {
 	Before Hook // the hook that the packet comes to next
 	Dst    netip.Addr
 	Route  host.Route
+	By     host.Decision // the rule and the route
 	P      float64
 }
 
@@ -217,7 +220,7 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route, yes: b.yes, no: b.no}
+		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route, By: b.by, yes: b.yes, no: b.no}
 		o.Certain = b.yes|b.no == 0
 		if !o.Certain {
 			o.P = min(o.P, 1) // it may be the sum over several cases of what is not known

@@ -144,7 +144,8 @@ func (c *checker) frontend(s *corev1.Service, f expect.Frontend) {
 // origins returns everybody who may send to a frontend: a pod, every local endpoint, the node, strangers, another node,
 // a pod of another node, and those at the edges of each source range.
 func (c *checker) origins(s *corev1.Service, f expect.Frontend) []expect.Origin {
-	node := expect.Origin{Kind: expect.FromNode, Address: netfilter.SourceFor(c.net, f.Address)}
+	node := expect.Origin{Kind: expect.FromNode, Address: netfilter.SourceFor(c.net, protocolNumber(f.Protocol),
+		netip.AddrPortFrom(f.Address, f.Port))}
 	if f.Address.IsLoopback() {
 		return []expect.Origin{node}
 	}

@@ -120,12 +120,11 @@ func Masquerade() netfilter.Op {
 		p := c.Packet
 		p.SNAT, p.SrcPort = true, 0
 		near := p.Dst
-		r, ok, _ := c.Host.Route(p.Dst)
-		if ok && r.Gateway.IsValid() {
-			near = r.Gateway
+		if p.NextHop.IsValid() {
+			near = p.NextHop
 		}
 		p.Src = netip.Addr{}
-		if ok && p.Out != "" && p.Out != netfilter.UnknownIface {
+		if p.Out != "" && p.Out != netfilter.UnknownIface {
 			p.Src = c.Host.MasqueradeAddress(p.Out, near)
 		}
 	}}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Query is the key of a route lookup (struct flowi_common in include/net/flow.h). What is not known of the packet makes
+// the answer unknown only where it decides.
+type Query struct {
+	Dst netip.Addr // with a zone it is looked up on that interface
+	// Src is the zero Addr where it is not known. The unspecified address is that of a local process's packet whose
+	// source is still to be chosen by the route.
+	Src netip.Addr
+	// Local: a process of the node sends the packet, so that the incoming interface is lo (ip_route_output_key_hash in
+	// net/ipv4/route.c, ip6_route_output_flags in net/ipv6/route.c). Else it came in by In.
+	Local bool
+	In    string // the incoming interface; "" where it is not known
+	Out   string // the interface that a Local packet's socket is bound to; "" for none
+
+	Mark    uint32 // the packet's mark at the lookup
+	AnyMark bool   // the mark is not known
+	TOS     uint8  // the packet's TOS byte, or traffic class
+	AnyTOS  bool   // the TOS is not known
+
+	Proto            uint8  // 0 where it is not known
+	SrcPort, DstPort uint16 // 0 where it is not known
+	NoSrcPort        bool   // the socket has no port yet, and 0 is looked up
+	Bare             bool   // neither protocol nor ports are part of the lookup: 0 is looked up for each
+
+	UID    uint32 // the user of a Local packet's process; packets that came in have 0
+	AnyUID bool   // the user is not known
+}
+
+// Hop is a next hop of a route.
+type Hop struct {
+	Dev     string     // "" where it is not known (link-local without a zone)
+	Gateway netip.Addr // zero where the destination is on the link
+	Weight  int        // its share among the route's hops
+	PrefSrc netip.Addr // the source that packets get which have none; zero where it is not known
+}
+
+// Lookup is the answer to a Query.
+type Lookup struct {
+	// Route is the route. Of several next hops it has what they have in common.
+	Route
+	// Hops are the next hops of a route that has several, without those that the kernel does not use (dead).
+	Hops []Hop
+	// By is what decided.
+	By Decision
+	// Known tells whether the answer is certain. Else the rest of the Lookup but Why, Missing and MayFail means nothing.
+	Known bool
+	Why   string // where it is not known: the reason, with the rule or the file
+	// Missing: it is not known for a file or a table that was not collected, or could not be read.
+	Missing bool
+	// MayFail: it is not known, and among the possible answers is one by which the packet goes nowhere, or one that
+	// cannot be followed.
+	MayFail bool
+}
+
+// Unusable tells whether a packet cannot be sent by the route.
+func (r *Route) Unusable() bool {
+	switch r.Type {
+	case RouteNone, RouteBlackhole, RouteUnreachable, RouteProhibit:
+		return true
+	case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast:
+	}
+	return false
+}
+
+// Decision is what a lookup went by: a routing rule and a route of its table. The zero Decision is none. It is
+// comparable.
+type Decision struct {
+	rule  *rule  // nil: the default rules
+	entry *entry // nil: the rule itself, or no route at all
+	v6    bool
+}
+
+// String returns the rule and the route as ip prints them: "ip rule 100: from 10.244.0.0/16 lookup 100; table 100:
+// blackhole default". The kernel's default rules are not named. "" for the zero Decision.
+func (d Decision) String() string {
+	var parts []string
+	if d.rule != nil {
+		parts = append(parts, d.tool()+" rule "+d.rule.text())
+	}
+	if d.entry != nil {
+		parts = append(parts, "table "+d.entry.table+": "+strings.Join(d.entry.words(), " "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (d Decision) tool() string {
+	if d.v6 {
+		return "ip -6"
+	}
+	return "ip"
+}
+
+// RefusedByRule tells whether the rule itself refuses, so that there is no route.
+func (d Decision) RefusedByRule() bool { return d.rule != nil && d.rule.refuses != "" }
+
+// HasRule tells whether a rule that is none of the default ones decided.
+func (d Decision) HasRule() bool { return d.rule != nil }
+
+// HasRoute tells whether a route was found.
+func (d Decision) HasRoute() bool { return d.entry != nil }
+
+// DeleteRule returns the command that removes the rule, as words; nil where it is a default one.
+func (d Decision) DeleteRule() []string {
+	if d.rule == nil {
+		return nil
+	}
+	return slices.Concat(strings.Fields(d.tool()), []string{"rule", "del", "priority", d.rule.number()}, d.rule.words())
+}
+
+// DeleteRoute returns the command that removes the route, as words; nil where there is none.
+func (d Decision) DeleteRoute() []string {
+	if d.entry == nil {
+		return nil
+	}
+	return slices.Concat(strings.Fields(d.tool()), []string{"route", "del"}, d.entry.words(),
+		[]string{"table", d.entry.table})
+}
+
+// Get returns the command by which the kernel itself answers the query, as words.
+func (q *Query) Get() []string {
+	out := []string{"ip", "route", "get", q.Dst.Unmap().WithZone("").String()}
+	if q.Src.IsValid() && !q.Src.IsUnspecified() {
+		out = append(out, "from", q.Src.Unmap().String())
+	}
+	if !q.Local && q.In != "" {
+		out = append(out, "iif", q.In)
+	}
+	return out
+}

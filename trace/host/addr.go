@@ -24,6 +24,7 @@ type address struct {
 type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
+	Lower  string   `json:"link"`
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
 
@@ -193,6 +194,7 @@ func (n *Network) readLinks(data []byte) error {
 func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
 		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
+		n.links = map[string]link{}
 	}
 	for i := range links {
 		l := &links[i]
@@ -200,6 +202,7 @@ func (n *Network) setLinks(links []ipLink) {
 			continue
 		}
 		n.setBridge(l)
+		n.setLink(l)
 		if l.Master != "" || n.master[l.Name] == "" {
 			n.master[l.Name] = l.Master
 		}

@@ -18,6 +18,7 @@ type Network struct {
 
 	bridges     map[string]bridge // by name, those that have ports
 	promiscuous map[string]bool
+	links       map[string]link
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

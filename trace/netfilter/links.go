@@ -58,32 +58,33 @@ func (w *Walker) comeIn(alive []branch) []branch {
 	if !w.linked(in.Family) || in.In == "" {
 		return w.hook(Prerouting, alive, false)
 	}
-	layers, known := w.below(in.In, in.Src)
+	layers := w.below(in.In, in.Src)
 	var bridged []branch
 	for i := len(layers) - 1; i >= 0; i-- {
 		l := layers[i]
-		alive = w.atDevice(Ingress, &l, known, alive)
+		alive = w.atDevice(Ingress, &l, alive)
 		if l.Bridge != "" && len(alive) > 0 {
 			alive, bridged = w.intoBridge(&l, alive, l.Bridge == in.In)
 		}
 	}
-	alive = w.atDevice(Ingress, &host.Layer{Devs: []string{in.In}}, known, alive)
+	alive = w.atDevice(Ingress, &host.Layer{Devs: []string{in.In}}, alive)
 	return setIfaces(append(w.unmet(setIfaces(alive, in.In, "")), bridged...), in.In, "")
 }
 
-// below are the layers below an interface, for packets of a neighbour; of one that is not known none are.
-func (w *Walker) below(dev string, neighbour netip.Addr) (layers []host.Layer, known bool) {
-	if dev == UnknownIface {
-		return nil, false
+// below are the layers below an interface, for packets of a neighbour. Where the interfaces were not collected it may be
+// a bridge, or on top of any other.
+func (w *Walker) below(dev string, neighbour netip.Addr) []host.Layer {
+	layers, known := w.host.Below(dev)
+	if !known || dev == UnknownIface {
+		return []host.Layer{{Devs: []string{UnknownIface}, Bridge: dev, Maybe: true}}
 	}
-	layers, known = w.host.Below(dev)
 	if len(layers) > 0 && layers[0].Bridge == dev && w.port != nil {
 		if port := w.port(dev, neighbour); slices.Contains(layers[0].Devs, port) {
 			layers = slices.Clone(layers)
 			layers[0].Devs, layers[0].Maybe = []string{port}, false
 		}
 	}
-	return layers, known
+	return layers
 }
 
 // WithPorts gives a function that tells behind which port of a bridge an address is; "" where that is not known.
@@ -254,8 +255,8 @@ func (w *Walker) bridgeOn(bs []branch) []branch {
 // withinBridge takes branches of one destination through the bridge to their end.
 func (w *Walker) withinBridge(bridged []branch) {
 	name := bridged[0].pkt.Bridge // of all: they came in by it
-	from, _ := w.below(name, w.start.Src)
-	layers, known := w.below(name, bridged[0].pkt.Dst)
+	from := w.below(name, w.start.Src)
+	layers := w.below(name, bridged[0].pkt.Dst)
 	if len(layers) == 0 || len(from) == 0 {
 		w.finish(bridged, Sent) // a bridge without ports forwards nothing to it in the first place
 		return
@@ -268,7 +269,7 @@ func (w *Walker) withinBridge(bridged []branch) {
 		bridged = setIfaces(bridged, "", port)
 	}
 	for i := range layers {
-		bridged = w.atDevice(Egress, &layers[i], known, bridged)
+		bridged = w.atDevice(Egress, &layers[i], bridged)
 	}
 	w.finish(setIfaces(bridged, name, name), Sent)
 }
@@ -297,15 +298,15 @@ func (w *Walker) goOut(bs []branch) []branch {
 
 // outBy takes packets out by an interface.
 func (w *Walker) outBy(bs []branch, dev string, to netip.Addr) []branch {
-	layers, known := w.below(dev, to)
+	layers := w.below(dev, to)
 	bs = setIfaces(bs, "", dev)
-	bs = w.atDevice(Egress, &host.Layer{Devs: []string{dev}}, known, bs)
+	bs = w.atDevice(Egress, &host.Layer{Devs: []string{dev}}, bs)
 	for i := range layers {
 		l := &layers[i]
 		if l.Bridge != "" && len(bs) > 0 {
 			bs = w.outOfBridge(l, bs)
 		}
-		bs = w.atDevice(Egress, l, known, bs)
+		bs = w.atDevice(Egress, l, bs)
 	}
 	return bs
 }
@@ -337,8 +338,8 @@ func (w *Walker) outOfBridge(l *host.Layer, bs []branch) []branch {
 func (w *Walker) byLo(bs []branch) []branch {
 	if len(bs) > 0 && w.linked(bs[0].pkt.Family) {
 		lo := &host.Layer{Devs: []string{"lo"}}
-		bs = w.atDevice(Egress, lo, true, setIfaces(bs, "", "lo"))
-		bs = w.atDevice(Ingress, lo, true, setIfaces(bs, "lo", ""))
+		bs = w.atDevice(Egress, lo, setIfaces(bs, "", "lo"))
+		bs = w.atDevice(Ingress, lo, setIfaces(bs, "lo", ""))
 	}
 	return setIfaces(bs, "lo", "")
 }
@@ -366,9 +367,9 @@ func (w *Walker) nameOf(devs []string) string {
 	return name
 }
 
-// atDevice runs the chains of a hook of a device, for packets that pass one of those of a layer. known: all interfaces
-// are known. It takes the slice over, and gives the packets the interface.
-func (w *Walker) atDevice(h Hook, l *host.Layer, known bool, bs []branch) []branch {
+// atDevice runs the chains of a hook of a device, for packets that pass one of those of a layer. It takes the slice over,
+// and gives the packets the interface.
+func (w *Walker) atDevice(h Hook, l *host.Layer, bs []branch) []branch {
 	if len(bs) == 0 {
 		return nil
 	}
@@ -382,7 +383,7 @@ func (w *Walker) atDevice(h Hook, l *host.Layer, known bool, bs []branch) []bran
 	for _, s := range w.slots[bs[0].pkt.Family][h] {
 		only := slot{priority: s.priority, part: map[*Chain]attachment{}}
 		for _, c := range s.chains {
-			a, applies := attach(h, c, l, known)
+			a, applies := attach(h, c, l)
 			if !applies {
 				continue
 			}
@@ -402,7 +403,7 @@ func (w *Walker) atDevice(h Hook, l *host.Layer, known bool, bs []branch) []bran
 }
 
 // attach tells whether a chain is, or may be, attached to a device that a packet passes.
-func attach(h Hook, c *Chain, l *host.Layer, known bool) (a attachment, applies bool) {
+func attach(h Hook, c *Chain, l *host.Layer) (a attachment, applies bool) {
 	verb := map[Hook]string{Ingress: "comes in by ", Egress: "leaves by "}[h]
 	if c.Base.Devices == nil {
 		return attachment{
@@ -422,12 +423,6 @@ func attach(h Hook, c *Chain, l *host.Layer, known bool) (a attachment, applies 
 		on = c.Base.Devices
 	case len(on) == len(l.Devs) && !l.Maybe:
 		return a, true
-	case len(on) > 0:
-	case known || len(l.Devs) == 1 && l.Devs[0] == "lo":
-		return a, false
-	default:
-		// The interfaces were not collected: one that the chain is attached to may be below this one.
-		on = c.Base.Devices
 	}
 	if len(on) == 0 {
 		return a, false

@@ -24,6 +24,7 @@ type address struct {
 type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
+	Lower  string   `json:"link"`
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
 
@@ -196,6 +197,7 @@ func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
 		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
 		n.vrfs, n.groups = map[string]bool{}, map[string]string{}
+		n.links = map[string]link{}
 	}
 	for i := range links {
 		l := &links[i]
@@ -204,6 +206,7 @@ func (n *Network) setLinks(links []ipLink) {
 		}
 		n.setBridge(l)
 		n.setKind(l)
+		n.setLink(l)
 		if l.Master != "" || n.master[l.Name] == "" {
 			n.master[l.Name] = l.Master
 		}

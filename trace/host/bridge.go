@@ -4,7 +4,11 @@ package host
 
 // linkInfo is what ip -d adds to an interface.
 type linkInfo struct {
-	Kind      string `json:"info_kind"`
+	Kind string `json:"info_kind"`
+	Data struct {
+		CallIPTables  *int `json:"nf_call_iptables"`
+		CallIP6Tables *int `json:"nf_call_ip6tables"`
+	} `json:"info_data"`
 	SlaveKind string `json:"info_slave_kind"`
 	SlaveData struct {
 		Hairpin *bool `json:"hairpin"`

@@ -21,6 +21,7 @@ type Network struct {
 	vrfs        map[string]bool
 	groups      map[string]string // of interfaces
 	kindsKnown  bool              // the kinds of interfaces were collected
+	links       map[string]link
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -215,7 +216,7 @@ func TestBuiltinChains(t *testing.T) {
 			}, true, false,
 		},
 	} {
-		if (tt.c.Base != nil) != tt.hooked || tt.hooked && *tt.c.Base != tt.base || (tt.c.Unread != "") != tt.unread {
+		if (tt.c.Base != nil) != tt.hooked || tt.hooked && !reflect.DeepEqual(*tt.c.Base, tt.base) || (tt.c.Unread != "") != tt.unread {
 			t.Errorf("%s: %+v %q", tt.c.Name, tt.c.Base, tt.c.Unread)
 		}
 	}

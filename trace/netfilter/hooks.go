@@ -13,6 +13,8 @@ type slot struct {
 	priority int
 	nat      bool
 	chains   []*Chain
+	// part are those of chains that are attached to some of the devices only that the packet may be at.
+	part map[*Chain]attachment
 }
 
 // The priorities at which conntrack itself runs the NAT chains: whatever the priority of a nat chain is, it runs from
@@ -30,7 +32,7 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 	}
 	var found [hooks][]hooked
 	for _, t := range rs.Tables {
-		if t.Family&f == 0 {
+		if t.Family != 0 && t.Family&f == 0 {
 			continue
 		}
 		for _, c := range t.Chains {
@@ -69,10 +71,10 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 	return out
 }
 
-// fromPrerouting follows a packet that comes in by an interface: PREROUTING, the routing decision, and then either
-// INPUT, or FORWARD and POSTROUTING.
+// fromPrerouting follows a packet that comes in by an interface: the hooks of devices and bridges, PREROUTING, the
+// routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
-	alive := w.hook(Prerouting, append(w.first[:0], in), false)
+	alive := w.comeIn(append(w.first[:0], in))
 	var toRoute, toInput []branch
 	for _, b := range alive {
 		// One that is translated to itself may still be IPVS's.
@@ -91,9 +93,10 @@ func (w *Walker) fromPrerouting(in branch) {
 	}
 	local, toForward := w.byRoute(slices.DeleteFunc(toRoute, w.filtered))
 	w.finish(w.hook(Input, append(toInput, local...), false), Delivered)
-	w.finish(w.hook(Postrouting, w.resend(), false), Sent)
+	w.finish(w.goOut(w.hook(Postrouting, w.resend(), false)), Sent)
+	toForward = w.bridgeOn(leave(toForward))
 	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).
-	w.finish(w.hook(Postrouting, w.hook(Forward, leave(toForward), false), false), Sent)
+	w.finish(w.goOut(w.hook(Postrouting, w.hook(Forward, toForward, false), false)), Sent)
 }
 
 // fromOutput follows a locally made packet: OUTPUT with the route to its first destination, a new routing decision for
@@ -104,11 +107,8 @@ func (w *Walker) fromOutput(in branch) {
 	alive := w.hook(Output, leave(w.output(in, w.first[:0])), false)
 	alive = append(alive, w.resend()...)
 	loop, sent := w.byRoute(w.hook(Postrouting, leave(alive), false))
-	w.finish(sent, Sent)
-	for i := range loop {
-		loop[i].pkt.In, loop[i].pkt.Out = "lo", ""
-	}
-	w.finish(w.hook(Input, w.hook(Prerouting, loop, true), true), Delivered)
+	w.finish(w.goOut(sent), Sent)
+	w.finish(w.hook(Input, w.hook(Prerouting, w.byLo(loop), true), true), Delivered)
 }
 
 // resend sends on what IPVS has scheduled to real servers beyond the node. It goes through OUTPUT from its beginning,
@@ -134,13 +134,20 @@ func (w *Walker) resend() []branch {
 // hook runs the base chains of one hook, in the order of their priorities, for packets of one family, and returns those
 // that come out of it. It takes the slice over.
 func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
+	if len(alive) == 0 {
+		return nil
+	}
+	return w.through(h, w.slots[alive[0].pkt.Family][h], alive, natDone)
+}
+
+// through is hook for some of its chains.
+func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []branch {
 	if len(alive) == 0 || w.budget != "" {
 		return nil
 	}
 	w.ctx.Hook = h
 	w.passes++
 	w.calls = w.passes
-	slots := w.slots[alive[0].pkt.Family][h]
 	for i := range slots {
 		s := &slots[i]
 		if s.nat && natDone {
@@ -190,16 +197,16 @@ func (w *Walker) finish(bs []branch, e End) {
 	}
 }
 
-// slot runs the chains of one priority. Two backends may be hooked in at the same one; which of them goes first depends
-// on which was loaded last, and no dump tells: both orders are tried.
+// maxOrders is how many chains of one priority are tried in each order: 4 have 24.
+const maxOrders = 4
+
+// slot runs the chains of one priority. Which of them goes first depends on which was loaded last: each order is tried.
 func (w *Walker) slot(h Hook, s *slot, b *branch, alive []branch) []branch {
 	switch {
 	case len(s.chains) == 1:
-		return w.base(h, s.chains[0], b, alive)
-	case len(s.chains) == 2:
-		first, second := w.fork(*b, s, orderUnknown(h, s))
-		alive = w.sequence(h, s, first, s.chains, alive)
-		return w.sequence(h, s, second, []*Chain{s.chains[1], s.chains[0]}, alive)
+		return w.attached(h, s, s.chains[0], b, alive)
+	case len(s.chains) <= maxOrders:
+		return w.orders(h, s, *b, s.chains[:1:1], alive)
 	}
 	// Of more chains one order stands for all: the packet may also come to another end.
 	u := orderUnknown(h, s)
@@ -208,6 +215,27 @@ func (w *Walker) slot(h Hook, s *slot, b *branch, alive []branch) []branch {
 	lost.why = u.What
 	w.finish([]branch{lost}, Lost)
 	return w.sequence(h, s, tainted, s.chains, alive)
+}
+
+// orderKey stands for a choice of where a chain of a slot goes among those before it.
+type orderKey struct {
+	first, chain *Chain
+	at           int
+}
+
+// orders runs the chains of a slot in every order that has the first ones in that of begun.
+func (w *Walker) orders(h Hook, s *slot, b branch, begun []*Chain, alive []branch) []branch {
+	n := len(begun)
+	if n == len(s.chains) {
+		return w.sequence(h, s, b, begun, alive)
+	}
+	for at := n; at > 0; at-- {
+		// One of several unknowns, so that each order is one combination of what they turn out to be.
+		here, before := w.fork(b, orderKey{s.chains[0], s.chains[n], at}, orderUnknown(h, s))
+		alive = w.orders(h, s, here, slices.Insert(slices.Clone(begun), at, s.chains[n]), alive)
+		b = before
+	}
+	return w.orders(h, s, b, slices.Insert(slices.Clone(begun), 0, s.chains[n]), alive)
 }
 
 func orderUnknown(h Hook, s *slot) Uncertain {
@@ -231,7 +259,7 @@ func (w *Walker) sequence(h Hook, s *slot, b branch, chains []*Chain, alive []br
 				next = append(next, in[i])
 				continue
 			}
-			next = w.base(h, c, &in[i], next)
+			next = w.attached(h, s, c, &in[i], next)
 		}
 		in = next
 	}

@@ -4,6 +4,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
@@ -53,8 +54,17 @@ const (
 )
 
 // UnknownIface stands in Packet.In and Packet.Out for an interface that exists but whose name the snapshot does not
-// tell. The empty string means that the packet has no such interface at this hook.
+// tell, or at its beginning for one of several (Context.OneOf). The empty string means that the packet has no such
+// interface at this hook.
 const UnknownIface = "?"
+
+// IsUnknown tells whether the name of an interface stands for one that is not known.
+func IsUnknown(iface string) bool {
+	return iface == UnknownIface || strings.HasPrefix(iface, UnknownIface+" ")
+}
+
+// metPrerouting stands in Packet.Bridge.
+const metPrerouting = "*"
 
 // Packet is the state of one packet, the first of its connection, at one point of its path. It is comparable: two equal
 // packets have the same future, which is what lets the walk merge branches.
@@ -85,6 +95,10 @@ type Packet struct {
 
 	route routed // the route that the packet has since it was looked up last
 
+	// Bridge is the bridge that forwards the packet itself, as br_netfilter has it. A packet that has met PREROUTING in a
+	// bridge, and is on its way to IP, has another word there. "" for all others.
+	Bridge string
+
 	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is
 	// by what it chooses among its real servers where that is no fixed share ("load", "client"); the branch's
 	// probability then says nothing.
@@ -97,23 +111,37 @@ type Packet struct {
 	Recent string
 }
 
-// Hook is a netfilter hook of the IP families (uapi/linux/netfilter.h).
+// Hook is a netfilter hook: one of the IP families, of a device, or of a bridge.
 type Hook uint8
 
-// The hooks in the kernel's order.
+// The hooks: those of the IP families (NF_INET_* of uapi/linux/netfilter.h), of a device (NF_NETDEV_*, and inet's
+// ingress, which is the same place), and of a bridge (NF_BR_* of uapi/linux/netfilter_bridge.h).
 const (
 	Prerouting Hook = iota
 	Input
 	Forward
 	Output
 	Postrouting
+	Ingress
+	Egress
+	BridgePrerouting
+	BridgeInput
+	BridgeForward
+	BridgeOutput
+	BridgePostrouting
 	hooks
 )
 
-// String returns the hook's name as iptables writes it.
+// String returns the hook's name: of the IP families as iptables writes it.
 func (h Hook) String() string {
-	return [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "?"}[min(h, hooks)]
+	return [...]string{
+		"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "INGRESS", "EGRESS", "BRIDGE PREROUTING", "BRIDGE INPUT",
+		"BRIDGE FORWARD", "BRIDGE OUTPUT", "BRIDGE POSTROUTING", "?",
+	}[min(h, hooks)]
 }
+
+// OfLink tells whether a hook is one of a device or of a bridge, and not of the IP families.
+func (h Hook) OfLink() bool { return h >= Ingress }
 
 // Context is what an Op may ask: the packet, and the node around it.
 type Context struct {
@@ -126,6 +154,8 @@ type Context struct {
 	// a set of nftables that rules fill, named TABLE@SET. known is false for lists that the walk's assumptions (first
 	// packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
+	// OneOf are the interfaces that a name beginning with UnknownIface stands for one of.
+	OneOf map[string][]string
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
 	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.

@@ -22,6 +22,8 @@ type Ruleset struct {
 
 // Table is one table of one backend.
 type Table struct {
+	// Family is 0 for a table of nftables' families netdev and bridge, which has chains at hooks of devices and bridges
+	// alone; its Name begins with the family ("netdev filter").
 	Family  Family
 	Backend Backend
 	Name    string   // "nat", "filter", …
@@ -51,6 +53,9 @@ type Base struct {
 	Priority int
 	Type     ChainType
 	Policy   Kind // Accept or Drop
+	// Devices are the interfaces that a chain at Ingress or Egress is attached to; a name with '*' at its end stands for
+	// all that begin so. nil: they are not known.
+	Devices []string
 }
 
 // Chain is a list of rules.
@@ -64,6 +69,8 @@ type Chain struct {
 	Unread string
 
 	index *index // made by Link
+	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
+	calls func(*branch) []branch
 }
 
 // Rule is one rule: its ops run in order, until one breaks off or decides.

@@ -110,6 +110,9 @@ type Walker struct {
 	host  *host.Network
 	lists []string // prefixes of the lists whose clients are known
 	slots map[Family][hooks][]slot
+	// groups are the names that stand for one of several devices, by those.
+	groups map[string]string
+	port   func(bridge string, a netip.Addr) string // WithPorts; nil where nobody tells
 
 	ctx    Context
 	opt    Options
@@ -143,9 +146,10 @@ type Walker struct {
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOption) *Walker {
 	w := &Walker{
 		host: h, first: make([]branch, 0, 1), slots: map[Family][hooks][]slot{},
+		groups: map[string]string{},
 		unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}, limits: defaults, memoAfter: memoAfter,
 	}
-	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent}
+	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, OneOf: map[string][]string{}}
 	for _, f := range []Family{IPv4, IPv6} {
 		w.slots[f] = slotsOf(rs, f)
 	}

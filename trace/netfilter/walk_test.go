@@ -282,6 +282,21 @@ func TestWalk(t *testing.T) {
 					},
 				},
 			},
+			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?rejected 10.96.0.1 by filter FORWARD rule 1",
+			unsure: 1,
+		},
+		{
+			name: "five chains at one priority",
+			tables: []*Table{
+				filter(fwd(Accept, []Op{verdict(Drop)})), legacy(filter(fwd(Accept, []Op{verdict(Reject)}))),
+				{
+					Family: IPv4, Backend: BackendNative, Name: "n", Chains: []*Chain{
+						base("f", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)}),
+						base("g", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)}),
+						base("h", Forward, 0, TypeFilter, Accept, []Op{verdict(Accept)}),
+					},
+				},
+			},
 			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 1; ?not known 10.96.0.1", unsure: 1,
 		},
 		{

@@ -12,9 +12,32 @@ import (
 
 var families = map[string]netfilter.Family{"ip": netfilter.IPv4, "ip6": netfilter.IPv6, "inet": netfilter.Inet}
 
-var hookNames = map[string]netfilter.Hook{
+// ipHooks are the hooks that chains of ip and ip6 may be attached to.
+var ipHooks = map[string]netfilter.Hook{
 	"prerouting": netfilter.Prerouting, "input": netfilter.Input, "forward": netfilter.Forward,
 	"output": netfilter.Output, "postrouting": netfilter.Postrouting,
+}
+
+// hookNames are the hooks by family and name.
+var hookNames = map[string]map[string]netfilter.Hook{
+	"ip": ipHooks, "ip6": ipHooks,
+	"inet": {
+		"prerouting": netfilter.Prerouting, "input": netfilter.Input, "forward": netfilter.Forward,
+		"output": netfilter.Output, "postrouting": netfilter.Postrouting, "ingress": netfilter.Ingress,
+	},
+	"netdev": {"ingress": netfilter.Ingress, "egress": netfilter.Egress},
+	"bridge": {
+		"prerouting": netfilter.BridgePrerouting, "input": netfilter.BridgeInput, "forward": netfilter.BridgeForward,
+		"output": netfilter.BridgeOutput, "postrouting": netfilter.BridgePostrouting,
+	},
+}
+
+// tableName is how a table is called: those of families that are not of IP with the family.
+func tableName(t *syntax.Table) string {
+	if families[t.Family] == 0 {
+		return t.Family + " " + t.Name
+	}
+	return t.Name
 }
 
 var chainTypes = map[string]netfilter.ChainType{
@@ -31,7 +54,7 @@ func IPTables(family, table string) bool {
 // base returns how a base chain is attached to its hook; nil for one at a hook that the walk's packets do not pass, and
 // for one that is no base chain.
 func base(t *syntax.Table, c *syntax.Chain) (*netfilter.Base, error) {
-	hook, ok := hookNames[c.Hook]
+	hook, ok := hookNames[t.Family][c.Hook]
 	if !ok {
 		return nil, nil // a chain at another hook is no error
 	}
@@ -39,6 +62,9 @@ func base(t *syntax.Table, c *syntax.Chain) (*netfilter.Base, error) {
 		return nil, fmt.Errorf("chain %s %s %s has no priority", t.Family, t.Name, c.Name)
 	}
 	b := &netfilter.Base{Hook: hook, Priority: *c.Priority, Type: chainTypes[c.Type], Policy: netfilter.Accept}
+	if hook == netfilter.Ingress || hook == netfilter.Egress {
+		b.Devices = c.Devices
+	}
 	switch c.Policy {
 	case "", "accept":
 	case "drop":

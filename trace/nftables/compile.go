@@ -70,7 +70,7 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 	if dormant || managed && !foreign {
 		return nil, nil // no packet meets it, or iptables-save shows it
 	}
-	t := &netfilter.Table{Family: families[from.Family], Backend: netfilter.BackendNative, Name: from.Name}
+	t := &netfilter.Table{Family: families[from.Family], Backend: netfilter.BackendNative, Name: tableName(from)}
 	for _, d := range from.Sets {
 		s := in.declare(d)
 		in.sets[d.Name] = s

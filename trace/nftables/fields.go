@@ -70,7 +70,7 @@ func proto(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.Prot
 func iface(name func(p *netfilter.Packet) string) func(c *netfilter.Context) value {
 	return func(c *netfilter.Context) value {
 		n := name(c.Packet)
-		if n == netfilter.UnknownIface {
+		if netfilter.IsUnknown(n) {
 			return value{blur: ones}
 		}
 		return known(nameWord(n, 0))
@@ -109,6 +109,8 @@ func hasConnection(c *netfilter.Context) op.Truth {
 	switch {
 	case c.Packet.Untracked:
 		return op.No
+	case c.Hook.OfLink():
+		return linkConnection(c)
 	case op.CameBack(c) || c.Base == nil || c.Hook != netfilter.Prerouting && c.Hook != netfilter.Output:
 		return op.Yes
 	case c.Packet.Template: // its fields are those of the template
@@ -117,6 +119,24 @@ func hasConnection(c *netfilter.Context) op.Truth {
 		return op.Maybe
 	}
 	return op.Is(c.Base.Priority > conntrackPriority)
+}
+
+// linkConnection is hasConnection at the hooks of devices and bridges: what is on its way in has none, unless it comes
+// by lo or PREROUTING has run in the bridge; there connection tracking may also be the bridge's own
+// (net/bridge/netfilter/nf_conntrack_bridge.c).
+func linkConnection(c *netfilter.Context) op.Truth {
+	switch c.Hook {
+	case netfilter.Ingress:
+		if c.Packet.Bridge != "" {
+			return op.Yes
+		}
+		return op.Is(c.Packet.Local)
+	case netfilter.BridgePrerouting, netfilter.BridgeInput:
+		if c.Packet.Bridge == "" {
+			return op.Maybe
+		}
+	}
+	return op.Yes
 }
 
 // ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid
@@ -175,6 +195,7 @@ var payloads = map[headerField]field{
 	{"ip6", "daddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
 	{"ip6", "nexthdr"}:   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
 	{"ip6", "version"}:   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
+	{"ether", "type"}:    {typ: typeEthType, need: op.HasLinkHeader, get: byFamily(0x0800, 0x86dd)},
 	{"th", "sport"}:      {typ: typePort, get: sport},
 	{"th", "dport"}:      {typ: typePort, get: dport},
 	{"tcp", "sport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: sport},
@@ -260,6 +281,10 @@ func byFamily(four, six uint64) func(c *netfilter.Context) value {
 // packetType: a Service's packet is for one host.
 func packetType(c *netfilter.Context) value {
 	if c.Packet.Dst.IsMulticast() {
+		return value{blur: lowBits(8)}
+	}
+	// At a port the frame is for the bridge, which has another address than the port may have.
+	if c.Hook == netfilter.Ingress && (netfilter.IsUnknown(c.Packet.In) || c.Host.Master(c.Packet.In) != "") {
 		return value{blur: lowBits(8)}
 	}
 	return knownNumber(0)

@@ -191,6 +191,9 @@ type comparison struct {
 
 // Run implements [netfilter.Op].
 func (m *comparison) Run(c *netfilter.Context) netfilter.Effect {
+	if oneOfSeveral(c.Packet) {
+		return forEach(c, m)
+	}
 	var buf [maxFields]value
 	vals, t := values(c, m.left, buf[:0])
 	if t == op.No {
@@ -250,6 +253,9 @@ type membership struct {
 
 // Run implements [netfilter.Op].
 func (m *membership) Run(c *netfilter.Context) netfilter.Effect {
+	if oneOfSeveral(c.Packet) {
+		return forEach(c, m)
+	}
 	var buf [maxFields]value
 	key, t := values(c, m.key, buf[:0])
 	if t == op.No {

@@ -11,9 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Parse makes the model of what nft -j list ruleset prints: of the tables of the families ip, ip6 and inet. Those of
-// families that IP packets do not meet at the hooks of the walk (bridge, arp, netdev; inet's ingress) are left out;
-// managed is that of [Compile]. The error says what is wrong with the text and where.
+// Parse makes the model of what nft -j list ruleset prints: of the tables of all families but arp, which no IP packet
+// meets. managed is that of [Compile]. The error says what is wrong with the text and where.
 func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.Table, error) {
 	rs, err := json.Read(data)
 	if err == nil {

@@ -118,32 +118,32 @@ func (r *reader) tableObject() {
 		case "name":
 			name.Name = r.name("table.name")
 		case "flags":
-			flags = r.flags()
+			flags = r.names("table.flags", "the flags of a table")
 		default:
 			r.skip()
 		}
 	})
-	if r.err == nil && syntax.IsIP(name.Family) {
+	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Declared, t.Flags = true, flags
 	}
 }
 
-// flags are a table's flags: nft prints one as a string and several as a list.
-func (r *reader) flags() (out []string) {
+// names are a table's flags or a chain's devices: nft prints one as a string and several as a list.
+func (r *reader) names(field, what string) (out []string) {
 	switch r.kind() {
 	case kindString:
-		return []string{r.word()}
+		return []string{r.name(field)}
 	case kindNull:
 		r.skip()
 		return nil
 	case kindArray:
 	default:
-		r.wants(kindArray, "the flags of a table", "a list")
+		r.wants(kindArray, what, "a list")
 		return nil
 	}
 	r.elements(func() {
-		out = append(out, r.name("the flags of a table"))
+		out = append(out, r.name(what))
 	})
 	return out
 }
@@ -173,11 +173,13 @@ func (r *reader) chainObject() {
 				priority := int(n)
 				c.Priority = &priority
 			}
+		case "dev":
+			c.Devices = r.names("chain.dev", "the devices of a chain")
 		default:
 			r.skip()
 		}
 	})
-	if r.err == nil && syntax.IsIP(name.Family) {
+	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Chains = append(t.Chains, c)
 	}
@@ -219,7 +221,7 @@ func (r *reader) ruleObject() {
 			r.skip()
 		}
 	})
-	if r.err != nil || !syntax.IsIP(family) {
+	if r.err != nil || !syntax.IsRead(family) {
 		return
 	}
 	if r.rules == nil || family != r.family || table != r.table || chain != r.chain {
@@ -263,7 +265,7 @@ func (r *reader) setObject(kind string) {
 			r.skip()
 		}
 	})
-	if r.err == nil && syntax.IsIP(name.Family) {
+	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Sets = append(t.Sets, s)
 	}

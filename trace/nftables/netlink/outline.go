@@ -117,7 +117,7 @@ func Outline(
 	var all []OutlineTable
 	err = messages(answers, order, func(m message) error {
 		family := familyNumbers[m.family]
-		if !syntax.IsIP(family) {
+		if !syntax.IsRead(family) {
 			return nil
 		}
 		switch m.kind {

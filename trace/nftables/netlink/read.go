@@ -24,6 +24,11 @@ const (
 
 	hookNumber   = 1
 	hookPriority = 2
+	hookDevice   = 3
+	hookDevices  = 4
+
+	deviceName   = 1
+	devicePrefix = 2
 
 	ruleTable    = 1
 	ruleChain    = 2
@@ -96,7 +101,7 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 	}
 	err := messages(data, d.order, func(m message) error {
 		family := familyNumbers[m.family]
-		if !syntax.IsIP(family) {
+		if !syntax.IsRead(family) {
 			return nil
 		}
 		switch m.kind {
@@ -222,8 +227,46 @@ func readTable(family string, data []byte, order binary.ByteOrder) (name syntax.
 	return syntax.TableName{Family: family, Name: a.text(tableName)}, flags, nil
 }
 
-// The names of hooks by number: those of IP (include/uapi/linux/netfilter.h), with inet's ingress behind them.
-var hookNumbers = []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+// The names of hooks by number: those of IP and of bridges (include/uapi/linux/netfilter.h, netfilter_bridge.h), with
+// inet's ingress behind them, and those of devices.
+var (
+	hookNumbers       = []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+	deviceHookNumbers = []string{"ingress", "egress"}
+)
+
+// hookOf names a hook.
+func hookOf(family string, number uint64) (name string, ok bool) {
+	names := hookNumbers
+	switch family {
+	case "netdev":
+		names = deviceHookNumbers
+	case "ip", "ip6", "bridge":
+		names = names[:5]
+	}
+	if number >= uint64(len(names)) {
+		return "", false
+	}
+	return names[number], true
+}
+
+// devicesOf reads the devices of a hook: one, or a list of names and, since Linux 6.16, of prefixes.
+func devicesOf(hook *attrs, order binary.ByteOrder) (out []string, err error) {
+	if hook[hookDevices] == nil && hook[hookDevice] != nil {
+		return []string{hook.text(hookDevice)}, nil
+	}
+	out = []string{}
+	for kind, value := range eachAttr(hook[hookDevices], order) {
+		switch {
+		case value == nil:
+			return nil, errAttrs
+		case kind == deviceName:
+			out = append(out, cString(value))
+		case kind == devicePrefix:
+			out = append(out, cString(value)+"*")
+		}
+	}
+	return out, nil
+}
 
 func readChain(
 	family string, data []byte, order binary.ByteOrder,
@@ -242,11 +285,17 @@ func readChain(
 	}
 	n, hasNumber := hook.number(hookNumber)
 	priority, hasPriority := hook.number(hookPriority)
-	if !hasNumber || n >= uint64(len(hookNumbers)) || !hasPriority {
+	name, known := hookOf(family, n)
+	if !hasNumber || !known || !hasPriority {
 		return table, nil, fmt.Errorf("the hook of the chain %s is not known", c.Name)
 	}
+	if ofDevice := name == "ingress" || name == "egress"; ofDevice {
+		if c.Devices, err = devicesOf(&hook, order); err != nil {
+			return table, nil, err
+		}
+	}
 	p := int(int32(uint32(priority))) //nolint:gosec // it is signed in the kernel
-	c.Hook, c.Priority, c.Type = hookNumbers[n], &p, a.text(chainType)
+	c.Hook, c.Priority, c.Type = name, &p, a.text(chainType)
 	if policy, ok := a.number(chainPolicy); ok {
 		c.Policy = map[uint64]string{0: "drop", 1: "accept"}[policy]
 		if c.Policy == "" {

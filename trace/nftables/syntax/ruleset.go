@@ -6,7 +6,7 @@ import "slices"
 
 // Ruleset is what nf_tables holds, or a part of it.
 type Ruleset struct {
-	// Tables are those of the families ip, ip6 and inet (see [IsIP]), in the order in which they were found.
+	// Tables are those of the families that are read (see [IsRead]), in the order in which they were found.
 	Tables []*Table
 	// Complete tells that the rules have every condition: nft leaves out some of those that it makes itself.
 	Complete bool
@@ -29,8 +29,14 @@ type TableName struct {
 	Name   string `json:"name"`
 }
 
-// IsIP tells whether the tables of a family are for IP packets: ip, ip6 and inet.
-func IsIP(family string) bool { return family == "ip" || family == "ip6" || family == "inet" }
+// IsRead tells whether IP packets meet the tables of a family: all do but arp's.
+func IsRead(family string) bool {
+	switch family {
+	case "ip", "ip6", "inet", "bridge", "netdev":
+		return true
+	}
+	return false
+}
 
 // Table is a table.
 type Table struct {
@@ -102,6 +108,9 @@ type Chain struct {
 	Hook     string // prerouting, input, forward, output, postrouting, ingress, egress
 	Priority *int   // nil: it was not said
 	Policy   string // accept, drop; "" is accept
+	// Devices are those that the hook is of, where it is ingress or egress: names, or prefixes with '*' behind them. nil:
+	// they were not said (nft 1.0.6 does not print them).
+	Devices []string
 }
 
 // Set is a set or a map that has a name.

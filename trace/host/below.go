@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"maps"
+	"slices"
+)
+
+// Layer are interfaces below another one: a packet that comes in by that one, or leaves by it, passes one of them, too.
+type Layer struct {
+	// Devs are the interfaces, sorted.
+	Devs []string
+	// Bridge is the bridge whose ports Devs are; "" where they are not ports of one.
+	Bridge string
+	// Maybe: it is not known whether the packet passes any of them, or of a Bridge whether it is one.
+	Maybe bool
+}
+
+// link is what is known of the kind of an interface.
+type link struct {
+	kind  string // as ip -d link names it; "" where it was not collected, and of an interface without one
+	lower string // the interface that it is on top of
+	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
+	nfCall [2]*int
+}
+
+// setLink records the kind of an interface.
+func (n *Network) setLink(l *ipLink) {
+	x := n.links[l.Name]
+	if l.Lower != "" {
+		x.lower = l.Lower
+	}
+	if l.Info != nil {
+		x.kind = l.Info.Kind
+		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
+	}
+	n.links[l.Name] = x
+}
+
+// stacked are the kinds of interfaces that pass the same packets on to the interface that they are on top of.
+var stacked = map[string]bool{"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true}
+
+// maxLayers bounds how many layers are below an interface; the kernel nests at most eight (MAX_NEST_DEV).
+const maxLayers = 8
+
+// Below returns the layers below an interface, the one next to it first: ports of a bridge, members of a bond, what a
+// VLAN is on. known is false where interfaces were not collected.
+func (n *Network) Below(dev string) (layers []Layer, known bool) {
+	if n.master == nil {
+		return nil, false
+	}
+	for at := []string{dev}; len(layers) < maxLayers; at = layers[len(layers)-1].Devs {
+		next, ok := n.layerBelow(at)
+		if !ok {
+			break
+		}
+		layers = append(layers, next)
+	}
+	return layers, true
+}
+
+// layerBelow returns the layer below some interfaces, of which a packet passes one.
+func (n *Network) layerBelow(devs []string) (l Layer, ok bool) {
+	below := map[string]bool{}
+	for _, dev := range devs {
+		x := n.links[dev]
+		some := false
+		for port, master := range n.master {
+			if master == dev && x.kind != "vrf" {
+				below[port], some = true, true
+			}
+		}
+		switch {
+		case some && (x.kind == "bridge" || n.Bridge(dev)):
+			l.Bridge = dev
+		case some && x.kind == "":
+			l.Bridge, l.Maybe = dev, true
+		case some:
+		case x.kind == "openvswitch":
+			for port, master := range n.master {
+				if n.links[master].kind == "openvswitch" {
+					below[port] = true
+				}
+			}
+			l.Maybe = true
+		case x.lower != "" && x.lower != dev && (stacked[x.kind] || x.kind == ""):
+			below[x.lower] = true
+			l.Maybe = l.Maybe || x.kind == ""
+		default:
+			l.Maybe = true // this one is the last
+		}
+	}
+	l.Devs = slices.Sorted(maps.Keys(below))
+	if len(devs) > 1 {
+		l.Bridge = "" // one below a part of them: it is not a layer of every packet
+	}
+	return l, len(below) > 0
+}
+
+// BridgeCalls tells whether the packets that a bridge forwards meet the hooks of their IP family (br_netfilter): as
+// set for all bridges, or for this one (br_nf_pre_routing in net/bridge/br_netfilter_hooks.c).
+func (n *Network) BridgeCalls(dev string, v4 bool) (on, known bool) {
+	key, i := "net/bridge/bridge-nf-call-iptables", 0
+	if !v4 {
+		key, i = "net/bridge/bridge-nf-call-ip6tables", 1
+	}
+	all, ok := n.Sysctl(key)
+	own := n.links[dev].nfCall[i]
+	switch {
+	case ok && all != "0":
+		return true, true
+	case !ok:
+		return false, false
+	}
+	return own != nil && *own != 0, true
+}

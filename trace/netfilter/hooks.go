@@ -153,11 +153,12 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 				continue
 			}
 			from := len(next)
+			before := alive[j].pkt // next may lie in the same place
 			next = w.slot(h, s, &alive[j], next)
 			if h == Output {
-				next = w.reroute(s, &alive[j].pkt, next, from)
+				next = w.reroute(s, &before, next, from)
 			}
-			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
+			if s.chains[0].Table.Backend == BackendIPVS && !before.Virtual.IsValid() {
 				next = w.scheduled(next, from)
 			}
 		}

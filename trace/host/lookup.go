@@ -53,7 +53,9 @@ func (n *Network) Lookup(q Query) Lookup {
 		r.Type = RouteBroadcast
 	}
 	if r.Type == RouteLocal && !r.PrefSrc.IsValid() {
-		r.PrefSrc = dst
+		if r.PrefSrc = dst; !dst.Is4() && !slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == dst }) {
+			r.PrefSrc = netip.Addr{} // one of the node's, by rules that differ
+		}
 	}
 	if !dst.Is4() && r.Type != RouteLocal {
 		if !r.PrefSrc.IsValid() && r.Dev != "" {
@@ -218,8 +220,11 @@ func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 		switch {
 		case e.typ == routeThrow: // the next rule goes on
 			return certain
-		case !e.refuses() && ru.suppresses(s.n, e.prefix.Bits(), e.dev()):
+		case !e.refuses() && ru.suppresses(s.n, e.prefix.Bits(), e.dev()) && !s.balances(e, ru):
 			return certain
+		}
+		if s.balances(e, ru) { // that hop's interface counts which the kernel chooses
+			certain, reason = false, "the route \""+e.text()+"\" may be taken"
 		}
 		by.entry = e
 		c := candidate{route: e.route(), hops: e.hops, by: by, why: reason}
@@ -234,6 +239,21 @@ func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 		return certain
 	})
 	return done
+}
+
+// balances tells whether a rule takes some next hops of an IPv6 route and not others (fib6_rule_suppress in
+// net/ipv6/fib6_rules.c).
+func (s *search) balances(e *entry, ru *rule) bool {
+	if s.q.Dst.Is4() || ru.noGroup == "" || e.prefix.Bits() <= ru.noPrefix {
+		return false
+	}
+	out := 0
+	for i := range e.hops {
+		if s.n.groupOf(e.hops[i].Dev) == ru.noGroup {
+			out++
+		}
+	}
+	return out > 0 && out < len(e.hops)
 }
 
 // same tells whether two candidates are the same answer.

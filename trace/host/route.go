@@ -196,8 +196,12 @@ func (t *table) each(q *Query, f func(e *entry, certain bool) bool) {
 			continue
 		}
 		es := t.at[p]
+		// A route for some sources hides those to the same destination that are for all, but for the default route
+		// (fib6_node_lookup_1 in net/ipv6/ip6_fib.c).
+		hidden := bits > 0 && len(es) > 0 && es[0].from.Bits() > 0
 		for len(es) > 0 {
 			fits, certain := es[0].fits(q)
+			fits = fits && (!hidden || es[0].from.Bits() > 0)
 			as := asGood(q, es)
 			for i := range es[:as] {
 				if fits && f(&es[i], certain && i == as-1) {

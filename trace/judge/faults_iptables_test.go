@@ -456,7 +456,7 @@ func faults(w *capturedNode) []fault {
 			w.files["ip-route.json"] = []byte(
 				`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`,
 			)
-		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
+		}, want: both(ep3, "Mismatch: RefusingRoute 10.244.2.20:8080")},
 		{
 			name: "two Services with one external IP", do: func(w *capturedNode) {
 				w.service("shop/np").Spec.ExternalIPs = []string{"198.51.100.20"}

@@ -211,6 +211,7 @@ var explainedByServer = []string{
 	RefusedWithEndpoints,
 	AcceptedWithoutEndpoints,
 	NoRoute,
+	RefusingRoute,
 	UnevenShare,
 	WrongMasquerade,
 	SourceRangesMismatch,

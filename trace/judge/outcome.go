@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -40,13 +41,14 @@ type outcome struct {
 	where   netfilter.Ref // the rule that ended the walk
 	atOwner owner         // of where
 	why     string
-	route   string // of one that the reverse path filter drops: what is wrong with the route to its source
-	recent  string // the affinity lists that the client is in afterwards
-	sharing string // by what IPVS shares out the connections, where the share is not fixed
-	here    bool   // given to a socket of the node
-	reverse bool   // dropped by the reverse path filter: why has its setting
-	virtual bool   // a virtual server of IPVS has chosen
-	inside  bool   // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
+	route   string        // of one that the reverse path filter drops: what is wrong with the route to its source
+	recent  string        // the affinity lists that the client is in afterwards
+	sharing string        // by what IPVS shares out the connections, where the share is not fixed
+	here    bool          // given to a socket of the node
+	decided host.Decision // of one without a usable route: the routing rule and the route
+	reverse bool          // dropped by the reverse path filter: why has its setting
+	virtual bool          // a virtual server of IPVS has chosen
+	inside  bool          // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
 // outcomes are the ends of a walk, those that are alike added up.
@@ -77,7 +79,8 @@ func (t *outcomes) add(o outcome) {
 	for i := range t.list {
 		x := &t.list[i]
 		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
-			x.where == o.where && x.by == o.by && x.recent == o.recent && x.reverse == o.reverse {
+			x.where == o.where && x.by == o.by && x.recent == o.recent && x.reverse == o.reverse &&
+			x.decided == o.decided {
 			if o.certain {
 				x.share += o.share
 			} else {
@@ -91,7 +94,7 @@ func (t *outcomes) add(o outcome) {
 
 func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{
-		share: r.P, certain: r.Certain, where: r.Where, why: r.Why, route: r.Route, recent: r.Packet.Recent,
+		share: r.P, certain: r.Certain, where: r.Where, why: r.Why, route: r.Route, decided: r.By, recent: r.Packet.Recent,
 		by: r.Packet.DNATBy, sharing: r.Packet.Scheduled, here: r.End == netfilter.Delivered,
 		virtual: r.Packet.Virtual.IsValid(), inside: r.End == netfilter.Delivered && !r.Packet.Local,
 	}

@@ -16,6 +16,7 @@ const (
 	Dropped                  = "Dropped"
 	Rejected                 = "Rejected"
 	NoRoute                  = "NoRoute"
+	RefusingRoute            = "RefusingRoute"
 	RefusedWithEndpoints     = "RefusedWithEndpoints"
 	AcceptedWithoutEndpoints = "AcceptedWithoutEndpoints"
 	SourceRangesMismatch     = "SourceRangesMismatch"
@@ -36,6 +37,10 @@ var (
 	_ = register(kind{
 		code: NoRoute, severity: mismatch, scope: onPath, by: comparison,
 		remedy: advice("look at the CNI's routes on {node}: ip route get ADDRESS"),
+	})
+	_ = register(kind{
+		code: RefusingRoute, severity: mismatch, scope: onPath, by: comparison,
+		remedy: advice("find out who has made the routing rule or the route on {node}, and let it spare Service traffic"),
 	})
 	_ = register(kind{
 		code: RefusedWithEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
@@ -74,6 +79,11 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 			if !o.to.IsValid() {
 				is.message = "the node has " + o.why + ": the connection fails before any rule is asked"
 			}
+			if text := o.decided.String(); text != "" {
+				n.refusing(&is, o)
+				issues = foldRefusal(issues, is)
+				continue
+			}
 		case string(expect.Reject):
 			is.code, is.actual, is.message = Rejected, "rejected", o.where.String()+", which is not kube-proxy's, rejects it"
 		case string(expect.Drop):
@@ -97,6 +107,39 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 	return issues
 }
 
+// refusing says which routing rule and route refuse a packet, and how to remove them.
+func (n *node) refusing(is *issue, o *outcome) {
+	by := o.decided
+	is.code, is.actual, is.evidence = RefusingRoute, "refused by a route", say(by.String())
+	what := "the node's routing refuses it"
+	if keeps := "keeps the packet on the node"; strings.HasSuffix(o.why, keeps) {
+		is.actual, what = "kept by a route", "a route "+keeps+", though the address is none of its own"
+	}
+	if is.message = "the packet is translated, but " + what + ": " + by.String(); !o.to.IsValid() {
+		is.message = what + ": " + by.String()
+	}
+	is.remedy = report.Remedy{
+		Text: "remove what is not meant for Service traffic, and find out who has made it (a CNI, a VPN, a cloud's agent), as " +
+			"it comes back otherwise",
+	}
+	for _, c := range []struct {
+		words []string
+		when  string
+	}{
+		{by.DeleteRule(), "where the routing rule is not meant for these packets"},
+		{by.DeleteRoute(), "where the route is not meant to be there"},
+	} {
+		if c.words != nil {
+			is.remedy.Commands = append(is.remedy.Commands, report.Command{
+				Line: report.ShellLine(c.words...), Node: n.Name, When: c.when,
+			})
+		}
+	}
+	if len(is.remedy.Commands) == 1 {
+		is.remedy.Commands[0].When = ""
+	}
+}
+
 // notTranslated tells whether a packet was refused behind the rules that should have translated it, and did not.
 func (n *node) notTranslated(o *outcome) bool {
 	if o.to.IsValid() || o.reverse || o.where.Chain == nil ||
@@ -110,7 +153,8 @@ func (n *node) notTranslated(o *outcome) bool {
 func foldRefusal(issues []issue, is issue) []issue {
 	for i := range issues {
 		o := &issues[i]
-		if o.code != is.code || o.where != is.where || is.where.Chain == nil && is.code != ReversePathFilter {
+		if o.code != is.code || o.where != is.where || is.where.Chain == nil && is.code != ReversePathFilter &&
+			(is.code != RefusingRoute || !slices.Equal(o.evidence, is.evidence)) {
 			continue
 		}
 		if is.subject != "" && !slices.Contains(o.endpoints, is.subject) {

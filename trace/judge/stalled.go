@@ -116,7 +116,7 @@ func (p *pathCase) consequence(is *issue) bool {
 	switch is.code {
 	case Dropped, Rejected, SourceRangesMismatch:
 		return is.where.Chain != nil && !beforeDNAT(is.where)
-	case NoRoute:
+	case NoRoute, RefusingRoute:
 		return p.hook() == netfilter.Prerouting // a packet of the node itself needs a route before any rule sees it
 	}
 	return false
@@ -146,6 +146,8 @@ func becomes(is *issue) string {
 	switch {
 	case is.code == NoRoute:
 		return "the node has no route for it"
+	case is.code == RefusingRoute:
+		return is.message
 	case is.actual == "rejected":
 		return is.where.String() + " rejects it"
 	}

@@ -160,11 +160,12 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 				continue
 			}
 			from := len(next)
+			before := alive[j].pkt // next may lie in the same place
 			next = w.slot(h, s, &alive[j], next)
 			if h == Output {
-				next = w.reroute(s, &alive[j].pkt, next, from)
+				next = w.reroute(s, &before, next, from)
 			}
-			if s.chains[0].Table.Backend == BackendIPVS && !alive[j].pkt.Virtual.IsValid() {
+			if s.chains[0].Table.Backend == BackendIPVS && !before.Virtual.IsValid() {
 				next = w.scheduled(next, from)
 			}
 		}

@@ -143,7 +143,9 @@ func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []bran
 	if r.Type == host.RouteLocal && w.keeps(&b, r.By) {
 		return out
 	}
-	b.pkt.route.known, b.pkt.route.local = true, r.Type == host.RouteLocal
+	// A packet from outside to a broadcast address is the node's own (ip_route_input_slow, brd_input).
+	b.pkt.route.known = true
+	b.pkt.route.local = r.Type == host.RouteLocal || before == Forward && r.Type == host.RouteBroadcast
 	if len(r.Hops) == 0 {
 		b.pkt.route.by(r.Dev, r.Gateway)
 		return append(out, b)

@@ -181,8 +181,7 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) []st
 		pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
 		return nil
 	}
-	here := slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(pkt.Dst.Is4()) == pkt.Dst })
-	if !here && (!pkt.SNAT || !slices.Contains(p.net.AddressesOn(pkt.Out), pkt.Src)) {
+	if _, certain := p.answersBy(end); !certain {
 		return nil
 	}
 	drop, _ := p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: pkt.Out, AnyMark: true})

@@ -23,6 +23,17 @@ const (
 	natSrcPriority = 100
 )
 
+// order is the priority that the slot's chains have in their hook.
+func (s *slot) order(h Hook) int {
+	switch {
+	case !s.nat:
+		return s.priority
+	case h == Prerouting || h == Output:
+		return natDstPriority
+	}
+	return natSrcPriority
+}
+
 func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 	type hooked struct {
 		order, priority int
@@ -152,6 +163,9 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 		if s.nat && natDone {
 			continue
 		}
+		if alive = w.act(h, s.order(h), !s.nat, alive); len(alive) == 0 {
+			return nil
+		}
 		next := w.spare[:0]
 		for j := range alive {
 			if s.nat && natSettled(&alive[j].pkt, h) {
@@ -170,7 +184,7 @@ func (w *Walker) hook(h Hook, alive []branch, natDone bool) []branch {
 		w.spare, alive = alive, w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)
 	}
-	return alive
+	return w.act(h, behind, false, alive)
 }
 
 // scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are

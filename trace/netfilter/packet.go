@@ -56,13 +56,13 @@ const (
 // tell. The empty string means that the packet has no such interface at this hook.
 const UnknownIface = "?"
 
-// Packet is the state of one packet, the first of its connection, at one point of its path. It is comparable: two equal
-// packets have the same future, which is what lets the walk merge branches.
+// Packet is the state of one packet at one point of its path: of the first of its connection, unless Turn says
+// otherwise. It is comparable: two equal packets have the same future, which is what lets the walk merge branches.
 type Packet struct {
 	Family           Family
 	Proto            uint8
 	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16 // SrcPort 0: some ephemeral port, not known
+	SrcPort, DstPort uint16 // 0: some ephemeral port, not known
 	In, Out          string // interface names; UnknownIface where not known
 	Mark             uint32 // skb mark
 	CTMark           uint32 // conntrack mark
@@ -74,12 +74,20 @@ type Packet struct {
 
 	Untracked bool   // raw table: CT --notrack; no NAT will be done
 	Template  bool   // raw table: CT --zone and the like gave it a template that connection tracking goes by
+	Zone      Zone   // that of the template
 	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
 	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
 	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
 	SNATBy    Ref    // the rule that settled SNAT, likewise
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
+
+	// Turn says which packet of its connection it is. Of one that is not the first, Conn is what connection tracking knows
+	// of the connection, and Tracking what it has made of the packet; Back is for the walk.
+	Turn     Turn
+	Tracking Tracking
+	Back     uint8
+	Conn     *Connection
 
 	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is
 	// by what it chooses among its real servers where that is no fixed share ("load", "client"); the branch's

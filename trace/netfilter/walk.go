@@ -131,6 +131,7 @@ type Walker struct {
 	calls     uint64          // what tells the calls in progress apart, with those of other passes through hooks
 	passes    uint64          // how often the packet came to a hook
 	routes    []RouteStep
+	classes   map[class]passage
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none

@@ -192,7 +192,7 @@ func (n *Network) readLinks(data []byte) error {
 
 func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
-		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
+		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]*bridge{}, map[string]bool{}
 	}
 	for i := range links {
 		l := &links[i]

@@ -120,11 +120,10 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return op.Action(func(c *netfilter.Context) { op.GiveTemplate(c, zone) }), true
 }
 
-// tproxy delivers the packet to a local socket, for any destination (net/netfilter/xt_TPROXY.c). It is assumed that one
-// listens there: otherwise the kernel drops the packet.
+// tproxy delivers the packet to a transparent socket of the node, for any destination, and drops it where there is none
+// (tproxy_tg4 in net/netfilter/xt_TPROXY.c).
 func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	var port uint16
-	var v, m uint32
 	ok := false
 	for i := range opts {
 		arg, _ := opts[i].arg()
@@ -133,7 +132,7 @@ func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 		case "--on-port":
 			port, ok = portNumber(arg)
 		case "--tproxy-mark":
-			v, m, fine = valueMask(arg)
+			_, _, fine = valueMask(arg)
 		case "--on-ip":
 		default:
 			fine = false
@@ -142,11 +141,5 @@ func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	return op.AcceptAfter(func(c *netfilter.Context) {
-		p := c.Packet
-		p.Mark = p.Mark&^m ^ v
-		if p.TProxy = port; port == 0 {
-			p.TProxy = p.DstPort
-		}
-	}), ok
+	return &op.TProxy{Port: port, Else: netfilter.Drop}, ok
 }

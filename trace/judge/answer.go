@@ -53,7 +53,7 @@ type onward struct {
 }
 
 // answers looks at the answers of the endpoints that connections are sent to, and at later packets.
-var answers = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	var out []issue
 	for _, x := range p.walkOnward() {
 		if x.code == "" {
@@ -103,8 +103,8 @@ func listChain(at netfilter.Ref, family corev1.IPFamily) string {
 }
 
 // answersUnsure makes a path Unknown whose answers may be lost.
-var answersUnsure = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
-	if p.verdict == report.Mismatch {
+var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
+	if p.verdict == report.Mismatch || p.verdict == report.Unknown {
 		return nil
 	}
 	var out []issue

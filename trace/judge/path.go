@@ -151,6 +151,9 @@ func (p *pathCase) compare() {
 		issues = p.mode.explain(p, append(issues, p.run(stageAffinity, stageAffinity)...))
 	}
 	p.found = p.findings(append(issues, p.run(stageSettings, stageSettings)...))
+	if !p.wrong() {
+		p.found = append(p.found, p.findings(p.run(stageAnswers, stageAnswers))...)
+	}
 }
 
 // run runs the detectors of some stages.

@@ -134,14 +134,10 @@ func (w *Walker) onward(from Start, first *Start, opt Options) Result {
 }
 
 // Answered tells whether an outcome of [Walker.Answer] is what the client waits for: it comes from the frontend, to
-// where the first packet came from.
+// where the first packet came from. That is inside the node or beyond it; which of them need not be known.
 func Answered(s Start, o *Outcome) bool {
-	at := Sent
-	if s.Hook == Output {
-		at = Delivered
-	}
 	p := &o.Packet
-	return o.End == at && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src
+	return (o.End == Sent || o.End == Delivered) && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src
 }
 
 // class is all of a packet behind the first, but for its addresses and ports: what most rules that it meets go by.
@@ -167,12 +163,12 @@ type passage struct {
 // Outcomes of other results stay as they are.
 func (w *Walker) AnswerPasses(s Start, o *Outcome, in string) bool {
 	p := &o.Packet
-	if p.Untracked || p.Virtual.IsValid() || p.TProxy != 0 || in == UnknownIface {
+	if p.Untracked || p.Virtual.IsValid() || in == UnknownIface {
 		return false
 	}
 	k := class{
 		family: p.Family, proto: p.Proto, turn: Reply, hook: Prerouting, in: in, mark: p.CTMark, zone: p.Zone,
-		dnat: p.DNAT, snat: p.SNAT,
+		dnat: p.readdressed(), snat: p.SNAT,
 	}
 	back := Packet{Src: p.Dst, Dst: s.Packet.Src, In: in}
 	if o.End == Delivered {
@@ -187,12 +183,12 @@ func (w *Walker) AnswerPasses(s Start, o *Outcome, in string) bool {
 // FollowPasses is [Walker.AnswerPasses] for [Walker.Follow].
 func (w *Walker) FollowPasses(s Start, o *Outcome) bool {
 	p := &o.Packet
-	if p.Untracked || p.Virtual.IsValid() || p.TProxy != 0 || s.Hook == Output || s.Packet.In == UnknownIface {
+	if p.Untracked || p.Virtual.IsValid() || s.Hook == Output || s.Packet.In == UnknownIface {
 		return false
 	}
 	k := class{
 		family: p.Family, proto: p.Proto, turn: Later, hook: Prerouting, in: s.Packet.In, mark: p.CTMark, zone: p.Zone,
-		dnat: p.DNAT, snat: p.SNAT,
+		dnat: p.readdressed(), snat: p.SNAT,
 	}
 	return w.clear(&k, &Packet{Src: s.Packet.Src, Dst: p.Dst, In: s.Packet.In}, o.End == Delivered)
 }
@@ -285,7 +281,7 @@ func (w *Walker) class(k *class) (x passage) {
 	x.all = len(alive) > 0 && len(w.ended) == 0 && len(w.resent) == 0 && w.budget == "" && !w.gaveUp
 	for i := range alive {
 		b := &alive[i].pkt
-		x.all = x.all && b.Tracking == Found && b.TProxy == 0
+		x.all = x.all && b.Tracking == Found
 	}
 	return x
 }

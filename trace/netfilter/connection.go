@@ -65,7 +65,8 @@ type Connection struct {
 	Mark            uint32
 	Zone            Zone
 	Untracked       bool // there is none: the first packet was not tracked
-	DNAT, SNAT      bool // a rule has settled that translation
+	DNAT            bool // the destination is translated by conntrack (the status bit)
+	SNAT            bool // a rule has settled the translation of the source
 	// Scheduled: IPVS has translated the destination, and translates answers itself; Virtual is its virtual server.
 	Scheduled bool
 	Virtual   netip.AddrPort
@@ -79,6 +80,11 @@ func (p *Packet) Tracked() *Connection {
 	return nil
 }
 
+// readdressed tells whether conntrack translates the destination of the first packet's connection.
+func (p *Packet) readdressed() bool {
+	return p.DNAT && !p.Virtual.IsValid() && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort)
+}
+
 // connection is what the outcome of a first packet has made.
 func connection(s *Start, p *Packet) *Connection {
 	at := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
@@ -86,7 +92,7 @@ func connection(s *Start, p *Packet) *Connection {
 		Original: Tuple{at(s.Packet.Src, s.Packet.SrcPort), at(s.Packet.Dst, s.Packet.DstPort)},
 		Reply:    Tuple{at(p.Dst, p.DstPort), at(p.Src, p.SrcPort)},
 		Mark:     p.CTMark, Zone: p.Zone, Untracked: p.Untracked,
-		DNAT: p.DNAT && !p.Virtual.IsValid(), SNAT: p.SNAT,
+		DNAT: p.readdressed(), SNAT: p.SNAT,
 		Scheduled: p.Virtual.IsValid(), Virtual: p.Virtual,
 	}
 }

@@ -92,10 +92,6 @@ func (w *Walker) fromPrerouting(in branch) {
 		if w.opt.Only.IsValid() && b.pkt.DNAT && !same && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
 			continue
 		}
-		if b.pkt.TProxy != 0 {
-			toInput = append(toInput, b)
-			continue
-		}
 		if w.martian(&b) || w.filtered(b) {
 			continue
 		}

@@ -72,15 +72,14 @@ type Packet struct {
 	OrigSrc, OrigDst netip.Addr
 	OrigDstPort      uint16
 
-	Untracked bool   // raw table: CT --notrack; no NAT will be done
-	Template  bool   // raw table: CT --zone and the like gave it a template that connection tracking goes by
-	Zone      Zone   // that of the template
-	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
-	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
-	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
-	SNATBy    Ref    // the rule that settled SNAT, likewise
-	Local     bool   // the socket is local: the packet came through OUTPUT
-	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
+	Untracked bool // raw table: CT --notrack; no NAT will be done
+	Template  bool // raw table: CT --zone and the like gave it a template that connection tracking goes by
+	Zone      Zone // that of the template
+	DNAT      bool // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
+	SNAT      bool // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
+	DNATBy    Ref  // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
+	SNATBy    Ref  // the rule that settled SNAT, likewise
+	Local     bool // the socket is local: the packet came through OUTPUT
 
 	// Turn says which packet of its connection it is. Of one that is not the first, Conn is what connection tracking knows
 	// of the connection, and Tracking what it has made of the packet; Back is for the walk.
@@ -130,6 +129,9 @@ type Context struct {
 	// a set of nftables that rules fill, named TABLE@SET. known is false for lists that the walk's assumptions (first
 	// packet of a new client, or a returning client) do not cover.
 	Recent func(list string) (listed, known bool)
+	// Listens tells whether a socket of the node receives packets of a protocol to a port, at any address; known is false
+	// where its sockets were not collected. nil stands for that, too.
+	Listens func(proto uint8, port uint16) (listens, known bool)
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
 	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.

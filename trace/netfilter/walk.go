@@ -162,6 +162,11 @@ func WithClientLists(prefixes ...string) WalkerOption {
 	return func(w *Walker) { w.lists = prefixes }
 }
 
+// WithSockets gives what [Context.Listens] answers.
+func WithSockets(listens func(proto uint8, port uint16) (listens, known bool)) WalkerOption {
+	return func(w *Walker) { w.ctx.Listens = listens }
+}
+
 // WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with
 // and without: its result never depends on it, but for rounding, unless it is Ended.
 func WithMemoAfter(rules int) WalkerOption {

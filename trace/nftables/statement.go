@@ -428,8 +428,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// tproxy gives the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens
-// there is taken for granted: without it the kernel breaks the rule off.
+// tproxy gives the packet to a transparent socket of the node, and breaks the rule off where there is none
+// (nft_tproxy_eval_v4 in net/netfilter/nft_tproxy.c).
 func (b *builder) tproxy(t *syntax.TProxy) bool {
 	var port uint16
 	if t.Port != nil {
@@ -440,11 +440,7 @@ func (b *builder) tproxy(t *syntax.TProxy) bool {
 	}
 	b.has(t.Family)
 	b.acted = true
-	b.add(op.Action(func(c *netfilter.Context) {
-		if c.Packet.TProxy = port; port == 0 {
-			c.Packet.TProxy = c.Packet.DstPort
-		}
-	}))
+	b.add(&op.TProxy{Port: port, Else: netfilter.Break})
 	return true
 }
 

@@ -47,7 +47,7 @@ func Replies(p *netfilter.Packet) netfilter.Tuple {
 // changed something (nf_nat_setup_info in net/netfilter/nf_nat_core.c).
 func TranslatedTo(p *netfilter.Packet) Truth {
 	if x := p.Tracked(); x != nil {
-		return Is(x.DNAT && x.Reply.Src != x.Original.Dst)
+		return Is(x.DNAT)
 	}
 	return Is(p.DNAT && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort))
 }

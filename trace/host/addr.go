@@ -195,7 +195,7 @@ func (n *Network) readLinks(data []byte) error {
 
 func (n *Network) setLinks(links []ipLink) {
 	if n.master == nil {
-		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]bridge{}, map[string]bool{}
+		n.master, n.bridges, n.promiscuous = map[string]string{}, map[string]*bridge{}, map[string]bool{}
 		n.vrfs, n.groups = map[string]bool{}, map[string]string{}
 		n.links = map[string]link{}
 	}

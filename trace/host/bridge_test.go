@@ -34,6 +34,20 @@ func TestBridge(t *testing.T) {
 			true, false, false,
 		},
 		{
+			"hairpin on for one of two", `[` + cni0 +
+				`,{"ifname":"veth1","master":"cni0","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge",` +
+				`"info_slave_data":{"hairpin":true}}},{"ifname":"veth2","master":"cni0","linkinfo":{"info_kind":"veth",` +
+				`"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`,
+			true, true, false,
+		},
+		{
+			"hairpin on for the pod, and off for an uplink", `[` + cni0 +
+				`,{"ifname":"veth1","master":"cni0","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge",` +
+				`"info_slave_data":{"hairpin":true}}},{"ifname":"eth1","master":"cni0","linkinfo":{` +
+				`"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`,
+			true, true, true,
+		},
+		{
 			"a bond", `[{"ifname":"cni0"},{"ifname":"eth0","master":"cni0","linkinfo":{"info_slave_kind":"bond"}}]`, false,
 			false, false,
 		},
@@ -44,7 +58,7 @@ func TestBridge(t *testing.T) {
 			t.Fatal(tt.name, errs)
 		}
 		on, known := n.Hairpin("cni0")
-		if n.Bridge("cni0") != tt.bridge || on != tt.on || known != tt.known {
+		if n.Bridge("cni0") != tt.bridge || known != tt.known || known && on != tt.on {
 			t.Errorf("%s: bridge %v, hairpin %v, known %v", tt.name, n.Bridge("cni0"), on, known)
 		}
 	}

@@ -16,7 +16,7 @@ type Network struct {
 	sysctl map[string]string // by path below /proc/sys
 	clock  Clock
 
-	bridges     map[string]bridge // by name, those that have ports
+	bridges     map[string]*bridge // by name, those that have ports
 	promiscuous map[string]bool
 	vrfs        map[string]bool
 	groups      map[string]string // of interfaces

@@ -146,8 +146,9 @@ func (x *set) port(p *probe, pkt *netfilter.Packet, src bool) bool {
 	}
 	switch pkt.Proto {
 	case netfilter.TCP, netfilter.UDP, netfilter.SCTP, netfilter.UDPLite:
-		if src && p.key.port == 0 {
-			p.vague = "ports, and the packet's source port is not known"
+		if p.key.port == 0 {
+			p.vague = "ports, and the packet's " + map[bool]string{true: "source", false: "destination"}[src] +
+				" port is not known"
 		}
 	case netfilter.ICMP, netfilter.ICMPv6:
 		p.vague = "ICMP types, and the packet's is not known"

@@ -10,14 +10,13 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// Matches on connection tracking for the first packet of a connection: net/netfilter/xt_conntrack.c, xt_state.c,
-// xt_connmark.c.
+// Matches on connection tracking: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
 
 // noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet that
 // the node sends to itself comes in by lo with the connection from when it left.
 func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	if s.table != "raw" {
-		return func(c *netfilter.Context) bool { return c.Packet.Untracked }
+		return func(c *netfilter.Context) bool { return op.Untracked(c.Packet) }
 	}
 	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
 }
@@ -45,8 +44,10 @@ func isTracked(c *netfilter.Context) truth { return op.Is(!c.Packet.Untracked) }
 // conntrackOptions are the options on the connection, except --ctstate.
 var conntrackOptions = matchSpec{options: map[string]reader{
 	"--ctdir": withArg(func(a string) (cond, bool) {
-		answer := op.Is(a == "ORIGINAL")
-		return func(*netfilter.Context) truth { return answer }, a == "ORIGINAL" || a == "REPLY"
+		reply := a == "REPLY"
+		return func(c *netfilter.Context) truth {
+			return op.Is((c.Packet.Tracked() != nil && c.Packet.Turn == netfilter.Reply) == reply)
+		}, a == "ORIGINAL" || reply
 	}),
 	"--ctexpire": anyArg(op.Unsure),
 	"--ctproto": withArg(func(a string) (cond, bool) {
@@ -54,23 +55,21 @@ var conntrackOptions = matchSpec{options: map[string]reader{
 		return func(c *netfilter.Context) truth { return op.Is(c.Packet.Proto == p) }, ok
 	}),
 	"--ctstatus":  withArg(ctstatus),
-	"--ctorigsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigSrc }),
-	"--ctorigdst": addrIn(func(p *netfilter.Packet) netip.Addr { return p.OrigDst }),
-	"--ctreplsrc": addrIn(destination), // the source of replies is the packet's destination, as translated so far
-	"--ctrepldst": addrIn(source),
-	"--ctorigsrcport": ctport(func(p *netfilter.Packet, r portRange) truth {
-		if p.SNAT {
-			return r.hasSource(0)
-		}
-		return sportIn(p, r)
-	}),
-	"--ctorigdstport": ctport(func(p *netfilter.Packet, r portRange) truth { return r.has(p.OrigDstPort) }),
-	"--ctreplsrcport": ctport(dportIn),
-	"--ctrepldstport": ctport(sportIn),
+	"--ctorigsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return op.Original(p).Src.Addr() }),
+	"--ctorigdst": addrIn(func(p *netfilter.Packet) netip.Addr { return op.Original(p).Dst.Addr() }),
+	"--ctreplsrc": addrIn(func(p *netfilter.Packet) netip.Addr { return op.Replies(p).Src.Addr() }),
+	"--ctrepldst": addrIn(func(p *netfilter.Packet) netip.Addr { return op.Replies(p).Dst.Addr() }),
+
+	"--ctorigsrcport": ctport(func(p *netfilter.Packet) uint16 { return op.Original(p).Src.Port() }),
+	"--ctorigdstport": ctport(func(p *netfilter.Packet) uint16 { return op.Original(p).Dst.Port() }),
+	"--ctreplsrcport": ctport(func(p *netfilter.Packet) uint16 { return op.Replies(p).Src.Port() }),
+	"--ctrepldstport": ctport(func(p *netfilter.Packet) uint16 { return op.Replies(p).Dst.Port() }),
 }}
 
-func ctport(in func(*netfilter.Packet, portRange) truth) reader {
-	return func(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, in) }
+func ctport(of func(*netfilter.Packet) uint16) reader {
+	return func(_ *ruleSpec, o *option) (cond, bool) {
+		return portArg(o, func(p *netfilter.Packet, r portRange) truth { return r.hasSource(of(p)) })
+	}
 }
 
 // conntrack reads -m conntrack and -m state. Where there is no connection only the state is evaluated (conntrack_mt).
@@ -118,16 +117,17 @@ const (
 	stateUntracked
 	stateDNAT
 	stateSNAT
-	stateOther // RELATED, ESTABLISHED: never of a first packet
+	stateEstablished
+	stateRelated // of no packet here
 )
 
 var stateNames = map[string]uint8{
 	"NEW": stateNew, "INVALID": stateInvalid, "UNTRACKED": stateUntracked, "DNAT": stateDNAT, "SNAT": stateSNAT,
-	"RELATED": stateOther, "ESTABLISHED": stateOther,
+	"RELATED": stateRelated, "ESTABLISHED": stateEstablished,
 }
 
-// ctstate: the first packet is NEW; a translation that was decided before adds DNAT or SNAT. Without a connection it is
-// UNTRACKED after a NOTRACK rule, else INVALID.
+// ctstate: the first packet is NEW, a later one and an answer ESTABLISHED; a translation that was decided before adds
+// DNAT or SNAT. Without a connection it is UNTRACKED after a NOTRACK rule, else INVALID.
 func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	var want uint8
@@ -145,7 +145,7 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 			return op.Is(want&stateUntracked != 0)
 		case missing(c):
 			return op.Is(want&stateInvalid != 0)
-		case want&stateNew != 0:
+		case want&stateOf(c.Packet) != 0:
 			return yes
 		}
 		answer := no
@@ -159,20 +159,41 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	}, ok
 }
 
+// stateOf is the state of a packet that has a connection.
+func stateOf(p *netfilter.Packet) uint8 {
+	if p.Tracked() != nil {
+		return stateEstablished
+	}
+	return stateNew
+}
+
 // ctstatus: until the first packet has left the node, or has reached its socket, its connection is not CONFIRMED, and
-// has none of the other states. NONE is no bit, so it never matches.
+// has none of the other states; from the answer on it has SEEN_REPLY, and behind that it may be ASSURED. NONE is no bit,
+// so it never matches.
 func ctstatus(arg string) (cond, bool) {
-	confirmed := false
+	confirmed, replied, assured := false, false, false
 	for name := range strings.SplitSeq(arg, ",") {
 		switch name {
 		case "CONFIRMED":
 			confirmed = true
-		case "NONE", "EXPECTED", "SEEN_REPLY", "ASSURED":
+		case "SEEN_REPLY":
+			replied = true
+		case "ASSURED":
+			assured = true
+		case "NONE", "EXPECTED":
 		default:
 			return nil, false
 		}
 	}
-	return func(c *netfilter.Context) truth { return op.Is(confirmed && op.CameBack(c)) }, true
+	return func(c *netfilter.Context) truth {
+		switch {
+		case c.Packet.Tracked() == nil:
+			return op.Is(confirmed && op.CameBack(c))
+		case confirmed || replied:
+			return yes
+		}
+		return op.Known(false, !assured || c.Packet.Turn == netfilter.Reply)
+	}, true
 }
 
 func skbMark(p *netfilter.Packet) *uint32 { return &p.Mark }

@@ -16,7 +16,7 @@ func sport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, sportIn) }
 func dport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, dportIn) }
 
 func sportIn(p *netfilter.Packet, r portRange) truth { return r.hasSource(p.SrcPort) }
-func dportIn(p *netfilter.Packet, r portRange) truth { return r.has(p.DstPort) }
+func dportIn(p *netfilter.Packet, r portRange) truth { return r.hasSource(p.DstPort) }
 
 func anyPortIn(p *netfilter.Packet, r portRange) truth { return dportIn(p, r).Or(sportIn(p, r)) }
 
@@ -46,25 +46,22 @@ func portList(in func(*netfilter.Packet, portRange) truth) reader {
 	})
 }
 
-// tcpFlagNames are the flags that iptables names. The first packet has only SYN of them (the ECN bits have no name
-// here).
-var tcpFlagNames = []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"}
+// tcpFlagNames are the flags that iptables names (the ECN bits have no name here).
+var tcpFlagNames = map[string]uint8{
+	"FIN": op.FIN, "SYN": op.SYN, "RST": op.RST, "PSH": op.PSH, "ACK": op.ACK, "URG": op.URG, "NONE": 0,
+	"ALL": op.FIN | op.SYN | op.RST | op.PSH | op.ACK | op.URG,
+}
 
-// flagSet reads a list of TCP flags, and says whether SYN is in it and whether anything else is.
-func flagSet(s string) (syn, others, ok bool) {
-	switch s {
-	case "ALL":
-		return true, true, true
-	case "NONE":
-		return false, false, true
-	}
+// flagSet reads a list of TCP flags.
+func flagSet(s string) (flags uint8, ok bool) {
 	for f := range strings.SplitSeq(s, ",") {
-		if !slices.Contains(tcpFlagNames, f) {
-			return false, false, false
+		bit, known := tcpFlagNames[f]
+		if !known {
+			return 0, false
 		}
-		syn, others = syn || f == "SYN", others || f != "SYN"
+		flags |= bit
 	}
-	return syn, others, true
+	return flags, true
 }
 
 // tcpFlags: of the flags of the mask exactly those of the second list are set.
@@ -72,11 +69,24 @@ func tcpFlags(_ *ruleSpec, o *option) (cond, bool) {
 	if len(o.args) != 2 {
 		return nil, false
 	}
-	mask, _, ok1 := flagSet(o.args[0].text)
-	want, others, ok2 := flagSet(o.args[1].text)
-	answer := op.Is(mask == want && !others)
-	return func(*netfilter.Context) truth { return answer }, ok1 && ok2
+	mask, ok1 := flagSet(o.args[0].text)
+	want, ok2 := flagSet(o.args[1].text)
+	return flagsAre(mask, want), ok1 && ok2
 }
+
+// flagsAre tells whether of the flags of a mask exactly some are set.
+func flagsAre(mask, want uint8) cond {
+	return func(c *netfilter.Context) truth {
+		set, unknown := op.TCPFlags(c.Packet)
+		if (set^want)&^unknown&mask != 0 || want&^mask != 0 {
+			return no
+		}
+		return op.Known(true, unknown&mask == 0)
+	}
+}
+
+// isSYN is --syn.
+var isSYN = flagsAre(op.SYN|op.RST|op.ACK|op.FIN, op.SYN)
 
 func tcpOption(_ *ruleSpec, o *option) (cond, bool) { return op.Unsure, len(o.args) == 1 }
 
@@ -96,12 +106,22 @@ func chunkTypes(_ *ruleSpec, o *option) (cond, bool) {
 	default:
 		return nil, false
 	}
-	return func(*netfilter.Context) truth { return answer }, true
+	return ofFirst(answer), true
+}
+
+// ofFirst is what holds for the first packet; of others it is not known.
+func ofFirst(t truth) cond {
+	return func(c *netfilter.Context) truth {
+		if c.Packet.Turn != netfilter.First {
+			return maybe
+		}
+		return t
+	}
 }
 
 // dccpTypes: the first packet is a REQUEST.
 func dccpTypes(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	answer := op.Is(slices.Contains(strings.Split(arg, ","), "REQUEST"))
-	return func(*netfilter.Context) truth { return answer }, ok
+	return ofFirst(answer), ok
 }

@@ -225,8 +225,8 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	return set, set.name != ""
 }
 
-// ipvsOptions are the options of -m ipvs for a packet that IPVS has scheduled (ipvs_mt in net/netfilter/xt_ipvs.c looks
-// up the connection by the reply direction, which scheduling has just created).
+// ipvsOptions are the options of -m ipvs for a packet of a connection that IPVS has scheduled (ipvs_mt in
+// net/netfilter/xt_ipvs.c looks up the connection by the reply direction, too).
 var ipvsOptions = map[string]reader{
 	"--vproto": withArg(func(arg string) (cond, bool) {
 		p, ok := op.Protocol(arg)
@@ -240,9 +240,11 @@ var ipvsOptions = map[string]reader{
 		p, ok := number(arg)
 		return func(c *netfilter.Context) truth { return op.Is(uint32(c.Packet.Virtual.Port()) == p) }, ok
 	}),
-	"--vdir": withArg(func(arg string) (cond, bool) { // the walk's packet is the connection's first
-		original := arg == "ORIGINAL"
-		return func(*netfilter.Context) truth { return op.Is(original) }, original || arg == "REPLY"
+	"--vdir": withArg(func(arg string) (cond, bool) {
+		reply := arg == "REPLY"
+		return func(c *netfilter.Context) truth {
+			return op.Is((c.Packet.Turn == netfilter.Reply) == reply)
+		}, reply || arg == "ORIGINAL"
 	}),
 }
 

@@ -39,8 +39,8 @@ func tcpPacket(what string) *matchSpec { return &matchSpec{proto: netfilter.TCP,
 
 // matches are all known matches.
 //
-// The walk follows the first packet of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram,
-// unicast, no fragment, without IP options or extension headers.
+// The walk follows the first packets of a connection: a TCP SYN, an SCTP INIT, a DCCP REQUEST or a datagram, the answer
+// to it, and what follows; unicast, no fragment, without IP options or extension headers.
 var matches = map[string]*matchSpec{
 	"addrtype":  {whole: addrType},
 	"ah":        otherProtocol(netfilter.AH),
@@ -117,7 +117,7 @@ var matches = map[string]*matchSpec{
 	"statistic": {whole: statistic},
 	"string":    needs("the packet's bytes"),
 	"tcp": {proto: netfilter.TCP, ports: true, options: map[string]reader{
-		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(op.Always), "--tcp-option": tcpOption,
+		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(isSYN), "--tcp-option": tcpOption,
 	}},
 	"tcpmss": tcpPacket("the TCP options"),
 	"time":   {whole: timeOf},

@@ -85,26 +85,45 @@ func markMasks(opts []option) (nf, ct uint32, ok bool) {
 
 func notrack(*ruleSpec, []option) (netfilter.Op, bool) { return op.Action(op.Notrack), true }
 
-// ct is CT. Zones, helpers and similar options do not affect the first packet of a connection, except that it stays
-// tracked.
+// zoneOptions are those of CT that give the packet's connection a zone, with the directions in which it counts.
+var zoneOptions = map[string]uint8{
+	"--zone": netfilter.ZoneBoth, "--zone-orig": netfilter.ZoneOriginal, "--zone-reply": netfilter.ZoneReply,
+}
+
+// ct is CT (xt_ct_tg_check in net/netfilter/xt_CT.c). Helpers and similar options do not affect the path of a packet,
+// except that it stays tracked.
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
+	zone := netfilter.Zone{Dirs: netfilter.ZoneBoth}
 	for i := range opts {
-		switch opts[i].name {
+		o := &opts[i]
+		if dirs := zoneOptions[o.name]; dirs != 0 {
+			arg, _ := o.arg()
+			zone.Dirs = dirs
+			if zone.ByMark = arg == "mark"; zone.ByMark {
+				continue
+			}
+			n, ok := number(arg)
+			if !ok || n > 1<<16-1 {
+				return nil, false
+			}
+			zone.ID = uint16(n)
+			continue
+		}
+		switch o.name {
 		case "--notrack":
 			return notrack(s, nil)
-		case "--helper", "--zone", "--zone-orig", "--zone-reply", "--timeout", "--ctevents", "--expevents":
+		case "--helper", "--timeout", "--ctevents", "--expevents":
 		default:
 			return nil, false
 		}
 	}
-	return op.Action(op.GiveTemplate), true
+	return op.Action(func(c *netfilter.Context) { op.GiveTemplate(c, zone) }), true
 }
 
-// tproxy delivers the packet to a local socket, for any destination (net/netfilter/xt_TPROXY.c). It is assumed that one
-// listens there: otherwise the kernel drops the packet.
+// tproxy delivers the packet to a transparent socket of the node, for any destination, and drops it where there is none
+// (tproxy_tg4 in net/netfilter/xt_TPROXY.c).
 func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	var port uint16
-	var v, m uint32
 	ok := false
 	for i := range opts {
 		arg, _ := opts[i].arg()
@@ -113,7 +132,7 @@ func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 		case "--on-port":
 			port, ok = portNumber(arg)
 		case "--tproxy-mark":
-			v, m, fine = valueMask(arg)
+			_, _, fine = valueMask(arg)
 		case "--on-ip":
 		default:
 			fine = false
@@ -122,11 +141,5 @@ func tproxy(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	return op.AcceptAfter(func(c *netfilter.Context) {
-		p := c.Packet
-		p.Mark = p.Mark&^m ^ v
-		if p.TProxy = port; port == 0 {
-			p.TProxy = p.DstPort
-		}
-	}), ok
+	return &op.TProxy{Port: port, Else: netfilter.Drop}, ok
 }

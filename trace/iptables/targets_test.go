@@ -16,7 +16,7 @@ func TestTargets(t *testing.T) {
 		for _, f := range []struct {
 			on   bool
 			name string
-		}{{p.DNAT, "dnat"}, {p.SNAT, "snat"}, {p.Untracked, "untracked"}, {p.TProxy != 0, "tproxy"}} {
+		}{{p.DNAT, "dnat"}, {p.SNAT, "snat"}, {p.Untracked, "untracked"}} {
 			if f.on {
 				s += " " + f.name
 			}
@@ -98,8 +98,7 @@ func TestTargets(t *testing.T) {
 		{"-j REDIRECT --to-ports 15001", "opaque", same}, // cni0 has no address that is known here
 		{"-j NETMAP --to 10.9.0.0/16", "accept", "10.9.0.1:80 dnat mark 0x4001/0x10"},
 		{
-			"-j TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", "accept",
-			"10.96.0.1:80 tproxy mark 0x1/0x10",
+			"-j TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", "opaque", same,
 		},
 		{"-j SYNPROXY --mss 1460", "stolen", same},
 		{"-j MAGIC --level 7", "opaque", same},

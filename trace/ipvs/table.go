@@ -104,9 +104,12 @@ func (v *VirtualServer) key() netfilter.Key {
 }
 
 // condition matches the packets that the virtual server receives: none that IPVS has already processed (ip_vs_in_hook,
-// skb->ipvs_property).
+// skb->ipvs_property), and behind the first of a connection those of one that it has scheduled.
 func (v *VirtualServer) condition() netfilter.Op {
-	fresh := func(c *netfilter.Context) op.Truth { return op.Is(!c.Packet.Virtual.IsValid()) }
+	fresh := func(c *netfilter.Context) op.Truth {
+		p := c.Packet
+		return op.Is(!p.Virtual.IsValid() && (p.Turn == netfilter.First || p.Turn == netfilter.Later && p.Conn.Scheduled))
+	}
 	if v.Protocol == "FWM" {
 		return op.Conditions([]op.Cond{fresh, func(c *netfilter.Context) op.Truth {
 			return op.Is(c.Packet.Mark == v.Mark && slices.Contains([]uint8{netfilter.TCP, netfilter.UDP, netfilter.SCTP},
@@ -169,8 +172,13 @@ type schedule struct {
 }
 
 // Run implements [netfilter.Op]. Where no real server is available, the kernel rejects with ICMP port unreachable
-// (ip_vs_leave).
+// (ip_vs_leave). A later packet of a connection goes where the first one went.
 func (s *schedule) Run(c *netfilter.Context) netfilter.Effect {
+	if p := c.Packet; p.Turn == netfilter.Later {
+		p.Virtual = netip.AddrPortFrom(p.Dst, p.DstPort)
+		p.Dst, p.DstPort = p.Conn.Reply.Src.Addr(), p.Conn.Reply.Src.Port()
+		return forward(c, p.Src, p.Dst)
+	}
 	if len(s.choices) == 0 {
 		return netfilter.Effect{Kind: netfilter.Reject}
 	}

@@ -85,7 +85,9 @@ const (
 	stageAffinity         // the same for a client that comes back
 	stageProgrammed       // what the command program has put there
 	stageSettings         // settings of the kernel that stop what the rules make right
+	stageAnswers          // what comes behind the first packet, where that is all right
 	stageVerdict          // what else the verdict depends on
+	stageOnward           // what the verdict depends on behind the first packet
 	stageByDesign         // what the API asks for, where nothing is wrong
 	stageObserve          // what real connections showed
 )

@@ -39,6 +39,7 @@ type pathCase struct {
 	settled bool // a detector has recognised who else answers
 	several several
 	steps   *walked
+	onward  *[]onward        // what becomes of later packets; nil until that is asked for
 	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
 	verdict report.Verdict   // so far; from stageVerdict on
 	unsaid  string           // what would be wrong if all tables were read; "" for nothing
@@ -150,6 +151,9 @@ func (p *pathCase) compare() {
 		issues = p.mode.explain(p, append(issues, p.run(stageAffinity, stageAffinity)...))
 	}
 	p.found = p.findings(append(issues, p.run(stageSettings, stageSettings)...))
+	if !p.wrong() {
+		p.found = append(p.found, p.findings(p.run(stageAnswers, stageAnswers))...)
+	}
 }
 
 // run runs the detectors of some stages.

@@ -10,6 +10,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -20,6 +21,8 @@ const (
 	BridgeNetfilterOff = "BridgeNetfilterOff"
 	HairpinOff         = "HairpinOff"
 	ReversePathFilter  = "ReversePathFilter"
+	PortsIsolated      = "PortsIsolated"
+	BridgePortUnknown  = "BridgePortUnknown"
 )
 
 var (
@@ -31,7 +34,8 @@ var (
 			command{line: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1", onNode: true}),
 		issues: []string{"openshift/origin#9931", "weaveworks/weave#3280"},
 		by: stopped(ForwardingOff, (*pathCase).notForwarded,
-			"the node does not forward packets: what is translated on its way through the node is dropped"),
+			"the node does not forward packets, or not the endpoint's answers: what is translated on its way through the node "+
+				"is dropped"),
 	})
 	_ = register(kind{
 		code:     RouteLocalnetOff,
@@ -70,6 +74,14 @@ var (
 		by: stopped(HairpinOff, (*pathCase).notSentBack,
 			"the pod reaches itself, and its bridge sends nothing back to the port where it came from"),
 	})
+	_ = register(kind{
+		code: PortsIsolated, severity: mismatch, scope: onPath,
+		remedy: advice("find what isolates the ports (the CNI plugin's portIsolation), and turn it off; at once: bridge link "+
+			"set dev PORT isolated off", command{line: "bridge -d link", onNode: true, when: "to see the ports"}),
+		by: stopped(PortsIsolated, (*pathCase).isolated,
+			"client and endpoint are on the same bridge, and it lets nothing through between isolated ports"),
+	})
+	_ = register(kind{code: BridgePortUnknown, severity: note, scope: onPath, by: portUnsure})
 	_ = register(kind{
 		code:     ReversePathFilter,
 		severity: mismatch,
@@ -135,15 +147,34 @@ func (n *node) isOff(key string) bool {
 	return ok && v == "0"
 }
 
-// notForwarded: ip_route_input_slow (net/ipv4/route.c) asks the interface that the packet came in by, which follows
-// ip_forward; ip6_forward (net/ipv6/ip6_output.c) asks conf/all.
+// notForwarded tells whether the node forwards neither the packet nor, where its interface is certain, the answer. What
+// a bridge sends back to where it came from it need not forward (br_nf_pre_routing_finish in
+// net/bridge/br_netfilter_hooks.c).
 func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) []string {
-	if o.Kind == expect.FromNode {
+	if o.Kind == expect.FromNode || p.sameBridge(o, end) {
 		return nil
 	}
+	v4 := end.Packet.Dst.Is4()
+	if off := p.forwardingOff(o.Iface, v4); off != nil {
+		return off
+	}
+	if in, certain := p.answersBy(end); certain && in != o.Iface && in != netfilter.UnknownIface {
+		if off := p.forwardingOff(in, v4); off != nil {
+			return append(off, "the endpoint's answer comes in by "+in)
+		}
+	}
+	return nil
+}
+
+// forwardingOff cites the setting by which packets that come in by an interface are not forwarded. ip_route_input_slow
+// (net/ipv4/route.c) asks that interface, which follows ip_forward; ip6_forward (net/ipv6/ip6_output.c) asks conf/all
+// and, since Linux 6.17, force_forwarding of the interface.
+func (p *pathCase) forwardingOff(in string, v4 bool) []string {
 	keys := []string{"net/ipv6/conf/all/forwarding"}
-	if end.Packet.Dst.Is4() {
-		keys = []string{"net/ipv4/conf/" + o.Iface + "/forwarding", "net/ipv4/ip_forward"}
+	if v4 {
+		keys = []string{"net/ipv4/conf/" + in + "/forwarding", "net/ipv4/ip_forward"}
+	} else if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
+		return nil
 	}
 	for _, key := range keys {
 		if v, ok := p.net.Sysctl(key); ok {
@@ -181,8 +212,7 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) []st
 		pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
 		return nil
 	}
-	here := slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(pkt.Dst.Is4()) == pkt.Dst })
-	if !here && (!pkt.SNAT || !slices.Contains(p.net.AddressesOn(pkt.Out), pkt.Src)) {
+	if _, certain := p.answersBy(end); !certain {
 		return nil
 	}
 	drop, _ := p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: pkt.Out, AnyMark: true})
@@ -229,3 +259,43 @@ func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) []strin
 	}
 	return nil
 }
+
+// isolated: should_deliver (net/bridge/br_private.h, br_skb_isolated) lets nothing through from one isolated port to
+// another.
+func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) []string {
+	if !p.sameBridge(o, end) {
+		return nil
+	}
+	if on, known := p.net.Isolated(o.Iface); known && on {
+		return []string{"all ports of " + o.Iface + " for pods are isolated"}
+	}
+	return nil
+}
+
+// portUnsure makes a path Unknown on which the settings of a bridge's ports differ: which one is the pod's is not known.
+var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
+	if p.want.Action != expect.DNAT || p.verdict == report.Mismatch || p.verdict == report.Unknown {
+		return nil
+	}
+	o := &p.want.Origin
+	for i := range p.res.Outcomes {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT || !p.sameBridge(o, end) {
+			continue
+		}
+		what := ""
+		if end.Packet.Dst == o.Address && p.net.HairpinDiffers(o.Iface) {
+			what = "the pod reaches itself, and only some ports of " + o.Iface + " are in hairpin mode"
+		} else if p.net.IsolatedDiffers(o.Iface) {
+			what = "client and endpoint are on the same bridge, and some ports of " + o.Iface + " are isolated"
+		}
+		if what != "" {
+			p.verdict = report.Unknown
+			return []issue{{
+				code: BridgePortUnknown, subject: o.Iface, message: what + ": which ones are the pods' is not known",
+				evidence: say("ip -d -j link show master " + o.Iface), remedy: p.askLive(),
+			}}
+		}
+	}
+	return nil
+}}

@@ -21,11 +21,7 @@ func (p *pathCase) notEvaluated() []issue {
 		is := issue{
 			code: RuleNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
 			message: "decides, and cannot be evaluated: " + u.Why,
-			remedy: report.Remedy{
-				Text: "real connections show what becomes of them",
-				Commands: []report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node", p.Name,
-					"-n", p.svc.Namespace, "--", p.svc.Name)}},
-			},
+			remedy:  p.askLive(),
 		}
 		if !is.predicate {
 			is.message = "what becomes of the packet " + is.message
@@ -38,4 +34,13 @@ func (p *pathCase) notEvaluated() []issue {
 		}
 	}
 	return out[:min(len(out), maxEvidence)]
+}
+
+// askLive is the remedy where real connections tell what the rules do not.
+func (p *pathCase) askLive() report.Remedy {
+	return report.Remedy{
+		Text: "real connections show what becomes of them",
+		Commands: []report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node", p.Name,
+			"-n", p.svc.Namespace, "--", p.svc.Name)}},
+	}
 }

@@ -25,6 +25,17 @@ const (
 	natSrcPriority = 100
 )
 
+// order is the priority that the slot's chains have in their hook.
+func (s *slot) order(h Hook) int {
+	switch {
+	case !s.nat:
+		return s.priority
+	case h == Prerouting || h == Output:
+		return natDstPriority
+	}
+	return natSrcPriority
+}
+
 func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 	type hooked struct {
 		order, priority int
@@ -80,10 +91,6 @@ func (w *Walker) fromPrerouting(in branch) {
 		// One that is translated to itself may still be IPVS's.
 		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
 		if w.opt.Only.IsValid() && b.pkt.DNAT && !same && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
-			continue
-		}
-		if b.pkt.TProxy != 0 {
-			toInput = append(toInput, b)
 			continue
 		}
 		if w.martian(&b) {
@@ -153,6 +160,9 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		if s.nat && natDone {
 			continue
 		}
+		if alive = w.act(h, s.order(h), !s.nat, alive); len(alive) == 0 {
+			return nil
+		}
 		next := w.spare[:0]
 		for j := range alive {
 			if s.nat && natSettled(&alive[j].pkt, h) {
@@ -172,7 +182,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		w.spare, alive = alive, w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)
 	}
-	return alive
+	return w.act(h, behind, false, alive)
 }
 
 // scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are

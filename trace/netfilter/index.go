@@ -54,7 +54,8 @@ type candidates struct {
 func (c *Chain) candidates(p *Packet) candidates {
 	cand := candidates{n: len(c.Rules)}
 	x := c.index
-	if x == nil || !p.Src.IsValid() { // a source that is not known may be any
+	// An address that is not known may be any, and so may a port.
+	if x == nil || !p.Src.IsValid() || !p.Dst.IsValid() || p.DstPort == 0 && len(x.byPrt) > 0 {
 		cand.all = true
 		return cand
 	}

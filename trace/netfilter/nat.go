@@ -5,7 +5,7 @@ package netfilter
 // natSettled tells whether a nat chain of this hook is passed over: the connection is not tracked, or the translation
 // that the hook makes is decided already (nf_nat_initialized).
 func natSettled(p *Packet, h Hook) bool {
-	if p.Untracked {
+	if p.Untracked || p.Tracking == Found || p.Tracking == Invalid {
 		return true
 	}
 	if h == Prerouting || h == Output {

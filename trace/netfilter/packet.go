@@ -66,13 +66,13 @@ func IsUnknown(iface string) bool {
 // metPrerouting stands in Packet.Bridge.
 const metPrerouting = "*"
 
-// Packet is the state of one packet, the first of its connection, at one point of its path. It is comparable: two equal
-// packets have the same future, which is what lets the walk merge branches.
+// Packet is the state of one packet at one point of its path: of the first of its connection, unless Turn says
+// otherwise. It is comparable: two equal packets have the same future, which is what lets the walk merge branches.
 type Packet struct {
 	Family           Family
 	Proto            uint8
 	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16     // SrcPort 0: some ephemeral port, not known
+	SrcPort, DstPort uint16     // 0: some ephemeral port, not known
 	In, Out          string     // interface names; UnknownIface where not known
 	NextHop          netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
 	Mark             uint32     // skb mark
@@ -83,21 +83,28 @@ type Packet struct {
 	OrigSrc, OrigDst netip.Addr
 	OrigDstPort      uint16
 
-	Untracked bool   // raw table: CT --notrack; no NAT will be done
-	Template  bool   // raw table: CT --zone and the like gave it a template that connection tracking goes by
-	DNAT      bool   // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
-	SNAT      bool   // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
-	DNATBy    Ref    // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
-	SNATBy    Ref    // the rule that settled SNAT, likewise
-	Local     bool   // the socket is local: the packet came through OUTPUT
-	TProxy    uint16 // port of a TPROXY target that took the packet, 0 for none
-	AnyTOS    bool   // a rule has changed the TOS, which is 0 before
+	Untracked bool // raw table: CT --notrack; no NAT will be done
+	Template  bool // raw table: CT --zone and the like gave it a template that connection tracking goes by
+	Zone      Zone // that of the template
+	DNAT      bool // conntrack's destination NAT is settled by a rule (also by REDIRECT, NETMAP)
+	SNAT      bool // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
+	DNATBy    Ref  // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
+	SNATBy    Ref  // the rule that settled SNAT, likewise
+	Local     bool // the socket is local: the packet came through OUTPUT
+	AnyTOS    bool // a rule has changed the TOS, which is 0 before
 
 	route routed // the route that the packet has since it was looked up last
 
 	// Bridge is the bridge that forwards the packet itself, as br_netfilter has it. A packet that has met PREROUTING in a
 	// bridge, and is on its way to IP, has another word there. "" for all others.
 	Bridge string
+
+	// Turn says which packet of its connection it is. Of one that is not the first, Conn is what connection tracking knows
+	// of the connection, and Tracking what it has made of the packet; Back is for the walk.
+	Turn     Turn
+	Tracking Tracking
+	Back     uint8
+	Conn     *Connection
 
 	// Virtual is the virtual server of IPVS that has scheduled the connection; the zero AddrPort for none. Scheduled is
 	// by what it chooses among its real servers where that is no fixed share ("load", "client"); the branch's
@@ -156,6 +163,9 @@ type Context struct {
 	Recent func(list string) (listed, known bool)
 	// OneOf are the interfaces that a name beginning with UnknownIface stands for one of.
 	OneOf map[string][]string
+	// Listens tells whether a socket of the node receives packets of a protocol to a port, at any address; known is false
+	// where its sockets were not collected. nil stands for that, too.
+	Listens func(proto uint8, port uint16) (listens, known bool)
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
 	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.

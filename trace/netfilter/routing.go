@@ -170,7 +170,7 @@ func (r *routed) by(dev string, gateway netip.Addr) {
 // keeps ends a branch whose route keeps it on the node, though its destination is none of the node's addresses: no
 // socket is there for it. A proxy that takes such packets has them by TPROXY.
 func (w *Walker) keeps(b *branch, by host.Decision) bool {
-	if local, known := w.host.Local(b.pkt.Dst); local || !known || b.pkt.TProxy != 0 {
+	if local, known := w.host.Local(b.pkt.Dst); local || !known {
 		return false
 	}
 	b.why, b.by = "the route to "+b.pkt.Dst.String()+" keeps the packet on the node", by

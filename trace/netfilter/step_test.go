@@ -117,7 +117,7 @@ func TestSteps(t *testing.T) {
 			want: Step{Kind: StepChangeSet, List: "pods"}, text: "remember the client",
 		},
 		{
-			name: "a TPROXY", ops: []Op{change(func(p *Packet) { p.TProxy = 1 })}, want: Step{Kind: StepChange},
+			name: "another change", ops: []Op{change(func(p *Packet) { p.OrigDstPort++ })}, want: Step{Kind: StepChange},
 			text: "continue",
 		},
 		{

@@ -137,6 +137,7 @@ type Walker struct {
 	calls     uint64          // what tells the calls in progress apart, with those of other passes through hooks
 	passes    uint64          // how often the packet came to a hook
 	routes    []RouteStep
+	classes   map[class]passage
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
@@ -166,6 +167,11 @@ type WalkerOption func(*Walker)
 // of these lists, a returning one in those of Options.Listed.
 func WithClientLists(prefixes ...string) WalkerOption {
 	return func(w *Walker) { w.lists = prefixes }
+}
+
+// WithSockets gives what [Context.Listens] answers.
+func WithSockets(listens func(proto uint8, port uint16) (listens, known bool)) WalkerOption {
+	return func(w *Walker) { w.ctx.Listens = listens }
 }
 
 // WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with

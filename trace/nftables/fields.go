@@ -55,7 +55,7 @@ func src(c *netfilter.Context) value { return addrValue(c, c.Packet.Src) }
 func dst(c *netfilter.Context) value { return addrValue(c, c.Packet.Dst) }
 
 func sport(c *netfilter.Context) value { return portValue(c.Packet.SrcPort) }
-func dport(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.DstPort)) }
+func dport(c *netfilter.Context) value { return portValue(c.Packet.DstPort) }
 
 // portValue: port 0 is an ephemeral one that is not known.
 func portValue(p uint16) value {
@@ -88,17 +88,18 @@ func isProto(p uint8) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Proto == p) }
 }
 
-// The bits of ct state and ct status (include/uapi/linux/netfilter/nf_conntrack_common.h), and of TCP flags.
+// The bits of ct state and ct status (include/uapi/linux/netfilter/nf_conntrack_common.h).
 const (
-	ctInvalid   = 1
-	ctNew       = 8
-	ctUntracked = 64
+	ctInvalid     = 1
+	ctEstablished = 2
+	ctNew         = 8
+	ctUntracked   = 64
 
+	ctSeenReply = 2
+	ctAssured   = 4
 	ctConfirmed = 8
 	ctSNAT      = 16
 	ctDNAT      = 32
-
-	tcpSYN = 2
 )
 
 // conntrackPriority is that of connection tracking, at PREROUTING and OUTPUT (NF_IP_PRI_CONNTRACK).
@@ -107,10 +108,15 @@ const conntrackPriority = -200
 // hasConnection tells whether connection tracking has seen the packet.
 func hasConnection(c *netfilter.Context) op.Truth {
 	switch {
-	case c.Packet.Untracked:
+	case op.Untracked(c.Packet):
 		return op.No
 	case c.Hook.OfLink():
 		return linkConnection(c)
+	case c.Packet.Turn != netfilter.First && !op.CameBack(c):
+		if c.Packet.Tracking == netfilter.Unseen && c.Packet.Template {
+			return op.Maybe
+		}
+		return op.Is(c.Packet.Tracking != netfilter.Unseen)
 	case op.CameBack(c) || c.Base == nil || c.Hook != netfilter.Prerouting && c.Hook != netfilter.Output:
 		return op.Yes
 	case c.Packet.Template: // its fields are those of the template
@@ -139,7 +145,8 @@ func linkConnection(c *netfilter.Context) op.Truth {
 	return op.Yes
 }
 
-// ctState: the first packet is new. Without a connection it is untracked if a rule said so, else invalid
+// ctState: the first packet is new, what follows established. Without a connection it is untracked if a rule said so,
+// else invalid
 // (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
 	if c.Packet.Untracked {
@@ -147,12 +154,15 @@ func ctState(c *netfilter.Context) value {
 	}
 	switch hasConnection(c) {
 	case op.Yes:
+		if c.Packet.Tracked() != nil {
+			return knownNumber(ctEstablished)
+		}
 		return knownNumber(ctNew)
 	case op.No:
 		return knownNumber(ctInvalid)
 	case op.Maybe:
 	}
-	return value{blur: number(ctNew | ctInvalid)}
+	return value{blur: number(ctNew | ctEstablished | ctInvalid)}
 }
 
 // ctStatus: what has no name among the bits is not known.
@@ -167,18 +177,37 @@ func ctStatus(c *netfilter.Context) value {
 		case op.No:
 		}
 	}
-	set(ctConfirmed, op.Is(op.CameBack(c)))
+	found := c.Packet.Tracked() != nil
+	set(ctConfirmed, op.Is(op.CameBack(c) || found))
+	set(ctSeenReply, op.Is(found))
+	set(ctAssured, op.Known(false, c.Packet.Turn != netfilter.Later))
 	set(ctDNAT, op.TranslatedTo(c.Packet))
 	set(ctSNAT, op.TranslatedFrom(c.Packet))
 	return v
 }
 
-// ctSource is the connection's source port; after masquerading it may be another one.
-func ctSource(c *netfilter.Context) value {
-	if c.Packet.SNAT {
-		return portValue(0)
+// ctDirection is 1 for an answer.
+func ctDirection(c *netfilter.Context) value {
+	if c.Packet.Tracked() != nil && c.Packet.Turn == netfilter.Reply {
+		return knownNumber(1)
 	}
-	return sport(c)
+	return knownNumber(0)
+}
+
+// The ends of the connection, by direction.
+func origSource(c *netfilter.Context) netip.AddrPort      { return op.Original(c.Packet).Src }
+func origDestination(c *netfilter.Context) netip.AddrPort { return op.Original(c.Packet).Dst }
+func answerSource(c *netfilter.Context) netip.AddrPort    { return op.Replies(c.Packet).Src }
+func answerDestination(c *netfilter.Context) netip.AddrPort {
+	return op.Replies(c.Packet).Dst
+}
+
+func addrOf(end func(*netfilter.Context) netip.AddrPort) func(*netfilter.Context) value {
+	return func(c *netfilter.Context) value { return addrValue(c, end(c).Addr()) }
+}
+
+func portOf(end func(*netfilter.Context) netip.AddrPort) func(*netfilter.Context) value {
+	return func(c *netfilter.Context) value { return portValue(end(c).Port()) }
 }
 
 // headerField names a field of a header.
@@ -208,9 +237,10 @@ var payloads = map[headerField]field{
 	{"dccp", "dport"}:    {typ: typePort, need: isProto(netfilter.DCCP), get: dport},
 	{"udplite", "sport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: sport},
 	{"udplite", "dport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
-	// The ECN bits of a SYN depend on the client's settings.
-	{"tcp", "flags"}: {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(*netfilter.Context) value {
-		return value{number(tcpSYN), number(64 | 128)}
+	// The ECN bits depend on settings of the hosts.
+	{"tcp", "flags"}: {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(c *netfilter.Context) value {
+		set, unknown := op.TCPFlags(c.Packet)
+		return value{number(uint64(set)), number(64 | 128 | uint64(unknown))}
 	}},
 }
 
@@ -298,28 +328,28 @@ var cts = map[connectionKey]field{
 	{key: "state"}:     {typ: typeCTState, get: ctState},
 	{key: "status"}:    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
 	{key: "mark"}:      {typ: typeMark, need: hasConnection, get: ctMark},
-	{key: "direction"}: needs(hasConnection, always(typeCTDir, 0)),
+	{key: "direction"}: {typ: typeCTDir, need: hasConnection, get: ctDirection},
 	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
 	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
 
 	{"l3proto", "original"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
 	{"protocol", "original"}:  {typ: typeProto, need: hasConnection, get: proto},
-	{"ip saddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origSrc},
-	{"ip daddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: origDst},
-	{"ip6 saddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origSrc},
-	{"ip6 daddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: origDst},
-	{"proto-src", "original"}: {typ: typePort, need: hasConnection, get: ctSource},
-	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: origDport},
+	{"ip saddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(origSource)},
+	{"ip daddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(origDestination)},
+	{"ip6 saddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: addrOf(origSource)},
+	{"ip6 daddr", "original"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: addrOf(origDestination)},
+	{"proto-src", "original"}: {typ: typePort, need: hasConnection, get: portOf(origSource)},
+	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: portOf(origDestination)},
 
 	// What answers is what the packet goes to, as far as that is settled.
 	{"l3proto", "reply"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
 	{"protocol", "reply"}:  {typ: typeProto, need: hasConnection, get: proto},
-	{"ip saddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: dst},
-	{"ip daddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: src},
-	{"ip6 saddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: dst},
-	{"ip6 daddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: src},
-	{"proto-src", "reply"}: {typ: typePort, need: hasConnection, get: dport},
-	{"proto-dst", "reply"}: {typ: typePort, need: hasConnection, get: sport},
+	{"ip saddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(answerSource)},
+	{"ip daddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(answerDestination)},
+	{"ip6 saddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: addrOf(answerSource)},
+	{"ip6 daddr", "reply"}: {typ: typeIPv6, need: connectionOf(netfilter.IPv6), get: addrOf(answerDestination)},
+	{"proto-src", "reply"}: {typ: typePort, need: hasConnection, get: portOf(answerSource)},
+	{"proto-dst", "reply"}: {typ: typePort, need: hasConnection, get: portOf(answerDestination)},
 }
 
 // ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
@@ -332,17 +362,8 @@ var ctKeys = map[string]string{
 	"count": "how many connections there are",
 }
 
-func ctMark(c *netfilter.Context) value    { return knownNumber(uint64(c.Packet.CTMark)) }
-func origDport(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.OrigDstPort)) }
+func ctMark(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.CTMark)) }
 
 func connectionOf(f netfilter.Family) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return both(op.Is(c.Packet.Family == f), hasConnection(c)) }
-}
-
-func origSrc(c *netfilter.Context) value {
-	return addrValue(c, c.Packet.OrigSrc)
-}
-
-func origDst(c *netfilter.Context) value {
-	return addrValue(c, c.Packet.OrigDst)
 }

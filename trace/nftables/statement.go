@@ -341,7 +341,7 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 	switch {
 	case kind == "ct" && field == "zone":
 		b.acted = true
-		b.add(setZone{})
+		b.add(zoneOf(m))
 		return true
 	case harmless[kind+" "+field]:
 		return true
@@ -363,18 +363,32 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 
 // setZone gives a packet without a connection a template of one, even if it was not to be tracked: it is again
 // (nft_ct_set_zone_eval in net/netfilter/nft_ct.c, which does not tell the two apart; iptables' CT does).
-type setZone struct{}
+type setZone netfilter.Zone
+
+// zoneOf reads the zone, and the direction in which it counts.
+func zoneOf(m *syntax.Mangle) setZone {
+	z := setZone{Dirs: netfilter.ZoneBoth}
+	if ct, ok := m.Key.(*syntax.CT); ok && ct.Dir != "" {
+		z.Dirs = zoneDirections[ct.Dir]
+	}
+	n, ok := m.Value.(syntax.Number)
+	z.ID, z.Vague = uint16(n), !ok //nolint:gosec // zones have 16 bits
+	return z
+}
+
+var zoneDirections = map[string]uint8{"original": netfilter.ZoneOriginal, "reply": netfilter.ZoneReply}
 
 // Run implements [netfilter.Op].
-func (setZone) Run(c *netfilter.Context) netfilter.Effect {
+func (z setZone) Run(c *netfilter.Context) netfilter.Effect {
 	p := c.Packet
 	untracked := p.Untracked
 	p.Untracked = false
 	before := hasConnection(c)
 	p.Untracked = untracked
 	switch {
-	case before == op.No || p.Template:
-		p.Untracked, p.Template = false, true
+	case p.Template:
+	case before == op.No:
+		p.Untracked, p.Template, p.Zone = false, true, netfilter.Zone(z)
 	case before == op.Maybe || untracked:
 		return netfilter.Effect{
 			Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with",
@@ -414,8 +428,8 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	return netfilter.Effect{}
 }
 
-// tproxy gives the packet to a local socket, and goes on with the rule (net/netfilter/nft_tproxy.c). That one listens
-// there is taken for granted: without it the kernel breaks the rule off.
+// tproxy gives the packet to a transparent socket of the node, and breaks the rule off where there is none
+// (nft_tproxy_eval_v4 in net/netfilter/nft_tproxy.c).
 func (b *builder) tproxy(t *syntax.TProxy) bool {
 	var port uint16
 	if t.Port != nil {
@@ -426,11 +440,7 @@ func (b *builder) tproxy(t *syntax.TProxy) bool {
 	}
 	b.has(t.Family)
 	b.acted = true
-	b.add(op.Action(func(c *netfilter.Context) {
-		if c.Packet.TProxy = port; port == 0 {
-			c.Packet.TProxy = c.Packet.DstPort
-		}
-	}))
+	b.add(&op.TProxy{Port: port, Else: netfilter.Break})
 	return true
 }
 

@@ -73,6 +73,7 @@ type kernelNode struct {
 	network   *host.Network
 	addresses *host.Network               // knows no more than ip addr tells
 	dirty     struct{ legacy, sets bool } // of the last rule set, still loaded
+	watchers  string                      // what is loaded besides a rule set
 
 	rules *netfilter.Ruleset // what is loaded, as the product's parsers read it from what tools print
 	where map[place]at       // of each rule of nf_tables by its handle
@@ -159,7 +160,7 @@ func newKernelNode(t *testing.T) (*kernelNode, error) {
 			return nil, err
 		}
 	}
-	w := &kernelNode{raw: map[bool]int{}, wires: map[string]wire{}, links: map[uint32]string{}}
+	w := &kernelNode{raw: map[bool]int{}, wires: map[string]wire{}, links: map[uint32]string{}, watchers: watchers}
 	if err := w.wire(t); err != nil {
 		return nil, err
 	}
@@ -313,7 +314,7 @@ func noLegacy() string {
 
 // load replaces what is loaded. The error is a tool's that does not take it.
 func (w *kernelNode) load(rs *ruleSet) error {
-	if _, err := run("flush ruleset\n"+watchers+rs.native(), "nft", "-f", "-"); err != nil {
+	if _, err := run("flush ruleset\n"+w.watchers+rs.native(), "nft", "-f", "-"); err != nil {
 		// So that the old rules do not hold on to the old sets, nor to connections.
 		_, again := run("flush ruleset\n", "nft", "-f", "-")
 		return errors.Join(err, again)

@@ -16,6 +16,10 @@ type packet struct {
 	proto    uint8
 	src, dst netip.AddrPort
 	in       string
+
+	// Of a packet of TCP that is no SYN; the sequence number of a SYN is 1.
+	flags    uint8
+	seq, ack uint32
 }
 
 func (p packet) String() string {
@@ -48,9 +52,14 @@ func (p packet) bytes() []byte {
 	var l4 []byte
 	if p.proto == netfilter.TCP {
 		l4 = make([]byte, 20)
-		l4[7] = 1       // sequence number
+		seq, flags := p.seq, p.flags
+		if flags == 0 {
+			seq, flags = 1, 2 // SYN
+		}
+		binary.BigEndian.PutUint32(l4[4:], seq)
+		binary.BigEndian.PutUint32(l4[8:], p.ack)
 		l4[12] = 5 << 4 // words of header
-		l4[13] = 2      // SYN
+		l4[13] = flags
 		binary.BigEndian.PutUint16(l4[14:], 64240)
 	} else {
 		l4 = make([]byte, 12)

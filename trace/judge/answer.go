@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// Findings about what comes behind a connection's first packet.
+const (
+	// AnswerDropped says that a rule drops or refuses what the endpoint answers.
+	AnswerDropped = "AnswerDropped"
+	// AnswerLost says that the endpoint's answer does not get to the client, or not from the frontend.
+	AnswerLost = "AnswerLost"
+	// ConnectionCut says that a rule drops or refuses packets of established connections.
+	ConnectionCut = "ConnectionCut"
+	// AnswerNotEvaluated says that what becomes of answers depends on what cannot be evaluated.
+	AnswerNotEvaluated = "AnswerNotEvaluated"
+)
+
+var established = advice("find who owns {where}, and have it let packets of established connections pass before it drops " +
+	"any (-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT at the beginning of the chain; in nftables: ct state " +
+	"established,related accept)")
+
+var (
+	_ = register(kind{code: AnswerDropped, severity: mismatch, scope: onPath, by: answers, remedy: established})
+	_ = register(kind{
+		code: AnswerLost, severity: mismatch, scope: onPath, by: answers,
+		remedy: advice("connection tracking has to see both directions in the same zone, and the routes have to lead back to "+
+			"the client: look at the rules that set zones (CT --zone, ct zone set) or notrack, and at the route of the answer",
+			command{line: "conntrack -L", onNode: true, when: "to see the connections with their zones"},
+			command{line: "ip rule", onNode: true}, command{line: "ip route show table all", onNode: true}),
+	})
+	_ = register(kind{code: ConnectionCut, severity: mismatch, scope: onPath, by: answers, remedy: established})
+	_ = register(kind{code: AnswerNotEvaluated, severity: note, scope: onPath, by: answersUnsure})
+)
+
+// onward is what becomes of the packets behind the first of connections to an endpoint.
+type onward struct {
+	end  *netfilter.Outcome
+	code string // of what is wrong; "" for nothing
+	at   netfilter.Outcome
+	why  string
+	// unsure has what it depends on, where it is not known whether it is right.
+	unsure []netfilter.Uncertain
+}
+
+// answers looks at the answers of the endpoints that connections are sent to, and at later packets.
+var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
+	var out []issue
+	for _, x := range p.walkOnward() {
+		if x.code == "" {
+			continue
+		}
+		endpoint := netip.AddrPortFrom(x.end.Packet.Dst, x.end.Packet.DstPort).String()
+		same := func(o issue) bool { return o.code == x.code && o.where == x.at.Where && o.message == x.message() }
+		if i := slices.IndexFunc(out, same); i >= 0 {
+			out[i].endpoints = append(out[i].endpoints, endpoint)
+			out[i].subject = cut(out[i].endpoints, 4)
+			continue
+		}
+		is := issue{
+			code: x.code, subject: endpoint, endpoints: []string{endpoint}, expected: describe(p.want), actual: x.actual(),
+			message: x.message(), where: x.at.Where, evidence: append([]report.Evidence{cite(x.at.Where)}, say(x.packet())...),
+		}
+		if list := listChain(x.at.Where, familyOf(p.want.Frontend)); list != "" {
+			is.remedy = p.advise(advice(established.text, command{line: list, onNode: true}), &is)
+		}
+		out = append(out, is)
+	}
+	return out
+}}
+
+// listChain returns the command that prints a chain; "" for no place, and where no tool shows it.
+func listChain(at netfilter.Ref, family corev1.IPFamily) string {
+	if at.Chain == nil {
+		return ""
+	}
+	t := at.Chain.Table
+	tool := "iptables"
+	if family == corev1.IPv6Protocol {
+		tool = "ip6tables"
+	}
+	switch t.Backend {
+	case netfilter.BackendNFT, netfilter.BackendLegacy:
+		return report.ShellLine(tool+"-"+string(t.Backend), "-t", t.Name, "-S", at.Chain.Name)
+	case netfilter.BackendNative:
+		in := map[netfilter.Family]string{netfilter.IPv4: "ip", netfilter.IPv6: "ip6"}[t.Family]
+		if in == "" {
+			in = "inet"
+		}
+		return report.ShellLine("nft", "-a", "list", "chain", in, t.Name, at.Chain.Name)
+	case netfilter.BackendIPVS:
+	}
+	return ""
+}
+
+// answersUnsure makes a path Unknown whose answers may be lost.
+var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
+	if p.verdict == report.Mismatch || p.verdict == report.Unknown {
+		return nil
+	}
+	var out []issue
+	for _, x := range p.walkOnward() {
+		for _, u := range x.unsure {
+			is := issue{
+				code: AnswerNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
+				message:  "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why,
+				evidence: []report.Evidence{cite(u.Where)}, remedy: p.askLive(),
+			}
+			if !is.predicate {
+				is.message = "what becomes of answers of endpoints or of later packets depends on " + u.What + ": " + u.Why
+			}
+			if u.Where.Rule == nil {
+				is.evidence = say(u.What)
+			}
+			if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
+				out = append(out, is)
+			}
+		}
+		if len(x.unsure) > 0 {
+			p.verdict = report.Unknown
+		}
+	}
+	return out[:min(len(out), maxEvidence)]
+}}
+
+// walkOnward walks the answers and the later packets of each endpoint that connections are sent to.
+func (p *pathCase) walkOnward() []onward {
+	if p.want.Action != expect.DNAT || p.want.Unsure != "" || p.settled {
+		return nil
+	}
+	if p.onward != nil {
+		return *p.onward
+	}
+	out := []onward{}
+	s := start(p.want.Frontend, p.want.Origin)
+	for i := range p.res.Outcomes {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent && end.End != netfilter.Delivered || !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
+			continue
+		}
+		in, certain := p.answersBy(end)
+		if !p.walker.AnswerPasses(s, end, in) {
+			p.keep()
+			end = &p.res.Outcomes[i]
+			x := p.answerOf(&s, end, in)
+			if !certain && x.code != "" {
+				x = p.answerOf(&s, end, netfilter.UnknownIface)
+				if x.code == "" && len(x.unsure) == 0 {
+					x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
+						end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
+				}
+			}
+			if x.code != "" || len(x.unsure) > 0 {
+				out = append(out, x.of(end))
+				continue
+			}
+		}
+		if !p.walker.FollowPasses(s, end) {
+			p.keep()
+			end = &p.res.Outcomes[i]
+			if x := p.laterOf(&s, end); x.code != "" || len(x.unsure) > 0 {
+				out = append(out, x.of(end))
+			}
+		}
+	}
+	p.onward = &out
+	return out
+}
+
+// of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
+func (x onward) of(end *netfilter.Outcome) onward {
+	if x.end = end; x.code != "" && !end.Certain {
+		x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message()}}
+		x.code = ""
+	}
+	return x
+}
+
+// answersBy returns the interface by which the endpoint's answer comes in: that by which the packet has left. It is
+// certain where the endpoint is a pod of this node, and where the answer goes to an address of that interface.
+func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
+	pkt := &end.Packet
+	switch {
+	case end.End == netfilter.Delivered:
+		return "", true
+	case pkt.Out == "" || pkt.Out == netfilter.UnknownIface:
+		return netfilter.UnknownIface, true
+	case slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(pkt.Dst.Is4()) == pkt.Dst }):
+		return pkt.Out, true
+	}
+	return pkt.Out, pkt.SNAT && slices.Contains(p.net.AddressesOn(pkt.Out), pkt.Src)
+}
+
+// answerOf walks the answer to an outcome.
+func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in string) onward {
+	res := p.walker.Answer(*s, end, in, netfilter.Options{})
+	o := &p.want.Origin
+	return judgeOnward(&res, AnswerDropped, AnswerLost, func(back *netfilter.Outcome) (string, bool) {
+		pkt := &back.Packet
+		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
+		switch {
+		case pkt.Tracking == netfilter.NotOurs || pkt.Tracking == netfilter.Invalid:
+			return "connection tracking does not find its connection (another zone, or not tracked), so that nothing " +
+				"translates it back", netfilter.Answered(*s, back)
+		case pkt.Untracked && !end.Packet.Untracked:
+			return "it is not tracked, so that nothing translates it back", netfilter.Answered(*s, back)
+		case !netfilter.Answered(*s, back):
+			return at + " for " + pkt.Dst.String() + ", which is not what the client waits for", false
+		case o.Kind == expect.FromPod && pkt.Out != o.Iface && pkt.Out != netfilter.UnknownIface &&
+			o.Iface != netfilter.UnknownIface:
+			return "it leaves by " + pkt.Out + ", and the client is at " + o.Iface, false
+		}
+		return "", true
+	})
+}
+
+// laterOf walks a later packet to an outcome.
+func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome) onward {
+	res := p.walker.Follow(*s, end, netfilter.Options{})
+	return judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
+		return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(),
+			o.End == end.End && o.Packet.Dst == end.Packet.Dst && o.Packet.DstPort == end.Packet.DstPort
+	})
+}
+
+// judgeOnward judges the ends of a walk, of which right says whether one that was not dropped is what it should be, and
+// why not. What is certain to happen to some packets is wrong; what may is unsure.
+func judgeOnward(
+	res *netfilter.Result, dropped, lost string, right func(o *netfilter.Outcome) (why string, ok bool),
+) onward {
+	var x onward
+	unsure := false
+	for i := range res.Outcomes {
+		o := &res.Outcomes[i]
+		code, why := "", o.Why
+		switch o.End {
+		case netfilter.Dropped, netfilter.Rejected:
+			code = dropped
+		case netfilter.NoRoute, netfilter.Filtered:
+			code = lost
+		case netfilter.Taken, netfilter.Lost:
+			unsure = true
+			if o.Certain && len(res.Uncertain) == 0 {
+				x.unsure = []netfilter.Uncertain{{Where: o.Where, What: o.Where.String(), Why: o.Why}}
+			}
+			continue
+		case netfilter.Sent, netfilter.Delivered:
+			if reason, ok := right(o); !ok {
+				code, why = lost, reason
+			}
+		}
+		switch {
+		case code == "" || x.code != "":
+		case o.Certain:
+			x.code, x.at, x.why = code, *o, why
+		default:
+			unsure = true
+		}
+	}
+	if x.code == "" && unsure {
+		x.unsure = append(x.unsure, res.Uncertain...)
+	}
+	return x
+}
+
+// what names the packet.
+func (x *onward) what() string {
+	if x.code == ConnectionCut {
+		return "a later packet"
+	}
+	return "the endpoint's answer"
+}
+
+func (x *onward) message() string {
+	switch {
+	case x.at.End == netfilter.Dropped:
+		return x.at.Where.String() + " drops " + x.what() + ": the connection hangs"
+	case x.at.End == netfilter.Rejected:
+		return x.at.Where.String() + " refuses " + x.what() + ": the connection breaks off"
+	}
+	return x.what() + " is lost: " + x.why
+}
+
+// actual says in a few words what happens.
+func (x *onward) actual() string {
+	if x.code == ConnectionCut {
+		return "cut off once established"
+	}
+	return "the answer does not come back"
+}
+
+// packet describes the packet where it ended.
+func (x *onward) packet() string {
+	p := &x.at.Packet
+	name := "answer"
+	if p.Turn == netfilter.Later {
+		name = "later packet"
+	}
+	return name + " from " + netip.AddrPortFrom(p.Src, p.SrcPort).String() + " to " + p.Dst.String()
+}

@@ -133,6 +133,13 @@ func samples() []sample {
 		{code: RuleNotEvaluated, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
 		}},
+		{code: NodePortEphemeral, do: func(w *capturedNode) {
+			w.set("net/ipv4/ip_local_port_range", "1024\t60999")
+			w.set("net/ipv4/ip_local_reserved_ports", "")
+		}},
+		{code: NodePortsExposed, do: func(w *capturedNode) {
+			w.replace("configz.json", `"nodePortAddresses":null`, `"nodePortAddresses":["10.77.0.0/16"]`)
+		}},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

@@ -140,6 +140,8 @@ func samples() []sample {
 		{code: NodePortsExposed, do: func(w *capturedNode) {
 			w.replace("configz.json", `"nodePortAddresses":null`, `"nodePortAddresses":["10.77.0.0/16"]`)
 		}},
+		{code: NodeAddressCaptured, base: "ipvs", do: func(w *capturedNode) { w.bindVIP("10.77.0.12") }},
+		{code: NodePortClash, base: "ipvs", do: func(w *capturedNode) { w.ipvsPort("30080", 30080) }},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

@@ -118,6 +118,16 @@ func (n *Node) ServedAt(v6 bool) []netip.Addr {
 	return sortedUnique(out)
 }
 
+// NodePortsEverywhere tells whether NodePorts of a family are served at every address of the node, loopback addresses
+// aside.
+func (n *Node) NodePortsEverywhere(v6 bool) bool {
+	family := 0
+	if v6 {
+		family = 1
+	}
+	return n.nodePorts[family].all
+}
+
 // Scheduler is the IPVS scheduler that kube-proxy is configured with in ipvs mode; "" in other modes.
 func (n *Node) Scheduler() string {
 	if !n.mode.virtual {

@@ -163,3 +163,8 @@ func (n *Node) inTopology(e *Endpoint, t topology) bool {
 	}
 	return true
 }
+
+// FollowsHints tells whether kube-proxy of this version goes by hints for zones, and for nodes, in a Service.
+func (n *Node) FollowsHints(svc *corev1.Service) (zones, nodes bool) {
+	return n.features.zoneHints && n.annotated(svc), n.features.nodeHints
+}

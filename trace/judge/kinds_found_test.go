@@ -133,6 +133,27 @@ func samples() []sample {
 		{code: RuleNotEvaluated, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
 		}},
+		{code: NodePortEphemeral, do: func(w *capturedNode) {
+			w.set("net/ipv4/ip_local_port_range", "1024\t60999")
+			w.set("net/ipv4/ip_local_reserved_ports", "")
+		}},
+		{code: NodePortsExposed, do: func(w *capturedNode) {
+			w.replace("configz.json", `"nodePortAddresses":null`, `"nodePortAddresses":["10.77.0.0/16"]`)
+		}},
+		{code: NodeAddressCaptured, base: "ipvs", do: func(w *capturedNode) { w.bindVIP("10.77.0.12") }},
+		{code: NodePortClash, base: "ipvs", do: func(w *capturedNode) { w.ipvsPort("30080", 30080) }},
+		{code: HintsIgnored, do: func(w *capturedNode) { w.zones("d", "b", "c"); w.hinted("a", "b", "c") }},
+		{code: LoadBalancerBypassed, do: func(w *capturedNode) {
+			w.service("shop/lb").Annotations = map[string]string{"load-balancer.hetzner.cloud/uses-proxyprotocol": "true"}
+		}},
+		{code: HealthCheckNotServed, do: func(w *capturedNode) { w.drop("listen.txt", ":31000") }},
+		{code: HealthCheckBlocked, do: func(w *capturedNode) {
+			w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -j DROP")
+		}},
+		{code: HealthCheckStale, do: func(w *capturedNode) {
+			w.replace("listen.txt", ":31000", ":31077", ":31000")
+		}},
+		{code: TwoProxies, do: func(w *capturedNode) { w.link("bpfin.cali") }},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

@@ -255,6 +255,8 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers " +
 					"do not come back",
 			}
+		case is.code == WrongMasquerade && !is.unmasqueraded && p.markedForNodePort(w):
+			is = p.nodePortClash(w, &is)
 		case len(missing) > 0:
 			is = issue{
 				code:     IPSetMissing,

@@ -107,29 +107,47 @@ func entryOf(attributes []netlink.Attribute) *Entry {
 }
 
 // sourceOf returns the source of a tuple; the zero value if it has none, or cannot be read.
-func sourceOf(tuple []byte) netip.AddrPort {
-	parts, err := netlink.Decode(tuple)
+func sourceOf(value []byte) netip.AddrPort { return endsOf(value).source }
+
+// ends are the two ends of one direction of a connection; the zero value of each that is not told.
+type ends struct {
+	proto               uint8
+	source, destination netip.AddrPort
+}
+
+// endsOf reads a tuple; the zero value if it cannot be read.
+func endsOf(value []byte) (out ends) {
+	parts, err := netlink.Decode(value)
 	if err != nil {
-		return netip.AddrPort{}
+		return ends{}
 	}
-	var addr netip.Addr
-	var port uint16
+	var source, destination netip.Addr
+	var sourcePort, destinationPort uint16
 	for _, part := range parts {
 		attributes, err := netlink.Decode(part.Value)
 		if err != nil {
-			return netip.AddrPort{}
+			return ends{}
 		}
 		for _, a := range attributes {
 			switch {
 			case part.Type == attrTupleIP && (a.Type == attrSourceV4 || a.Type == attrSourceV6):
-				addr, _ = netip.AddrFromSlice(a.Value)
+				source, _ = netip.AddrFromSlice(a.Value)
+			case part.Type == attrTupleIP && (a.Type == attrDestinationV4 || a.Type == attrDestinationV6):
+				destination, _ = netip.AddrFromSlice(a.Value)
+			case part.Type == attrTupleProto && a.Type == attrProtocol && len(a.Value) == 1:
+				out.proto = a.Value[0]
 			case part.Type == attrTupleProto && a.Type == attrSourcePort && len(a.Value) == 2:
-				port = binary.BigEndian.Uint16(a.Value)
+				sourcePort = binary.BigEndian.Uint16(a.Value)
+			case part.Type == attrTupleProto && a.Type == attrDestinationPort && len(a.Value) == 2:
+				destinationPort = binary.BigEndian.Uint16(a.Value)
 			}
 		}
 	}
-	if !addr.IsValid() {
-		return netip.AddrPort{}
+	if source.IsValid() {
+		out.source = netip.AddrPortFrom(source, sourcePort)
 	}
-	return netip.AddrPortFrom(addr, port)
+	if destination.IsValid() {
+		out.destination = netip.AddrPortFrom(destination, destinationPort)
+	}
+	return out
 }

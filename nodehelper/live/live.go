@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live makes real connections to the frontends of a Service, and returns their results. It sends no payload,
-// and closes what it opens.
+// Package live makes real connections to the frontends of a Service, and returns their results. It sends no payload but
+// one that it is given, and closes what it opens.
 package live
 
 import (
@@ -13,10 +13,21 @@ import (
 
 // Limits of a run, whatever is asked for.
 const (
-	MaxProbes  = 200             // of one target
-	MaxTargets = 500             // of one run
-	Patience   = 2 * time.Second // for an answer; the kernel repeats a SYN once in this time
-	atOnce     = 8               // probes in flight
+	MaxProbes  = 200  // of one target
+	MaxTargets = 500  // of one run
+	MaxOpen    = 1000 // connections that are waited for
+	MaxPayload = 4096 // bytes to send over a connection
+	atOnce     = 8    // probes in flight that are not slow
+	// Patience is how long an answer is waited for: the kernel repeats a SYN once in this time, after one second.
+	Patience = 1300 * time.Millisecond
+	// slow is after which time a probe no longer counts as in flight: most likely nobody will answer it.
+	slow = 100 * time.Millisecond
+	// answering is how long an answer to a payload is waited for.
+	answering = time.Second
+	// tracing is how long the tracing of all targets may take, but for the first connection of each.
+	tracingTime = 1500 * time.Millisecond
+	// tracedPatience is how long a traced connection is waited for. The probes tell what becomes of those that take longer.
+	tracedPatience = 400 * time.Millisecond
 )
 
 // Run probes targets, a few at a time, and returns the results in their order. A target that cannot be probed has an

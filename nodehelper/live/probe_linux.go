@@ -35,7 +35,9 @@ func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]sn
 	spaces := &namespaces{}
 	defer spaces.close()
 	out := make([]snapshot.Probes, len(targets))
-	free := make(chan struct{}, atOnce)
+	free, open := make(chan struct{}, atOnce), make(chan struct{}, MaxOpen)
+	sent := ctnetlink.Watch()
+	defer sent.Close()
 	var wg sync.WaitGroup
 	for i, t := range targets {
 		out[i].ProbeTarget = t
@@ -51,16 +53,21 @@ func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]sn
 		out[i].List = make([]snapshot.Probe, t.Probes)
 		var own sync.WaitGroup // for the target's own ones
 		for k := range out[i].List {
-			select {
-			case free <- struct{}{}:
-			case <-ctx.Done():
-				wg.Wait()
-				return nil, context.Cause(ctx)
+			for _, room := range []chan struct{}{free, open} {
+				select {
+				case room <- struct{}{}:
+				case <-ctx.Done():
+					wg.Wait()
+					return nil, context.Cause(ctx)
+				}
 			}
 			own.Add(1)
 			wg.Go(func() {
 				defer own.Done()
-				defer func() { <-free }()
+				defer func() { <-open }()
+				release := sync.OnceFunc(func() { <-free })
+				defer release()
+				defer time.AfterFunc(slow, release).Stop()
 				out[i].List[k] = space.probe(ctx, t)
 			})
 		}
@@ -70,10 +77,23 @@ func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]sn
 		})
 	}
 	wg.Wait()
+	sentTo(sent, out)
 	if err := traceAll(ctx, root, spaces, out); err != nil {
 		return nil, err
 	}
 	return out, context.Cause(ctx)
+}
+
+// sentTo notes where connections were sent of which no entry was left when it was asked for: a reset removes it.
+func sentTo(sent *ctnetlink.Watcher, all []snapshot.Probes) {
+	sent.Settle()
+	for i := range all {
+		for k := range all[i].List {
+			if p := &all[i].List[k]; !p.Endpoint.IsValid() && p.Local.IsValid() {
+				p.Endpoint = sent.To(kinds[all[i].Protocol].proto, p.Local, all[i].To)
+			}
+		}
+	}
 }
 
 func pointers(list []snapshot.Probe) []*snapshot.Probe {
@@ -92,6 +112,8 @@ func check(t snapshot.ProbeTarget) error {
 		return fmt.Errorf("%s is not an address and port to connect to", t.To)
 	case t.Probes < 1 || t.Probes > MaxProbes:
 		return fmt.Errorf("%d probes of one target: it may be 1 to %d", t.Probes, MaxProbes)
+	case len(t.Payload) > MaxPayload:
+		return fmt.Errorf("%d bytes to send: at most %d", len(t.Payload), MaxPayload)
 	case t.Protocol == "SCTP":
 		return hasSCTP()
 	}
@@ -130,7 +152,7 @@ func (s *namespace) probe(ctx context.Context, t snapshot.ProbeTarget) (p snapsh
 		return p
 	}
 	defer unix.Close(fd)
-	return attempt(ctx, fd, t)
+	return attempt(ctx, fd, t, Patience)
 }
 
 // ports is how many ports are tried to find one that connection tracking has no entry for.
@@ -168,8 +190,8 @@ func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort
 		t.To)
 }
 
-// attempt connects a socket.
-func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget) (p snapshot.Probe) {
+// attempt connects a socket, and waits for as long as patience says.
+func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.Duration) (p snapshot.Probe) {
 	begin := time.Now()
 	err := unix.Connect(fd, sockaddr(t.To))
 	if local, e := unix.Getsockname(fd); e == nil {
@@ -177,9 +199,9 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget) (p snapshot.Pr
 	}
 	switch {
 	case err == nil && t.Protocol == "UDP":
-		err = datagram(ctx, fd)
+		err = datagram(ctx, fd, t.Payload)
 	case errors.Is(err, unix.EINPROGRESS):
-		err = await(ctx, fd, unix.POLLOUT, Patience)
+		err = await(ctx, fd, unix.POLLOUT, patience)
 	}
 	took := time.Since(begin)
 	p.Result, p.Error = resultOf(t.Protocol, err)
@@ -189,7 +211,35 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget) (p snapshot.Pr
 	if e := ctnetlink.Find(kinds[t.Protocol].proto, p.Local, t.To); e != nil {
 		p.Endpoint, p.Unreplied = e.From, e.Unreplied
 	}
+	switch {
+	case t.Payload == "":
+	case p.Result == snapshot.ProbeSent:
+		p.Data = snapshot.ProbeSilent
+	case p.Result == snapshot.ProbeConnected:
+		p.Data, p.Received = exchange(ctx, fd, t, min(answering, 2*patience))
+	}
 	return p
+}
+
+// exchange sends the payload, of TCP and SCTP, and waits for what comes back; it reads once.
+func exchange(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.Duration) (data string, received int) {
+	if t.Protocol != "UDP" {
+		// The socket has just been made, and its buffer is empty: the text fits in.
+		if _, err := unix.SendmsgN(fd, []byte(t.Payload), nil, nil, unix.MSG_NOSIGNAL); err != nil {
+			return snapshot.ProbeClosed, 0
+		}
+		if err := await(ctx, fd, unix.POLLIN, patience); errors.Is(err, unix.ETIMEDOUT) || ctx.Err() != nil {
+			return snapshot.ProbeSilent, 0
+		} else if err != nil {
+			return snapshot.ProbeClosed, 0
+		}
+	}
+	buffer := make([]byte, 4096)
+	n, err := unix.Read(fd, buffer)
+	if err != nil || n <= 0 && t.Protocol != "UDP" {
+		return snapshot.ProbeClosed, 0
+	}
+	return snapshot.ProbeAnswered, n
 }
 
 // errSilent is the end of a datagram that nobody answered.
@@ -198,12 +248,16 @@ var errSilent = errors.New("no answer")
 // quiet is how long an answer to an empty datagram is waited for: a refusal takes no longer than a round trip.
 const quiet = 300 * time.Millisecond
 
-// datagram sends an empty datagram, and waits a moment for an answer or a refusal.
-func datagram(ctx context.Context, fd int) error {
-	if _, err := unix.Write(fd, nil); err != nil {
+// datagram sends a datagram, an empty one where there is no payload, and waits a moment for an answer or a refusal.
+func datagram(ctx context.Context, fd int, payload string) error {
+	patience := quiet
+	if payload != "" {
+		patience = answering
+	}
+	if _, err := unix.Write(fd, []byte(payload)); err != nil {
 		return err
 	}
-	err := await(ctx, fd, unix.POLLIN, quiet)
+	err := await(ctx, fd, unix.POLLIN, patience)
 	if errors.Is(err, unix.ETIMEDOUT) {
 		return errSilent
 	}

@@ -84,20 +84,23 @@ func traceAll(ctx context.Context, root string, spaces *namespaces, all []snapsh
 		}
 		return nil // the targets say why
 	}
-	for _, p := range asked {
-		if ctx.Err() != nil {
+	end := time.Now().Add(tracingTime)
+	for i, p := range asked {
+		if ctx.Err() != nil || time.Now().After(end) {
 			break
 		}
 		p.Legacy, p.LegacyError = t.legacy != nil, t.legacyError
-		if e := t.target(ctx, spaces, p); e != nil {
+		share := time.Until(end) / time.Duration(len(asked)-i)
+		if e := t.target(ctx, spaces, p, time.Now().Add(share)); e != nil {
 			p.TraceError = e.Error()
 		}
 	}
 	return t.close()
 }
 
-// target traces connections until every endpoint of the untraced ones has been reached, within limits.
-func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Probes) error {
+// target traces connections until every endpoint of the untraced ones has been reached, within limits, and the first
+// one in any case.
+func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Probes, end time.Time) error {
 	space, err := spaces.of(p.From)
 	if err != nil {
 		return err
@@ -116,7 +119,7 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 		scheduled(p.ProbeTarget, &trace.Probe)
 		p.Traces = append(p.Traces, trace)
 		delete(missing, trace.SentTo(p.To))
-		if len(missing) == 0 {
+		if len(missing) == 0 || time.Now().After(end) {
 			break
 		}
 	}
@@ -141,7 +144,7 @@ func (t *tracing) connection(
 	if err := t.table.Trace(connection); err != nil {
 		return out, err
 	}
-	out.Probe = attempt(ctx, fd, target)
+	out.Probe = attempt(ctx, fd, target, tracedPatience)
 	events, err := t.listener.Collect(settled)
 	if e := t.table.Stop(); err == nil {
 		err = e

@@ -285,8 +285,9 @@ func (o *outputFlags) printer(kind string) (*print.Printer, error) {
 
 // probeFlags ask for real connections.
 type probeFlags struct {
-	live   bool
-	probes int
+	live    bool
+	probes  int
+	payload string
 }
 
 // defaultProbes is how many connections --live makes of each frontend.
@@ -298,6 +299,38 @@ func (p *probeFlags) add(f *pflag.FlagSet) {
 		"and have the kernel trace some: say what became of them, and with -o wide which rules they met")
 	f.IntVar(&p.probes, "probes", defaultProbes, fmt.Sprintf(
 		"How many connections to make of each frontend and origin, 1 to %d (with --live)", run.MaxProbes))
+}
+
+// addPayload defines the flag that has something sent.
+func (p *probeFlags) addPayload(f *pflag.FlagSet) {
+	f.StringVar(&p.payload, "payload", "", "Send this text over each connection, and await an answer; http is a request "+
+		"for /, and \\r, \\n, \\t, \\\\ stand for what they do in C (with --live). Without it nothing is sent")
+}
+
+// escapes are what a text to send may have in place of characters that are hard to write in a shell.
+var escapes = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\t`, "\t")
+
+// maxPayload is how much may be sent over a connection, in bytes: what fits into one packet everywhere.
+const maxPayload = 1000
+
+// httpPayload is a request that every HTTP server answers, and that asks it to end the connection.
+const httpPayload = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kubectl-svcproxy\r\nConnection: close\r\n\r\n"
+
+// bytes returns what to send over connections; empty for nothing.
+func (p *probeFlags) bytes(f *pflag.FlagSet) (string, error) {
+	switch {
+	case !f.Changed("payload"):
+		return "", nil
+	case !p.live:
+		return "", run.Usagef("--payload says what --live sends: give --live, too")
+	case p.payload == "http":
+		return httpPayload, nil
+	}
+	text := escapes.Replace(p.payload)
+	if text == "" || len(text) > maxPayload {
+		return "", run.Usagef("--payload has %d bytes: it may have 1 to %d", len(text), maxPayload)
+	}
+	return text, nil
 }
 
 // count checks the flags, and says how many connections they ask for; 0: none.

@@ -78,6 +78,7 @@ without it every port is traced.
 	o.helper.add(cmd, env)
 	o.output.add(cmd, report.KindTrace, "the nodes that are not right")
 	o.probes.add(cmd.Flags())
+	o.probes.addPayload(cmd.Flags())
 	addFrom(cmd, env, &o.from)
 	return cmd
 }
@@ -89,7 +90,8 @@ type traceConfig struct {
 	service   cluster.Reference
 	namespace string // of the Service, and of pods without one
 	from      string
-	probes    int // connections of each frontend and origin; 0: none
+	probes    int    // connections of each frontend and origin; 0: none
+	payload   string // sent over each of them
 	printer   *print.Printer
 	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
 	again, everywhere []string
@@ -115,6 +117,9 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 		return c, err
 	}
 	if c.probes, err = o.probes.count(flags, o.nodes.snapshot != ""); err != nil {
+		return c, err
+	}
+	if c.payload, err = o.probes.bytes(flags); err != nil {
 		return c, err
 	}
 	selection, err := o.nodes.selection(flags, &o.helper)
@@ -178,7 +183,7 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return err
 	}
-	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Request: func(node string) run.Request {
+	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: func(node string) run.Request {
 		return run.Request{
 			Services: []types.NamespacedName{target.Name()},
 			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },

@@ -161,7 +161,13 @@ func observedCell(r *report.RowObserved, o *report.Observed) string {
 	}
 	var parts []string
 	if r.Count != nil {
-		parts = append(parts, fmt.Sprintf("%d of %d", *r.Count, o.Probes))
+		sent, connected := *r.Count, r.Connected
+		switch {
+		case sent == connected || len(r.Events) == 0:
+			parts = append(parts, fmt.Sprintf("%d of %d", sent, o.Probes))
+		default:
+			parts = append(parts, fmt.Sprintf("%d of %d sent there, %d connected", sent, o.Probes, connected))
+		}
 	}
 	if len(r.Events) > 0 {
 		parts = append(parts, eventsText(r.Events))

@@ -22,7 +22,7 @@ const (
 // rules have changed in between, or something is wrong that was not wrong before, everything is read again.
 type confirmer struct {
 	*Session
-	probes int           // connections of each frontend and origin
+	probes Probing       // connections of each frontend and origin
 	pause  time.Duration // between two readings of a node
 	reads  int           // of a node, at most
 

@@ -88,9 +88,18 @@ func confirmed(earlier, later *report.NodeReport) bool { return judge.Confirmed(
 // withdraw sets to Unknown what is wrong in a report and was not wrong in the earlier one. why is what keeps changing.
 func withdraw(earlier, later *report.NodeReport, why string) { judge.Doubt(earlier, later, why) }
 
+// Probing says what connections to make.
+type Probing = judge.Probing
+
 // probeTargets lists what to connect to for the paths of a report, at most limit targets; left counts the others.
-func probeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
-	return judge.ProbeTargets(r, probes, limit)
+func probeTargets(r *report.NodeReport, of Probing, limit int) (targets []snapshot.ProbeTarget, left int) {
+	return judge.ProbeTargets(r, of, limit)
+}
+
+// doubtfulTargets are those of the paths with which something is wrong; none where that is true of none.
+func doubtfulTargets(r *report.NodeReport, of Probing, limit int) []snapshot.ProbeTarget {
+	targets, _ := judge.ProbeTargets(judge.Wrong(r), of, limit)
+	return targets
 }
 
 // planPaths plans what kube-proxy should program on a node. left names what is left out, mode is the node's. The error

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -37,11 +38,12 @@ func (c *confirmer) observe(
 		return got
 	}
 	earlier := &got
+	var done snapshot.Probing // what is known of every target
 	for read := 1; ; read++ {
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("connecting again (%d of %d)", read, c.reads))
 		}
-		now, err := c.observeOnce(ctx, node, request, targets)
+		now, err := c.observeOnce(ctx, node, request, targets, &done)
 		switch {
 		case err != nil:
 			return notInspected(node, err)
@@ -52,14 +54,19 @@ func (c *confirmer) observe(
 			return now
 		}
 		earlier = &now
+		if again := doubtfulTargets(&now, c.probes, maxTargets); len(again) > 0 {
+			targets = again
+		}
 		if err := wait(ctx, c.pause/4); err != nil {
 			return notInspected(node, err)
 		}
 	}
 }
 
+// observeOnce makes connections, and judges the node with what they showed, and with what earlier ones showed of targets
+// that are not among these.
 func (c *confirmer) observeOnce(
-	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget,
+	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget, done *snapshot.Probing,
 ) (report.NodeReport, error) {
 	data, err := c.probe(ctx, node, targets)
 	if err != nil {
@@ -71,6 +78,14 @@ func (c *confirmer) observeOnce(
 	}
 	objects, err := c.lists.get(ctx, c.Session)
 	if err != nil {
+		return report.NodeReport{}, err
+	}
+	now, err := files.With(snapshot.ProbesFile, data).Probed()
+	if err != nil {
+		return report.NodeReport{}, err
+	}
+	done.Update(now)
+	if data, err = json.Marshal(done); err != nil {
 		return report.NodeReport{}, err
 	}
 	return c.inMemory(ctx, files.With(snapshot.ProbesFile, data), objects, request)

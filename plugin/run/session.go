@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -259,6 +260,8 @@ type Task struct {
 	Request func(node string) Request
 	// Probes is how many connections are made of each frontend and origin, in a cluster; 0: none.
 	Probes int
+	// Payload is what is sent over each of them; empty: nothing.
+	Payload string
 }
 
 // Judge reads and judges nodes, and returns a report for each. If the context ends, it does not wait for nodes that
@@ -328,7 +331,7 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeRepor
 // judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was
 // judged by, for the head of the report.
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
-	c := &confirmer{Session: s, probes: t.Probes, pause: confirmPause, reads: confirmReads}
+	c := &confirmer{Session: s, probes: Probing{Probes: t.Probes, Payload: t.Payload, TCP: strings.HasPrefix(t.Payload, "GET /")}, pause: confirmPause, reads: confirmReads}
 	reports := make([]report.NodeReport, len(t.Nodes))
 	s.each(t.Nodes, func(i int, name string) {
 		reports[i] = c.judge(ctx, name, t.Request(name))

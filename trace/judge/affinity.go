@@ -95,7 +95,12 @@ func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32, known b
 	}
 	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
 	got := p.outcomesOf(p.want.Frontend, &res)
-	if s, _ := got.share(first.to); s < 1-certainty {
+	// What is dropped or rejected on its path to the endpoint is sent to no other one: that is a finding of its own.
+	all := 0.0
+	for _, o := range got.translated() {
+		all += o.share
+	}
+	if s, _ := got.share(first.to); s == 0 || s < all-certainty {
 		return false, 0, !got.uncertain
 	}
 	for i := range res.Steps {

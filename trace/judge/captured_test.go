@@ -87,8 +87,33 @@ func (w *capturedNode) run() report.NodeReport {
 		if p.Verdict == report.Unknown && len(p.Findings) == 0 {
 			w.t.Errorf("%s: the path is Unknown, and no finding says why", pathKey(p))
 		}
+		for k := range p.Findings {
+			w.filledIn(&p.Findings[k])
+		}
+	}
+	for i := range r.Findings {
+		w.filledIn(&r.Findings[i])
 	}
 	return r
+}
+
+// filledIn tests that no placeholder of a remedy was printed as it is ("{node}").
+func (w *capturedNode) filledIn(f *report.Finding) {
+	for _, text := range append([]string{f.Message, f.Remedy, f.Effect}, commandLines(f)...) {
+		for _, name := range []string{"{node}", "{where}", "{subject}", "{actual}"} {
+			if strings.Contains(text, name) {
+				w.t.Errorf("%s says %s: %s", f.Code, name, text)
+			}
+		}
+	}
+}
+
+func commandLines(f *report.Finding) []string {
+	var out []string
+	for _, c := range f.Commands {
+		out = append(out, c.Line)
+	}
+	return out
 }
 
 const v4, v6 = "iptables-save.txt", "ip6tables-save.txt"

@@ -26,6 +26,18 @@ func Confirmed(earlier, later *report.NodeReport) bool {
 // Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
 func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 
+// Wrong is a node's report with those of its paths alone with which something is wrong.
+func Wrong(r *report.NodeReport) *report.NodeReport {
+	out := *r
+	out.Paths = nil
+	for i := range r.Paths {
+		if len(severe(r.Paths[i].Findings)) > 0 {
+			out.Paths = append(out.Paths, r.Paths[i])
+		}
+	}
+	return &out
+}
+
 // Doubt takes back what is wrong in a node's report and was not so in the earlier one: such paths become Unknown, with
 // the finding Changing, and node-wide findings information. why says what keeps changing.
 func Doubt(earlier, later *report.NodeReport, why string) {
@@ -110,7 +122,7 @@ func wrongIn(r *report.NodeReport) map[string][]string {
 func severe(fs []report.Finding) []string {
 	var out []string
 	for i := range fs {
-		if fs[i].Severity != report.Info {
+		if fs[i].Severity != report.Info || fs[i].Code == WalkDisagrees {
 			out = append(out, fs[i].Code+" "+fs[i].Subject)
 		}
 	}

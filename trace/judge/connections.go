@@ -93,7 +93,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 	var targets []*staleTarget
 	n.Connections.To(protocolNumber(f.Protocol), netip.AddrPortFrom(f.Address, f.Port), func(e *conntrack.Entry) {
 		to := netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort)
-		if serving[to] || !misled(f, e) {
+		if serving[to] || !misled(f, e) || n.over(e) {
 			return
 		}
 		i := slices.IndexFunc(targets, func(w *staleTarget) bool { return w.to == to })
@@ -147,6 +147,26 @@ func misled(f *expect.Frontend, e *conntrack.Entry) bool {
 	// A TCP connection that was translated had an endpoint, and ends with it. One to a cluster IP that was not never had
 	// any.
 	return f.Kind == expect.ClusterIP && !e.Translated() && e.State == "SYN_SENT"
+}
+
+// attempt is how many seconds may have passed since the last packet of a TCP connection that is still being tried.
+const attempt = 3
+
+// over tells whether a TCP connection that never came to be has had no packet for some seconds. Its client has given up,
+// or waits for longer and longer times and gives up in the end (tcp_retransmit_timer in net/ipv4/tcp_timer.c): the next
+// connection is decided by the rules of today. What a client tries without end, from the same port, has an entry that
+// is renewed with each packet (tcp_timeouts in net/netfilter/nf_conntrack_proto_tcp.c).
+func (n *node) over(e *conntrack.Entry) bool {
+	if e.State != "SYN_SENT" {
+		return false
+	}
+	lasts := uint64(120) // seconds: the kernel's default
+	if text, ok := n.net.Sysctl("net/netfilter/nf_conntrack_tcp_timeout_syn_sent"); ok {
+		if v, err := strconv.ParseUint(text, 10, 32); err == nil {
+			lasts = v
+		}
+	}
+	return e.Timeout > 0 && uint64(e.Timeout)+attempt < lasts
 }
 
 // serving returns the endpoints that connections may lead to: every one that serves, whatever policies make of it for

@@ -40,16 +40,24 @@ func (w *walked) endedBefore(table string, hooks []netfilter.Hook, chains ...str
 	return out
 }
 
-// endsOf returns the rules of others that end a base chain before one of its rules.
+// endsOf returns the rules of others that end a base chain before one of its rules. A chain that only a later rule
+// leads to, as a CNI's own for masquerade, ends nothing ahead of it.
 func (w *walked) endsOf(base *netfilter.Chain, before *netfilter.Rule) []netfilter.Ref {
 	var out []netfilter.Ref
+	var ahead []*netfilter.Chain
+	for _, r := range base.Rules {
+		if r.Num < before.Num {
+			ahead = append(ahead, base.Table.Chain(r.Target))
+		}
+	}
+	asked := reachableFrom(base.Table, ahead...)
 	for i := range w.steps {
 		s := &w.steps[i]
 		if s.Ref.Rule == nil || s.Ref.Chain.Table != base.Table || s.Ref.Hook != base.Base.Hook ||
 			w.ownerOf(s.Ref) != others {
 			continue
 		}
-		if s.Ref.Chain == base && s.Ref.Rule.Num >= before.Num {
+		if s.Ref.Chain == base && s.Ref.Rule.Num >= before.Num || s.Ref.Chain != base && !asked[s.Ref.Chain] {
 			continue
 		}
 		switch {

@@ -3,9 +3,12 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
@@ -94,21 +97,35 @@ func (p *pathCase) rulesDisagree() []issue {
 	if probes == nil {
 		return nil
 	}
-	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true})
 	walked := map[ruleKey]bool{}
 	leads := map[ruleKey]bool{} // chains that a rule of the walk leads to
-	for i := range res.Steps {
-		s := &res.Steps[i]
-		if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) {
-			continue
+	certain := map[ruleKey]string{}
+	for i, listed := range p.clients() {
+		res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true, Listed: listed})
+		if len(res.Uncertain) > 0 || res.Both || res.Ended != "" {
+			return nil // of what is not known, the rules' order among equals included, the kernel may do either
 		}
-		k := keyOfRule(s.Ref)
-		walked[k] = true
-		for _, op := range s.Ref.Rule.Ops {
-			if jump, ok := op.(netfilter.Jumper); ok {
-				leads[ruleKey{legacy: k.legacy, table: k.table, chain: jump.JumpsTo()}] = true
+		always := map[ruleKey]string{}
+		for i := range res.Steps {
+			s := &res.Steps[i]
+			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) {
+				continue
+			}
+			k := keyOfRule(s.Ref)
+			walked[k] = true
+			if s.P >= 1-certainty && !s.AtMost {
+				always[k] = fmt.Sprintf("the walk alone: %s: %s", s.Ref, s)
+			}
+			for _, op := range s.Ref.Rule.Ops {
+				if jump, ok := op.(netfilter.Jumper); ok {
+					leads[ruleKey{legacy: k.legacy, table: k.table, chain: jump.JumpsTo()}] = true
+				}
 			}
 		}
+		if i == 0 {
+			certain = always
+		}
+		maps.DeleteFunc(certain, func(k ruleKey, _ string) bool { return always[k] == "" })
 	}
 	var evidence []string
 	note := func(line string) {
@@ -134,13 +151,10 @@ func (p *pathCase) rulesDisagree() []issue {
 				note(line)
 			}
 		}
-		for k := range res.Steps {
-			s := &res.Steps[k]
-			if s.Ref.Rule == nil || !tellsOf(probes, s.Ref.Chain.Table.Backend) || s.P < 1-certainty || s.AtMost ||
-				len(res.Uncertain) > 0 || has[keyOfRule(s.Ref)] {
-				continue
+		for _, k := range slices.SortedFunc(maps.Keys(certain), compareRules) {
+			if !has[k] && !lostBefore(t) {
+				note(certain[k])
 			}
-			note(fmt.Sprintf("the walk alone: %s: %s", s.Ref, s))
 		}
 	}
 	if len(evidence) == 0 {
@@ -153,10 +167,37 @@ func (p *pathCase) rulesDisagree() []issue {
 			expected: "the rules of the walk",
 			actual:   fmt.Sprintf("%d rules differ", len(evidence)),
 			evidence: say(evidence[:min(len(evidence), maxEvidence)]...),
-			message: "the kernel has the packet meet other rules than the walk: the rules have changed in between, or this " +
-				"tool reads them wrongly",
+			message: "the kernel has the packet meet other rules than the walk: this tool may read the rules wrongly, or they " +
+				"have changed in between",
 		},
 	}
+}
+
+// clients are those that the packets of a path may come from: one that was never seen before, and with affinity one that
+// comes back to any of the endpoints, as the connections of an earlier moment have made it. Each is named by the lists
+// that it is in ([netfilter.Options].Listed).
+func (p *pathCase) clients() []string {
+	out := []string{""}
+	for _, o := range p.got.translated() {
+		if o.recent != "" && !slices.Contains(out, o.recent) {
+			out = append(out, o.recent)
+		}
+	}
+	return out
+}
+
+// lostBefore tells whether a traced packet was discarded on its path through the hooks, so that it did not meet what
+// comes behind.
+func lostBefore(t *snapshot.Trace) bool {
+	if len(t.Drops) > 0 {
+		return true
+	}
+	_, lost := lostBetween(requestPacket, t.Hooks)
+	return lost
+}
+
+func compareRules(a, b ruleKey) int {
+	return cmp.Or(strings.Compare(a.table, b.table), strings.Compare(a.chain, b.chain), cmp.Compare(a.rule, b.rule))
 }
 
 // confirm notes beside each step of a path how many of the traced connections met it.

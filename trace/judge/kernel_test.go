@@ -38,7 +38,7 @@ func withTracesOf(
 	if len(first.Paths) != 1 {
 		t.Fatalf("%+v", first)
 	}
-	targets, _ := ProbeTargets(&first, 3, 100)
+	targets, _ := ProbeTargets(&first, Probing{Probes: 3}, 100)
 	if !targets[0].Trace || targets[1].Trace {
 		t.Errorf("traced should be the frontend alone: %+v", targets)
 	}

@@ -37,7 +37,8 @@ var (
 )
 
 // probed puts beside a node what 20 connections to shop/ep3 showed, all the same, and one to each endpoint.
-func probed(result string, to netip.AddrPort, direct string) func(w *capturedNode) {
+// With drops the first of these was traced, too.
+func probed(result string, to netip.AddrPort, direct string, drops ...snapshot.Drop) func(w *capturedNode) {
 	return func(w *capturedNode) {
 		list := func(n int, result string, to netip.AddrPort) []snapshot.Probe {
 			return slices.Repeat([]snapshot.Probe{{Result: result, Endpoint: to, Unreplied: result == snapshot.ProbeTimeout}}, n)
@@ -45,6 +46,9 @@ func probed(result string, to netip.AddrPort, direct string) func(w *capturedNod
 		all := []snapshot.Probes{{
 			ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: ep3At, Probes: 20}, List: list(20, result, to),
 		}}
+		if len(drops) > 0 {
+			all[0].Traces = []snapshot.Trace{{Probe: all[0].List[0], Drops: drops}}
+		}
 		for _, e := range ep3Endpoints {
 			all = append(all, snapshot.Probes{
 				ProbeTarget: snapshot.ProbeTarget{Protocol: "TCP", To: e, Probes: 1}, List: list(1, direct, e),
@@ -211,6 +215,9 @@ func samples() []sample {
 		{code: EndpointRefused, do: probed(refused, none, refused)},
 		{code: EndpointTimeout, do: probed(timeout, a, timeout)},
 		{code: EndpointReachableDirectly, do: probed(timeout, a, ok)},
+		{code: EndpointUnreachable, do: probed(snapshot.ProbeNoRoute, a, snapshot.ProbeNoRoute)},
+		{code: EndpointSilent, do: probed(snapshot.ProbeSilent, a, snapshot.ProbeSilent)},
+		{code: PacketDropped, do: probed(timeout, a, ok, snapshot.Drop{Reason: "IP_RPFILTER"})},
 		{code: WalkDisagrees, do: probed(ok, netip.MustParseAddrPort("10.9.9.9:1"), ok)},
 		{code: ObservedSkew, do: probed(ok, a, ok)},
 	}

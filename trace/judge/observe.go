@@ -35,15 +35,27 @@ func target(f *expect.Frontend, o *expect.Origin, to netip.AddrPort) (t snapshot
 // maxTraced is how many frontends have the kernel's own trace: each takes a moment, one after the other.
 const maxTraced = 100
 
-// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, so
-// many times, and each endpoint once directly, at most limit targets in all. left counts those that do not fit.
-func ProbeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.ProbeTarget, left int) {
+// straight is how many connections are made straight to each endpoint: one may fail by chance.
+const straight = 2
+
+// Probing says what connections to make of each frontend and origin.
+type Probing struct {
+	Probes  int    // how many
+	Payload string // what to send over each; empty: nothing
+	TCP     bool   // Payload is for TCP alone
+}
+
+// ProbeTargets lists what to probe for the paths of a report: each frontend from each origin that is on the node, and
+// each endpoint directly, at most limit targets in all. left counts those that do not fit.
+func ProbeTargets(r *report.NodeReport, of Probing, limit int) (targets []snapshot.ProbeTarget, left int) {
 	seen := map[snapshot.ProbeTarget]bool{}
 	var direct []snapshot.ProbeTarget
 	add := func(list *[]snapshot.ProbeTarget, t snapshot.ProbeTarget, n int) {
 		if !seen[t] {
 			seen[t] = true
-			t.Probes = n
+			if t.Probes = n; t.Protocol == "TCP" || !of.TCP {
+				t.Payload = of.Payload
+			}
 			*list = append(*list, t)
 		}
 	}
@@ -57,14 +69,14 @@ func ProbeTargets(r *report.NodeReport, probes, limit int) (targets []snapshot.P
 		if !ok {
 			continue
 		}
-		add(&targets, t, probes)
+		add(&targets, t, of.Probes)
 		if k := len(targets) - 1; k < maxTraced {
 			targets[k].Trace = true
 		}
 		for k := range p.Expected.Endpoints {
 			if e, ok := p.Expected.Endpoints[k].AddrPort(); ok {
 				t.To = e
-				add(&direct, t, 1)
+				add(&direct, t, straight)
 			}
 		}
 	}
@@ -102,8 +114,14 @@ func (p *pathCase) observe(out *report.Path) {
 	}
 	p.probes = p.Probes[t]
 	out.Observed = observedOf(p.probes)
-	p.found = append(p.found, p.findings(p.run(stageObserve, stageObserve))...)
+	out.Observed.Lost = p.losses()
+	issues := p.run(stageObserve, stageObserve)
+	p.found = append(p.found, p.findings(issues)...)
 	p.verdict = report.WithFindings(p.verdict, p.found)
+	disagrees := slices.ContainsFunc(issues, func(is issue) bool { return is.code == WalkDisagrees })
+	if disagrees && (p.verdict == report.Match || p.verdict == report.Warning) {
+		p.verdict = report.Unknown // what this tool may read wrongly is claimed to be neither right nor wrong
+	}
 }
 
 func observedOf(probes *snapshot.Probes) *report.Observed {
@@ -113,15 +131,18 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 		Traced:      len(probes.Traces),
 		TraceError:  probes.TraceError,
 		LegacyError: probes.LegacyError,
+		DropsError:  probes.DropsError,
 	}
 	byEndpoint := map[netip.AddrPort]*report.ObservedEndpoint{}
 	var times []int64
 	rtts := map[netip.AddrPort][]int64{}
 	results := map[string]int{}
+	ended := map[netip.AddrPort]map[string]int{}
 	differ := 0
 	for i := range probes.List {
 		x := &probes.List[i]
-		results[x.Result]++
+		how := endOf(x)
+		results[how]++
 		if x.RealServer.IsValid() {
 			o.Scheduled++
 			if x.SentTo(probes.To) != x.RealServer {
@@ -131,6 +152,9 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 		if x.Result == snapshot.ProbeConnected {
 			o.Connected++
 			times = append(times, x.Micros)
+		}
+		if x.Data == snapshot.ProbeAnswered {
+			o.Answered++
 		}
 		to := x.SentTo(probes.To)
 		if !to.IsValid() {
@@ -146,9 +170,13 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 			e.Connected++
 			rtts[to] = append(rtts[to], x.Micros)
 		}
+		if ended[to] == nil {
+			ended[to] = map[string]int{}
+		}
+		ended[to][how]++
 	}
 	for at, e := range byEndpoint {
-		e.RTT = median(rtts[at])
+		e.RTT, e.Events = median(rtts[at]), eventsOf(ended[at])
 		o.Endpoints = append(o.Endpoints, *e)
 	}
 	slices.SortFunc(o.Endpoints, func(a, b report.ObservedEndpoint) int {
@@ -157,16 +185,31 @@ func observedOf(probes *snapshot.Probes) *report.Observed {
 		}
 		return int(a.Port - b.Port)
 	})
-	for _, e := range ends {
-		if n := results[e.probe]; n > 0 {
-			o.Events = append(o.Events, report.Event{Result: e.result, Count: n})
-		}
-	}
+	o.Events = eventsOf(results)
 	if differ > 0 {
 		o.Events = append(o.Events, report.Event{Result: report.ResultOtherServer, Count: differ})
 	}
 	o.RTT = median(times)
 	return o
+}
+
+// endOf says how a connection ended: by its result or, where something was sent over it, by what became of that.
+func endOf(x *snapshot.Probe) string {
+	if x.Data != "" {
+		return x.Data
+	}
+	return x.Result
+}
+
+// eventsOf lists, in the order of the report, how connections ended that were not as they should be.
+func eventsOf(counts map[string]int) []report.Event {
+	var out []report.Event
+	for _, e := range ends {
+		if n := counts[e.probe]; n > 0 {
+			out = append(out, report.Event{Result: e.result, Count: n})
+		}
+	}
+	return out
 }
 
 // ends are the results of probes without a connection, and what the report calls them, in its order.
@@ -179,6 +222,8 @@ var ends = []struct {
 	{snapshot.ProbeTimeout, report.ResultTimedOut},
 	{snapshot.ProbeNoRoute, report.ResultNoRoute},
 	{snapshot.ProbeFailed, report.ResultFailed},
+	{snapshot.ProbeSilent, report.ResultSilent},
+	{snapshot.ProbeClosed, report.ResultClosed},
 }
 
 // median returns the median of microseconds, in milliseconds; 0 of none.
@@ -192,34 +237,14 @@ func median(micros []int64) float64 {
 
 // Findings about real connections.
 const (
-	EndpointRefused           = "EndpointRefused"
-	EndpointTimeout           = "EndpointTimeout"
-	EndpointReachableDirectly = "EndpointReachableDirectly"
-	WalkDisagrees             = "WalkDisagrees"
-	ObservedSkew              = "ObservedSkew"
+	WalkDisagrees = "WalkDisagrees"
+	ObservedSkew  = "ObservedSkew"
 )
 
 var (
 	_ = register(kind{
-		code: EndpointRefused, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
-		remedy: advice("look at the pod: is its process up, and does it listen at the Service's targetPort (and not at " +
-			"127.0.0.1 alone)?"),
-	})
-	_ = register(kind{
-		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{"": "{actual}"},
-		remedy: advice("look at the pod, at NetworkPolicies that select it, and at the network between the nodes (routes, " +
-			"tunnels, the cloud's firewall)"),
-	})
-	_ = register(kind{
-		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: map[string]string{
-			"": "{actual}",
-		},
-		remedy: advice("compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and " +
-			"for answers that come back another way"),
-	})
-	_ = register(kind{
 		code:     WalkDisagrees,
-		severity: warning,
+		severity: note,
 		scope:    onPath,
 		by:       connections,
 		remedy:   advice("run it again; if it is still so, please report it with a dump", dumpNode),
@@ -239,7 +264,7 @@ var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue
 		return []issue{{code: NotCollected, message: "no connection was tried: " + p.probes.Error}}
 	}
 	var issues []issue
-	if p.want.Action == expect.DNAT && p.verdict == report.Match { // where the rules are wrong, that is why
+	if p.want.Action == expect.DNAT && p.verdict != report.Mismatch { // where the rules are wrong, that is why
 		issues = p.unanswered()
 	}
 	issues = append(issues, p.disagreement()...)
@@ -250,82 +275,6 @@ var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue
 	}
 	return issues
 }}
-
-// unanswered finds endpoints that do not answer although the rules lead to them.
-func (p *pathCase) unanswered() []issue {
-	probes := p.probes
-	count := map[string]int{}
-	lost := 0
-	for i := range probes.List {
-		x := &probes.List[i]
-		count[x.Result]++
-		if x.Result == snapshot.ProbeTimeout && x.Unreplied {
-			lost++
-		}
-	}
-	var issues []issue
-	for _, kind := range []struct {
-		probe      string
-		result     report.Result
-		code, what string
-	}{
-		{snapshot.ProbeRefused, report.ResultRefused, EndpointRefused, "refused: no process listens at its port"},
-		{
-			snapshot.ProbeTimeout,
-			report.ResultTimedOut,
-			EndpointTimeout,
-			"not answered: the pod hangs, a NetworkPolicy drops it, or the network between the nodes does",
-		},
-	} {
-		n := count[kind.probe]
-		if n == 0 {
-			continue
-		}
-		bad, reached := p.directly(kind.probe)
-		is := issue{
-			code:      kind.code,
-			subject:   cut(bad, 4),
-			endpoints: bad,
-			expected:  "connected",
-			actual:    fmt.Sprintf("%d of %d %s", n, len(probes.List), kind.result.Text()),
-			message:   "the rules are right; connections straight to the endpoint are " + kind.what,
-		}
-		if len(bad) == 0 {
-			if reached == 0 {
-				continue // nothing is known of the endpoints themselves: the counts stand in observed
-			}
-			is.code, is.subject, is.endpoints = EndpointReachableDirectly, "", nil
-			is.message = "the rules are right, and every endpoint accepts connections that go straight to it; by way of the " +
-				"Service they fail: something between translation and answer is in the way"
-			if lost > 0 {
-				is.message += fmt.Sprintf(" (of %d connections the answer never came back to the node)", lost)
-			}
-		}
-		issues = append(issues, is)
-	}
-	return issues
-}
-
-// directly lists the endpoints that end a connection straight to them in a certain way, and counts those that accept
-// it.
-func (p *pathCase) directly(probe string) (bad []string, reached int) {
-	for i := range p.want.Endpoints {
-		e := &p.want.Endpoints[i]
-		t, ok := target(&p.want.Frontend, &p.want.Origin, e.Address)
-		if !ok || p.Probes[t] == nil {
-			continue
-		}
-		for k := range p.Probes[t].List {
-			switch p.Probes[t].List[k].Result {
-			case probe:
-				bad = append(bad, e.Address.String())
-			case snapshot.ProbeConnected:
-				reached++
-			}
-		}
-	}
-	return bad, reached
-}
 
 // disagreement finds connections that the kernel sent where the walk says that none can go.
 func (p *pathCase) disagreement() []issue {
@@ -351,8 +300,8 @@ func (p *pathCase) disagreement() []issue {
 			endpoints: elsewhere,
 			expected:  "none of the probes",
 			actual:    "sent there by the kernel",
-			message: "the kernel sends connections where no rule that was read leads: the rules have changed in between, or " +
-				"this tool reads them wrongly",
+			message: "the kernel sends connections where no rule that was read leads: this tool may read the rules wrongly, or " +
+				"they have changed in between",
 		},
 	}
 }

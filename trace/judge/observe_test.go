@@ -58,7 +58,7 @@ func TestObserved(t *testing.T) {
 	}
 	req := Request{Services: []types.NamespacedName{svc}, Matching: true}
 	plain := Files(w.cluster, snapshot.NewNode("node1", w.files), req)
-	targets, left := ProbeTargets(&plain, 20, 500)
+	targets, left := ProbeTargets(&plain, Probing{Probes: 20}, 500)
 	if left != 0 || plain.Verdict != report.Match {
 		t.Fatalf("%s %+v", plain.Verdict, targets)
 	}
@@ -69,18 +69,19 @@ func TestObserved(t *testing.T) {
 		case x.From.IsValid() || x.To.Addr().Is6():
 		case x.Probes == 20:
 			frontend = x.To
-		case x.Probes == 1:
+		case x.Probes == straight:
 			endpoints = append(endpoints, x.To)
 		}
 	}
 	if !frontend.IsValid() || len(endpoints) != 2 {
 		t.Fatalf("%+v", targets)
 	}
-	if few, left := ProbeTargets(&plain, 20, 1); len(few) != 1 || left != len(targets)-1 {
+	if few, left := ProbeTargets(&plain, Probing{Probes: 20}, 1); len(few) != 1 || left != len(targets)-1 {
 		t.Errorf("one target of %d: %+v, %d left", len(targets), few, left)
 	}
 	a, b, other := endpoints[0], endpoints[1], netip.MustParseAddrPort("10.9.9.9:1")
-	const ok, refused, timeout = snapshot.ProbeConnected, snapshot.ProbeRefused, snapshot.ProbeTimeout
+	const ok, refused, timeout, noroute = snapshot.ProbeConnected, snapshot.ProbeRefused, snapshot.ProbeTimeout,
+		snapshot.ProbeNoRoute
 	list := func(pairs ...any) (out []snapshot.Probe) { // how many, how, and where
 		for i := 0; i < len(pairs); i += 3 {
 			for range pairs[i].(int) {
@@ -103,27 +104,30 @@ func TestObserved(t *testing.T) {
 	}{
 		{"all is well", list(11, ok, a, 9, ok, b), map[netip.AddrPort]string{a: ok, b: ok}, "", ""},
 		{
-			"one endpoint refuses",
-			list(11, ok, a, 9, refused, nil),
-			map[netip.AddrPort]string{a: ok, b: refused},
-			EndpointRefused,
-			b.String(),
+			"one endpoint refuses", list(11, ok, a, 9, refused, nil), map[netip.AddrPort]string{a: ok, b: refused},
+			EndpointRefused, b.String(),
 		},
 		{
-			"one endpoint does not answer",
-			list(11, ok, a, 9, timeout, b),
-			map[netip.AddrPort]string{a: ok, b: timeout},
-			EndpointTimeout,
-			b.String(),
+			"one endpoint does not answer", list(11, ok, a, 9, timeout, b), map[netip.AddrPort]string{a: ok, b: timeout},
+			EndpointTimeout, b.String(),
 		},
 		{
-			"only by way of the Service",
-			list(20, timeout, a),
-			map[netip.AddrPort]string{a: ok, b: ok},
-			EndpointReachableDirectly,
-			"of 20 connections the answer never came back",
+			"a dead address that no connection came to", list(20, ok, a), map[netip.AddrPort]string{a: ok, b: noroute},
+			EndpointUnreachable, b.String(),
 		},
-		{"refused, and nobody tried directly", list(20, refused, nil), nil, "", ""},
+		{
+			"only by way of the Service", list(20, timeout, a), map[netip.AddrPort]string{a: ok, b: ok},
+			EndpointReachableDirectly, a.String(),
+		},
+		{
+			"only by way of the Service, and sent nobody knows where", list(20, refused, nil),
+			map[netip.AddrPort]string{a: ok, b: ok}, EndpointReachableDirectly, "every endpoint accepts",
+		},
+		{"refused, and nobody tried directly", list(20, refused, nil), nil, EndpointRefused, "is not known"},
+		{
+			"refused directly, and accepted by way of the Service", list(11, ok, a, 9, ok, b),
+			map[netip.AddrPort]string{a: ok, b: refused}, "", "",
+		},
 		{"where no rule leads", list(19, ok, a, 1, ok, other), nil, WalkDisagrees, other.String()},
 		{"chance", list(16, ok, a, 4, ok, b), nil, "", ""},
 		{"no chance", list(20, ok, a), nil, ObservedSkew, "20 of 20, for a share of 50.0%"},

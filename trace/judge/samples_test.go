@@ -233,7 +233,7 @@ func TestNoConnectionIsMadeFromAPodThatNobodyNamed(t *testing.T) {
 	w := openCaptured(t, "iptables")
 	w.withPods("10.244.1.200")
 	r := w.run()
-	targets, _ := ProbeTargets(&r, 1, 1000)
+	targets, _ := ProbeTargets(&r, Probing{Probes: 1}, 1000)
 	if len(targets) == 0 {
 		t.Fatal("nothing is tried at all")
 	}

@@ -239,8 +239,7 @@ func (l *loader) probes() error {
 	}
 	l.Probes, l.Tracked = make(map[snapshot.ProbeTarget]*snapshot.Probes, len(p.Targets)), p.Tracked
 	for i := range p.Targets {
-		k := p.Targets[i].ProbeTarget
-		k.Probes, k.Trace = 0, false
+		k := p.Targets[i].Bare()
 		l.Probes[k] = &p.Targets[i]
 	}
 	return nil

@@ -20,6 +20,8 @@ const (
 	ResultTimedOut    Result = "TimedOut"    // no response
 	ResultNoRoute     Result = "NoRoute"     // the kernel, or a router, has no route
 	ResultFailed      Result = "Failed"      // by another error
+	ResultSilent      Result = "Silent"      // accepted, and the payload was not answered
+	ResultClosed      Result = "Closed"      // accepted, and ended without an answer to the payload
 	ResultOtherServer Result = "OtherServer" // IPVS's connection table and conntrack name different endpoints
 )
 
@@ -30,6 +32,8 @@ var resultTexts = map[Result]string{
 	ResultTimedOut:    "timed out",
 	ResultNoRoute:     "without a route",
 	ResultFailed:      "failed",
+	ResultSilent:      "accepted and not answered",
+	ResultClosed:      "accepted and closed without an answer",
 	ResultOtherServer: "of which IPVS's connection table names another real server",
 }
 

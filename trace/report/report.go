@@ -246,7 +246,13 @@ type Observed struct {
 	Endpoints []ObservedEndpoint `json:"endpoints,omitempty"` // where the kernel sent them, by its connection table
 	// Scheduled is of how many connections IPVS's own connection table has the real server.
 	Scheduled int     `json:"scheduled,omitempty"`
-	Events    []Event `json:"events,omitempty"` // how the others ended
+	Events    []Event `json:"events,omitempty"` // how those ended that were not accepted, or not answered
+	// Answered is over how many connections some bytes came back for the payload that was sent (--payload).
+	Answered int `json:"answered,omitempty"`
+	// Lost is what the kernel says of the packets of traced connections that failed.
+	Lost []Lost `json:"lost,omitempty"`
+	// DropsError is why the kernel could not be asked for its reasons to discard packets.
+	DropsError string `json:"dropsError,omitempty"`
 	Error     string  `json:"error,omitempty"`  // why it could not be tried
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.
 	Traced     int    `json:"traced,omitempty"`
@@ -255,13 +261,33 @@ type Observed struct {
 	LegacyError string `json:"legacyError,omitempty"`
 }
 
-// ObservedEndpoint is where some of the connections went.
+// ObservedEndpoint is where some of the connections were sent.
 type ObservedEndpoint struct {
 	Address   string  `json:"address"`
 	Port      int32   `json:"port"`
-	Count     int     `json:"count"`
-	Connected int     `json:"connected"`
-	RTT       float64 `json:"rtt,omitempty"` // median, in milliseconds
+	Count     int     `json:"count"`            // sent there
+	Connected int     `json:"connected"`        // of these: accepted
+	RTT       float64 `json:"rtt,omitempty"`    // median, in milliseconds
+	Events    []Event `json:"events,omitempty"` // how the others of these ended
+}
+
+// Lost is a packet of traced connections that was lost on the node, as the kernel says it.
+type Lost struct {
+	Packet   string `json:"packet"`             // request or answer
+	Endpoint string `json:"endpoint,omitempty"` // that the connection was sent to
+	To       string `json:"to,omitempty"`       // the packet's destination at that moment
+	// Where is the rule that dropped it, by the kernel's trace.
+	Where RuleRef `json:"where,omitzero"`
+	// Hook is the last hook that it came to the end of, and Next the one that it did not get through, where nothing else
+	// is known.
+	Hook string `json:"hook,omitempty"`
+	Next string `json:"next,omitempty"`
+	// Reason is the kernel's (enum skb_drop_reason), and Function is where it discarded the packet.
+	Reason    string `json:"reason,omitempty"`
+	Function  string `json:"function,omitempty"`
+	Interface string `json:"interface,omitempty"`
+	InPod     bool   `json:"inPod,omitempty"` // in the network namespace of a pod of the node
+	Count     int    `json:"count"`           // of connections
 }
 
 // Step is one rule that the packet met and that did something.

@@ -66,9 +66,11 @@ func (p Part) Known() bool { return p != Part{} }
 
 // RowObserved is how many real connections a row got. With neither field none could be tried (Observed.Error).
 type RowObserved struct {
-	Count *int `json:"count,omitempty"` // of Observed.Probes
-	// Events is how the connections ended that leave no trace of an endpoint. They stand in the first row that got no
-	// connection.
+	Count *int `json:"count,omitempty"` // sent there, of Observed.Probes
+	// Connected is how many of these were accepted.
+	Connected int `json:"connected,omitempty"`
+	// Events is how the others of these ended. Those of which nothing tells where they were sent stand in the first row
+	// that no connection was sent to.
 	Events []Event `json:"events,omitempty"`
 }
 
@@ -327,31 +329,45 @@ func markCodes(p *Path, rows []Row) {
 	}
 }
 
-// markObserved writes into each endpoint's row how many connections it got, and into the first that got none how the
-// others ended.
+// markObserved writes into each endpoint's row how many connections were sent to it and how they ended, and into the
+// first that got none how those ended of which nothing tells where they were sent.
 func markObserved(p *Path, rows []Row) {
 	o := p.Observed
 	if o == nil || len(rows) == 0 {
 		return
 	}
+	rest := slices.Clone(o.Events)
 	for i := range rows {
 		r := &rows[i]
 		for k := range o.Endpoints {
 			if e := &o.Endpoints[k]; r.Address == e.Address && r.Port == e.Port {
-				r.Observed = &RowObserved{Count: &e.Count}
+				r.Observed = &RowObserved{Count: &e.Count, Connected: e.Connected, Events: e.Events}
+				rest = without(rest, e.Events)
 			}
 		}
 	}
 	switch {
 	case o.Error != "":
 		rows[0].Observed = &RowObserved{}
-	case len(o.Events) > 0:
+	case len(rest) > 0:
 		at := &rows[max(0, slices.IndexFunc(rows, func(r Row) bool { return r.Observed == nil }))]
 		if at.Observed == nil {
 			at.Observed = &RowObserved{}
 		}
-		at.Observed.Events = o.Events
+		at.Observed.Events = append(slices.Clip(at.Observed.Events), rest...)
 	case rows[0].Observed == nil:
 		rows[0].Observed = &RowObserved{Count: new(int)}
 	}
+}
+
+// without takes connections that are counted elsewhere from a list of events, which it changes.
+func without(events, counted []Event) []Event {
+	for _, c := range counted {
+		for i := range events {
+			if events[i].Result == c.Result {
+				events[i].Count -= c.Count
+			}
+		}
+	}
+	return slices.DeleteFunc(events, func(e Event) bool { return e.Count <= 0 })
 }

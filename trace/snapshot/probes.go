@@ -19,6 +19,22 @@ type Probing struct {
 	Tracked *Tracked `json:"tracked,omitempty"`
 }
 
+// Update takes over a later run's results: those of its targets take the place of earlier ones, and its counters.
+func (p *Probing) Update(later *Probing) {
+	p.Tracked = later.Tracked
+	at := make(map[ProbeTarget]int, len(p.Targets))
+	for i := range p.Targets {
+		at[p.Targets[i].Bare()] = i
+	}
+	for i := range later.Targets {
+		if k, ok := at[later.Targets[i].Bare()]; ok {
+			p.Targets[k] = later.Targets[i]
+		} else {
+			p.Targets = append(p.Targets, later.Targets[i])
+		}
+	}
+}
+
 // Tracked are counters of the kernel's connection tracking (/proc/net/stat/nf_conntrack), over a time.
 type Tracked struct {
 	Seconds float64 `json:"seconds"`
@@ -38,6 +54,14 @@ type ProbeTarget struct {
 	Probes int        `json:"probes"` // number of connections
 	// Trace requests kernel traces of the rules that apply to connections, one for each endpoint.
 	Trace bool `json:"trace,omitempty"`
+	// Payload is what to send over each connection, of which an answer is then awaited; empty: nothing is sent.
+	Payload string `json:"payload,omitempty"`
+}
+
+// Bare is the target without what is done there: what probes of a path are found by.
+func (t ProbeTarget) Bare() ProbeTarget {
+	t.Probes, t.Trace, t.Payload = 0, false, ""
+	return t
 }
 
 // Probes is the result of the connections to a target.
@@ -53,6 +77,9 @@ type Probes struct {
 	// has such rules.
 	Legacy      bool   `json:"legacy,omitempty"`
 	LegacyError string `json:"legacyError,omitempty"`
+	// DropsError is the reason why the kernel could not be asked where it discards packets of traced connections; it is
+	// asked where connections fail.
+	DropsError string `json:"dropsError,omitempty"`
 }
 
 // Trace is one additional connection with the rules that applied to its first packet.
@@ -60,6 +87,36 @@ type Trace struct {
 	Probe
 
 	Steps []TraceStep `json:"steps,omitempty"`
+	// Hooks are the hooks of the node that the first packet came to, in its order.
+	Hooks []TraceHook `json:"hooks,omitempty"`
+	// Answer has the same of the first packet that came back. Of that only what follows connection tracking is traced.
+	Answer      []TraceStep `json:"answer,omitempty"`
+	AnswerHooks []TraceHook `json:"answerHooks,omitempty"`
+	// Drops are the packets of the connection that the kernel discarded, on this node.
+	Drops []Drop `json:"drops,omitempty"`
+}
+
+// TraceHook is a hook that a traced packet came to.
+type TraceHook struct {
+	Hook string `json:"hook"` // prerouting, input, forward, output, postrouting
+	// Passed: the packet came to the hook's end, behind all rules.
+	Passed bool `json:"passed,omitempty"`
+}
+
+// Drop is a packet that the kernel discarded (its tracepoint skb:kfree_skb).
+type Drop struct {
+	// Reason is the kernel's name for it without its prefix ("IP_RPFILTER"), of enum skb_drop_reason; empty before
+	// Linux 5.17, which tells none.
+	Reason   string `json:"reason,omitempty"`
+	Function string `json:"function,omitempty"` // of the kernel, in which that was
+	// Interface is the packet's at that moment, which may be the one that it came in by or the one that it leaves by;
+	// empty where it has none, or where it is not one of this node's own.
+	Interface string         `json:"interface,omitempty"`
+	InPod     bool           `json:"inPod,omitempty"` // in the network namespace of a pod, not in the node's
+	Protocol  string         `json:"protocol,omitempty"`
+	From      netip.AddrPort `json:"from"`
+	To        netip.AddrPort `json:"to"`
+	Answer    bool           `json:"answer,omitempty"` // it went to the client
 }
 
 // TraceStep is a rule that applied to the packet, as the kernel traced it; or a base chain's policy.
@@ -101,7 +158,18 @@ type Probe struct {
 	Unreplied bool `json:"unreplied,omitempty"`
 	// Micros is the time until it was connected or refused, in microseconds.
 	Micros int64 `json:"micros,omitempty"`
+	// Data is what became of the target's payload (ProbeAnswered, …); empty where none was sent.
+	Data string `json:"data,omitempty"`
+	// Received is how many bytes came back, of the first that did.
+	Received int `json:"received,omitempty"`
 }
+
+// What can become of a payload.
+const (
+	ProbeAnswered = "answered" // some bytes came back
+	ProbeSilent   = "silent"   // none came in time
+	ProbeClosed   = "closed"   // the other side ended the connection without a byte
+)
 
 // SentTo returns the endpoint to which the kernel sent a connection to an address: by connection tracking, or by IPVS
 // where connection tracking has no translation, as with net.ipv4.vs.conntrack=0. The zero AddrPort where neither has an

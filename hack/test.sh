@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
-nightly=(repeat fuzz oracle oracle-old walk kills versions bench bench-vm release)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -285,6 +285,12 @@ shard_versions() {
 		echo "kube-proxy $version in ipvs mode"
 		KUBE_PROXY="$(test/cluster/cluster binary "$version")" in_vm 900 -tags vm -run "$ipvs_smoke" ./test/ipvs
 	done
+}
+
+# Every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a mode of its own.
+shard_faults() {
+	once test/cluster/cluster build
+	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^TestFaultMatrix$' ./test/e2e
 }
 
 shard_bench() {

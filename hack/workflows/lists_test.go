@@ -122,6 +122,7 @@ var lengths = []struct{ shard, says string }{
 	{"walk", "differential CASES="},
 	{"kills", "SVCPROXY_KILLS="},
 	{"versions", "versions < <(test/cluster/cluster versions)"},
+	{"faults", "SVCPROXY_FAULTS=all on_cluster"},
 	{"bench", "make --no-print-directory bench\n"},
 	{"bench-vm", "bench-ipvs RUNS="},
 	{"release", "release-test.sh twice"},

@@ -53,7 +53,10 @@ func (w *Walker) act(h Hook, before int, same bool, bs []branch) []branch {
 	}
 	out := make([]branch, 0, len(bs))
 	for _, b := range bs {
-		out = w.acted(h, before, same, b, out)
+		from, first := len(out), b.pkt
+		if out = w.acted(h, before, same, b, out); h == Output {
+			out = w.reroute(&slot{}, &first, out, from)
+		}
 	}
 	return out
 }

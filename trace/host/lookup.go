@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -211,17 +212,25 @@ func (s *search) merged(bits int, by Decision) {
 
 // table looks up a rule's table. It returns true where an answer was found for certain.
 func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
-	done := false
+	done, open := false, "" // open: the route by which the next rule may be asked
 	t.each(s.q, func(e *entry, certain bool) bool {
+		end := certain
+		certain = certain && open == ""
 		reason := why
 		if !certain && reason == "" {
-			reason = "the route \"" + e.text() + "\" may be taken"
+			reason = "the route \"" + cmp.Or(open, e.text()) + "\" may be taken"
+		}
+		passed := func() bool { // the next rule goes on
+			if !end {
+				open = e.text()
+			}
+			return end
 		}
 		switch {
-		case e.typ == routeThrow: // the next rule goes on
-			return certain
+		case e.typ == routeThrow:
+			return passed()
 		case !e.refuses() && ru.suppresses(s.n, e.prefix.Bits(), e.dev()) && !s.balances(e, ru):
-			return certain
+			return passed()
 		}
 		if s.balances(e, ru) { // that hop's interface counts which the kernel chooses
 			certain, reason = false, "the route \""+e.text()+"\" may be taken"
@@ -236,7 +245,7 @@ func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 		}
 		s.add(c)
 		done = done || certain
-		return certain
+		return end
 	})
 	return done
 }

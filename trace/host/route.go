@@ -3,6 +3,7 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -279,7 +280,7 @@ func unspecifiedLike(a netip.Addr) netip.Addr {
 
 // readRoutes reads ip-route.json or ip6-route.json.
 func (n *Network) readRoutes(data []byte, fam int) error {
-	routes, err := decode[ipRoute](data)
+	routes, err := decodeRoutes(data)
 	if err != nil {
 		return err
 	}
@@ -332,6 +333,58 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 		if err := n.contradicted(f); err != nil {
 			n.fam[f] = before
 			return err
+		}
+	}
+	return nil
+}
+
+// decodeRoutes reads a list of routes. One that encapsulates packets (ip route add … encap ip) has the keys of the outer
+// header beside its own, some of them of the same name: of these the first is the route's.
+func decodeRoutes(data []byte) ([]ipRoute, error) {
+	if !bytes.Contains(data, []byte(`"encap"`)) {
+		return decode[ipRoute](data)
+	}
+	list, err := decode[firstKeys](data)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]ipRoute, len(list))
+	for i, keys := range list {
+		if v := keys["tos"]; len(v) > 0 && v[0] != '"' {
+			delete(keys, "tos") // the outer header's
+		}
+		text, err := json.Marshal(map[string]json.RawMessage(keys))
+		if err != nil {
+			return nil, fmt.Errorf("route %d: %w", i+1, err)
+		}
+		if err := json.Unmarshal(text, &out[i]); err != nil {
+			return nil, badJSON(err, len(data))
+		}
+	}
+	return out, nil
+}
+
+// firstKeys is a JSON object, of each key the first value.
+type firstKeys map[string]json.RawMessage
+
+// UnmarshalJSON reads the object.
+func (k *firstKeys) UnmarshalJSON(data []byte) error {
+	*k = firstKeys{}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return fmt.Errorf("a route is %.20s", data)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("a route: %w", err)
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return fmt.Errorf("a route: %w", err)
+		}
+		if key, ok := t.(string); ok && (*k)[key] == nil {
+			(*k)[key] = v
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-"os"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"

@@ -76,7 +76,7 @@ var reversePaths = []struct {
 	{"rules that refuse", false, []string{
 		"route add prohibit default table 101", "rule add priority 100 from 10.244.0.0/16 to 192.0.2.0/24 lookup 101",
 	}},
-	{"the protocol decides", true, []string{"rule add priority 100 ipproto udp lookup 100"}},
+	{"the protocol decides", false, []string{"rule add priority 100 ipproto udp lookup 100"}},
 }
 
 // opposite makes the command that undoes another.

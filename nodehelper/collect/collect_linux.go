@@ -57,6 +57,8 @@ var others = []source{
 	{snapshot.RuleFile, command("ip", "-j", "rule")},
 	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
 	{snapshot.SysctlFile, readSysctl},
+	{snapshot.ProgramsFile, readPrograms},
+	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
 	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},
 	{snapshot.JournalFile, readJournal},

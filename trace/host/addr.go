@@ -32,6 +32,15 @@ type ipLink struct {
 	Promiscuity int       `json:"promiscuity"`
 	AddrGenMode string    `json:"inet6_addr_gen_mode"` // only ip -d prints it
 	Info        *linkInfo `json:"linkinfo"`
+	XDP         *ipXDP    `json:"xdp"`
+}
+
+// ipXDP is the XDP program of an interface.
+type ipXDP struct {
+	Prog struct {
+		ID   int    `json:"id"`
+		Name string `json:"name"`
+	} `json:"prog"`
 }
 
 type ipAddr struct {

@@ -3,8 +3,10 @@
 package host
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Layer are interfaces below another one: a packet that comes in by that one, or leaves by it, passes one of them, too.
@@ -23,6 +25,7 @@ type link struct {
 	lower string // the interface that it is on top of
 	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
 	nfCall [2]*int
+	xdp    string // its program; "" for none
 }
 
 // setLink records the kind of an interface.
@@ -35,8 +38,14 @@ func (n *Network) setLink(l *ipLink) {
 		x.kind = l.Info.Kind
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
 	}
+	if l.XDP != nil {
+		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))
+	}
 	n.links[l.Name] = x
 }
+
+// XDP names the XDP program of an interface; "" where it has none, or none was collected.
+func (n *Network) XDP(dev string) string { return n.links[dev].xdp }
 
 // stacked are the kinds of interfaces that pass the same packets on to the interface that they are on top of.
 var stacked = map[string]bool{"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true}

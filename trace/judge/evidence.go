@@ -32,6 +32,8 @@ var costs = map[string]string{
 	snapshot.RuleFile:        "IPv4 routing policy is not judged",
 	snapshot.Rule6File:       "IPv6 routing policy is not judged",
 	snapshot.SysctlFile:      "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
+	snapshot.ProgramsFile:    "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked for",
+	snapshot.XfrmFile:        "policies of IPsec are not looked for",
 	snapshot.ListenFile:      "who listens where kube-proxy itself should is not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",
 	snapshot.ConfigzFile:     "kube-proxy's configuration is taken from elsewhere",

@@ -158,6 +158,9 @@ func samples() []sample {
 			w.replace("listen.txt", ":31000", ":31077", ":31000")
 		}},
 		{code: TwoProxies, do: func(w *capturedNode) { w.link("bpfin.cali") }},
+		{code: ProgramOnPath, do: func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("netfilter ip prerouting -128 program 7\n")
+		}},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

@@ -5,12 +5,18 @@ package judge
 import (
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // RuleNotEvaluated says that what becomes of a packet depends on a rule, or on something else of the kernel's, that the
 // files of a node do not tell enough to evaluate.
 const RuleNotEvaluated = "RuleNotEvaluated"
+
+// ProgramOnPath says the same of what is no rule: filters of tc, programs of BPF, policies of IPsec.
+const ProgramOnPath = "ProgramOnPath"
+
+var _ = register(kind{code: ProgramOnPath, severity: note, scope: onPath, by: certain})
 
 var _ = register(kind{code: RuleNotEvaluated, severity: note, scope: onPath, by: certain})
 
@@ -22,6 +28,9 @@ func (p *pathCase) notEvaluated() []issue {
 			code: RuleNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
 			message: "decides, and cannot be evaluated: " + u.Why,
 			remedy:  p.askLive(),
+		}
+		if is.predicate && u.Where.Chain.Table.Backend == netfilter.BackendProgram {
+			is.code, is.message = ProgramOnPath, "is on the packet's path, and cannot be evaluated: "+u.Why
 		}
 		if !is.predicate {
 			is.message = "what becomes of the packet " + is.message

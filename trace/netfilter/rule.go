@@ -13,6 +13,8 @@ const (
 	BackendLegacy Backend = "legacy" // iptables-legacy: x_tables
 	BackendNative Backend = "native" // nftables tables that iptables does not manage
 	BackendIPVS   Backend = "ipvs"   // the virtual servers of IPVS, as rules
+	// BackendProgram is what is no rule: filters of tc, programs of BPF, policies of IPsec. Nobody can follow those.
+	BackendProgram Backend = "program"
 )
 
 // Ruleset is every table that was read from one node.

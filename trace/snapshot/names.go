@@ -23,6 +23,8 @@ const (
 	RuleFile            = "ip-rule.json"
 	Rule6File           = "ip6-rule.json"
 	SysctlFile          = "sysctl.txt"
+	ProgramsFile        = "programs.txt" // filters of tc, and programs of BPF, that packets meet
+	XfrmFile            = "xfrm-policy.txt"
 	ListenFile          = "listen.txt"
 	TimeFile            = "time.txt" // when the rules were read, by the node's clock
 	ConfigzFile         = "configz.json"
@@ -40,7 +42,7 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	SysctlFile, ListenFile, TimeFile,
+	SysctlFile, ProgramsFile, XfrmFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

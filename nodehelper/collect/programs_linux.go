@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// readPrograms lists what packets meet that is no rule: filters of tc at ingress and egress, and programs of BPF that
+// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in the
+// listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
+func readPrograms(_ context.Context, r *reader) ([]byte, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("the interfaces: %w", err)
+	}
+	var out bytes.Buffer
+	failed := map[string]error{}
+	for _, link := range links {
+		name := link.Attrs().Name
+		for _, d := range directions {
+			list, err := netlink.FilterList(link, d.parent)
+			// EINVAL: the interface has no qdisc for them.
+			if err != nil && !errors.Is(err, unix.EINVAL) {
+				failed["filters of tc"] = err
+			}
+			for _, f := range list {
+				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s\n", name, d.name, protocolOf(f.Attrs().Protocol),
+					f.Attrs().Priority, filterText(f))
+			}
+			ids, err := queryPrograms(uint32(link.Attrs().Index), d.tcx, 0) //nolint:gosec // an index of an interface
+			if err != nil && !errors.Is(err, unix.EINVAL) {
+				failed["programs of tcx"] = err
+			}
+			for _, id := range ids {
+				fmt.Fprintf(&out, "tcx %s %s program %d\n", name, d.name, id)
+			}
+		}
+	}
+	if err := cgroupPrograms(&out, r.Root); err != nil {
+		failed["programs of control groups"] = err
+	}
+	if err := netfilterPrograms(&out); err != nil {
+		failed["programs of netfilter"] = err
+	}
+	for _, what := range []string{
+		"filters of tc", "programs of tcx", "programs of control groups", "programs of netfilter",
+	} {
+		if err := failed[what]; err != nil {
+			fmt.Fprintf(&out, "# %s were not read: %s\n", what, sentence(err))
+		}
+	}
+	if out.Len() == 0 {
+		return nil, errAbsent
+	}
+	return out.Bytes(), nil
+}
+
+// directions are those of the clsact qdisc, with the attach types of tcx (enum bpf_attach_type).
+var directions = []struct {
+	name   string
+	parent uint32
+	tcx    uint32
+}{{"ingress", netlink.HANDLE_MIN_INGRESS, 46}, {"egress", netlink.HANDLE_MIN_EGRESS, 47}}
+
+// protocolOf names the protocol of a filter as tc does.
+func protocolOf(n uint16) string {
+	names := map[uint16]string{
+		unix.ETH_P_ALL: "all", unix.ETH_P_IP: "ip", unix.ETH_P_IPV6: "ipv6", unix.ETH_P_ARP: "arp",
+		unix.ETH_P_8021Q: "802.1Q", unix.ETH_P_8021AD: "802.1ad",
+	}
+	if name := names[n]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("[%d]", n)
+}
+
+func filterText(f netlink.Filter) string {
+	if b, ok := f.(*netlink.BpfFilter); ok {
+		return fmt.Sprintf("bpf %s id %d", strings.Join(strings.Fields(b.Name), " "), b.Id)
+	}
+	return f.Type()
+}
+
+// cgroupHooks are the attach types of programs that see a process's connections.
+var cgroupHooks = []struct {
+	name string
+	typ  uint32
+}{{"connect4", 10}, {"connect6", 11}, {"sendmsg4", 14}, {"sendmsg6", 15}, {"egress", 1}}
+
+// cgroupPrograms lists the programs of the root of the control groups: they see every process of the node.
+func cgroupPrograms(out *bytes.Buffer, root string) error {
+	if root == "" {
+		return errors.New("the node's file system cannot be had")
+	}
+	for _, path := range []string{"sys/fs/cgroup/unified", "sys/fs/cgroup"} {
+		path = filepath.Join(root, path)
+		if _, err := os.Stat(filepath.Join(path, "cgroup.controllers")); err != nil {
+			continue // there is no version 2 here
+		}
+		dir, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		for _, h := range cgroupHooks {
+			ids, err := queryPrograms(uint32(dir.Fd()), h.typ, 0) //nolint:gosec // a small number
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				fmt.Fprintf(out, "cgroup %s program %d\n", h.name, id)
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// The commands of bpf(2) that are used, and the type of links of netfilter (include/uapi/linux/bpf.h).
+const (
+	bpfInfo       = 15
+	bpfQuery      = 16
+	bpfLinkFD     = 30
+	bpfNextLink   = 31
+	linkNetfilter = 10
+
+	maxPrograms = 64
+	maxLinks    = 4096
+)
+
+func bpf(command uintptr, attr unsafe.Pointer, size uintptr) (uintptr, error) {
+	n, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(attr), size)
+	if errno != 0 {
+		return 0, errno
+	}
+	return n, nil
+}
+
+// queryPrograms returns the programs that are attached to an interface or a control group (BPF_PROG_QUERY). A kernel
+// that does not know the place has none.
+func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
+	ids := make([]uint32, maxPrograms)
+	attr := struct {
+		target, typ, flags, attached uint32
+		ids                          uint64
+		count, _                     uint32
+		_                            [4]uint64
+	}{target: target, typ: typ, flags: flags, ids: uint64(uintptr(unsafe.Pointer(&ids[0]))), count: maxPrograms}
+	_, err := bpf(bpfQuery, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return ids, nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSYS):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("bpf(BPF_PROG_QUERY): %w", err)
+	}
+	return ids[:min(attr.count, maxPrograms)], nil
+}
+
+// netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which network
+// namespace they are.
+func netfilterPrograms(out *bytes.Buffer) error {
+	families := map[uint32]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
+	hooks := []string{"prerouting", "input", "forward", "output", "postrouting"}
+	id := uint32(0)
+	for range maxLinks {
+		next := struct{ start, next, flags uint32 }{start: id}
+		if _, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)); err != nil {
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+				return nil // that was the last, or the kernel has no links
+			}
+			return fmt.Errorf("bpf(BPF_LINK_GET_NEXT_ID): %w", err)
+		}
+		id = next.next
+		open := struct{ id, next, flags uint32 }{id: id}
+		fd, err := bpf(bpfLinkFD, unsafe.Pointer(&open), unsafe.Sizeof(open))
+		if err != nil {
+			continue // it is gone
+		}
+		var info struct {
+			typ, id, program, _ uint32
+			family, hook        uint32
+			priority            int32
+			flags               uint32
+			_                   [8]uint64
+		}
+		ask := struct {
+			fd, size uint32
+			info     uint64
+		}{uint32(fd), uint32(unsafe.Sizeof(info)), uint64(uintptr(unsafe.Pointer(&info)))}
+		_, err = bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask))
+		_ = unix.Close(int(fd))
+		if err != nil || info.typ != linkNetfilter || families[info.family] == "" || int(info.hook) >= len(hooks) {
+			continue
+		}
+		fmt.Fprintf(out, "netfilter %s %s %d program %d\n", families[info.family], hooks[info.hook], info.priority,
+			info.program)
+	}
+	return nil
+}

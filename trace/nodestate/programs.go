@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// What is on a packet's path and is no rule: filters of tc, programs of BPF, policies of IPsec. Each is a table of one
+// chain, whose rules the walk cannot follow: both is possible, that the packet passes and that it does not.
+//
+// Their place among the hooks is that of the kernel: XDP, tcx and tc's filters before netfilter's ingress, and behind
+// its egress (__netif_receive_skb_core and __dev_queue_xmit in net/core/dev.c); programs of a control group at connect
+// and sendmsg before the first packet is made.
+const (
+	beforeAll = math.MinInt32 - 3
+	behindAll = math.MaxInt32 + 1
+)
+
+// maxProgramText is how much of the text of filters is kept, in bytes.
+const maxProgramText = 200
+
+// obstacle is an op that nobody can follow, for the packets that it may concern.
+type obstacle struct {
+	applies func(p *netfilter.Packet) op.Truth
+	why     string
+}
+
+// Run implements [netfilter.Op].
+func (o *obstacle) Run(c *netfilter.Context) netfilter.Effect {
+	if o.applies(c.Packet) == op.No {
+		return netfilter.Effect{Kind: netfilter.Break}
+	}
+	return netfilter.Effect{Kind: netfilter.Opaque, Why: o.why}
+}
+
+// programTable makes a table of one chain with obstacles in it.
+func programTable(name, chain string, base netfilter.Base, rules ...*netfilter.Rule) *netfilter.Table {
+	for i, r := range rules {
+		r.Num = i + 1
+	}
+	return &netfilter.Table{
+		Backend: netfilter.BackendProgram, Name: name,
+		Chains: []*netfilter.Chain{{Name: chain, Base: &base, Rules: rules}},
+	}
+}
+
+// programs reads programs.txt, the XDP programs of ip-link.json, and xfrm-policy.txt.
+func (l *loader) programs() error {
+	var tables []*netfilter.Table
+	for _, dev := range l.Host.Devs() {
+		if text := l.Host.XDP(dev); text != "" {
+			tables = append(tables, programTable("xdp", dev,
+				netfilter.Base{Hook: netfilter.Ingress, Priority: beforeAll, Policy: netfilter.Accept, Devices: []string{dev}},
+				anyPacket(netfilter.Inet, "XDP "+text, "an XDP program of "+dev+" decides before any rule")))
+		}
+	}
+	for _, x := range []struct {
+		file  string
+		parse func([]byte) ([]*netfilter.Table, error)
+	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}} {
+		found, ok, err := read(l, x.file, true, x.parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 })
+		if err != nil {
+			return err
+		}
+		if ok {
+			tables = append(tables, found...)
+		}
+	}
+	l.Rules.Add(tables...)
+	return nil
+}
+
+func anyPacket(families netfilter.Family, text, why string) *netfilter.Rule {
+	return &netfilter.Rule{Text: text, Ops: []netfilter.Op{&obstacle{
+		applies: func(p *netfilter.Packet) op.Truth { return op.Is(p.Family&families != 0) }, why: why,
+	}}}
+}
+
+// place is where the lines of programs.txt that belong together are attached.
+type place struct {
+	kind, at, dir string
+	priority      int
+}
+
+// filters are the lines of a place.
+type filters struct {
+	families netfilter.Family
+	text     []string
+}
+
+// errPrograms says what is expected.
+var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expected (docs/snapshots.md)")
+
+// parsePrograms reads programs.txt. Each line has a kind, a place and a text:
+//
+//	tc eth0 ingress filter protocol all pref 1 bpf chain 0 handle 0x1 …
+//	tcx eth0 egress program 12
+//	cgroup connect4 program 13
+//	netfilter ip prerouting -128 program 14
+func parsePrograms(data []byte) ([]*netfilter.Table, error) {
+	found := map[place]*filters{}
+	var order []place
+	var bad error
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		at, rest, ok := placeOf(words)
+		if !ok {
+			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), errPrograms))
+			continue
+		}
+		f := found[at]
+		if f == nil {
+			f = &filters{}
+			found[at] = f
+			order = append(order, at)
+		}
+		f.families |= familiesOf(at, rest)
+		f.text = append(f.text, strings.Join(rest, " "))
+	}
+	var out []*netfilter.Table
+	for _, at := range order {
+		if f := found[at]; f.families != 0 {
+			out = append(out, at.table(f))
+		}
+	}
+	return out, bad
+}
+
+func short(s string) string { return s[:min(len(s), maxProgramText)] }
+
+// netfilterHooks are those that a program of BPF may be attached to (BPF_LINK_TYPE_NETFILTER).
+var netfilterHooks = map[string]netfilter.Hook{
+	"prerouting": netfilter.Prerouting, "input": netfilter.Input, "forward": netfilter.Forward,
+	"output": netfilter.Output, "postrouting": netfilter.Postrouting,
+}
+
+// programFamilies are the IP families that the name of a netfilter program's family, or of a cgroup hook, stands for.
+var programFamilies = map[string]netfilter.Family{
+	"ip": netfilter.IPv4, "ip6": netfilter.IPv6, "inet": netfilter.Inet,
+	"connect4": netfilter.IPv4, "sendmsg4": netfilter.IPv4, "connect6": netfilter.Inet, "sendmsg6": netfilter.Inet,
+	"egress": netfilter.Inet,
+}
+
+// placeOf reads the words of a line up to its text.
+func placeOf(words []string) (at place, rest []string, ok bool) {
+	at.kind = words[0]
+	switch {
+	case (at.kind == "tc" || at.kind == "tcx") && len(words) > 3 && (words[2] == "ingress" || words[2] == "egress"):
+		at.at, at.dir = words[1], words[2]
+		return at, words[3:], true
+	case at.kind == "cgroup" && len(words) > 2 && programFamilies[words[1]] != 0:
+		at.at = words[1]
+		return at, words[2:], true
+	case at.kind == "netfilter" && len(words) > 4 && programFamilies[words[1]] != 0:
+		if _, known := netfilterHooks[words[2]]; !known {
+			return at, nil, false
+		}
+		n, err := strconv.ParseInt(words[3], 10, 32)
+		at.at, at.dir, at.priority = words[1], words[2], int(n)
+		return at, words[4:], err == nil
+	}
+	return at, nil, false
+}
+
+// familiesOf are the IP families whose packets a line is about: of a filter of tc that of its protocol. The lines that
+// tc prints behind the first of a filter say nothing of it.
+func familiesOf(at place, text []string) netfilter.Family {
+	switch {
+	case at.kind == "cgroup", at.kind == "netfilter":
+		return programFamilies[at.at]
+	case at.kind == "tcx":
+		return netfilter.Inet
+	case len(text) < 3 || text[0] != "filter":
+		return 0
+	}
+	i := slices.Index(text, "protocol")
+	if i < 0 || i+1 == len(text) {
+		return netfilter.Inet
+	}
+	f, known := map[string]netfilter.Family{
+		"ip": netfilter.IPv4, "ipv6": netfilter.IPv6, "arp": 0, "802.1Q": 0, "802.1ad": 0,
+	}[text[i+1]]
+	if !known {
+		return netfilter.Inet
+	}
+	return f
+}
+
+// table makes the table of a place.
+func (at place) table(f *filters) *netfilter.Table {
+	base := netfilter.Base{Priority: beforeAll + 1, Policy: netfilter.Accept}
+	text := short(strings.Join(f.text, "; "))
+	switch at.kind {
+	case "cgroup":
+		base.Hook = netfilter.Output
+		return programTable("cgroup", at.at, base, anyPacket(f.families, text,
+			"a program of the control group decides at "+at.at+", before the packet is made"))
+	case "netfilter":
+		base.Hook, base.Priority = netfilterHooks[at.dir], at.priority
+		return programTable("bpf", at.at+" "+at.dir, base,
+			anyPacket(f.families, text, "it is a program of BPF among the rules"))
+	}
+	base.Hook, base.Devices = netfilter.Ingress, []string{at.at}
+	if at.dir == "egress" {
+		base.Hook, base.Priority = netfilter.Egress, behindAll
+	}
+	why := map[string]string{"tc": "filters of tc", "tcx": "programs of BPF (tcx)"}[at.kind]
+	return programTable(at.kind, at.at+" "+at.dir, base, anyPacket(f.families, text, why+" decide, which are no rules"))
+}
+
+// policy is a policy of IPsec.
+type policy struct {
+	text     string
+	src, dst netip.Prefix
+	proto    uint8
+	mark     uint32
+	mask     uint32
+	dir      string // "out", "fwd", "in"; "" for one of a socket, or of an interface of IPsec
+}
+
+// parsePolicies reads what ip xfrm policy prints.
+func parsePolicies(data []byte) ([]*netfilter.Table, error) {
+	var all []*policy
+	var bad error
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if line[0] != ' ' && line[0] != '\t' {
+			p, err := policyOf(words)
+			if err != nil {
+				bad = cmp.Or(bad, err)
+				p = &policy{}
+			}
+			all = append(all, p)
+			continue
+		}
+		if len(all) == 0 {
+			return nil, fmt.Errorf("it begins with %q, where the selector of a policy was expected (ip xfrm policy)",
+				short(strings.TrimSpace(line)))
+		}
+		all[len(all)-1].add(words)
+	}
+	at := map[string]struct {
+		hook     netfilter.Hook
+		priority int
+		why      string
+	}{
+		"out": {netfilter.Postrouting, behindAll, "a policy of IPsec may transform or refuse what leaves"},
+		"fwd": {netfilter.Forward, beforeAll, "a policy of IPsec refuses what is forwarded, unless it came in transformed"},
+		"in":  {netfilter.Input, behindAll, "a policy of IPsec refuses what is delivered, unless it came in transformed"},
+	}
+	var out []*netfilter.Table
+	for _, dir := range []string{"out", "fwd", "in"} {
+		var rules []*netfilter.Rule
+		for _, p := range all {
+			if p.dir == dir {
+				rules = append(rules, &netfilter.Rule{
+					Text: p.text, Ops: []netfilter.Op{&obstacle{applies: p.applies, why: at[dir].why}},
+				})
+			}
+		}
+		if len(rules) > 0 {
+			out = append(out, programTable("xfrm", dir,
+				netfilter.Base{Hook: at[dir].hook, Priority: at[dir].priority, Policy: netfilter.Accept}, rules...))
+		}
+	}
+	return out, bad
+}
+
+// policyOf reads the first line of a policy: its selector.
+func policyOf(words []string) (*policy, error) {
+	p := &policy{text: short(strings.Join(words, " "))}
+	for i := 0; i+1 < len(words); i += 2 {
+		var err error
+		switch words[i] {
+		case "src":
+			p.src, err = netip.ParsePrefix(words[i+1])
+		case "dst":
+			p.dst, err = netip.ParsePrefix(words[i+1])
+		case "proto":
+			p.proto, _ = op.Protocol(words[i+1])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("it has the selector %q: %w", p.text, err)
+		}
+	}
+	if !p.src.IsValid() || !p.dst.IsValid() {
+		return nil, fmt.Errorf("it has %q, where the selector of a policy was expected (ip xfrm policy)", p.text)
+	}
+	return p, nil
+}
+
+// add takes in a further line of a policy.
+func (p *policy) add(words []string) {
+	switch words[0] {
+	case "dir":
+		if len(words) > 1 && p.dir == "" {
+			p.dir = words[1]
+			p.text = short(p.text + " " + strings.Join(words, " "))
+		}
+	case "socket":
+		p.dir = "socket"
+	case "if_id":
+		p.dir = "interface"
+	case "mark":
+		if len(words) > 1 {
+			value, mask, _ := strings.Cut(words[1], "/")
+			v, err := strconv.ParseUint(value, 0, 32)
+			m, err2 := strconv.ParseUint(mask, 0, 32)
+			if err == nil && err2 == nil {
+				p.mark, p.mask = uint32(v), uint32(m)
+			}
+		}
+	}
+}
+
+// applies tells whether a packet is one of those that the policy selects, as far as it is read.
+func (p *policy) applies(x *netfilter.Packet) op.Truth {
+	switch {
+	case p.src.Addr().Is4() != (x.Family == netfilter.IPv4), !p.dst.Contains(x.Dst),
+		x.Src.IsValid() && !p.src.Contains(x.Src), p.proto != 0 && p.proto != x.Proto, x.Mark&p.mask != p.mark:
+		return op.No
+	}
+	return op.Yes
+}

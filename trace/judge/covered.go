@@ -18,11 +18,12 @@ type part struct {
 
 // parts are what a judgement looks at beside the rules, in the order in which people are told.
 var parts = []part{
-	{"routes", [2][]string{
-		{snapshot.AddrFile, snapshot.RouteFile, snapshot.RuleFile}, {snapshot.Route6File, snapshot.Rule6File},
-	}},
+	{"routes", [2][]string{{snapshot.AddrFile, snapshot.RouteFile}, {snapshot.Route6File}}},
+	{"routing policy", [2][]string{{snapshot.RuleFile}, {snapshot.Rule6File}}},
 	{"settings", [2][]string{{snapshot.SysctlFile}}},
 	{"bridges", [2][]string{{snapshot.LinkFile}}},
+	{"programs of tc and BPF", [2][]string{{snapshot.ProgramsFile}}},
+	{"IPsec policies", [2][]string{{snapshot.XfrmFile}}},
 }
 
 // covered tells what the verdicts of a node's paths rest on, and what they leave open.
@@ -56,7 +57,7 @@ func (n *node) knows(file string) bool {
 	case nodestate.Whole:
 		return true
 	case nodestate.Absent:
-		return n.ListsUnread() || optional[file]
+		return n.ListsUnread()
 	case nodestate.Unreadable, nodestate.Partial:
 	}
 	return false

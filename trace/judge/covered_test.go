@@ -13,7 +13,9 @@ import (
 // TestCoverage: what a file would have told is not covered without it, and a file that a collector looked for and that
 // does not exist on the node tells that there is nothing.
 func TestCoverage(t *testing.T) {
-	all := []string{"rules", "routes", "settings", "bridges"}
+	all := []string{
+		"rules", "routes", "routing policy", "settings", "bridges", "programs of tc and BPF", "IPsec policies",
+	}
 	for _, tt := range []struct {
 		name string
 		base string
@@ -24,8 +26,10 @@ func TestCoverage(t *testing.T) {
 		{
 			"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
 			report.Coverage{
-				Judged:    []string{"rules", "settings", "bridges"},
-				NotJudged: []report.Gap{{Part: "routes", Files: []string{snapshot.RuleFile}}},
+				Judged: []string{
+					"rules", "routes", "settings", "bridges", "programs of tc and BPF", "IPsec policies",
+				},
+				NotJudged: []report.Gap{{Part: "routing policy", Files: []string{snapshot.RuleFile}}},
 			},
 		},
 		{
@@ -35,8 +39,11 @@ func TestCoverage(t *testing.T) {
 		{
 			"made by hand, without a file", "iptables", func(w *capturedNode) { delete(w.files, snapshot.SysctlFile) },
 			report.Coverage{Judged: []string{"rules", "routes"}, NotJudged: []report.Gap{
+				{Part: "routing policy", Files: []string{snapshot.RuleFile, snapshot.Rule6File}},
 				{Part: "settings", Files: []string{snapshot.SysctlFile}},
 				{Part: "bridges", Files: []string{snapshot.LinkFile}},
+				{Part: "programs of tc and BPF", Files: []string{snapshot.ProgramsFile}},
+				{Part: "IPsec policies", Files: []string{snapshot.XfrmFile}},
 			}},
 		},
 	} {

@@ -160,9 +160,10 @@ func (n *node) absentFiles() []issue {
 	}}
 }
 
-// optional are files whose absence from a snapshot made by hand says nothing: the helper alone writes them, or what
-// they tell is told by others.
+// optional are files whose absence from a snapshot made by hand has no line of its own: the helper alone writes them,
+// what they tell is told by others, or the report's coverage names them.
 var optional = map[string]bool{
+	snapshot.ProgramsFile: true, snapshot.XfrmFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
 	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true,
 }

@@ -259,6 +259,8 @@ shard_oracle-old() {
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
 	make --no-print-directory differential CASES="${CASES:-1000000}"
+	SVCPROXY_ROUTING_CASES=100000 SVCPROXY_ROUTING_SEED="$(date +%s)" \
+		go run ./hack/gotest -count=1 -timeout 20m -run '^TestRoutesAgainstTheKernel$' ./test/walk/routing
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
 }

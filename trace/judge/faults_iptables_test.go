@@ -454,6 +454,11 @@ func faults(w *capturedNode) []fault {
 		}, want: []string{ep3 + "node → Mismatch: Shadowed"}},
 		{name: "no route to an endpoint", do: func(w *capturedNode) {
 			w.files["ip-route.json"] = []byte(
+				`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"throw","dst":"10.244.2.20/32","dev":"lo"}]`,
+			)
+		}, want: both(ep3, "Mismatch: NoRoute 10.244.2.20:8080")},
+		{name: "a route that swallows what goes to an endpoint", do: func(w *capturedNode) {
+			w.files["ip-route.json"] = []byte(
 				`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0"},{"dst":"10.77.0.0/24","dev":"eth0","prefsrc":"10.77.0.11"},{"type":"blackhole","dst":"10.244.2.20/32","dev":"lo"}]`,
 			)
 		}, want: both(ep3, "Mismatch: RefusingRoute 10.244.2.20:8080")},

@@ -259,6 +259,8 @@ shard_oracle-old() {
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
 	make --no-print-directory differential CASES="${CASES:-1000000}"
+	SVCPROXY_LINKS_CASES=5000 go run ./hack/gotest -count=1 -timeout 40m -run '^TestHooksOfDevicesAndBridgesAgainstTheKernel$' \
+		./test/walk/links
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
 }

@@ -133,6 +133,9 @@ func samples() []sample {
 		{code: RuleNotEvaluated, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
 		}},
+		{code: ProgramOnPath, do: func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("netfilter ip prerouting -128 program 7\n")
+		}},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

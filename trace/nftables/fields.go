@@ -284,7 +284,8 @@ func packetType(c *netfilter.Context) value {
 		return value{blur: lowBits(8)}
 	}
 	// At a port the frame is for the bridge, which has another address than the port may have.
-	if c.Hook == netfilter.Ingress && (netfilter.IsUnknown(c.Packet.In) || c.Host.Master(c.Packet.In) != "") {
+	port := netfilter.IsUnknown(c.Packet.In) || c.Host.Master(c.Packet.In) != "" || !c.Host.HasLinks()
+	if c.Hook == netfilter.Ingress && port {
 		return value{blur: lowBits(8)}
 	}
 	return knownNumber(0)

@@ -518,6 +518,36 @@ func TestHooksOfDevicesAndBridgesAgainstTheKernel(t *testing.T) {
 	}
 }
 
+// TestRuleSetsThatDiffered has those of which the walk once said something else than the kernel.
+func TestRuleSetsThatDiffered(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "nft", "bridge") {
+		return
+	}
+	n := newNode(t)
+	for _, c := range []struct {
+		name, rules string
+		packet      packet
+	}{
+		{
+			"the type of a frame at a port, where it is not known what is a port",
+			"table netdev t {\nchain c {\ntype filter hook ingress device v1 priority 1;\n" +
+				"meta pkttype host accept\nmeta l4proto udp drop\n}\n}\n",
+			packet{
+				src: netip.MustParseAddrPort("10.244.1.15:33006"), dst: netip.MustParseAddrPort("192.0.2.7:53"), in: "v1",
+			},
+		},
+	} {
+		n.calls(true)
+		if err := n.load(c.rules); err != nil {
+			t.Skipf("%s: the kernel has no such tables: %v", c.name, err)
+		}
+		a := n.send(c.packet)
+		if what, _ := n.compare(c.packet, &a); what != "" {
+			t.Errorf("%s: %s\nkernel: %+v", c.name, what, a)
+		}
+	}
+}
+
 // compare says what differs; certain: with all known, the walk knows the packet's end.
 func (n *node) compare(p packet, a *answer) (what string, certain bool) {
 	for name, w := range n.walks {

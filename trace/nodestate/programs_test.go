@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// met names the chains of tables whose rules may concern a packet.
+func met(tables []*netfilter.Table, p netfilter.Packet) string {
+	var out []string
+	for _, t := range tables {
+		for _, r := range t.Chains[0].Rules {
+			if r.Ops[0].Run(&netfilter.Context{Packet: &p}).Kind == netfilter.Opaque {
+				c := t.Chains[0]
+				out = append(out, fmt.Sprintf("%s %s at %s %v", t.Name, c.Name, c.Base.Hook, c.Base.Devices))
+			}
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func TestPrograms(t *testing.T) {
+	const text = `tc cni0 ingress filter protocol all pref 49152 bpf chain 0
+tc cni0 ingress filter protocol all pref 49152 bpf chain 0 handle 0x1 a.o:[tc] direct-action id 5
+tc eth0 egress filter protocol ipv6 pref 1 u32 chain 0
+tc eth0 egress   match 00000000/00000000 at 0
+tc eth1 ingress filter protocol arp pref 1 u32 chain 0
+tcx eth0 ingress program 12
+cgroup connect4 program 13
+netfilter ip prerouting -128 program 14
+
+# filters of tc were not read: operation not permitted
+`
+	tables, err := parsePrograms([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	four := netfilter.Packet{Family: netfilter.IPv4}
+	if got, want := met(tables, four), "tc cni0 ingress at INGRESS [cni0]; tcx eth0 ingress at INGRESS [eth0]; "+
+		"cgroup connect4 at OUTPUT []; bpf ip prerouting at PREROUTING []"; got != want {
+		t.Errorf("IPv4:\n got %s\nwant %s", got, want)
+	}
+	if got, want := met(tables, netfilter.Packet{Family: netfilter.IPv6}), "tc cni0 ingress at INGRESS [cni0]; "+
+		"tc eth0 egress at EGRESS [eth0]; tcx eth0 ingress at INGRESS [eth0]"; got != want {
+		t.Errorf("IPv6:\n got %s\nwant %s", got, want)
+	}
+	for _, bad := range []string{
+		"filter protocol all pref 1 bpf\n", "tc eth0 sideways filter\n", "cgroup nowhere program 1\n",
+		"netfilter ip prerouting x program 1\n",
+	} {
+		if _, err := parsePrograms([]byte(bad)); err == nil {
+			t.Errorf("%q is read without an error", bad)
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	const text = `src 10.244.0.0/16 dst 10.245.0.0/16 proto tcp 
+	dir out priority 375423 ptype main 
+	tmpl src 10.77.0.11 dst 10.77.0.12
+		proto esp reqid 1 mode tunnel
+src 10.245.0.0/16 dst 10.244.0.0/16 
+	dir fwd priority 375423 ptype main 
+	mark 0xd00/0xf00 
+src 0.0.0.0/0 dst 0.0.0.0/0 
+	socket in priority 0 ptype main 
+src 0.0.0.0/0 dst 0.0.0.0/0 
+	dir out priority 1 ptype main 
+	if_id 0x1
+`
+	tables, err := parsePolicies([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet := func(src, dst string, proto uint8, mark uint32) netfilter.Packet {
+		return netfilter.Packet{
+			Family: netfilter.IPv4, Src: netip.MustParseAddr(src), Dst: netip.MustParseAddr(dst), Proto: proto, Mark: mark,
+		}
+	}
+	for want, p := range map[string]netfilter.Packet{
+		"xfrm out at POSTROUTING []": packet("10.244.1.5", "10.245.0.1", netfilter.TCP, 0),
+		"":                           packet("10.244.1.5", "10.245.0.1", netfilter.UDP, 0),
+		"xfrm fwd at FORWARD []":     packet("10.245.1.5", "10.244.0.1", netfilter.TCP, 0xd00),
+	} {
+		if got := met(tables, p); got != want {
+			t.Errorf("%v: got %q, want %q", p.Dst, got, want)
+		}
+	}
+	if got := met(tables, packet("10.245.1.5", "10.244.0.1", netfilter.TCP, 0)); got != "" {
+		t.Errorf("without the mark: %q", got)
+	}
+	for _, bad := range []string{"\tdir out\n", "Command not found\n", "src x dst y\n\tdir out\n"} {
+		if _, err := parsePolicies([]byte(bad)); err == nil {
+			t.Errorf("%q is read without an error", bad)
+		}
+	}
+}
+
+func FuzzPrograms(f *testing.F) {
+	f.Add([]byte("tc cni0 ingress filter protocol all pref 1 bpf\ncgroup connect4 program 1\n"))
+	f.Add([]byte("src 10.0.0.0/8 dst 10.0.0.0/8\n\tdir out\n"))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = parsePrograms(data)
+		_, _ = parsePolicies(data)
+	})
+}

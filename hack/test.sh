@@ -261,6 +261,8 @@ shard_walk() {
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	SVCPROXY_ROUTING_CASES=100000 SVCPROXY_ROUTING_SEED="$(date +%s)" \
 		go run ./hack/gotest -count=1 -timeout 20m -run '^TestRoutesAgainstTheKernel$' ./test/walk/routing
+	SVCPROXY_LINKS_CASES=5000 go run ./hack/gotest -count=1 -timeout 40m -run '^TestHooksOfDevicesAndBridgesAgainstTheKernel$' \
+		./test/walk/links
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
 }

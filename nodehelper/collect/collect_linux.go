@@ -58,6 +58,7 @@ var others = []source{
 	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
 	{snapshot.SysctlFile, readSysctl},
 	{snapshot.ProgramsFile, readPrograms},
+	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
 	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
 	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},

@@ -33,6 +33,7 @@ var symbolOf = map[string]string{
 	"ip_set":               "ip_set_type_register",
 	"ip_vs":                "register_ip_vs_scheduler",
 	"nf_conntrack_netlink": "ctnetlink_dump_table",
+	"nfnetlink_hook":       "nfnl_hook_dump",
 	"xfrm_user":            "xfrm_user_rcv_msg",
 }
 

@@ -153,10 +153,10 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	ids := make([]uint32, maxPrograms)
 	attr := struct {
 		target, typ, flags, attached uint32
-		ids                          uint64
+		ids                          unsafe.Pointer // of 64 bits, as on every machine that the helper is built for
 		count, _                     uint32
 		_                            [4]uint64
-	}{target: target, typ: typ, flags: flags, ids: uint64(uintptr(unsafe.Pointer(&ids[0]))), count: maxPrograms}
+	}{target: target, typ: typ, flags: flags, ids: unsafe.Pointer(&ids[0]), count: maxPrograms}
 	_, err := bpf(bpfQuery, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 	switch {
 	case errors.Is(err, unix.ENOSPC):
@@ -198,8 +198,8 @@ func netfilterPrograms(out *bytes.Buffer) error {
 		}
 		ask := struct {
 			fd, size uint32
-			info     uint64
-		}{uint32(fd), uint32(unsafe.Sizeof(info)), uint64(uintptr(unsafe.Pointer(&info)))}
+			info     unsafe.Pointer
+		}{uint32(fd), uint32(unsafe.Sizeof(info)), unsafe.Pointer(&info)}
 		_, err = bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask))
 		_ = unix.Close(int(fd))
 		if err != nil || info.typ != linkNetfilter || families[info.family] == "" || int(info.hook) >= len(hooks) {

@@ -34,6 +34,7 @@ var costs = map[string]string{
 	snapshot.SysctlFile:      "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
 	snapshot.ProgramsFile:    "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked for",
 	snapshot.XfrmFile:        "policies of IPsec are not looked for",
+	snapshot.NFTHooksFile:    "the order of chains of the same priority is not known: each is tried",
 	snapshot.ListenFile:      "who listens where kube-proxy itself should is not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",
 	snapshot.ConfigzFile:     "kube-proxy's configuration is taken from elsewhere",
@@ -165,5 +166,5 @@ func (n *node) absentFiles() []issue {
 var optional = map[string]bool{
 	snapshot.ProgramsFile: true, snapshot.XfrmFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
-	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true,
+	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true, snapshot.NFTHooksFile: true,
 }

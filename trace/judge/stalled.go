@@ -158,8 +158,12 @@ func becomes(is *issue) string {
 const priorityDNAT = -100
 
 // beforeDNAT tells whether a rule is asked before kube-proxy's rules translate destinations: its chain has its place in
-// the same hook, with a priority below theirs.
+// the same hook, with a priority below theirs, or at a hook of a device or a bridge on the way in.
 func beforeDNAT(r netfilter.Ref) bool {
+	switch r.Hook {
+	case netfilter.Ingress, netfilter.BridgePrerouting, netfilter.BridgeInput:
+		return true
+	}
 	if r.Hook != netfilter.Prerouting && r.Hook != netfilter.Output {
 		return false
 	}

@@ -20,6 +20,9 @@
 //	                   local socket ──► routing decision ──► raw, conntrack, mangle, nat (dst), filter;
 //	                                                         IPVS schedules
 //
+// Before PREROUTING, and behind POSTROUTING, the packet meets the hooks of the devices and bridges that it passes:
+// links.go has their order.
+//
 // Within a hook the base chains of all tables run in the order of their priorities. A packet that the node sends to
 // itself leaves by lo behind POSTROUTING and comes in again at PREROUTING; its translations are settled then, and it
 // meets no nat chain a second time. What IPVS sends on to another host it sends through OUTPUT and POSTROUTING,

@@ -78,6 +78,32 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 			}
 			out[h] = append(out[h], slot{priority: x.priority, nat: nat, chains: []*Chain{x.chain}})
 		}
+		out[h] = rs.ranked(f, out[h])
+	}
+	return out
+}
+
+// ranked gives each chain of a slot one of its own where the kernel tells the order of all of them. It does not tell
+// that of nat chains, which it runs from one function.
+func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
+	if rs.Rank == nil {
+		return slots
+	}
+	for _, s := range slots {
+		at := make(map[*Chain]int, len(s.chains))
+		for _, c := range s.chains {
+			if n, known := rs.Rank(f, c); known {
+				at[c] = n
+			}
+		}
+		if s.nat || len(s.chains) == 1 || len(at) < len(s.chains) {
+			out = append(out, s)
+			continue
+		}
+		slices.SortFunc(s.chains, func(a, b *Chain) int { return at[a] - at[b] })
+		for _, c := range s.chains {
+			out = append(out, slot{priority: s.priority, chains: []*Chain{c}})
+		}
 	}
 	return out
 }
@@ -257,7 +283,7 @@ func orderUnknown(h Hook, s *slot) Uncertain {
 	return Uncertain{
 		Where: Ref{Hook: h, Chain: s.chains[0]},
 		What:  "the order of " + strings.Join(names, " and ") + " at " + h.String(),
-		Why:   "they have the same priority; the one loaded last goes first, which no dump tells",
+		Why:   "they have the same priority, and the one loaded last goes first: nft-hooks.txt would tell (nft list hooks)",
 	}
 }
 

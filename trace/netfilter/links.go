@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -183,7 +184,9 @@ func (w *Walker) calling(slots []slot, h Hook, l *host.Layer, port string) []slo
 		},
 	}
 	out := slices.Clone(slots)
-	at, found := slices.BinarySearchFunc(out, priority, func(s slot, p int) int { return s.priority - p })
+	at, found := slices.BinarySearchFunc(out, priority, func(s slot, p int) int {
+		return cmp.Compare(s.priority, p)
+	})
 	if found {
 		out[at].chains = append(slices.Clip(out[at].chains), call)
 		return out

@@ -20,6 +20,9 @@ const (
 // Ruleset is every table that was read from one node.
 type Ruleset struct {
 	Tables []*Table
+	// Rank tells the place of a base chain among all functions of its hook, for packets of a family; nil where the order
+	// of chains of the same priority is not known.
+	Rank func(f Family, c *Chain) (at int, known bool)
 }
 
 // Table is one table of one backend.

@@ -24,8 +24,8 @@ import (
 // its egress (__netif_receive_skb_core and __dev_queue_xmit in net/core/dev.c); programs of a control group at connect
 // and sendmsg before the first packet is made.
 const (
-	beforeAll = math.MinInt32 - 3
-	behindAll = math.MaxInt32 + 1
+	beforeAll = math.MinInt32
+	behindAll = math.MaxInt32
 )
 
 // maxProgramText is how much of the text of filters is kept, in bytes.
@@ -56,7 +56,8 @@ func programTable(name, chain string, base netfilter.Base, rules ...*netfilter.R
 	}
 }
 
-// programs reads programs.txt, the XDP programs of ip-link.json, and xfrm-policy.txt.
+// programs reads programs.txt, the XDP programs of ip-link.json, xfrm-policy.txt, and in what order the kernel runs all
+// of what is at a hook.
 func (l *loader) programs() error {
 	var tables []*netfilter.Table
 	for _, dev := range l.Host.Devs() {
@@ -79,7 +80,11 @@ func (l *loader) programs() error {
 		}
 	}
 	l.Rules.Add(tables...)
-	return nil
+	order, ok, err := read(l, snapshot.NFTHooksFile, true, parseHooks, nil)
+	if ok {
+		l.Rules.Rank = order.rank
+	}
+	return err
 }
 
 func anyPacket(families netfilter.Family, text, why string) *netfilter.Rule {

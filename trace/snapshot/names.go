@@ -13,6 +13,7 @@ const (
 	IP6TablesLegacyFile = "ip6tables-legacy-save.txt"
 	NFTFile             = "nft-ruleset.json" // the output of nft -j list ruleset
 	NFTDumpFile         = "nft-ruleset.nl"   // the kernel's netlink messages
+	NFTHooksFile        = "nft-hooks.txt"    // the output of nft list hooks
 	IPVSFile            = "ipvsadm.txt"
 	IPSetFile           = "ipset-save.txt"
 	ConntrackFile       = "conntrack.txt"
@@ -42,7 +43,7 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	SysctlFile, ProgramsFile, XfrmFile, ListenFile, TimeFile,
+	SysctlFile, ProgramsFile, XfrmFile, NFTHooksFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

@@ -258,6 +258,8 @@ shard_oracle-old() {
 # captured nodes, one at a time; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
+	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \
+		./test/walk/random
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured

@@ -199,7 +199,7 @@ func (w *Walker) clear(k *class, back *Packet, local bool) bool {
 	if is, known := w.host.Local(back.Dst); !known || is != local {
 		return false
 	}
-	if refused, known := w.host.Martian(back.In, back.Dst); refused || !known {
+	if refused, known := w.host.Martian(back.In, back.Dst); known && refused {
 		return false
 	}
 	if local {

@@ -46,6 +46,9 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 			"new connections pass, and nothing else does",
 			forward("-m conntrack ! --ctstate NEW -s 10.244.0.0/16 -j DROP"), AnswerDropped,
 		},
+		{"answers of what is translated are dropped before they are translated back", func(w *capturedNode) {
+			w.first(v4, "mangle", "PREROUTING", "-m conntrack --ctstate DNAT -j DROP") // seed 46 of the connections at random
+		}, AnswerDropped},
 		{"later packets are dropped", forward("-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP"), ConnectionCut},
 		{"later packets are dropped by their flags", forward("-p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP"), ConnectionCut},
 		{"a zone for one direction", raw("-A PREROUTING -s 10.244.1.19/32 -j CT --zone 5"), AnswerLost},

@@ -258,6 +258,8 @@ shard_oracle-old() {
 # captured nodes, one at a time; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
+	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \
+		./test/walk/random
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	SVCPROXY_ROUTING_CASES=100000 SVCPROXY_ROUTING_SEED="$(date +%s)" \
 		go run ./hack/gotest -count=1 -timeout 20m -run '^TestRoutesAgainstTheKernel$' ./test/walk/routing

@@ -18,7 +18,8 @@ var sysctls = []string{
 	"ipv4/fwmark_reflect", "ipv4/tcp_fwmark_accept",
 	"ipv4/conf/*/forwarding", "ipv4/conf/*/rp_filter", "ipv4/conf/*/route_localnet", "ipv4/conf/*/accept_local",
 	"ipv4/conf/*/src_valid_mark", "ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce",
-	"ipv6/conf/*/forwarding", "ipv6/conf/*/force_forwarding", "ipv6/conf/all/disable_ipv6", "ipv6/conf/default/disable_ipv6", "ipv6/ip_nonlocal_bind",
+	"ipv6/conf/*/forwarding", "ipv6/conf/*/force_forwarding",
+	"ipv6/conf/all/disable_ipv6", "ipv6/conf/default/disable_ipv6", "ipv6/ip_nonlocal_bind",
 	"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables",
 	"netfilter/nf_conntrack_*", "ipv4/vs/*",
 }

@@ -228,7 +228,7 @@ func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome) onward {
 	res := p.walker.Follow(*s, end, netfilter.Options{})
 	return judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
 		return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(),
-			o.End == end.End && o.Packet.Dst == end.Packet.Dst && o.Packet.DstPort == end.Packet.DstPort
+			o.Packet.Dst == end.Packet.Dst && o.Packet.DstPort == end.Packet.DstPort
 	})
 }
 

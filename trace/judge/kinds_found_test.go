@@ -123,6 +123,25 @@ func samples() []sample {
 		{code: HairpinOff, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, false)
 		}, from: &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}},
+		{code: PortsIsolated, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.files["ip-link.json"] = bytes.ReplaceAll(fmt.Appendf(nil, bridgedPod, true), []byte(`"hairpin":true`),
+				[]byte(`"hairpin":true,"isolated":true`))
+		}, from: &From{Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3")}},
+		{code: BridgePortUnknown, base: "real-2node-iptables", do: (*capturedNode).twoPorts, from: &From{
+			Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3"),
+		}},
+		{code: AnswerDropped, do: func(w *capturedNode) {
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctdir REPLY -j DROP")
+		}},
+		{code: AnswerLost, do: func(w *capturedNode) {
+			w.raw("-A PREROUTING -s 10.244.1.0/24 -p tcp -m tcp --sport 8080 -j CT --zone 5")
+		}},
+		{code: ConnectionCut, do: func(w *capturedNode) {
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP")
+		}},
+		{code: AnswerNotEvaluated, do: func(w *capturedNode) {
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctstate ESTABLISHED -m length --length 0:60 -j DROP")
+		}},
 		{code: ReversePathFilter, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
 			w.routing(byEth1, "")

@@ -142,7 +142,8 @@ func (w *Walker) onward(from Start, first *Start, opt Options) Result {
 // where the first packet came from. That is inside the node or beyond it; which of them need not be known.
 func Answered(s Start, o *Outcome) bool {
 	p := &o.Packet
-	return (o.End == Sent || o.End == Delivered) && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src
+	arrived := o.End == Sent || o.End == Delivered
+	return arrived && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src
 }
 
 // class is all of a packet behind the first, but for its addresses and ports: what most rules that it meets go by.
@@ -207,7 +208,7 @@ func (w *Walker) clear(k *class, back *Packet, local bool) bool {
 	if is, known := w.host.Local(back.Dst); !known || is != local {
 		return false
 	}
-	if refused, known := w.host.Martian(back.In, back.Dst); refused || !known {
+	if refused, known := w.host.Martian(back.In, back.Dst); known && refused {
 		return false
 	}
 	if local {

@@ -28,6 +28,10 @@
 // meets no nat chain a second time. What IPVS sends on to another host it sends through OUTPUT and POSTROUTING,
 // whichever hook it was scheduled at.
 //
+// What follows the first packet, the endpoint's answer and later packets, is walked by [Walker.Answer] and
+// [Walker.Follow]: connection tracking finds the connection between raw and mangle, in the zone of the packet's
+// direction, and translates at the hooks of nat, whose chains are not asked again.
+//
 // Where chance decides the walk follows every branch, with its exact probability; where something decides that the
 // snapshot does not hold it follows both branches too, and says so unless both come to the same end. It never guesses,
 // and it never skips what it does not know. What it may cost is bounded: past a budget of work or of branches the rest

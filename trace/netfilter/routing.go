@@ -23,7 +23,9 @@ type routed struct {
 // is not known it is lost with one half, and goes on with the other.
 func (w *Walker) martian(b *branch) bool {
 	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
-	if known && !refused {
+	// Whether the client's address is taken from where its answer comes in is asked only where settings tell: the first
+	// packet would not have left otherwise (__mkroute_output in net/ipv4/route.c).
+	if known && !refused || !known && b.pkt.Turn == Reply {
 		return false
 	}
 	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()

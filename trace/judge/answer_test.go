@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// raw gives the node a table raw of iptables.
+func (w *capturedNode) raw(rules ...string) {
+	w.files[v4] = fmt.Appendf(w.files[v4], "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n%s\nCOMMIT\n",
+		strings.Join(rules, "\n"))
+}
+
+// twoPorts gives the node a bridge with two pods' ports, of which one is in hairpin mode.
+func (w *capturedNode) twoPorts() {
+	port := `{"ifname":"%s","master":"cni0","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge",` +
+		`"info_slave_data":{"hairpin":%v}}}`
+	w.files["ip-link.json"] = fmt.Appendf(nil, `[{"ifname":"lo"},{"ifname":"eth0"},{"ifname":"cni0"},`+port+","+port+`]`,
+		"veth1", true, "veth2", false)
+}
+
+func TestAnswersAndLaterPackets(t *testing.T) {
+	forward := func(rule string) func(w *capturedNode) {
+		return func(w *capturedNode) { w.first(v4, "filter", "FORWARD", rule) }
+	}
+	raw := func(rules ...string) func(w *capturedNode) {
+		return func(w *capturedNode) { w.raw(rules...) }
+	}
+	// Of ep3's path from a pod; "" for Match.
+	for _, tt := range []struct {
+		name string
+		do   func(w *capturedNode)
+		want string
+	}{
+		{"answers are dropped by their direction", forward("-m conntrack --ctdir REPLY -j DROP"), AnswerDropped},
+		{"answers are dropped by their source", forward("-s 10.244.1.19/32 -j DROP"), AnswerDropped},
+		{"answers are dropped by their flags", forward("-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j DROP"), AnswerDropped},
+		{"answers are refused", forward("-p tcp -m tcp --sport 8080 -j REJECT --reject-with tcp-reset"), AnswerDropped},
+		{
+			"new connections pass, and nothing else does",
+			forward("-m conntrack ! --ctstate NEW -s 10.244.0.0/16 -j DROP"), AnswerDropped,
+		},
+		{"answers of what is translated are dropped before they are translated back", func(w *capturedNode) {
+			w.first(v4, "mangle", "PREROUTING", "-m conntrack --ctstate DNAT -j DROP") // seed 46 of the connections at random
+		}, AnswerDropped},
+		{"later packets are dropped", forward("-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP"), ConnectionCut},
+		{"later packets are dropped by their flags", forward("-p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP"), ConnectionCut},
+		{"a zone for one direction", raw("-A PREROUTING -s 10.244.1.19/32 -j CT --zone 5"), AnswerLost},
+		{"answers are not tracked", raw("-A PREROUTING -s 10.244.1.19/32 -j NOTRACK"), AnswerLost},
+		{
+			"what is long is dropped", forward("-m conntrack --ctstate ESTABLISHED -m length --length 1000:2000 -j DROP"),
+			AnswerNotEvaluated,
+		},
+		// Nothing fails here.
+		{"a zone for both directions", raw("-A PREROUTING -j CT --zone 5", "-A OUTPUT -j CT --zone 5"), ""},
+		{"a zone of the original direction", raw("-A PREROUTING -d 10.96.0.0/16 -j CT --zone-orig 5"), ""},
+		{"INVALID is dropped", forward("-m conntrack --ctstate INVALID -j DROP"), ""},
+		{"established ones pass first", func(w *capturedNode) {
+			w.first(v4, "filter", "FORWARD", "-s 10.244.1.19/32 -j DROP")
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+		}, ""},
+		{"the frontend is no source of answers in FORWARD", forward("-s 10.96.77.154/32 -j DROP"), ""},
+		{"the client's port", forward("-p tcp -m tcp --dport 8080 -m conntrack --ctdir REPLY -j LOG"), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, "iptables")
+			tt.do(w)
+			r := w.run()
+			seen := false
+			for i := range r.Paths {
+				p := &r.Paths[i]
+				if p.Frontend.Address != ep3At.Addr().String() || p.Origin.Kind != "pod" {
+					continue
+				}
+				seen = true
+				codes := codesOfAll(p.Findings)
+				if tt.want == "" && (p.Verdict != report.Match || len(codes) > 0) ||
+					tt.want != "" && !slices.Equal(codes, []string{tt.want}) {
+					t.Errorf("%s %v, want %q: %+v", p.Verdict, codes, tt.want, p.Findings)
+				}
+			}
+			if !seen {
+				t.Error("the path is not there")
+			}
+		})
+	}
+}
+
+func codesOfAll(fs []report.Finding) (out []string) {
+	for i := range fs {
+		if !slices.Contains(out, fs[i].Code) {
+			out = append(out, fs[i].Code)
+		}
+	}
+	return out
+}

@@ -24,6 +24,8 @@ type address struct {
 type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
+	MAC    string   `json:"address"`
+	MTU    int      `json:"mtu"`
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
 
@@ -200,6 +202,7 @@ func (n *Network) setLinks(links []ipLink) {
 			continue
 		}
 		n.setBridge(l)
+		n.setLink(l)
 		if l.Master != "" || n.master[l.Name] == "" {
 			n.master[l.Name] = l.Master
 		}

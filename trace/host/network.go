@@ -19,6 +19,10 @@ type Network struct {
 	bridges     map[string]bridge // by name, those that have ports
 	promiscuous map[string]bool
 
+	links      map[string]link            // by name; nil where not collected
+	neighbours map[neighbourKey]Neighbour // nil where not collected
+	fdb        map[string][]Forwarding    // by interface; nil where not collected
+
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API
 	fam    [2]family

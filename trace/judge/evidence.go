@@ -31,6 +31,8 @@ var costs = map[string]string{
 	snapshot.Route6File:      "where IPv6 packets leave the node is not judged",
 	snapshot.RuleFile:        "IPv4 routing policy is not judged",
 	snapshot.Rule6File:       "IPv6 routing policy is not judged",
+	snapshot.NeighbourFile:   "whether the next hop's link-layer address is known and right is not judged",
+	snapshot.BridgeFDBFile:   "whether frames go to the right port or end of a tunnel is not judged",
 	snapshot.SysctlFile:      "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
 	snapshot.ListenFile:      "who listens where kube-proxy itself should is not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",

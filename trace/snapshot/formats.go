@@ -31,7 +31,7 @@ var (
 var formats = map[string]format{
 	NFTFile: listing, NFTDumpFile: messages,
 	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
-	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
+	NeighbourFile: routes, BridgeFDBFile: routes, Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,
 }

@@ -22,6 +22,8 @@ const (
 	Route6File          = "ip6-route.json"
 	RuleFile            = "ip-rule.json"
 	Rule6File           = "ip6-rule.json"
+	NeighbourFile       = "ip-neigh.json"   // of both families
+	BridgeFDBFile       = "bridge-fdb.json" // which port, or which tunnel's end, a MAC is behind
 	SysctlFile          = "sysctl.txt"
 	ListenFile          = "listen.txt"
 	TimeFile            = "time.txt" // when the rules were read, by the node's clock
@@ -40,7 +42,7 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	SysctlFile, ListenFile, TimeFile,
+	NeighbourFile, BridgeFDBFile, SysctlFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

@@ -74,7 +74,8 @@ type hop struct {
 }
 
 // hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of the
-// node by the interface that its request came by. Where the route is not certain there is none.
+// node by the interface that its request came by. Where the route is not certain there is none, and of an address that
+// merely stands for pods there is no answer.
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
 	r, known, _ := p.net.Route(end.Packet.Dst)
@@ -85,7 +86,7 @@ func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 		}
 		out = append(out, hop{r.Dev, ip})
 	}
-	if o.Kind == expect.FromPod && o.Iface != netfilter.UnknownIface {
+	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
 		out = append(out, hop{o.Iface, o.Address})
 	}
 	return out

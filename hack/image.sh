@@ -32,7 +32,7 @@ done
 
 keep=(
 	'/usr/sbin/xtables-*-multi' '/usr/sbin/iptables-*' '/usr/sbin/ip6tables-*' '{lib}/xtables/*.so' # both backends, every match and target
-	/usr/sbin/nft /usr/sbin/ipset /usr/sbin/conntrack /usr/bin/ip
+	/usr/sbin/nft /usr/sbin/ipset /usr/sbin/conntrack /usr/bin/ip /usr/sbin/bridge
 	/etc/protocols # ipset and iptables print protocols by name
 )
 doc=/usr/share/doc/svcproxy-nodehelper

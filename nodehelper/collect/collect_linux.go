@@ -56,6 +56,8 @@ var others = []source{
 	{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
 	{snapshot.RuleFile, command("ip", "-j", "rule")},
 	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
+	{snapshot.NeighbourFile, command("ip", "-j", "neigh", "show", "nud", "all")},
+	{snapshot.BridgeFDBFile, command("bridge", "-j", "fdb", "show")},
 	{snapshot.SysctlFile, readSysctl},
 	{snapshot.ProgramsFile, readPrograms},
 	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},

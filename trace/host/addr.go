@@ -25,6 +25,8 @@ type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
 	Lower  string   `json:"link"`
+	MAC    string   `json:"address"`
+	MTU    int      `json:"mtu"`
 	Flags  []string `json:"flags"`
 	Addrs  []ipAddr `json:"addr_info"`
 

@@ -3,10 +3,8 @@
 package host
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Layer are interfaces below another one: a packet that comes in by that one, or leaves by it, passes one of them, too.
@@ -17,31 +15,6 @@ type Layer struct {
 	Bridge string
 	// Maybe: it is not known whether the packet passes any of them, or of a Bridge whether it is one.
 	Maybe bool
-}
-
-// link is what is known of the kind of an interface.
-type link struct {
-	kind  string // as ip -d link names it; "" where it was not collected, and of an interface without one
-	lower string // the interface that it is on top of
-	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
-	nfCall [2]*int
-	xdp    string // its program; "" for none
-}
-
-// setLink records the kind of an interface.
-func (n *Network) setLink(l *ipLink) {
-	x := n.links[l.Name]
-	if l.Lower != "" {
-		x.lower = l.Lower
-	}
-	if l.Info != nil {
-		x.kind = l.Info.Kind
-		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
-	}
-	if l.XDP != nil {
-		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))
-	}
-	n.links[l.Name] = x
 }
 
 // XDP names the XDP program of an interface; "" where it has none, or none was collected.

@@ -19,9 +19,11 @@ type Network struct {
 	bridges     map[string]*bridge // by name, those that have ports
 	promiscuous map[string]bool
 	vrfs        map[string]bool
-	groups      map[string]string // of interfaces
-	kindsKnown  bool              // the kinds of interfaces were collected
-	links       map[string]link
+	groups      map[string]string          // of interfaces
+	kindsKnown  bool                       // the kinds of interfaces were collected
+	links       map[string]link            // by name; nil where not collected
+	neighbours  map[neighbourKey]Neighbour // nil where not collected
+	fdb         map[string][]Forwarding    // by interface; nil where not collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

@@ -24,7 +24,9 @@ type Files struct {
 	Rule4  []byte // ip-rule.json: ip -j rule; nil: the kernel's default rules
 	Rule6  []byte // ip6-rule.json: ip -j -6 rule; nil: the kernel's default rules
 	Sysctl []byte // sysctl.txt
-	Time   []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
+	// Neighbours is ip-neigh.json, ip -j neigh show nud all; BridgeFDB is bridge-fdb.json, bridge -j fdb show.
+	Neighbours, BridgeFDB []byte
+	Time                  []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
 	// Rule4Unread and Rule6Unread: the node has rules that could not be read, so that they need not be the default ones.
 	Rule4Unread, Rule6Unread bool
 }
@@ -72,6 +74,8 @@ func Parse(files Files) (*Network, []error) {
 	}
 	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
+	read(snapshot.NeighbourFile, "ip -j neigh show nud all", files.Neighbours, n.readNeighbours)
+	read(snapshot.BridgeFDBFile, "bridge -j fdb show", files.BridgeFDB, n.readFDB)
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)
 	read(snapshot.TimeFile, "date -u +%FT%TZ", files.Time, n.readClock)
 	n.buildTables()

@@ -22,6 +22,8 @@ var parts = []part{
 	{"routing policy", [2][]string{{snapshot.RuleFile}, {snapshot.Rule6File}}},
 	{"settings", [2][]string{{snapshot.SysctlFile}}},
 	{"bridges", [2][]string{{snapshot.LinkFile}}},
+	{"neighbours", [2][]string{{snapshot.NeighbourFile}}},
+	{"ends of tunnels", [2][]string{{snapshot.BridgeFDBFile}}},
 	{"programs of tc and BPF", [2][]string{{snapshot.ProgramsFile}}},
 	{"IPsec policies", [2][]string{{snapshot.XfrmFile}}},
 }

@@ -14,7 +14,8 @@ import (
 // does not exist on the node tells that there is nothing.
 func TestCoverage(t *testing.T) {
 	all := []string{
-		"rules", "routes", "routing policy", "settings", "bridges", "programs of tc and BPF", "IPsec policies",
+		"rules", "routes", "routing policy", "settings", "bridges", "neighbours", "ends of tunnels",
+		"programs of tc and BPF", "IPsec policies",
 	}
 	for _, tt := range []struct {
 		name string
@@ -27,7 +28,8 @@ func TestCoverage(t *testing.T) {
 			"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
 			report.Coverage{
 				Judged: []string{
-					"rules", "routes", "settings", "bridges", "programs of tc and BPF", "IPsec policies",
+					"rules", "routes", "settings", "bridges", "neighbours", "ends of tunnels",
+					"programs of tc and BPF", "IPsec policies",
 				},
 				NotJudged: []report.Gap{{Part: "routing policy", Files: []string{snapshot.RuleFile}}},
 			},
@@ -42,6 +44,8 @@ func TestCoverage(t *testing.T) {
 				{Part: "routing policy", Files: []string{snapshot.RuleFile, snapshot.Rule6File}},
 				{Part: "settings", Files: []string{snapshot.SysctlFile}},
 				{Part: "bridges", Files: []string{snapshot.LinkFile}},
+				{Part: "neighbours", Files: []string{snapshot.NeighbourFile}},
+				{Part: "ends of tunnels", Files: []string{snapshot.BridgeFDBFile}},
 				{Part: "programs of tc and BPF", Files: []string{snapshot.ProgramsFile}},
 				{Part: "IPsec policies", Files: []string{snapshot.XfrmFile}},
 			}},

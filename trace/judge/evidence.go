@@ -31,6 +31,8 @@ var costs = map[string]string{
 	snapshot.Route6File:      "where IPv6 packets leave the node is not judged",
 	snapshot.RuleFile:        "IPv4 routing policy is not judged",
 	snapshot.Rule6File:       "IPv6 routing policy is not judged",
+	snapshot.NeighbourFile:   "whether the next hop's link-layer address is known and right is not judged",
+	snapshot.BridgeFDBFile:   "whether frames go to the right port or end of a tunnel is not judged",
 	snapshot.SysctlFile:      "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
 	snapshot.ProgramsFile:    "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked for",
 	snapshot.XfrmFile:        "policies of IPsec are not looked for",
@@ -164,7 +166,7 @@ func (n *node) absentFiles() []issue {
 // optional are files whose absence from a snapshot made by hand has no line of its own: the helper alone writes them,
 // what they tell is told by others, or the report's coverage names them.
 var optional = map[string]bool{
-	snapshot.ProgramsFile: true, snapshot.XfrmFile: true,
+	snapshot.ProgramsFile: true, snapshot.XfrmFile: true, snapshot.NeighbourFile: true, snapshot.BridgeFDBFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
 	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true, snapshot.NFTHooksFile: true,
 }

@@ -180,6 +180,24 @@ func samples() []sample {
 		{code: ProgramOnPath, do: func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("netfilter ip prerouting -128 program 7\n")
 		}},
+		{code: NoCarrier, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST"`,
+				`"ifname":"eth0","flags":["NO-CARRIER","BROADCAST"`))
+		}},
+		{code: WrongNeighbour, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.flannel()
+			w.layer2("10.244.2.0", "flannel.1", `"lladdr":"02:00:00:00:00:99","state":["PERMANENT"]`, "02:00:00:00:00:99",
+				"10.77.0.12")
+		}},
+		{code: NoTunnelEnd, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.flannel()
+			w.layer2("10.244.2.0", "flannel.1", `"lladdr":"02:00:00:00:00:02","state":["PERMANENT"]`, "02:00:00:00:00:03",
+				"10.77.0.13")
+		}},
+		{code: NeighbourFailed, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.layer2("10.77.0.12", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
+		}},
+		{code: MTUTooSmall, base: "real-2node-iptables", do: (*capturedNode).flannel},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

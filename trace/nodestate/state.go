@@ -161,6 +161,8 @@ func (l *loader) host() error {
 		{snapshot.Route6File, &f.Route6},
 		{snapshot.RuleFile, &f.Rule4},
 		{snapshot.Rule6File, &f.Rule6},
+		{snapshot.NeighbourFile, &f.Neighbours},
+		{snapshot.BridgeFDBFile, &f.BridgeFDB},
 		{snapshot.SysctlFile, &f.Sysctl},
 		{snapshot.TimeFile, &f.Time},
 	} {

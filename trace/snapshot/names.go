@@ -23,6 +23,8 @@ const (
 	Route6File          = "ip6-route.json"
 	RuleFile            = "ip-rule.json"
 	Rule6File           = "ip6-rule.json"
+	NeighbourFile       = "ip-neigh.json"   // of both families
+	BridgeFDBFile       = "bridge-fdb.json" // which port, or which tunnel's end, a MAC is behind
 	SysctlFile          = "sysctl.txt"
 	ProgramsFile        = "programs.txt" // filters of tc, and programs of BPF, that packets meet
 	XfrmFile            = "xfrm-policy.txt"
@@ -43,7 +45,7 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	SysctlFile, ProgramsFile, XfrmFile, NFTHooksFile, ListenFile, TimeFile,
+	NeighbourFile, BridgeFDBFile, SysctlFile, ProgramsFile, XfrmFile, NFTHooksFile, ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

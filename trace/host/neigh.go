@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Neighbour is an entry of the kernel's neighbour table: the link-layer address of a next hop.
+type Neighbour struct {
+	MAC string // as ip prints it; "" where it is not known
+	// Static: a person or a program has set the address, and the kernel never asks for it (NUD_PERMANENT, NUD_NOARP).
+	Static bool
+	// Failed: the kernel has asked, and nobody answered (NUD_FAILED), or not yet (NUD_INCOMPLETE). The next packet has it
+	// ask anew (neigh_event_send in net/core/neighbour.c).
+	Failed bool
+	State  string // as ip prints it
+}
+
+type neighbourKey struct {
+	dev string
+	ip  netip.Addr
+}
+
+// ipNeighbour is an entry as ip -j neigh prints it.
+type ipNeighbour struct {
+	Dst   string   `json:"dst"`
+	Dev   string   `json:"dev"`
+	MAC   string   `json:"lladdr"`
+	State []string `json:"state"`
+}
+
+// readNeighbours reads ip-neigh.json. A list without entries is one: a node that has talked to nobody has none.
+func (n *Network) readNeighbours(data []byte) error {
+	list, err := decode[ipNeighbour](data)
+	if err != nil {
+		return err
+	}
+	all := make(map[neighbourKey]Neighbour, len(list))
+	for i := range list {
+		x := &list[i]
+		ip, err := parseAddr(x.Dst)
+		if err != nil {
+			return err
+		}
+		if x.Dev == "" {
+			return fmt.Errorf("the neighbour %s stands under no interface", ip)
+		}
+		e := Neighbour{MAC: x.MAC}
+		if len(x.State) > 0 {
+			e.State = x.State[0]
+		}
+		is := func(state string) bool { return slices.Contains(x.State, state) }
+		e.Static = is("PERMANENT") || is("NOARP")
+		e.Failed = is("FAILED") || is("INCOMPLETE")
+		all[neighbourKey{x.Dev, ip}] = e
+	}
+	n.neighbours = all
+	return nil
+}
+
+// Neighbour returns the entry for a next hop on an interface; ok is false where there is none, and where the table was
+// not collected.
+func (n *Network) Neighbour(dev string, hop netip.Addr) (e Neighbour, ok bool) {
+	e, ok = n.neighbours[neighbourKey{dev, hop.Unmap().WithZone("")}]
+	return e, ok
+}

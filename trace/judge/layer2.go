@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// Findings about the interface that packets leave by, and the next hop there.
+const (
+	NoCarrier       = "NoCarrier"
+	WrongNeighbour  = "WrongNeighbour"
+	NeighbourFailed = "NeighbourFailed"
+	NoTunnelEnd     = "NoTunnelEnd"
+	MTUTooSmall     = "MTUTooSmall"
+)
+
+var (
+	_ = register(kind{
+		code: NoCarrier, severity: mismatch, scope: onPath,
+		remedy: advice("find out why the other end of the link is gone or down: a cable, a switch's port, the pod's end of a "+
+			"veth, a bridge without a port that is up", command{line: "ip -d link", onNode: true}),
+		by: stopped(NoCarrier, (*pathCase).withoutCarrier,
+			"the interface that packets leave by has no carrier: the kernel drops what is sent by it"),
+	})
+	_ = register(kind{
+		code: WrongNeighbour, severity: mismatch, scope: onPath,
+		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), restart the "+
+			"CNI's pod on {node}", command{line: "ip neigh show nud permanent", onNode: true}),
+		by: stopped(WrongNeighbour, (*pathCase).misledByNeighbour,
+			"the next hop has a link-layer address that is not its own, set by a person or a program: nobody takes the frames"),
+	})
+	_ = register(kind{
+		code: NoTunnelEnd, severity: mismatch, scope: onPath,
+		remedy: advice("restart the CNI's pod on {node}: it sets the tunnel's forwarding table (flannel, Calico)",
+			command{line: "bridge fdb show", onNode: true}),
+		by: stopped(NoTunnelEnd, (*pathCase).withoutTunnelEnd,
+			"the tunnel that packets leave by leads frames to the next hop nowhere, or to another node"),
+	})
+	_ = register(kind{
+		code: NeighbourFailed, severity: warning, scope: onPath,
+		remedy: advice("see whether the next hop is there (the pod runs, the node is up, both are on that network); the next "+
+			"packet makes the kernel ask again, and trace --live shows what becomes of it",
+			command{line: "ip neigh show nud failed nud incomplete", onNode: true}),
+		by: stopped(NeighbourFailed, (*pathCase).silentNeighbour,
+			"when the kernel last asked for the next hop's link-layer address, nobody answered"),
+	})
+	_ = register(kind{
+		code: MTUTooSmall, severity: note, scope: onPath,
+		remedy: advice("give the pods' network the MTU of the smallest interface on its way (the CNI's configuration), unless "+
+			"ICMP gets to the pods: then they learn it",
+			command{line: "ip link", onNode: true}),
+		by: stopped(MTUTooSmall, (*pathCase).smallerMTU,
+			"packets leave by an interface that takes smaller ones than the pod may send: large ones need ICMP messages to "+
+				"come back to the pod, or are lost"),
+	})
+)
+
+// hop is the next hop of a packet: an address on an interface.
+type hop struct {
+	dev string
+	ip  netip.Addr
+}
+
+// hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of the
+// node by the interface that its request came by. Where the route is not certain there is none, and of an address that
+// merely stands for pods there is no answer.
+func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
+	var out []hop
+	r, known, _ := p.net.Route(end.Packet.Dst)
+	if known && r.Type == host.RouteUnicast && r.Dev != "" && r.Dev == end.Packet.Out {
+		ip := r.Gateway
+		if !ip.IsValid() {
+			ip = end.Packet.Dst
+		}
+		out = append(out, hop{r.Dev, ip})
+	}
+	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
+		out = append(out, hop{o.Iface, o.Address})
+	}
+	return out
+}
+
+// withoutCarrier: [host.Network.NoCarrier].
+func (p *pathCase) withoutCarrier(_ *expect.Origin, end *netfilter.Outcome) []string {
+	if !p.net.NoCarrier(end.Packet.Out) {
+		return nil
+	}
+	return []string{"ip link: " + end.Packet.Out + " is UP and has NO-CARRIER"}
+}
+
+// zeroMAC is an address that no interface has.
+const zeroMAC = "00:00:00:00:00:00"
+
+// misledByNeighbour finds a static entry that contradicts what is known: the interface's own address, which the other
+// end does not have; none at all; or another one than flannel has noted of the node behind the tunnel. An entry that
+// the kernel made for an interface without ARP has the interface's own address, and is right (arp_constructor in
+// net/ipv4/arp.c).
+func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) []string {
+	var out []string
+	for _, h := range p.hops(o, end) {
+		e, ok := p.net.Neighbour(h.dev, h.ip)
+		own := p.net.MAC(h.dev)
+		if !ok || e.State != "PERMANENT" || e.MAC == "" || own == "" || own == zeroMAC {
+			continue
+		}
+		entry := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
+		due, of := p.vtepMAC(h)
+		switch {
+		case strings.EqualFold(e.MAC, own):
+			out = append(out, entry+", which is the address of "+h.dev+" itself")
+		case e.MAC == zeroMAC:
+			out = append(out, entry+", which no interface has")
+		case due != "" && !strings.EqualFold(e.MAC, due):
+			out = append(out, entry+"; the Node "+of+" has "+due+" ("+flannelData+")")
+		}
+	}
+	return out
+}
+
+// The annotations that flannel keeps on Nodes (flannel-io/flannel, pkg/subnet/kube/annotations.go).
+const (
+	flannelType = "flannel.alpha.coreos.com/backend-type"
+	flannelData = "flannel.alpha.coreos.com/backend-data"
+	flannelIP   = "flannel.alpha.coreos.com/public-ip"
+)
+
+// vtepMAC returns the link-layer address that flannel's tunnel has on the node behind a next hop, and that node's name;
+// "" where flannel has noted none.
+func (p *pathCase) vtepMAC(h hop) (mac, node string) {
+	o := p.cluster.nodeOfPods(h.ip)
+	if o == nil || o.Name == p.Name || o.Annotations[flannelType] != "vxlan" || !strings.HasPrefix(h.dev, "flannel.") ||
+		!h.ip.Is4() {
+		return "", ""
+	}
+	var data struct{ VtepMAC string }
+	if json.Unmarshal([]byte(o.Annotations[flannelData]), &data) != nil {
+		return "", ""
+	}
+	return data.VtepMAC, o.Name
+}
+
+// nodeOfPods returns the Node whose pod network an address is of; nil where none or several have it.
+func (c *Cluster) nodeOfPods(a netip.Addr) *corev1.Node {
+	var found *corev1.Node
+	for _, o := range c.Nodes {
+		if slices.ContainsFunc(o.Spec.PodCIDRs, func(text string) bool {
+			p, ok := kubeproxy.ParsePrefix(text)
+			return ok && p.Contains(a)
+		}) {
+			if found != nil {
+				return nil
+			}
+			found = o
+		}
+	}
+	return found
+}
+
+// withoutTunnelEnd: a tunnel drops frames to an address that its forwarding table has no entry for, and none for all
+// (vxlan_xmit in drivers/net/vxlan/vxlan_core.c).
+func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []string {
+	var out []string
+	for _, h := range p.hops(o, end) {
+		e, ok := p.net.Neighbour(h.dev, h.ip)
+		if !ok || e.MAC == "" {
+			continue
+		}
+		ends, known := p.net.TunnelEnds(h.dev, e.MAC)
+		switch {
+		case known && len(ends) == 0:
+			out = append(out, fmt.Sprintf("bridge fdb: %s has no entry for %s (%s)", h.dev, e.MAC, h.ip))
+		case len(ends) == 1:
+			if to, due := p.cluster.nodeAt(ends[0]), p.cluster.nodeOfPods(h.ip); to != "" && due != nil && to != due.Name {
+				out = append(out, fmt.Sprintf("bridge fdb: %s dev %s dst %s, which is the node %s; %s is of %s",
+					e.MAC, h.dev, ends[0], to, h.ip, due.Name))
+			}
+		}
+	}
+	return out
+}
+
+// nodeAt returns the name of the only Node that has an address for tunnels or as its InternalIP; "" where that is none,
+// or several.
+func (c *Cluster) nodeAt(a netip.Addr) string {
+	name := ""
+	for _, o := range c.Nodes {
+		ip, ok := kubeproxy.ParseAddr(o.Annotations[flannelIP])
+		if !ok {
+			ip = netip.Addr{}
+		}
+		if ip == a || slices.ContainsFunc(o.Status.Addresses, func(x corev1.NodeAddress) bool {
+			return isAddress(a)(x.Address)
+		}) {
+			if name != "" && name != o.Name {
+				return ""
+			}
+			name = o.Name
+		}
+	}
+	return name
+}
+
+// silentNeighbour: an entry in one of the states of [host.Neighbour].Failed.
+func (p *pathCase) silentNeighbour(o *expect.Origin, end *netfilter.Outcome) []string {
+	var out []string
+	for _, h := range p.hops(o, end) {
+		if e, ok := p.net.Neighbour(h.dev, h.ip); ok && e.Failed {
+			out = append(out, fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State))
+		}
+	}
+	return out
+}
+
+// smallerMTU compares the interface that a pod's packets come in by, which has the pod's MTU where the CNI has set it,
+// with that which they leave by.
+func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {
+	in, out := p.net.MTU(o.Iface), p.net.MTU(end.Packet.Out)
+	if o.Kind != expect.FromPod || in == 0 || out == 0 || out >= in {
+		return nil
+	}
+	return []string{fmt.Sprintf("ip link: %s has mtu %d, %s has mtu %d", o.Iface, in, end.Packet.Out, out)}
+}

@@ -257,7 +257,7 @@ func (p *pathCase) byKernel(issues []issue) []issue {
 			}
 			is.code = PacketDropped
 			is.message = "the kernel of this node discards packets of these connections: " + lostText(l)
-			if why, ok := reasons[l.Reason]; ok {
+			if why, ok := reasons[reasonOf(l)]; ok && why.remedy.text != "" {
 				is.remedy = p.advise(why.remedy, is)
 			}
 		}

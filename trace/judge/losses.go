@@ -71,6 +71,20 @@ var reasons = map[string]struct {
 	"OTHERHOST": {"its hardware address is that of another host", lookNeighbours},
 }
 
+// functions are those of the kernel in which a packet without a reason of its own is discarded (NOT_SPECIFIED), and the
+// reason that is meant.
+var functions = map[string]string{
+	"ip_error": "IP_INNOROUTES", "ip6_pkt_drop": "IP_INNOROUTES", "neigh_invalidate": "NEIGH_FAILED",
+}
+
+// reasonOf is the reason of a lost packet that a person can look up in reasons.
+func reasonOf(l *report.Lost) string {
+	if r := functions[l.Function]; r != "" && (l.Reason == "" || l.Reason == "NOT_SPECIFIED") {
+		return r
+	}
+	return l.Reason
+}
+
 var (
 	lookRoutes = advice("look at the routes and routing rules on {node}: ip route get ADDRESS, ip rule, ip route show " +
 		"table all type blackhole")
@@ -219,7 +233,7 @@ func lostText(l *report.Lost) string {
 		out += " was dropped by " + l.Where.String()
 	case l.Reason != "":
 		out += " was discarded: " + l.Reason
-		if why, ok := reasons[l.Reason]; ok {
+		if why, ok := reasons[reasonOf(l)]; ok {
 			out += " (" + why.words + ")"
 		}
 	case l.Function != "":

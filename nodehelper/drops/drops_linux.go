@@ -25,7 +25,7 @@ import (
 const (
 	// maxEnds is how many ends of connections are watched at most.
 	maxEnds = 1024
-	// kept is how many bytes of reports the kernel keeps until they are read, and discards what exceeds them: 2,000 packets.
+	// kept is how many bytes of reports the kernel keeps until they are read: 2,000 packets. It discards the rest.
 	kept = 1 << 17
 	// most is how many reports are read at once.
 	most = 2000

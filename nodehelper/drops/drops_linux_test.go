@@ -116,9 +116,11 @@ func sendUDP(t *testing.T, from, to netip.AddrPort) {
 	var src, dst unix.Sockaddr
 	if to.Addr().Is6() {
 		family = unix.AF_INET6
-		src, dst = &unix.SockaddrInet6{Addr: from.Addr().As16()}, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+		src = &unix.SockaddrInet6{Addr: from.Addr().As16()}
+		dst = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 	} else {
-		src, dst = &unix.SockaddrInet4{Addr: from.Addr().As4()}, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+		src = &unix.SockaddrInet4{Addr: from.Addr().As4()}
+		dst = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
 	if err != nil {

@@ -88,9 +88,11 @@ func reasonOf(l *report.Lost) string {
 var (
 	lookRoutes = advice("look at the routes and routing rules on {node}: ip route get ADDRESS, ip rule, ip route show " +
 		"table all type blackhole")
-	lookNeighbours = advice("look at the neighbours on {node}, and at what the host of that address says of itself: ip neigh")
-	lookDevice     = advice("look at the device: ip -s link")
-	lookPrograms   = advice("list the programs on {node}: bpftool net, tc filter show dev IFACE ingress; and find who loaded them")
+	lookNeighbours = advice("look at the neighbours on {node}, and at what the host of that address says of itself: " +
+		"ip neigh")
+	lookDevice   = advice("look at the device: ip -s link")
+	lookPrograms = advice("list the programs on {node}: bpftool net, tc filter show dev IFACE ingress; and find who " +
+		"loaded them")
 )
 
 // The packets of a connection that can be lost.

@@ -3,6 +3,7 @@ module github.com/svcproxy/kubectl-svcproxy
 go 1.26.0
 
 require (
+	github.com/cilium/ebpf v0.22.0
 	github.com/clipperhouse/displaywidth v0.10.0
 	github.com/coreos/go-iptables v0.8.0
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
@@ -10,7 +11,7 @@ require (
 	github.com/mdlayher/netlink v1.11.2
 	github.com/moby/ipvs v1.1.0
 	github.com/olekukonko/tablewriter v1.1.5
-	github.com/sirupsen/logrus v1.9.3
+	github.com/sirupsen/logrus v1.9.4
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/vishvananda/netlink v1.3.1

@@ -15,6 +15,7 @@ import (
 // Entry is what connection tracking knows of a connection.
 type Entry struct {
 	From      netip.AddrPort // the source of the connection's replies
+	To        netip.AddrPort // their destination: the connection's source, or what that was translated to
 	Unreplied bool           // there was no reply yet
 }
 
@@ -97,7 +98,8 @@ func entryOf(attributes []netlink.Attribute) *Entry {
 				e.Unreplied = binary.BigEndian.Uint32(a.Value)&statusSeenReply == 0
 			}
 		case attrTupleReply:
-			e.From = sourceOf(a.Value)
+			ends := endsOf(a.Value)
+			e.From, e.To = ends.source, ends.destination
 		}
 	}
 	if !e.From.IsValid() {
@@ -105,9 +107,6 @@ func entryOf(attributes []netlink.Attribute) *Entry {
 	}
 	return e
 }
-
-// sourceOf returns the source of a tuple; the zero value if it has none, or cannot be read.
-func sourceOf(value []byte) netip.AddrPort { return endsOf(value).source }
 
 // ends are the two ends of one direction of a connection; the zero value of each that is not told.
 type ends struct {

@@ -81,7 +81,7 @@ func testFind(t *testing.T, front, end string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, want := find(), (Entry{From: endpoint, Unreplied: true}); e == nil || *e != want {
+	if e, want := find(), (Entry{From: endpoint, To: local, Unreplied: true}); e == nil || *e != want {
 		t.Errorf("%s: %v after the first packet, want %v", front, e, want)
 	}
 	if _, err := server.WriteToUDPAddrPort([]byte("answer"), from); err != nil {
@@ -90,7 +90,7 @@ func testFind(t *testing.T, front, end string) {
 	if _, err := client.Read(make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if e, want := find(), (Entry{From: endpoint}); e == nil || *e != want {
+	if e, want := find(), (Entry{From: endpoint, To: local}); e == nil || *e != want {
 		t.Errorf("%s: %v after the reply, want %v", front, e, want)
 	}
 	if e := Find(unix.IPPROTO_TCP, local, frontend); e != nil {

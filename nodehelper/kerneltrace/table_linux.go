@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,11 +32,49 @@ type Table struct {
 	name string
 }
 
+// highestPriority is that of our chains that come behind all others.
+const highestPriority = math.MaxInt32
+
+// trackedPriority is that of our chains which come when connection tracking has found the packet's entry
+// (NF_IP_PRI_CONNTRACK in uapi/linux/netfilter_ipv4.h is -200).
+const trackedPriority = -199
+
 // hooks are those that the first packet of a connection enters by; each has a chain of that name.
-var hooks = []struct {
-	name   string
-	number uint32
-}{{"prerouting", unix.NF_INET_PRE_ROUTING}, {"output", unix.NF_INET_LOCAL_OUT}}
+var hooks = []string{"prerouting", "output"}
+
+// The chains of a hook are called like the hook, with these in front.
+const (
+	endOf    = "end-"    // behind all others
+	answerOf = "answer-" // where answers are told by their entry
+)
+
+// chains are those of the table. Those that have no rules report that a traced packet came there.
+var chains = []struct {
+	name     string
+	hook     uint32
+	priority int32
+}{
+	{"prerouting", unix.NF_INET_PRE_ROUTING, lowestPriority},
+	{"input", unix.NF_INET_LOCAL_IN, lowestPriority},
+	{"forward", unix.NF_INET_FORWARD, lowestPriority},
+	{"output", unix.NF_INET_LOCAL_OUT, lowestPriority},
+	{"postrouting", unix.NF_INET_POST_ROUTING, lowestPriority},
+	{answerOf + "prerouting", unix.NF_INET_PRE_ROUTING, trackedPriority},
+	{answerOf + "output", unix.NF_INET_LOCAL_OUT, trackedPriority},
+	{endOf + "prerouting", unix.NF_INET_PRE_ROUTING, highestPriority},
+	{endOf + "input", unix.NF_INET_LOCAL_IN, highestPriority},
+	{endOf + "forward", unix.NF_INET_FORWARD, highestPriority},
+	{endOf + "output", unix.NF_INET_LOCAL_OUT, highestPriority},
+	{endOf + "postrouting", unix.NF_INET_POST_ROUTING, highestPriority},
+}
+
+// Hook returns the hook that a chain of the table is of, and whether it stands behind all others there.
+func Hook(chain string) (hook string, end bool) {
+	if h, ok := strings.CutPrefix(chain, endOf); ok {
+		return h, true
+	}
+	return strings.TrimPrefix(chain, answerOf), false
+}
 
 // Open creates the table, without a rule. The caller closes it. The error says what the kernel lacks.
 func Open() (*Table, error) {
@@ -45,16 +84,15 @@ func Open() (*Table, error) {
 	}
 	t := &Table{conn: conn, name: fmt.Sprint(TableName, os.Getpid())}
 	const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	priority := int32(lowestPriority)
 	changes := []netlink.Request{change(unix.NFT_MSG_NEWTABLE, create,
 		netlink.String(unix.NFTA_TABLE_NAME, t.name), netlink.Uint32(unix.NFTA_TABLE_FLAGS, tableOwner))}
-	for _, h := range hooks {
+	for _, c := range chains {
 		changes = append(changes, change(unix.NFT_MSG_NEWCHAIN, create,
 			netlink.String(unix.NFTA_CHAIN_TABLE, t.name),
-			netlink.String(unix.NFTA_CHAIN_NAME, h.name),
+			netlink.String(unix.NFTA_CHAIN_NAME, c.name),
 			netlink.Nested(unix.NFTA_CHAIN_HOOK,
-				netlink.Uint32(unix.NFTA_HOOK_HOOKNUM, h.number),
-				netlink.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(priority)), //nolint:gosec // the kernel reads an int
+				netlink.Uint32(unix.NFTA_HOOK_HOOKNUM, c.hook),
+				netlink.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority)), //nolint:gosec // the kernel reads an int
 			),
 			netlink.String(unix.NFTA_CHAIN_TYPE, "filter"),
 		))
@@ -89,13 +127,22 @@ type Connection struct {
 	From, To netip.AddrPort
 }
 
-// Trace makes the kernel trace the packets of a connection from its source to its destination; replies are not traced.
+// Trace makes the kernel trace the packets of a connection from its source to its destination, and where it tracks
+// connections the replies, from the moment on when they have been told by their entry.
 func (t *Table) Trace(c Connection) error {
-	changes := make([]netlink.Request, 0, len(hooks))
-	for _, h := range hooks {
+	changes := make([]netlink.Request, 0, 2*len(hooks)) // a chain each for requests and replies
+	add := func(chain string, expressions netlink.Attribute) {
 		changes = append(changes, change(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND,
-			netlink.String(unix.NFTA_RULE_TABLE, t.name), netlink.String(unix.NFTA_RULE_CHAIN, h.name), c.expressions(),
+			netlink.String(unix.NFTA_RULE_TABLE, t.name), netlink.String(unix.NFTA_RULE_CHAIN, chain), expressions,
 		))
+	}
+	// A rule that asks connection tracking turns it on for the network namespace: that is left to others.
+	_, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_count")
+	for _, h := range hooks {
+		add(h, c.expressions())
+		if err == nil {
+			add(answerOf+h, c.answers())
+		}
 	}
 	return t.conn.Commit(changes...)
 }
@@ -120,12 +167,55 @@ func (c *Connection) expressions() netlink.Attribute {
 		// The ports, of 16 bits, are at the same offsets in TCP, UDP and SCTP (RFC 9293, 768, 9260).
 		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 16), equal(port(c.From.Port())),
 		loadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 16), equal(port(c.To.Port())),
-		expression("immediate",
-			netlink.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1), value(unix.NFTA_IMMEDIATE_DATA, []byte{1})),
-		expression("meta",
-			netlink.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1),
-			netlink.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE)),
+		one(), setTrace(),
 	)
+}
+
+// answers are the expressions of a rule "ct direction reply ct original ip saddr A ip daddr B ct original proto-src C
+// proto-dst D meta nftrace set 1", for one protocol.
+func (c *Connection) answers() netlink.Attribute {
+	family, src, dst := byte(unix.NFPROTO_IPV4), uint32(unix.NFT_CT_SRC_IP), uint32(unix.NFT_CT_DST_IP)
+	if c.To.Addr().Is6() {
+		family, src, dst = unix.NFPROTO_IPV6, unix.NFT_CT_SRC_IP6, unix.NFT_CT_DST_IP6
+	}
+	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
+	return netlink.Nested(unix.NFTA_RULE_EXPRESSIONS,
+		loadMeta(unix.NFT_META_NFPROTO), equal([]byte{family}),
+		loadMeta(unix.NFT_META_L4PROTO), equal([]byte{c.Protocol}),
+		expression("ct",
+			netlink.Uint32(unix.NFTA_CT_DREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_CT_KEY, unix.NFT_CT_DIRECTION)),
+		equal([]byte{directionReply}),
+		loadOriginal(src), equal(c.From.Addr().AsSlice()),
+		loadOriginal(dst), equal(c.To.Addr().AsSlice()),
+		loadOriginal(unix.NFT_CT_PROTO_SRC), equal(port(c.From.Port())),
+		loadOriginal(unix.NFT_CT_PROTO_DST), equal(port(c.To.Port())),
+		one(), setTrace(),
+	)
+}
+
+// Of enum ip_conntrack_dir in uapi/linux/netfilter/nf_conntrack_tuple_common.h.
+const (
+	directionOriginal = 0
+	directionReply    = 1
+)
+
+// loadOriginal loads a part of the connection's first packet into the first register.
+func loadOriginal(key uint32) netlink.Attribute {
+	return expression("ct",
+		netlink.Uint32(unix.NFTA_CT_DREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_CT_KEY, key),
+		netlink.Bytes(unix.NFTA_CT_DIRECTION, []byte{directionOriginal}))
+}
+
+// one loads 1 into the first register.
+func one() netlink.Attribute {
+	return expression("immediate",
+		netlink.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_1), value(unix.NFTA_IMMEDIATE_DATA, []byte{1}))
+}
+
+// setTrace turns tracing of the packet on, if the first register is not 0.
+func setTrace() netlink.Attribute {
+	return expression("meta",
+		netlink.Uint32(unix.NFTA_META_SREG, unix.NFT_REG_1), netlink.Uint32(unix.NFTA_META_KEY, unix.NFT_META_NFTRACE))
 }
 
 // expression is an expression of a rule, by its name in the kernel.

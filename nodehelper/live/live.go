@@ -26,7 +26,7 @@ const (
 	answering = time.Second
 	// tracing is how long the tracing of all targets may take, but for the first connection of each.
 	tracingTime = 1500 * time.Millisecond
-	// tracedPatience is how long a traced connection is waited for. The probes tell what becomes of those that take longer.
+	// tracedPatience is how long a traced connection is waited for: the probes tell what becomes of slower ones.
 	tracedPatience = 400 * time.Millisecond
 )
 

@@ -5,12 +5,15 @@ package live
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ctnetlink"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/drops"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -32,6 +35,22 @@ type tracing struct {
 	// legacy reads the events of iptables-legacy's rules; nil if there are none, or if legacyError is set.
 	legacy      *kerneltrace.Logger
 	legacyError string
+	// drops tells of packets that the kernel discards; nil where no connection has failed, or if dropsError is set.
+	drops      *drops.Watcher
+	dropsError string
+}
+
+// watchDrops begins to watch for packets that the kernel discards, unless that was tried before.
+func (t *tracing) watchDrops() {
+	if t.drops != nil || t.dropsError != "" {
+		return
+	}
+	w, err := drops.Open()
+	if err != nil {
+		t.dropsError = err.Error()
+		return
+	}
+	t.drops = w
 }
 
 // newTracing begins. root is the node's file system.
@@ -59,6 +78,9 @@ func (t *tracing) close() error {
 	var err error
 	if t.legacy != nil {
 		err = t.legacy.Close()
+	}
+	if t.drops != nil {
+		err = errors.Join(err, t.drops.Close())
 	}
 	return errors.Join(err, t.table.Close(), t.listener.Close())
 }
@@ -106,13 +128,20 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 		return err
 	}
 	missing := map[netip.AddrPort]bool{}
+	failed := false
 	for i := range p.List {
+		failed = failed || !fine(&p.List[i])
 		if e := p.List[i].SentTo(p.To); e.IsValid() {
 			missing[e] = true
 		}
 	}
+	if failed {
+		t.watchDrops()
+		p.DropsError = t.dropsError
+	}
+	ends := slices.Collect(maps.Keys(missing))
 	for range min(max(1, tries*len(missing)), maxTraced) {
-		trace, err := t.connection(ctx, space, p.ProbeTarget)
+		trace, err := t.connection(ctx, space, p.ProbeTarget, ends)
 		if err != nil {
 			return err
 		}
@@ -126,9 +155,15 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 	return context.Cause(ctx)
 }
 
-// connection makes one, from a port that is known before.
+// fine tells whether a connection ended as it should.
+func fine(p *snapshot.Probe) bool {
+	return (p.Result == snapshot.ProbeConnected || p.Result == snapshot.ProbeSent) &&
+		(p.Data == "" || p.Data == snapshot.ProbeAnswered)
+}
+
+// connection makes one, from a port that is known before. It may be sent to one of several ends.
 func (t *tracing) connection(
-	ctx context.Context, space *namespace, target snapshot.ProbeTarget,
+	ctx context.Context, space *namespace, target snapshot.ProbeTarget, ends []netip.AddrPort,
 ) (out snapshot.Trace, err error) {
 	fd, local, err := space.unused(target)
 	if err != nil {
@@ -144,7 +179,27 @@ func (t *tracing) connection(
 	if err := t.table.Trace(connection); err != nil {
 		return out, err
 	}
+	if t.drops != nil {
+		watched := []drops.End{{Protocol: connection.Protocol, At: local}, {Protocol: connection.Protocol, At: target.To}}
+		for _, e := range ends {
+			watched = append(watched, drops.End{Protocol: connection.Protocol, At: e})
+		}
+		if err := t.drops.Watch(watched...); err != nil {
+			return out, errors.Join(err, t.table.Stop())
+		}
+	}
 	out.Probe = attempt(ctx, fd, target, tracedPatience)
+	entry := ctnetlink.Find(connection.Protocol, local, target.To)
+	if entry == nil {
+		entry = &ctnetlink.Entry{From: out.SentTo(target.To)}
+	}
+	if t.drops != nil && !fine(&out.Probe) {
+		discarded, err := t.drops.Collect()
+		if err != nil {
+			return out, errors.Join(err, t.table.Stop())
+		}
+		out.Drops = dropsOf(discarded, target, local, entry)
+	}
 	events, err := t.listener.Collect(settled)
 	if e := t.table.Stop(); err == nil {
 		err = e
@@ -152,43 +207,108 @@ func (t *tracing) connection(
 	if err != nil {
 		return out, err
 	}
-	// Others may have rules that trace their packets. What is masqueraded and comes in by lo again has another source
-	// then.
-	end := out.SentTo(target.To)
-	events = slices.DeleteFunc(events, func(e kerneltrace.Event) bool {
-		return e.Legacy && e.Source != local && e.Destination != end
-	})
-	out.Steps, err = t.steps(events)
-	return out, err
+	return out, t.read(&out, events, local, entry)
 }
 
-// steps returns the rules that the connection's first packet matched. The events of the tracing table tell when the
-// packet, or a retransmission, begins a hook.
-func (t *tracing) steps(events []kerneltrace.Event) ([]snapshot.TraceStep, error) {
-	var out []snapshot.TraceStep
-	begun := map[string]bool{}
-	for i := range events {
-		e := &events[i]
-		if e.Table == t.table.Name() {
-			if e.Handle != 0 && begun[e.Chain] {
-				break
-			}
-			begun[e.Chain] = begun[e.Chain] || e.Handle != 0
+// dropsOf are the packets of one connection among those that the kernel discarded.
+func dropsOf(
+	list []drops.Packet, target snapshot.ProbeTarget, local netip.AddrPort, entry *ctnetlink.Entry,
+) []snapshot.Drop {
+	var out []snapshot.Drop
+	client := func(a netip.AddrPort) bool { return a == local || a == entry.To }
+	for _, d := range list {
+		if !client(d.From) && !client(d.To) || len(out) >= maxDrops {
 			continue
 		}
-		s := snapshot.TraceStep{
-			Family: e.Family, Table: e.Table, Chain: e.Chain, Rule: e.Rule, Legacy: e.Legacy, Verdict: e.Verdict, To: e.To,
-			Policy: e.Policy(),
-		}
-		if e.Handle != 0 {
-			var err error
-			if s.Rule, err = t.numbers.Of(e); err != nil {
-				return nil, err
-			}
-		}
-		out = append(out, s)
+		out = append(out, snapshot.Drop{
+			Reason: d.Reason, Function: d.Function, Interface: d.Interface, InPod: d.Elsewhere, Protocol: target.Protocol,
+			From: d.From, To: d.To, Answer: client(d.To),
+		})
 	}
-	return out, nil
+	return out
+}
+
+// maxDrops is how many discarded packets of a connection are noted: it has a few, with what is repeated.
+const maxDrops = 20
+
+// way is what is known of the packets of one direction.
+type way struct {
+	steps []snapshot.TraceStep
+	hooks []snapshot.TraceHook
+	begun map[string]bool // hooks at which the kernel began to trace a packet
+	done  bool            // the next packet has come
+}
+
+// read notes the rules and hooks that the connection's first packet came to, and those of its first reply. The events
+// of the tracing table tell when a packet, or a retransmission, begins a hook. entry is what connection tracking has.
+func (t *tracing) read(
+	out *snapshot.Trace, events []kerneltrace.Event, local netip.AddrPort, entry *ctnetlink.Entry,
+) error {
+	ways := map[bool]*way{false: {begun: map[string]bool{}}, true: {begun: map[string]bool{}}}
+	answers := map[uint32]bool{} // by the event's packet: it is a reply
+	for i := range events {
+		e := &events[i]
+		end := out.SentTo(netip.AddrPort{})
+		if e.Legacy && e.Source != local && e.Destination != end && e.Source != entry.From && e.Destination != local {
+			continue // of others, whose rules trace their packets
+		}
+		answer := answers[e.ID]
+		switch {
+		case !e.Source.IsValid():
+		case e.Source == local || e.Source == entry.To:
+			answer = false
+		case e.Destination == local || e.Destination == entry.To:
+			answer = true
+		default:
+			answer = e.Source == entry.From && entry.From.IsValid()
+		}
+		if !e.Legacy {
+			answers[e.ID] = answer
+		}
+		if err := t.note(ways[answer], e); err != nil {
+			return err
+		}
+	}
+	out.Steps, out.Hooks = ways[false].steps, ways[false].hooks
+	if !fine(&out.Probe) {
+		out.Answer, out.AnswerHooks = ways[true].steps, ways[true].hooks
+	}
+	return nil
+}
+
+// note takes an event for one of a direction's first packet, unless that is complete.
+func (t *tracing) note(w *way, e *kerneltrace.Event) error {
+	switch {
+	case w.done:
+		return nil
+	case e.Table == t.table.Name():
+		hook, end := kerneltrace.Hook(e.Chain)
+		if e.Handle != 0 {
+			if w.done = w.begun[hook]; w.done {
+				return nil
+			}
+			w.begun[hook] = true
+		}
+		if n := len(w.hooks); n == 0 || w.hooks[n-1].Hook != hook {
+			w.hooks = append(w.hooks, snapshot.TraceHook{Hook: hook})
+		}
+		if end {
+			w.hooks[len(w.hooks)-1].Passed = true
+		}
+		return nil
+	}
+	s := snapshot.TraceStep{
+		Family: e.Family, Table: e.Table, Chain: e.Chain, Rule: e.Rule, Legacy: e.Legacy, Verdict: e.Verdict, To: e.To,
+		Policy: e.Policy(),
+	}
+	if e.Handle != 0 {
+		var err error
+		if s.Rule, err = t.numbers.Of(e); err != nil {
+			return err
+		}
+	}
+	w.steps = append(w.steps, s)
+	return nil
 }
 
 // source returns the address that the kernel sends from.

@@ -56,7 +56,7 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 	if err := tracer.table.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	trace, err := tracer.connection(t.Context(), &namespace{}, snapshot.ProbeTarget{Protocol: "UDP", To: to})
+	trace, err := tracer.connection(t.Context(), &namespace{}, snapshot.ProbeTarget{Protocol: "UDP", To: to}, nil)
 	if err != nil || trace.Result != snapshot.ProbeConnected {
 		t.Fatalf("%+v %v", trace, err)
 	}

@@ -185,6 +185,8 @@ func (b *block) merge(more *block, byCode bool) {
 	case several:
 		b.each = true
 		b.evidence = union(b.evidence, more.evidence)
+	case b.code == more.code && len(b.evidence) < evidenceLimit: // the same, seen from another origin
+		b.evidence = union(b.evidence, more.evidence)
 	}
 	for _, fix := range more.fixes {
 		b.addFix(fix)

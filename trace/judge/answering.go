@@ -37,13 +37,13 @@ var (
 	})
 	_ = register(kind{
 		code: EndpointUnreachable, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("find out whose address it is: that of a pod that is gone stays in an EndpointSlice that nobody keeps; " +
-			"else look at the routes and neighbours on {node} (ip route get ADDRESS, ip neigh)"),
+		remedy: advice("find out whose address it is: that of a pod that is gone stays in an EndpointSlice that nobody " +
+			"keeps; else look at the routes and neighbours on {node} (ip route get ADDRESS, ip neigh)"),
 	})
 	_ = register(kind{
 		code: EndpointSilent, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("look at the pod: a process that hangs or is stopped accepts connections by its kernel alone; look for " +
-			"rules that drop packets of established connections; and make sure that the server answers what --payload sends"),
+		remedy: advice("look at the pod: a process that hangs or is stopped accepts connections by its kernel alone; look " +
+			"for rules that drop packets of established connections; and make sure that the server answers what --payload sends"),
 	})
 	_ = register(kind{
 		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: fails,
@@ -175,7 +175,8 @@ func (p *pathCase) unanswered() []issue {
 		}
 	}
 	if k := nowhere.worst(); k >= 0 && !explained[k] {
-		code, message := failures[k].code, "connections by way of the Service fail; which endpoint they were sent to is not known"
+		code := failures[k].code
+		message := "connections by way of the Service fail; which endpoint they were sent to is not known"
 		if reached == len(p.want.Endpoints) {
 			code = EndpointReachableDirectly
 			message = "every endpoint accepts connections that go straight to it; by way of the Service they fail"
@@ -257,7 +258,7 @@ func (p *pathCase) byKernel(issues []issue) []issue {
 			}
 			is.code = PacketDropped
 			is.message = "the kernel of this node discards packets of these connections: " + lostText(l)
-			if why, ok := reasons[l.Reason]; ok {
+			if why, ok := reasons[reasonOf(l)]; ok && why.remedy.text != "" {
 				is.remedy = p.advise(why.remedy, is)
 			}
 		}

@@ -71,12 +71,28 @@ var reasons = map[string]struct {
 	"OTHERHOST": {"its hardware address is that of another host", lookNeighbours},
 }
 
+// functions are those of the kernel in which a packet without a reason of its own is discarded (NOT_SPECIFIED), and the
+// reason that is meant.
+var functions = map[string]string{
+	"ip_error": "IP_INNOROUTES", "ip6_pkt_drop": "IP_INNOROUTES", "neigh_invalidate": "NEIGH_FAILED",
+}
+
+// reasonOf is the reason of a lost packet that a person can look up in reasons.
+func reasonOf(l *report.Lost) string {
+	if r := functions[l.Function]; r != "" && (l.Reason == "" || l.Reason == "NOT_SPECIFIED") {
+		return r
+	}
+	return l.Reason
+}
+
 var (
 	lookRoutes = advice("look at the routes and routing rules on {node}: ip route get ADDRESS, ip rule, ip route show " +
 		"table all type blackhole")
-	lookNeighbours = advice("look at the neighbours on {node}, and at what the host of that address says of itself: ip neigh")
-	lookDevice     = advice("look at the device: ip -s link")
-	lookPrograms   = advice("list the programs on {node}: bpftool net, tc filter show dev IFACE ingress; and find who loaded them")
+	lookNeighbours = advice("look at the neighbours on {node}, and at what the host of that address says of itself: " +
+		"ip neigh")
+	lookDevice   = advice("look at the device: ip -s link")
+	lookPrograms = advice("list the programs on {node}: bpftool net, tc filter show dev IFACE ingress; and find who " +
+		"loaded them")
 )
 
 // The packets of a connection that can be lost.
@@ -219,7 +235,7 @@ func lostText(l *report.Lost) string {
 		out += " was dropped by " + l.Where.String()
 	case l.Reason != "":
 		out += " was discarded: " + l.Reason
-		if why, ok := reasons[l.Reason]; ok {
+		if why, ok := reasons[reasonOf(l)]; ok {
 			out += " (" + why.words + ")"
 		}
 	case l.Function != "":

@@ -44,7 +44,7 @@ var passingValues = []struct {
 	{regexp.MustCompile(`("(?:packets|bytes|refcnt|used|confirmed|updated|probes|num_learned)": ?)\d+`), "${1}0"},
 	{regexp.MustCompile(`("(?:machineID|systemUUID|bootID)": ?)"[^"]*"`), `${1}""`},
 	{regexp.MustCompile(`("expires": ?)\d+`), "${1}0"},
-	{regexp.MustCompile(`("(?:hello|tcn|topology_change|gc)_timer": ?)[0-9.]+`), "${1}0"},
+	{regexp.MustCompile(`("(?:[a-z_]+_timer|topology_change_ack|config_pending)": ?)[0-9.]+`), "${1}0"},
 	{regexp.MustCompile(`"(?:REACHABLE|DELAY|PROBE)"`), `"STALE"`},
 	{regexp.MustCompile(`("(?:resourceVersion)": ?)"\d+"`), `${1}"1"`},
 	{regexp.MustCompile(`(\d+\.\d+\.\d+)-[a-z0-9-]+( #|")`), "$1$2"}, // the local version of the kernel

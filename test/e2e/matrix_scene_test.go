@@ -432,7 +432,7 @@ for family in -4 -6; do
 done
 ip nexthop
 ip neigh show nud permanent
-ip -d link | sed -e 's/promiscuity.*minmtu//' -e 's/[a-z_]*timer *[0-9.]*//g' -e 's/state [A-Z]*//'
+ip -d link | sed -e 's/promiscuity.*minmtu//' -e 's/[a-z_]*timer *[0-9.]*//g' -e 's/state [A-Z]*//' -e 's/ qlen [0-9]*//'
 ip addr | grep inet
 bridge fdb | grep -E 'static|permanent' | sort
 tc qdisc

@@ -253,7 +253,7 @@ type Observed struct {
 	Lost []Lost `json:"lost,omitempty"`
 	// DropsError is why the kernel could not be asked for its reasons to discard packets.
 	DropsError string `json:"dropsError,omitempty"`
-	Error     string  `json:"error,omitempty"`  // why it could not be tried
+	Error      string `json:"error,omitempty"` // why it could not be tried
 	// Traced is how many more connections were made to have the kernel tell which rules they meet.
 	Traced     int    `json:"traced,omitempty"`
 	TraceError string `json:"traceError,omitempty"` // why it tells nothing of them, or no more

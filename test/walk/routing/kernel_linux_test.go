@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -207,9 +206,7 @@ func batch(t *testing.T, family string, commands []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "ip", family, "-force", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
-	if out, err := cmd.CombinedOutput(); os.Getenv("DBG") != "" {
-		t.Logf("%q\n%s", commands, out)
-	} else if err != nil && cmd.ProcessState == nil {
+	if _, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
 }

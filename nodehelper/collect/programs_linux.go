@@ -17,8 +17,8 @@ import (
 )
 
 // readPrograms lists what packets meet that is no rule: filters of tc at ingress and egress, and programs of BPF that
-// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in the
-// listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
+// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in
+// the listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
 func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -169,8 +169,8 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	return ids[:min(attr.count, maxPrograms)], nil
 }
 
-// netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which network
-// namespace they are.
+// netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which
+// network namespace they are.
 func netfilterPrograms(out *bytes.Buffer) error {
 	families := map[uint32]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 	hooks := []string{"prerouting", "input", "forward", "output", "postrouting"}

@@ -17,8 +17,8 @@ import (
 )
 
 // readPrograms lists what packets meet that is no rule: filters of tc at ingress and egress, and programs of BPF that
-// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in the
-// listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
+// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in
+// the listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
 func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -112,17 +112,21 @@ func cgroupPrograms(out *bytes.Buffer, root string) error {
 		if err != nil {
 			return err
 		}
-		defer dir.Close()
-		for _, h := range cgroupHooks {
-			ids, err := queryPrograms(uint32(dir.Fd()), h.typ, 0) //nolint:gosec // a small number
-			if err != nil {
-				return err
-			}
-			for _, id := range ids {
-				fmt.Fprintf(out, "cgroup %s program %d\n", h.name, id)
-			}
+		err = cgroupProgramsOf(out, dir)
+		return errors.Join(err, dir.Close())
+	}
+	return nil
+}
+
+func cgroupProgramsOf(out *bytes.Buffer, group *os.File) error {
+	for _, h := range cgroupHooks {
+		ids, err := queryPrograms(uint32(group.Fd()), h.typ, 0) //nolint:gosec // a small number
+		if err != nil {
+			return err
 		}
-		return nil
+		for _, id := range ids {
+			fmt.Fprintf(out, "cgroup %s program %d\n", h.name, id)
+		}
 	}
 	return nil
 }
@@ -156,8 +160,8 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 		ids                          unsafe.Pointer // of 64 bits, as on every machine that the helper is built for
 		count, _                     uint32
 		_                            [4]uint64
-	}{target: target, typ: typ, flags: flags, ids: unsafe.Pointer(&ids[0]), count: maxPrograms}
-	_, err := bpf(bpfQuery, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
+	}{target: target, typ: typ, flags: flags, ids: unsafe.Pointer(&ids[0]), count: maxPrograms} //nolint:gosec // what bpf(2) takes
+	_, err := bpf(bpfQuery, unsafe.Pointer(&attr), unsafe.Sizeof(attr)) //nolint:gosec // what bpf(2) takes
 	switch {
 	case errors.Is(err, unix.ENOSPC):
 		return ids, nil
@@ -169,15 +173,15 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	return ids[:min(attr.count, maxPrograms)], nil
 }
 
-// netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which network
-// namespace they are.
+// netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which
+// network namespace they are.
 func netfilterPrograms(out *bytes.Buffer) error {
 	families := map[uint32]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 	hooks := []string{"prerouting", "input", "forward", "output", "postrouting"}
 	id := uint32(0)
 	for range maxLinks {
 		next := struct{ start, next, flags uint32 }{start: id}
-		if _, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)); err != nil {
+		if _, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)); err != nil { //nolint:gosec // what bpf(2) takes
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 				return nil // that was the last, or the kernel has no links
 			}
@@ -185,7 +189,7 @@ func netfilterPrograms(out *bytes.Buffer) error {
 		}
 		id = next.next
 		open := struct{ id, next, flags uint32 }{id: id}
-		fd, err := bpf(bpfLinkFD, unsafe.Pointer(&open), unsafe.Sizeof(open))
+		fd, err := bpf(bpfLinkFD, unsafe.Pointer(&open), unsafe.Sizeof(open)) //nolint:gosec // what bpf(2) takes
 		if err != nil {
 			continue // it is gone
 		}
@@ -199,8 +203,8 @@ func netfilterPrograms(out *bytes.Buffer) error {
 		ask := struct {
 			fd, size uint32
 			info     unsafe.Pointer
-		}{uint32(fd), uint32(unsafe.Sizeof(info)), unsafe.Pointer(&info)}
-		_, err = bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask))
+		}{uint32(fd), uint32(unsafe.Sizeof(info)), unsafe.Pointer(&info)} //nolint:gosec // what bpf(2) takes
+		_, err = bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask)) //nolint:gosec // what bpf(2) takes
 		_ = unix.Close(int(fd))
 		if err != nil || info.typ != linkNetfilter || families[info.family] == "" || int(info.hook) >= len(hooks) {
 			continue

@@ -19,8 +19,8 @@ import (
 //	… POSTROUTING ─► bridge: EGRESS ─► BRIDGE OUTPUT ─► BRIDGE POSTROUTING ─► port: EGRESS
 //
 // (__netif_receive_skb_core and __dev_queue_xmit in net/core/dev.c; br_handle_frame and br_pass_frame_up in
-// net/bridge/br_input.c; __br_forward in net/bridge/br_forward.c.) With br_netfilter the chains of PREROUTING run in the
-// middle of BRIDGE PREROUTING, and not again behind it (ip_sabotage_in in net/bridge/br_netfilter_hooks.c). What they
+// net/bridge/br_input.c; __br_forward in net/bridge/br_forward.c.) With br_netfilter the chains of PREROUTING run in
+// the middle of BRIDGE PREROUTING, and not again behind it (ip_sabotage_in in net/bridge/br_netfilter_hooks.c). What they
 // translate to a destination beyond the same bridge stays in the bridge (br_nf_pre_routing_finish): BRIDGE FORWARD with
 // FORWARD in its middle, BRIDGE POSTROUTING with POSTROUTING at its end, and the egress of a port.
 
@@ -61,8 +61,7 @@ func (w *Walker) comeIn(alive []branch) []branch {
 	}
 	layers := w.below(in.In, in.Src)
 	var bridged []branch
-	for i := len(layers) - 1; i >= 0; i-- {
-		l := layers[i]
+	for _, l := range slices.Backward(layers) {
 		alive = w.atDevice(Ingress, &l, alive)
 		if l.Bridge != "" && len(alive) > 0 {
 			alive, bridged = w.intoBridge(&l, alive, l.Bridge == in.In)
@@ -72,8 +71,8 @@ func (w *Walker) comeIn(alive []branch) []branch {
 	return setIfaces(append(w.unmet(setIfaces(alive, in.In, "")), bridged...), in.In, "")
 }
 
-// below are the layers below an interface, for packets of a neighbour. Where the interfaces were not collected it may be
-// a bridge, or on top of any other.
+// below are the layers below an interface, for packets of a neighbour. Where the interfaces were not collected it may
+// be a bridge, or on top of any other.
 func (w *Walker) below(dev string, neighbour netip.Addr) []host.Layer {
 	layers, known := w.host.Below(dev)
 	if !known || dev == UnknownIface {
@@ -369,8 +368,8 @@ func (w *Walker) nameOf(devs []string) string {
 	return name
 }
 
-// atDevice runs the chains of a hook of a device, for packets that pass one of those of a layer. It takes the slice over,
-// and gives the packets the interface.
+// atDevice runs the chains of a hook of a device, for packets that pass one of those of a layer. It takes the slice
+// over, and gives the packets the interface.
 func (w *Walker) atDevice(h Hook, l *host.Layer, bs []branch) []branch {
 	if len(bs) == 0 {
 		return nil
@@ -409,8 +408,9 @@ func attach(h Hook, c *Chain, l *host.Layer) (a attachment, applies bool) {
 	verb := map[Hook]string{Ingress: "comes in by ", Egress: "leaves by "}[h]
 	if c.Base.Devices == nil {
 		return attachment{
-			what: "whether chain " + c.Name + " of " + c.Table.Name + " is attached to an interface that the packet " + verb[:len(verb)-1],
-			why:  "its devices are not in the listing (nft-ruleset.json of an older nft lacks them; nft-ruleset.nl has them)",
+			what: "whether chain " + c.Name + " of " + c.Table.Name + " is attached to an interface that the packet " +
+				strings.TrimSpace(verb),
+			why: "its devices are not in the listing (nft-ruleset.json of an older nft lacks them; nft-ruleset.nl has them)",
 		}, true
 	}
 	var on []string

@@ -87,7 +87,8 @@ func (o hookOrder) rank(f netfilter.Family, c *netfilter.Chain) (at int, known b
 				is = is || e.chain == n+table+" "+c.Name
 			}
 		case netfilter.BackendLegacy:
-			is = e.priority == c.Base.Priority && (e.module == legacy+table || e.module == "ip_tables" || e.module == "ip6_tables")
+			is = e.priority == c.Base.Priority &&
+				(e.module == legacy+table || e.module == "ip_tables" || e.module == "ip6_tables")
 		case netfilter.BackendIPVS, netfilter.BackendProgram:
 		}
 		if is {

@@ -29,18 +29,19 @@ func TestHookOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const four, both, native = netfilter.IPv4, netfilter.Inet, netfilter.BackendNative
 	for _, c := range []struct {
 		table netfilter.Table
 		name  string
 		hook  netfilter.Hook
 		want  int // -1: not known
 	}{
-		{netfilter.Table{Family: netfilter.Inet, Backend: netfilter.BackendNative, Name: "firewall"}, "in", netfilter.Input, 1},
-		{netfilter.Table{Family: netfilter.IPv4, Backend: netfilter.BackendLegacy, Name: "filter"}, "INPUT", netfilter.Input, 2},
-		{netfilter.Table{Family: netfilter.IPv4, Backend: netfilter.BackendNFT, Name: "filter"}, "INPUT", netfilter.Input, 3},
-		{netfilter.Table{Backend: netfilter.BackendNative, Name: "bridge b"}, "c", netfilter.BridgePrerouting, 0},
-		{netfilter.Table{Family: netfilter.IPv4, Backend: netfilter.BackendNative, Name: "other"}, "in", netfilter.Input, -1},
-		{netfilter.Table{Family: netfilter.IPv4, Backend: netfilter.BackendNative, Name: "firewall"}, "in", netfilter.Forward, -1},
+		{netfilter.Table{Family: both, Backend: native, Name: "firewall"}, "in", netfilter.Input, 1},
+		{netfilter.Table{Family: four, Backend: netfilter.BackendLegacy, Name: "filter"}, "INPUT", netfilter.Input, 2},
+		{netfilter.Table{Family: four, Backend: netfilter.BackendNFT, Name: "filter"}, "INPUT", netfilter.Input, 3},
+		{netfilter.Table{Backend: native, Name: "bridge b"}, "c", netfilter.BridgePrerouting, 0},
+		{netfilter.Table{Family: four, Backend: native, Name: "other"}, "in", netfilter.Input, -1},
+		{netfilter.Table{Family: four, Backend: native, Name: "firewall"}, "in", netfilter.Forward, -1},
 	} {
 		chain := &netfilter.Chain{Table: &c.table, Name: c.name, Base: &netfilter.Base{Hook: c.hook}}
 		at, known := o.rank(netfilter.IPv4, chain)

@@ -77,7 +77,8 @@ func Load(files *snapshot.Node) (*State, error) {
 	}
 	l := &loader{State: s, from: files}
 	for _, read := range []func() error{
-		l.rules, l.sets, l.virtual, l.host, l.programs, l.connections, l.probes, l.sockets, l.config, l.flags, l.proxy, l.journal,
+		l.rules, l.sets, l.virtual, l.host, l.programs, l.connections, l.probes, l.sockets, l.config, l.flags, l.proxy,
+		l.journal,
 	} {
 		if err := read(); err != nil {
 			return s, snapshot.ErrorOf(s.Name, err)

@@ -283,7 +283,11 @@ func (x *onward) what() string {
 func (x *onward) message() string {
 	switch {
 	case x.at.End == netfilter.Dropped:
-		return x.at.Where.String() + " drops " + x.what() + ": the connection hangs"
+		why := ""
+		if x.at.Packet.Tracking == netfilter.Invalid {
+			why = ", which connection tracking does not find its connection for (another zone, or not tracked)"
+		}
+		return x.at.Where.String() + " drops " + x.what() + why + ": the connection hangs"
 	case x.at.End == netfilter.Rejected:
 		return x.at.Where.String() + " refuses " + x.what() + ": the connection breaks off"
 	}

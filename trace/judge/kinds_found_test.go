@@ -134,7 +134,7 @@ func samples() []sample {
 			w.first(v4, "filter", "FORWARD", "-m conntrack --ctdir REPLY -j DROP")
 		}},
 		{code: AnswerLost, do: func(w *capturedNode) {
-			w.raw("-A PREROUTING -s 10.244.1.0/24 -p tcp -m tcp --sport 8080 -j CT --zone 5")
+			w.raw("-A PREROUTING -s 10.244.1.0/24 -p tcp -m tcp --sport 8080 -j NOTRACK")
 		}},
 		{code: ConnectionCut, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP")

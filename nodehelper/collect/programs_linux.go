@@ -165,7 +165,10 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	switch {
 	case errors.Is(err, unix.ENOSPC):
 		return ids, nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSYS):
+	case errors.Is(err, unix.EINVAL),
+		errors.Is(err, unix.ENOENT),
+		errors.Is(err, unix.E2BIG),
+		errors.Is(err, unix.ENOSYS):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("bpf(BPF_PROG_QUERY): %w", err)

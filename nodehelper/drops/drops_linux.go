@@ -205,8 +205,8 @@ func (w *Watcher) Collect() ([]Packet, error) {
 			}
 		}
 		inode, index := binary.NativeEndian.Uint32(e[atInode:]), binary.NativeEndian.Uint32(e[atDevice:])
-		switch {
-		case inode == w.inode:
+		switch inode {
+		case w.inode:
 			if i, err := net.InterfaceByIndex(int(index)); err == nil {
 				p.Interface = i.Name
 			}
@@ -240,7 +240,7 @@ func functions(at []uint64) (map[uint64]string, error) {
 	}
 	file, err := os.Open("/proc/kallsyms")
 	if err != nil {
-		return names, nil //nolint:nilerr // then there are no names
+		return names, nil
 	}
 	defer file.Close()
 	lines := bufio.NewScanner(file)

@@ -66,13 +66,17 @@ func TestWherePacketsAreLost(t *testing.T) {
 	}{
 		{name: "nothing is wrong", result: snapshot.ProbeConnected, last: "postrouting"},
 		{
-			name: "a rule drops it", do: []string{"nft add chain ip t f { type filter hook forward priority 0; }",
-				"nft add rule ip t f ip daddr 10.244.2.5 drop"}, undo: []string{"nft delete chain ip t f"},
+			name: "a rule drops it", do: []string{
+				"nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip daddr 10.244.2.5 drop",
+			}, undo: []string{"nft delete chain ip t f"},
 			result: snapshot.ProbeTimeout, reasons: []string{"NETFILTER_DROP"}, rule: "f 1", last: "prerouting",
 		},
 		{
-			name: "a rule drops the answer", do: []string{"nft add chain ip t f { type filter hook forward priority 0; }",
-				"nft add rule ip t f ip saddr 10.244.2.5 drop"}, undo: []string{"nft delete chain ip t f"},
+			name: "a rule drops the answer", do: []string{
+				"nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip saddr 10.244.2.5 drop",
+			}, undo: []string{"nft delete chain ip t f"},
 			result: snapshot.ProbeTimeout, reasons: []string{"NETFILTER_DROP"}, answer: true, rule: "f 1", last: "postrouting",
 		},
 		{

@@ -183,13 +183,16 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return err
 	}
-	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: func(node string) run.Request {
-		return run.Request{
-			Services: []types.NamespacedName{target.Name()},
-			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
-			From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
-		}
-	}})
+	reports, err := s.Judge(
+		ctx,
+		run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: func(node string) run.Request {
+			return run.Request{
+				Services: []types.NamespacedName{target.Name()},
+				Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
+				From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
+			}
+		}},
+	)
 	if err != nil {
 		return err
 	}

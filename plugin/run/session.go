@@ -331,7 +331,12 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeRepor
 // judgeLive reads and judges nodes of a cluster concurrently. It also returns the objects that the last node was
 // judged by, for the head of the report.
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
-	c := &confirmer{Session: s, probes: Probing{Probes: t.Probes, Payload: t.Payload, TCP: strings.HasPrefix(t.Payload, "GET /")}, pause: confirmPause, reads: confirmReads}
+	c := &confirmer{
+		Session: s,
+		probes:  Probing{Probes: t.Probes, Payload: t.Payload, TCP: strings.HasPrefix(t.Payload, "GET /")},
+		pause:   confirmPause,
+		reads:   confirmReads,
+	}
 	reports := make([]report.NodeReport, len(t.Nodes))
 	s.each(t.Nodes, func(i int, name string) {
 		reports[i] = c.judge(ctx, name, t.Request(name))

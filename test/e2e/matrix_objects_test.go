@@ -70,7 +70,7 @@ func commands(space string, argv [][]string, back []string) (func(), error) {
 	run := func(argv []string) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		//nolint:gosec // words of the tests
+
 		out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + space}, argv...)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%v: %w: %s", argv, err, out)

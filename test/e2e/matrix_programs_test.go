@@ -149,7 +149,7 @@ func (s *scene) attach(p program) (release func(), err error) {
 		text = []instruction{
 			{code: 0x61, registers: 1<<4 | 2, offset: 4}, // r2 = ctx->user_ip4
 			{code: 0xb7, value: 0},                       // r0 = refuse
-			{code: 0x16, registers: 2, offset: 1, value: int32(binary.LittleEndian.Uint32(address))}, //nolint:gosec // bits
+			{code: 0x16, registers: 2, offset: 1, value: int32(binary.LittleEndian.Uint32(address))},
 			{code: 0xb7, value: 1}, // where r2 is another: allow
 			{code: 0x95},
 		}
@@ -209,7 +209,6 @@ func (s *scene) attach(p program) (release func(), err error) {
 
 // bpf is the system call.
 func bpf(command int, attributes []byte) (int, error) {
-	//nolint:gosec // the kernel reads the attributes
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(&attributes[0])),
 		uintptr(len(attributes)))
 	runtime.KeepAlive(attributes)
@@ -223,8 +222,8 @@ func load(p program, text []instruction) (int, error) {
 	var code []byte
 	for _, i := range text {
 		code = append(code, i.code, i.registers)
-		code = binary.NativeEndian.AppendUint16(code, uint16(i.offset)) //nolint:gosec // its bits
-		code = binary.NativeEndian.AppendUint32(code, uint32(i.value))  //nolint:gosec // its bits
+		code = binary.NativeEndian.AppendUint16(code, uint16(i.offset))
+		code = binary.NativeEndian.AppendUint32(code, uint32(i.value))
 	}
 	license := []byte("GPL\x00")
 	var pin runtime.Pinner
@@ -234,18 +233,18 @@ func load(p program, text []instruction) (int, error) {
 	a := make([]byte, 128) // union bpf_attr, BPF_PROG_LOAD
 	put := func(at int, v uint32) { binary.NativeEndian.PutUint32(a[at:], v) }
 	put(0, p.kind)
-	put(4, uint32(len(text)))                                                           //nolint:gosec // a few
-	binary.NativeEndian.PutUint64(a[8:], uint64(uintptr(unsafe.Pointer(&code[0]))))     //nolint:gosec // for the kernel
-	binary.NativeEndian.PutUint64(a[16:], uint64(uintptr(unsafe.Pointer(&license[0])))) //nolint:gosec // for the kernel
-	put(68, p.attach)                                                                   // expected_attach_type
+	put(4, uint32(len(text)))
+	binary.NativeEndian.PutUint64(a[8:], uint64(uintptr(unsafe.Pointer(&code[0]))))
+	binary.NativeEndian.PutUint64(a[16:], uint64(uintptr(unsafe.Pointer(&license[0]))))
+	put(68, p.attach) // expected_attach_type
 	return bpf(unix.BPF_PROG_LOAD, a)
 }
 
 func createLink(p program, fd, target int, flags uint32) (int, error) {
 	a := make([]byte, 64) // union bpf_attr, BPF_LINK_CREATE
 	put := func(at int, v uint32) { binary.NativeEndian.PutUint32(a[at:], v) }
-	put(0, uint32(fd))     //nolint:gosec // not negative
-	put(4, uint32(target)) //nolint:gosec // not negative
+	put(0, uint32(fd))
+	put(4, uint32(target))
 	put(8, p.attach)
 	put(12, flags)
 	if p.attach == attachNetfilter {

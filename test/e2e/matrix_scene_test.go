@@ -183,7 +183,9 @@ func setScene(t *testing.T, node, mode string) *scene {
 		v["IPT"], v["IP6T"] = "iptables-legacy", "ip6tables-legacy"
 	}
 	svc := serviceOf(t, matrixService)
-	v["S"], v["S6"], v["P"] = svc.Spec.ClusterIPs[0], svc.Spec.ClusterIPs[1], strconv.Itoa(int(svc.Spec.Ports[0].NodePort))
+	v["S"], v["S6"], v["P"] = svc.Spec.ClusterIPs[0], svc.Spec.ClusterIPs[1], strconv.Itoa(
+		int(svc.Spec.Ports[0].NodePort),
+	)
 	v["U"] = serviceOf(t, matrixUDP).Spec.ClusterIP
 	v["BYHAND"] = serviceOf(t, matrixByHand).Spec.ClusterIP
 	health := serviceOf(t, matrixHealth)
@@ -292,7 +294,7 @@ func (s *scene) addInterface(t *testing.T, name, pid string) {
 		MAC   string `json:"address"`
 	}
 	list := func(argv ...string) (links []link) {
-		out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output() //nolint:gosec // words of the tests
+		out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output()
 		if err == nil {
 			err = json.Unmarshal(out, &links)
 		}
@@ -328,7 +330,7 @@ func echoProcesses(t *testing.T) map[string]string {
 		if err != nil {
 			continue // it has ended
 		}
-		for _, v := range strings.Split(string(environment), "\x00") {
+		for v := range strings.SplitSeq(string(environment), "\x00") {
 			if host, ok := strings.CutPrefix(v, "HOSTNAME="); ok {
 				out[host] = filepath.Base(dir)
 			}
@@ -375,7 +377,7 @@ func (s *scene) run(t *testing.T, script string, undo bool) (string, error) {
 		argv = append(argv, "UNDO=1")
 	}
 	argv = append(argv, "timeout", "20", "bash", "-c", prelude+script)
-	out, err := exec.CommandContext(t.Context(), os.Getenv("E2E_CLUSTER"), argv...).CombinedOutput() //nolint:gosec // ours
+	out, err := exec.CommandContext(t.Context(), os.Getenv("E2E_CLUSTER"), argv...).CombinedOutput()
 	return string(out), err
 }
 
@@ -415,8 +417,7 @@ for table in raw mangle nat filter; do
 				$p -w 5 -t $table -D $chain -m comment --comment fault
 			fi
 		done
-	done
-done
+	
 `
 
 // stateScript prints what faults change, without what changes by itself.

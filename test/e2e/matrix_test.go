@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,7 +207,9 @@ func wrong(what string, f *matrixFault, c connected, r result, path *report.Path
 	case c.failed == 0 || f.beyond && !live:
 		return nil
 	case r.code == 0 || path.Verdict == report.Match && !live && !f.aside:
-		return []string{fmt.Sprintf("%s: %d of %d connections fail, and it says %s", what, c.failed, c.made, shortly(r, path))}
+		return []string{
+			fmt.Sprintf("%s: %d of %d connections fail, and it says %s", what, c.failed, c.made, shortly(r, path)),
+		}
 	case !regexp.MustCompile("(?i)" + named).MatchString(evidence(r, path)):
 		return []string{fmt.Sprintf("%s does not name %q: it says %s", what, named, shortly(r, path))}
 	}
@@ -217,7 +220,7 @@ func wrong(what string, f *matrixFault, c connected, r result, path *report.Path
 func evidence(r result, path *report.Path) string {
 	findings := path.Findings
 	for i := range r.report.Nodes {
-		findings = append(findings[:len(findings):len(findings)], r.report.Nodes[i].Findings...)
+		findings = append(slices.Clip(findings), r.report.Nodes[i].Findings...)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -264,7 +267,7 @@ func (s *scene) note(t *testing.T, f *matrixFault, o *outcome) {
 	if file == "" {
 		return
 	}
-	out, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // the tester's own choice
+	out, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,10 +332,10 @@ func (s *scene) healthy(t *testing.T) {
 	}
 	for name, data := range s.base {
 		file := filepath.Join(root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // part of the repository
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, data, 0o644); err != nil { //nolint:gosec // part of the repository
+		if err := os.WriteFile(file, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,7 +363,7 @@ func (s *scene) record(t *testing.T, f *matrixFault, c connected, dump string) {
 		}
 	}
 	file := filepath.Join(dir, s.mode, fileName(f.name)+".fault")
-	if err := os.WriteFile(file, kept.Format(), 0o644); err != nil { //nolint:gosec // part of the repository
+	if err := os.WriteFile(file, kept.Format(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

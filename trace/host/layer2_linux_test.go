@@ -23,8 +23,26 @@ func TestNextHopsAsTheKernelHasThem(t *testing.T) {
 		in(ns, "ip", "link", "set", "lo", "up")
 		in(ns, "ip", "addr", "add", "10.5.0."+own+"/24", "dev", dev)
 		in(ns, "ip", "link", "set", dev, "up")
-		in(ns, "ip", "link", "add", "vx0", "address", "02:00:00:00:02:0"+own, "type", "vxlan", "id", "7", "local", "10.5.0."+own,
-			"dev", dev, "dstport", "4789", "nolearning")
+		in(
+			ns,
+			"ip",
+			"link",
+			"add",
+			"vx0",
+			"address",
+			"02:00:00:00:02:0"+own,
+			"type",
+			"vxlan",
+			"id",
+			"7",
+			"local",
+			"10.5.0."+own,
+			"dev",
+			dev,
+			"dstport",
+			"4789",
+			"nolearning",
+		)
 		in(ns, "ip", "addr", "add", "10.6.0."+own+"/24", "dev", "vx0")
 		in(ns, "ip", "link", "set", "vx0", "up")
 	}

@@ -51,7 +51,15 @@ func policyNode(t *testing.T, routes, rules string) *Network {
 func TestPolicyRouting(t *testing.T) {
 	const hole = `{"type":"blackhole","dst":"default","table":"100","flags":[]}`
 	rule := func(conditions string) string { return `,{"prio":100,"src":"all",` + conditions + `,"table":"100"}` }
-	out := Query{Dst: ip("192.0.2.1"), Src: ip("10.77.0.11"), Local: true, Proto: 6, SrcPort: 40000, DstPort: 80, UID: 1000}
+	out := Query{
+		Dst:     ip("192.0.2.1"),
+		Src:     ip("10.77.0.11"),
+		Local:   true,
+		Proto:   6,
+		SrcPort: 40000,
+		DstPort: 80,
+		UID:     1000,
+	}
 	in := Query{Dst: ip("192.0.2.1"), Src: ip("10.244.1.5"), In: "pod0", Proto: 6, SrcPort: 40000, DstPort: 80}
 	with := func(q Query, change func(*Query)) Query {
 		change(&q)
@@ -192,8 +200,11 @@ func TestPolicyRouting(t *testing.T) {
 
 // The commands that remove what decided are those that ip takes.
 func TestDecisionsAreRemoved(t *testing.T) {
-	n := policyNode(t, `{"type":"blackhole","dst":"192.0.2.0/24","table":"100","metric":7,"flags":[]}`,
-		`,{"prio":100,"not":null,"src":"10.9.0.0","srclen":16,"fwmark":"0x1","fwmask":"0xff","ipproto":"tcp","dport":80,"table":"100"}`)
+	n := policyNode(
+		t,
+		`{"type":"blackhole","dst":"192.0.2.0/24","table":"100","metric":7,"flags":[]}`,
+		`,{"prio":100,"not":null,"src":"10.9.0.0","srclen":16,"fwmark":"0x1","fwmask":"0xff","ipproto":"tcp","dport":80,"table":"100"}`,
+	)
 	by := n.Lookup(Query{Dst: ip("192.0.2.1"), Src: ip("10.244.1.5"), In: "pod0", Mark: 2}).By
 	rule, route := strings.Join(by.DeleteRule(), " "), strings.Join(by.DeleteRoute(), " ")
 	if rule != "ip rule del priority 100 not from 10.9.0.0/16 fwmark 0x1/0xff ipproto tcp dport 80 lookup 100" ||

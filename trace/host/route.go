@@ -539,7 +539,11 @@ func (t *table) build(v6 bool) {
 		seen[p.Bits()] = true
 		if len(es) > 1 {
 			slices.SortStableFunc(es, func(a, b entry) int {
-				return cmp.Or(cmp.Compare(b.from.Bits(), a.from.Bits()), cmp.Compare(b.tos, a.tos), cmp.Compare(a.metric, b.metric))
+				return cmp.Or(
+					cmp.Compare(b.from.Bits(), a.from.Bits()),
+					cmp.Compare(b.tos, a.tos),
+					cmp.Compare(a.metric, b.metric),
+				)
 			})
 		}
 		if v6 {

@@ -55,7 +55,8 @@ func bare(table string) rule { return rule{table: table, noPrefix: -1, target: -
 // unconditional tells whether a rule has no condition.
 func (r *rule) unconditional() bool {
 	return !r.not && !r.from.IsValid() && !r.to.IsValid() && r.iif == "" && r.oif == "" && r.mask == 0 && r.tosMask == 0 &&
-		r.proto == 0 && !r.sport.set && !r.dport.set && !r.uid.set && !r.tunnel && !r.l3mdev && !r.maybe
+		r.proto == 0 && !r.sport.set && !r.dport.set && !r.uid.set && !r.tunnel && !r.l3mdev &&
+		!r.maybe
 }
 
 // standard tells whether a rule is as the kernel's default ones are.

@@ -216,7 +216,8 @@ func TestBuiltinChains(t *testing.T) {
 			}, true, false,
 		},
 	} {
-		if (tt.c.Base != nil) != tt.hooked || tt.hooked && !reflect.DeepEqual(*tt.c.Base, tt.base) || (tt.c.Unread != "") != tt.unread {
+		if (tt.c.Base != nil) != tt.hooked || tt.hooked && !reflect.DeepEqual(*tt.c.Base, tt.base) ||
+			(tt.c.Unread != "") != tt.unread {
 			t.Errorf("%s: %+v %q", tt.c.Name, tt.c.Base, tt.c.Unread)
 		}
 	}

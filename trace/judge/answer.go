@@ -25,18 +25,23 @@ const (
 	AnswerNotEvaluated = "AnswerNotEvaluated"
 )
 
-var established = advice("find who owns {where}, and have it let packets of established connections pass before it drops " +
-	"any (-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT at the beginning of the chain; in nftables: ct state " +
-	"established,related accept)")
+var established = advice(
+	"find who owns {where}, and have it let packets of established connections pass before it drops " +
+		"any (-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT at the beginning of the chain; in nftables: ct state " +
+		"established,related accept)",
+)
 
 var (
 	_ = register(kind{code: AnswerDropped, severity: mismatch, scope: onPath, by: answers, remedy: established})
 	_ = register(kind{
 		code: AnswerLost, severity: mismatch, scope: onPath, by: answers,
-		remedy: advice("connection tracking has to see both directions in the same zone, and the routes have to lead back to "+
-			"the client: look at the rules that set zones (CT --zone, ct zone set) or notrack, and at the route of the answer",
+		remedy: advice(
+			"connection tracking has to see both directions in the same zone, and the routes have to lead back to "+
+				"the client: look at the rules that set zones (CT --zone, ct zone set) or notrack, and at the route of the answer",
 			command{line: "conntrack -L", onNode: true, when: "to see the connections with their zones"},
-			command{line: "ip rule", onNode: true}, command{line: "ip route show table all", onNode: true}),
+			command{line: "ip rule", onNode: true},
+			command{line: "ip route show table all", onNode: true},
+		),
 	})
 	_ = register(kind{code: ConnectionCut, severity: mismatch, scope: onPath, by: answers, remedy: established})
 	_ = register(kind{code: AnswerNotEvaluated, severity: note, scope: onPath, by: answersUnsure})
@@ -144,7 +149,8 @@ func (p *pathCase) walkOnward() []onward {
 	s := start(p.want.Frontend, p.want.Origin)
 	for i := range p.res.Outcomes {
 		end := &p.res.Outcomes[i]
-		if end.End != netfilter.Sent && end.End != netfilter.Delivered || !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
+		if end.End != netfilter.Sent && end.End != netfilter.Delivered ||
+			!end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 			continue
 		}
 		in, certain := p.answersBy(end)
@@ -281,14 +287,14 @@ func (x *onward) what() string {
 }
 
 func (x *onward) message() string {
-	switch {
-	case x.at.End == netfilter.Dropped:
+	switch x.at.End {
+	case netfilter.Dropped:
 		why := ""
 		if x.at.Packet.Tracking == netfilter.Invalid {
 			why = ", which connection tracking does not find its connection for (another zone, or not tracked)"
 		}
 		return x.at.Where.String() + " drops " + x.what() + why + ": the connection hangs"
-	case x.at.End == netfilter.Rejected:
+	case netfilter.Rejected:
 		return x.at.Where.String() + " refuses " + x.what() + ": the connection breaks off"
 	}
 	return x.what() + " is lost: " + x.why

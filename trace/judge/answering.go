@@ -32,8 +32,10 @@ var (
 	})
 	_ = register(kind{
 		code: EndpointTimeout, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("look at the pod, at NetworkPolicies that select it, and at the network between the nodes (routes, " +
-			"tunnels, the cloud's firewall)"),
+		remedy: advice(
+			"look at the pod, at NetworkPolicies that select it, and at the network between the nodes (routes, " +
+				"tunnels, the cloud's firewall)",
+		),
 	})
 	_ = register(kind{
 		code: EndpointUnreachable, severity: mismatch, scope: onPath, by: connections, effect: fails,
@@ -42,13 +44,17 @@ var (
 	})
 	_ = register(kind{
 		code: EndpointSilent, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("look at the pod: a process that hangs or is stopped accepts connections by its kernel alone; look " +
-			"for rules that drop packets of established connections; and make sure that the server answers what --payload sends"),
+		remedy: advice(
+			"look at the pod: a process that hangs or is stopped accepts connections by its kernel alone; look " +
+				"for rules that drop packets of established connections; and make sure that the server answers what --payload sends",
+		),
 	})
 	_ = register(kind{
 		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and " +
-			"for answers that come back another way"),
+		remedy: advice(
+			"compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and " +
+				"for answers that come back another way",
+		),
 	})
 )
 

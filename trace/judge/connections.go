@@ -33,8 +33,11 @@ var (
 		severity: mismatch,
 		scope:    onNode,
 		by:       tableFull,
-		remedy: advice("raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find "+
-			"who opens so many connections", command{line: "conntrack -L", onNode: true}),
+		remedy: advice(
+			"raise net.netfilter.nf_conntrack_max on {node} (kube-proxy sets it: conntrack.maxPerCore), and find "+
+				"who opens so many connections",
+			command{line: "conntrack -L", onNode: true},
+		),
 		issues: []string{"kubernetes/kubernetes#71261", "kubernetes/kubernetes#97377"},
 	})
 	_ = register(kind{

@@ -30,8 +30,12 @@ const (
 var (
 	_ = register(kind{
 		code: HealthCheckNotServed, severity: warning, scope: onNode, by: healthChecks,
-		remedy: advice("look in kube-proxy's log on {node} for \"Failed to start healthcheck\": the port may be taken; then "+
-			"restart it", command{line: "ss -ltnp", onNode: true}, restartProxy),
+		remedy: advice(
+			"look in kube-proxy's log on {node} for \"Failed to start healthcheck\": the port may be taken; then "+
+				"restart it",
+			command{line: "ss -ltnp", onNode: true},
+			restartProxy,
+		),
 	})
 	_ = register(kind{
 		code: HealthCheckBlocked, severity: warning, scope: onNode, by: healthChecks,
@@ -52,7 +56,7 @@ func healthPort(svc *corev1.Service) uint16 {
 		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0
 	}
-	return uint16(p) //nolint:gosec // a port
+	return uint16(p)
 }
 
 // isProxy tells whether a socket is kube-proxy's, or that of a program which contains it, as far as that is known.
@@ -142,8 +146,13 @@ func (w *worker) blocked(svc *corev1.Service, port uint16) []issue {
 		is := issue{
 			code: HealthCheckBlocked, subject: expect.NameOf(svc).String() + " " + netip.AddrPortFrom(at, port).String(),
 			where: by, expected: "given to kube-proxy", actual: "dropped", evidence: []report.Evidence{cite(by)},
-			message: fmt.Sprintf("what comes from outside to port %d, where load balancers ask whether this node has endpoints "+
-				"of %s, does not get to kube-proxy: tried with %s as the source", port, expect.NameOf(svc), from),
+			message: fmt.Sprintf(
+				"what comes from outside to port %d, where load balancers ask whether this node has endpoints "+
+					"of %s, does not get to kube-proxy: tried with %s as the source",
+				port,
+				expect.NameOf(svc),
+				from,
+			),
 		}
 		if res.Outcomes[0].End == netfilter.Rejected {
 			is.actual = "rejected"
@@ -175,10 +184,11 @@ func namesSources(c *netfilter.Chain) bool {
 		}
 	}
 	for chain := range reachableFrom(c.Table, bases...) {
-		if !strings.HasPrefix(chain.Name, kubeproxy.PrefixOwn) && slices.ContainsFunc(chain.Rules, func(r *netfilter.Rule) bool {
-			terms := nodestate.SourcesOf(c.Table, r)
-			return len(terms.Ranges) > 0 || len(terms.Sets) > 0
-		}) {
+		if !strings.HasPrefix(chain.Name, kubeproxy.PrefixOwn) &&
+			slices.ContainsFunc(chain.Rules, func(r *netfilter.Rule) bool {
+				terms := nodestate.SourcesOf(c.Table, r)
+				return len(terms.Ranges) > 0 || len(terms.Sets) > 0
+			}) {
 			return true
 		}
 	}

@@ -78,8 +78,13 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 		return n.hintsNotGiven(svc, is)
 	case zone == "":
 		is.severity, is.expected = warning, "those of the node's zone"
-		is.message = fmt.Sprintf("the endpoints of %s are shared out by zone (%s), and the Node has no label %s: it uses all "+
-			"of them", is.subject, cut(zones, 4), corev1.LabelTopologyZone)
+		is.message = fmt.Sprintf(
+			"the endpoints of %s are shared out by zone (%s), and the Node has no label %s: it uses all "+
+				"of them",
+			is.subject,
+			cut(zones, 4),
+			corev1.LabelTopologyZone,
+		)
 		is.remedy = report.Remedy{
 			Text: "give the Node the label of its zone; the cloud's controller does where it knows the node",
 			Commands: []report.Command{{
@@ -88,8 +93,11 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 			}},
 		}
 	case len(without) > 0:
-		is.message = fmt.Sprintf("endpoints of %s have no hint for a zone (%s): as long as one has none, kube-proxy uses all",
-			is.subject, cut(without, 3))
+		is.message = fmt.Sprintf(
+			"endpoints of %s have no hint for a zone (%s): as long as one has none, kube-proxy uses all",
+			is.subject,
+			cut(without, 3),
+		)
 		is.remedy = report.Remedy{Text: "nothing, while endpoints come and go; else look for a second controller that " +
 			"writes EndpointSlices for the Service"}
 	case !forZone:
@@ -124,8 +132,11 @@ func (n *node) hintsNotGiven(svc *corev1.Service, is issue) (issue, bool) {
 	}
 	is.severity, is.evidence = warning, say(lacking[:min(len(lacking), maxEvidence)]...)
 	is.expected = "those of the node's zone"
-	is.message = fmt.Sprintf("%s asks for topology aware routing, and its endpoints get no hints, as zone or CPU is not known "+
-		"of every node: every node uses all endpoints", is.subject)
+	is.message = fmt.Sprintf(
+		"%s asks for topology aware routing, and its endpoints get no hints, as zone or CPU is not known "+
+			"of every node: every node uses all endpoints",
+		is.subject,
+	)
 	is.remedy = report.Remedy{
 		Text: "give every Node the label " + corev1.LabelTopologyZone + "; a kubelet that runs tells its CPUs",
 		Commands: []report.Command{

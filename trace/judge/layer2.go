@@ -29,17 +29,26 @@ const (
 var (
 	_ = register(kind{
 		code: NoCarrier, severity: mismatch, scope: onPath,
-		remedy: advice("find out why the other end of the link is gone or down: a cable, a switch's port, the pod's end of a "+
-			"veth, a bridge without a port that is up", command{line: "ip -d link", onNode: true}),
+		remedy: advice(
+			"find out why the other end of the link is gone or down: a cable, a switch's port, the pod's end of a "+
+				"veth, a bridge without a port that is up",
+			command{line: "ip -d link", onNode: true},
+		),
 		by: stopped(NoCarrier, (*pathCase).withoutCarrier,
 			"the interface that packets leave by has no carrier: the kernel drops what is sent by it"),
 	})
 	_ = register(kind{
 		code: WrongNeighbour, severity: mismatch, scope: onPath,
-		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), restart the "+
-			"CNI's pod on {node}", command{line: "ip neigh show nud permanent", onNode: true}),
-		by: stopped(WrongNeighbour, (*pathCase).misledByNeighbour,
-			"the next hop has a link-layer address that is not its own, set by a person or a program: nobody takes the frames"),
+		remedy: advice(
+			"remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), restart the "+
+				"CNI's pod on {node}",
+			command{line: "ip neigh show nud permanent", onNode: true},
+		),
+		by: stopped(
+			WrongNeighbour,
+			(*pathCase).misledByNeighbour,
+			"the next hop has a link-layer address that is not its own, set by a person or a program: nobody takes the frames",
+		),
 	})
 	_ = register(kind{
 		code: NoTunnelEnd, severity: mismatch, scope: onPath,
@@ -50,17 +59,21 @@ var (
 	})
 	_ = register(kind{
 		code: NeighbourFailed, severity: warning, scope: onPath,
-		remedy: advice("see whether the next hop is there (the pod runs, the node is up, both are on that network); the next "+
-			"packet makes the kernel ask again, and trace --live shows what becomes of it",
-			command{line: "ip neigh show nud failed nud incomplete", onNode: true}),
+		remedy: advice(
+			"see whether the next hop is there (the pod runs, the node is up, both are on that network); the next "+
+				"packet makes the kernel ask again, and trace --live shows what becomes of it",
+			command{line: "ip neigh show nud failed nud incomplete", onNode: true},
+		),
 		by: stopped(NeighbourFailed, (*pathCase).silentNeighbour,
 			"when the kernel last asked for the next hop's link-layer address, nobody answered"),
 	})
 	_ = register(kind{
 		code: MTUTooSmall, severity: note, scope: onPath,
-		remedy: advice("give the pods' network the MTU of the smallest interface on its way (the CNI's configuration), unless "+
-			"ICMP gets to the pods: then they learn it",
-			command{line: "ip link", onNode: true}),
+		remedy: advice(
+			"give the pods' network the MTU of the smallest interface on its way (the CNI's configuration), unless "+
+				"ICMP gets to the pods: then they learn it",
+			command{line: "ip link", onNode: true},
+		),
 		by: stopped(MTUTooSmall, (*pathCase).smallerMTU,
 			"packets leave by an interface that takes smaller ones than the pod may send: large ones need ICMP messages to "+
 				"come back to the pod, or are lost"),

@@ -20,9 +20,11 @@ const LoadBalancerBypassed = "LoadBalancerBypassed"
 var _ = register(kind{
 	code: LoadBalancerBypassed, severity: warning, scope: onPath, by: bypassedLoadBalancer,
 	effect: map[string]string{"": "without {actual}"},
-	remedy: advice("have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname in place of " +
-		"the address), so that nodes leave the address alone; or have clients inside the cluster use the cluster IP, at a " +
-		"port that expects what they send"),
+	remedy: advice(
+		"have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname in place of " +
+			"the address), so that nodes leave the address alone; or have clients inside the cluster use the cluster IP, at a " +
+			"port that expects what they send",
+	),
 	issues: []string{"kubernetes/kubernetes#66607", "hetznercloud/hcloud-cloud-controller-manager#727"},
 })
 

@@ -16,8 +16,10 @@ const PacketDropped = "PacketDropped"
 
 var _ = register(kind{
 	code: PacketDropped, severity: mismatch, scope: onPath, by: connections, effect: fails,
-	remedy: advice("look for what the kernel names: a rule that the evidence cites, or the routes, neighbours and settings " +
-		"of the interface"),
+	remedy: advice(
+		"look for what the kernel names: a rule that the evidence cites, or the routes, neighbours and settings " +
+			"of the interface",
+	),
 })
 
 // reasonNoSocket is the kernel's reason for a packet to a port at which nothing listens.
@@ -36,8 +38,10 @@ var reasons = map[string]struct {
 	},
 	"IP_RPFILTER": {
 		"the reverse path filter: the route back to its source leaves by another interface",
-		advice("make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or let the filter " +
-			"be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)"),
+		advice(
+			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or let the filter " +
+				"be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
+		),
 	},
 	"IP_INNOROUTES":  {"the node has no route for it", lookRoutes},
 	"IP_OUTNOROUTES": {"the node has no route for it", lookRoutes},
@@ -201,9 +205,9 @@ func lostBetween(packet string, hooks []snapshot.TraceHook) (l report.Lost, lost
 
 // lastHook is the last one that a packet came to the end of; "" for none.
 func lastHook(hooks []snapshot.TraceHook) string {
-	for i := len(hooks) - 1; i >= 0; i-- {
-		if hooks[i].Passed {
-			return hooks[i].Hook
+	for _, hook := range slices.Backward(hooks) {
+		if hook.Passed {
+			return hook.Hook
 		}
 	}
 	return ""

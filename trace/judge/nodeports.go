@@ -98,7 +98,7 @@ func nodePortsOf(svc *corev1.Service) []uint16 {
 	var out []uint16
 	take := func(port int32) {
 		if port > 0 && port <= 65535 {
-			out = append(out, uint16(port)) //nolint:gosec // a port
+			out = append(out, uint16(port))
 		}
 	}
 	for i := range svc.Spec.Ports {
@@ -209,6 +209,8 @@ var exposedNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *Re
 		code: NodePortsExposed, subject: family, expected: "limited in both families", actual: "every " + family + " address",
 		message: "nodePortAddresses limits NodePorts in one family alone: those of " + cut(services, 3) +
 			" are open at every " + family + " address of the node",
-		evidence: say(strings.TrimSpace(from.detail + " nodePortAddresses: " + strings.Join(n.config.NodePortAddresses, ", "))),
+		evidence: say(
+			strings.TrimSpace(from.detail + " nodePortAddresses: " + strings.Join(n.config.NodePortAddresses, ", ")),
+		),
 	}}
 }}

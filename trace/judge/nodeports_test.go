@@ -71,7 +71,11 @@ func TestEphemeralNodePortsAreThoseAskedFor(t *testing.T) {
 	w.set("net/ipv4/ip_local_reserved_ports", "")
 	for name, want := range map[string]string{"shop/np": "30080", "shop/ep3": ""} {
 		svc := w.service(name)
-		r := Files(w.cluster, snapshot.NewNode("node1", w.files), Request{Services: []types.NamespacedName{expect.NameOf(svc)}})
+		r := Files(
+			w.cluster,
+			snapshot.NewNode("node1", w.files),
+			Request{Services: []types.NamespacedName{expect.NameOf(svc)}},
+		)
 		found := nodeFindings(&r, NodePortEphemeral)
 		if got := subjects(found); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -104,29 +104,35 @@ func TestObserved(t *testing.T) {
 	}{
 		{"all is well", list(11, ok, a, 9, ok, b), map[netip.AddrPort]string{a: ok, b: ok}, "", ""},
 		{
-			"one endpoint refuses", list(11, ok, a, 9, refused, nil), map[netip.AddrPort]string{a: ok, b: refused},
+			"one endpoint refuses", list(11, ok, a, 9, refused, nil),
+			map[netip.AddrPort]string{a: ok, b: refused},
 			EndpointRefused, b.String(),
 		},
 		{
-			"one endpoint does not answer", list(11, ok, a, 9, timeout, b), map[netip.AddrPort]string{a: ok, b: timeout},
+			"one endpoint does not answer", list(11, ok, a, 9, timeout, b),
+			map[netip.AddrPort]string{a: ok, b: timeout},
 			EndpointTimeout, b.String(),
 		},
 		{
-			"a dead address that no connection came to", list(20, ok, a), map[netip.AddrPort]string{a: ok, b: noroute},
+			"a dead address that no connection came to", list(20, ok, a),
+			map[netip.AddrPort]string{a: ok, b: noroute},
 			EndpointUnreachable, b.String(),
 		},
 		{
-			"only by way of the Service", list(20, timeout, a), map[netip.AddrPort]string{a: ok, b: ok},
+			"only by way of the Service", list(20, timeout, a),
+			map[netip.AddrPort]string{a: ok, b: ok},
 			EndpointReachableDirectly, a.String(),
 		},
 		{
 			"only by way of the Service, and sent nobody knows where", list(20, refused, nil),
-			map[netip.AddrPort]string{a: ok, b: ok}, EndpointReachableDirectly, "every endpoint accepts",
+			map[netip.AddrPort]string{a: ok, b: ok},
+			EndpointReachableDirectly, "every endpoint accepts",
 		},
 		{"refused, and nobody tried directly", list(20, refused, nil), nil, EndpointRefused, "is not known"},
 		{
 			"refused directly, and accepted by way of the Service", list(11, ok, a, 9, ok, b),
-			map[netip.AddrPort]string{a: ok, b: refused}, "", "",
+			map[netip.AddrPort]string{a: ok, b: refused},
+			"", "",
 		},
 		{"where no rule leads", list(19, ok, a, 1, ok, other), nil, WalkDisagrees, other.String()},
 		{"chance", list(16, ok, a, 4, ok, b), nil, "", ""},

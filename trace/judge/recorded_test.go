@@ -59,7 +59,7 @@ func TestRecordedFaults(t *testing.T) {
 	t.Logf("%d faults, %d of them in open.txt", len(files), len(wrong))
 	if os.Getenv("SVCPROXY_FAULTS_OPEN") != "" {
 		text := strings.Join(wrong, "\n") + "\n"
-		//nolint:gosec // part of the repository
+
 		if err := os.WriteFile(filepath.Join(recordedFaults, "open.txt"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -33,9 +33,12 @@ var (
 		remedy: advice("turn forwarding on, and find what turned it off (/etc/sysctl.d)",
 			command{line: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1", onNode: true}),
 		issues: []string{"openshift/origin#9931", "weaveworks/weave#3280"},
-		by: stopped(ForwardingOff, (*pathCase).notForwarded,
+		by: stopped(
+			ForwardingOff,
+			(*pathCase).notForwarded,
 			"the node does not forward packets, or not the endpoint's answers: what is translated on its way through the node "+
-				"is dropped"),
+				"is dropped",
+		),
 	})
 	_ = register(kind{
 		code:     RouteLocalnetOff,
@@ -76,8 +79,11 @@ var (
 	})
 	_ = register(kind{
 		code: PortsIsolated, severity: mismatch, scope: onPath,
-		remedy: advice("find what isolates the ports (the CNI plugin's portIsolation), and turn it off; at once: bridge link "+
-			"set dev PORT isolated off", command{line: "bridge -d link", onNode: true, when: "to see the ports"}),
+		remedy: advice(
+			"find what isolates the ports (the CNI plugin's portIsolation), and turn it off; at once: bridge link "+
+				"set dev PORT isolated off",
+			command{line: "bridge -d link", onNode: true, when: "to see the ports"},
+		),
 		by: stopped(PortsIsolated, (*pathCase).isolated,
 			"client and endpoint are on the same bridge, and it lets nothing through between isolated ports"),
 	})
@@ -86,9 +92,11 @@ var (
 		code:     ReversePathFilter,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: advice("make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
-			"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and " +
-			"IFACE counts)"),
+		remedy: advice(
+			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
+				"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and " +
+				"IFACE counts)",
+		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
 			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: "+

@@ -49,8 +49,11 @@ var twoProxies = &detector{stage: stageStatus, node: func(n *node) []issue {
 		out = append(out, issue{
 			code: TwoProxies, subject: s.name, expected: "one program that serves Services", actual: "kube-proxy and " + s.name,
 			evidence: say("interface " + s.link),
-			message: fmt.Sprintf("kube-proxy runs, and so does %s, which serves Services as well: what is said of kube-proxy's "+
-				"rules holds for packets that the other has left to them", s.name),
+			message: fmt.Sprintf(
+				"kube-proxy runs, and so does %s, which serves Services as well: what is said of kube-proxy's "+
+					"rules holds for packets that the other has left to them",
+				s.name,
+			),
 			remedy: n.advise(advice(s.remedy, command{
 				line: "kubectl -n kube-system get daemonset kube-proxy", when: "where kube-proxy is a DaemonSet",
 			}), &issue{}),

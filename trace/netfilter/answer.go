@@ -32,7 +32,8 @@ var actions = [hooks][]action{
 	Input:      {{natSrcPriority - 2, certainly((*Packet).fromVirtual)}, {natSrcPriority, certainly((*Packet).toSource)}},
 	Forward:    {{natSrcPriority, certainly((*Packet).fromVirtual)}},
 	Output: {
-		{conntrackPriority, (*Packet).track}, {natDstPriority, certainly((*Packet).toDestination)},
+		{conntrackPriority, (*Packet).track},
+		{natDstPriority, certainly((*Packet).toDestination)},
 		{natDstPriority + 1, certainly((*Packet).fromVirtual)},
 	},
 	Postrouting: {{natSrcPriority, certainly((*Packet).toSource)}},

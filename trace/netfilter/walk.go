@@ -230,7 +230,17 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, Where: b.where, Why: b.why, Route: b.route, By: b.by, yes: b.yes, no: b.no}
+		o := Outcome{
+			End:    b.end,
+			Packet: b.pkt,
+			P:      b.p,
+			Where:  b.where,
+			Why:    b.why,
+			Route:  b.route,
+			By:     b.by,
+			yes:    b.yes,
+			no:     b.no,
+		}
 		o.Certain = b.yes|b.no == 0
 		if !o.Certain {
 			o.P = min(o.P, 1) // it may be the sum over several cases of what is not known

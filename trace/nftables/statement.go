@@ -372,7 +372,7 @@ func zoneOf(m *syntax.Mangle) setZone {
 		z.Dirs = zoneDirections[ct.Dir]
 	}
 	n, ok := m.Value.(syntax.Number)
-	z.ID, z.Vague = uint16(n), !ok //nolint:gosec // zones have 16 bits
+	z.ID, z.Vague = uint16(n), !ok
 	return z
 }
 

@@ -29,7 +29,14 @@ func (x *NotAll) String() string {
 	if len(x.Tables) > 1 {
 		what, were = "tables", "were"
 	}
-	return fmt.Sprintf("the %s %s %s not read: %s; to read all: %s", what, strings.Join(x.Tables, ", "), were, x.Why, x.Command)
+	return fmt.Sprintf(
+		"the %s %s %s not read: %s; to read all: %s",
+		what,
+		strings.Join(x.Tables, ", "),
+		were,
+		x.Why,
+		x.Command,
+	)
 }
 
 // Has tells whether a table is among those that were not read.

@@ -141,7 +141,11 @@ func newNode(t *testing.T) *node {
 			must(t, err)
 			farMACs[name] = link.Attrs().HardwareAddr
 			must(t, netlink.LinkSetUp(link))
-			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL)))
+			fd, err := unix.Socket(
+				unix.AF_PACKET,
+				unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+				int(htons(unix.ETH_P_ALL)),
+			)
 			must(t, err)
 			must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Protocol: htons(unix.ETH_P_ALL)}))
 			n.wires[name] = fd
@@ -177,7 +181,9 @@ func newNode(t *testing.T) *node {
 		to   *[]byte
 		args string
 	}{
-		{&n.files.Addr, "-j addr"}, {&n.files.Link, "-j -d link"}, {&n.files.Route4, "-j -4 route show table all"},
+		{&n.files.Addr, "-j addr"},
+		{&n.files.Link, "-j -d link"},
+		{&n.files.Route4, "-j -4 route show table all"},
 		{&n.files.Route6, "-j -6 route show table all"},
 	} {
 		*x.to = []byte(ip(t, x.args))
@@ -460,7 +466,8 @@ func fits(o *netfilter.Outcome, a *answer, addresses bool) bool {
 	if a.at == "" || addresses && (a.at == "delivered") != (o.End == netfilter.Delivered) {
 		return false
 	}
-	if addresses && a.at != "delivered" && o.Packet.Out != netfilter.UnknownIface && (o.Packet.Out == "eth0") != (a.at == "eth0") {
+	if addresses && a.at != "delivered" && o.Packet.Out != netfilter.UnknownIface &&
+		(o.Packet.Out == "eth0") != (a.at == "eth0") {
 		return false
 	}
 	return o.Packet.DstPort == a.dst.Port() &&
@@ -511,8 +518,15 @@ func TestHooksOfDevicesAndBridgesAgainstTheKernel(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cases, %d rule sets (%d not taken), %d unknown with all known, ends %v, seeds up to %d", done, sets, untaken,
-		unknown, ends, seed-1)
+	t.Logf(
+		"%d cases, %d rule sets (%d not taken), %d unknown with all known, ends %v, seeds up to %d",
+		done,
+		sets,
+		untaken,
+		unknown,
+		ends,
+		seed-1,
+	)
 	if untaken*10 > sets || unknown*4 > done {
 		t.Error("too little is known of the packets' paths, or too few rule sets are taken")
 	}

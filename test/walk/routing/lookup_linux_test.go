@@ -38,7 +38,7 @@ func TestRoutesAgainstTheKernel(t *testing.T) {
 	asked, unknown, differences := 0, 0, 0
 	kinds := map[string]int{}
 	for set := seed; asked < cases && differences < maxDifference; set++ {
-		r := rand.New(rand.NewPCG(uint64(set), 0)) //nolint:gosec // a case is made again from its number
+		r := rand.New(rand.NewPCG(uint64(set), 0))
 		w := worldOf(r, set%3 == 2)
 		batch(t, w.family(), w.setUp())
 		n := network(t)
@@ -55,7 +55,16 @@ func TestRoutesAgainstTheKernel(t *testing.T) {
 			kinds[string(want.typ)]++
 			if what := differs(&l, want); what != "" {
 				differences++
-				t.Errorf("seed %d: %+v:\n%s is another: %+v by %s\nthe kernel has %s\n%s", set, q, what, l.Route, l.By, want, state(t))
+				t.Errorf(
+					"seed %d: %+v:\n%s is another: %+v by %s\nthe kernel has %s\n%s",
+					set,
+					q,
+					what,
+					l.Route,
+					l.By,
+					want,
+					state(t),
+				)
 				if differences >= maxDifference {
 					break
 				}

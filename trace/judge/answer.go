@@ -11,6 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Findings about what comes behind a connection's first packet.
@@ -117,7 +118,8 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 		for _, u := range x.unsure {
 			is := issue{
 				code: AnswerNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
-				message:  "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why,
+				message: "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why +
+					p.trackingUnread(x.end),
 				evidence: []report.Evidence{cite(u.Where)}, remedy: p.askLive(),
 			}
 			if !is.predicate {
@@ -136,6 +138,15 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 	}
 	return out[:min(len(out), maxEvidence)]
 }}
+
+// trackingUnread says that it is not known whether connection tracking has a connection of IPVS's.
+func (p *pathCase) trackingUnread(end *netfilter.Outcome) string {
+	if _, ok := p.net.Sysctl("net/ipv4/vs/conntrack"); ok || end == nil || !end.Packet.Virtual.IsValid() {
+		return ""
+	}
+	return "; nor was net.ipv4.vs.conntrack collected, which decides whether IPVS's connections are tracked (" +
+		snapshot.SysctlFile + ")"
+}
 
 // walkOnward walks the answers and the later packets of each endpoint that connections are sent to.
 func (p *pathCase) walkOnward() []onward {

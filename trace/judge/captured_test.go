@@ -291,8 +291,15 @@ func facts(r report.NodeReport) map[string]string {
 func changes(before, after map[string]string) []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(after)) {
+		is := after[k]
+		if k == "node" { // what is noted of the undamaged node stays
+			was := strings.Split(before[k], "; ")
+			is = strings.Join(slices.DeleteFunc(strings.Split(is, "; "), func(s string) bool {
+				return slices.Contains(was, s)
+			}), "; ")
+		}
 		if after[k] != before[k] {
-			out = append(out, k+" → "+after[k])
+			out = append(out, k+" → "+is)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(before)) {

@@ -54,8 +54,11 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 			w.files[file] = netdev("netdev", "ingress", "")
 		}, report.Unknown, RuleNotEvaluated, "its devices are not in the listing"},
 		{"ingress of another interface", func(w *capturedNode) {
-			w.files[file] = netdev("netdev", "ingress", `,"dev":"eth0"`)
+			w.files[file] = netdev("netdev", "ingress", `,"dev":"eth9"`)
 		}, report.Match, "", ""},
+		{"ingress of the interface by which answers of other nodes come in", func(w *capturedNode) {
+			w.files[file] = netdev("netdev", "ingress", `,"dev":"eth0"`)
+		}, report.Mismatch, AnswerDropped, "drops the endpoint's answer"},
 		{"a table of arp", func(w *capturedNode) { w.files[file] = netdev("arp", "input", "") }, report.Match, "", ""},
 		{"a filter of tc", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("tc cni0 ingress filter protocol all pref 1 bpf chain 0\n")

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -71,7 +72,14 @@ func (l *loader) programs() error {
 		file  string
 		parse func([]byte) ([]*netfilter.Table, error)
 	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}} {
-		found, ok, err := read(l, x.file, true, x.parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 })
+		parse := func(data []byte) ([]*netfilter.Table, error) {
+			out, err := x.parse(data)
+			if err == nil && host.Unterminated(data) {
+				err = errCut
+			}
+			return out, err
+		}
+		found, ok, err := read(l, x.file, true, parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 })
 		if err != nil {
 			return err
 		}
@@ -86,6 +94,9 @@ func (l *loader) programs() error {
 	}
 	return err
 }
+
+// errCut is for a text whose end is missing.
+var errCut = errors.New("it is cut off in its last line")
 
 func anyPacket(families netfilter.Family, text, why string) *netfilter.Rule {
 	return &netfilter.Rule{Text: text, Ops: []netfilter.Op{&obstacle{

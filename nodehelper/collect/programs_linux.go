@@ -160,7 +160,10 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 		ids                          unsafe.Pointer // of 64 bits, as on every machine that the helper is built for
 		count, _                     uint32
 		_                            [4]uint64
-	}{target: target, typ: typ, flags: flags, ids: unsafe.Pointer(&ids[0]), count: maxPrograms} //nolint:gosec // what bpf(2) takes
+	}{
+		target: target, typ: typ, flags: flags, count: maxPrograms,
+		ids: unsafe.Pointer(&ids[0]), //nolint:gosec // what bpf(2) takes
+	}
 	_, err := bpf(bpfQuery, unsafe.Pointer(&attr), unsafe.Sizeof(attr)) //nolint:gosec // what bpf(2) takes
 	switch {
 	case errors.Is(err, unix.ENOSPC):
@@ -184,7 +187,8 @@ func netfilterPrograms(out *bytes.Buffer) error {
 	id := uint32(0)
 	for range maxLinks {
 		next := struct{ start, next, flags uint32 }{start: id}
-		if _, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)); err != nil { //nolint:gosec // what bpf(2) takes
+		_, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)) //nolint:gosec // what bpf(2) takes
+		if err != nil {
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 				return nil // that was the last, or the kernel has no links
 			}

@@ -26,12 +26,13 @@ func TestWherePacketsAreLost(t *testing.T) {
 	must(t, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
 	client, server := testutil.NewNamespace(t), testutil.NewNamespace(t)
 	for i, ns := range []*testutil.Namespace{client, server} {
-		veth, net := "veth"+string(rune('0'+i)), "10.244."+string(rune('1'+i))
+		veth, subnet := "veth"+string(rune('0'+i)), "10.244."+string(rune('1'+i))
 		must(t, "ip link add "+veth+" type veth peer name eth0 netns "+ns.PID)
 		must(t, "ip link set "+veth+" up")
-		must(t, "ip addr add "+net+".1/24 dev "+veth)
+		must(t, "ip addr add "+subnet+".1/24 dev "+veth)
 		for _, words := range []string{
-			"link set lo up", "link set eth0 up", "addr add " + net + ".5/24 dev eth0", "route add default via " + net + ".1",
+			"link set lo up", "link set eth0 up", "addr add " + subnet + ".5/24 dev eth0",
+			"route add default via " + subnet + ".1",
 		} {
 			ns.Run(t, append([]string{"ip"}, strings.Fields(words)...)...)
 		}

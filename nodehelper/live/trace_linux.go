@@ -207,7 +207,8 @@ func (t *tracing) connection(
 	if err != nil {
 		return out, err
 	}
-	return out, t.read(&out, events, local, entry)
+	err = t.read(&out, events, local, entry)
+	return out, err
 }
 
 // dropsOf are the packets of one connection among those that the kernel discarded.

@@ -63,8 +63,8 @@ func (c *confirmer) observe(
 	}
 }
 
-// observeOnce makes connections, and judges the node with what they showed, and with what earlier ones showed of targets
-// that are not among these.
+// observeOnce makes connections, and judges the node with what they showed, and with what earlier ones showed of
+// targets that are not among these.
 func (c *confirmer) observeOnce(
 	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget, done *snapshot.Probing,
 ) (report.NodeReport, error) {

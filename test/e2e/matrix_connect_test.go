@@ -23,7 +23,8 @@ import (
 const (
 	// Of so many connections none meets one of three endpoints once in ten million times.
 	matrixConnections = 40
-	matrixPatience    = 950 * time.Millisecond // for a connection and its answer: a lost SYN is sent again after a second, and may go elsewhere
+	// For a connection and its answer: a lost SYN is sent again after a second, and may go elsewhere.
+	matrixPatience = 950 * time.Millisecond
 )
 
 // connected is what became of connections.
@@ -40,8 +41,8 @@ func (c connected) String() string {
 	return strings.Join(out, ", ")
 }
 
-// connect makes connections from a fault's origin, all at once, and reads the answer of each. Where a few fail it does so
-// once more and takes the better: what is left of the fault before, in the kernel's tables, is not meant.
+// connect makes connections from a fault's origin, all at once, and reads the answer of each. Where a few fail it does
+// so once more and takes the better: what is left of the fault before, in the kernel's tables, is not meant.
 func (s *scene) connect(t *testing.T, f *matrixFault) connected {
 	t.Helper()
 	c := s.connectOnce(t, f)

@@ -52,7 +52,7 @@ var passingValues = []struct {
 }
 
 // normalised are the files of a dump, one value a line where they are JSON, without what changes by itself.
-func normalised(t *testing.T, dump, node string) map[string][]byte {
+func normalised(t *testing.T, dump string) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(dump)
 	if err != nil {

@@ -253,7 +253,7 @@ func (s *scene) addPods(t *testing.T, others []string) {
 	processes := echoProcesses(t)
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		name := ""
+		var name string
 		switch endpoint := p.Labels["app"] == matrixService; {
 		case p.Name == matrixClient(s.node):
 			name = "C"
@@ -350,8 +350,14 @@ rule()   { if [ -z "$undo" ]; then ip rule add "$@"; else ip rule del pref "$2";
 rule6()  { if [ -z "$undo" ]; then ip -6 rule add "$@"; else ip -6 rule del pref "$2"; fi; }
 route()  { if [ -z "$undo" ]; then ip route add "$@"; else ip route del "$@"; fi; }
 route6() { if [ -z "$undo" ]; then ip -6 route add "$@"; else ip -6 route del "$@"; fi; }
-ipt()  { local t="$1" c="$2"; shift 2; if [ -z "$undo" ]; then $IPT -w 5 -t "$t" -I "$c" "$@"; else $IPT -w 5 -t "$t" -D "$c" "$@"; fi; }
-ip6t() { local t="$1" c="$2"; shift 2; if [ -z "$undo" ]; then $IP6T -w 5 -t "$t" -I "$c" "$@"; else $IP6T -w 5 -t "$t" -D "$c" "$@"; fi; }
+ipt() {
+	local t="$1" c="$2"; shift 2
+	if [ -z "$undo" ]; then $IPT -w 5 -t "$t" -I "$c" "$@"; else $IPT -w 5 -t "$t" -D "$c" "$@"; fi
+}
+ip6t() {
+	local t="$1" c="$2"; shift 2
+	if [ -z "$undo" ]; then $IP6T -w 5 -t "$t" -I "$c" "$@"; else $IP6T -w 5 -t "$t" -D "$c" "$@"; fi
+}
 # hook NAME FAMILY HOOK PRIORITY RULE: a base chain with a rule
 hook() {
 	if [ -n "$undo" ]; then nft delete table "$2" "fault_$1"; return; fi
@@ -433,7 +439,8 @@ for family in -4 -6; do
 done
 ip nexthop
 ip neigh show nud permanent
-ip -d link | sed -e 's/promiscuity.*minmtu//' -e 's/[a-z_]*timer *[0-9.]*//g' -e 's/state [A-Z]*//' -e 's/ qlen [0-9]*//'
+ip -d link | sed -e 's/promiscuity.*minmtu//' -e 's/[a-z_]*timer *[0-9.]*//g' -e 's/state [A-Z]*//' \
+	-e 's/ qlen [0-9]*//'
 ip addr | grep inet
 bridge fdb | grep -E 'static|permanent' | sort
 tc qdisc
@@ -443,7 +450,8 @@ for device in $(ls /sys/class/net); do
 done
 ip xfrm policy
 cd /proc/sys/net
-grep . ipv4/ip_forward ipv4/fib_multipath_hash_policy ipv4/conf/*/{forwarding,rp_filter,route_localnet,accept_local,arp_ignore,proxy_arp} \
+grep . ipv4/ip_forward ipv4/fib_multipath_hash_policy \
+	ipv4/conf/*/{forwarding,rp_filter,route_localnet,accept_local,arp_ignore,proxy_arp} \
 	ipv6/conf/*/{forwarding,force_forwarding} bridge/*
 `
 

@@ -121,6 +121,7 @@ type outcome struct {
 
 // try makes a fault, measures and traces, and repairs it.
 func (s *scene) try(t *testing.T, f *matrixFault) {
+	t.Helper()
 	var o outcome
 	before := s.state(t)
 	repair := s.make(t, f)
@@ -325,7 +326,7 @@ func (s *scene) healthy(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	s.base = normalised(t, s.dump(t), s.node)
+	s.base = normalised(t, s.dump(t))
 	root := filepath.Join(dir, s.mode, "healthy")
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
@@ -357,7 +358,7 @@ func (s *scene) record(t *testing.T, f *matrixFault, c connected, dump string) {
 	} else {
 		kept.UnknownToo = f.unknownToo
 	}
-	for name, data := range normalised(t, dump, s.node) {
+	for name, data := range normalised(t, dump) {
 		if hunks := faultdata.Diff(s.base[name], data); len(hunks) > 0 && judged(name) {
 			kept.Changes[name] = hunks
 		}

@@ -54,8 +54,8 @@ func (n *Network) readFDB(data []byte) error {
 	return nil
 }
 
-// TunnelEnds returns where a tunnel's interface sends frames to a MAC, by its forwarding table. known is false where the
-// table was not collected, and where the interface has no entry with an end, as it is then no tunnel, or one that
+// TunnelEnds returns where a tunnel's interface sends frames to a MAC, by its forwarding table. known is false where
+// the table was not collected, and where the interface has no entry with an end, as it is then no tunnel, or one that
 // learns or is told by other means.
 func (n *Network) TunnelEnds(dev, mac string) (ends []netip.Addr, known bool) {
 	var other []netip.Addr

@@ -190,12 +190,14 @@ func TestRouteUnknown(t *testing.T) {
 		dst   string
 		why   string
 	}{
-		"nothing":         {Files{}, "10.0.0.1", "ip-addr.json"},
-		"no addresses":    {Files{Route4: readFile(t, "real/ip-route.json")}, "10.0.0.1", "ip-addr.json"},
-		"no routes":       {Files{Addr: addr}, "10.0.0.1", "ip-route.json"},
-		"no IPv6 routes":  {Files{Addr: addr, Route4: readFile(t, "real/ip-route.json")}, "fd00::1", "ip6-route.json"},
-		"source-specific": {Files{Addr: addr, Route6: readFile(t, "netns/ip6-route.json")}, "fd00:7::1", "fd00:7::/64 from fd00:1::/64"},
-		"unknown type":    {Files{Addr: addr, Route4: []byte(`[{"type":"nat","dst":"10.1.0.0/16"}]`)}, "10.1.2.3", `"nat"`},
+		"nothing":        {Files{}, "10.0.0.1", "ip-addr.json"},
+		"no addresses":   {Files{Route4: readFile(t, "real/ip-route.json")}, "10.0.0.1", "ip-addr.json"},
+		"no routes":      {Files{Addr: addr}, "10.0.0.1", "ip-route.json"},
+		"no IPv6 routes": {Files{Addr: addr, Route4: readFile(t, "real/ip-route.json")}, "fd00::1", "ip6-route.json"},
+		"source-specific": {
+			Files{Addr: addr, Route6: readFile(t, "netns/ip6-route.json")}, "fd00:7::1", "fd00:7::/64 from fd00:1::/64",
+		},
+		"unknown type": {Files{Addr: addr, Route4: []byte(`[{"type":"nat","dst":"10.1.0.0/16"}]`)}, "10.1.2.3", `"nat"`},
 	} {
 		if r, known, why := mustParse(t, c.files).Route(ip(c.dst)); known || !strings.Contains(why, c.why) {
 			t.Errorf("%s: Route = %+v, %v, %q; want why to have %q", name, r, known, why, c.why)

@@ -67,7 +67,9 @@ func TestNextHopsAsTheKernelHasThem(t *testing.T) {
 		lives bool
 		says  func(n *Network) bool // what the files say: the packet gets to the next hop
 	}{
-		{"as it should be", a, []string{"ip", "neigh"}, "10.5.0.2", true, func(n *Network) bool { return !n.NoCarrier("v0") }},
+		{"as it should be", a, []string{"ip", "neigh"}, "10.5.0.2", true, func(n *Network) bool {
+			return !n.NoCarrier("v0")
+		}},
 		{"its own address", a, neighbour("10.5.0.2", "v0", "02:00:00:00:01:01"), "10.5.0.2", false, func(n *Network) bool {
 			e, ok := n.Neighbour("v0", netip.MustParseAddr("10.5.0.2"))
 			return !ok || !e.Static || e.MAC != n.MAC("v0")

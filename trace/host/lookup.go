@@ -110,7 +110,8 @@ func (s *search) add(c candidate) {
 func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 	for ; i < len(rules); i++ {
 		ru := &rules[i]
-		if s.left--; s.left < 0 {
+		s.left--
+		if s.left < 0 {
 			s.add(candidate{unknown: true, why: "the routing rules jump too often to follow them all"})
 			return true
 		}
@@ -130,7 +131,7 @@ func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 		case ru.jump:
 			s.rules(rules, ru.target, false, reason)
 		default:
-			if s.act(ru, sure, reason) && sure {
+			if s.act(ru, reason) && sure {
 				return true
 			}
 		}
@@ -139,7 +140,7 @@ func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 }
 
 // act does what a rule says. It returns true where that is an answer for certain if the rule applies.
-func (s *search) act(ru *rule, sure bool, why string) bool {
+func (s *search) act(ru *rule, why string) bool {
 	f, q := s.f, s.q
 	by := Decision{rule: ru, v6: !q.Dst.Is4()}
 	if ru.standard() {
@@ -204,8 +205,8 @@ func (s *search) merged(bits int, by Decision) {
 	if e := f.tables[tableMain].first(dst); e != nil && e.prefix.Bits() > bits {
 		by.entry = e
 		s.add(candidate{
-			route: e.route(), by: by, why: "the route \"" + e.text() + "\" of the table main is preferred to that of the table " +
-				"local, unless there was a rule (ip rule) since the node was started",
+			route: e.route(), by: by, why: "the route \"" + e.text() + "\" of the table main is preferred to that of the " +
+				"table local, unless there was a rule (ip rule) since the node was started",
 		})
 	}
 }

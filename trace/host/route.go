@@ -238,8 +238,9 @@ func (e *entry) asGood(o *entry) bool {
 }
 
 // asGood returns how many of the first of some routes are as good as each other, so that more decides than a packet
-// has: IPv6 balances over them (find_rr_leaf in net/ipv6/route.c), and of IPv4's default routes a local process's packet
-// gets one whose gateway answers (fib_select_default in net/ipv4/fib_semantics.c). Of all others the first is taken.
+// has: IPv6 balances over them (find_rr_leaf in net/ipv6/route.c), and of IPv4's default routes a local process's
+// packet gets one whose gateway answers (fib_select_default in net/ipv4/fib_semantics.c). Of all others the first is
+// taken.
 func asGood(q *Query, es []entry) int {
 	one := &es[0]
 	if q.Dst.Is4() && (!q.Local || one.prefix.Bits() > 0 || one.typ != RouteUnicast) {
@@ -338,8 +339,8 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 	return nil
 }
 
-// decodeRoutes reads a list of routes. One that encapsulates packets (ip route add … encap ip) has the keys of the outer
-// header beside its own, some of them of the same name: of these the first is the route's.
+// decodeRoutes reads a list of routes. One that encapsulates packets (ip route add … encap ip) has the keys of the
+// outer header beside its own, some of them of the same name: of these the first is the route's.
 func decodeRoutes(data []byte) ([]ipRoute, error) {
 	if !bytes.Contains(data, []byte(`"encap"`)) {
 		return decode[ipRoute](data)
@@ -515,8 +516,6 @@ func (e *entry) setType(s string) {
 		e.typ = t
 	case "anycast":
 		e.typ = RouteLocal
-	case RouteNone:
-		fallthrough
 	default:
 		e.typ, e.unknown = t, fmt.Sprintf("its route is of the type %q", s)
 	}

@@ -297,12 +297,12 @@ func parseRule(m map[string]json.RawMessage, fam int) (rule, error) {
 
 // ruleKeys are the keys of a rule that parseRule reads, or that are not conditions.
 var ruleKeys = map[string]bool{
-	"priority": true, "not": true, "src": true, "srclen": true, "dst": true, "dstlen": true, "fwmark": true, "fwmask": true,
-	"iif": true, "iif_detached": true, "oif": true, "oif_detached": true, "tos": true, "dscp": true, "dscp_mask": true,
-	"ipproto": true, "sport": true, "sport_start": true, "sport_end": true, "dport": true, "dport_start": true,
-	"dport_end": true, "uid_start": true, "uid_end": true, "tun_id": true, "l3mdev": true, "goto": true, "unresolved": true,
-	"suppress_prefixlen": true, "suppress_ifgroup": true, "table": true, "action": true, "nop": true, "protocol": true,
-	"flow_from": true, "flow_to": true,
+	"priority": true, "not": true, "src": true, "srclen": true, "dst": true, "dstlen": true, "fwmark": true,
+	"fwmask": true, "iif": true, "iif_detached": true, "oif": true, "oif_detached": true, "tos": true, "dscp": true,
+	"dscp_mask": true, "ipproto": true, "sport": true, "sport_start": true, "sport_end": true, "dport": true,
+	"dport_start": true, "dport_end": true, "uid_start": true, "uid_end": true, "tun_id": true, "l3mdev": true,
+	"goto": true, "unresolved": true, "suppress_prefixlen": true, "suppress_ifgroup": true, "table": true, "action": true,
+	"nop": true, "protocol": true, "flow_from": true, "flow_to": true,
 }
 
 // The parts of a TOS byte that a rule compares: "tos" leaves out the upper three bits of the IPv4 header's
@@ -318,7 +318,7 @@ func (r *rule) readTOS(k *keys, fam int) {
 		v, ok := dscpNumber(k.text("dscp"))
 		r.tos, r.tosMask = v<<2, fullDSCP
 		if k.has("dscp_mask") {
-			r.tosMask = uint8(k.hex("dscp_mask")) << 2
+			r.tosMask = uint8(k.hex("dscp_mask")&(fullDSCP>>2)) << 2
 		}
 		r.maybe = r.maybe || !ok
 	case k.has("tos"):
@@ -353,7 +353,8 @@ func dscpNumber(s string) (v uint8, ok bool) {
 
 // protocols are the names by which ip prints the protocols that have ports, and a few others.
 var protocols = map[string]uint8{
-	"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132, "udplite": 136,
+	"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132,
+	"udplite": 136,
 }
 
 // protocolNumber reads a protocol; 0 where it is not known.
@@ -403,7 +404,7 @@ func (k *keys) number(key string, bits int) int {
 	if err != nil {
 		k.fail(key)
 	}
-	return int(n)
+	return int(n) //nolint:gosec // of at most 32 bits
 }
 
 // hex returns a number that is printed as a text.
@@ -419,10 +420,10 @@ func (k *keys) hex(key string) uint32 {
 func (k *keys) span(one, low, high string) span {
 	switch {
 	case one != "" && k.has(one):
-		n := uint32(k.number(one, 16))
+		n := uint32(k.number(one, 16)) //nolint:gosec // of 16 bits
 		return span{n, n, true}
 	case k.has(low):
-		return span{uint32(k.number(low, 32)), uint32(k.number(high, 32)), true}
+		return span{uint32(k.number(low, 32)), uint32(k.number(high, 32)), true} //nolint:gosec // of 32 bits each
 	}
 	return span{}
 }

@@ -168,8 +168,8 @@ func stateOf(p *netfilter.Packet) uint8 {
 }
 
 // ctstatus: until the first packet has left the node, or has reached its socket, its connection is not CONFIRMED, and
-// has none of the other states; from the answer on it has SEEN_REPLY, and behind that it may be ASSURED. NONE is no bit,
-// so it never matches.
+// has none of the other states; from the answer on it has SEEN_REPLY, and behind that it may be ASSURED. NONE is no
+// bit, so it never matches.
 func ctstatus(arg string) (cond, bool) {
 	confirmed, replied, assured := false, false, false
 	for name := range strings.SplitSeq(arg, ",") {

@@ -37,7 +37,7 @@ func portList(in func(*netfilter.Packet, portRange) truth) reader {
 			list = append(list, r)
 		}
 		return func(c *netfilter.Context) truth {
-			answer := no
+			var answer truth
 			for _, r := range list {
 				answer = answer.Or(in(c.Packet, r))
 			}
@@ -97,7 +97,7 @@ func chunkTypes(_ *ruleSpec, o *option) (cond, bool) {
 	}
 	list := strings.Split(o.args[1].text, ",")
 	init := slices.Contains(list, "INIT")
-	answer := no
+	var answer truth
 	switch o.args[0].text {
 	case "any":
 		answer = op.Is(init || list[0] == "ALL")

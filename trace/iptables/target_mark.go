@@ -103,7 +103,7 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 				continue
 			}
 			n, ok := number(arg)
-			if !ok || n > 1<<16-1 {
+			if !ok || n >= 1<<16 {
 				return nil, false
 			}
 			zone.ID = uint16(n)

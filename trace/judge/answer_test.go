@@ -41,7 +41,10 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 		{"answers are dropped by their direction", forward("-m conntrack --ctdir REPLY -j DROP"), AnswerDropped},
 		{"answers are dropped by their source", forward("-s 10.244.1.19/32 -j DROP"), AnswerDropped},
 		{"answers are dropped by their flags", forward("-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j DROP"), AnswerDropped},
-		{"answers are refused", forward("-p tcp -m conntrack --ctdir REPLY -j REJECT --reject-with tcp-reset"), AnswerDropped},
+		{
+			"answers are refused",
+			forward("-p tcp -m conntrack --ctdir REPLY -j REJECT --reject-with tcp-reset"), AnswerDropped,
+		},
 		{
 			"new connections pass, and nothing else does",
 			forward("-m conntrack ! --ctstate NEW -s 10.244.0.0/16 -j DROP"), AnswerDropped,

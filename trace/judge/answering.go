@@ -46,7 +46,8 @@ var (
 		code: EndpointSilent, severity: mismatch, scope: onPath, by: connections, effect: fails,
 		remedy: advice(
 			"look at the pod: a process that hangs or is stopped accepts connections by its kernel alone; look " +
-				"for rules that drop packets of established connections; and make sure that the server answers what --payload sends",
+				"for rules that drop packets of established connections; and make sure that the server answers what " +
+				"--payload sends",
 		),
 	})
 	_ = register(kind{

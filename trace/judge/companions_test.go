@@ -48,8 +48,8 @@ func TestARandomDropIsNoMissingAffinity(t *testing.T) {
 	}
 }
 
-// A CNI's chain for masquerade, which stands behind kube-proxy's, was cited for a hairpin that kube-proxy's own rules no
-// longer masquerade.
+// A CNI's chain for masquerade, which stands behind kube-proxy's, was cited for a hairpin that kube-proxy's own rules
+// no longer masquerade.
 func TestNoCNIRuleBehindKubeProxysIsCitedForHairpin(t *testing.T) {
 	w := openCaptured(t, "iptables")
 	w.table(v4, "nat", func(l string) []string {

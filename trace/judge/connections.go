@@ -155,10 +155,10 @@ func misled(f *expect.Frontend, e *conntrack.Entry) bool {
 // attempt is how many seconds may have passed since the last packet of a TCP connection that is still being tried.
 const attempt = 3
 
-// over tells whether a TCP connection that never came to be has had no packet for some seconds. Its client has given up,
-// or waits for longer and longer times and gives up in the end (tcp_retransmit_timer in net/ipv4/tcp_timer.c): the next
-// connection is decided by the rules of today. What a client tries without end, from the same port, has an entry that
-// is renewed with each packet (tcp_timeouts in net/netfilter/nf_conntrack_proto_tcp.c).
+// over tells whether a TCP connection that never came to be has had no packet for some seconds. Its client has given
+// up, or waits for longer and longer times and gives up in the end (tcp_retransmit_timer in net/ipv4/tcp_timer.c): the
+// next connection is decided by the rules of today. What a client tries without end, from the same port, has an entry
+// that is renewed with each packet (tcp_timeouts in net/netfilter/nf_conntrack_proto_tcp.c).
 func (n *node) over(e *conntrack.Entry) bool {
 	if e.State != "SYN_SENT" {
 		return false

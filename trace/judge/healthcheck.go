@@ -217,8 +217,8 @@ var staleHealthChecks = &detector{stage: stageBackwards, node: func(n *node) []i
 	return []issue{{
 		code: HealthCheckStale, subject: joinPorts(found, 4), expected: "a Service with this healthCheckNodePort or NodePort",
 		actual: "none",
-		message: "kube-proxy listens at a port that no Service has: it has missed that a Service is gone, and a load balancer " +
-			"that asks there takes the node for one with endpoints",
+		message: "kube-proxy listens at a port that no Service has: it has missed that a Service is gone, and a load " +
+			"balancer that asks there takes the node for one with endpoints",
 		evidence: say(snapshot.ListenFile + ": " + kubeproxy.Process + " at TCP port " + joinPorts(found, maxEvidence)),
 	}}
 }}

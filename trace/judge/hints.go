@@ -21,9 +21,9 @@ var _ = register(kind{
 	issues: []string{"kubernetes/kubernetes#119990", "kubernetes/kubernetes#103888", "aws/eks-anywhere#6770"},
 })
 
-// ignoredHints finds Services that ask for topology aware routing and do not get it on this node (pkg/proxy/topology.go,
-// topologyModeFromHints; staging/src/k8s.io/endpointslice/topologycache, SetNodes). What is due in that case are all
-// endpoints, so that no path is wrong.
+// ignoredHints finds Services that ask for topology aware routing and do not get it on this node
+// (pkg/proxy/topology.go, topologyModeFromHints; staging/src/k8s.io/endpointslice/topologycache, SetNodes). What is due
+// in that case are all endpoints, so that no path is wrong.
 var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Request) []issue {
 	var out []issue
 	for _, svc := range n.asked(req) {

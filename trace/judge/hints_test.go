@@ -70,7 +70,8 @@ func TestHintsThatTheNodeIgnores(t *testing.T) {
 			severity: report.Info,
 		},
 		{
-			name: "asked for, and a node has no zone", do: func(w *capturedNode) { auto(w); w.zones("a", "", "c"); w.hinted("") },
+			name:     "asked for, and a node has no zone",
+			do:       func(w *capturedNode) { auto(w); w.zones("a", "", "c"); w.hinted("") },
 			severity: report.Warn, command: "kubectl get nodes -L topology.kubernetes.io/zone -o wide",
 		},
 		{

@@ -20,9 +20,11 @@ func (w *capturedNode) bindVIP(address string) {
 			address+`","prefixlen":32,"scope":"global"}]}]`...)
 }
 
-// An address of another node on kube-ipvs0 keeps the node from that one; this node's own, and those of Services, do not.
+// An address of another node on kube-ipvs0 keeps the node from that one; this node's own, and those of Services, do
+// not.
 func TestAddressesOfOtherNodesOnTheDeviceOfIPVSMode(t *testing.T) {
-	const remedy = `kubectl -n shop patch service extip --type=merge -p '{"spec":{"externalIPs":["198.51.100.20","198.51.100.21"]}}'`
+	const remedy = `kubectl -n shop patch service extip --type=merge ` +
+		`-p '{"spec":{"externalIPs":["198.51.100.20","198.51.100.21"]}}'`
 	for _, tt := range []struct {
 		name, address  string
 		asExternal     bool
@@ -30,7 +32,10 @@ func TestAddressesOfOtherNodesOnTheDeviceOfIPVSMode(t *testing.T) {
 		want, commands string
 	}{
 		{name: "as captured"},
-		{name: "another node's, as an external IP", address: "10.77.0.12", asExternal: true, want: "10.77.0.12", commands: remedy},
+		{
+			name: "another node's, as an external IP", address: "10.77.0.12", asExternal: true,
+			want: "10.77.0.12", commands: remedy,
+		},
 		{name: "another node's, of no Service", address: "10.77.0.12", want: "10.77.0.12"},
 		{name: "this node's own", address: "10.77.0.11", asExternal: true},
 		{name: "one that no node has", address: "10.77.0.99", asExternal: true},

@@ -173,9 +173,9 @@ func (p *pathCase) rulesDisagree() []issue {
 	}
 }
 
-// clients are those that the packets of a path may come from: one that was never seen before, and with affinity one that
-// comes back to any of the endpoints, as the connections of an earlier moment have made it. Each is named by the lists
-// that it is in ([netfilter.Options].Listed).
+// clients are those that the packets of a path may come from: one that was never seen before, and with affinity one
+// that comes back to any of the endpoints, as the connections of an earlier moment have made it. Each is named by the
+// lists that it is in ([netfilter.Options].Listed).
 func (p *pathCase) clients() []string {
 	out := []string{""}
 	for _, o := range p.got.translated() {

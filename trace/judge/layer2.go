@@ -86,9 +86,9 @@ type hop struct {
 	ip  netip.Addr
 }
 
-// hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of the
-// node by the interface that its request came by. Where the route is not certain there is none, and of an address that
-// merely stands for pods there is no answer.
+// hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of
+// the node by the interface that its request came by. Where the route is not certain there is none, and of an address
+// that merely stands for pods there is no answer.
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
 	r, known, _ := p.net.Route(end.Packet.Dst)

@@ -38,8 +38,9 @@ var (
 	})
 )
 
-// The settings of the ports that the kernel gives to sockets which ask for none (Documentation/networking/ip-sysctl.rst;
-// inet_csk_find_open_port and __inet_hash_connect in net/ipv4). They are those of IPv6, too.
+// The settings of the ports that the kernel gives to sockets which ask for none
+// (Documentation/networking/ip-sysctl.rst; inet_csk_find_open_port and __inet_hash_connect in net/ipv4). They are those
+// of IPv6, too.
 const (
 	localPortRange     = "net/ipv4/ip_local_port_range"
 	localReservedPorts = "net/ipv4/ip_local_reserved_ports"

@@ -300,8 +300,8 @@ func (p *pathCase) disagreement() []issue {
 			endpoints: elsewhere,
 			expected:  "none of the probes",
 			actual:    "sent there by the kernel",
-			message: "the kernel sends connections where no rule that was read leads: this tool may read the rules wrongly, or " +
-				"they have changed in between",
+			message: "the kernel sends connections where no rule that was read leads: this tool may read the rules wrongly, " +
+				"or they have changed in between",
 		},
 	}
 }

@@ -119,8 +119,8 @@ func (n *node) refusing(is *issue, o *outcome) {
 		is.message = what + ": " + by.String()
 	}
 	is.remedy = report.Remedy{
-		Text: "remove what is not meant for Service traffic, and find out who has made it (a CNI, a VPN, a cloud's agent), as " +
-			"it comes back otherwise",
+		Text: "remove what is not meant for Service traffic, and find out who has made it (a CNI, a VPN, a cloud's agent), " +
+			"as it comes back otherwise",
 	}
 	for _, c := range []struct {
 		words []string

@@ -94,8 +94,8 @@ var (
 		scope:    onPath,
 		remedy: advice(
 			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
-				"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and " +
-				"IFACE counts)",
+				"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all " +
+				"and IFACE counts)",
 		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
@@ -280,7 +280,8 @@ func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) []string {
 	return nil
 }
 
-// portUnsure makes a path Unknown on which the settings of a bridge's ports differ: which one is the pod's is not known.
+// portUnsure makes a path Unknown on which the settings of a bridge's ports differ: which one is the pod's is not
+// known.
 var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT || p.verdict == report.Mismatch || p.verdict == report.Unknown {
 		return nil

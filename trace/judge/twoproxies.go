@@ -16,8 +16,8 @@ var _ = register(kind{
 	issues: []string{"projectcalico/calico#10538", "projectcalico/calico#10748"},
 })
 
-// second is a program that serves Services in place of kube-proxy, and an interface that it makes for that alone. Others
-// of replacements also make theirs where they leave Services to kube-proxy, which is no fault: Cilium, Antrea,
+// second is a program that serves Services in place of kube-proxy, and an interface that it makes for that alone.
+// Others of replacements also make theirs where they leave Services to kube-proxy, which is no fault: Cilium, Antrea,
 // OVN-Kubernetes.
 type second struct{ name, link, remedy string }
 
@@ -25,8 +25,8 @@ var seconds = []second{
 	{
 		"Calico's eBPF dataplane", "bpfin.cali",
 		"have one of the two serve Services: run no kube-proxy beside it; where kube-proxy cannot be taken away, set " +
-			"bpfKubeProxyIptablesCleanupEnabled: false in Calico's FelixConfiguration, or it removes the rules that kube-proxy " +
-			"writes, again and again",
+			"bpfKubeProxyIptablesCleanupEnabled: false in Calico's FelixConfiguration, or it removes the rules that " +
+			"kube-proxy writes, again and again",
 	},
 	{
 		"kube-router", "kube-dummy-if",

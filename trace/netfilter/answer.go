@@ -260,11 +260,12 @@ func (w *Walker) class(k *class) (x passage) {
 	c := &Connection{Mark: k.mark, Zone: k.zone, DNAT: k.dnat, SNAT: k.snat}
 	p := Packet{Family: k.family, Proto: k.proto, Turn: k.turn, Conn: c, In: k.in}
 	w.start = p
-	alive := append(w.first[:0], branch{pkt: p, p: 1})
+	alive := w.first[:0]
+	alive = append(alive, branch{pkt: p, p: 1})
 	if k.hook == Output {
 		alive[0].pkt.Local, alive[0].pkt.Out = true, k.out
 		alive = w.hook(Postrouting, w.hook(Output, alive, false), false)
-		one := false
+		var one bool
 		x.mark, one = markOf(alive)
 		if !one {
 			return passage{}
@@ -274,7 +275,7 @@ func (w *Walker) class(k *class) (x passage) {
 		}
 	} else {
 		alive = w.hook(Prerouting, alive, false)
-		one := false
+		var one bool
 		x.mark, one = markOf(alive)
 		if !one {
 			return passage{}

@@ -87,7 +87,7 @@ func (p *Packet) readdressed() bool {
 
 // connection is what the outcome of a first packet has made.
 func connection(s *Start, p *Packet) *Connection {
-	at := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
+	at := netip.AddrPortFrom
 	return &Connection{
 		Original: Tuple{at(s.Packet.Src, s.Packet.SrcPort), at(s.Packet.Dst, s.Packet.DstPort)},
 		Reply:    Tuple{at(p.Dst, p.DstPort), at(p.Src, p.SrcPort)},

@@ -112,7 +112,7 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
 	alive := w.comeIn(append(w.first[:0], in))
-	var toRoute, toInput []branch
+	var toRoute []branch
 	for _, b := range alive {
 		// One that is translated to itself may still be IPVS's.
 		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
@@ -125,7 +125,7 @@ func (w *Walker) fromPrerouting(in branch) {
 		toRoute = w.take(Forward, b, w.route(&b.pkt), toRoute)
 	}
 	local, toForward := w.byRoute(slices.DeleteFunc(toRoute, w.filtered))
-	w.finish(w.hook(Input, append(toInput, local...), false), Delivered)
+	w.finish(w.hook(Input, local, false), Delivered)
 	w.finish(w.goOut(w.hook(Postrouting, w.resend(), false)), Sent)
 	toForward = w.bridgeOn(leave(toForward))
 	// POSTROUTING knows the incoming interface of what is forwarded, since Linux 5.7 (net/ipv4/ip_output.c, ip_output).

@@ -20,9 +20,9 @@ import (
 //
 // (__netif_receive_skb_core and __dev_queue_xmit in net/core/dev.c; br_handle_frame and br_pass_frame_up in
 // net/bridge/br_input.c; __br_forward in net/bridge/br_forward.c.) With br_netfilter the chains of PREROUTING run in
-// the middle of BRIDGE PREROUTING, and not again behind it (ip_sabotage_in in net/bridge/br_netfilter_hooks.c). What they
-// translate to a destination beyond the same bridge stays in the bridge (br_nf_pre_routing_finish): BRIDGE FORWARD with
-// FORWARD in its middle, BRIDGE POSTROUTING with POSTROUTING at its end, and the egress of a port.
+// the middle of BRIDGE PREROUTING, and not again behind it (ip_sabotage_in in net/bridge/br_netfilter_hooks.c). What
+// they translate to a destination beyond the same bridge stays in the bridge (br_nf_pre_routing_finish): BRIDGE FORWARD
+// with FORWARD in its middle, BRIDGE POSTROUTING with POSTROUTING at its end, and the egress of a port.
 
 // The priorities at which br_netfilter runs the chains of the IP family (enum nf_br_hook_priorities).
 const (

@@ -111,17 +111,8 @@ func query(p *Packet) host.Query {
 // route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends.
 func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
 
-// routeAll gives branches the route of their packets as they are; those that have none end.
-func (w *Walker) routeAll(before Hook, bs []branch) []branch {
-	var out []branch
-	for i := range bs {
-		out = w.take(before, bs[i], w.route(&bs[i].pkt), out)
-	}
-	return out
-}
-
-// take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no route
-// ends. Where the route is not known, and may be none, the branch is lost with one half.
+// take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no
+// route ends. Where the route is not known, and may be none, the branch is lost with one half.
 func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []branch {
 	if before == Forward && r.Known && r.Type == host.RouteLocal {
 		before = Input
@@ -183,9 +174,9 @@ func (w *Walker) keeps(b *branch, by host.Decision) bool {
 // maxHops is how many next hops of a route are followed one by one.
 const maxHops = 8
 
-// hops gives a branch each of several next hops. The kernel chooses by a hash: of the ports, too, with policy 1, so that
-// the hops' weights are shares of the connections; else of the addresses alone, so that all connections of one origin
-// have the same hop, and which one is not known (fib_multipath_hash in net/ipv4/route.c, rt6_multipath_hash in
+// hops gives a branch each of several next hops. The kernel chooses by a hash: of the ports, too, with policy 1, so
+// that the hops' weights are shares of the connections; else of the addresses alone, so that all connections of one
+// origin have the same hop, and which one is not known (fib_multipath_hash in net/ipv4/route.c, rt6_multipath_hash in
 // net/ipv6/route.c).
 func (w *Walker) hops(b branch, hops []host.Hop, out []branch) []branch {
 	if len(hops) > maxHops {
@@ -352,8 +343,8 @@ func (w *Walker) routed(before Hook, b *branch, r *host.Lookup) {
 // maxRoutes is how many routing decisions are recorded; a walk takes as many as there are endpoints, twice.
 const maxRoutes = 1 << 10
 
-// sourceQuery is the lookup that chooses the source of a local process's packet: it has none, and of connections no port
-// either.
+// sourceQuery is the lookup that chooses the source of a local process's packet: it has none, and of connections no
+// port either.
 func sourceQuery(proto uint8, dst netip.AddrPort) host.Query {
 	return host.Query{
 		Dst: dst.Addr(), Src: unspecified(dst.Addr()), Local: true, Proto: proto, DstPort: dst.Port(),

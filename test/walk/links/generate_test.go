@@ -109,9 +109,8 @@ func (g *generator) match(family, hook string, v4 bool) string {
 	list := []string{
 		ip + " daddr " + a, ip + " daddr " + a, ip + " saddr " + a, fmt.Sprintf("udp dport %d", pick(g.Rand, 53, 80, 8080)),
 		fmt.Sprintf("meta mark %d", pick(g.Rand, 0, 1, 2)), "meta l4proto udp", "iifname " + pick(g.Rand, devices...),
-		"oifname " + pick(
-			g.Rand,
-			devices...), "iifname != " + pick(g.Rand, devices...), "meta protocol " + ip, "iifname { v1, eth0 }", "oifname { v2, cni0 }", "udp sport > 1024",
+		"oifname " + pick(g.Rand, devices...), "iifname != " + pick(g.Rand, devices...), "meta protocol " + ip,
+		"iifname { v1, eth0 }", "oifname { v2, cni0 }", "udp sport > 1024",
 	}
 	if family == "bridge" || family == "netdev" {
 		list = append(list, "ether type "+ip)

@@ -326,7 +326,7 @@ const flushType = 0x88b5
 
 // send sends a packet, and says what became of it.
 func (n *node) send(p packet) answer {
-	n.drain(p, nil)
+	n.drain(nil)
 	b, v4 := p.bytes(), p.dst.Addr().Is4()
 	switch {
 	case p.in == "" && v4:
@@ -347,8 +347,8 @@ func (n *node) send(p packet) answer {
 	n.frame("v2", n.farMAC("v1"), flushType, make([]byte, 46))
 	var a answer
 	for deadline := 0; ; deadline++ {
-		if n.drain(p, &a) {
-			n.drain(p, &a)
+		if n.drain(&a) {
+			n.drain(&a)
 			return a
 		}
 		if deadline > 1000 {
@@ -400,7 +400,7 @@ func (n *node) frame(by string, to []byte, typ uint16, payload []byte) {
 
 // drain reads what has come to the far ends and to the node: the packet, which has its source port or its length, and
 // the frame behind it.
-func (n *node) drain(p packet, a *answer) (flushed bool) {
+func (n *node) drain(a *answer) (flushed bool) {
 	buf := make([]byte, 2048)
 	for name, fd := range n.wires {
 		for {

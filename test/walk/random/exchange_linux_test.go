@@ -574,7 +574,8 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 			g.onward(rs)
 		}
 		if err := x.load(rs); err != nil {
-			if untaken++; untaken > 100 {
+			untaken++
+			if untaken > 100 {
 				t.Fatal(err)
 			}
 			continue
@@ -591,7 +592,8 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 			rs = x.smallest(rs, p)
 			t.Errorf("%s=%d: %v: %s\n%s%s", seedVariable, seed, p, what, rs, strings.Repeat("(with Services)\n",
 				min(len(x.watchers), 1)))
-			if differences++; differences == maxDifference {
+			differences++
+			if differences == maxDifference {
 				t.FailNow()
 			}
 			break

@@ -14,7 +14,8 @@ type TProxy struct {
 	Else netfilter.Kind // what becomes of a packet for which there is no such socket
 }
 
-// Run implements [netfilter.Op]. Where a socket listens, a process decides over the packet, if the socket is transparent.
+// Run implements [netfilter.Op]. Where a socket listens, a process decides over the packet, if the socket is
+// transparent.
 func (t *TProxy) Run(c *netfilter.Context) netfilter.Effect {
 	port := t.Port
 	if port == 0 {

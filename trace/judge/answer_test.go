@@ -40,7 +40,7 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 	}{
 		{"answers are dropped by their direction", forward("-m conntrack --ctdir REPLY -j DROP"), AnswerDropped},
 		{"answers are dropped by their source", forward("-s 10.244.1.19/32 -j DROP"), AnswerDropped},
-		{"answers are dropped by their flags", forward("-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j DROP"), AnswerDropped},
+		{"answers are dropped by their flags", forward("-p tcp -m tcp --tcp-flags ALL SYN,ACK -j DROP"), AnswerDropped},
 		{
 			"answers are refused",
 			forward("-p tcp -m conntrack --ctdir REPLY -j REJECT --reject-with tcp-reset"), AnswerDropped,

@@ -109,9 +109,10 @@ func (w *capturedNode) intact() {
 		snapshot.NeighbourFile: `[{"dst":"10.77.0.1","dev":"eth9","lladdr":"02:00:00:00:00:01","state":["REACHABLE"]}]` + "\n",
 		snapshot.BridgeFDBFile: `[{"mac":"33:33:00:00:00:01","ifname":"eth9","flags":["self"],"state":"permanent"}]` + "\n",
 		snapshot.XfrmFile:      "src 192.0.2.0/24 dst 198.51.100.0/24 \n\tdir out priority 0 ptype main \n",
-		snapshot.NFTHooksFile:  "family ip {\n\thook prerouting {\n\t\t-0000000400 ipv4_conntrack_defrag [nf_defrag_ipv4]\n\t}\n}\n",
-		snapshot.VersionsFile:  "6.1.0\n",
-		snapshot.FlagsFile:     "kube-proxy\n--v=2\n",
+		snapshot.NFTHooksFile: "family ip {\n\thook prerouting {\n\t\t-0000000400 ipv4_conntrack_defrag [nf_defrag_ipv4]\n" +
+			"\t}\n}\n",
+		snapshot.VersionsFile: "6.1.0\n",
+		snapshot.FlagsFile:    "kube-proxy\n--v=2\n",
 	} {
 		if _, ok := w.files[file]; !ok {
 			w.files[file] = []byte(data)
@@ -153,7 +154,8 @@ func TestEvidence(t *testing.T) {
 			for _, file := range nodestate.Evidence {
 				if _, ok := base.files[file]; !ok {
 					// What programs.txt lists may be on a path wherever another file does not tell the interface.
-					if file != snapshot.UnreadFile && file != snapshot.ProgramsFile && (fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
+					if file != snapshot.UnreadFile && file != snapshot.ProgramsFile &&
+						(fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
 						t.Errorf("%s is not in the fixture", file)
 					}
 					continue

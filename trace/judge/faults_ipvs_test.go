@@ -335,7 +335,8 @@ func ipvsFaults() []fault {
 			do:   func(w *capturedNode) { w.policy(v4, "filter", "INPUT") },
 			all: func(before map[string]string) []string {
 				return append(every(func(path, was string) string {
-					if strings.HasSuffix(path, "from node") && !isV6(path) && was == string(report.Match) && !strings.Contains(path, "shop/hostnet Cl") {
+					if strings.HasSuffix(path, "from node") && !isV6(path) && was == string(report.Match) &&
+						!strings.Contains(path, "shop/hostnet Cl") {
 						if strings.Contains(path, "/SCTP") { // the rule is for TCP
 							return "Mismatch: AnswerDropped 10.244.1.69:3868, 10.244.2.70:3868"
 						}

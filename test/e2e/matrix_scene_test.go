@@ -422,8 +422,9 @@ for table in raw mangle nat filter; do
 			if $p -w 5 -t $table -A $chain -m comment --comment fault 2>/dev/null; then
 				$p -w 5 -t $table -D $chain -m comment --comment fault
 			fi
-		done
-	
+		done # of the chains
+	done # of the commands
+done # of the tables
 `
 
 // stateScript prints what faults change, without what changes by itself.

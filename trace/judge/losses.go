@@ -138,6 +138,11 @@ func (p *pathCase) losses() []report.Lost {
 			endpoint = to.String()
 		}
 		for _, l := range lostOf(t) {
+			// A refusal came back: nothing but what the kernel names has stopped a packet.
+			if endOf(&t.Probe) == snapshot.ProbeRefused && l.Where == (report.RuleRef{}) &&
+				(l.Reason == "" || l.Reason == reasonNoSocket) {
+				continue
+			}
 			l.Endpoint = endpoint
 			add(l)
 		}
@@ -254,7 +259,7 @@ func lostText(l *report.Lost) string {
 	}
 	switch {
 	case l.InPod:
-		out += ", inside a pod of the node"
+		out += ", in another network namespace of this kernel, such as a pod's"
 	case l.Interface != "":
 		out += ", interface " + l.Interface
 	}

@@ -454,7 +454,7 @@ var (
 			"-m state --state INVALID", "-m conntrack --ctdir REPLY", "-m conntrack --ctstate ESTABLISHED --ctdir REPLY",
 			"-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL", "-m conntrack --ctstatus SEEN_REPLY",
 			"-m conntrack --ctstatus ASSURED", "-m conntrack ! --ctstatus SEEN_REPLY", "-m conntrack --ctstate DNAT",
-			"-m conntrack --ctstate SNAT", "-p tcp -m tcp --tcp-flags SYN,ACK", "-p tcp -m tcp --tcp-flags SYN,ACK ACK",
+			"-m conntrack --ctstate SNAT", "-p tcp -m tcp --tcp-flags SYN,ACK ACK,SYN", "-p tcp -m tcp --tcp-flags SYN,ACK ACK",
 			"-p tcp -m tcp --tcp-flags SYN,ACK,PSH ACK", "-p tcp -m tcp ! --syn", "-m connmark --mark 0x5", "-s {dst}",
 			"-s {net}", "-d {net}", "-m conntrack --ctorigdst {net}", "-m conntrack --ctreplsrc {dst}",
 			"-m conntrack --ctrepldst {own}", "-m conntrack --ctorigsrc {net}", "-p {proto#1} -m {proto#1} --sport {port}",

@@ -95,7 +95,7 @@ func linkFaults() []matrixFault {
 			name:  "a neighbour entry of another node that is wrong for good",
 			make:  `once ip neigh replace $RNODE lladdr 02:00:00:00:00:99 dev eth0 nud permanent`,
 			undo:  `ip neigh del $RNODE dev eth0`,
-			fails: some, named: `neigh|02:00:00:00:00:99`, ci: true,
+			fails: some, named: `neigh|02:00:00:00:00:99`,
 		},
 		{
 			name:  "a neighbour entry of the endpoint of the node that is wrong for good",
@@ -126,7 +126,7 @@ func linkFaults() []matrixFault {
 			name: "a pod cannot reach itself: hairpin is off on its port", from: "endpoint",
 			make:  `once ip link set $LV type bridge_slave hairpin off`,
 			undo:  `ip link set $LV type bridge_slave hairpin on`,
-			fails: some, named: `hairpin`, ci: true,
+			fails: some, named: `hairpin`,
 		},
 		{
 			name:  "hairpin is off on the port of a pod that is no endpoint",

@@ -384,8 +384,8 @@ func (c *checker) judge(r Rules) {
 	}
 }
 
-// risks are the findings about what the API's objects and kube-proxy's configuration risk by themselves: random clusters
-// have all of it.
+// risks are the findings about what the API's objects and kube-proxy's configuration risk by themselves: random
+// clusters have all of it.
 var risks = map[string]bool{
 	judge.HintsIgnored: true, judge.NodePortsExposed: true, judge.NodePortClash: true, judge.NodeAddressCaptured: true,
 }

@@ -53,13 +53,18 @@ func (n *node) covered() *report.Coverage {
 	return out
 }
 
+// younger are files that older helpers did not know: those that do write programs.txt, whatever there is.
+var younger = map[string]bool{
+	snapshot.NeighbourFile: true, snapshot.BridgeFDBFile: true, snapshot.ProgramsFile: true, snapshot.XfrmFile: true,
+}
+
 // knows tells whether all that a file has to tell is known: it was read, or what it would list is not on the node.
 func (n *node) knows(file string) bool {
 	switch n.Reading(file).State {
 	case nodestate.Whole:
 		return true
 	case nodestate.Absent:
-		return n.ListsUnread()
+		return n.ListsUnread() && (!younger[file] || n.Has(snapshot.ProgramsFile))
 	case nodestate.Unreadable, nodestate.Partial:
 	}
 	return false

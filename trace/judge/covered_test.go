@@ -17,15 +17,31 @@ func TestCoverage(t *testing.T) {
 		"rules", "routes", "routing policy", "settings", "bridges", "neighbours", "ends of tunnels",
 		"programs of tc and BPF", "IPsec policies",
 	}
+	looked := func(do func(w *capturedNode)) func(w *capturedNode) {
+		return func(w *capturedNode) {
+			w.files[snapshot.ProgramsFile] = []byte("# none\n")
+			do(w)
+		}
+	}
 	for _, tt := range []struct {
 		name string
 		base string
 		do   func(w *capturedNode)
 		want report.Coverage
 	}{
-		{"all files", "v1.28-iptables", func(*capturedNode) {}, report.Coverage{Judged: all}},
+		{"all files", "v1.28-iptables", looked(func(*capturedNode) {}), report.Coverage{Judged: all}},
 		{
-			"garbled rules of routing", "v1.28-iptables", func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") },
+			"of a helper that did not know all files", "v1.28-iptables", func(*capturedNode) {},
+			report.Coverage{Judged: all[:5], NotJudged: []report.Gap{
+				{Part: "neighbours", Files: []string{snapshot.NeighbourFile}},
+				{Part: "ends of tunnels", Files: []string{snapshot.BridgeFDBFile}},
+				{Part: "programs of tc and BPF", Files: []string{snapshot.ProgramsFile}},
+				{Part: "IPsec policies", Files: []string{snapshot.XfrmFile}},
+			}},
+		},
+		{
+			"garbled rules of routing", "v1.28-iptables",
+			looked(func(w *capturedNode) { w.files[snapshot.RuleFile] = []byte("{") }),
 			report.Coverage{
 				Judged: []string{
 					"rules", "routes", "settings", "bridges", "neighbours", "ends of tunnels",
@@ -35,7 +51,8 @@ func TestCoverage(t *testing.T) {
 			},
 		},
 		{
-			"looked for, and not on the node", "v1.28-iptables", func(w *capturedNode) { delete(w.files, snapshot.LinkFile) },
+			"looked for, and not on the node", "v1.28-iptables",
+			looked(func(w *capturedNode) { delete(w.files, snapshot.LinkFile) }),
 			report.Coverage{Judged: all},
 		},
 		{

@@ -174,7 +174,7 @@ step_fuzz() {
 step_test() {
 	local dir
 	with_kubectl
-	go run ./hack/gotest -race -timeout 25m ./...
+	go run ./hack/gotest -race -timeout 40m ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)
 	done
@@ -257,7 +257,8 @@ shard_oracle-old() {
 # The walk against the kernel: a million packets through random rule sets; everything of kube-proxy's deleted from the
 # captured nodes, one at a time; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
-	SVCPROXY_DELETIONS=100000 go run ./hack/gotest -count=1 -timeout 20m -run '^TestEveryDeletionIsFound$' ./trace/judge
+	SVCPROXY_DELETIONS=100000 SVCPROXY_EVIDENCE=all \
+		go run ./hack/gotest -count=1 -timeout 20m -run '^(TestEveryDeletionIsFound|TestEvidence)$' ./trace/judge
 	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \
 		./test/walk/random
 	make --no-print-directory differential CASES="${CASES:-1000000}"

@@ -225,7 +225,7 @@ func tagsOf(t *testing.T, name, text string) []string {
 // Each file of tests is run: by go test ./... of its module, or by a command that names its tag and its folder.
 func TestEveryTestIsRun(t *testing.T) {
 	s := readScript(t)
-	if !strings.Contains(s.text, "go run ./hack/gotest -race -timeout 25m ./...\n") {
+	if !strings.Contains(s.text, "go run ./hack/gotest -race -timeout 40m ./...\n") {
 		t.Error("nothing runs the tests of the main module")
 	}
 	modules := regexp.MustCompile(`(?m)^tools=\((.*)\)$`).FindStringSubmatch(s.text)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -162,7 +163,11 @@ func TestEvidence(t *testing.T) {
 				}
 				row := evidenceRow{fixture: fixture, file: file, paths: len(before.Paths), kept: len(before.Paths)}
 				all := append(slices.Clone(variants), oldFormats[file]...)
-				for _, v := range all {
+				for i, v := range all {
+					// A third of them where nothing depends on the file, unless all are asked for.
+					if row.why() == "" && (i+len(file))%3 != 0 && os.Getenv("SVCPROXY_EVIDENCE") != "all" {
+						continue
+					}
 					base.evidence(&row, v, &before)
 				}
 				if row.unknown == 0 && row.why() != "" {

@@ -106,21 +106,25 @@ func (w *Walker) unmet(bs []branch) (out []branch) {
 	return append(out, w.hook(Prerouting, rest, false)...)
 }
 
-// intoBridge takes packets from a port to the bridge itself, or as bridged to where it forwards them. calls: the bridge
-// is the interface by which the packet comes in for IP, so that br_netfilter may run PREROUTING.
-func (w *Walker) intoBridge(l *host.Layer, alive []branch, calls bool) (up, bridged []branch) {
-	var through, past []branch
-	for _, b := range alive {
-		if !l.Maybe {
-			through = append(through, b)
-			continue
-		}
+// ifBridge sorts packets by whether a layer is a bridge; to both where that is not known.
+func (w *Walker) ifBridge(l *host.Layer, bs []branch) (through, past []branch) {
+	if !l.Maybe {
+		return slices.Clone(bs), nil
+	}
+	for _, b := range bs {
 		yes, no := w.fork(b, bridgeKey{l.Bridge}, Uncertain{
 			What: "whether " + l.Bridge + " is a bridge",
 			Why:  "the kinds of interfaces were not collected (ip-link.json, by ip -j -d link)",
 		})
 		through, past = append(through, yes), append(past, no)
 	}
+	return through, past
+}
+
+// intoBridge takes packets from a port to the bridge itself, or as bridged to where it forwards them. calls: the bridge
+// is the interface by which the packet comes in for IP, so that br_netfilter may run PREROUTING.
+func (w *Walker) intoBridge(l *host.Layer, alive []branch, calls bool) (up, bridged []branch) {
+	through, past := w.ifBridge(l, alive)
 	port := w.nameOf(l.Devs)
 	through = setIfaces(through, port, "")
 	slots := w.slots[through[0].pkt.Family]
@@ -314,18 +318,7 @@ func (w *Walker) outBy(bs []branch, dev string, to netip.Addr) []branch {
 
 // outOfBridge takes the node's packets to a port of a bridge.
 func (w *Walker) outOfBridge(l *host.Layer, bs []branch) []branch {
-	var through, past []branch
-	for _, b := range bs {
-		if !l.Maybe {
-			through = append(through, b)
-			continue
-		}
-		yes, no := w.fork(b, bridgeKey{l.Bridge}, Uncertain{
-			What: "whether " + l.Bridge + " is a bridge",
-			Why:  "the kinds of interfaces were not collected (ip-link.json, by ip -j -d link)",
-		})
-		through, past = append(through, yes), append(past, no)
-	}
+	through, past := w.ifBridge(l, bs)
 	through = setIfaces(through, "", w.nameOf(l.Devs))
 	for _, h := range []Hook{BridgeOutput, BridgePostrouting} {
 		if len(through) > 0 {

@@ -80,19 +80,6 @@ type answer struct {
 	src, dst netip.AddrPort // of one delivered by IPv6, only the ports
 }
 
-func number(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	s := os.Getenv(variable)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
-}
-
 // newNode makes the node, and binds the calling goroutine to one CPU: of one CPU's packets none overtakes another.
 func newNode(t *testing.T) *node {
 	t.Helper()
@@ -484,7 +471,7 @@ func TestHooksOfDevicesAndBridgesAgainstTheKernel(t *testing.T) {
 		"table bridge t { chain c { type filter hook prerouting priority 0;\n}\n}\n"); err != nil {
 		t.Skipf("the kernel has no such tables: %v", err)
 	}
-	seed, cases := number(t, seedVariable, defaultSeed), int(number(t, casesVariable, defaultCases))
+	seed, cases := uint64(testutil.Count(t, seedVariable, defaultSeed)), testutil.Count(t, casesVariable, defaultCases)
 	done, sets, untaken, unknown, differences := 0, 0, 0, 0, 0
 	ends := map[string]int{}
 	for ; done < cases && differences < maxDifference; seed++ {

@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,19 +36,6 @@ var tools = []string{
 	"iptables-nft-save", "iptables-legacy-save", "ip6tables-nft-save", "ip6tables-legacy-save",
 }
 
-func number(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	s := os.Getenv(variable)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
-}
-
 // figures are what a run has come to.
 type figures struct {
 	cases, unknown, traced, whole, sets, rules, tests int
@@ -72,7 +57,7 @@ func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
 		t.Skipf("the rules that watch the packets are not taken: %v", err)
 	}
 	words := vocabularyOf(t, w)
-	seed, cases := number(t, seedVariable, defaultSeed), int(number(t, casesVariable, defaultCases))
+	seed, cases := uint64(testutil.Count(t, seedVariable, defaultSeed)), testutil.Count(t, casesVariable, defaultCases)
 	f := figures{why: map[string]int{}}
 	start := time.Now()
 	differences := 0

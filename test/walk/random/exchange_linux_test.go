@@ -552,7 +552,7 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 	}
 	x := newExchanger(t)
 	words := vocabularyOf(t, x.kernelNode)
-	seed, cases := number(t, seedVariable, defaultSeed), int(number(t, answersVariable, defaultAnswers))
+	seed, cases := uint64(testutil.Count(t, seedVariable, defaultSeed)), testutil.Count(t, answersVariable, defaultAnswers)
 	var f exchanges
 	differences, untaken := 0, 0
 	for ; f.cases < cases; seed++ {

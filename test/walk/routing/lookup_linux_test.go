@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestRoutesAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip") {
 		return
 	}
-	cases, seed := number(t, casesVariable, defaultCases), number(t, seedVariable, defaultSeed)
+	cases, seed := testutil.Count(t, casesVariable, defaultCases), testutil.Count(t, seedVariable, defaultSeed)
 	links(t)
 	k := newKernel(t)
 	asked, unknown, differences := 0, 0, 0
@@ -104,19 +103,6 @@ func links(t *testing.T) {
 		}
 	}
 	testutil.Run(t, "", "ip", "link", "set", "eth1", "group", "7")
-}
-
-func number(t *testing.T, variable string, other int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return other
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // state lists rules and routes, for a difference.

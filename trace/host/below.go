@@ -23,6 +23,24 @@ func (n *Network) XDP(dev string) string { return n.links[dev].xdp }
 // stacked are the kinds of interfaces that pass the same packets on to the interface that they are on top of.
 var stacked = map[string]bool{"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true}
 
+// withoutKey are the kinds of interfaces whose packets have no key of a tunnel of their own (skb_tunnel_info in
+// include/net/dst_metadata.h); "" are those of hardware, and lo.
+var withoutKey = map[string]bool{
+	"": true, "veth": true, "dummy": true, "bridge": true, "bond": true, "vlan": true, "macvlan": true, "ipvlan": true,
+}
+
+// plain tells whether no packet that comes in by an interface can have the key of a tunnel: neither it nor one below it
+// is a tunnel. It is false where that was not collected.
+func (n *Network) plain(dev string) bool {
+	if _, ok := n.master[dev]; !ok || !n.kindsKnown || !withoutKey[n.links[dev].kind] {
+		return false
+	}
+	layers, known := n.Below(dev)
+	return known && !slices.ContainsFunc(layers, func(l Layer) bool {
+		return slices.ContainsFunc(l.Devs, func(dev string) bool { return !withoutKey[n.links[dev].kind] })
+	})
+}
+
 // maxLayers bounds how many layers are below an interface; the kernel nests at most eight (MAX_NEST_DEV).
 const maxLayers = 8
 

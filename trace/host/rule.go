@@ -143,7 +143,7 @@ var conditions = []struct {
 	},
 	{
 		func(r *rule) bool { return r.tunnel },
-		func(_ *rule, _ *Network, q *Query) truth { return truth{false, q.Local} },
+		func(_ *rule, n *Network, q *Query) truth { return truth{false, q.Local || n.plain(q.In)} },
 	},
 	{
 		func(r *rule) bool { return r.l3mdev },

@@ -156,6 +156,13 @@ func (s *search) act(ru *rule, why string) bool {
 	case ru.refuses != "":
 		s.add(candidate{route: Route{Type: ru.refuses}, by: by, why: why})
 		return true
+	case ru.l3mdev && s.n.byVRF(q) == knownTruth(false):
+		// It applies by "not", and has no table of a VRF: number 0 stands for main (fib_get_table in
+		// net/ipv4/fib_frontend.c, fib6_get_table in net/ipv6/ip6_fib.c).
+		if !f.routesKnown {
+			return cannot(errNoRoutes[famOf(q.Dst)].Error(), true)
+		}
+		return s.table(f.tables[tableMain], ru, by, why)
 	case ru.l3mdev, ru.table == "":
 		return cannot("the routing rule \""+ru.text()+"\" may apply to it", false)
 	case ru.table == tableLocal:

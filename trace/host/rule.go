@@ -353,8 +353,8 @@ func dscpNumber(s string) (v uint8, ok bool) {
 
 // protocols are the names by which ip prints the protocols that have ports, and a few others.
 var protocols = map[string]uint8{
-	"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132,
-	"udplite": 136,
+	"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "ospf": 89,
+	"sctp": 132, "udplite": 136,
 }
 
 // protocolNumber reads a protocol; 0 where it is not known.

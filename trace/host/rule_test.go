@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -85,5 +86,36 @@ func TestRulesWithAllTables(t *testing.T) {
 	}
 	if r, known, _ := n.Route(ip("10.9.0.7")); !known || r.Type != RouteLocal {
 		t.Errorf("local = %+v, %v", r, known)
+	}
+}
+
+// TestKeyOfATunnel: a rule with tun_id applies to no packet that came in by an interface which is no tunnel, nor on top
+// of one; of others, and where the kinds of interfaces are not known, it is not known.
+func TestKeyOfATunnel(t *testing.T) {
+	const links = `[{"ifname":"pod0","inet6_addr_gen_mode":"eui64","linkinfo":{"info_kind":"veth"}},
+		{"ifname":"vx0","master":"br1","linkinfo":{"info_kind":"vxlan","info_slave_kind":"bridge"}},
+		{"ifname":"veth1","master":"br0","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge"}},
+		{"ifname":"br0","linkinfo":{"info_kind":"bridge"}},{"ifname":"br1","linkinfo":{"info_kind":"bridge"}},
+		{"ifname":"eth0"}]`
+	for _, tt := range []struct {
+		name, links, in string
+		known           bool
+	}{
+		{"a veth", links, "pod0", true},
+		{"hardware", links, "eth0", true},
+		{"a bridge", links, "br0", true},
+		{"a tunnel", links, "vx0", false},
+		{"a bridge with a tunnel", links, "br1", false},
+		{"an interface that is not listed", links, "eth9", false},
+		{"kinds that were not collected", `[{"ifname":"pod0"}]`, "pod0", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := mustParse(t, Files{Link: []byte(tt.links)})
+			r := rule{tunnel: true, keys: map[string]json.RawMessage{"tun_id": nil}}
+			yes, known := r.applies(n, &Query{Dst: ip("192.0.2.1"), In: tt.in})
+			if yes && known || known != tt.known {
+				t.Errorf("applies %v, known %v, want known %v", yes, known, tt.known)
+			}
+		})
 	}
 }

@@ -68,7 +68,7 @@ var conntrackOptions = matchSpec{options: map[string]reader{
 
 func ctport(of func(*netfilter.Packet) uint16) reader {
 	return func(_ *ruleSpec, o *option) (cond, bool) {
-		return portArg(o, func(p *netfilter.Packet, r portRange) truth { return r.hasSource(of(p)) })
+		return portArg(o, func(c *netfilter.Context, r portRange) truth { return r.hasPort(of(c.Packet)) })
 	}
 }
 

@@ -15,18 +15,24 @@ import (
 func sport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, sportIn) }
 func dport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, dportIn) }
 
-func sportIn(p *netfilter.Packet, r portRange) truth { return r.hasSource(p.SrcPort) }
-func dportIn(p *netfilter.Packet, r portRange) truth { return r.hasSource(p.DstPort) }
+func sportIn(c *netfilter.Context, r portRange) truth { return r.hasPort(c.Packet.SrcPort) }
 
-func anyPortIn(p *netfilter.Packet, r portRange) truth { return dportIn(p, r).Or(sportIn(p, r)) }
+func dportIn(c *netfilter.Context, r portRange) truth {
+	if c.Packet.DstPort == 0 && r.hi < op.LowestPort(c) {
+		return no
+	}
+	return r.hasPort(c.Packet.DstPort)
+}
 
-func portArg(o *option, in func(*netfilter.Packet, portRange) truth) (cond, bool) {
+func anyPortIn(c *netfilter.Context, r portRange) truth { return dportIn(c, r).Or(sportIn(c, r)) }
+
+func portArg(o *option, in func(*netfilter.Context, portRange) truth) (cond, bool) {
 	r, ok := o.ports()
-	return func(c *netfilter.Context) truth { return in(c.Packet, r) }, ok
+	return func(c *netfilter.Context) truth { return in(c, r) }, ok
 }
 
 // portList reads "22,80:90".
-func portList(in func(*netfilter.Packet, portRange) truth) reader {
+func portList(in func(*netfilter.Context, portRange) truth) reader {
 	return withArg(func(arg string) (cond, bool) {
 		var list []portRange
 		for s := range strings.SplitSeq(arg, ",") {
@@ -39,7 +45,7 @@ func portList(in func(*netfilter.Packet, portRange) truth) reader {
 		return func(c *netfilter.Context) truth {
 			var answer truth
 			for _, r := range list {
-				answer = answer.Or(in(c.Packet, r))
+				answer = answer.Or(in(c, r))
 			}
 			return answer
 		}, true

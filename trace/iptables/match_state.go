@@ -225,8 +225,7 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 	return set, set.name != ""
 }
 
-// ipvsOptions are the options of -m ipvs for a packet of a connection that IPVS has scheduled (ipvs_mt in
-// net/netfilter/xt_ipvs.c looks up the connection by the reply direction, too).
+// ipvsOptions are the options of -m ipvs for a request of a connection that IPVS has scheduled.
 var ipvsOptions = map[string]reader{
 	"--vproto": withArg(func(arg string) (cond, bool) {
 		p, ok := op.Protocol(arg)
@@ -242,17 +241,21 @@ var ipvsOptions = map[string]reader{
 	}),
 	"--vdir": withArg(func(arg string) (cond, bool) {
 		reply := arg == "REPLY"
-		return func(c *netfilter.Context) truth {
-			return op.Is((c.Packet.Turn == netfilter.Reply) == reply)
-		}, reply || arg == "ORIGINAL"
+		return func(*netfilter.Context) truth { return op.Is(!reply) }, reply || arg == "ORIGINAL"
 	}),
 }
 
 // scheduled tells whether IPVS has scheduled the packet.
 func scheduled(c *netfilter.Context) truth { return op.Is(c.Packet.Virtual.IsValid()) }
 
+// request tells whether ipvs_mt finds the connection of a packet: it looks it up by the packet's addresses turned round
+// (ip_vs_fill_iph_skb with inverse), as those of a request that has its endpoint. No answer has such ones.
+func request(c *netfilter.Context) truth {
+	return op.Is(c.Packet.Virtual.IsValid() && c.Packet.Turn != netfilter.Reply)
+}
+
 // ipvs is net/netfilter/xt_ipvs.c. With any option besides --ipvs a packet that IPVS has not scheduled never matches,
-// also with "!".
+// nor an answer, also with "!".
 func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	var conds []cond
 	for i := range opts {
@@ -268,7 +271,7 @@ func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		read := ipvsOptions[o.name]
 		if read == nil {
 			if o.name == "--vmethod" || o.name == "--vportctl" {
-				conds = append(conds, scheduled, op.Unsure)
+				conds = append(conds, request, op.Unsure)
 				continue
 			}
 			return nil, false
@@ -280,7 +283,7 @@ func ipvs(s *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 		if o.not {
 			f = f.Not()
 		}
-		conds = append(conds, scheduled, f)
+		conds = append(conds, request, f)
 	}
 	return op.Conditions(conds, notInSnapshot(text)), len(conds) > 0
 }

@@ -52,9 +52,17 @@ func (s *selector) Run(c *netfilter.Context) netfilter.Effect {
 		case yes:
 		}
 	}
-	if s.has&byProto != 0 && s.answer(byProto, op.Is(p.Proto == s.proto)) == no ||
-		s.has&byDport != 0 && s.answer(byDport, s.dport.has(p.DstPort)) == no {
+	if s.has&byProto != 0 && s.answer(byProto, op.Is(p.Proto == s.proto)) == no {
 		return breakOff
+	}
+	if s.has&byDport != 0 {
+		switch s.answer(byDport, dportIn(c, s.dport)) {
+		case no:
+			return breakOff
+		case maybe:
+			unsure = "the packet's destination port is not known"
+		case yes:
+		}
 	}
 	if s.has&bySrc != 0 {
 		switch s.answer(bySrc, s.src.has(p.Src)) {
@@ -66,7 +74,7 @@ func (s *selector) Run(c *netfilter.Context) netfilter.Effect {
 		}
 	}
 	if s.has&bySport != 0 {
-		switch s.answer(bySport, s.sport.hasSource(p.SrcPort)) {
+		switch s.answer(bySport, sportIn(c, s.sport)) {
 		case no:
 			return breakOff
 		case maybe:

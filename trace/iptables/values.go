@@ -94,8 +94,9 @@ func portNumber(s string) (uint16, bool) {
 
 func (r portRange) has(p uint16) truth { return op.Is(r.lo <= p && p <= r.hi) }
 
-// hasSource is has for a source port; a packet's source port 0 means that it is not known.
-func (r portRange) hasSource(p uint16) truth {
+// hasPort is has for a port of a packet, of which 0 means that it is not known: that of the client where none was
+// named, also as the destination of answers.
+func (r portRange) hasPort(p uint16) truth {
 	switch {
 	case p != 0:
 		return r.has(p)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -103,4 +104,37 @@ func codesOfAll(fs []report.Finding) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestAnswersToAPortThatIsNotKnown: a rule for a range of ports may be for the one that a process of the node gets,
+// which is the destination of the answer. Such a range was compared with the number 0, and never held.
+func TestAnswersToAPortThatIsNotKnown(t *testing.T) {
+	for _, tt := range []struct {
+		name, rule string
+		want       report.Verdict
+	}{
+		{"a range of ephemeral ports", "-p tcp -m tcp --dport 32768:60999 -j DROP", report.Unknown},
+		{"all ports", "-p tcp -m tcp --dport 0:65535 -j DROP", report.Mismatch},
+		{"all ports but one", "-p tcp -m tcp ! --dport 22 -j DROP", report.Mismatch},
+		{"a port that no socket gets by itself", "-p tcp -m tcp --dport 111 -j DROP", report.Match},
+		{"another protocol", "-p udp -m udp --dport 32768:60999 -j DROP", report.Match},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, base(""))
+			w.first(v4, "filter", "INPUT", tt.rule)
+			found := false
+			for _, p := range w.run().Paths {
+				if p.Service.Name == "ep3" && p.Origin.Kind == string(expect.FromNode) &&
+					!strings.Contains(p.Frontend.Address, ":") {
+					found = true
+					if p.Verdict != tt.want {
+						t.Errorf("%s, want %s: %+v", p.Verdict, tt.want, p.Findings)
+					}
+				}
+			}
+			if !found {
+				t.Error("there is no such path")
+			}
+		})
+	}
 }

@@ -108,7 +108,7 @@ func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	p, c := o.Packet, connection(&s, &o.Packet)
 	from := Start{Hook: Prerouting, Packet: Packet{
 		Family: p.Family, Proto: p.Proto, Turn: Reply, Conn: c, In: in,
-		Src: p.Dst, SrcPort: p.DstPort, Dst: p.Src, DstPort: p.SrcPort, Virtual: p.Virtual,
+		Src: p.Dst, SrcPort: p.DstPort, Dst: p.Src, DstPort: p.SrcPort,
 	}}
 	if o.End == Delivered {
 		from.Hook, from.Packet.In = Output, ""

@@ -138,6 +138,9 @@ func (p *Packet) track() bool {
 	return true
 }
 
+// Addressed tells whether the destination of an answer is the client itself: nothing translates it, or it is done.
+func (p *Packet) Addressed() bool { return !p.Conn.SNAT || p.Back&hadDestination != 0 }
+
 // toDestination translates the destination of a packet whose connection is translated (nf_nat_packet and
 // nf_nat_manip_pkt in net/netfilter/nf_nat_core.c): an answer goes to the client again, a later packet to the endpoint.
 func (p *Packet) toDestination() {
@@ -179,5 +182,6 @@ func (p *Packet) fromVirtual() {
 		return
 	}
 	p.Back |= hadIPVS
-	p.Src, p.SrcPort = p.Conn.Virtual.Addr(), p.Conn.Virtual.Port()
+	p.Virtual = p.Conn.Virtual // the skb's ipvs_property
+	p.Src, p.SrcPort = p.Virtual.Addr(), p.Virtual.Port()
 }

@@ -55,7 +55,14 @@ func src(c *netfilter.Context) value { return addrValue(c, c.Packet.Src) }
 func dst(c *netfilter.Context) value { return addrValue(c, c.Packet.Dst) }
 
 func sport(c *netfilter.Context) value { return portValue(c.Packet.SrcPort) }
-func dport(c *netfilter.Context) value { return portValue(c.Packet.DstPort) }
+
+func dport(c *netfilter.Context) value {
+	const half = 1 << 15
+	if c.Packet.DstPort == 0 && op.LowestPort(c) >= half {
+		return value{word: number(half), blur: lowBits(15)}
+	}
+	return portValue(c.Packet.DstPort)
+}
 
 // portValue: port 0 is an ephemeral one that is not known.
 func portValue(p uint16) value {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package op
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
+
+// The lowest ports that the kernel chooses: for a socket that asks for none, by default (inet_sk_ports_range in
+// net/ipv4/af_inet.c), and when it translates the source (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
+const (
+	ephemeralPort  = 32768
+	translatedPort = 1024
+)
+
+// LowestPort returns the lowest number that the destination port of an answer may have where it is not known
+// (Packet.DstPort 0): the client's socket got it, or, until that is undone, the translation of its source. Clients
+// beyond the node are taken to choose theirs as the node does.
+func LowestPort(c *netfilter.Context) uint16 {
+	if p := c.Packet; p.Turn == netfilter.Reply && !p.Addressed() {
+		return translatedPort
+	}
+	setting, _ := c.Host.Sysctl("net/ipv4/ip_local_port_range")
+	low, _, _ := strings.Cut(strings.Join(strings.Fields(setting), " "), " ")
+	if n, err := strconv.ParseUint(low, 10, 16); err == nil {
+		return min(uint16(n), ephemeralPort)
+	}
+	return ephemeralPort
+}

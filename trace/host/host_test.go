@@ -307,6 +307,20 @@ func TestSourceOfPacketsToTheIPv6LoopbackIsItself(t *testing.T) {
 	}
 }
 
+// A packet to an address of the node that a rule sends out has that address as its source, too (RFC 6724, rule 1),
+// whatever addresses the outgoing interface has.
+func TestSourceOfPacketsToAnOwnAddressThatLeaveByAnotherInterface(t *testing.T) {
+	n := mustParse(t, Files{Addr: []byte(`[{"ifname":"eth1","flags":["UP"],
+		"addr_info":[{"family":"inet6","local":"fd00:88::11","prefixlen":64,"scope":"global"}]},
+		{"ifname":"eth0","flags":["UP"],"addr_info":[
+		{"family":"inet6","local":"fd00:77::11","prefixlen":64,"scope":"global"}]}]`)})
+	for dst, want := range map[string]string{"fd00:88::11": "fd00:88::11", "fd00:88::12": "fd00:77::11"} {
+		if got := n.MasqueradeAddress("eth0", ip(dst)); got != ip(want) {
+			t.Errorf("to %s: from %s, want %s", dst, got, want)
+		}
+	}
+}
+
 func TestMartian(t *testing.T) {
 	sysctl := func(s string) Files { return Files{Sysctl: []byte(s)} }
 	off := "net.ipv4.conf.all.route_localnet = 0\nnet.ipv4.conf.eth0.route_localnet = 0\n" +

@@ -54,7 +54,7 @@ func (n *Network) Lookup(q Query) Lookup {
 		r.Type = RouteBroadcast
 	}
 	if r.Type == RouteLocal && !r.PrefSrc.IsValid() {
-		if r.PrefSrc = dst; !dst.Is4() && !slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == dst }) {
+		if r.PrefSrc = dst; !dst.Is4() && !n.own6(dst) {
 			r.PrefSrc = netip.Addr{} // one of the node's, by rules that differ
 		}
 	}

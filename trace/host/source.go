@@ -5,6 +5,7 @@ package host
 import (
 	"math/bits"
 	"net/netip"
+	"slices"
 )
 
 // buildTables prepares the tables once all files were read. Next hops of IPv4 routes without a preferred source get the
@@ -115,6 +116,9 @@ func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 	best := n.better6(n.devs[dev], dev, dst)
 	// only the interface's own addresses are allowed
 	near := dst.IsLinkLocalUnicast() || dst.IsMulticast() || dst.IsLoopback()
+	if !near && n.own6(dst) {
+		return dst // rule 1: the same address
+	}
 	if best != nil && (scope6(best.ip) >= scope6(dst) && !best.deprecated || near) {
 		return best.ip
 	}
@@ -129,6 +133,11 @@ func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 		return netip.Addr{}
 	}
 	return best.ip
+}
+
+// own6 tells whether ip is an address of an interface, and not only that of a local route.
+func (n *Network) own6(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == ip })
 }
 
 // better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one.

@@ -169,17 +169,19 @@ func everyType(c *netfilter.Context, a netip.Addr, dev string, types []host.Rout
 // rpfilter matches by the route back to the packet's source (net/ipv4/netfilter/ipt_rpfilter.c,
 // net/ipv6/netfilter/ip6t_rpfilter.c).
 func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
-	var loose, local, invert bool
+	var back op.Back
+	var invert bool
 	for i := range opts {
 		o := &opts[i]
 		switch o.name {
 		case "--loose":
-			loose = true
+			back.Loose = true
 		case "--accept-local":
-			local = true
+			back.Local = true
 		case "--invert":
 			invert = true
-		case "--validmark": // rules for marks make the route unknown by themselves
+		case "--validmark":
+			back.Mark = true
 		default:
 			return nil, false
 		}
@@ -187,7 +189,7 @@ func rpfilter(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 			return nil, false
 		}
 	}
-	f := cond(func(c *netfilter.Context) truth { return op.RouteBack(c, loose, local) })
+	f := cond(func(c *netfilter.Context) truth { return op.RouteBack(c, back) })
 	if invert {
 		f = f.Not()
 	}

@@ -24,7 +24,7 @@ var targets = map[string]targetSpec{
 	"DNAT":        natTarget("--to-destination", translateDst),
 	"DNPT":        opaque("it translates the network prefix (DNPT)"),
 	"DROP":        verdict(netfilter.Drop, ""),
-	"DSCP":        nothing,
+	"DSCP":        tos,
 	"ECN":         nothing,
 	"HL":          hopLimit,
 	"HMARK":       opaque("it sets the mark by a hash (HMARK)"),
@@ -50,7 +50,7 @@ var targets = map[string]targetSpec{
 	"TCPMSS":      nothing,
 	"TCPOPTSTRIP": nothing,
 	"TEE":         nothing,
-	"TOS":         nothing,
+	"TOS":         tos,
 	"TPROXY":      tproxy,
 	"TRACE":       nothing,
 	"TTL":         hopLimit,
@@ -66,6 +66,9 @@ func verdict(k netfilter.Kind, why string) targetSpec {
 func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
+
+// tos is of targets that change the TOS byte: rules of routing may ask for it.
+func tos(*ruleSpec, []option) (netfilter.Op, bool) { return op.ChangeTOS, true }
 
 // hopLimit: a TTL of 0 or 1 ends the packet at the next routing decision; decrementing may do so.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {

@@ -229,8 +229,8 @@ func fib(e *syntax.Fib) (*expr, bool) {
 	case "oif", "oifname", "check":
 		maybe := func(*netfilter.Context) value { return value{blur: number(1)} }
 		f := field{typ: typeBool, depends: depends, get: maybe}
-		if flags["saddr"] && !flags["mark"] && !flags["oif"] {
-			f.get = routeBack(!flags["iif"])
+		if flags["saddr"] && !flags["oif"] {
+			f.get = routeBack(op.Back{Loose: !flags["iif"], Mark: flags["mark"]})
 		}
 		if e.Result == "oifname" {
 			f = field{typ: typeIfname, get: blank, depends: depends}
@@ -240,10 +240,10 @@ func fib(e *syntax.Fib) (*expr, bool) {
 	return nil, false
 }
 
-// routeBack is what rpfilter asks; a mark may choose another table, and makes the route unknown by itself.
-func routeBack(loose bool) func(c *netfilter.Context) value {
+// routeBack is what rpfilter asks.
+func routeBack(back op.Back) func(c *netfilter.Context) value {
 	return func(c *netfilter.Context) value {
-		switch op.RouteBack(c, loose, false) {
+		switch op.RouteBack(c, back) {
 		case op.Yes:
 			return knownNumber(1)
 		case op.No:

@@ -311,7 +311,7 @@ func (l *lookup) draws(c *netfilter.Context, branch func(e *element) netfilter.A
 var harmless = map[string]bool{
 	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
 	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
-	"payload dscp": true, "payload ecn": true, "payload checksum": true, "payload flowlabel": true, "payload id": true,
+	"payload ecn": true, "payload checksum": true, "payload flowlabel": true, "payload id": true,
 }
 
 // has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.
@@ -344,6 +344,10 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 		b.add(zoneOf(m))
 		return true
 	case harmless[kind+" "+field]:
+		return true
+	case kind == "payload" && field == "dscp":
+		b.acted = true
+		b.add(op.ChangeTOS)
 		return true
 	case kind == "payload" && (field == "ttl" || field == "hoplimit"):
 		// One that leaves nothing to live on ends the packet at the next routing decision.

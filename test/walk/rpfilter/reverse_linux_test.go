@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -30,6 +31,10 @@ const reverseRules = `table ip t {
 	chain marks { type filter hook prerouting priority mangle; udp dport 81 meta mark set 0x10; }
 	chain translates { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to 10.244.1.7; }
 }
+table ip back {
+	set fell { type inet_service; size 65535; flags dynamic; }
+	chain back { type filter hook prerouting priority -140; }
+}
 table ip watcher {
 	set local { type inet_service; size 65535; flags dynamic; }
 	set forwarded { type inet_service . ifname; size 65535; flags dynamic; }
@@ -37,6 +42,15 @@ table ip watcher {
 	chain forward { type filter hook forward priority 300; meta l4proto udp add @forwarded { udp sport . oifname }; }
 }
 `
+
+// lookups are rules that drop what the kernel's filter would: fib, which looks up with the mark and for the interface
+// where it is told to. What they drop they note, too.
+var lookups = []string{
+	"fib saddr . iif oif missing", "fib saddr . mark . iif oif missing", "fib saddr oif missing",
+	"fib saddr . mark oif missing",
+}
+
+const lookupRule = "add rule ip back back %s meta l4proto udp add @fell { udp sport } drop\n"
 
 // reverseLinks are the node's interfaces: two uplinks, one where pods are, and one without an address. eth0 has the
 // default route.
@@ -89,7 +103,7 @@ type node struct {
 	macs  map[string][]byte
 	port  uint16
 
-	filtered, passed, lost, open int
+	filtered, passed, lost, fell, open int
 }
 
 // TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and compares what the kernel
@@ -119,13 +133,22 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 		if (w.open > before) != p.open {
 			t.Errorf("%s: the walk leaves %d datagrams open", p.name, w.open-before)
 		}
+		w.set(0, 0, 0)
+		for _, rule := range lookups {
+			testutil.Run(t, fmt.Sprintf(lookupRule, rule), "nft", "-f", "-")
+			// Whether fib looks up the protocol depends on the kernel's version.
+			w.compare(p.name+"; "+rule, p.open || slices.ContainsFunc(p.add, func(words string) bool {
+				return strings.Contains(words, "ipproto")
+			}))
+			testutil.Run(t, "flush chain ip back back\n", "nft", "-f", "-")
+		}
 		for _, words := range slices.Backward(p.add) {
 			ip(t, opposite.Replace(words))
 		}
 	}
-	t.Logf("compared: %d datagrams filtered, %d let through, %d without a route, %d left open", w.filtered, w.passed,
-		w.lost, w.open)
-	if w.filtered < 1000 || w.passed < 1000 {
+	t.Logf("compared: %d datagrams filtered, %d by fib, %d let through, %d without a route, %d left open", w.filtered,
+		w.fell, w.passed, w.lost, w.open)
+	if w.filtered < 1000 || w.passed < 1000 || w.fell < 1000 {
 		t.Error("that is too few to prove anything")
 	}
 }
@@ -173,7 +196,7 @@ func (w *node) set(all, own, mark int) {
 // compare sends one datagram of each kind, and walks it.
 func (w *node) compare(name string, open bool) {
 	w.t.Helper()
-	testutil.Run(w.t, "flush set ip watcher local\nflush set ip watcher forwarded\n", "nft", "-f", "-")
+	testutil.Run(w.t, "flush set ip watcher local\nflush set ip watcher forwarded\nflush set ip back fell\n", "nft", "-f", "-")
 	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 		w.t.Fatal(err)
 	}
@@ -200,13 +223,13 @@ func (w *node) compare(name string, open bool) {
 	var did, said counts
 	for range 200 {
 		now := w.count()
-		did = counts{now.filtered - before.filtered, now.lost - before.lost}
-		if came = w.arrived(); len(came)+did.filtered+did.lost >= len(sent) {
+		did = counts{now.filtered - before.filtered, now.lost - before.lost, now.fell}
+		if came = w.arrived(); len(came)+did.sum() >= len(sent) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if len(came)+did.filtered+did.lost != len(sent) {
+	if len(came)+did.sum() != len(sent) {
 		w.t.Fatalf("%s: of %d datagrams %d came through, and the kernel counts %+v", name, len(sent), len(came), did)
 	}
 	for port, s := range sent {
@@ -216,6 +239,8 @@ func (w *node) compare(name string, open bool) {
 		p := &s.Packet
 		says, does := fmt.Sprintf("%v by %q (%s)", o.End, o.Packet.Out, o.Why), fmt.Sprintf("it comes to %q", to)
 		switch {
+		case open && !o.Certain: // nothing is claimed
+			w.open++
 		case len(res.Outcomes) != 1 || !o.Certain:
 			w.t.Errorf("%s: %s > %s by %s: %d outcomes", name, p.Src, p.Dst, p.In, len(res.Outcomes))
 		case o.End == netfilter.Filtered && !through:
@@ -224,6 +249,9 @@ func (w *node) compare(name string, open bool) {
 		case o.End == netfilter.NoRoute && !through:
 			w.lost++
 			said.lost++
+		case o.End == netfilter.Dropped && !through:
+			w.fell++
+			said.fell++
 		case o.End == netfilter.Delivered && to == "lo", o.End == netfilter.Sent && through && o.Packet.Out == to:
 			w.passed++
 		case open && o.End != netfilter.Filtered: // nothing is claimed
@@ -272,8 +300,10 @@ func (w *node) walker() *netfilter.Walker {
 	return netfilter.NewWalker(rs, network, nil)
 }
 
-// counts are of packets that the kernel dropped where it looked for their route.
-type counts struct{ filtered, lost int }
+// counts are of packets that the kernel dropped where it looked for their route, and that a rule dropped.
+type counts struct{ filtered, lost, fell int }
+
+func (c counts) sum() int { return c.filtered + c.lost + c.fell }
 
 // count reads how many packets the reverse path filter has dropped, and how many had no route
 // (LINUX_MIB_IPRPFILTER, IPSTATS_MIB_INNOROUTES), since the namespace was made. The process's first thread may have
@@ -299,41 +329,47 @@ func (w *node) count() counts {
 	if !ok || !ok2 {
 		w.t.Fatal("the kernel counts no IPReversePathFilter, or no InNoRoutes")
 	}
-	return counts{filtered, lost}
+	return counts{filtered, lost, len(w.noted("back", "fell"))}
 }
 
 // arrived reads which datagrams came through, by their source ports: the interface that they leave by, and "lo" for
 // the node's own.
 func (w *node) arrived() map[uint16]string {
 	w.t.Helper()
+	out := w.noted("watcher", "local")
+	maps.Copy(out, w.noted("watcher", "forwarded"))
+	return out
+}
+
+// noted returns the source ports that a set has, with the interfaces beside them, or lo.
+func (w *node) noted(table, set string) map[uint16]string {
+	w.t.Helper()
 	out := map[uint16]string{}
-	for _, set := range []string{"local", "forwarded"} {
-		var listed struct {
-			Objects []struct {
-				Set *struct{ Elem []json.RawMessage }
-			} `json:"nftables"`
+	var listed struct {
+		Objects []struct {
+			Set *struct{ Elem []json.RawMessage }
+		} `json:"nftables"`
+	}
+	if err := json.Unmarshal([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "set", "ip", table, set)),
+		&listed); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, o := range listed.Objects {
+		if o.Set == nil {
+			continue
 		}
-		if err := json.Unmarshal([]byte(testutil.Run(w.t, "", "nft", "-j", "list", "set", "ip", "watcher", set)),
-			&listed); err != nil {
-			w.t.Fatal(err)
-		}
-		for _, o := range listed.Objects {
-			if o.Set == nil {
+		for _, raw := range o.Set.Elem {
+			var port uint16
+			if json.Unmarshal(raw, &port) == nil {
+				out[port] = "lo"
 				continue
 			}
-			for _, raw := range o.Set.Elem {
-				var port uint16
-				if json.Unmarshal(raw, &port) == nil {
-					out[port] = "lo"
-					continue
-				}
-				var both struct{ Concat []any }
-				if err := json.Unmarshal(raw, &both); err != nil || len(both.Concat) != 2 {
-					w.t.Fatalf("an element is %s", raw)
-				}
-				number, _ := both.Concat[0].(float64)
-				out[uint16(number)], _ = both.Concat[1].(string)
+			var both struct{ Concat []any }
+			if err := json.Unmarshal(raw, &both); err != nil || len(both.Concat) != 2 {
+				w.t.Fatalf("an element is %s", raw)
 			}
+			number, _ := both.Concat[0].(float64)
+			out[uint16(number)], _ = both.Concat[1].(string)
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ package op
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -32,23 +33,36 @@ func LocalOn(c *netfilter.Context, a netip.Addr, dev string) Truth {
 	return Maybe
 }
 
-// RouteBack tells whether there is a route back to the packet's source by the interface that it came in by; loose takes
-// any interface, local also takes the node's own addresses (net/ipv4/netfilter/ipt_rpfilter.c,
-// net/ipv6/netfilter/ip6t_rpfilter.c).
-func RouteBack(c *netfilter.Context, loose, local bool) Truth {
-	in := c.Packet.In
+// Back is what a rule asks about the route back to a packet's source: Loose takes any interface, and not only the one
+// that the packet came in by; Local also takes the node's own addresses; Mark looks the route up with the packet's mark,
+// instead of none.
+type Back struct{ Loose, Local, Mark bool }
+
+// RouteBack tells whether there is such a route (rpfilter_mt in net/ipv4/netfilter/ipt_rpfilter.c and
+// net/ipv6/netfilter/ip6t_rpfilter.c, nft_fib4_eval and nft_fib6_eval in net/ipv4/netfilter/nft_fib_ipv4.c and
+// net/ipv6/netfilter/nft_fib_ipv6.c). The lookup is that of a packet from the destination that comes in by lo.
+func RouteBack(c *netfilter.Context, b Back) Truth {
+	p := c.Packet
+	in := p.In
 	if in == "lo" {
 		return Yes
 	}
-	r, ok, _ := c.Host.Route(c.Packet.Src)
+	// Whether the protocol is looked up depends on the kernel's version.
+	q := host.Query{Dst: p.Src, Src: p.Dst, In: "lo", AnyTOS: p.AnyTOS}
+	if b.Mark {
+		q.Mark = p.Mark
+	}
+	r := c.Host.Lookup(q)
 	switch {
-	case !ok:
+	case !r.Known:
 		return Maybe
-	case r.Type == host.RouteLocal && !local, r.Type != host.RouteUnicast && r.Type != host.RouteLocal:
+	case r.Type == host.RouteLocal && !b.Local, r.Type != host.RouteUnicast && r.Type != host.RouteLocal:
 		return No
-	case loose, r.Dev == in && in != "":
+	case b.Loose, r.Dev == in && in != "",
+		slices.ContainsFunc(r.Hops, func(h host.Hop) bool { return h.Dev == in && in != "" }):
 		return Yes
-	case in == netfilter.UnknownIface, r.Dev == "", r.Type == host.RouteLocal:
+	case in == netfilter.UnknownIface, r.Dev == "" && len(r.Hops) == 0, r.Type == host.RouteLocal,
+		slices.ContainsFunc(r.Hops, func(h host.Hop) bool { return h.Dev == "" }):
 		return Maybe
 	}
 	return No

@@ -33,7 +33,7 @@ const reverseRules = `table ip t {
 }
 table ip back {
 	set fell { type inet_service; size 65535; flags dynamic; }
-	chain back { type filter hook prerouting priority -140; }
+	chain drops { type filter hook prerouting priority -140; }
 }
 table ip watcher {
 	set local { type inet_service; size 65535; flags dynamic; }
@@ -50,7 +50,7 @@ var lookups = []string{
 	"fib saddr . mark oif missing",
 }
 
-const lookupRule = "add rule ip back back %s meta l4proto udp add @fell { udp sport } drop\n"
+const lookupRule = "add rule ip back drops %s meta l4proto udp add @fell { udp sport } drop\n"
 
 // reverseLinks are the node's interfaces: two uplinks, one where pods are, and one without an address. eth0 has the
 // default route.
@@ -140,7 +140,7 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 			w.compare(p.name+"; "+rule, p.open || slices.ContainsFunc(p.add, func(words string) bool {
 				return strings.Contains(words, "ipproto")
 			}))
-			testutil.Run(t, "flush chain ip back back\n", "nft", "-f", "-")
+			testutil.Run(t, "flush chain ip back drops\n", "nft", "-f", "-")
 		}
 		for _, words := range slices.Backward(p.add) {
 			ip(t, opposite.Replace(words))
@@ -196,7 +196,8 @@ func (w *node) set(all, own, mark int) {
 // compare sends one datagram of each kind, and walks it.
 func (w *node) compare(name string, open bool) {
 	w.t.Helper()
-	testutil.Run(w.t, "flush set ip watcher local\nflush set ip watcher forwarded\nflush set ip back fell\n", "nft", "-f", "-")
+	const flush = "flush set ip watcher local\nflush set ip watcher forwarded\nflush set ip back fell\n"
+	testutil.Run(w.t, flush, "nft", "-f", "-")
 	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
 		w.t.Fatal(err)
 	}

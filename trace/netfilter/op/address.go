@@ -34,8 +34,8 @@ func LocalOn(c *netfilter.Context, a netip.Addr, dev string) Truth {
 }
 
 // Back is what a rule asks about the route back to a packet's source: Loose takes any interface, and not only the one
-// that the packet came in by; Local also takes the node's own addresses; Mark looks the route up with the packet's mark,
-// instead of none.
+// that the packet came in by; Local also takes the node's own addresses; Mark looks the route up with the packet's
+// mark, instead of none.
 type Back struct{ Loose, Local, Mark bool }
 
 // RouteBack tells whether there is such a route (rpfilter_mt in net/ipv4/netfilter/ipt_rpfilter.c and

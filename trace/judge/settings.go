@@ -30,14 +30,14 @@ var (
 		code:     ForwardingOff,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: advice("turn forwarding on, and find what turned it off (/etc/sysctl.d)",
-			command{line: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1", onNode: true}),
-		issues: []string{"openshift/origin#9931", "weaveworks/weave#3280"},
+		remedy:   advice("turn forwarding on, and find what turned it off (/etc/sysctl.d)"),
+		issues:   []string{"openshift/origin#9931", "weaveworks/weave#3280"},
 		by: stopped(
 			ForwardingOff,
 			(*pathCase).notForwarded,
 			"the node does not forward packets, or not the endpoint's answers: what is translated on its way through the node "+
 				"is dropped",
+			(*pathCase).forward,
 		),
 	})
 	_ = register(kind{
@@ -94,28 +94,32 @@ var (
 		scope:    onPath,
 		remedy: advice(
 			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
-				"it is meant to differ, let the filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all " +
-				"and IFACE counts)",
+				"it is meant to differ, let the filter be loose (2; the larger of the interface's and of all counts)",
 		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
 			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: "+
-				"the way back to the endpoint is another one"),
+				"the way back to the endpoint is another one",
+			func(_ *pathCase, _ *expect.Origin, end *netfilter.Outcome) string {
+				return "net/ipv4/conf/" + end.Packet.Out + "/rp_filter=2"
+			}),
 	})
 )
 
 // stopped makes the detector of a setting. stops tells whether it stops a packet that leaves the node for an endpoint,
-// and cites the setting; what was not collected stops nothing.
+// and cites the setting; what was not collected stops nothing. fix is the setting that would let it pass, as sysctl
+// takes it.
 func stopped(
 	code string,
 	stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) (evidence []string),
 	message string,
+	fix ...func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) string,
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		var endpoints, evidence []string
+		var endpoints, evidence, set []string
 		for i := range p.res.Outcomes {
 			end := &p.res.Outcomes[i]
 			if end.End != netfilter.Sent || !end.Packet.DNAT || !end.Certain {
@@ -131,21 +135,31 @@ func stopped(
 					evidence = append(evidence, line)
 				}
 			}
+			for _, f := range fix {
+				if s := f(p, &p.want.Origin, end); !slices.Contains(set, s) {
+					set = append(set, s)
+				}
+			}
 		}
 		if len(endpoints) == 0 {
 			return nil
 		}
-		return []issue{
-			{
-				code:      code,
-				subject:   cut(endpoints, 4),
-				endpoints: endpoints,
-				expected:  describe(p.want),
-				actual:    "does not get there",
-				message:   message,
-				evidence:  say(evidence...),
-			},
+		is := issue{
+			code:      code,
+			subject:   cut(endpoints, 4),
+			endpoints: endpoints,
+			expected:  describe(p.want),
+			actual:    "does not get there",
+			message:   message,
+			evidence:  say(evidence...),
 		}
+		if set != nil {
+			is.remedy = p.advise(kinds[code].remedy, &is)
+			is.remedy.Commands = append(is.remedy.Commands, report.Command{
+				Line: report.ShellLine(append([]string{"sysctl", "-w"}, set...)...), Node: p.Name,
+			})
+		}
+		return []issue{is}
 	}}
 }
 
@@ -159,43 +173,65 @@ func (n *node) isOff(key string) bool {
 // a bridge sends back to where it came from it need not forward (br_nf_pre_routing_finish in
 // net/bridge/br_netfilter_hooks.c).
 func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) []string {
-	if o.Kind == expect.FromNode || p.sameBridge(o, end) {
+	key, in := p.forwardingOff(o, end)
+	switch {
+	case key == "":
 		return nil
+	case in != o.Iface:
+		return []string{key + "=0", "the endpoint's answer comes in by " + in}
 	}
-	v4 := end.Packet.Dst.Is4()
-	if off := p.forwardingOff(o.Iface, v4); off != nil {
-		return off
-	}
-	if in, certain := p.answersBy(end); certain && in != o.Iface && in != netfilter.UnknownIface {
-		if off := p.forwardingOff(in, v4); off != nil {
-			return append(off, "the endpoint's answer comes in by "+in)
-		}
-	}
-	return nil
+	return []string{key + "=0"}
 }
 
-// forwardingOff cites the setting by which packets that come in by an interface are not forwarded. ip_route_input_slow
+// forward is the setting that lets the node forward. net/ipv4/ip_forward turns on all interfaces, but only when it
+// changes (ipv4_doint_and_flush and devinet_sysctl_forward in net/ipv4/devinet.c).
+func (p *pathCase) forward(o *expect.Origin, end *netfilter.Outcome) string {
+	if key, _ := p.forwardingOff(o, end); !end.Packet.Dst.Is4() || !p.isOff(forward4) {
+		return key + "=1"
+	}
+	return forward4 + "=1"
+}
+
+const forward4 = "net/ipv4/ip_forward"
+
+// forwardingOff returns the setting by which the packet is not forwarded, or the answer, and the interface by which
+// that one comes in; "" for none.
+func (p *pathCase) forwardingOff(o *expect.Origin, end *netfilter.Outcome) (key, in string) {
+	if o.Kind == expect.FromNode || p.sameBridge(o, end) {
+		return "", ""
+	}
+	v4 := end.Packet.Dst.Is4()
+	if key = p.offFor(o.Iface, v4); key != "" {
+		return key, o.Iface
+	}
+	if in, certain := p.answersBy(end); certain && in != o.Iface && in != netfilter.UnknownIface {
+		return p.offFor(in, v4), in
+	}
+	return "", ""
+}
+
+// offFor returns the setting by which packets that come in by an interface are not forwarded. ip_route_input_slow
 // (net/ipv4/route.c) asks that interface, which follows ip_forward; ip6_forward (net/ipv6/ip6_output.c) asks conf/all
 // and, since Linux 6.17, force_forwarding of the interface.
-func (p *pathCase) forwardingOff(in string, v4 bool) []string {
+func (p *pathCase) offFor(in string, v4 bool) string {
 	keys := []string{"net/ipv6/conf/all/forwarding"}
 	if v4 {
-		keys = []string{"net/ipv4/conf/" + in + "/forwarding", "net/ipv4/ip_forward"}
+		keys = []string{"net/ipv4/conf/" + in + "/forwarding", forward4}
 	} else if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
-		return nil
+		return ""
 	}
 	for _, key := range keys {
 		if v, ok := p.net.Sysctl(key); ok {
 			if v == "0" {
-				return []string{key + "=0"}
+				return key
 			}
-			return nil
+			return ""
 		}
 		if p.Reading(snapshot.SysctlFile).State == nodestate.Partial {
-			return nil // the interface may have a setting of its own in the part that is missing
+			return "" // the interface may have a setting of its own in the part that is missing
 		}
 	}
-	return nil
+	return ""
 }
 
 // martian: __mkroute_output (net/ipv4/route.c) refuses a loopback source on any other interface, unless route_localnet

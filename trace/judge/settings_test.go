@@ -228,3 +228,46 @@ func TestSettingsAreJudgedByThePathsOwnWalk(t *testing.T) {
 		t.Error("no path with several endpoints is hit: the test proves nothing")
 	}
 }
+
+// TestForwardingIsTurnedOnWhereItIsOff: ip_forward turns on all interfaces only when it was off itself, and is no
+// remedy where a single interface is.
+func TestForwardingIsTurnedOnWhereItIsOff(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  map[string]string
+		want []string
+	}{
+		{"everywhere", map[string]string{"ip_forward": "0", "conf/cni0/forwarding": "0"}, []string{
+			"sysctl -w net/ipv4/ip_forward=1",
+		}},
+		{"one interface", map[string]string{"ip_forward": "1", "conf/cni0/forwarding": "0"}, []string{
+			"sysctl -w net/ipv4/conf/cni0/forwarding=1",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, "real-2node-iptables")
+			for key, value := range tt.set {
+				w.set("net/ipv4/"+key, value)
+			}
+			found := 0
+			for _, p := range w.run().Paths {
+				for _, f := range p.Findings {
+					if f.Code != ForwardingOff || p.Origin.Kind != "pod" || strings.Contains(p.Frontend.Address, ":") {
+						continue
+					}
+					found++
+					var lines []string
+					for _, c := range f.Commands {
+						lines = append(lines, c.Line)
+					}
+					if !slices.Equal(lines, tt.want) {
+						t.Errorf("%q, want %q", lines, tt.want)
+					}
+				}
+			}
+			if found == 0 {
+				t.Error("ForwardingOff is not found")
+			}
+		})
+	}
+}

@@ -76,3 +76,19 @@ func (n *Network) TunnelEnds(dev, mac string) (ends []netip.Addr, known bool) {
 	}
 	return ends, known
 }
+
+// BehindPort tells whether a bridge has learned, or was told, that a MAC is behind one of its ports.
+func (n *Network) BehindPort(bridge, mac string) bool {
+	for port, list := range n.fdb {
+		if n.master[port] != bridge {
+			continue
+		}
+		own := n.links[port].mac
+		for _, e := range list {
+			if strings.EqualFold(e.MAC, mac) && !strings.EqualFold(e.MAC, own) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -144,7 +144,7 @@ func (p *pathCase) routeBy(h hop) string {
 // which the neighbour table has no entry, as if no packet had been sent to it so far. A default gateway is another
 // matter: it may be a router that this node has not needed yet.
 func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
-	if h.ip == end.Packet.Dst || h.ip.IsLinkLocalUnicast() || !p.net.HasNeighbours() || !p.net.Resolves(h.dev) ||
+	if h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address || h.ip.IsLinkLocalUnicast() || !p.net.HasNeighbours() || !p.net.Resolves(h.dev) ||
 		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != nil || p.net.DefaultGateway(h.ip) {
 		return nil
 	}

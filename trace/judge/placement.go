@@ -166,6 +166,9 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	for _, a := range pods {
 		evidence, fix := p.cutOff(a)
 		if evidence == nil {
+			evidence, fix = p.behindNoPort(a)
+		}
+		if evidence == nil {
 			continue
 		}
 		p.verdict = report.Unknown
@@ -228,4 +231,31 @@ func familyWord(v4 bool) string {
 		return "IPv4"
 	}
 	return "IPv6"
+}
+
+// behindNoPort: the kernel knows the MAC of a pod on a bridge, the bridge has it behind no port, and there is a port
+// that is down, or the end of a pod's veth pair that is in no bridge: this may be the pod's. An idle pod's MAC is also
+// forgotten (ageing_time, 300 s), and alone says nothing.
+func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.Command) {
+	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
+	if !l.Known || !p.net.Bridge(l.Dev) || l.Gateway.IsValid() {
+		return nil, nil
+	}
+	e, ok := p.net.Neighbour(l.Dev, a)
+	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) || p.net.BehindPort(l.Dev, e.MAC) {
+		return nil, nil
+	}
+	down, stray := p.net.LostPorts(l.Dev)
+	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
+	for _, dev := range down {
+		evidence = append(evidence, none, "ip link: "+dev+" is a port of "+l.Dev+", and is down")
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", dev, "up"))
+		none = ""
+	}
+	for _, dev := range stray {
+		evidence = append(evidence, none, "ip link: "+dev+" leads to a pod, and is in no bridge")
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", dev, "master", l.Dev))
+		none = ""
+	}
+	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
 }

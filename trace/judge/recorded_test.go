@@ -69,24 +69,7 @@ func TestRecordedFaults(t *testing.T) {
 // judgeRecorded judges a recorded fault, and says what is wrong with that.
 func judgeRecorded(t *testing.T, file string) (problem string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := faultdata.Parse(data)
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f)
-	host, _, err := net.SplitHostPort(f.Frontend)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := Files(c, n, Request{
-		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
-		From:   fromFlag(t, f.From),
-		Select: func(x expect.Frontend) bool { return x.Address.String() == host },
-	})
+	f, r := reportRecorded(t, file, nil)
 	if len(r.Paths) != 1 {
 		return strconv.Itoa(len(r.Paths)) + " paths; " + r.Error
 	}
@@ -116,8 +99,36 @@ func judgeRecorded(t *testing.T, file string) (problem string) {
 	return ""
 }
 
-// openFault is the healthy snapshot with a fault's changes.
-func openFault(t *testing.T, dir string, f *faultdata.Fault) (*snapshot.Cluster, *snapshot.Node) {
+// reportRecorded judges a recorded fault. edit changes files of the node before, by name; nil changes none.
+func reportRecorded(
+	t *testing.T, file string, edit map[string]func(string) string,
+) (*faultdata.Fault, *report.NodeReport) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := faultdata.Parse(data)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, edit)
+	host, _, err := net.SplitHostPort(f.Frontend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Files(c, n, Request{
+		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
+		From:   fromFlag(t, f.From),
+		Select: func(x expect.Frontend) bool { return x.Address.String() == host },
+	})
+	return f, &r
+}
+
+// openFault is the healthy snapshot with a fault's changes, and those of edit.
+func openFault(
+	t *testing.T, dir string, f *faultdata.Fault, edit map[string]func(string) string,
+) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
 	changed := t.TempDir()
 	if err := os.CopyFS(changed, os.DirFS(dir)); err != nil {
@@ -138,6 +149,20 @@ func openFault(t *testing.T, dir string, f *faultdata.Fault) (*snapshot.Cluster,
 		}
 		if err != nil {
 			t.Fatalf("%s: %s: %v", f.What, name, err)
+		}
+	}
+	for name, do := range edit {
+		file := filepath.Join(changed, "nodes", f.Node, name)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := do(string(data))
+		if now == string(data) {
+			t.Fatalf("%s is not changed", name)
+		}
+		if err := os.WriteFile(file, []byte(now), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 	s, err := snapshot.Open(changed)

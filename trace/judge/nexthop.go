@@ -44,9 +44,8 @@ var (
 	})
 )
 
-// doubt is a next hop, why it is in doubt, and the command that tells more.
+// doubt is why a next hop is in doubt, and the commands that tell more.
 type doubt struct {
-	hop
 	evidence string
 	look     []report.Command
 }
@@ -122,9 +121,12 @@ func (p *pathCase) silentNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 	if !ok || !e.Failed {
 		return nil
 	}
-	return &doubt{hop: h, evidence: p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State), look: []report.Command{
-		p.onNode("to see it again, after a packet", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
-	}}
+	return &doubt{
+		evidence: p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State),
+		look: []report.Command{
+			p.onNode("to see it again, after a packet", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
+		},
+	}
 }
 
 // routeBy names the routes by which a next hop is one; "" where it is the destination.
@@ -144,17 +146,21 @@ func (p *pathCase) routeBy(h hop) string {
 // which the neighbour table has no entry, as if no packet had been sent to it so far. A default gateway is another
 // matter: it may be a router that this node has not needed yet.
 func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
-	if h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address || h.ip.IsLinkLocalUnicast() || !p.net.HasNeighbours() || !p.net.Resolves(h.dev) ||
-		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != nil || p.net.DefaultGateway(h.ip) {
+	if h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address || h.ip.IsLinkLocalUnicast() ||
+		!p.net.HasNeighbours() || !p.net.Resolves(h.dev) || p.net.DefaultGateway(h.ip) ||
+		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != nil {
 		return nil
 	}
 	if _, ok := p.net.Neighbour(h.dev, h.ip); ok {
 		return nil
 	}
-	return &doubt{hop: h, evidence: p.routeBy(h) + fmt.Sprintf("ip neigh has no entry of %s dev %s", h.ip, h.dev), look: []report.Command{
-		p.onNode("to ask for it", "ping", "-c", "1", "-I", h.dev, h.ip.String()),
-		p.onNode("to see the answer", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
-	}}
+	return &doubt{
+		evidence: p.routeBy(h) + fmt.Sprintf("ip neigh has no entry of %s dev %s", h.ip, h.dev),
+		look: []report.Command{
+			p.onNode("to ask for it", "ping", "-c", "1", "-I", h.dev, h.ip.String()),
+			p.onNode("to see the answer", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
+		},
+	}
 }
 
 // ofNode returns the name of a Node that has an address; nil where none has.
@@ -172,10 +178,10 @@ func (c *Cluster) ofNode(a netip.Addr) *string {
 	return nil
 }
 
-// staticNeighbour: an entry that the kernel never asks for, on an interface of an ordinary link, unless the MAC is known
-// to be the next hop's: the forwarding table of the bridge has it behind a port, or another address of the same Node or
-// pod was found to have it. The interface of a single pod is left out: a CNI sets the entry there.
-func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
+// staticNeighbour: an entry that the kernel never asks for, on an interface of an ordinary link, unless the MAC is
+// known to be the next hop's: the forwarding table of the bridge has it behind a port, or another address of the same
+// Node or pod was found to have it. The interface of a single pod is left out: a CNI sets the entry there.
+func (p *pathCase) staticNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
 	if !ok || e.State != "PERMANENT" || e.MAC == "" || !p.net.Resolves(h.dev) {
 		return nil
@@ -186,9 +192,10 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 		return nil
 	}
 	return &doubt{
-		hop:      h,
 		evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State),
-		look:     []report.Command{p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev)},
+		look: []report.Command{
+			p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
+		},
 	}
 }
 

@@ -61,17 +61,22 @@ func placements() []placed {
 	return []placed{
 		{"nobody answers", nobody, nil, report.Warning, []string{NeighbourFailed}},
 		{"one of two next hops does not answer", half, nil, report.Warning, []string{NeighbourFailed}},
-		{"nobody was asked", nobody, neigh(instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`)),
-			report.Unknown, []string{NextHopUnknown}},
+		{
+			"nobody was asked", nobody, neigh(instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`)),
+			report.Unknown,
+			[]string{NextHopUnknown},
+		},
 		{"a router", nobody, neigh(instead(failed, found)), report.Match, nil},
 		{"a default gateway that was not asked", nobody, map[string]func(string) string{
 			"ip-neigh.json": instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`),
 			"ip-route.json": instead(`"dst":"default","gateway":"10.79.0.1"`, `"dst":"default","gateway":"10.79.0.99"`),
 		}, report.Match, nil},
 		{"routed to the bridge", bridge, nil, report.Mismatch, []string{RoutedToOwnPods, NeighbourFailed}},
-		{"routed to the bridge, where somebody answers", bridge,
+		{
+			"routed to the bridge, where somebody answers", bridge,
 			neigh(instead(`"dst":"`+awayEndpoint+`","dev":"cni0","state":["INCOMPLETE"]`,
-				`"dst":"`+awayEndpoint+`","dev":"cni0","lladdr":"02:00:00:00:00:77","state":["STALE"]`)), report.Match, nil},
+				`"dst":"`+awayEndpoint+`","dev":"cni0","lladdr":"02:00:00:00:00:77","state":["STALE"]`)), report.Match, nil,
+		},
 		{"routed to a bridge that leads on", bridge, map[string]func(string) string{
 			"ip-link.json": instead(`"info_kind":"veth","info_slave_kind":"bridge"`,
 				`"info_kind":"vxlan","info_slave_kind":"bridge"`),
@@ -85,11 +90,15 @@ func placements() []placed {
 		{"a permanent neighbour, IPv6", static6, nil, report.Unknown, []string{StaticNeighbour}},
 		{"a permanent neighbour on the bridge", local, nil, report.Unknown, []string{StaticNeighbour}},
 		{"a permanent neighbour behind a port", right, nil, report.Match, nil},
-		{"a permanent neighbour, as found of the Node's other address", static,
-			neigh(instead("[", `[{"dst":"fd00:79::12","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)), report.Match, nil},
-		{"a permanent neighbour, as found of another Node's", static,
+		{
+			"a permanent neighbour, as found of the Node's other address", static,
+			neigh(instead("[", `[{"dst":"fd00:79::12","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)), report.Match, nil,
+		},
+		{
+			"a permanent neighbour, as found of another Node's", static,
 			neigh(instead("[", `[{"dst":"fd00:79::13","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)), report.Unknown,
-			[]string{StaticNeighbour}},
+			[]string{StaticNeighbour},
+		},
 		{"the bridge has no address", bare, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is down", down, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},

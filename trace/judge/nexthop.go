@@ -39,8 +39,7 @@ var (
 		code: RoutedByNode, severity: note, scope: onPath,
 		remedy: advice("where this is not meant, look at the CNI's routes on {node}; it works where that node forwards "+
 			"the packets, and passes the answers", command{line: "ip route", onNode: true}),
-		by: stopped(RoutedByNode, (*pathCase).byAnotherNode,
-			"the route to the endpoint leads by a Node that it is not on"),
+		by: routedByNode,
 	})
 )
 
@@ -212,6 +211,16 @@ func (p *pathCase) sameOwner(h hop, mac string) bool {
 	}
 	return false
 }
+
+// routedByNode says so of what gets there all the same.
+var routedByNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+	out := stopped(RoutedByNode, (*pathCase).byAnotherNode,
+		"the route to the endpoint leads by a Node that it is not on").path(p)
+	for i := range out {
+		out[i].expected, out[i].actual = "", ""
+	}
+	return out
+}}
 
 // byAnotherNode cites the route to an endpoint that leads by a Node which the endpoint is not on, though that has an
 // address on the same link.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -17,12 +18,14 @@ import (
 // Findings about routes that contradict where the API says that pods are.
 const (
 	EndpointAddressTaken = "EndpointAddressTaken"
+	ClientAddressTaken   = "ClientAddressTaken"
 	RoutedToOwnPods      = "RoutedToOwnPods"
 	PodsCutOff           = "PodsCutOff"
 )
 
 var (
 	_ = register(kind{code: EndpointAddressTaken, severity: mismatch, scope: onPath, by: addressTaken})
+	_ = register(kind{code: ClientAddressTaken, severity: mismatch, scope: onPath, by: clientTaken})
 	_ = register(kind{code: RoutedToOwnPods, severity: mismatch, scope: onPath, by: toOwnPods})
 	_ = register(kind{code: PodsCutOff, severity: note, scope: onPath, by: podsCutOff})
 )
@@ -77,16 +80,15 @@ func misplaced(
 			out = append(out, issue{
 				code: code, subject: to, endpoints: []string{to}, expected: describe(p.want), actual: actual,
 				message: message, evidence: say(evidence...),
-				remedy: report.Remedy{
-					Text: "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as it " +
-						"comes back otherwise",
-					Commands: fix,
-				},
+				remedy: report.Remedy{Text: removeIt, Commands: fix},
 			})
 		}
 		return out
 	}}
 }
+
+const removeIt = "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as it " +
+	"comes back otherwise"
 
 // addressTaken: ip_route_input_slow (net/ipv4/route.c) and ip6_input (net/ipv6/ip6_input.c) give packets to an address
 // of the table local to the node's own sockets, whichever node the pod is on.
@@ -98,21 +100,40 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 		if at := p.placeOf(dst); end.End != netfilter.Delivered || !at.own {
 			return nil, nil
 		}
-		if dev, prefix := p.net.HasAddress(dst); dev != "" {
-			return []string{"ip addr: " + prefix.String() + " dev " + dev},
-				[]report.Command{p.onNode("", "ip", "addr", "del", prefix.String(), "dev", dev)}
-		}
-		by := p.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true}).By
-		if words := by.DeleteRoute(); words != nil {
-			fix = append(fix, p.onNode("", words...))
-		}
-		if text := by.String(); text != "" {
-			return []string{text}, fix
-		}
-		return []string{dst.String() + " is an address of the node"}, []report.Command{
-			p.onNode("to find it", "ip", "route", "get", dst.String()),
-		}
+		return p.taken(dst)
 	})
+
+// clientTaken: the kernel discards what comes in with a source of its own, unless accept_local is set
+// (fib_validate_source in net/ipv4/fib_frontend.c); and it keeps the answers.
+var clientTaken = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+	o := &p.want.Origin
+	if local, known := p.net.Local(o.Address); !known || !local || p.want.Action != expect.DNAT ||
+		o.Kind != expect.FromPod || p.cluster.podNames[o.Address] == "" {
+		return nil
+	}
+	evidence, fix := p.taken(o.Address)
+	return []issue{{
+		code: ClientAddressTaken, subject: p.cluster.podNames[o.Address], expected: describe(p.want),
+		actual: "kept on the node", evidence: say(evidence...), remedy: report.Remedy{Text: removeIt, Commands: fix},
+		message: "the client is a pod with an address of its own, and the node has made that address its own: it takes no " +
+			"packets from there, and keeps the answers",
+	}}
+}}
+
+// taken says how the node has an address, and how to take it away.
+func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command) {
+	if dev, prefix := p.net.HasAddress(a); dev != "" {
+		return []string{"ip addr: " + prefix.String() + " dev " + dev},
+			[]report.Command{p.onNode("", "ip", "addr", "del", prefix.String(), "dev", dev)}
+	}
+	by := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true}).By
+	if words := by.DeleteRoute(); words != nil {
+		return []string{by.String()}, []report.Command{p.onNode("", words...)}
+	}
+	return []string{a.String() + " is an address of the node"}, []report.Command{
+		p.onNode("to find it", "ip", "route", "get", a.String()),
+	}
+}
 
 // toOwnPods: behind the interface are pods of this node and nothing else, and nobody there has the address: the kernel
 // asks in vain (neigh_resolve_output in net/core/neighbour.c). Where somebody has answered, it is no such case.
@@ -167,6 +188,9 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		evidence, fix := p.cutOff(a)
 		if evidence == nil {
 			evidence, fix = p.behindNoPort(a)
+		}
+		if evidence == nil {
+			evidence, fix = p.withoutProxyARP(a)
 		}
 		if evidence == nil {
 			continue
@@ -258,4 +282,20 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		none = ""
 	}
 	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
+}
+
+// calicoPrefix begins the names of the interfaces that Calico makes for pods (InterfacePrefix of Felix).
+const calicoPrefix = "cali"
+
+// withoutProxyARP: Calico gives pods the gateway 169.254.1.1, which no interface has: the node answers for it where
+// proxy_arp is set for the pod's interface or for all (arp_process in net/ipv4/arp.c).
+func (p *pathCase) withoutProxyARP(a netip.Addr) (evidence []string, fix []report.Command) {
+	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
+	all, own := "net/ipv4/conf/all/proxy_arp", "net/ipv4/conf/"+l.Dev+"/proxy_arp"
+	if !l.Known || !a.Is4() || !strings.HasPrefix(l.Dev, calicoPrefix) || !p.isOff(all) || !p.isOff(own) ||
+		slices.ContainsFunc(p.net.AddressesOn(l.Dev), netip.Addr.Is4) {
+		return nil, nil
+	}
+	return []string{all + "=0, " + own + "=0: the node does not answer for 169.254.1.1, the gateway of Calico's pods"},
+		[]report.Command{p.onNode("as Calico sets it", "sysctl", "-w", own+"=1")}
 }

@@ -34,7 +34,7 @@ func instead(was, is string) func(string) string {
 // The addresses of the recorded node: an endpoint of another node, and that node.
 const (
 	awayEndpoint = "10.245.0.4"
-	awayNode     = "10.79.0.12"
+	client       = "10.245.1.6"
 	wrongMAC     = "02:00:00:00:00:99"
 )
 
@@ -86,6 +86,13 @@ func placements() []placed {
 			"ip-addr.json": instead(`"addr_info":[`, `"addr_info":[{"family":"inet","local":"`+awayEndpoint+
 				`","prefixlen":32,"scope":"global"},`),
 		}, report.Mismatch, []string{EndpointAddressTaken}},
+		{
+			"an interface has the client's address", detour, map[string]func(string) string{
+				"ip-addr.json": instead(`"addr_info":[`, `"addr_info":[{"family":"inet","local":"`+client+
+					`","prefixlen":32,"scope":"global"},`),
+				"ip-route.json": instead("[", `[{"type":"local","dst":"`+client+`","dev":"lo","table":"local","scope":"host"},`),
+			}, report.Mismatch, []string{ClientAddressTaken, RoutedByNode},
+		},
 		{"a permanent neighbour", static, nil, report.Unknown, []string{StaticNeighbour}},
 		{"a permanent neighbour, IPv6", static6, nil, report.Unknown, []string{StaticNeighbour}},
 		{"a permanent neighbour on the bridge", local, nil, report.Unknown, []string{StaticNeighbour}},

@@ -87,8 +87,8 @@ func misplaced(
 	}}
 }
 
-const removeIt = "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as it " +
-	"comes back otherwise"
+const removeIt = "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as " +
+	"it comes back otherwise"
 
 // addressTaken: ip_route_input_slow (net/ipv4/route.c) and ip6_input (net/ipv6/ip6_input.c) give packets to an address
 // of the table local to the node's own sockets, whichever node the pod is on.

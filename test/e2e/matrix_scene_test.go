@@ -199,7 +199,8 @@ func setScene(t *testing.T, node, mode string) *scene {
 	s.addNode(t, "Q", others[len(others)-1])
 	s.addPods(t, others)
 	s.spaces["node"] = "/run/netns/svcproxy-" + node
-	s.spaces["outside"] = "/proc/self/ns/net"
+	// Not that of the process, which is its first thread's: connectOnce may have left that one elsewhere.
+	s.spaces["outside"] = "/proc/thread-self/ns/net"
 	if out, err := s.run(t, emptyTables, false); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

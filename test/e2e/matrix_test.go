@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -217,19 +216,22 @@ func wrong(what string, f *matrixFault, c connected, r result, path *report.Path
 	return nil
 }
 
-// evidence is all that is said of a path and of its node, in one text.
+// evidence is all that is said of a path and of its node, in one text; of an Unknown path also what it depends on, which
+// is information.
 func evidence(r result, path *report.Path) string {
-	findings := path.Findings
-	for i := range r.report.Nodes {
-		findings = append(slices.Clip(findings), r.report.Nodes[i].Findings...)
-	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	for i := range findings {
-		if f := &findings[i]; f.Severity != report.Info {
-			_ = e.Encode(f) // a buffer takes everything
+	add := func(findings []report.Finding, all bool) {
+		for i := range findings {
+			if f := &findings[i]; all || f.Severity != report.Info {
+				_ = e.Encode(f) // a buffer takes everything
+			}
 		}
+	}
+	add(path.Findings, path.Verdict == report.Unknown)
+	for i := range r.report.Nodes {
+		add(r.report.Nodes[i].Findings, false)
 	}
 	return b.String()
 }

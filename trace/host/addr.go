@@ -25,6 +25,7 @@ type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
 	Lower  string   `json:"link"`
+	Space  *int     `json:"link_netnsid"` // of the other end, or of Lower, where that is in another network namespace
 	MAC    string   `json:"address"`
 	MTU    int      `json:"mtu"`
 	Flags  []string `json:"flags"`

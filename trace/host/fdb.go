@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -75,4 +76,72 @@ func (n *Network) TunnelEnds(dev, mac string) (ends []netip.Addr, known bool) {
 		ends = other
 	}
 	return ends, known
+}
+
+// BehindPort tells whether a bridge has learned, or was told, that a MAC is behind one of its ports.
+func (n *Network) BehindPort(bridge, mac string) bool {
+	for port, list := range n.fdb {
+		if n.master[port] != bridge {
+			continue
+		}
+		own := n.links[port].mac
+		for _, e := range list {
+			if strings.EqualFold(e.MAC, mac) && !strings.EqualFold(e.MAC, own) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HasForwarding tells whether the forwarding table of a bridge was collected.
+func (n *Network) HasForwarding(bridge string) bool {
+	for port := range n.fdb {
+		if n.master[port] == bridge {
+			return true
+		}
+	}
+	return false
+}
+
+// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down, and the ends of veth
+// pairs to other network namespaces that belong to no bridge, have no address and no route. Both are sorted.
+func (n *Network) LostPorts(bridge string) (down, stray []string) {
+	for dev, master := range n.master {
+		l := n.links[dev]
+		switch {
+		case !l.flags || l.kind != "veth" || !l.away:
+		case master == bridge && !l.up:
+			down = append(down, dev)
+		case master == "" && !n.hasRoute(dev) && !slices.ContainsFunc(n.addrs, func(a address) bool {
+			return a.dev == dev && a.scope == scopeGlobal
+		}):
+			stray = append(stray, dev)
+		}
+	}
+	slices.Sort(down)
+	slices.Sort(stray)
+	return down, stray
+}
+
+// hasRoute tells whether a unicast route of the table main goes by an interface, other than to its own link-local
+// addresses.
+func (n *Network) hasRoute(dev string) bool {
+	for i := range n.fam {
+		t := n.fam[i].tables[tableMain]
+		if t == nil {
+			continue
+		}
+		for p, es := range t.at {
+			if p.Addr().IsLinkLocalUnicast() || p.Addr().IsMulticast() {
+				continue
+			}
+			for k := range es {
+				if slices.ContainsFunc(es[k].hops, func(h Hop) bool { return h.Dev == dev }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

@@ -11,6 +11,8 @@ import (
 // link is what ip link and ip addr tell of an interface.
 type link struct {
 	up, noCarrier bool
+	noARP         bool // it asks for no link-layer addresses (IFF_NOARP)
+	away          bool // its other end, or what it is on top of, is in another network namespace
 	flags         bool // they were collected
 	mac           string
 	mtu           int
@@ -26,6 +28,7 @@ func (n *Network) setLink(l *ipLink) {
 	x := n.links[l.Name]
 	if l.Flags != nil {
 		x.flags = true
+		x.noARP = slices.Contains(l.Flags, "NOARP")
 		x.up, x.noCarrier = slices.Contains(l.Flags, "UP"), slices.Contains(l.Flags, "NO-CARRIER")
 	}
 	if l.MAC != "" {
@@ -37,6 +40,7 @@ func (n *Network) setLink(l *ipLink) {
 	if l.Lower != "" {
 		x.lower = l.Lower
 	}
+	x.away = x.away || l.Space != nil
 	if l.Info != nil {
 		x.kind = l.Info.Kind
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
@@ -61,3 +65,38 @@ func (n *Network) MTU(dev string) int { return n.links[dev].mtu }
 
 // MAC returns the link-layer address of an interface, as ip prints it; "" where it has none, or that is not known.
 func (n *Network) MAC(dev string) string { return n.links[dev].mac }
+
+// resolving are the kinds of interfaces that find the link-layer address of a next hop by asking for it, where nothing
+// else is set: those of hardware (""), and those that pass frames on to one or to pods. On tunnels and on switches in
+// software a CNI sets the entries.
+var resolving = map[string]bool{
+	"": true, "veth": true, "bridge": true, "bond": true, "team": true, "vlan": true, "macvlan": true,
+}
+
+// Resolves tells whether an interface is one of an ordinary link, where a next hop is asked for its link-layer address
+// (ARP, neighbour discovery). It is false where that was not collected.
+func (n *Network) Resolves(dev string) bool {
+	l := n.links[dev]
+	return l.flags && !l.noARP && n.kindsKnown && resolving[l.kind] && dev != "lo"
+}
+
+// PodsOnly tells whether behind an interface are pods and nothing else: it is the node's end of a veth pair whose other
+// end is in another network namespace, or a bridge all of whose ports are; and no route goes to a gateway by it, as by
+// the interface of a node that is a container itself. It is false where that was not collected.
+func (n *Network) PodsOnly(dev string, v4 bool) bool {
+	end := func(dev string) bool { return n.links[dev].kind == "veth" && n.links[dev].away }
+	if n.HasGateway(dev, v4) {
+		return false
+	}
+	if n.bridges[dev] == nil {
+		return end(dev) && !slices.ContainsFunc(n.addrs, func(a address) bool {
+			return a.dev == dev && a.scope == scopeGlobal && a.ip.Is4() == v4
+		})
+	}
+	for port, master := range n.master {
+		if master == dev && !end(port) {
+			return false
+		}
+	}
+	return true
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Neighbour is an entry of the kernel's neighbour table: the link-layer address of a next hop.
@@ -61,9 +62,23 @@ func (n *Network) readNeighbours(data []byte) error {
 	return nil
 }
 
+// HasNeighbours tells whether the neighbour table was collected.
+func (n *Network) HasNeighbours() bool { return n.neighbours != nil }
+
 // Neighbour returns the entry for a next hop on an interface; ok is false where there is none, and where the table was
 // not collected.
 func (n *Network) Neighbour(dev string, hop netip.Addr) (e Neighbour, ok bool) {
 	e, ok = n.neighbours[neighbourKey{dev, hop.Unmap().WithZone("")}]
 	return e, ok
+}
+
+// Neighbours returns the addresses on an interface that the kernel has found to have a MAC, by asking, in no order.
+func (n *Network) Neighbours(dev, mac string) []netip.Addr {
+	var out []netip.Addr
+	for key, e := range n.neighbours {
+		if key.dev == dev && !e.Static && !e.Failed && strings.EqualFold(e.MAC, mac) {
+			out = append(out, key.ip)
+		}
+	}
+	return out
 }

@@ -232,6 +232,16 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 	return out
 }
 
+// HasAddress returns an interface that has an address, with the address as ip addr takes it; "" where none has it.
+func (n *Network) HasAddress(a netip.Addr) (dev string, prefix netip.Prefix) {
+	for i := range n.addrs {
+		if x := &n.addrs[i]; x.ip == a {
+			return x.dev, netip.PrefixFrom(x.ip, x.prefix.Bits())
+		}
+	}
+	return "", netip.Prefix{}
+}
+
 // SubnetOf returns the interface that has an address, and its subnet there; "" where none has it, where several have,
 // and where its subnet is the address alone.
 func (n *Network) SubnetOf(a netip.Addr) (dev string, subnet netip.Prefix) {

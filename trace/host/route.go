@@ -631,6 +631,26 @@ func (n *Network) HasGateway(dev string, v4 bool) bool {
 	return false
 }
 
+// DefaultGateway tells whether an address is the gateway of a default route, of any table.
+func (n *Network) DefaultGateway(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	for _, t := range n.family(a).tables {
+		for p, es := range t.at {
+			if p.Bits() > 0 {
+				continue
+			}
+			for i := range es {
+				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway == a }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // IfaceOf returns the interface by which a packet from src is assumed to come in, that of the node's own route back to
 // src: lo for the node's own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {

@@ -243,9 +243,13 @@ func (x *set) insert(e *element) {
 			k := key{a: a, b: b, proto: e.proto, mark: e.mark}
 			if vague {
 				if x.some == nil {
-					x.some = map[key]struct{}{}
+					x.some = map[key]uint16{}
 				}
-				x.some[k] = struct{}{}
+				high := max(e.from, e.to)
+				if e.icmp {
+					high = math.MaxUint16
+				}
+				x.some[k] = max(x.some[k], high)
 			}
 			switch {
 			case e.iface.name != "":

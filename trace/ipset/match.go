@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
 var _ netfilter.SetLookup = (*Sets)(nil)
@@ -65,6 +66,7 @@ type probe struct {
 	key   key
 	iface string
 	vague string // the part of the element that is not known of the packet; empty: none
+	low   uint16 // where that is the port: the lowest that it may be
 }
 
 func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why string) {
@@ -76,7 +78,7 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 	case x.family != 0 && x.family != c.Packet.Family, x.size == 0:
 		return false, true, ""
 	}
-	p, ok, why := x.probe(c.Packet, flags)
+	p, ok, why := x.probe(c, flags)
 	if why != "" {
 		return false, false, why
 	}
@@ -91,8 +93,8 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 }
 
 // probe returns the element of the packet; ok is false where the kernel finds none, which is no match.
-func (x *set) probe(pkt *netfilter.Packet, flags []string) (p probe, ok bool, why string) {
-	addrs := 0
+func (x *set) probe(c *netfilter.Context, flags []string) (p probe, ok bool, why string) {
+	pkt, addrs := c.Packet, 0
 	for i, d := range x.dims {
 		src := flags[i] == "src"
 		switch d {
@@ -111,7 +113,7 @@ func (x *set) probe(pkt *netfilter.Packet, flags []string) (p probe, ok bool, wh
 			p.addr[addrs] = a
 			addrs++
 		case dimPort:
-			if !x.port(&p, pkt, src) {
+			if !x.port(&p, c, src) {
 				return p, false, ""
 			}
 		case dimMark:
@@ -139,7 +141,8 @@ func (x *set) probe(pkt *netfilter.Packet, flags []string) (p probe, ok bool, wh
 
 // port fills in protocol and port as ip_set_get_ip4_port does (net/netfilter/ipset/ip_set_getport.c): protocols without
 // ports have port 0. It returns false where the kernel finds no element.
-func (x *set) port(p *probe, pkt *netfilter.Packet, src bool) bool {
+func (x *set) port(p *probe, c *netfilter.Context, src bool) bool {
+	pkt := c.Packet
 	p.key.proto, p.key.port = pkt.Proto, pkt.DstPort
 	if src {
 		p.key.port = pkt.SrcPort
@@ -149,6 +152,9 @@ func (x *set) port(p *probe, pkt *netfilter.Packet, src bool) bool {
 		if p.key.port == 0 {
 			p.vague = "ports, and the packet's " + map[bool]string{true: "source", false: "destination"}[src] +
 				" port is not known"
+			if !src {
+				p.low = op.LowestPort(c)
+			}
 		}
 	case netfilter.ICMP, netfilter.ICMPv6:
 		p.vague = "ICMP types, and the packet's is not known"
@@ -193,8 +199,8 @@ func (x *set) at(p *probe) (in, known, found bool) {
 	if p.vague != "" {
 		k := p.key
 		k.port = 0
-		_, found = x.some[k]
-		return false, false, found
+		high, some := x.some[k]
+		return false, false, some && high >= p.low
 	}
 	if nomatch, ok := x.exact[p.key]; ok {
 		return !nomatch, true, true

@@ -59,11 +59,12 @@ type set struct {
 	mask     netip.Addr
 	markMask uint32
 
-	size   int                 // number of elements in the dump
-	bits   [2][]int            // prefix lengths of the first and second address, longest first
-	exact  map[key]bool        // -> nomatch
-	spans  map[key][]span      // port ranges
-	some   map[key]struct{}    // every element without what may be unknown of a packet: its port, its MAC address
+	size  int            // number of elements in the dump
+	bits  [2][]int       // prefix lengths of the first and second address, longest first
+	exact map[key]bool   // -> nomatch
+	spans map[key][]span // port ranges
+	// some is every element without what may be unknown of a packet, its port or its MAC address, with the highest port.
+	some   map[key]uint16
 	ifaces map[key][]ifaceElem // hash:net,iface
 	lists  []string            // list:set
 }

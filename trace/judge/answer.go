@@ -79,6 +79,10 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 		if list := listChain(x.at.Where, familyOf(p.want.Frontend)); list != "" {
 			is.remedy = p.advise(advice(established.text, command{line: list, onNode: true}), &is)
 		}
+		if by := x.at.By; by.String() != "" {
+			is.evidence = append(say(by.String()), say(x.packet())...)
+			is.remedy = p.withoutRoute(by)
+		}
 		out = append(out, is)
 	}
 	return out
@@ -307,6 +311,9 @@ func (x *onward) message() string {
 		return x.at.Where.String() + " drops " + x.what() + why + ": the connection hangs"
 	case netfilter.Rejected:
 		return x.at.Where.String() + " refuses " + x.what() + ": the connection breaks off"
+	}
+	if by := x.at.By.String(); by != "" {
+		return "the node's routing refuses " + x.what() + ": " + by
 	}
 	return x.what() + " is lost: " + x.why
 }

@@ -311,6 +311,10 @@ func TestEveryKindIsFound(t *testing.T) {
 		}
 		codesIn(found, &r)
 	}
+	for _, s := range placements() {
+		r := s.report(t)
+		codesIn(found, r)
+	}
 	lists := []struct {
 		base   string
 		faults []fault

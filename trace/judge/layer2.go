@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -64,7 +63,7 @@ var (
 				"packet makes the kernel ask again, and trace --live shows what becomes of it",
 			command{line: "ip neigh show nud failed nud incomplete", onNode: true},
 		),
-		by: stopped(NeighbourFailed, (*pathCase).silentNeighbour,
+		by: unsureHop(stageSettings, NeighbourFailed, (*pathCase).silentNeighbour,
 			"when the kernel last asked for the next hop's link-layer address, nobody answered"),
 	})
 	_ = register(kind{
@@ -91,13 +90,12 @@ type hop struct {
 // that merely stands for pods there is no answer.
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
-	r, known, _ := p.net.Route(end.Packet.Dst)
-	if known && r.Type == host.RouteUnicast && r.Dev != "" && r.Dev == end.Packet.Out {
-		ip := r.Gateway
+	if pkt := &end.Packet; pkt.Out != "" && pkt.Out != netfilter.UnknownIface {
+		ip := pkt.NextHop
 		if !ip.IsValid() {
-			ip = end.Packet.Dst
+			ip = pkt.Dst
 		}
-		out = append(out, hop{r.Dev, ip})
+		out = append(out, hop{pkt.Out, ip})
 	}
 	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
 		out = append(out, hop{o.Iface, o.Address})
@@ -225,22 +223,11 @@ func (c *Cluster) nodeAt(a netip.Addr) string {
 	return name
 }
 
-// silentNeighbour: an entry in one of the states of [host.Neighbour].Failed.
-func (p *pathCase) silentNeighbour(o *expect.Origin, end *netfilter.Outcome) []string {
-	var out []string
-	for _, h := range p.hops(o, end) {
-		if e, ok := p.net.Neighbour(h.dev, h.ip); ok && e.Failed {
-			out = append(out, fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State))
-		}
-	}
-	return out
-}
-
 // smallerMTU compares the interface that a pod's packets come in by, which has the pod's MTU where the CNI has set it,
 // with that which they leave by.
 func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {
 	in, out := p.net.MTU(o.Iface), p.net.MTU(end.Packet.Out)
-	if o.Kind != expect.FromPod || in == 0 || out == 0 || out >= in {
+	if o.Kind != expect.FromPod || o.Iface == "lo" || in == 0 || out == 0 || out >= in {
 		return nil
 	}
 	return []string{fmt.Sprintf("ip link: %s has mtu %d, %s has mtu %d", o.Iface, in, end.Packet.Out, out)}

@@ -69,34 +69,21 @@ func TestRecordedFaults(t *testing.T) {
 // judgeRecorded judges a recorded fault, and says what is wrong with that.
 func judgeRecorded(t *testing.T, file string) (problem string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := faultdata.Parse(data)
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f)
-	host, _, err := net.SplitHostPort(f.Frontend)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := Files(c, n, Request{
-		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
-		From:   fromFlag(t, f.From),
-		Select: func(x expect.Frontend) bool { return x.Address.String() == host },
-	})
+	f, r := reportRecorded(t, file, nil)
 	if len(r.Paths) != 1 {
 		return strconv.Itoa(len(r.Paths)) + " paths; " + r.Error
 	}
 	p := &r.Paths[0]
 	var said []string
-	findings := slices.Concat(p.Findings, r.Findings)
+	informs := func(x report.Finding) bool { return x.Severity == report.Info }
+	findings := slices.DeleteFunc(slices.Clone(r.Findings), informs)
+	if p.Verdict == report.Unknown {
+		findings = append(findings, p.Findings...) // what it depends on is said as information
+	} else {
+		findings = append(findings, slices.DeleteFunc(slices.Clone(p.Findings), informs)...)
+	}
 	for i := range findings {
-		if findings[i].Severity != report.Info {
-			said = append(said, strings.TrimSpace(findings[i].Code+" "+findings[i].Subject))
-		}
+		said = append(said, strings.TrimSpace(findings[i].Code+" "+findings[i].Subject))
 	}
 	short := strings.TrimSpace(string(p.Verdict) + " " + strings.Join(said, ", "))
 	switch {
@@ -112,8 +99,36 @@ func judgeRecorded(t *testing.T, file string) (problem string) {
 	return ""
 }
 
-// openFault is the healthy snapshot with a fault's changes.
-func openFault(t *testing.T, dir string, f *faultdata.Fault) (*snapshot.Cluster, *snapshot.Node) {
+// reportRecorded judges a recorded fault. edit changes files of the node before, by name; nil changes none.
+func reportRecorded(
+	t *testing.T, file string, edit map[string]func(string) string,
+) (*faultdata.Fault, *report.NodeReport) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := faultdata.Parse(data)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, edit)
+	host, _, err := net.SplitHostPort(f.Frontend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Files(c, n, Request{
+		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
+		From:   fromFlag(t, f.From),
+		Select: func(x expect.Frontend) bool { return x.Address.String() == host },
+	})
+	return f, &r
+}
+
+// openFault is the healthy snapshot with a fault's changes, and those of edit.
+func openFault(
+	t *testing.T, dir string, f *faultdata.Fault, edit map[string]func(string) string,
+) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
 	changed := t.TempDir()
 	if err := os.CopyFS(changed, os.DirFS(dir)); err != nil {
@@ -134,6 +149,20 @@ func openFault(t *testing.T, dir string, f *faultdata.Fault) (*snapshot.Cluster,
 		}
 		if err != nil {
 			t.Fatalf("%s: %s: %v", f.What, name, err)
+		}
+	}
+	for name, do := range edit {
+		file := filepath.Join(changed, "nodes", f.Node, name)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := do(string(data))
+		if now == string(data) {
+			t.Fatalf("%s is not changed", name)
+		}
+		if err := os.WriteFile(file, []byte(now), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 	s, err := snapshot.Open(changed)
@@ -167,16 +196,13 @@ func fromFlag(t *testing.T, flag string) *From {
 	return &From{Kind: expect.FromExternal, Address: a}
 }
 
-// textOf is all that findings say, but for information.
+// textOf is all that findings say.
 func textOf(t *testing.T, findings []report.Finding) string {
 	t.Helper()
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	for i := range findings {
-		if findings[i].Severity == report.Info {
-			continue
-		}
 		if err := e.Encode(&findings[i]); err != nil {
 			t.Fatal(err)
 		}

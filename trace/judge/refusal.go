@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -118,7 +119,12 @@ func (n *node) refusing(is *issue, o *outcome) {
 	if is.message = "the packet is translated, but " + what + ": " + by.String(); !o.to.IsValid() {
 		is.message = what + ": " + by.String()
 	}
-	is.remedy = report.Remedy{
+	is.remedy = n.withoutRoute(by)
+}
+
+// withoutRoute is the remedy where a routing rule or a route decides what it should not.
+func (n *node) withoutRoute(by host.Decision) report.Remedy {
+	out := report.Remedy{
 		Text: "remove what is not meant for Service traffic, and find out who has made it (a CNI, a VPN, a cloud's agent), " +
 			"as it comes back otherwise",
 	}
@@ -130,14 +136,15 @@ func (n *node) refusing(is *issue, o *outcome) {
 		{by.DeleteRoute(), "where the route is not meant to be there"},
 	} {
 		if c.words != nil {
-			is.remedy.Commands = append(is.remedy.Commands, report.Command{
+			out.Commands = append(out.Commands, report.Command{
 				Line: report.ShellLine(c.words...), Node: n.Name, When: c.when,
 			})
 		}
 	}
-	if len(is.remedy.Commands) == 1 {
-		is.remedy.Commands[0].When = ""
+	if len(out.Commands) == 1 {
+		out.Commands[0].When = ""
 	}
+	return out
 }
 
 // notTranslated tells whether a packet was refused behind the rules that should have translated it, and did not.

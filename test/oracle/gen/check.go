@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -366,10 +365,6 @@ func (c *checker) judge(r Rules) {
 		if p.Verdict == report.Match || p.Verdict == report.ByDesign {
 			continue
 		}
-		if c.w.Config.Mode == kubeproxy.IPVS && onlyAnswersUnknown(p) {
-			c.res.Unsure++
-			continue
-		}
 		want, ok := c.expected(p)
 		if ok && (want.Unsure != "" || p.Verdict == report.Warning && want.Reason == expect.ReasonKubeProxyBug) {
 			continue
@@ -388,14 +383,6 @@ func (c *checker) judge(r Rules) {
 // clusters have all of it.
 var risks = map[string]bool{
 	judge.HintsIgnored: true, judge.NodePortsExposed: true, judge.NodePortClash: true, judge.NodeAddressCaptured: true,
-}
-
-// onlyAnswersUnknown tells whether of a path nothing but the answers is not known: in ipvs mode sets of addresses and
-// ports decide over what comes in to the node, whose own ports are not known.
-func onlyAnswersUnknown(p *report.Path) bool {
-	return p.Verdict == report.Unknown && !slices.ContainsFunc(p.Findings, func(f report.Finding) bool {
-		return f.Severity != report.Info || f.Code != judge.AnswerNotEvaluated
-	})
 }
 
 // expected returns the expectation for a path of a report; ok is false where the report names no address.

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// Findings about next hops of which nothing shows that they take packets.
+const (
+	NextHopUnknown  = "NextHopUnknown"
+	StaticNeighbour = "StaticNeighbour"
+	RoutedByNode    = "RoutedByNode"
+)
+
+var (
+	_ = register(kind{
+		code: NextHopUnknown, severity: note, scope: onPath,
+		by: unsureHop(stageOnward, NextHopUnknown, (*pathCase).unknownHop,
+			"the next hop is no Node's address, nor a default gateway, and the kernel has not found it so far: whether "+
+				"anybody takes the packets is not known"),
+	})
+	_ = register(kind{
+		code: StaticNeighbour, severity: note, scope: onPath,
+		by: unsureHop(stageOnward, StaticNeighbour, (*pathCase).staticNeighbour,
+			"a person or a program has set the next hop's link-layer address, and nothing confirms it: whether the next hop "+
+				"has it is not known"),
+	})
+	_ = register(kind{
+		code: RoutedByNode, severity: note, scope: onPath,
+		remedy: advice("where this is not meant, look at the CNI's routes on {node}; it works where that node forwards "+
+			"the packets, and passes the answers", command{line: "ip route", onNode: true}),
+		by: routedByNode,
+	})
+)
+
+// doubt is why a next hop is in doubt, and the commands that tell more.
+type doubt struct {
+	evidence string
+	look     []report.Command
+}
+
+// unsureHop makes the detector of what puts a next hop in doubt: at stageOnward the path is Unknown for it.
+func unsureHop(
+	st stage, code string, in func(p *pathCase, h hop, end *netfilter.Outcome) *doubt, message string,
+) *detector {
+	return &detector{stage: st, path: func(p *pathCase) []issue {
+		if p.want.Action != expect.DNAT {
+			return nil
+		}
+		is := issue{code: code, message: message, expected: describe(p.want), actual: "may not get there"}
+		for i := range p.res.Outcomes {
+			end := &p.res.Outcomes[i]
+			if end.End != netfilter.Sent || !end.Packet.DNAT {
+				continue
+			}
+			for _, h := range p.possibleHops(end) {
+				d := in(p, h, end)
+				if d == nil {
+					continue
+				}
+				if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
+					is.endpoints = append(is.endpoints, to)
+				}
+				if e := (report.Evidence{Text: d.evidence}); !slices.Contains(is.evidence, e) && len(is.evidence) < maxEvidence {
+					is.evidence = append(is.evidence, e)
+					is.remedy.Commands = append(is.remedy.Commands, d.look...)
+				}
+			}
+		}
+		if is.endpoints == nil {
+			return nil
+		}
+		is.subject = cut(is.endpoints, 4)
+		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what becomes of them"
+		is.remedy.Commands = append(is.remedy.Commands, p.askLive().Commands...)
+		if st == stageOnward && p.verdict != report.Mismatch {
+			p.verdict = report.Unknown
+		}
+		return []issue{is}
+	}}
+}
+
+// possibleHops are the next hops that a packet may leave by, and that of the answer to a pod of the node.
+func (p *pathCase) possibleHops(end *netfilter.Outcome) []hop {
+	hops := p.hops(&p.want.Origin, end)
+	l := p.net.Lookup(host.Query{Dst: end.Packet.Dst, AnyMark: true, AnyUID: true})
+	if !l.Known {
+		return hops
+	}
+	for _, h := range l.Hops {
+		next := hop{h.Dev, h.Gateway}
+		if !next.ip.IsValid() {
+			next.ip = end.Packet.Dst
+		}
+		if h.Dev != "" && !slices.Contains(hops, next) {
+			hops = append(hops, next)
+		}
+	}
+	return hops
+}
+
+// onNode makes a command of the node.
+func (n *node) onNode(when string, words ...string) report.Command {
+	return report.Command{Line: report.ShellLine(words...), Node: n.Name, When: when}
+}
+
+// silentNeighbour: an entry in one of the states of [host.Neighbour].Failed.
+func (p *pathCase) silentNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+	e, ok := p.net.Neighbour(h.dev, h.ip)
+	if !ok || !e.Failed {
+		return nil
+	}
+	return &doubt{
+		evidence: p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State),
+		look: []report.Command{
+			p.onNode("to see it again, after a packet", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
+		},
+	}
+}
+
+// routeBy names the routes by which a next hop is one; "" where it is the destination.
+func (p *pathCase) routeBy(h hop) string {
+	for i := range p.res.Outcomes {
+		dst := p.res.Outcomes[i].Packet.Dst
+		l := p.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true})
+		of := func(x host.Hop) bool { return x.Dev == h.dev && x.Gateway == h.ip }
+		if l.Known && h.ip != dst && (l.Gateway == h.ip && l.Dev == h.dev || slices.ContainsFunc(l.Hops, of)) {
+			return l.By.String() + "; "
+		}
+	}
+	return ""
+}
+
+// unknownHop: a gateway that no Node has, by an interface on which the kernel asks for link-layer addresses, and of
+// which the neighbour table has no entry, as if no packet had been sent to it so far. A default gateway is another
+// matter: it may be a router that this node has not needed yet.
+func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
+	if h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address || h.ip.IsLinkLocalUnicast() ||
+		!p.net.HasNeighbours() || !p.net.Resolves(h.dev) || p.net.DefaultGateway(h.ip) ||
+		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != nil {
+		return nil
+	}
+	if _, ok := p.net.Neighbour(h.dev, h.ip); ok {
+		return nil
+	}
+	return &doubt{
+		evidence: p.routeBy(h) + fmt.Sprintf("ip neigh has no entry of %s dev %s", h.ip, h.dev),
+		look: []report.Command{
+			p.onNode("to ask for it", "ping", "-c", "1", "-I", h.dev, h.ip.String()),
+			p.onNode("to see the answer", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
+		},
+	}
+}
+
+// ofNode returns the name of a Node that has an address; nil where none has.
+func (c *Cluster) ofNode(a netip.Addr) *string {
+	for _, o := range c.Nodes {
+		for i := range o.Status.Addresses {
+			if isAddress(a)(o.Status.Addresses[i].Address) {
+				return &o.Name
+			}
+		}
+		if ip, ok := kubeproxy.ParseAddr(o.Annotations[flannelIP]); ok && ip == a {
+			return &o.Name
+		}
+	}
+	return nil
+}
+
+// staticNeighbour: an entry that the kernel never asks for, on an interface of an ordinary link, unless the MAC is
+// known to be the next hop's: the forwarding table of the bridge has it behind a port, or another address of the same
+// Node or pod was found to have it. The interface of a single pod is left out: a CNI sets the entry there.
+func (p *pathCase) staticNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+	e, ok := p.net.Neighbour(h.dev, h.ip)
+	if !ok || e.State != "PERMANENT" || e.MAC == "" || !p.net.Resolves(h.dev) {
+		return nil
+	}
+	bridge := p.net.Bridge(h.dev)
+	if bridge && p.net.BehindPort(h.dev, e.MAC) || !bridge && p.net.PodsOnly(h.dev, h.ip.Is4()) ||
+		p.sameOwner(h, e.MAC) {
+		return nil
+	}
+	return &doubt{
+		evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State),
+		look: []report.Command{
+			p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
+		},
+	}
+}
+
+// sameOwner tells whether the kernel has found a MAC by asking for another address of the Node or pod that has a next
+// hop.
+func (p *pathCase) sameOwner(h hop, mac string) bool {
+	owner := p.cluster.ofNode(h.ip)
+	pod := p.cluster.podNames[h.ip]
+	for _, ip := range p.net.Neighbours(h.dev, mac) {
+		if o := p.cluster.ofNode(ip); ip != h.ip && (o != nil && owner != nil && *o == *owner ||
+			pod != "" && p.cluster.podNames[ip] == pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// routedByNode says so of what gets there all the same.
+var routedByNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+	out := stopped(RoutedByNode, (*pathCase).byAnotherNode,
+		"the route to the endpoint leads by a Node that it is not on").path(p)
+	for i := range out {
+		out[i].expected, out[i].actual = "", ""
+	}
+	return out
+}}
+
+// byAnotherNode cites the route to an endpoint that leads by a Node which the endpoint is not on, though that has an
+// address on the same link.
+func (p *pathCase) byAnotherNode(_ *expect.Origin, end *netfilter.Outcome) []string {
+	at := p.placeOf(end.Packet.Dst)
+	by := p.cluster.ofNode(end.Packet.NextHop)
+	if at.node == "" || !end.Packet.NextHop.IsValid() || by == nil || *by == at.node || *by == p.Name ||
+		p.net.DefaultGateway(end.Packet.NextHop) {
+		return nil
+	}
+	text := fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, end.Packet.NextHop, *by)
+	return []string{strings.TrimSuffix(p.routeBy(hop{end.Packet.Out, end.Packet.NextHop}), "; "), text}
+}

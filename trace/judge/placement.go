@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// Findings about routes that contradict where the API says that pods are.
+const (
+	EndpointAddressTaken = "EndpointAddressTaken"
+	ClientAddressTaken   = "ClientAddressTaken"
+	RoutedToOwnPods      = "RoutedToOwnPods"
+	PodsCutOff           = "PodsCutOff"
+)
+
+var (
+	_ = register(kind{code: EndpointAddressTaken, severity: mismatch, scope: onPath, by: addressTaken})
+	_ = register(kind{code: ClientAddressTaken, severity: mismatch, scope: onPath, by: clientTaken})
+	_ = register(kind{code: RoutedToOwnPods, severity: mismatch, scope: onPath, by: toOwnPods})
+	_ = register(kind{code: PodsCutOff, severity: note, scope: onPath, by: podsCutOff})
+)
+
+// placement is what the API says of where an endpoint is.
+type placement struct {
+	node string // "" where it does not say
+	own  bool   // it is a pod with an address of its own, which no node has
+}
+
+// placeOf returns where an endpoint of the path is. Without the pods themselves, one is taken to have its own address
+// where no Node has that.
+func (p *pathCase) placeOf(a netip.Addr) (out placement) {
+	out.own = p.cluster.podNames[a] != ""
+	for i := range p.want.Endpoints {
+		e := &p.want.Endpoints[i]
+		if e.Address.Addr() != a {
+			continue
+		}
+		out.node = e.Node
+		if len(p.cluster.Pods) == 0 && e.Pod != "" && p.cluster.ofNode(a) == nil {
+			out.own = true
+		}
+	}
+	return out
+}
+
+// misplaced makes the detector of packets to endpoints that end where these are not. at returns the evidence and the
+// remedy, or none.
+func misplaced(
+	code, actual, message string,
+	at func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command),
+) *detector {
+	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+		if p.want.Action != expect.DNAT {
+			return nil
+		}
+		var out []issue
+		for i := range p.res.Outcomes {
+			end := &p.res.Outcomes[i]
+			if !end.Certain || !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
+				continue
+			}
+			evidence, fix := at(p, end)
+			if evidence == nil {
+				continue
+			}
+			to := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort).String()
+			if slices.ContainsFunc(out, func(o issue) bool { return o.subject == to }) {
+				continue
+			}
+			out = append(out, issue{
+				code: code, subject: to, endpoints: []string{to}, expected: describe(p.want), actual: actual,
+				message: message, evidence: say(evidence...),
+				remedy: report.Remedy{Text: removeIt, Commands: fix},
+			})
+		}
+		return out
+	}}
+}
+
+const removeIt = "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as " +
+	"it comes back otherwise"
+
+// addressTaken: ip_route_input_slow (net/ipv4/route.c) and ip6_input (net/ipv6/ip6_input.c) give packets to an address
+// of the table local to the node's own sockets, whichever node the pod is on.
+var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
+	"the endpoint is a pod with an address of its own, and the node has made that address its own: packets to it do not "+
+		"leave the node",
+	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+		dst := end.Packet.Dst
+		if at := p.placeOf(dst); end.End != netfilter.Delivered || !at.own {
+			return nil, nil
+		}
+		return p.taken(dst)
+	})
+
+// clientTaken: the kernel discards what comes in with a source of its own, unless accept_local is set
+// (fib_validate_source in net/ipv4/fib_frontend.c); and it keeps the answers.
+var clientTaken = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+	o := &p.want.Origin
+	if local, known := p.net.Local(o.Address); !known || !local || p.want.Action != expect.DNAT ||
+		o.Kind != expect.FromPod || p.cluster.podNames[o.Address] == "" {
+		return nil
+	}
+	evidence, fix := p.taken(o.Address)
+	return []issue{{
+		code: ClientAddressTaken, subject: p.cluster.podNames[o.Address], expected: describe(p.want),
+		actual: "kept on the node", evidence: say(evidence...), remedy: report.Remedy{Text: removeIt, Commands: fix},
+		message: "the client is a pod with an address of its own, and the node has made that address its own: it takes no " +
+			"packets from there, and keeps the answers",
+	}}
+}}
+
+// taken says how the node has an address, and how to take it away.
+func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command) {
+	if dev, prefix := p.net.HasAddress(a); dev != "" {
+		return []string{"ip addr: " + prefix.String() + " dev " + dev},
+			[]report.Command{p.onNode("", "ip", "addr", "del", prefix.String(), "dev", dev)}
+	}
+	by := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true}).By
+	if words := by.DeleteRoute(); words != nil {
+		return []string{by.String()}, []report.Command{p.onNode("", words...)}
+	}
+	return []string{a.String() + " is an address of the node"}, []report.Command{
+		p.onNode("to find it", "ip", "route", "get", a.String()),
+	}
+}
+
+// toOwnPods: behind the interface are pods of this node and nothing else, and nobody there has the address: the kernel
+// asks in vain (neigh_resolve_output in net/core/neighbour.c). Where somebody has answered, it is no such case.
+var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
+	"the endpoint is on another node, and the route to it leads to the pods of this node, of which none has its address",
+	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+		pkt := &end.Packet
+		at := p.placeOf(pkt.Dst)
+		if end.End != netfilter.Sent || !at.own || at.node == "" || at.node == p.Name || pkt.NextHop.IsValid() ||
+			pkt.Out == "" || pkt.Out == netfilter.UnknownIface || !p.net.PodsOnly(pkt.Out, pkt.Dst.Is4()) {
+			return nil, nil
+		}
+		e, ok := p.net.Neighbour(pkt.Out, pkt.Dst)
+		if ok && e.MAC != "" && !e.Failed {
+			return nil, nil
+		}
+		l := p.net.Lookup(host.Query{Dst: pkt.Dst, AnyMark: true, AnyUID: true})
+		if !l.Known || l.Dev != pkt.Out {
+			return []string{fmt.Sprintf("%s is on %s, and leaves by %s", pkt.Dst, at.node, pkt.Out)}, []report.Command{
+				p.onNode("to see the route", "ip", "route", "get", pkt.Dst.String()),
+			}
+		}
+		evidence = []string{l.By.String(), fmt.Sprintf("%s is on %s; all ports of %s are those of pods of this node",
+			pkt.Dst, at.node, pkt.Out)}
+		if ok {
+			evidence = append(evidence, fmt.Sprintf("ip neigh: %s dev %s %s", pkt.Dst, pkt.Out, e.State))
+		}
+		if words := l.By.DeleteRoute(); words != nil {
+			fix = append(fix, p.onNode("", words...))
+		}
+		return evidence, fix
+	})
+
+// podsCutOff makes a path Unknown on which a pod of this node is the client, or the endpoint, and the node's own route
+// to it leads off the node, or its bridge has no address that pods could have as their gateway. How packets get from
+// the pod to the node, and to it, is then not known: a route of the pod's own network namespace is not read.
+var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
+	if p.want.Action != expect.DNAT || p.verdict == report.Mismatch {
+		return nil
+	}
+	var pods []netip.Addr
+	if o := &p.want.Origin; o.Kind == expect.FromPod && p.local(o.Address) {
+		pods = append(pods, o.Address)
+	}
+	for i := range p.res.Outcomes {
+		if end := &p.res.Outcomes[i]; end.End == netfilter.Sent && end.Packet.DNAT && p.local(end.Packet.Dst) &&
+			!slices.Contains(pods, end.Packet.Dst) {
+			pods = append(pods, end.Packet.Dst)
+		}
+	}
+	for _, a := range pods {
+		evidence, fix := p.cutOff(a)
+		if evidence == nil {
+			evidence, fix = p.behindNoPort(a)
+		}
+		if evidence == nil {
+			evidence, fix = p.withoutProxyARP(a)
+		}
+		if evidence == nil {
+			continue
+		}
+		p.verdict = report.Unknown
+		fix = append(fix, p.onNode("to see the route to the pod", "ip", "route", "get", a.String()))
+		return []issue{{
+			code: PodsCutOff, subject: cmp.Or(p.cluster.podNames[a], a.String()),
+			message:   "is on this node, and the node's routes and addresses do not show how it and the node reach each other",
+			predicate: true, evidence: say(evidence...),
+			remedy: report.Remedy{
+				Text: "restart the CNI's pod on " + p.Name + ", or restore what the pods' interface has lost; real connections " +
+					"(trace --live) show what becomes of them",
+				Commands: append(fix, p.askLive().Commands...),
+			},
+		}}
+	}
+	return nil
+}}
+
+// local tells whether an address is that of a running pod of the node.
+func (p *pathCase) local(a netip.Addr) bool {
+	return slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
+}
+
+// cutOff returns what contradicts that a pod of the node and the node reach each other, and how to repair it.
+func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command) {
+	v4 := a.Is4()
+	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
+	if !l.Known || l.Type != host.RouteUnicast || l.Dev == "" {
+		return nil, nil
+	}
+	bare := func(dev string) bool {
+		return p.net.Bridge(dev) && p.net.PodsOnly(dev, v4) && p.net.Addresses() != nil &&
+			!slices.ContainsFunc(p.net.AddressesOn(dev), func(x netip.Addr) bool { return x.Is4() == v4 })
+	}
+	away := l.Gateway.IsValid() && l.Dev == p.net.Uplink(v4)
+	if !away && !bare(l.Dev) {
+		return nil, nil
+	}
+	if away {
+		evidence = append(evidence, fmt.Sprintf("%s: the route to %s, a pod of this node, leads off the node", l.By, a))
+	}
+	for _, dev := range p.net.Devs() {
+		if !bare(dev) {
+			continue
+		}
+		evidence = append(evidence, "ip addr: "+dev+" is a bridge for pods, and has no "+familyWord(v4)+" address")
+		for _, net := range p.podCIDRs {
+			if net.Contains(a) && p.cluster.nodeOfPods(a) != nil {
+				gateway := netip.PrefixFrom(net.Masked().Addr().Next(), net.Bits())
+				fix = append(fix, p.onNode("where the CNI gives the bridge the first address (the plugin bridge, flannel)",
+					"ip", "addr", "add", gateway.String(), "brd", "+", "dev", dev))
+			}
+		}
+	}
+	return evidence, fix
+}
+
+func familyWord(v4 bool) string {
+	if v4 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// behindNoPort: the kernel knows the MAC of a pod on a bridge, the bridge has it behind no port, and there is a port
+// that is down, or the end of a pod's veth pair that is in no bridge: this may be the pod's. An idle pod's MAC is also
+// forgotten (ageing_time, 300 s), and alone says nothing.
+func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.Command) {
+	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
+	if !l.Known || !p.net.Bridge(l.Dev) || l.Gateway.IsValid() {
+		return nil, nil
+	}
+	e, ok := p.net.Neighbour(l.Dev, a)
+	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) || p.net.BehindPort(l.Dev, e.MAC) {
+		return nil, nil
+	}
+	down, stray := p.net.LostPorts(l.Dev)
+	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
+	for _, dev := range down {
+		evidence = append(evidence, none, "ip link: "+dev+" is a port of "+l.Dev+", and is down")
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", dev, "up"))
+		none = ""
+	}
+	for _, dev := range stray {
+		evidence = append(evidence, none, "ip link: "+dev+" leads to a pod, and is in no bridge")
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", dev, "master", l.Dev))
+		none = ""
+	}
+	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
+}
+
+// calicoPrefix begins the names of the interfaces that Calico makes for pods (InterfacePrefix of Felix).
+const calicoPrefix = "cali"
+
+// withoutProxyARP: Calico gives pods the gateway 169.254.1.1, which no interface has: the node answers for it where
+// proxy_arp is set for the pod's interface or for all (arp_process in net/ipv4/arp.c).
+func (p *pathCase) withoutProxyARP(a netip.Addr) (evidence []string, fix []report.Command) {
+	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
+	all, own := "net/ipv4/conf/all/proxy_arp", "net/ipv4/conf/"+l.Dev+"/proxy_arp"
+	if !l.Known || !a.Is4() || !strings.HasPrefix(l.Dev, calicoPrefix) || !p.isOff(all) || !p.isOff(own) ||
+		slices.ContainsFunc(p.net.AddressesOn(l.Dev), netip.Addr.Is4) {
+		return nil, nil
+	}
+	return []string{all + "=0, " + own + "=0: the node does not answer for 169.254.1.1, the gateway of Calico's pods"},
+		[]report.Command{p.onNode("as Calico sets it", "sysctl", "-w", own+"=1")}
+}

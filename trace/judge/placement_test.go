@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// placed is a recorded fault of routes and neighbours, with files that were changed, and what is said of it.
+type placed struct {
+	name, fault string
+	edit        map[string]func(string) string
+	want        report.Verdict
+	codes       []string // of the path's findings
+}
+
+// report judges it.
+func (p *placed) report(t *testing.T) *report.NodeReport {
+	t.Helper()
+	_, r := reportRecorded(t, filepath.Join(recordedFaults, "iptables-neighbours", p.fault+".fault"), p.edit)
+	return r
+}
+
+// instead replaces a text once.
+func instead(was, is string) func(string) string {
+	return func(text string) string { return strings.Replace(text, was, is, 1) }
+}
+
+// The addresses of the recorded node: an endpoint of another node, and that node.
+const (
+	awayEndpoint = "10.245.0.4"
+	client       = "10.245.1.6"
+	wrongMAC     = "02:00:00:00:00:99"
+)
+
+func placements() []placed {
+	const (
+		nobody  = "a-next-hop-that-is-nobody"
+		half    = "half-of-the-next-hops-are-nobody"
+		bridge  = "an-endpoint-of-another-node-is-routed-to-the-bridge"
+		own     = "an-endpoint-s-address-is-made-the-node-s-own"
+		static  = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
+		static6 = static + "-ipv6"
+		local   = "a-neighbour-entry-of-the-endpoint-of-the-node-that-is-wrong-for-good"
+		right   = "a-neighbour-entry-that-is-right-for-good"
+		bare    = "the-bridge-has-lost-its-address"
+		down    = "the-interface-of-an-endpoint-is-down"
+		stray   = "the-interface-of-an-endpoint-is-not-in-the-bridge"
+		detour  = "a-detour-by-another-node-which-tells-of-the-shorter-one"
+	)
+	failed := `{"dst":"10.79.0.99","dev":"eth0","state":["FAILED"]}`
+	found := `{"dst":"10.79.0.99","dev":"eth0","lladdr":"02:00:00:00:00:77","state":["STALE"]}`
+	neigh := func(do func(string) string) map[string]func(string) string {
+		return map[string]func(string) string{"ip-neigh.json": do}
+	}
+	return []placed{
+		{"nobody answers", nobody, nil, report.Warning, []string{NeighbourFailed}},
+		{"one of two next hops does not answer", half, nil, report.Warning, []string{NeighbourFailed}},
+		{
+			"nobody was asked", nobody, neigh(instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`)),
+			report.Unknown,
+			[]string{NextHopUnknown},
+		},
+		{"a router", nobody, neigh(instead(failed, found)), report.Match, nil},
+		{"a default gateway that was not asked", nobody, map[string]func(string) string{
+			"ip-neigh.json": instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`),
+			"ip-route.json": instead(`"dst":"default","gateway":"10.79.0.1"`, `"dst":"default","gateway":"10.79.0.99"`),
+		}, report.Match, nil},
+		{"routed to the bridge", bridge, nil, report.Mismatch, []string{RoutedToOwnPods, NeighbourFailed}},
+		{
+			"routed to the bridge, where somebody answers", bridge,
+			neigh(instead(`"dst":"`+awayEndpoint+`","dev":"cni0","state":["INCOMPLETE"]`,
+				`"dst":"`+awayEndpoint+`","dev":"cni0","lladdr":"02:00:00:00:00:77","state":["STALE"]`)), report.Match, nil,
+		},
+		{"routed to a bridge that leads on", bridge, map[string]func(string) string{
+			"ip-link.json": instead(`"info_kind":"veth","info_slave_kind":"bridge"`,
+				`"info_kind":"vxlan","info_slave_kind":"bridge"`),
+		}, report.Warning, []string{NeighbourFailed}},
+		{"a route makes the address the node's own", own, nil, report.Mismatch, []string{EndpointAddressTaken}},
+		{"an interface has the address", own, map[string]func(string) string{
+			"ip-addr.json": instead(`"addr_info":[`, `"addr_info":[{"family":"inet","local":"`+awayEndpoint+
+				`","prefixlen":32,"scope":"global"},`),
+		}, report.Mismatch, []string{EndpointAddressTaken}},
+		{
+			"an interface has the client's address", detour, map[string]func(string) string{
+				"ip-addr.json": instead(`"addr_info":[`, `"addr_info":[{"family":"inet","local":"`+client+
+					`","prefixlen":32,"scope":"global"},`),
+				"ip-route.json": instead("[", `[{"type":"local","dst":"`+client+`","dev":"lo","table":"local","scope":"host"},`),
+			}, report.Mismatch, []string{ClientAddressTaken, RoutedByNode},
+		},
+		{"a permanent neighbour", static, nil, report.Unknown, []string{StaticNeighbour}},
+		{"a permanent neighbour, IPv6", static6, nil, report.Unknown, []string{StaticNeighbour}},
+		{"a permanent neighbour on the bridge", local, nil, report.Unknown, []string{StaticNeighbour}},
+		{"a permanent neighbour behind a port", right, nil, report.Match, nil},
+		{
+			"a permanent neighbour, as found of the Node's other address", static,
+			neigh(instead("[", `[{"dst":"fd00:79::12","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)), report.Match, nil,
+		},
+		{
+			"a permanent neighbour, as found of another Node's", static,
+			neigh(instead("[", `[{"dst":"fd00:79::13","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)), report.Unknown,
+			[]string{StaticNeighbour},
+		},
+		{"the bridge has no address", bare, nil, report.Unknown, []string{PodsCutOff}},
+		{"a port is down", down, nil, report.Unknown, []string{PodsCutOff}},
+		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},
+		{"a detour", detour, nil, report.Match, []string{RoutedByNode}},
+	}
+}
+
+// Routes and neighbours that were made wrong for real, and traps beside each.
+func TestPlacement(t *testing.T) {
+	for _, p := range placements() {
+		t.Run(p.name, func(t *testing.T) {
+			r := p.report(t)
+			if len(r.Paths) != 1 {
+				t.Fatalf("%d paths; %s", len(r.Paths), r.Error)
+			}
+			path := &r.Paths[0]
+			var got []string
+			for i := range path.Findings {
+				got = append(got, path.Findings[i].Code)
+			}
+			slices.Sort(got)
+			want := slices.Sorted(slices.Values(p.codes))
+			if path.Verdict != p.want || !slices.Equal(got, want) {
+				t.Errorf("%s %v, want %s %v", path.Verdict, got, p.want, want)
+				for i := range path.Findings {
+					t.Logf("%+v", path.Findings[i])
+				}
+			}
+		})
+	}
+}

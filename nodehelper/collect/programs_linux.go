@@ -35,8 +35,8 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 				failed["filters of tc"] = err
 			}
 			for _, f := range list {
-				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s\n", name, d.name, protocolOf(f.Attrs().Protocol),
-					f.Attrs().Priority, filterText(f))
+				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s handle 0x%x\n", name, d.name,
+					protocolOf(f.Attrs().Protocol), f.Attrs().Priority, filterText(f), f.Attrs().Handle)
 			}
 			ids, err := queryPrograms(uint32(link.Attrs().Index), d.tcx, 0) //nolint:gosec // an index of an interface
 			if err != nil && !errors.Is(err, unix.EINVAL) {

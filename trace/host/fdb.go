@@ -64,6 +64,13 @@ func (n *Network) readFDB(data []byte) error {
 	return nil
 }
 
+// MayForwardFrames tells whether an interface is, or may be, a tunnel that carries frames, so that the forwarding table
+// decides to which end they go.
+func (n *Network) MayForwardFrames(dev string) bool {
+	kind := n.links[dev].kind
+	return kind == "vxlan" || kind == "" && !n.kindsKnown
+}
+
 // TunnelEnds returns where a tunnel's interface sends frames to a MAC, by its forwarding table. known is false where
 // the table was not collected, and where the interface has no entry with an end, as it is then no tunnel, or one that
 // learns or is told by other means.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -227,11 +228,20 @@ func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.O
 		return x
 	}
 	there, back := p.walker.Follow(*s, end, netfilter.Options{}), p.walker.Answer(*s, end, in, netfilter.Options{})
+	if x.code == ConnectionCut {
+		in = s.Packet.In
+	}
 	rules := slices.Concat(there.Offloads, back.Offloads)
-	if len(rules) == 0 {
+	at := slices.IndexFunc(rules, func(r netfilter.Ref) bool {
+		return slices.ContainsFunc(r.Rule.Ops, func(o netfilter.Op) bool {
+			f, ok := o.(*op.Offload)
+			return ok && f.Takes(p.net, in)
+		})
+	})
+	if at < 0 {
 		return x
 	}
-	by := rules[0]
+	by := rules[at]
 	x.unsure = []netfilter.Uncertain{{
 		Where: by, What: by.Rule.Text,
 		Why: "it hands established connections to a flowtable, whose packets do not come to " + x.at.Where.String() +

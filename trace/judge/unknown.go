@@ -20,6 +20,11 @@ var _ = register(kind{code: ProgramOnPath, severity: note, scope: onPath, by: ce
 
 var _ = register(kind{code: RuleNotEvaluated, severity: note, scope: onPath, by: certain})
 
+// EvidenceUnreadable says that a file is there, cannot be read, and may tell of what stops the path's packets.
+const EvidenceUnreadable = "EvidenceUnreadable"
+
+var _ = register(kind{code: EvidenceUnreadable, severity: note, scope: onPath, by: unreadable})
+
 // notEvaluated names what the path depends on and could not be evaluated, each place once.
 func (p *pathCase) notEvaluated() []issue {
 	var out []issue

@@ -5,6 +5,7 @@ package op
 import (
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -28,7 +29,7 @@ func (o *Offload) Run(c *netfilter.Context) netfilter.Effect {
 	if o.Breaks {
 		no.Kind = netfilter.Break
 	}
-	if p.Tracked() == nil || p.Proto != netfilter.TCP && p.Proto != netfilter.UDP || !o.has(c) {
+	if p.Tracked() == nil || p.Proto != netfilter.TCP && p.Proto != netfilter.UDP {
 		return no
 	}
 	if !o.Breaks {
@@ -40,22 +41,14 @@ func (o *Offload) Run(c *netfilter.Context) netfilter.Effect {
 	}
 }
 
-// has tells whether the packet may have come in by an interface of the flowtable, or by one below that.
-func (o *Offload) has(c *netfilter.Context) bool {
-	if o.Devices == nil {
+// Takes tells whether packets that come in by an interface may be among those that the flowtable sends on: where the
+// interface, or one below it, is not one of the flowtable's, they meet all rules.
+func (o *Offload) Takes(h *host.Network, in string) bool {
+	if o.Devices == nil || in == netfilter.UnknownIface || slices.Contains(o.Devices, in) {
 		return true
 	}
-	layers, known := c.Host.Below(c.Packet.In)
-	if slices.Contains(o.Devices, c.Packet.In) || !known || c.OneOf[c.Packet.In] != nil ||
-		c.Packet.In == netfilter.UnknownIface {
-		return true
-	}
-	for _, l := range layers {
-		for _, dev := range l.Devs {
-			if slices.Contains(o.Devices, dev) {
-				return true
-			}
-		}
-	}
-	return false
+	layers, known := h.Below(in)
+	return !known || slices.ContainsFunc(layers, func(l host.Layer) bool {
+		return slices.ContainsFunc(l.Devs, func(dev string) bool { return slices.Contains(o.Devices, dev) })
+	})
 }

@@ -96,6 +96,15 @@ func (f *portFlag) differs() bool {
 // Bridge tells whether an interface is a bridge that has ports, as far as ip -d link shows.
 func (n *Network) Bridge(dev string) bool { return n.bridges[dev] != nil }
 
+// MayBridge tells whether packets that come in or leave by an interface pass a bridge, or may.
+func (n *Network) MayBridge(dev string) bool {
+	if dev == "" || dev == "lo" {
+		return false
+	}
+	layers, known := n.Below(dev)
+	return !known || slices.ContainsFunc(layers, func(l Layer) bool { return l.Bridge != "" })
+}
+
 // Hairpin tells whether a bridge sends a frame back to the port that it came from: by that port's hairpin mode, or
 // because the bridge is promiscuous. port is "" where it is not known which one that is. known is false where ports
 // differ then, or were not collected.

@@ -72,6 +72,9 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 		{"an XDP program", func(w *capturedNode) {
 			w.replace("ip-link.json", `{"ifname":"cni0",`, `{"ifname":"cni0","xdp":{"mode":2,"prog":{"id":7}},`)
 		}, report.Unknown, ProgramOnPath, "xdp cni0 rule 1 is on the packet's path"},
+		{"a rule of ebtables", func(w *capturedNode) {
+			w.files["ebtables.txt"] = []byte("ebtables nat PREROUTING 1 rules policy accept\n")
+		}, report.Unknown, ProgramOnPath, "rules of ebtables-legacy decide"},
 		{"a program at connect", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("cgroup connect4 program 7\n")
 		}, report.Unknown, ProgramOnClient, "decides at connect4 over its connections"},

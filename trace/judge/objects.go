@@ -95,6 +95,11 @@ var programObjects = map[string]struct {
 	"bpf": {
 		func([]string) []string { return []string{"bpftool", "link", "show"} }, nil,
 	},
+	"ebtables": {
+		func(place []string) []string {
+			return []string{"ebtables-legacy", "-t", place[0], "-L", place[len(place)-1]}
+		}, nil,
+	},
 	"xfrm": {
 		func([]string) []string { return []string{"ip", "xfrm", "policy"} }, nil,
 	},

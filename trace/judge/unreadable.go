@@ -30,6 +30,11 @@ var needed = []struct {
 		func(p *pathCase) bool { return p.want.Origin.Kind != expect.FromNode || p.sentBy(everyDevice) }, "ip xfrm policy",
 	},
 	{
+		snapshot.EbtablesFile, "whether rules of ebtables-legacy decide over what passes a bridge",
+		func(p *pathCase) bool { return p.net.MayBridge(p.want.Origin.Iface) || p.sentBy(p.net.MayBridge) },
+		"ebtables-legacy -t filter -L",
+	},
+	{
 		snapshot.NeighbourFile, "whether the next hop's link-layer address is right",
 		func(p *pathCase) bool { return p.sentBy(everyDevice) }, "ip neigh show nud all",
 	},

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -71,7 +73,7 @@ func (l *loader) programs() error {
 	for _, x := range []struct {
 		file  string
 		parse func([]byte) ([]*netfilter.Table, error)
-	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}} {
+	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}, {snapshot.EbtablesFile, parseEbtables}} {
 		parse := func(data []byte) ([]*netfilter.Table, error) {
 			out, err := x.parse(data)
 			if x.file == snapshot.ProgramsFile {
@@ -139,7 +141,7 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 			continue
 		}
 		at, rest, ok := placeOf(words)
-		if !ok {
+		if !ok || !printable(line) {
 			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), errPrograms))
 			continue
 		}
@@ -159,6 +161,13 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 		}
 	}
 	return out, bad
+}
+
+// printable tells whether a line is text: what nobody can read is not taken for a filter.
+func printable(line string) bool {
+	return utf8.ValidString(line) && !strings.ContainsFunc(strings.TrimRight(line, "\r\n"), func(r rune) bool {
+		return unicode.IsControl(r) && r != '\t'
+	})
 }
 
 func short(s string) string { return s[:min(len(s), maxProgramText)] }

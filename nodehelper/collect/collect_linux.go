@@ -62,6 +62,7 @@ var others = []source{
 	{snapshot.ProgramsFile, readPrograms},
 	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
 	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
+	{snapshot.EbtablesFile, readEbtables},
 	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},
 	{snapshot.JournalFile, readJournal},

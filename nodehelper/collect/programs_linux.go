@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,7 @@ import (
 )
 
 // readPrograms lists what packets meet that is no rule: filters of tc at ingress and egress, and programs of BPF that
-// are attached to interfaces (tcx), to the root of the control groups, and to netfilter's hooks. XDP programs are in
+// are attached to interfaces (tcx), to control groups, and to netfilter's hooks. XDP programs are in
 // the listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
 func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	links, err := netlink.LinkList()
@@ -35,8 +36,8 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 				failed["filters of tc"] = err
 			}
 			for _, f := range list {
-				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s\n", name, d.name, protocolOf(f.Attrs().Protocol),
-					f.Attrs().Priority, filterText(f))
+				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s handle 0x%x\n", name, d.name,
+					protocolOf(f.Attrs().Protocol), f.Attrs().Priority, filterText(f), f.Attrs().Handle)
 			}
 			ids, err := queryPrograms(uint32(link.Attrs().Index), d.tcx, 0) //nolint:gosec // an index of an interface
 			if err != nil && !errors.Is(err, unix.EINVAL) {
@@ -92,13 +93,24 @@ func filterText(f netlink.Filter) string {
 	return f.Type()
 }
 
-// cgroupHooks are the attach types of programs that see a process's connections.
+// cgroupHooks are the attach types of programs that see a process's connections and packets.
 var cgroupHooks = []struct {
 	name string
 	typ  uint32
-}{{"connect4", 10}, {"connect6", 11}, {"sendmsg4", 14}, {"sendmsg6", 15}, {"egress", 1}}
+}{
+	{"connect4", 10}, {"connect6", 11}, {"sendmsg4", 14}, {"sendmsg6", 15}, {"recvmsg4", 19}, {"recvmsg6", 20},
+	{"ingress", 0}, {"egress", 1},
+}
 
-// cgroupPrograms lists the programs of the root of the control groups: they see every process of the node.
+// maxGroups and maxGroupDepth bound which control groups are looked at: those of each container of the 110 pods that a
+// node has by default, and of its services, are some hundred.
+const (
+	maxGroups     = 4096
+	maxGroupDepth = 8
+)
+
+// cgroupPrograms lists the programs of the control groups: those of the root see every process of the node, others those
+// in the group and below.
 func cgroupPrograms(out *bytes.Buffer, root string) error {
 	if root == "" {
 		return errors.New("the node's file system cannot be had")
@@ -108,24 +120,64 @@ func cgroupPrograms(out *bytes.Buffer, root string) error {
 		if _, err := os.Stat(filepath.Join(path, "cgroup.controllers")); err != nil {
 			continue // there is no version 2 here
 		}
-		dir, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		err = cgroupProgramsOf(out, dir)
-		return errors.Join(err, dir.Close())
+		return groupsBelow(out, path)
 	}
 	return nil
 }
 
-func cgroupProgramsOf(out *bytes.Buffer, group *os.File) error {
+// groupsBelow lists the programs of a tree of control groups, the root's first. A group that is removed meanwhile has
+// none.
+func groupsBelow(out *bytes.Buffer, root string) error {
+	left := maxGroups
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path != root:
+			return nil
+		case err != nil:
+			return err
+		case !d.IsDir():
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if left--; left < 0 {
+			return fmt.Errorf("there are more than %d control groups", maxGroups)
+		}
+		group := ""
+		if rel != "." {
+			group = "/" + rel
+		}
+		if err := cgroupProgramsOf(out, path, group); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if strings.Count(group, "/") == maxGroupDepth {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+}
+
+func cgroupProgramsOf(out *bytes.Buffer, path, group string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if group != "" {
+		group += " "
+	}
+	if strings.ContainsFunc(strings.TrimSuffix(group, " "), func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return nil // no group of kubelet's or systemd's, and no word
+	}
 	for _, h := range cgroupHooks {
-		ids, err := queryPrograms(uint32(group.Fd()), h.typ, 0) //nolint:gosec // a small number
+		ids, err := queryPrograms(uint32(dir.Fd()), h.typ, 0) //nolint:gosec // a small number
 		if err != nil {
 			return err
 		}
 		for _, id := range ids {
-			fmt.Fprintf(out, "cgroup %s program %d\n", h.name, id)
+			fmt.Fprintf(out, "cgroup %s %sprogram %d\n", h.name, group, id)
 		}
 	}
 	return nil

@@ -183,11 +183,48 @@ func tableText(s *report.Step, path []report.Step) string {
 	return s.Table + " (" + s.Backend + ")"
 }
 
-// steps shows the way of each packet, rule by rule.
+// routeVerdict says in a few words what a routing decision comes to.
+func routeVerdict(r *report.Route) string {
+	switch {
+	case r.Type == "unicast" && r.Via != "":
+		return "by " + r.Dev + " via " + r.Via
+	case r.Type == "unicast" && r.Dev != "":
+		return "by " + r.Dev
+	case r.Type == "none":
+		return "no route"
+	}
+	return r.Type
+}
+
+// routeText is a routing decision in a line: the number of the rule, where it is none of the default ones, the route,
+// and the destinations that have it.
+func routeText(r *report.Route) string {
+	out := "route:"
+	if r.Rule != "" {
+		number, _, _ := strings.Cut(r.Rule, ":")
+		out += " rule " + number + " →"
+		if r.Entry == "" {
+			out = "route: rule " + r.Rule
+		}
+	}
+	if r.Entry != "" {
+		out += " " + r.Entry
+	}
+	if r.Rule == "" && r.Entry == "" {
+		out += " of the default rules"
+	}
+	to := strings.Join(r.To, ", ")
+	if r.Count > 3 || r.Count > len(r.To) {
+		to = plaintext.Plural(r.Count, "destination")
+	}
+	return out + " (to " + to + ")"
+}
+
+// steps shows the way of each packet, rule by rule, with the routing decisions in their places.
 func (t *text) steps(paths []report.Path) {
 	for i := range paths {
 		p := &paths[i]
-		if len(p.Steps) == 0 {
+		if len(p.Steps) == 0 && len(p.Routes) == 0 {
 			continue
 		}
 		t.Blank()
@@ -207,7 +244,19 @@ func (t *text) steps(paths []report.Path) {
 		if p.Observed == nil || p.Observed.Traced == 0 {
 			tab = tab.without("KERNEL")
 		}
+		routes := func(at int) {
+			for k := range p.Routes {
+				if r := &p.Routes[k]; r.Step == at || at == len(p.Steps) && r.Step > at {
+					cells := []string{"(routing)", "", "", "", share(r.Share)}
+					if o := p.Observed; o != nil && o.Traced > 0 {
+						cells = append(cells, "-")
+					}
+					tab.add(append(cells, plaintext.Clean(routeVerdict(r)), plaintext.Clean(routeText(r)))...)
+				}
+			}
+		}
 		for k := range p.Steps {
+			routes(k)
 			s := &p.Steps[k]
 			number := "-"
 			if s.Rule > 0 {
@@ -219,6 +268,7 @@ func (t *text) steps(paths []report.Path) {
 			}
 			tab.add(append(cells, s.Verdict, plaintext.Clean(s.Text))...)
 		}
+		routes(len(p.Steps))
 		t.table(tab, func(int) terminal.Color { return plain })
 		if o := p.Observed; o != nil && o.TraceError != "" {
 			t.Linef("The kernel's own trace is not to be had: %s", o.TraceError)

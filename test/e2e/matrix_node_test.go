@@ -126,7 +126,7 @@ func linkFaults() []matrixFault {
 			name: "a pod cannot reach itself: hairpin is off on its port", from: "endpoint",
 			make:  `once ip link set $LV type bridge_slave hairpin off`,
 			undo:  `ip link set $LV type bridge_slave hairpin on`,
-			fails: some, named: `hairpin`,
+			fails: some, named: `hairpin`, ci: true,
 		},
 		{
 			name:  "hairpin is off on the port of a pod that is no endpoint",

@@ -25,7 +25,7 @@ func programFaults() []matrixFault {
 			name:  "a program of tc drops what a pod sends",
 			make:  `once tc qdisc add dev $CV clsact; once tc filter add dev $CV ingress ` + drop,
 			undo:  `tc qdisc del dev $CV clsact`,
-			fails: all, named: `\btc\b|bpf|clsact|filter`,
+			fails: all, named: `\btc\b|bpf|clsact|filter`, ci: true,
 		},
 		{
 			name: "a filter of tc takes what goes to an endpoint to an interface that is down",

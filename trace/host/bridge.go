@@ -2,6 +2,12 @@
 
 package host
 
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
 // linkInfo is what ip -d adds to an interface.
 type linkInfo struct {
 	Kind string `json:"info_kind"`
@@ -29,13 +35,23 @@ func (n *Network) setBridge(l *ipLink) {
 		b = &bridge{}
 		n.bridges[l.Master] = b
 	}
+	b.ports = append(b.ports, port{l.Name, l.Info.SlaveData.Hairpin, l.Info.SlaveData.Isolated})
 	veth := l.Info.Kind == "veth"
 	b.hairpin.add(l.Info.SlaveData.Hairpin, veth)
 	b.isolated.add(l.Info.SlaveData.Isolated, veth)
 }
 
 // bridge is what is known of a bridge's ports.
-type bridge struct{ hairpin, isolated portFlag }
+type bridge struct {
+	hairpin, isolated portFlag
+	ports             []port
+}
+
+// port is a port of a bridge, with those of its flags that were collected.
+type port struct {
+	name              string
+	hairpin, isolated *bool
+}
 
 // portFlag counts the ports of a bridge by a flag: those of pods, which are veth, and the others.
 type portFlag struct{ pods, others flagCount }
@@ -80,9 +96,19 @@ func (f *portFlag) differs() bool {
 // Bridge tells whether an interface is a bridge that has ports, as far as ip -d link shows.
 func (n *Network) Bridge(dev string) bool { return n.bridges[dev] != nil }
 
-// Hairpin tells whether a bridge sends a frame back to the port that it came from, whichever port of a pod that is: by
-// its hairpin mode, or because the bridge is promiscuous. known is false where ports differ, or were not collected.
-func (n *Network) Hairpin(dev string) (on, known bool) {
+// MayBridge tells whether packets that come in or leave by an interface pass a bridge, or may.
+func (n *Network) MayBridge(dev string) bool {
+	if dev == "" || dev == "lo" {
+		return false
+	}
+	layers, known := n.Below(dev)
+	return !known || slices.ContainsFunc(layers, func(l Layer) bool { return l.Bridge != "" })
+}
+
+// Hairpin tells whether a bridge sends a frame back to the port that it came from: by that port's hairpin mode, or
+// because the bridge is promiscuous. port is "" where it is not known which one that is. known is false where ports
+// differ then, or were not collected.
+func (n *Network) Hairpin(dev, port string) (on, known bool) {
 	b := n.bridges[dev]
 	switch {
 	case b == nil:
@@ -90,26 +116,81 @@ func (n *Network) Hairpin(dev string) (on, known bool) {
 	case n.promiscuous[dev]:
 		return true, true
 	}
+	if p := b.port(port); p != nil && p.hairpin != nil {
+		return *p.hairpin, true
+	}
 	return b.hairpin.all()
 }
 
-// HairpinDiffers tells whether a bridge sends a frame back to some ports of pods and not to others.
-func (n *Network) HairpinDiffers(dev string) bool {
+// WithoutHairpin are the ports of a bridge that it sends no frame back to, where it sends one back to others.
+func (n *Network) WithoutHairpin(dev string) (ports []string) {
 	b := n.bridges[dev]
-	return b != nil && !n.promiscuous[dev] && b.hairpin.differs()
+	if b == nil || n.promiscuous[dev] || !b.hairpin.differs() {
+		return nil
+	}
+	return b.having(func(p *port) bool { return p.hairpin != nil && !*p.hairpin })
 }
 
-// Isolated tells whether all ports of a bridge that are for pods are isolated: it sends no frame from one to another.
-func (n *Network) Isolated(dev string) (on, known bool) {
+// Isolated tells whether a bridge sends no frame from one port to another, as both are isolated. A port is "" where it
+// is not known which one that is; all ports that are for pods count then.
+func (n *Network) Isolated(dev, from, to string) (on, known bool) {
 	b := n.bridges[dev]
 	if b == nil {
 		return false, false
 	}
+	x, y := b.port(from), b.port(to)
+	switch {
+	case x != nil && x.isolated != nil && !*x.isolated, y != nil && y.isolated != nil && !*y.isolated:
+		return false, true
+	case x != nil && x.isolated != nil && y != nil && y.isolated != nil:
+		return true, true
+	}
 	return b.isolated.all()
 }
 
-// IsolatedDiffers tells whether some ports of a bridge for pods are isolated and others not.
-func (n *Network) IsolatedDiffers(dev string) bool {
+// SomeIsolated are the isolated ports of a bridge, where others are not.
+func (n *Network) SomeIsolated(dev string) (ports []string) {
 	b := n.bridges[dev]
-	return b != nil && b.isolated.differs()
+	if b == nil || !b.isolated.differs() {
+		return nil
+	}
+	return b.having(func(p *port) bool { return p.isolated != nil && *p.isolated })
+}
+
+// port returns a port by its name; nil for none.
+func (b *bridge) port(name string) *port {
+	if i := slices.IndexFunc(b.ports, func(p port) bool { return p.name == name }); i >= 0 {
+		return &b.ports[i]
+	}
+	return nil
+}
+
+// having are the names of the ports of which something is true.
+func (b *bridge) having(is func(p *port) bool) (names []string) {
+	for i := range b.ports {
+		if is(&b.ports[i]) {
+			names = append(names, b.ports[i].name)
+		}
+	}
+	return names
+}
+
+// Port returns the port of a bridge behind which a neighbour is: that of which the bridge has learned the link-layer
+// address that the neighbour table has (br_fdb_update in net/bridge/br_fdb.c). "" where either was not collected, or
+// does not tell: an entry that was set by hand says where frames go to, and not where the neighbour's come from.
+func (n *Network) Port(dev string, a netip.Addr) string {
+	e, ok := n.Neighbour(dev, a)
+	if !ok || e.MAC == "" || e.Static {
+		return ""
+	}
+	found := ""
+	for _, x := range n.learned[dev] {
+		if x.mac == strings.ToLower(e.MAC) {
+			if found != "" && found != x.port {
+				return "" // one for each of several VLANs
+			}
+			found = x.port
+		}
+	}
+	return found
 }

@@ -57,7 +57,7 @@ func TestBridge(t *testing.T) {
 		if len(errs) > 0 {
 			t.Fatal(tt.name, errs)
 		}
-		on, known := n.Hairpin("cni0")
+		on, known := n.Hairpin("cni0", "")
 		if n.Bridge("cni0") != tt.bridge || known != tt.known || known && on != tt.on {
 			t.Errorf("%s: bridge %v, hairpin %v, known %v", tt.name, n.Bridge("cni0"), on, known)
 		}

@@ -25,7 +25,13 @@ type bridgeEntry struct {
 	MAC string `json:"mac"`
 	Dev string `json:"ifname"`
 	Dst string `json:"dst"`
+	// Master is the bridge that Dev is a port of; State is "permanent" or "static" of an entry that was not learned.
+	Master string `json:"master"`
+	State  string `json:"state"`
 }
+
+// learned is an address that a bridge has learned at a port.
+type learned struct{ mac, port string }
 
 // readFDB reads bridge-fdb.json. Every interface that takes multicasts has entries of its own, so that a list without
 // any is none.
@@ -35,6 +41,7 @@ func (n *Network) readFDB(data []byte) error {
 		return err
 	}
 	all := map[string][]Forwarding{}
+	at := map[string][]learned{}
 	for i := range list {
 		x := &list[i]
 		if x.Dev == "" || x.MAC == "" {
@@ -47,12 +54,22 @@ func (n *Network) readFDB(data []byte) error {
 			}
 		}
 		all[x.Dev] = append(all[x.Dev], e)
+		if x.Master != "" && x.State != "permanent" && x.State != "static" {
+			at[x.Master] = append(at[x.Master], learned{e.MAC, x.Dev})
+		}
 	}
 	if len(all) == 0 {
 		return errors.New("it has no entry")
 	}
-	n.fdb = all
+	n.fdb, n.learned = all, at
 	return nil
+}
+
+// MayForwardFrames tells whether an interface is, or may be, a tunnel that carries frames, so that the forwarding table
+// decides to which end they go.
+func (n *Network) MayForwardFrames(dev string) bool {
+	kind := n.links[dev].kind
+	return kind == "vxlan" || kind == "" && !n.kindsKnown
 }
 
 // TunnelEnds returns where a tunnel's interface sends frames to a MAC, by its forwarding table. known is false where

@@ -92,6 +92,22 @@ func (d Decision) String() string {
 	return strings.Join(parts, "; ")
 }
 
+// Rule returns the rule as ip rule prints it ("100: from 10.244.0.0/16 lookup 100"); "" for one of the default rules.
+func (d Decision) Rule() string {
+	if d.rule == nil {
+		return ""
+	}
+	return d.rule.text()
+}
+
+// Entry returns the route with its table ("table 100: blackhole default"); "" for none.
+func (d Decision) Entry() string {
+	if d.entry == nil {
+		return ""
+	}
+	return "table " + d.entry.table + ": " + strings.Join(d.entry.words(), " ")
+}
+
 func (d Decision) tool() string {
 	if d.v6 {
 		return "ip -6"

@@ -26,6 +26,7 @@ var targets = map[string]targetSpec{
 	"DROP":        verdict(netfilter.Drop, ""),
 	"DSCP":        tos,
 	"ECN":         nothing,
+	"FLOWOFFLOAD": offload,
 	"HL":          hopLimit,
 	"HMARK":       opaque("it sets the mark by a hash (HMARK)"),
 	"IDLETIMER":   nothing,
@@ -69,6 +70,11 @@ func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
 
 // tos is of targets that change the TOS byte: rules of routing may ask for it.
 func tos(*ruleSpec, []option) (netfilter.Op, bool) { return op.ChangeTOS, true }
+
+// offload is FLOWOFFLOAD, which OpenWrt adds to the kernel (xt_FLOWOFFLOAD.c): it goes on in any case.
+func offload(*ruleSpec, []option) (netfilter.Op, bool) {
+	return &op.Offload{Flowtable: "of the target FLOWOFFLOAD"}, true
+}
 
 // hopLimit: a TTL of 0 or 1 ends the packet at the next routing decision; decrementing may do so.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -88,30 +89,6 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	return out
 }}
 
-// listChain returns the command that prints a chain; "" for no place, and where no tool shows it.
-func listChain(at netfilter.Ref, family corev1.IPFamily) string {
-	if at.Chain == nil {
-		return ""
-	}
-	t := at.Chain.Table
-	tool := "iptables"
-	if family == corev1.IPv6Protocol {
-		tool = "ip6tables"
-	}
-	switch t.Backend {
-	case netfilter.BackendNFT, netfilter.BackendLegacy:
-		return report.ShellLine(tool+"-"+string(t.Backend), "-t", t.Name, "-S", at.Chain.Name)
-	case netfilter.BackendNative:
-		in := map[netfilter.Family]string{netfilter.IPv4: "ip", netfilter.IPv6: "ip6"}[t.Family]
-		if in == "" {
-			in = "inet"
-		}
-		return report.ShellLine("nft", "-a", "list", "chain", in, t.Name, at.Chain.Name)
-	case netfilter.BackendIPVS:
-	}
-	return ""
-}
-
 // answersUnsure makes a path Unknown whose answers may be lost.
 var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	if p.verdict == report.Mismatch || p.verdict == report.Unknown {
@@ -121,16 +98,13 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 	for _, x := range p.walkOnward() {
 		for _, u := range x.unsure {
 			is := issue{
-				code: AnswerNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
+				code: AnswerNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
 				message: "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why +
 					p.trackingUnread(x.end),
-				evidence: []report.Evidence{cite(u.Where)}, remedy: p.askLive(),
+				evidence: evidenceOf(&u), remedy: p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...),
 			}
 			if !is.predicate {
 				is.message = "what becomes of answers of endpoints or of later packets depends on " + u.What + ": " + u.Why
-			}
-			if u.Where.Rule == nil {
-				is.evidence = say(u.What)
 			}
 			if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
 				out = append(out, is)
@@ -173,6 +147,9 @@ func (p *pathCase) walkOnward() []onward {
 			p.keep()
 			end = &p.res.Outcomes[i]
 			x := p.answerOf(&s, end, in)
+			if p.want.Frontend.Protocol == corev1.ProtocolUDP {
+				x = p.mayBeOffloaded(x, &s, end, in)
+			}
 			if !certain && x.code != "" {
 				x = p.answerOf(&s, end, netfilter.UnknownIface)
 				if x.code == "" && len(x.unsure) == 0 {
@@ -188,7 +165,7 @@ func (p *pathCase) walkOnward() []onward {
 		if !p.walker.FollowPasses(s, end) {
 			p.keep()
 			end = &p.res.Outcomes[i]
-			if x := p.laterOf(&s, end); x.code != "" || len(x.unsure) > 0 {
+			if x := p.mayBeOffloaded(p.laterOf(&s, end), &s, end, in); x.code != "" || len(x.unsure) > 0 {
 				out = append(out, x.of(end))
 			}
 		}
@@ -242,6 +219,40 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 		}
 		return "", true
 	})
+}
+
+// passedBy are the hooks that packets of a connection in a flowtable do not come to.
+var passedBy = []netfilter.Hook{netfilter.Prerouting, netfilter.Forward, netfilter.Postrouting}
+
+// mayBeOffloaded makes what is wrong unsure where a rule hands the connection to a flowtable: with a packet of either
+// direction, once it is established, and of UDP with the client's second packet, so that what comes then does not meet
+// the rule that drops it (nft_flow_offload_eval in net/netfilter/nft_flow_offload.c). A SYN,ACK comes before that.
+func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.Outcome, in string) onward {
+	if x.code == "" || !slices.Contains(passedBy, x.at.Where.Hook) || x.at.Where.Chain == nil {
+		return x
+	}
+	there, back := p.walker.Follow(*s, end, netfilter.Options{}), p.walker.Answer(*s, end, in, netfilter.Options{})
+	if x.code == ConnectionCut {
+		in = s.Packet.In
+	}
+	rules := slices.Concat(there.Offloads, back.Offloads)
+	at := slices.IndexFunc(rules, func(r netfilter.Ref) bool {
+		return slices.ContainsFunc(r.Rule.Ops, func(o netfilter.Op) bool {
+			f, ok := o.(*op.Offload)
+			return ok && f.Takes(p.net, in)
+		})
+	})
+	if at < 0 {
+		return x
+	}
+	by := rules[at]
+	x.unsure = []netfilter.Uncertain{{
+		Where: by, What: by.Rule.Text,
+		Why: "it hands established connections to a flowtable, whose packets do not come to " + x.at.Where.String() +
+			", which drops " + x.what() + " otherwise (nft list flowtables)",
+	}}
+	x.code = ""
+	return x
 }
 
 // laterOf walks a later packet to an outcome.

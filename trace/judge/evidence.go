@@ -37,6 +37,7 @@ var costs = map[string]string{
 	snapshot.ProgramsFile: "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked " +
 		"for",
 	snapshot.XfrmFile:        "policies of IPsec are not looked for",
+	snapshot.EbtablesFile:    "rules of ebtables-legacy are not looked for",
 	snapshot.NFTHooksFile:    "the order of chains of the same priority is not known: each is tried",
 	snapshot.ListenFile:      "who listens where kube-proxy itself should is not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",
@@ -170,4 +171,5 @@ var optional = map[string]bool{
 	snapshot.ProgramsFile: true, snapshot.XfrmFile: true, snapshot.NeighbourFile: true, snapshot.BridgeFDBFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
 	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true, snapshot.NFTHooksFile: true,
+	snapshot.EbtablesFile: true,
 }

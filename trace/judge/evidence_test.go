@@ -112,6 +112,7 @@ func (w *capturedNode) intact() {
 		snapshot.XfrmFile:      "src 192.0.2.0/24 dst 198.51.100.0/24 \n\tdir out priority 0 ptype main \n",
 		snapshot.NFTHooksFile: "family ip {\n\thook prerouting {\n\t\t-0000000400 ipv4_conntrack_defrag [nf_defrag_ipv4]\n" +
 			"\t}\n}\n",
+		snapshot.ProgramsFile: "tc eth9 ingress filter protocol arp pref 1 u32 handle 0x1\n",
 		snapshot.VersionsFile: "6.1.0\n",
 		snapshot.FlagsFile:    "kube-proxy\n--v=2\n",
 	} {
@@ -127,7 +128,11 @@ var depends = map[string]map[string]string{
 	snapshot.AddrFile: {
 		"": "rules with -m addrtype, fib or a set of the node's addresses, and the node's source address for source ranges",
 	},
-	snapshot.SysctlFile: {"ipvs": "whether IPVS keeps its connections in connection tracking (net/ipv4/vs/conntrack)"},
+	snapshot.ProgramsFile:  {"": "filters of tc and programs of BPF may be on every path"},
+	snapshot.XfrmFile:      {"": "policies of IPsec may select the packets of every path"},
+	snapshot.NeighbourFile: {"": "every path has a next hop"},
+	snapshot.BridgeFDBFile: {"": "packets may leave by a tunnel, as the kinds of interfaces were not collected"},
+	snapshot.SysctlFile:    {"ipvs": "whether IPVS keeps its connections in connection tracking (net/ipv4/vs/conntrack)"},
 }
 
 // evidenceRow is a row of the table that TestEvidence prints.
@@ -154,9 +159,8 @@ func TestEvidence(t *testing.T) {
 			t.Log("| fixture | file | variants | named | with a change | paths that become Unknown | paths kept | why |")
 			for _, file := range nodestate.Evidence {
 				if _, ok := base.files[file]; !ok {
-					// What programs.txt lists may be on a path wherever another file does not tell the interface.
-					if file != snapshot.UnreadFile && file != snapshot.ProgramsFile &&
-						(fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
+					// What ebtables.txt lists may be on a path wherever an interface may be a bridge.
+					if file != snapshot.UnreadFile && file != snapshot.EbtablesFile && (fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
 						t.Errorf("%s is not in the fixture", file)
 					}
 					continue

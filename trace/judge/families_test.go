@@ -72,9 +72,21 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 		{"an XDP program", func(w *capturedNode) {
 			w.replace("ip-link.json", `{"ifname":"cni0",`, `{"ifname":"cni0","xdp":{"mode":2,"prog":{"id":7}},`)
 		}, report.Unknown, ProgramOnPath, "xdp cni0 rule 1 is on the packet's path"},
+		{"a rule of ebtables", func(w *capturedNode) {
+			w.files["ebtables.txt"] = []byte("ebtables nat PREROUTING 1 rules policy accept\n")
+		}, report.Unknown, ProgramOnPath, "rules of ebtables-legacy decide"},
 		{"a program at connect", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("cgroup connect4 program 7\n")
-		}, report.Match, "", ""}, // of the node's own packets
+		}, report.Unknown, ProgramOnClient, "decides at connect4 over its connections"},
+		{"a program at connect of all pods", func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("cgroup connect4 /kubepods.slice program 7\n")
+		}, report.Unknown, ProgramOnClient, "decides at connect4"},
+		{"a program of a service of the node", func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("cgroup egress /system.slice/systemd-logind.service program 7\n")
+		}, report.Match, "", ""},
+		{"a program for datagrams", func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("cgroup recvmsg4 program 7\ncgroup sendmsg4 /kubepods program 8\n")
+		}, report.Match, "", ""},
 		{"a program of netfilter", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("netfilter ip prerouting -128 program 7\n")
 		}, report.Unknown, ProgramOnPath, "bpf ip prerouting rule 1 is on the packet's path"},

@@ -130,6 +130,12 @@ func samples() []sample {
 		{code: BridgePortUnknown, base: "real-2node-iptables", do: (*capturedNode).twoPorts, from: &From{
 			Kind: expect.FromPod, Address: netip.MustParseAddr("10.244.1.3"),
 		}},
+		{code: ProgramOnClient, do: func(w *capturedNode) {
+			w.files[snapshot.ProgramsFile] = []byte("cgroup connect4 /kubepods program 7\n")
+		}},
+		{code: EvidenceUnreadable, do: func(w *capturedNode) {
+			w.files[snapshot.ProgramsFile] = []byte("404 page not found\n")
+		}},
 		{code: AnswerDropped, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m conntrack --ctdir REPLY -j DROP")
 		}},

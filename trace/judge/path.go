@@ -111,7 +111,7 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		p.describe(&out)
 		out.Actual = p.actual()
 		if w.req.Steps {
-			out.Steps = stepsOf(&p.res)
+			out.Steps, out.Routes = stepsOf(&p.res), routesOf(&p.res)
 			p.confirm(&out)
 		}
 	}

@@ -71,11 +71,11 @@ var (
 	})
 	_ = register(kind{
 		code: HairpinOff, severity: mismatch, scope: onPath,
-		remedy: advice("set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT " +
-			"hairpin on"),
+		remedy: advice("set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT "+
+			"hairpin on", command{line: "bridge -d link show", onNode: true, when: "to see the ports"}),
 		issues: []string{"kubernetes/kubernetes#13375", "kubernetes/kubernetes#45790"},
-		by: stopped(HairpinOff, (*pathCase).notSentBack,
-			"the pod reaches itself, and its bridge sends nothing back to the port where it came from"),
+		by: turnedOn(stopped(HairpinOff, (*pathCase).notSentBack,
+			"the pod reaches itself, and its bridge sends nothing back to the port where it came from")),
 	})
 	_ = register(kind{
 		code: PortsIsolated, severity: mismatch, scope: onPath,
@@ -298,10 +298,32 @@ func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) []strin
 	if !p.sameBridge(o, end) || end.Packet.Dst != o.Address {
 		return nil
 	}
-	if on, known := p.net.Hairpin(o.Iface); known && !on {
-		return []string{"no port of " + o.Iface + " is in hairpin mode"}
+	port := p.net.Port(o.Iface, o.Address)
+	switch on, known := p.net.Hairpin(o.Iface, port); {
+	case !known || on:
+		return nil
+	case port != "":
+		return []string{"bridge -d link show dev " + port + ": hairpin off (the pod's port of " + o.Iface + ")"}
 	}
-	return nil
+	return []string{"no port of " + o.Iface + " is in hairpin mode"}
+}
+
+// turnedOn adds the command that turns hairpin mode on, where the pod's port is known.
+func turnedOn(d *detector) *detector {
+	find := d.path
+	d.path = func(p *pathCase) []issue {
+		out := find(p)
+		port := p.net.Port(p.want.Origin.Iface, p.want.Origin.Address)
+		for i := range out {
+			if port == "" {
+				break
+			}
+			out[i].remedy = p.advise(advice("set the CNI's hairpinMode (or the kubelet's, for old ones); for this pod, at once:",
+				command{line: report.ShellLine("bridge", "link", "set", "dev", port, "hairpin", "on"), onNode: true}), &out[i])
+		}
+		return out
+	}
+	return d
 }
 
 // isolated: should_deliver (net/bridge/br_private.h, br_skb_isolated) lets nothing through from one isolated port to
@@ -310,10 +332,14 @@ func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) []string {
 	if !p.sameBridge(o, end) {
 		return nil
 	}
-	if on, known := p.net.Isolated(o.Iface); known && on {
-		return []string{"all ports of " + o.Iface + " for pods are isolated"}
+	from, to := p.net.Port(o.Iface, o.Address), p.net.Port(o.Iface, end.Packet.Dst)
+	switch on, known := p.net.Isolated(o.Iface, from, to); {
+	case !known || !on:
+		return nil
+	case from != "" && to != "":
+		return []string{"ports " + from + " and " + to + " of " + o.Iface + " are isolated"}
 	}
-	return nil
+	return []string{"all ports of " + o.Iface + " for pods are isolated"}
 }
 
 // portUnsure makes a path Unknown on which the settings of a bridge's ports differ: which one is the pod's is not
@@ -329,17 +355,31 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			continue
 		}
 		what := ""
-		if end.Packet.Dst == o.Address && p.net.HairpinDiffers(o.Iface) {
-			what = "the pod reaches itself, and only some ports of " + o.Iface + " are in hairpin mode"
-		} else if p.net.IsolatedDiffers(o.Iface) {
-			what = "client and endpoint are on the same bridge, and some ports of " + o.Iface + " are isolated"
+		var ports []string
+		from, to := p.net.Port(o.Iface, o.Address), p.net.Port(o.Iface, end.Packet.Dst)
+		if end.Packet.Dst == o.Address {
+			if _, known := p.net.Hairpin(o.Iface, from); !known {
+				ports = p.net.WithoutHairpin(o.Iface)
+				what = "the pod reaches itself, and these ports of " + o.Iface + " are not in hairpin mode: "
+			}
 		}
-		if what != "" {
+		if _, known := p.net.Isolated(o.Iface, from, to); !known && len(ports) == 0 {
+			ports = p.net.SomeIsolated(o.Iface)
+			what = "client and endpoint are on the same bridge, and these ports of " + o.Iface + " are isolated: "
+		}
+		if len(ports) > 0 {
 			p.verdict = report.Unknown
-			return []issue{{
-				code: BridgePortUnknown, subject: o.Iface, message: what + ": which ones are the pods' is not known",
+			is := issue{
+				code: BridgePortUnknown, subject: o.Iface,
+				message:  what + cut(ports, 4) + "; which ones are the pods' is not known",
 				evidence: say("ip -d -j link show master " + o.Iface), remedy: p.askLive(),
-			}}
+			}
+			where := p.advise(advice("",
+				command{line: "bridge -d link show", onNode: true, when: "to see the settings of each port"},
+				command{line: "ip neigh show dev {subject} && bridge fdb show br {subject}", onNode: true, when: "to see which port is the pod's"},
+			), &is)
+			is.remedy.Commands = append(is.remedy.Commands, where.Commands...)
+			return []issue{is}
 		}
 	}
 	return nil

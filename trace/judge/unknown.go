@@ -20,23 +20,25 @@ var _ = register(kind{code: ProgramOnPath, severity: note, scope: onPath, by: ce
 
 var _ = register(kind{code: RuleNotEvaluated, severity: note, scope: onPath, by: certain})
 
+// EvidenceUnreadable says that a file is there, cannot be read, and may tell of what stops the path's packets.
+const EvidenceUnreadable = "EvidenceUnreadable"
+
+var _ = register(kind{code: EvidenceUnreadable, severity: note, scope: onPath, by: unreadable})
+
 // notEvaluated names what the path depends on and could not be evaluated, each place once.
 func (p *pathCase) notEvaluated() []issue {
 	var out []issue
 	for _, u := range p.res.Uncertain {
 		is := issue{
-			code: RuleNotEvaluated, subject: u.Where.String(), where: u.Where, predicate: u.Where.Chain != nil,
-			message: "decides, and cannot be evaluated: " + u.Why,
-			remedy:  p.askLive(),
+			code: RuleNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
+			message:  "decides, and cannot be evaluated: " + u.Why,
+			evidence: evidenceOf(&u), remedy: p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...),
 		}
 		if is.predicate && u.Where.Chain.Table.Backend == netfilter.BackendProgram {
 			is.code, is.message = ProgramOnPath, "is on the packet's path, and cannot be evaluated: "+u.Why
 		}
 		if !is.predicate {
 			is.message = "what becomes of the packet " + is.message
-		}
-		if is.evidence = []report.Evidence{cite(u.Where)}; u.Where.Rule == nil {
-			is.evidence = say(u.What)
 		}
 		if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
 			out = append(out, is)
@@ -45,11 +47,12 @@ func (p *pathCase) notEvaluated() []issue {
 	return out[:min(len(out), maxEvidence)]
 }
 
-// askLive is the remedy where real connections tell what the rules do not.
-func (p *pathCase) askLive() report.Remedy {
+// askLive is the remedy where real connections tell what the rules do not; objects are commands that show what it
+// depends on.
+func (p *pathCase) askLive(objects ...report.Command) report.Remedy {
 	return report.Remedy{
 		Text: "real connections show what becomes of them",
-		Commands: []report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node", p.Name,
-			"-n", p.svc.Namespace, "--", p.svc.Name)}},
+		Commands: append([]report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node",
+			p.Name, "-n", p.svc.Namespace, "--", p.svc.Name)}}, objects...),
 	}
 }

@@ -4,6 +4,7 @@ package netfilter
 
 import (
 	"hash/maphash"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
@@ -149,6 +150,9 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 		}
 		eff := op.Run(&w.ctx)
 		sign(&cur.pkt, here)
+		if eff.Offloads && !slices.Contains(w.offloads, here) {
+			w.offloads = append(w.offloads, here)
+		}
 		switch eff.Kind {
 		case Next:
 			if w.opt.Steps && f.saved != cur.pkt {

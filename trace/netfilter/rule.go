@@ -156,6 +156,8 @@ type Effect struct {
 	Why   string  // for Unknown, Opaque, Queue, Stolen, and for Drop where it is not the rule that says so
 	Chain *Chain  // for Jump and Goto; nil is a chain that does not exist
 	Alts  []Alt   // for Split
+	// Offloads says that the rule may hand the packet's connection to a flowtable.
+	Offloads bool
 	// Lookup is the element of a set or map that decided; nil where none did, or where Context.Steps does not request it.
 	Lookup *Lookup
 }

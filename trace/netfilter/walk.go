@@ -100,6 +100,9 @@ type Result struct {
 	Both bool
 	// Watched says that the packet came to a chain of Options.Watch.
 	Watched bool
+	// Offloads are the rules that may hand the packet's connection to a flowtable, so that its further packets meet no
+	// rule of PREROUTING, FORWARD and POSTROUTING.
+	Offloads []Ref
 	// Ended says why the walk ended before all branches did, where it has cost too much: an uncertain outcome, Lost,
 	// stands for those, and Uncertain has where that was. "" for a walk that was complete.
 	Ended string
@@ -137,6 +140,7 @@ type Walker struct {
 	calls     uint64          // what tells the calls in progress apart, with those of other passes through hooks
 	passes    uint64          // how often the packet came to a hook
 	routes    []RouteStep
+	offloads  []Ref // Result.Offloads
 	classes   map[class]passage
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
@@ -198,7 +202,7 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 // reset forgets the walk before.
 func (w *Walker) reset(opt Options) {
 	w.opt, w.ctx.Steps, w.ctx.Work = opt, opt.Steps, 0
-	w.unknown, w.steps, w.routes, w.ended, w.resent = nil, nil, nil, w.ended[:0], nil
+	w.unknown, w.steps, w.routes, w.offloads, w.ended, w.resent = nil, nil, nil, nil, w.ended[:0], nil
 	w.stepCalls, w.calls, w.passes = w.stepCalls[:0], 0, 0
 	w.held, w.gaveUp, w.budget, w.watched = 0, false, "", false
 	w.memo, w.recording = memo{}, nil
@@ -249,7 +253,7 @@ func (w *Walker) result() Result {
 	}
 	res := Result{
 		Outcomes: w.found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget,
-		Watched: w.watched,
+		Watched: w.watched, Offloads: w.offloads,
 	}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {

@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
@@ -32,7 +33,7 @@ var effects = map[string]effect{
 	"last":           nothing,
 	"log":            nothing,
 	"dup":            nothing,
-	"flow":           never, // what is not established breaks the rule off (nft_flow_offload_eval)
+	"flow":           offload(""), // one that is not read
 	"ct helper":      nothing,
 	"ct timeout":     nothing,
 	"ct expectation": nothing,
@@ -120,7 +121,8 @@ func (b *builder) statement(s syntax.Statement) bool {
 	case *syntax.Log:
 		return b.named("log")
 	case *syntax.Flow:
-		return b.named("flow")
+		offload(s.Flowtable)(b)
+		return true
 	case *syntax.ObjectRef:
 		return b.named(s.Kind)
 	case syntax.Plain:
@@ -159,7 +161,17 @@ func nothing(*builder) {}
 // ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
 func ofTCP(b *builder) { b.has("tcp") }
 
-func never(b *builder) { b.add(op.Conditions([]op.Cond{op.NoPacket}, "")) }
+// offload hands the connection to a flowtable of the table.
+func offload(flowtable string) effect {
+	return func(b *builder) {
+		name := strings.TrimPrefix(flowtable, "@")
+		o := &op.Offload{Flowtable: b.table.Family + " " + b.table.Name + " " + name, Breaks: true}
+		if f := b.table.Flowtable(name); f != nil {
+			o.Devices = f.Devices
+		}
+		b.add(o)
+	}
+}
 
 // notrack is nft_notrack_eval (net/netfilter/nft_ct.c): what has a connection keeps it, so behind connection tracking
 // it does nothing.

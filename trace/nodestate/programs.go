@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -71,15 +73,18 @@ func (l *loader) programs() error {
 	for _, x := range []struct {
 		file  string
 		parse func([]byte) ([]*netfilter.Table, error)
-	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}} {
+	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}, {snapshot.EbtablesFile, parseEbtables}} {
 		parse := func(data []byte) ([]*netfilter.Table, error) {
 			out, err := x.parse(data)
+			if x.file == snapshot.ProgramsFile {
+				l.GroupPrograms = groupPrograms(data)
+			}
 			if err == nil && host.Unterminated(data) {
 				err = errCut
 			}
 			return out, err
 		}
-		found, ok, err := read(l, x.file, true, parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 })
+		found, ok, err := read(l, x.file, true, parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 || len(l.GroupPrograms) > 0 })
 		if err != nil {
 			return err
 		}
@@ -124,6 +129,7 @@ var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expecte
 //	tc eth0 ingress filter protocol all pref 1 bpf chain 0 handle 0x1 …
 //	tcx eth0 egress program 12
 //	cgroup connect4 program 13
+//	cgroup egress /kubepods.slice/kubepods-pod1234.slice program 15
 //	netfilter ip prerouting -128 program 14
 func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 	found := map[place]*filters{}
@@ -135,7 +141,7 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 			continue
 		}
 		at, rest, ok := placeOf(words)
-		if !ok {
+		if !ok || !printable(line) {
 			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), errPrograms))
 			continue
 		}
@@ -150,11 +156,18 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 	}
 	var out []*netfilter.Table
 	for _, at := range order {
-		if f := found[at]; f.families != 0 {
+		if f := found[at]; f.families != 0 && (at.kind != "cgroup" || at.dir == "") {
 			out = append(out, at.table(f))
 		}
 	}
 	return out, bad
+}
+
+// printable tells whether a line is text: what nobody can read is not taken for a filter.
+func printable(line string) bool {
+	return utf8.ValidString(line) && !strings.ContainsFunc(strings.TrimRight(line, "\r\n"), func(r rune) bool {
+		return unicode.IsControl(r) && r != '\t'
+	})
 }
 
 func short(s string) string { return s[:min(len(s), maxProgramText)] }
@@ -169,7 +182,8 @@ var netfilterHooks = map[string]netfilter.Hook{
 var programFamilies = map[string]netfilter.Family{
 	"ip": netfilter.IPv4, "ip6": netfilter.IPv6, "inet": netfilter.Inet,
 	"connect4": netfilter.IPv4, "sendmsg4": netfilter.IPv4, "connect6": netfilter.Inet, "sendmsg6": netfilter.Inet,
-	"egress": netfilter.Inet,
+	"egress": netfilter.Inet, "ingress": netfilter.Inet,
+	"recvmsg4": netfilter.IPv4, "recvmsg6": netfilter.Inet,
 }
 
 // placeOf reads the words of a line up to its text.
@@ -181,6 +195,10 @@ func placeOf(words []string) (at place, rest []string, ok bool) {
 		return at, words[3:], true
 	case at.kind == "cgroup" && len(words) > 2 && programFamilies[words[1]] != 0:
 		at.at = words[1]
+		if strings.HasPrefix(words[2], "/") {
+			at.dir = strings.TrimSuffix(words[2], "/")
+			return at, words[3:], len(words) > 3
+		}
 		return at, words[2:], true
 	case at.kind == "netfilter" && len(words) > 4 && programFamilies[words[1]] != 0:
 		if _, known := netfilterHooks[words[2]]; !known {

@@ -83,6 +83,9 @@ func reasonOf(file string, err error) string {
 // left to a collector that lists what it could not read.
 var errEmpty = errors.New("it is empty, as a command leaves it that fails")
 
+// Empty tells whether the file is there and has nothing in it: a command has failed, or had nothing to print.
+func (r Reading) Empty() bool { return r.State == Unreadable && r.Reason == errEmpty.Error() }
+
 // evidence returns the content of a file that is evidence; nil where it is absent, and where it cannot be read, which
 // is noted. mayBeEmpty: a collector may have found nothing to list. The error is that of the node's files together.
 func (l *loader) evidence(file string, mayBeEmpty bool) ([]byte, error) {

@@ -35,6 +35,8 @@ type State struct {
 	NotAll map[netfilter.Family]*NotAll
 	// Host is the node's network as far as it was collected; never nil.
 	Host *host.Network
+	// GroupPrograms are the programs of BPF that are attached to control groups.
+	GroupPrograms []GroupProgram
 	// Sets are the ipsets; nil where they were not collected.
 	Sets netfilter.SetLookup
 	// Virtual are the virtual servers of IPVS, in the order of their file.

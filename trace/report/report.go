@@ -155,6 +155,7 @@ type Path struct {
 	Actual   Actual     `json:"actual"`
 	Rows     []Row      `json:"rows,omitempty"` // expected against actual, endpoint by endpoint (Complete)
 	Steps    []Step     `json:"steps,omitempty"`
+	Routes   []Route    `json:"routes,omitempty"`
 	Observed *Observed  `json:"observed,omitempty"` // what real connections showed (trace --live)
 	Findings []Finding  `json:"findings,omitempty"`
 }
@@ -304,6 +305,23 @@ type Step struct {
 	// cannot tell: nothing was traced, it is a virtual server of IPVS, or a rule of iptables-legacy and
 	// Observed.LegacyError says why.
 	Kernel *int `json:"kernel,omitempty"`
+}
+
+// Route is a routing decision that the node takes for a packet between two of its steps.
+type Route struct {
+	Before string `json:"before"` // the hook that the packet comes to next
+	Step   int    `json:"step"`   // how many of the path's steps come before it
+	// To are the destinations, the first of them; Count is how many there are.
+	To    []string `json:"to"`
+	Count int      `json:"count"`
+	Type  string   `json:"type"` // unicast, local, blackhole, unreachable, prohibit, broadcast, multicast, none
+	Dev   string   `json:"dev,omitempty"`
+	Via   string   `json:"via,omitempty"`
+	// Rule is the routing rule that decided ("100: from 10.244.0.0/16 lookup 100"), "" for a default one; Entry is the
+	// route with its table ("table 100: blackhole default"), "" for none.
+	Rule  string  `json:"rule,omitempty"`
+	Entry string  `json:"entry,omitempty"`
+	Share float64 `json:"share"`
 }
 
 // Finding is one thing that is wrong, or worth knowing (docs/findings.md).

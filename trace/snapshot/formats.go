@@ -32,7 +32,7 @@ var formats = map[string]format{
 	NFTFile: listing, NFTDumpFile: messages,
 	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
 	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
-	ProgramsFile: fewLines, XfrmFile: fewLines, NFTHooksFile: fewLines,
+	ProgramsFile: fewLines, XfrmFile: fewLines, EbtablesFile: fewLines, NFTHooksFile: fewLines,
 	NeighbourFile: routes, BridgeFDBFile: routes,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,

@@ -28,6 +28,7 @@ const (
 	SysctlFile          = "sysctl.txt"
 	ProgramsFile        = "programs.txt" // filters of tc, and programs of BPF, that packets meet
 	XfrmFile            = "xfrm-policy.txt"
+	EbtablesFile        = "ebtables.txt" // chains of the kernel's own ebtables that do something
 	ListenFile          = "listen.txt"
 	TimeFile            = "time.txt" // when the rules were read, by the node's clock
 	ConfigzFile         = "configz.json"
@@ -45,7 +46,8 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	NeighbourFile, BridgeFDBFile, SysctlFile, ProgramsFile, XfrmFile, NFTHooksFile, ListenFile, TimeFile,
+	NeighbourFile, BridgeFDBFile, SysctlFile, ProgramsFile, XfrmFile, EbtablesFile, NFTHooksFile, ListenFile,
+	TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

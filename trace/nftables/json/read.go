@@ -79,7 +79,7 @@ func (r *reader) list() {
 	r.token()
 }
 
-// object reads one object. Those that are not needed, such as metainfo and flowtable, are skipped.
+// object reads one object. Those that are not needed, such as metainfo, are skipped.
 func (r *reader) object(kind []byte) {
 	switch string(kind) {
 	case "table":
@@ -92,6 +92,8 @@ func (r *reader) object(kind []byte) {
 		r.setObject("set")
 	case "map":
 		r.setObject("map")
+	case "flowtable":
+		r.flowtableObject()
 	default:
 		r.skip()
 	}
@@ -229,6 +231,33 @@ func (r *reader) ruleObject() {
 		r.rules = r.ruleset.Table(syntax.TableName{Family: family, Name: table}).RuleList(chain)
 	}
 	r.rules.Sources = append(r.rules.Sources, r.since(start))
+}
+
+// flowtableObject reads a flowtable.
+func (r *reader) flowtableObject() {
+	if !r.wants(kindObject, "flowtable", "struct") {
+		return
+	}
+	var name syntax.TableName
+	f := &syntax.Flowtable{}
+	r.members(func(member []byte) {
+		switch string(member) {
+		case "family":
+			name.Family = r.name("flowtable.family")
+		case "table":
+			name.Name = r.name("flowtable.table")
+		case "name":
+			f.Name = r.name("flowtable.name")
+		case "dev":
+			f.Devices = r.names("flowtable.dev", "the devices of a flowtable")
+		default:
+			r.skip()
+		}
+	})
+	if r.err == nil && syntax.IsRead(name.Family) {
+		t := r.ruleset.Table(name)
+		t.Flowtables = append(t.Flowtables, f)
+	}
 }
 
 // setObject reads a set or a map.

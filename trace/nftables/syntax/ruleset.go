@@ -49,10 +49,26 @@ type Table struct {
 	Chains []*Chain
 	// Sets are the sets and maps that have a name.
 	Sets []*Set
+	// Flowtables are those that the listing has: the kernel's messages are not asked for them.
+	Flowtables []*Flowtable
 	// RulesNotRead tells that the rules and the elements of sets were left out on purpose.
 	RulesNotRead bool
 
 	rules map[string]*RuleList // by chain
+}
+
+// Flowtable is a flowtable; its Devices are nil where they were not said.
+type Flowtable struct {
+	Name    string
+	Devices []string
+}
+
+// Flowtable returns the flowtable of a name; nil for none.
+func (t *Table) Flowtable(name string) *Flowtable {
+	if i := slices.IndexFunc(t.Flowtables, func(f *Flowtable) bool { return f.Name == name }); i >= 0 {
+		return t.Flowtables[i]
+	}
+	return nil
 }
 
 // RuleList are the rules of a chain.

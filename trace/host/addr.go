@@ -25,6 +25,8 @@ type ipLink struct {
 	Name   string   `json:"ifname"`
 	Master string   `json:"master"`
 	Lower  string   `json:"link"`
+	Index  int      `json:"ifindex"`
+	Peer   int      `json:"link_index"` // in another network namespace, in place of Lower
 	MAC    string   `json:"address"`
 	MTU    int      `json:"mtu"`
 	Flags  []string `json:"flags"`
@@ -201,6 +203,7 @@ func (n *Network) readLinks(data []byte) error {
 		return errors.New("it has no interface, and every node has lo")
 	}
 	n.setLinks(links)
+	n.readTunnels(data)
 	return nil
 }
 

@@ -24,6 +24,7 @@ type Network struct {
 	links       map[string]link            // by name; nil where not collected
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
+	vxlans      map[string]VXLAN           // by interface; nil where none was collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
+	"strconv"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -35,7 +38,7 @@ var podSources = []source{
 	{snapshot.ProgramsFile, readPrograms},
 	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
 	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
-	{snapshot.ListenFile, readListeners},
+	{snapshot.ListenFile, readPodListeners},
 	{snapshot.PacketFile, readPackets},
 }
 
@@ -81,6 +84,30 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 		return emit(f)
 	}
 	return nil
+}
+
+// readPodListeners lists sockets as readListeners does, with what sock_diag alone tells where the kernel has it: the
+// limits of queues, and which sockets of IPv6 take IPv4, too, whose address ss prints as "*".
+func readPodListeners(ctx context.Context, r *reader) ([]byte, error) {
+	for _, m := range []string{"tcp_diag", "udp_diag"} {
+		if there, err := r.kernel.has(m); err != nil || !there {
+			return readListeners(ctx, r)
+		}
+	}
+	list, err := sockets.Diagnosed()
+	if err != nil {
+		return readListeners(ctx, r)
+	}
+	plain := make([]sockets.Socket, len(list))
+	for i := range list {
+		plain[i] = list[i].Socket
+	}
+	return listing(plain, func(i int) string {
+		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
+			return "*:" + strconv.Itoa(int(a.Port()))
+		}
+		return shown(list[i].Local)
+	})
 }
 
 // readPackets reads which sockets of the calling thread's network namespace take frames before IP does

@@ -241,7 +241,7 @@ func (n *topology) segments() []report.Segment {
 		Client: node1, Pod: "shop/client",
 		Endpoints: []endtoend.Endpoint{{At: endpoint, Pod: "shop/web", Node: "node2"}},
 		Nodes:     map[string]*endtoend.Node{"node1": node1, "node2": node2},
-		Walker: func(s *nodestate.State) *netfilter.Walker { return judge.NewWalker(s, s.Host) },
+		Walker:    func(s *nodestate.State) *netfilter.Walker { return judge.NewWalker(s, s.Host) },
 		NodeAt: func(a netip.Addr) string {
 			for name, key := range n.key {
 				if key == a && strings.HasPrefix(name, "node") {

@@ -71,10 +71,14 @@ type Connection struct {
 }
 
 // Segments follows the connection. judged is the segment of the client's node, which the caller has judged; where the
-// packet ends there, it is the last one.
+// packet ends there, or does not leave the client's pod, it is the last one.
 func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 	first, out := c.clientPod()
 	segments := []report.Segment{first, *judged}
+	if first.Verdict == report.SegmentWrong {
+		markLost(segments)
+		return segments
+	}
 	w := c.Walker(c.Client.State)
 	res := w.Walk(c.Start, netfilter.Options{Enters: c.Start.Hook == netfilter.Prerouting})
 	ends := slices.Clone(res.Outcomes)
@@ -122,11 +126,13 @@ func worseOf(a, b []report.Segment) []report.Segment {
 }
 
 // markLost marks, for each endpoint, the first segment that is wrong; one that all have in common is the first of all.
+// What is wrong on the client's node loses nothing where the packet goes on to an endpoint all the same.
 func markLost(segments []report.Segment) {
 	lost := map[string]bool{}
 	for i := range segments {
 		s := &segments[i]
-		if s.Verdict != report.SegmentWrong || lost[""] || lost[s.Endpoint] {
+		goesOn := s.Segment == report.SegmentClientNode && i+1 < len(segments)
+		if s.Verdict != report.SegmentWrong || goesOn || lost[""] || lost[s.Endpoint] {
 			continue
 		}
 		s.Lost, lost[s.Endpoint] = true, true

@@ -91,7 +91,8 @@ func TestPod(t *testing.T) {
 		t.Errorf("this process is in the pod's namespace now: %v", err)
 	}
 	none := podns.Pod{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.91")}}
-	if err := Pod(t.Context(), Options{Root: "/"}, none, func(File) error { return nil }); !errors.Is(err, podns.ErrNone) {
+	if err := Pod(t.Context(), Options{Root: "/"}, none, func(File) error { return nil }); !errors.Is(err,
+		podns.ErrNone) {
 		t.Errorf("a pod that is not there: %v", err)
 	}
 }

@@ -122,7 +122,8 @@ func inCgroup(pid int, names []string) bool {
 	if err != nil {
 		return false
 	}
-	for part := range strings.FieldsFuncSeq(string(data), func(r rune) bool { return r == '/' || r == '\n' || r == ':' }) {
+	for part := range strings.FieldsFuncSeq(string(data),
+		func(r rune) bool { return r == '/' || r == '\n' || r == ':' }) {
 		part = strings.TrimSuffix(part, ".slice")
 		for _, name := range names {
 			if part == name || strings.HasSuffix(part, "-"+name) {

@@ -83,7 +83,7 @@ func TestWithin(t *testing.T) {
 	if n.PID != pid {
 		t.Errorf("process %d was found, not %d", n.PID, pid)
 	}
-	want, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns/net"))
+	want, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestDiagnosed(t *testing.T) {
 		six    bool
 		v6only bool
 	}{{four, false, false}, {both, true, false}, {six, true, true}} {
-		port := uint16(c.l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+		port := uint16(c.l.Addr().(*net.TCPAddr).Port)
 		i := slices.IndexFunc(list, func(d Diag) bool { return d.Protocol == "TCP" && d.Local.Port() == port })
 		if i < 0 {
 			t.Fatalf("port %d is not in the list", port)

@@ -66,7 +66,8 @@ func (t *text) covered() string {
 	return ", by " + its + and(judged) + "; not judged: " + strings.Join(open, ", ")
 }
 
-// followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was not.
+// followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was
+// not.
 func (t *text) followed() (all bool, open []string) {
 	for i := range t.report.Nodes {
 		for k := range t.report.Nodes[i].Paths {

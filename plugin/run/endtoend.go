@@ -35,7 +35,8 @@ type wirePod struct {
 	params wire.PodParams
 }
 
-// MaxEndNodes is how many endpoints' nodes are read where all are asked for: each is in memory while paths are followed.
+// MaxEndNodes is how many endpoints' nodes are read where all are asked for: each is in memory while paths are
+// followed.
 const MaxEndNodes = 16
 
 // FindEnds finds what connections from a pod to a Service touch: without all, one endpoint on each of FewNodes nodes at
@@ -48,7 +49,8 @@ func (s *Session) FindEnds(ctx context.Context, from *Origin, target *cluster.Ta
 	}
 	var list []endpoint
 	for _, slice := range s.Objects.EndpointSlices {
-		if slice.Namespace != target.Service.Namespace || slice.Labels["kubernetes.io/service-name"] != target.Service.Name {
+		if slice.Namespace != target.Service.Namespace || slice.Labels["kubernetes.io/service-name"] !=
+			target.Service.Name {
 			continue
 		}
 		for i := range slice.Endpoints {

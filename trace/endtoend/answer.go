@@ -8,12 +8,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// answer walks the endpoint's answer back: out of its pod, through its node, over the network, through the client's node
-// into the client's pod. Each namespace has what its own connection tracking knows of the request that it has seen.
+// answer walks the endpoint's answer back: out of its pod, through its node, over the network, through the client's
+// node into the client's pod. Each namespace has what its own connection tracking knows of the request that it has
+// seen.
 func (f *follower) answer() report.Segment {
 	const segment = report.SegmentAnswer
 	if f.arrival == nil {
-		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the endpoint's node")
+		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
+			"endpoint's node")
 	}
 	back := "the answer"
 	if f.inPod != nil {

@@ -236,7 +236,8 @@ func (n *topology) segments() []report.Segment {
 	}}
 	c := &endtoend.Connection{
 		Start: netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-			Family: netfilter.IPv4, Proto: netfilter.TCP, Src: client, Dst: frontend.Addr(), DstPort: frontend.Port(), In: "cni0",
+			Family: netfilter.IPv4, Proto: netfilter.TCP, Src: client, Dst: frontend.Addr(), DstPort: frontend.Port(),
+			In: "cni0",
 		}},
 		Client: node1, Pod: "shop/client",
 		Endpoints: []endtoend.Endpoint{{At: endpoint, Pod: "shop/web", Node: "node2"}},
@@ -365,7 +366,8 @@ func TestAgainstTheKernel(t *testing.T) {
 		{
 			name: "trap: a rule for another port, and one for a pod beside it", listen: ":8080", works: true,
 			do: []string{
-				"endpoint iptables-nft -A INPUT -p tcp --dport 8081 -j DROP", "node2 iptables-nft -A FORWARD -d 10.244.2.10 -j DROP",
+				"endpoint iptables-nft -A INPUT -p tcp --dport 8081 -j DROP",
+				"node2 iptables-nft -A FORWARD -d 10.244.2.10 -j DROP",
 				"client iptables-nft -A INPUT -p tcp --dport 22 -j DROP",
 			},
 		},

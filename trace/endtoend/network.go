@@ -187,7 +187,8 @@ func headers(a netip.Addr) int {
 	return 48
 }
 
-// vxlanOverhead is how much a tunnel adds to a packet: the outer IP, UDP and VXLAN headers and the inner Ethernet header.
+// vxlanOverhead is how much a tunnel adds to a packet: the outer IP, UDP and VXLAN headers and the inner Ethernet
+// header.
 func vxlanOverhead(outer netip.Addr) int {
 	if outer.Is4() {
 		return 50

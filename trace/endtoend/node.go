@@ -102,7 +102,8 @@ func (f *follower) toPod(place string) report.Segment {
 	}
 	dev := pod.Host.DevOf(ip)
 	if dev == "" {
-		return unknown(segment, place, f.to.Node, get, "sent by %s; the pod's network namespace does not have the address %s",
+		return unknown(segment, place, f.to.Node, get, "sent by %s; the pod's network namespace does not have the "+
+			"address %s",
 			out, ip)
 	}
 	end := pod.Host.PeerIn(f.node.Host, dev)
@@ -112,7 +113,8 @@ func (f *follower) toPod(place string) report.Segment {
 	}
 	if end != out && f.node.Host.Master(end) != out {
 		return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin",
-			"the node sends packets for the pod by %s, and the pod is behind %s", out, end), "ip route get "+ip.String()+": dev "+out)
+			"the node sends packets for the pod by %s, and the pod is behind %s", out, end),
+			"ip route get "+ip.String()+": dev "+out)
 	}
 	if up, known := f.node.Host.Up(end); known && !up || f.node.Host.NoCarrier(end) {
 		return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin", "the pod's interface %s is down", end),

@@ -79,7 +79,8 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		return bad.segment(PodDrops, segment, place, c.Client.Name, enter("iptables-save")), nil
 	case end.Packet.Src != to.Src:
 		return unknown(segment, place, c.Client.Name, get,
-			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src, end.Packet.Src), nil
+			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src,
+			end.Packet.Src), nil
 	}
 	s := right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop))
 	return s, &passed{w, start, end}
@@ -128,7 +129,9 @@ func (f *follower) endpointPod() report.Segment {
 	}}
 	w := f.Walker(p.State)
 	res := w.Walk(start, netfilter.Options{Enters: true})
-	end, bad := f.passes(p.State, from.Family, &res, func(o *netfilter.Outcome) bool { return o.End == netfilter.Delivered })
+	end, bad := f.passes(p.State, from.Family, &res, func(o *netfilter.Outcome) bool {
+		return o.End == netfilter.Delivered
+	})
 	if bad != nil {
 		return bad.segment(PodDrops, segment, place, f.to.Node, enter("iptables-save"))
 	}
@@ -149,8 +152,8 @@ func (f *follower) endpointPod() report.Segment {
 // protocols are the names that ss has for protocols whose sockets are listed.
 var protocols = map[uint8]string{netfilter.TCP: "tcp", netfilter.UDP: "udp"}
 
-// listens looks for the socket that takes the packet. packets is how many sockets of the namespace take frames before IP
-// does; -1 where that was not read.
+// listens looks for the socket that takes the packet. packets is how many sockets of the namespace take frames before
+// IP does; -1 where that was not read.
 func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, packets int) report.Segment {
 	const segment = report.SegmentEndpointPod
 	proto, ok := protocols[f.Start.Packet.Proto]
@@ -189,20 +192,23 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, 
 			"whether the socket at %s takes IPv4, too, is not told", socketText(maybe[0])), textsOf(maybe)...)
 	case packets > 0:
 		return unknown(segment, place, f.to.Node, enter("ss -0lnp"),
-			"nothing listens at %s %s, but %d packet sockets see every frame (a user space's IP stack as gVisor's, a capture)",
+			"nothing listens at %s %s, but %d packet sockets see every frame (a user space's IP stack as gVisor's, a "+
+				"capture)",
 			at, proto, packets)
 	case len(same) > 0:
-		return with(wrong(EndpointListensElse, segment, place, "the workload", "nobody takes %s connections to %s: at that port %s",
-			strings.ToUpper(proto), at, elsewhere(same, at)), textsOf(same)...)
+		return with(wrong(EndpointListensElse, segment, place, "the workload",
+			"nobody takes %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(same, at)),
+			textsOf(same)...)
 	case packets < 0 && !f.to.HostNetwork && s != f.node.State:
-		return unknown(segment, place, f.to.Node, command, "nothing listens at %s %s; whether packet sockets take its frames "+
-			"was not read (%s)", at, proto, snapshot.PacketFile)
+		return unknown(segment, place, f.to.Node, command, "nothing listens at %s %s; whether packet sockets take its "+
+			"frames was not read (%s)", at, proto, snapshot.PacketFile)
 	case len(other) > 0 && !f.to.HostNetwork:
 		return with(wrong(EndpointListensElse, segment, place, "the workload",
-			"nobody takes %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at), textsOf(other)...)
+			"nobody takes %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at),
+			textsOf(other)...)
 	}
-	return wrong(EndpointNotListening, segment, place, "the workload", "nobody listens at %s for %s: connections are refused",
-		at, strings.ToUpper(proto))
+	return wrong(EndpointNotListening, segment, place, "the workload",
+		"nobody listens at %s for %s: connections are refused", at, strings.ToUpper(proto))
 }
 
 // elsewhere says where sockets listen that have the port and not the address.
@@ -223,8 +229,8 @@ func elsewhere(list []*host.Socket, at netip.AddrPort) string {
 	return "another address is listened at"
 }
 
-// queued judges the queues of sockets that take the packet: a listening socket of TCP whose queue is full drops the last
-// packet of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in
+// queued judges the queues of sockets that take the packet: a listening socket of TCP whose queue is full drops the
+// last packet of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in
 // net/ipv4/tcp_input.c). Of several sockets at one address (SO_REUSEPORT) any may take it.
 func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) report.Segment {
 	full := 0

@@ -5,6 +5,7 @@ package host
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -87,12 +88,7 @@ func (n *Network) VXLAN(dev string) (v VXLAN, ok bool) {
 
 // VXLANs returns the names of the VXLAN interfaces, sorted.
 func (n *Network) VXLANs() []string {
-	var out []string
-	for dev := range n.vxlans {
-		out = append(out, dev)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(n.vxlans))
 }
 
 // Kind returns the kind of an interface, as ip -d link names it ("" for hardware); known is false where it was not
@@ -110,7 +106,9 @@ func (n *Network) Up(dev string) (up, known bool) {
 
 // Forwardings returns the entries of the forwarding table for an interface; known is false where the table was not
 // collected.
-func (n *Network) Forwardings(dev string) (list []Forwarding, known bool) { return n.fdb[dev], n.fdb != nil }
+func (n *Network) Forwardings(dev string) (list []Forwarding, known bool) {
+	return n.fdb[dev], n.fdb != nil
+}
 
 // NeighboursKnown tells whether the neighbour table was collected.
 func (n *Network) NeighboursKnown() bool { return n.neighbours != nil }

@@ -31,7 +31,8 @@ const (
 var (
 	_ = register(kind{
 		code: endtoend.EndpointNotListening, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort has to "+
+		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort "+
+			"has to "+
 			"be that one", command{line: "kubectl logs {pod} --all-containers --tail=50"}),
 	})
 	_ = register(kind{
@@ -41,7 +42,8 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.BacklogFull, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or has too much " +
+		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or has " +
+			"too much " +
 			"to do); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help against peaks only"),
 	})
 	_ = register(kind{
@@ -51,7 +53,8 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is made anew; if it " +
+		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is made anew; " +
+			"if it " +
 			"comes back without a route, look at the CNI plugin's configuration and log"),
 	})
 	_ = register(kind{
@@ -62,16 +65,19 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.EndpointNodeNoRoute, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the endpoint's node has no way to the pod's interface: restart the CNI plugin's pod there, or delete " +
+		remedy: advice("the endpoint's node has no way to the pod's interface: restart the CNI plugin's pod there, or " +
+			"delete " +
 			"the endpoint's pod, so that its interface and route are made anew"),
 	})
 	_ = register(kind{
 		code: endtoend.TunnelPeerMissing, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("restart the CNI's pod on both nodes: it sets the tunnel's interface, neighbours and forwarding table"),
+		remedy: advice("restart the CNI's pod on both nodes: it sets the tunnel's interface, neighbours and forwarding " +
+			"table"),
 	})
 	_ = register(kind{
 		code: endtoend.TunnelDropped, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass: UDP, the port that ip -d link shows " +
+		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass: UDP, the port that ip -d link " +
+			"shows " +
 			"(8472 for flannel, 4789 for Calico), from node to node; {where} is what drops them"),
 	})
 	_ = register(kind{
@@ -81,17 +87,20 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), restart " +
+		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), " +
+			"restart " +
 			"the CNI's pod on that node"),
 	})
 	_ = register(kind{
 		code: endtoend.LinkMTUDiffers, severity: warning, scope: onPath, by: segments,
-		remedy: advice("give the interfaces of all nodes on one link the same MTU, and the pods' network no more than that " +
+		remedy: advice("give the interfaces of all nodes on one link the same MTU, and the pods' network no more than " +
+			"that " +
 			"less the tunnel's headers"),
 	})
 	_ = register(kind{
 		code: SegmentUnknown, severity: note, scope: onPath, by: segments,
-		remedy: advice("run the commands above where they say; a snapshot that lacks files is made anew by dump --end-to-end"),
+		remedy: advice("run the commands above where they say; a snapshot that lacks files is made anew by dump " +
+			"--end-to-end"),
 	})
 	_ = register(kind{
 		code: EndpointsNotFollowed, severity: note, scope: onPath, by: segments,
@@ -188,7 +197,10 @@ func (t *tour) follow(p *report.Path) {
 	if kind == expect.FromPod {
 		origin.Iface = t.ifaceOf(src)
 	}
-	f := expect.Frontend{Address: dst, Port: uint16(p.Frontend.Port), Protocol: corev1.Protocol(p.Frontend.Protocol)}
+	f := expect.Frontend{
+		Address: dst, Port: uint16(p.Frontend.Port), //nolint:gosec // a port
+		Protocol: corev1.Protocol(p.Frontend.Protocol),
+	}
 	conn := &endtoend.Connection{
 		Start: start(f, origin), Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
 		Walker: func(s *nodestate.State) *netfilter.Walker {
@@ -228,7 +240,8 @@ func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
 	}
 	for _, o := range c.Nodes {
 		if o.Name == node {
-			return slices.ContainsFunc(o.Status.Addresses, func(x corev1.NodeAddress) bool { return isAddress(at)(x.Address) })
+			return slices.ContainsFunc(o.Status.Addresses,
+				func(x corev1.NodeAddress) bool { return isAddress(at)(x.Address) })
 		}
 	}
 	return false

@@ -33,7 +33,8 @@ func loadCaptured(t *testing.T, files *snapshot.Node) *nodestate.State {
 	return s
 }
 
-// Each kind of finding about segments is that of a segment with its code, with its severity, the endpoint for a subject,
+// Each kind of finding about segments is that of a segment with its code, with its severity, the endpoint for a
+// subject,
 // and a remedy without a placeholder; and it decides the path's verdict.
 func TestSegmentsBecomeFindings(t *testing.T) {
 	tour := tourOf(t)
@@ -56,7 +57,8 @@ func TestSegmentsBecomeFindings(t *testing.T) {
 		}
 		f := p.Findings[0]
 		if f.Code != code || f.Severity != k.severity || f.Subject != "10.244.2.9:8080, 10.244.2.10:8080" ||
-			f.Message != "pod shop/web-1: it is so" || f.Remedy == "" || strings.Contains(f.Remedy, "{") || len(f.Evidence) != 2 {
+			f.Message != "pod shop/web-1: it is so" || f.Remedy == "" || strings.Contains(f.Remedy, "{") ||
+			len(f.Evidence) != 2 {
 			t.Errorf("%s: %+v", code, f)
 		}
 		for _, c := range f.Commands {
@@ -72,7 +74,8 @@ func TestSegmentsBecomeFindings(t *testing.T) {
 func TestUnknownSegments(t *testing.T) {
 	tour := tourOf(t)
 	unknown := report.Segment{
-		Segment: report.SegmentNetwork, Place: "node a to node b", Verdict: report.SegmentUnknown, Message: "a router is between",
+		Segment: report.SegmentNetwork, Place: "node a to node b", Verdict: report.SegmentUnknown, Message: "a router " +
+			"is between",
 		Command: "traceroute -n 192.0.2.1", Node: "a",
 	}
 	good := report.Segment{Segment: report.SegmentAnswer, Verdict: report.SegmentRight}
@@ -111,7 +114,8 @@ func TestWhatWasNotReadIsNotRight(t *testing.T) {
 	r := w.run()
 	files := snapshot.NewNode("node1", w.files)
 	EndToEnd(NewCluster(w.cluster), &Ends{
-		Client: "node1", Pod: "shop/client", Visited: map[string]*Visited{"node1": {State: loadCaptured(t, files), Files: files}},
+		Client: "node1", Pod: "shop/client", Visited: map[string]*Visited{"node1": {State: loadCaptured(t, files),
+			Files: files}},
 	}, &r)
 	followed := 0
 	for i := range r.Paths {

@@ -97,7 +97,8 @@ func (x *index) refuse(name, kind string, hides bool) error {
 // node's pods and pods/POD.
 func structural(name string) bool {
 	dir, base := path.Split(name)
-	return base == "cluster" || base == "nodes" || path.Base(dir) == "nodes" || holdsPods(name) || holdsPods(path.Clean(dir))
+	return base == "cluster" || base == "nodes" || path.Base(dir) == "nodes" || holdsPods(name) ||
+		holdsPods(path.Clean(dir))
 }
 
 // nodeOf returns the node that a file belongs to; ok is false for a file of the cluster.

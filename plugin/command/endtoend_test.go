@@ -48,3 +48,32 @@ func TestEndToEndOfOneNode(t *testing.T) {
 		t.Error(stdout)
 	}
 }
+
+// What was read on a cluster, with connections that were measured, is judged offline as it was there.
+func TestEndToEndSnapshots(t *testing.T) {
+	for _, c := range []struct {
+		snapshot string
+		code     int
+		has      []string
+	}{
+		{"vxlan", run.ExitRight, []string{"MATCH: all 2 paths", "both ends of the network between them"}},
+		{"forward-drop", run.ExitMismatch, []string{
+			"EndpointNodeDrops  10.245.1.2:8080", "LOST HERE  dropped by filter FORWARD rule 1",
+		}},
+	} {
+		args := "trace web -n shop --from pod/web-76bbf6d6cc-m4dxw --end-to-end --snapshot ../../testdata/endtoend/" +
+			c.snapshot + ".tar.gz"
+		code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != c.code {
+			t.Errorf("%s: %d %s%s", c.snapshot, code, stdout, stderr)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s lacks %q:\n%s", c.snapshot, want, stdout)
+			}
+		}
+		if n := strings.Count(stdout, "LOST HERE"); n != 2*c.code {
+			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
+		}
+	}
+}

@@ -281,7 +281,7 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 			slices.Concat([]string{"resolve"}, service, c.again)...)
 	case report.Mismatch, report.Warning, report.Unknown:
 	}
-	if all > len(r.Nodes) {
+	if all > len(r.Nodes) && !c.ends.endToEnd {
 		return next("other nodes", slices.Concat([]string{"verify"}, service, c.everywhere, c.again)...)
 	}
 	if c.printer.Steps() || r.Summary.Paths == 0 {

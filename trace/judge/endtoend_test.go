@@ -114,8 +114,8 @@ func TestWhatWasNotReadIsNotRight(t *testing.T) {
 	r := w.run()
 	files := snapshot.NewNode("node1", w.files)
 	EndToEnd(NewCluster(w.cluster), &Ends{
-		Client: "node1", Pod: "shop/client", Visited: map[string]*Visited{"node1": {State: loadCaptured(t, files),
-			Files: files}},
+		Client: "node1", Pod: "shop/client",
+		Visited: map[string]*Visited{"node1": {State: loadCaptured(t, files), Files: files}},
 	}, &r)
 	followed := 0
 	for i := range r.Paths {

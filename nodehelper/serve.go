@@ -15,6 +15,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -109,6 +110,7 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 func (o Options) handlers(p *paths) map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect: handler(o.collect),
+		wire.MethodPod:     handler(o.pod),
 		wire.MethodProbe:   handler(o.probe),
 		wire.MethodProgram: handler(p.program),
 		wire.MethodUndo:    handler(p.undo),
@@ -141,6 +143,20 @@ func (o Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) 
 		return err
 	}
 	return a.File(wire.File{Name: snapshot.ProbesFile, Data: data})
+}
+
+// maxPodNames is how many UIDs and how many addresses one pod may have.
+const maxPodNames = 64
+
+// pod reads the network namespace of a pod.
+func (o Options) pod(ctx context.Context, p wire.PodParams, a *wire.Answer) error {
+	if len(p.UIDs) > maxPodNames || len(p.Addresses) > maxPodNames {
+		return bounds.Errorf("a pod with more than %d UIDs or addresses: one or two were expected", maxPodNames)
+	}
+	of := podns.Pod{UIDs: p.UIDs, Addresses: p.Addresses}
+	return collect.Pod(ctx, collect.Options{Root: o.Root}, of, func(f collect.File) error {
+		return a.File(wire.File{Name: f.Name, Data: f.Data, Unread: f.Unread})
+	})
 }
 
 // collect reads the node.

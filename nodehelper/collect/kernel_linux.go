@@ -35,6 +35,8 @@ var symbolOf = map[string]string{
 	"nf_conntrack_netlink": "ctnetlink_dump_table",
 	"nfnetlink_hook":       "nfnl_hook_dump",
 	"xfrm_user":            "xfrm_user_rcv_msg",
+	"tcp_diag":             "tcp_diag_dump",
+	"udp_diag":             "udp_diag_dump",
 }
 
 func newKernel(root string) *kernel {

@@ -19,6 +19,11 @@ func readListeners(_ context.Context, _ *reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return listing(list, func(i int) string { return shown(list[i].Local) })
+}
+
+// listing prints sockets with the processes that have them; local is what it prints of a socket's own address.
+func listing(list []sockets.Socket, local func(i int) string) ([]byte, error) {
 	users, err := sockets.Users(list)
 	if err != nil {
 		return nil, err
@@ -28,7 +33,7 @@ func readListeners(_ context.Context, _ *reader) ([]byte, error) {
 	for i := range list {
 		s := &list[i]
 		fmt.Fprintf(&out, "%-5s %-6s %-6d %-6d %24s %24s", strings.ToLower(s.Protocol), states[s.Protocol],
-			s.Receive, s.Send, shown(s.Local), shown(s.Remote))
+			s.Receive, s.Send, local(i), shown(s.Remote))
 		by := make([]string, 0, len(users[s.Inode]))
 		for _, u := range users[s.Inode] {
 			by = append(by, fmt.Sprintf("(%q,pid=%s,fd=%s)", u.Name, u.PID, u.FD))

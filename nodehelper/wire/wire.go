@@ -22,6 +22,7 @@ package wire
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
@@ -37,6 +38,8 @@ const Protocol = 1
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.
 	MethodCollect = "collect"
+	// MethodPod has the helper read the network namespace of a pod of its node; its parameters are PodParams.
+	MethodPod = "pod"
 	// MethodProgram has the helper program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
 	MethodProgram = "program"
 	// MethodUndo has the helper undo programmed paths; its parameters are UndoParams, the answer is the file ProgramFile.
@@ -54,6 +57,14 @@ type CollectParams struct {
 	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another
 	// file.
 	Files []string `json:"files,omitempty"`
+}
+
+// PodParams say which pod's network namespace to read: all files of snapshot.PodFiles that there are.
+type PodParams struct {
+	// UIDs are names by which the pod's control groups are found: its UID, and the hash of a static pod's manifest.
+	UIDs []string `json:"uids,omitempty"`
+	// Addresses are the pod's, by which it is found where its control groups have another name.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
 // ProbeParams say what to connect to.

@@ -26,16 +26,22 @@ type dumpOptions struct {
 	nodes  nodeFlags
 	helper helperFlags
 	output string
+	from   string
+	ends   endFlags
 }
 
 func newDumpCommand(env *environment) *cobra.Command {
 	o := &dumpOptions{}
 	cmd := &cobra.Command{
-		Use:   "dump --node NODE… -o FILE.tar.gz",
+		Use:   "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end} -o FILE.tar.gz",
 		Short: "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
 		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of ` +
 			`nodes and their kube-proxy
 hold. Every command reads it by --snapshot. Its files are what standard tools print (docs/snapshots.md).
+
+With SERVICE, --from pod/NAME and --end-to-end it holds what trace reads with these: the client's node and the ` +
+			`endpoints' nodes,
+and the network namespaces of the pods at both ends.
 
 It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
 commands, annotations, managed fields.
@@ -43,6 +49,9 @@ commands, annotations, managed fields.
 Exit codes: 0 all was read, 3 a node could not be read (the others are in the file).`,
 		Example: `  # Before anybody restarts anything
   kubectl svcproxy dump --node worker-2 -o worker-2.tar.gz
+
+  # What trace web --from pod/client --end-to-end reads
+  kubectl svcproxy dump web -n shop --from pod/client --end-to-end -o web.tar.gz
 
   # All nodes, to another machine
   kubectl svcproxy dump --all-nodes -o - | ssh me@laptop 'cat > dump.tar.gz'`,
@@ -61,6 +70,8 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	_ = f.MarkHidden("snapshot")
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
+	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME or pod/NAMESPACE/NAME")
+	o.ends.add(cmd)
 	return cmd
 }
 
@@ -69,14 +80,38 @@ type dumpConfig struct {
 	session  run.Config
 	podsOnly bool   // print the helper pods, and make none
 	output   string // the file's name; "-": standard output
+
+	// Of --end-to-end; nil without it.
+	service   *cluster.Reference
+	namespace string
+	from      string
+	ends      endFlags
 }
 
 // config completes and validates the options.
 func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c dumpConfig, err error) {
-	if len(args) > 0 {
+	switch {
+	case len(args) > 0 && !o.ends.endToEnd:
 		return c, run.Usagef("dump takes no argument, and got %s: it writes all Services", run.Shorten(args))
+	case len(args) != 1 && o.ends.endToEnd:
+		return c, run.Usagef("dump --end-to-end needs one Service, and got %d", len(args))
+	case o.from != "" && !o.ends.endToEnd:
+		return c, run.Usagef("--from is about --end-to-end: give that, too")
 	}
-	chosen := len(o.nodes.nodes) > 0 || o.nodes.allNodes || o.nodes.selector != "" || o.helper.local
+	if err := o.ends.check(o.from, o.helper.local, false); err != nil {
+		return c, err
+	}
+	if o.ends.endToEnd {
+		ref, err := parseService(args[0])
+		if err != nil {
+			return c, err
+		}
+		if c.namespace, err = env.namespace(); err != nil {
+			return c, err
+		}
+		c.service, c.from, c.ends = &ref, o.from, o.ends
+	}
+	chosen := o.ends.endToEnd || len(o.nodes.nodes) > 0 || o.nodes.allNodes || o.nodes.selector != "" || o.helper.local
 	switch {
 	case o.nodes.snapshot != "":
 		return c, run.Usagef("dump reads a cluster, and --snapshot is none")
@@ -106,6 +141,13 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 		return err
 	}
 	defer s.Close()
+	var ends *run.Ends
+	if c.service != nil {
+		if ends, err = c.findEnds(ctx, s); err != nil {
+			return err
+		}
+		nodes = ends.Nodes()
+	}
 	if c.podsOnly {
 		return printPods(env, s, nodes)
 	}
@@ -114,7 +156,14 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	}
 	d := &dumping{session: s, env: env}
 	defer d.remove()
-	if err := s.EachNode(ctx, nodes, d.node); err != nil {
+	if ends == nil {
+		err = s.EachNode(ctx, nodes, d.node)
+	} else {
+		err = s.EachEnd(ctx, ends, func(pod, why string) {
+			s.Progress.Note("pod %s was not read: %s", pod, safetext.Line(why, maxError))
+		}, d.node)
+	}
+	if err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -24,6 +24,7 @@ import (
 // traceOptions are the flags of the command trace.
 type traceOptions struct {
 	from   string
+	ends   endFlags
 	nodes  nodeFlags
 	helper helperFlags
 	probes probeFlags
@@ -53,6 +54,9 @@ without it every port is traced.
   # One port, from one pod, on its node, rule by rule
   kubectl svcproxy trace web:http -n shop --from pod/client -o wide
 
+  # From that pod over both nodes into the endpoints' pods, and back
+  kubectl svcproxy trace web:http -n shop --from pod/client --end-to-end
+
   # Whose address is this, and what happens to packets to it?
   kubectl svcproxy trace 10.96.21.191:80
 
@@ -80,6 +84,7 @@ without it every port is traced.
 	o.probes.add(cmd.Flags())
 	o.probes.addPayload(cmd.Flags())
 	addFrom(cmd, env, &o.from)
+	o.ends.add(cmd)
 	return cmd
 }
 
@@ -92,6 +97,7 @@ type traceConfig struct {
 	from      string
 	probes    int    // connections of each frontend and origin; 0: none
 	payload   string // sent over each of them
+	ends      endFlags
 	printer   *print.Printer
 	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
 	again, everywhere []string
@@ -127,7 +133,10 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 		return c, err
 	}
 	c.session = o.helper.session(env, &o.nodes, selection, c.namespace)
-	c.podsOnly, c.from = o.helper.podsOnly(), o.from
+	c.podsOnly, c.from, c.ends = o.helper.podsOnly(), o.from, o.ends
+	if err := o.ends.check(o.from, o.helper.local, c.probes > 0); err != nil {
+		return c, err
+	}
 	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()
 	return c, nil
 }
@@ -152,7 +161,7 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	defer s.Close()
 	if nodes, ok, err := s.CertainNodes(); err != nil {
 		return err
-	} else if ok && len(nodes) == 1 {
+	} else if ok && len(nodes) == 1 && !c.ends.endToEnd {
 		s.ReadAhead(ctx, nodes) // while the cluster's objects are read
 	}
 	if err := s.ReadObjects(ctx); err != nil {
@@ -183,16 +192,19 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return err
 	}
-	reports, err := s.Judge(
-		ctx,
-		run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: func(node string) run.Request {
-			return run.Request{
-				Services: []types.NamespacedName{target.Name()},
-				Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
-				From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
-			}
-		}},
-	)
+	request := func(node string) run.Request {
+		return run.Request{
+			Services: []types.NamespacedName{target.Name()},
+			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
+			From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
+		}
+	}
+	var reports []report.NodeReport
+	if c.ends.endToEnd {
+		reports, err = c.endToEnd(ctx, s, from, &target, request)
+	} else {
+		reports, err = s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: request})
+	}
 	if err != nil {
 		return err
 	}
@@ -257,6 +269,10 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 	service := []string{nameArgument(t.Service.Name), "-n", t.Service.Namespace}
 	switch r.Verdict {
 	case report.Match:
+		if c.ends.endToEnd {
+			return report.Remedy{Text: "rules, routes, tunnels and listeners are right, both ways: look at what the process " +
+				"does with the connection, and with data at what --live --payload shows"}
+		}
 		return report.Remedy{
 			Text: "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes",
 		}
@@ -265,7 +281,7 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 			slices.Concat([]string{"resolve"}, service, c.again)...)
 	case report.Mismatch, report.Warning, report.Unknown:
 	}
-	if all > len(r.Nodes) {
+	if all > len(r.Nodes) && !c.ends.endToEnd {
 		return next("other nodes", slices.Concat([]string{"verify"}, service, c.everywhere, c.again)...)
 	}
 	if c.printer.Steps() || r.Summary.Paths == 0 {

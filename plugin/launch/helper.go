@@ -43,8 +43,20 @@ func (h *Helper) Collect(
 ) (data map[string]snapshot.Packed, unread map[string]string, err error) {
 	ctx, cancel := h.conn.deadline(ctx, bounds.Call)
 	defer cancel()
+	sink, data, unread := filesOf(ctx, large)
+	err = h.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
+	}
+	return data, unread, nil
+}
+
+// filesOf takes the files of an answer by their names, and why others could not be read. large may be nil.
+func filesOf(
+	ctx context.Context, large func(context.Context) error,
+) (sink wire.Sink, data map[string]snapshot.Packed, unread map[string]string) {
 	data, unread = map[string]snapshot.Packed{}, map[string]string{}
-	sink := wire.Sink{File: func(f wire.Received) {
+	sink = wire.Sink{File: func(f wire.Received) {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 			return
@@ -54,9 +66,19 @@ func (h *Helper) Collect(
 	if large != nil {
 		sink.Large = func() error { return large(ctx) }
 	}
-	err = h.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
+	return sink, data, unread
+}
+
+// Pod has the helper read the network namespace of a pod of its node. It returns what [Helper.Collect] does, with the
+// names of snapshot.PodFiles.
+func (h *Helper) Pod(
+	ctx context.Context, pod wire.PodParams, large func(context.Context) error,
+) (data map[string]snapshot.Packed, unread map[string]string, err error) {
+	ctx, cancel := h.conn.deadline(ctx, bounds.Call)
+	defer cancel()
+	sink, data, unread := filesOf(ctx, large)
+	if err := h.call(ctx, "collecting from a pod", wire.MethodPod, pod, sink); err != nil {
+		return nil, nil, err
 	}
 	return data, unread, nil
 }

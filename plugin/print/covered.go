@@ -53,8 +53,43 @@ func (t *text) covered() string {
 	if len(t.report.Nodes) > 1 {
 		its, beyond = "their ", "them"
 	}
-	open = append(open, "the network beyond "+beyond, "the endpoints' nodes and pods")
+	if all, some := t.followed(); all {
+		// What a segment of MATCH rests on was read, at both ends.
+		judged = append(judged, "those of the endpoints' nodes and pods, and both ends of the network between them")
+		open = append(open, some...)
+	} else {
+		open = append(open, "the network beyond "+beyond, "the endpoints' nodes and pods")
+	}
+	if len(open) == 0 {
+		return ", by " + its + and(judged)
+	}
 	return ", by " + its + and(judged) + "; not judged: " + strings.Join(open, ", ")
+}
+
+// followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was
+// not.
+func (t *text) followed() (all bool, open []string) {
+	for i := range t.report.Nodes {
+		for k := range t.report.Nodes[i].Paths {
+			p := &t.report.Nodes[i].Paths[k]
+			if len(p.Expected.Endpoints) == 0 {
+				continue
+			}
+			if len(p.Segments) == 0 {
+				return false, nil
+			}
+			all = true
+			ends := map[string]bool{}
+			for at := range p.Segments {
+				ends[p.Segments[at].Endpoint] = true
+			}
+			delete(ends, "")
+			if left := len(p.Expected.Endpoints) - len(ends); left > 0 && open == nil {
+				open = []string{"other endpoints (--all-endpoints)"}
+			}
+		}
+	}
+	return all, open
 }
 
 // and joins words as in a sentence.

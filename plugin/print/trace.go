@@ -38,6 +38,7 @@ func (t *text) trace() {
 		t.Blank()
 		t.pathTable(n.Paths)
 		t.samples(n.Paths)
+		t.segments(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
 		}

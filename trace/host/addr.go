@@ -26,6 +26,8 @@ type ipLink struct {
 	Master string   `json:"master"`
 	Lower  string   `json:"link"`
 	Space  *int     `json:"link_netnsid"` // of the other end, or of Lower, where that is in another network namespace
+	Index  int      `json:"ifindex"`
+	Peer   int      `json:"link_index"` // in another network namespace, in place of Lower
 	MAC    string   `json:"address"`
 	MTU    int      `json:"mtu"`
 	Flags  []string `json:"flags"`
@@ -202,6 +204,7 @@ func (n *Network) readLinks(data []byte) error {
 		return errors.New("it has no interface, and every node has lo")
 	}
 	n.setLinks(links)
+	n.readTunnels(data)
 	return nil
 }
 

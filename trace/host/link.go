@@ -18,6 +18,7 @@ type link struct {
 	mtu           int
 	kind          string // as ip -d link names it; "" where it was not collected, and of an interface without one
 	lower         string // the interface that it is on top of
+	index, peer   int    // its number, and that of the other end in another network namespace; 0 where not collected
 	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
 	nfCall [2]*int
 	xdp    string // its program; "" for none
@@ -41,6 +42,12 @@ func (n *Network) setLink(l *ipLink) {
 		x.lower = l.Lower
 	}
 	x.away = x.away || l.Space != nil
+	if l.Index != 0 {
+		x.index = l.Index
+	}
+	if l.Peer != 0 {
+		x.peer = l.Peer
+	}
 	if l.Info != nil {
 		x.kind = l.Info.Kind
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}

@@ -19,6 +19,9 @@ type Socket struct {
 	Port     uint16
 	Process  string // the name of the first process that has it; "" where ss does not show it
 	PID      int
+	// Queue is how many connections wait to be accepted at a listening socket of TCP (of others, bytes), and Backlog how
+	// many may, where that is told; else 0.
+	Queue, Backlog int64
 }
 
 // Accepts tells whether the socket receives packets of a protocol to an address and port. A socket that is bound to the
@@ -57,6 +60,7 @@ func ParseListen(data []byte) ([]Socket, error) {
 		if s.Address, s.Port, err = parseSocket(f[local]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
+		s.Queue, s.Backlog = count(f[2]), count(f[3])
 		if u := users.FindSubmatch(line); u != nil {
 			s.Process = string(u[1])
 			s.PID, _ = strconv.Atoi(string(u[2])) // digits
@@ -64,6 +68,15 @@ func ParseListen(data []byte) ([]Socket, error) {
 		out = append(out, s)
 	}
 	return slices.Clip(out), nil
+}
+
+// count reads a number; 0 where it is none.
+func count(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // parseSocket reads ADDRESS[%DEVICE]:PORT.

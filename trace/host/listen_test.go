@@ -22,11 +22,11 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 		t.Fatal(err)
 	}
 	want := []Socket{
-		{"tcp", netip.MustParseAddr("127.0.0.1"), 10249, "kube-proxy", 29133},
-		{"tcp", netip.Addr{}, 10256, "kube-proxy", 29133},
-		{"udp", netip.MustParseAddr("127.0.0.53"), 53, "", 0},
-		{"tcp", netip.IPv6Unspecified(), 22, "sshd", 1},
-		{"udp", netip.MustParseAddr("fe80::1"), 546, "", 0},
+		{"tcp", netip.MustParseAddr("127.0.0.1"), 10249, "kube-proxy", 29133, 0, 4096},
+		{"tcp", netip.Addr{}, 10256, "kube-proxy", 29133, 0, 4096},
+		{"udp", netip.MustParseAddr("127.0.0.53"), 53, "", 0, 0, 0},
+		{"tcp", netip.IPv6Unspecified(), 22, "sshd", 1, 0, 128},
+		{"udp", netip.MustParseAddr("fe80::1"), 546, "", 0, 0, 0},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)

@@ -25,6 +25,7 @@ type Network struct {
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise
+	vxlans      map[string]VXLAN           // by interface; nil where none was collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

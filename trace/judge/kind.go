@@ -69,6 +69,8 @@ const (
 	otherPods
 	// secondExpectation is pathCase.reconsider, which judges a path by other values of kube-proxy's than the likeliest.
 	secondExpectation
+	// segments is EndToEnd, which follows connections beyond the node.
+	segments
 )
 
 func (place) isFinder() {}

@@ -158,6 +158,9 @@ type Path struct {
 	Routes   []Route    `json:"routes,omitempty"`
 	Observed *Observed  `json:"observed,omitempty"` // what real connections showed (trace --live)
 	Findings []Finding  `json:"findings,omitempty"`
+	// Segments are the parts of the connection from one end to the other (trace --end-to-end): those that all endpoints
+	// have in common, then those of each endpoint.
+	Segments []Segment `json:"segments,omitempty"`
 }
 
 // Frontend is an address and port at which a Service is to be had.

@@ -125,7 +125,7 @@ func (l *lister) node(full, node, file string, size int64, r io.Reader) error {
 		return bounds.Errorf("%s: the files of node %s are larger than %s together: at most %s were expected", l.path, node,
 			bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))
 	}
-	l.archive.members = append(l.archive.members, archived{node, path.Base(file), size})
+	l.archive.members = append(l.archive.members, archived{node, inNode(file), size})
 	l.files[file] = nil
 	if l.kept += size; l.kept > bounds.Kept {
 		if !l.dropped {

@@ -36,10 +36,14 @@ var formats = map[string]format{
 	NeighbourFile: routes, BridgeFDBFile: routes,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,
+	PacketFile: fewLines, ResolvConfFile: {bounds.Config, bounds.CheckLines},
 }
 
 // formatOf returns the format of a node's file.
 func formatOf(name string) format {
+	if f, ok := podFileOf(name); ok {
+		name = f
+	}
 	if f, ok := formats[name]; ok {
 		return f
 	}

@@ -93,10 +93,12 @@ func (x *index) refuse(name, kind string, hides bool) error {
 	return bounds.Errorf("%s in %s is %s: a regular file was expected", name, x.path, kind)
 }
 
-// structural tells whether a directory is one that holds files of the contract: cluster, nodes, nodes/NODE.
+// structural tells whether a directory is one that holds files of the contract: cluster, nodes, nodes/NODE, and a
+// node's pods and pods/POD.
 func structural(name string) bool {
 	dir, base := path.Split(name)
-	return base == "cluster" || base == "nodes" || path.Base(dir) == "nodes"
+	return base == "cluster" || base == "nodes" || path.Base(dir) == "nodes" || holdsPods(name) ||
+		holdsPods(path.Clean(dir))
 }
 
 // nodeOf returns the node that a file belongs to; ok is false for a file of the cluster.
@@ -106,7 +108,8 @@ func nodeOf(file string) (node string, ok bool) {
 	return node, ok
 }
 
-// rootOf tells whether f is root/cluster/FILE or root/nodes/NODE/FILE of the format, and returns "root/".
+// rootOf tells whether f is root/cluster/FILE, root/nodes/NODE/FILE or root/nodes/NODE/pods/POD/FILE of the format, and
+// returns "root/".
 func rootOf(f string) (root string, ok bool) {
 	dir, base := path.Split(strings.TrimSuffix(f, ".gz"))
 	dir = strings.TrimSuffix(dir, "/")
@@ -116,7 +119,7 @@ func rootOf(f string) (root string, ok bool) {
 	if nodes := path.Dir(dir); path.Base(nodes) == "nodes" && slices.Contains(NodeFiles, base) {
 		return strings.TrimSuffix(nodes, "nodes"), true
 	}
-	return "", false
+	return podRoot(strings.TrimSuffix(f, ".gz"))
 }
 
 // check returns an error if nothing was found.

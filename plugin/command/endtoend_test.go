@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// What --end-to-end needs is said, and nothing is read for what cannot be done.
+func TestEndToEndNeedsAPod(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"trace web -n shop --end-to-end --snapshot " + broken, "give --from pod/NAME"},
+		{"trace web -n shop --end-to-end --from node --snapshot " + broken, "give --from pod/NAME"},
+		{"trace web -n shop --all-endpoints --snapshot " + broken, "--all-endpoints is about --end-to-end"},
+		{"trace web -n shop --end-to-end --from pod/x --local", "--local is one"},
+		{"trace web -n shop --end-to-end --from pod/x --live", "does not make connections"},
+		{"dump web --from pod/x -o x.tar.gz", "takes no argument"},
+		{"dump --from pod/x --node n -o x.tar.gz", "--from is about --end-to-end"},
+		{"dump --end-to-end --from pod/x -o x.tar.gz", "needs one Service"},
+	} {
+		code, _, stderr := runPlugin(t, strings.Fields(c.args)...)
+		if code != run.ExitUsage || !strings.Contains(stderr, c.says) {
+			t.Errorf("%s: %d %s", c.args, code, stderr)
+		}
+	}
+}
+
+// A snapshot without pods and without the endpoints' nodes is no MATCH from end to end: the segments say what is
+// missing, and the client's node is judged as it is without the flag.
+func TestEndToEndOfOneNode(t *testing.T) {
+	args := "trace web -n shop --from pod/checkout-5f7d9c8b64-8rk2s --end-to-end --snapshot " + broken
+	code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+	if code != run.ExitMismatch {
+		t.Fatalf("%d %s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		"end to end", "client's pod", "its network namespace was not collected", "WRONG", "MissingEndpoint",
+		"the node worker-2 was not read",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("it lacks %q:\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "MATCH:") && !strings.Contains(stdout, "MISMATCH:") {
+		t.Error(stdout)
+	}
+}
+
+// What was read on a cluster, with connections that were measured, is judged offline as it was there.
+func TestEndToEndSnapshots(t *testing.T) {
+	for _, c := range []struct {
+		snapshot string
+		code     int
+		has      []string
+	}{
+		{"vxlan", run.ExitRight, []string{"MATCH: all 2 paths", "both ends of the network between them"}},
+		{"forward-drop", run.ExitMismatch, []string{
+			"EndpointNodeDrops  10.245.1.2:8080", "LOST HERE  dropped by filter FORWARD rule 1",
+		}},
+	} {
+		args := "trace web -n shop --from pod/web-76bbf6d6cc-m4dxw --end-to-end --snapshot ../../testdata/endtoend/" +
+			c.snapshot + ".tar.gz"
+		code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != c.code {
+			t.Errorf("%s: %d %s%s", c.snapshot, code, stdout, stderr)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s lacks %q:\n%s", c.snapshot, want, stdout)
+			}
+		}
+		if n := strings.Count(stdout, "LOST HERE"); n != 2*c.code {
+			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// segmentNames are what people read.
+var segmentNames = map[string]string{
+	report.SegmentClientPod: "client's pod", report.SegmentClientNode: "client's node", report.SegmentNetwork: "network",
+	report.SegmentEndpointNode: "endpoint's node", report.SegmentEndpointPod: "endpoint's pod",
+	report.SegmentAnswer: "answer",
+}
+
+// segmentStatus is what stands beside a segment.
+func segmentStatus(s *report.Segment) string {
+	switch {
+	case s.Lost:
+		return "LOST HERE"
+	case s.Verdict == report.SegmentWrong:
+		return "WRONG"
+	}
+	return string(s.Verdict)
+}
+
+// segments shows the parts of connections from one end to the other. Of those that are right, and follow one another,
+// one line is shown, unless all is to be shown.
+func (t *text) segments(paths []report.Path) {
+	for i := range paths {
+		p := &paths[i]
+		if len(p.Segments) == 0 {
+			continue
+		}
+		t.Blank()
+		t.Linef("%s from %s, end to end", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		tab := &table{columns: []column{
+			{"ENDPOINT", false}, {"SEGMENT", false}, {"PLACE", false}, {"STATUS", false}, {"WHAT", false},
+		}, limit: t.Width}
+		var colors []terminal.Color
+		endpoint := ""
+		for at := 0; at < len(p.Segments); {
+			s := &p.Segments[at]
+			n := 1
+			for !t.wide && s.Verdict == report.SegmentRight && at+n < len(p.Segments) &&
+				p.Segments[at+n].Verdict == report.SegmentRight && p.Segments[at+n].Endpoint == s.Endpoint {
+				n++
+			}
+			shown := s.Endpoint
+			if shown == endpoint {
+				shown = ""
+			}
+			endpoint = s.Endpoint
+			tab.add(shown, namesOf(p.Segments[at:at+n]), placesOf(p.Segments[at:at+n]), segmentStatus(s),
+				p.Segments[at+n-1].Message)
+			colors = append(colors, segmentColor(s))
+			at += n
+		}
+		t.table(tab.dropEmpty("ENDPOINT"), func(row int) terminal.Color { return colors[row] })
+	}
+}
+
+// namesOf names segments in one cell.
+func namesOf(list []report.Segment) string {
+	name := func(s *report.Segment) string { return segmentNames[s.Segment] }
+	switch len(list) {
+	case 1:
+		return name(&list[0])
+	case 2:
+		return name(&list[0]) + ", " + name(&list[1])
+	}
+	return name(&list[0]) + " … " + name(&list[len(list)-1])
+}
+
+// placesOf names the places of segments in one cell, each once.
+func placesOf(list []report.Segment) string {
+	var out []string
+	for i := range list {
+		if place := list[i].Place; place != "" && !slices.Contains(out, place) {
+			out = append(out, place)
+		}
+	}
+	const several = 2
+	if len(out) > several {
+		out = []string{out[0], "…", out[len(out)-1]}
+		return strings.Join(out, " ")
+	}
+	return strings.Join(out, ", ")
+}
+
+func segmentColor(s *report.Segment) terminal.Color {
+	switch s.Verdict {
+	case report.SegmentWrong:
+		return red
+	case report.SegmentUnknown:
+		return yellow
+	case report.SegmentRight:
+	}
+	return plain
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// podOf returns what was read of a pod, and why nothing was.
+func podOf(n *Node, name string) (p *Pod, why string) {
+	p = n.Pods[name]
+	switch {
+	case p == nil:
+		return nil, "its network namespace was not collected"
+	case p.State == nil:
+		return nil, "its network namespace was not read: " + p.Why
+	}
+	return p, ""
+}
+
+// enter is a command that runs another one in a pod's network namespace, by its process there.
+func enter(command string) string { return "nsenter -t PID -n " + command }
+
+// clientPod walks the packet through the client's pod. The walk is nil where it does not come to its end.
+func (c *Connection) clientPod() (report.Segment, *passed) {
+	const segment = report.SegmentClientPod
+	if c.Pod == "" {
+		return right(segment, nodePlace(c.Client.Name), "the client is in the node's own network namespace"), nil
+	}
+	place := podPlace(c.Pod)
+	get := enter("ip route get " + c.Start.Packet.Dst.String())
+	p, why := podOf(c.Client, c.Pod)
+	if p == nil {
+		return unknown(segment, place, c.Client.Name, get, "%s", why), nil
+	}
+	to := &c.Start.Packet
+	from := netfilter.SourceFor(p.Host, to.Proto, netip.AddrPortFrom(to.Dst, to.DstPort))
+	r, known, why := p.Host.Route(to.Dst)
+	switch {
+	case !known:
+		return unknown(segment, place, c.Client.Name, get, "the pod's route to %s is not known: %s", to.Dst, why), nil
+	case r.Unusable():
+		return wrong(PodNoRoute, segment, place, "the CNI plugin, or the workload",
+			"the pod has no usable route to %s", to.Dst), nil
+	}
+	if !from.IsValid() {
+		from = to.Src
+	}
+	w := c.Walker(p.State)
+	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
+		Family: to.Family, Proto: to.Proto, Src: from, Dst: to.Dst, DstPort: to.DstPort,
+	}}
+	res := w.Walk(start, netfilter.Options{})
+	end, bad := c.passes(p.State, to.Family, &res, func(o *netfilter.Outcome) bool {
+		return o.End == netfilter.Sent && o.Packet.Dst == to.Dst && o.Packet.DstPort == to.DstPort && !o.Packet.DNAT
+	})
+	switch {
+	case bad != nil && bad.noRoute && !bad.unknown:
+		return bad.segment(PodNoRoute, segment, place, c.Client.Name, get), nil
+	case bad != nil:
+		if by := redirectOf(&res); by.Chain != nil {
+			e := c.Cite(by)
+			s := unknown(segment, place, c.Client.Name, enter("iptables-save -t nat"),
+				"%s sends the packet to a proxy in the pod (%s): where that one connects to is not known here",
+				e.Where.String(), cmp.Or(ownerOf(by), "of an owner that is not known"))
+			s.Evidence = []report.Evidence{e}
+			return s, nil
+		}
+		return bad.segment(PodDrops, segment, place, c.Client.Name, enter("iptables-save")), nil
+	case end.Packet.Src != to.Src:
+		return unknown(segment, place, c.Client.Name, get,
+			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src,
+			end.Packet.Src), nil
+	}
+	s := right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop))
+	return s, &passed{w, start, end}
+}
+
+func via(hop netip.Addr) string {
+	if !hop.IsValid() {
+		return ""
+	}
+	return " via " + hop.String()
+}
+
+// redirectOf returns the rule that translates a destination in a pod; the zero Ref for none.
+func redirectOf(res *netfilter.Result) netfilter.Ref {
+	for i := range res.Outcomes {
+		if p := &res.Outcomes[i].Packet; p.DNAT {
+			return p.DNATBy
+		}
+	}
+	return netfilter.Ref{}
+}
+
+// endpointPod walks the packet into the endpoint's pod, and looks for who listens there.
+func (f *follower) endpointPod() report.Segment {
+	const segment = report.SegmentEndpointPod
+	place := podPlace(cmp.Or(f.to.Pod, f.to.At.String()))
+	if f.node == nil || f.arrival == nil {
+		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "it is not known how the packet comes to the pod")
+	}
+	if f.to.HostNetwork || f.arrival.end.End == netfilter.Delivered {
+		return f.listens(f.node.State, f.to.At, place, -1)
+	}
+	p, why := podOf(f.node, f.to.Pod)
+	if p == nil {
+		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "%s", why)
+	}
+	dev := p.Host.DevOf(f.to.At.Addr())
+	if dev == "" {
+		return unknown(segment, place, f.to.Node, enter("ip addr"),
+			"the pod's network namespace does not have the address %s: what has it instead (a sandbox, a virtual machine) "+
+				"is not known here", f.to.At.Addr())
+	}
+	from := &f.arrival.end.Packet
+	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
+		Family: from.Family, Proto: from.Proto, Src: from.Src, Dst: from.Dst, DstPort: from.DstPort, In: dev,
+	}}
+	w := f.Walker(p.State)
+	res := w.Walk(start, netfilter.Options{Enters: true})
+	end, bad := f.passes(p.State, from.Family, &res, func(o *netfilter.Outcome) bool {
+		return o.End == netfilter.Delivered
+	})
+	if bad != nil {
+		return bad.segment(PodDrops, segment, place, f.to.Node, enter("iptables-save"))
+	}
+	f.inPod = &passed{w, start, end}
+	at := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)
+	s := f.listens(p.State, at, place, p.Packets)
+	if at == f.to.At || s.Verdict != report.SegmentRight {
+		return s
+	}
+	e := f.Cite(end.Packet.DNATBy)
+	s = unknown(segment, place, f.to.Node, enter("ss -ltnup"),
+		"%s sends the packet to a proxy in the pod, at port %d (%s): %s; where that one connects to is not known here",
+		e.Where.String(), at.Port(), cmp.Or(ownerOf(end.Packet.DNATBy), "of an owner that is not known"), s.Message)
+	s.Evidence = []report.Evidence{e}
+	return s
+}
+
+// protocols are the names that ss has for protocols whose sockets are listed.
+var protocols = map[uint8]string{netfilter.TCP: "tcp", netfilter.UDP: "udp"}
+
+// listens looks for the socket that takes the packet. packets is how many sockets of the namespace take frames before
+// IP does; -1 where that was not read.
+func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, packets int) report.Segment {
+	const segment = report.SegmentEndpointPod
+	proto, ok := protocols[f.Start.Packet.Proto]
+	command := enter("ss -ltnup")
+	if f.to.HostNetwork {
+		command = "ss -ltnup"
+	}
+	switch {
+	case !ok:
+		return unknown(segment, place, f.to.Node, enter("ss -Sln"), "sockets of this protocol are not listed")
+	case !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole:
+		return unknown(segment, place, f.to.Node, command, "who listens there was not read (%s)", snapshot.ListenFile)
+	}
+	var taking, maybe, same, other []*host.Socket
+	for i := range s.Sockets {
+		x := &s.Sockets[i]
+		switch {
+		case x.Protocol != proto:
+		case x.Accepts(proto, at):
+			taking = append(taking, x)
+		case x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() && x.Backlog == 0:
+			// A listing that does not tell the limit of a queue is not of sock_diag, and does not tell either whether the
+			// socket takes IPv4, too.
+			maybe = append(maybe, x)
+		case x.Port == at.Port():
+			same = append(same, x)
+		default:
+			other = append(other, x)
+		}
+	}
+	switch {
+	case len(taking) > 0:
+		return f.queued(taking, at, place)
+	case len(maybe) > 0:
+		return with(unknown(segment, place, f.to.Node, command,
+			"whether the socket at %s takes IPv4, too, is not told", socketText(maybe[0])), textsOf(maybe)...)
+	case packets > 0:
+		return unknown(segment, place, f.to.Node, enter("ss -0lnp"),
+			"nothing listens at %s %s, but %d packet sockets see every frame (a user space's IP stack as gVisor's, a "+
+				"capture)",
+			at, proto, packets)
+	case len(same) > 0:
+		return with(wrong(EndpointListensElse, segment, place, "the workload",
+			"nobody takes %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(same, at)),
+			textsOf(same)...)
+	case packets < 0 && !f.to.HostNetwork && s != f.node.State:
+		return unknown(segment, place, f.to.Node, command, "nothing listens at %s %s; whether packet sockets take its "+
+			"frames was not read (%s)", at, proto, snapshot.PacketFile)
+	case len(other) > 0 && !f.to.HostNetwork:
+		return with(wrong(EndpointListensElse, segment, place, "the workload",
+			"nobody takes %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at),
+			textsOf(other)...)
+	}
+	return wrong(EndpointNotListening, segment, place, "the workload",
+		"nobody listens at %s for %s: connections are refused", at, strings.ToUpper(proto))
+}
+
+// elsewhere says where sockets listen that have the port and not the address.
+func elsewhere(list []*host.Socket, at netip.AddrPort) string {
+	loopback, family := true, true
+	for _, x := range list {
+		loopback = loopback && x.Address.IsLoopback()
+		family = family && x.Address.Is4() != at.Addr().Is4()
+	}
+	switch {
+	case loopback:
+		return "only the loopback address is listened at"
+	case family && at.Addr().Is4():
+		return "only IPv6 is listened at"
+	case family:
+		return "only IPv4 is listened at"
+	}
+	return "another address is listened at"
+}
+
+// queued judges the queues of sockets that take the packet: a listening socket of TCP whose queue is full drops the
+// last packet of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in
+// net/ipv4/tcp_input.c). Of several sockets at one address (SO_REUSEPORT) any may take it.
+func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) report.Segment {
+	full := 0
+	for _, x := range list {
+		if x.Protocol == "tcp" && x.Backlog > 0 && x.Queue > x.Backlog {
+			full++
+		}
+	}
+	texts := textsOf(list)
+	if full == len(list) {
+		return with(wrong(BacklogFull, report.SegmentEndpointPod, place, "the workload",
+			"the queue of the socket that listens at %s is full: the process does not accept connections", at), texts...)
+	}
+	s := right(report.SegmentEndpointPod, place, "%s listens at %s", processOf(list[0]), at)
+	if full > 0 || list[0].Protocol == "tcp" && list[0].Queue > 0 {
+		s = with(s, texts...)
+	}
+	return s
+}
+
+func processOf(s *host.Socket) string {
+	if s.Process == "" {
+		return "a process"
+	}
+	return fmt.Sprintf("process %s (%d)", strings.Clone(s.Process), s.PID)
+}
+
+// socketText is a socket as a line of ss.
+func socketText(s *host.Socket) string {
+	address := "*"
+	if s.Address.IsValid() {
+		address = s.Address.String()
+		if s.Address.Is6() {
+			address = "[" + address + "]"
+		}
+	}
+	text := fmt.Sprintf("%s %s:%d", s.Protocol, address, s.Port)
+	if s.Protocol == "tcp" && s.Backlog > 0 {
+		text += fmt.Sprintf(" (%d of %d wait to be accepted)", s.Queue, s.Backlog)
+	}
+	if s.Process != "" {
+		text += " " + processOf(s)
+	}
+	return text
+}
+
+func textsOf(list []*host.Socket) []string {
+	var out []string
+	for _, s := range list {
+		if t := "ss: " + socketText(s); !slices.Contains(out, t) && len(out) < maxEvidence {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// rulesUnread says why the rules of a network namespace are not all known for a family; "" where they are. A file that
+// is missing is no rule only where the collector says that it has tried to read all.
+func rulesUnread(s *nodestate.State, f netfilter.Family) string {
+	if x := s.NotAll[f]; x != nil {
+		return x.String()
+	}
+	files := []string{snapshot.NFTFile, snapshot.NFTDumpFile}
+	for _, save := range nodestate.SaveFiles[f] {
+		files = append(files, save.Name)
+	}
+	for _, file := range files {
+		if file == snapshot.NFTFile && s.Has(snapshot.NFTDumpFile) {
+			continue // it has the same content
+		}
+		if why := s.Unread(file); why != "" {
+			return file + " could not be read: " + why
+		}
+	}
+	if !s.ListsUnread() && len(s.Have[f]) == 0 && !s.Has(snapshot.NFTFile) && !s.Has(snapshot.NFTDumpFile) {
+		return "its rules were not collected"
+	}
+	return ""
+}
+
+// trouble is why a walk does not end as it should.
+type trouble struct {
+	unknown  bool // nothing is proved
+	noRoute  bool
+	message  string
+	owner    string
+	evidence []report.Evidence
+}
+
+// passes looks at the outcomes of a walk: nil where all of them are certain and good; else what stands against it. The
+// outcome returned is one of the good ones, the zero Outcome where there is none.
+func (c *Connection) passes(
+	s *nodestate.State, f netfilter.Family, res *netfilter.Result, good func(*netfilter.Outcome) bool,
+) (netfilter.Outcome, *trouble) {
+	var kept netfilter.Outcome
+	found := false
+	var bad *trouble
+	for i := range res.Outcomes {
+		o := &res.Outcomes[i]
+		if good(o) {
+			if !found {
+				kept, found = *o, true
+			}
+			continue
+		}
+		t := c.troubleOf(o)
+		if !o.Certain {
+			t.unknown = true
+		}
+		if bad == nil || bad.unknown && !t.unknown {
+			bad = t
+		}
+	}
+	switch why := rulesUnread(s, f); {
+	case bad == nil && !found:
+		bad = &trouble{unknown: true, message: "the walk has come to no end"}
+	case bad == nil && why != "":
+		bad = &trouble{unknown: true, message: why}
+	case bad == nil && res.Ended != "":
+		bad = &trouble{unknown: true, message: res.Ended}
+	case bad != nil && why != "" && bad.noRoute:
+		bad.unknown = true // a rule that was not read may translate the packet before
+	}
+	if bad != nil && bad.unknown {
+		for i := range res.Uncertain {
+			u := &res.Uncertain[i]
+			e := report.Evidence{Text: strings.TrimSpace(strings.Clone(u.What) + " (" + strings.Clone(u.Why) + ")")}
+			if u.Where.Chain != nil {
+				e.Where = c.Cite(u.Where).Where
+			}
+			if len(bad.evidence) < maxEvidence && !slices.Contains(bad.evidence, e) {
+				bad.evidence = append(bad.evidence, e)
+			}
+		}
+	}
+	return kept, bad
+}
+
+// maxEvidence is how much is quoted in one segment.
+const maxEvidence = 8
+
+// troubleOf says what became of a packet that has not come to a good end.
+func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
+	t := &trouble{}
+	if o.Where.Chain != nil {
+		t.evidence = []report.Evidence{c.Cite(o.Where)}
+		t.owner = ownerOf(o.Where)
+	}
+	at := ""
+	if o.Where.Chain != nil {
+		at = " by " + c.Cite(o.Where).Where.String()
+	}
+	switch o.End {
+	case netfilter.Dropped:
+		t.message = "dropped" + at
+		if o.Why != "" && o.Where.Chain == nil {
+			t.message += ": " + o.Why
+		}
+	case netfilter.Rejected:
+		t.message = "rejected" + at
+	case netfilter.NoRoute:
+		t.noRoute = true
+		t.message = "there is no usable route to " + o.Packet.Dst.String()
+		if by := o.By.String(); by != "" {
+			t.evidence = append(t.evidence, report.Evidence{Text: by})
+		}
+	case netfilter.Filtered:
+		t.message = "dropped for its source by the reverse path filter: " + o.Route
+		t.owner = "a setting of the kernel"
+		t.evidence = append(t.evidence, report.Evidence{Text: strings.Clone(o.Why)})
+	case netfilter.Taken, netfilter.Lost:
+		t.unknown, t.message = true, "what becomes of the packet"+at+" is not known"
+		if o.Why != "" {
+			t.message += ": " + strings.Clone(o.Why)
+		}
+	case netfilter.Sent:
+		t.unknown = true
+		t.message = fmt.Sprintf("sent on to %s by %s", o.Packet.Dst, o.Packet.Out)
+	case netfilter.Delivered:
+		t.unknown = true
+		t.message = fmt.Sprintf("given to a socket at %s port %d", o.Packet.Dst, o.Packet.DstPort)
+	}
+	return t
+}
+
+// segment writes up a trouble as a segment.
+func (t *trouble) segment(code, segment, place, node, command string) report.Segment {
+	if t.unknown {
+		s := unknown(segment, place, node, command, "%s", t.message)
+		s.Evidence = t.evidence
+		return s
+	}
+	s := wrong(code, segment, place, t.owner, "%s", t.message)
+	s.Evidence = t.evidence
+	return s
+}
+
+// forwardingOff cites the setting by which packets that come in by an interface are not forwarded; "" where they are,
+// and where it was not collected (ip_route_input_slow in net/ipv4/route.c, ip6_forward in net/ipv6/ip6_output.c).
+func forwardingOff(s *nodestate.State, in string, v4 bool) string {
+	keys := []string{"net/ipv6/conf/all/forwarding"}
+	if v4 {
+		keys = []string{"net/ipv4/conf/" + in + "/forwarding", "net/ipv4/ip_forward"}
+	} else if v, ok := s.Host.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
+		return ""
+	}
+	for _, key := range keys {
+		if v, ok := s.Host.Sysctl(key); ok {
+			if v == "0" {
+				return key + "=0"
+			}
+			return ""
+		}
+		if s.Reading(snapshot.SysctlFile).State == nodestate.Partial {
+			return ""
+		}
+	}
+	return ""
+}
+
+// owners are who makes chains and tables of such names: the beginning of the name, in lower case, and the owner.
+var owners = []struct{ prefix, owner string }{
+	{"kube-pod-fw-", "a NetworkPolicy (kube-router)"},
+	{"kube-nwplcy-", "a NetworkPolicy (kube-router)"},
+	{"kube-router-", "kube-router"},
+	{"kube-", "kube-proxy"},
+	{"cali-po-", "a NetworkPolicy (Calico)"},
+	{"cali-pi-", "a NetworkPolicy (Calico)"},
+	{"cali-tw-", "a NetworkPolicy (Calico)"},
+	{"cali-fw-", "a NetworkPolicy (Calico)"},
+	{"cali", "Calico"},
+	{"cilium_", "Cilium"},
+	{"old_cilium_", "Cilium"},
+	{"antrea-", "Antrea"},
+	{"flannel-", "flannel"},
+	{"docker", "Docker"},
+	{"ufw", "ufw"},
+	{"firewalld", "firewalld"},
+	{"filter_fwd", "firewalld"},
+	{"istio_", "istio"},
+	{"aws-", "AWS VPC CNI"},
+	{"kubesvc", "kube-proxy"},
+}
+
+// ownerOf names who a rule belongs to, by the name of its chain or table; "" where neither tells.
+func ownerOf(at netfilter.Ref) string {
+	if at.Chain == nil {
+		return ""
+	}
+	names := []string{at.Chain.Name}
+	if at.Chain.Table != nil {
+		_, bare, ok := strings.Cut(at.Chain.Table.Name, " ")
+		if ok {
+			names = append(names, bare)
+		}
+	}
+	for _, name := range names {
+		name = strings.ToLower(name)
+		for _, o := range owners {
+			if strings.HasPrefix(name, o.prefix) {
+				return o.owner
+			}
+		}
+	}
+	return ""
+}

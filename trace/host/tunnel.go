@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// VXLAN is what ip -d link tells of a VXLAN interface.
+type VXLAN struct {
+	ID    uint32
+	Port  uint16     // of UDP, to which the outer packets go
+	Local netip.Addr // the outer packets' source; the zero Addr where the route decides
+	// Remote is where frames go that no entry of the forwarding table is for, an address or a group; zero for none.
+	Remote netip.Addr
+	Lower  string // the interface that it is bound to; "" for none
+	// External: where a frame goes is decided by whoever sends it (lightweight tunnels, BPF), and not by the table.
+	External bool
+	// Proxy: the kernel answers questions for neighbours itself, by the table of neighbours.
+	Proxy bool
+}
+
+// ipTunnel is a VXLAN interface as ip -j -d link prints it.
+type ipTunnel struct {
+	Name string `json:"ifname"`
+	Info struct {
+		Kind string          `json:"info_kind"`
+		Data json.RawMessage `json:"info_data"`
+	} `json:"linkinfo"`
+}
+
+// readTunnels reads the VXLAN interfaces of ip-link.json. One whose parameters are of another form is left out: then it
+// is not known.
+func (n *Network) readTunnels(data []byte) {
+	if !bytes.Contains(data, []byte(`"vxlan"`)) {
+		return
+	}
+	list, err := decode[ipTunnel](data)
+	if err != nil {
+		return // readLinks says so
+	}
+	n.vxlans = map[string]VXLAN{}
+	for i := range list {
+		var d struct {
+			ID       *uint32 `json:"id"`
+			Port     uint16  `json:"port"`
+			Local    string  `json:"local"`
+			Local6   string  `json:"local6"`
+			Remote   string  `json:"remote"`
+			Remote6  string  `json:"remote6"`
+			Group    string  `json:"group"`
+			Group6   string  `json:"group6"`
+			Link     string  `json:"link"`
+			External bool    `json:"external"`
+			Proxy    bool    `json:"proxy"`
+		}
+		if list[i].Info.Kind != "vxlan" || json.Unmarshal(list[i].Info.Data, &d) != nil {
+			continue
+		}
+		v := VXLAN{Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy}
+		if d.ID != nil {
+			v.ID = *d.ID
+		}
+		v.Local, v.Remote = firstAddr(d.Local, d.Local6), firstAddr(d.Remote, d.Remote6, d.Group, d.Group6)
+		n.vxlans[list[i].Name] = v
+	}
+}
+
+// firstAddr returns the first of some texts that is an address.
+func firstAddr(texts ...string) netip.Addr {
+	for _, t := range texts {
+		if a, err := netip.ParseAddr(t); err == nil {
+			return a.Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+// VXLAN returns the parameters of a VXLAN interface; ok is false where it is none, and where that was not collected.
+func (n *Network) VXLAN(dev string) (v VXLAN, ok bool) {
+	v, ok = n.vxlans[dev]
+	return v, ok
+}
+
+// VXLANs returns the names of the VXLAN interfaces, sorted.
+func (n *Network) VXLANs() []string {
+	return slices.Sorted(maps.Keys(n.vxlans))
+}
+
+// Kind returns the kind of an interface, as ip -d link names it ("" for hardware); known is false where it was not
+// collected.
+func (n *Network) Kind(dev string) (kind string, known bool) {
+	l, ok := n.links[dev]
+	return l.kind, ok && n.kindsKnown
+}
+
+// Up tells whether an interface is up; known is false where that was not collected.
+func (n *Network) Up(dev string) (up, known bool) {
+	l := n.links[dev]
+	return l.up, l.flags
+}
+
+// Forwardings returns the entries of the forwarding table for an interface; known is false where the table was not
+// collected.
+func (n *Network) Forwardings(dev string) (list []Forwarding, known bool) {
+	return n.fdb[dev], n.fdb != nil
+}
+
+// NeighboursKnown tells whether the neighbour table was collected.
+func (n *Network) NeighboursKnown() bool { return n.neighbours != nil }
+
+// DevOf returns the interface that has an address; "" where none does, or none was collected.
+func (n *Network) DevOf(a netip.Addr) string {
+	for i := range n.addrs {
+		if n.addrs[i].ip == a.Unmap() {
+			return n.addrs[i].dev
+		}
+	}
+	return ""
+}
+
+// PeerIn returns the interface of another network namespace that is the other end of dev, a veth; "" where it is not
+// there, or was not collected. Each end has the other one's number (IFLA_LINK).
+func (n *Network) PeerIn(other *Network, dev string) string {
+	l, ok := n.links[dev]
+	if !ok || l.index == 0 || l.peer == 0 {
+		return ""
+	}
+	for name, x := range other.links {
+		if x.index == l.peer && x.peer == l.index {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Findings about segments that have no finding of a path of one node.
+const (
+	// SegmentUnknown says that something of a connection from end to end was not read, or cannot be evaluated.
+	SegmentUnknown = "SegmentUnknown"
+	// EndpointsNotFollowed says that a connection was followed to some of the endpoints only.
+	EndpointsNotFollowed = "EndpointsNotFollowed"
+)
+
+var (
+	_ = register(kind{
+		code: endtoend.EndpointNotListening, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort "+
+			"has to "+
+			"be that one", command{line: "kubectl logs {pod} --all-containers --tail=50"}),
+	})
+	_ = register(kind{
+		code: endtoend.EndpointListensElse, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("have the process listen at the pod's address, or at any (0.0.0.0, [::]), and at the Service's " +
+			"targetPort; or change the targetPort to where it listens"),
+	})
+	_ = register(kind{
+		code: endtoend.BacklogFull, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or has " +
+			"too much " +
+			"to do); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help against peaks only"),
+	})
+	_ = register(kind{
+		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("find out who writes rules in the pod's network namespace (an init container, a sidecar's CNI " +
+			"plugin), and have it let the Service's connections pass"),
+	})
+	_ = register(kind{
+		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is made anew; " +
+			"if it " +
+			"comes back without a route, look at the CNI plugin's configuration and log"),
+	})
+	_ = register(kind{
+		code: endtoend.EndpointNodeDrops, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("on the endpoint's node, find who owns {where}: a NetworkPolicy has to allow the client, and a "+
+			"firewall has to let packets to and from pods pass",
+			command{line: "kubectl get networkpolicies -A", when: "to see the policies"}),
+	})
+	_ = register(kind{
+		code: endtoend.EndpointNodeNoRoute, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("the endpoint's node has no way to the pod's interface: restart the CNI plugin's pod there, or " +
+			"delete " +
+			"the endpoint's pod, so that its interface and route are made anew"),
+	})
+	_ = register(kind{
+		code: endtoend.TunnelPeerMissing, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("restart the CNI's pod on both nodes: it sets the tunnel's interface, neighbours and forwarding " +
+			"table"),
+	})
+	_ = register(kind{
+		code: endtoend.TunnelDropped, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass: UDP, the port that ip -d link " +
+			"shows " +
+			"(8472 for flannel, 4789 for Calico), from node to node; {where} is what drops them"),
+	})
+	_ = register(kind{
+		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("the request arrives, and its answer does not come back: have {where} let packets of established " +
+			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there"),
+	})
+	_ = register(kind{
+		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), " +
+			"restart " +
+			"the CNI's pod on that node"),
+	})
+	_ = register(kind{
+		code: endtoend.LinkMTUDiffers, severity: warning, scope: onPath, by: segments,
+		remedy: advice("give the interfaces of all nodes on one link the same MTU, and the pods' network no more than " +
+			"that " +
+			"less the tunnel's headers"),
+	})
+	_ = register(kind{
+		code: SegmentUnknown, severity: note, scope: onPath, by: segments,
+		remedy: advice("run the commands above where they say; a snapshot that lacks files is made anew by dump " +
+			"--end-to-end"),
+	})
+	_ = register(kind{
+		code: EndpointsNotFollowed, severity: note, scope: onPath, by: segments,
+		remedy: advice("--all-endpoints follows the connection to every endpoint"),
+	})
+)
+
+// Visited is what was read for a connection from end to end.
+type Visited struct {
+	State *nodestate.State  // nil where the node was not read
+	Files *snapshot.Node    // with those of its pods
+	Why   string            // why it was not read
+	Pods  map[string]string // why pods of the node were not read, by namespace/name
+}
+
+// Ends are the ends of the connections to follow.
+type Ends struct {
+	Client  string // the client's node
+	Pod     string // namespace/name of the client's pod; "" where it has its node's network namespace
+	Visited map[string]*Visited
+	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
+	Follow func(netip.Addr) bool
+}
+
+// EndToEnd adds to the paths of the client's node what becomes of their connections beyond it, up to the endpoint's pod
+// and back: segments, findings, and a verdict that covers them.
+func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
+	v := ends.Visited[ends.Client]
+	if out.Error != "" || v == nil || v.State == nil {
+		return
+	}
+	n, err := newNode(c, v.State)
+	if err != nil {
+		return // the report says so
+	}
+	t := &tour{node: n, ends: ends, nodes: map[string]*endtoend.Node{}, unread: map[string]string{}}
+	for name, x := range ends.Visited {
+		if x.State == nil {
+			t.unread[name] = x.Why
+			continue
+		}
+		t.nodes[name] = visitedNode(x)
+	}
+	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
+	verdict := report.ByDesign
+	for i := range out.Paths {
+		t.follow(&out.Paths[i])
+		out.Summary.Count(out.Paths[i].Verdict)
+		verdict = report.Together(verdict, out.Paths[i].Verdict)
+	}
+	out.Verdict = report.WithFindings(verdict, out.Findings)
+}
+
+// visitedNode loads the pods of a node.
+func visitedNode(x *Visited) *endtoend.Node {
+	out := &endtoend.Node{State: x.State, Pods: map[string]*endtoend.Pod{}}
+	for name, why := range x.Pods {
+		out.Pods[name] = &endtoend.Pod{Why: why, Packets: -1}
+	}
+	for _, name := range x.Files.Pods() {
+		files := x.Files.Pod(name)
+		s, err := nodestate.Load(files)
+		if err != nil {
+			out.Pods[name] = &endtoend.Pod{Why: snapshot.Reason(err), Packets: -1}
+			continue
+		}
+		p := &endtoend.Pod{State: s, Packets: -1}
+		if data, ok, err := files.File(snapshot.PacketFile); ok && err == nil && !host.Unterminated(data) {
+			p.Packets = max(bytes.Count(data, []byte("\n"))-1, 0) // the first line is a head
+		}
+		out.Pods[name] = p
+	}
+	return out
+}
+
+// tour follows the paths of a node.
+type tour struct {
+	*node
+
+	ends   *Ends
+	nodes  map[string]*endtoend.Node
+	unread map[string]string
+}
+
+// follow follows a path's connections.
+func (t *tour) follow(p *report.Path) {
+	dst, err := netip.ParseAddr(p.Frontend.Address)
+	src, err2 := netip.ParseAddr(p.Origin.Address)
+	kind := expect.OriginKind(p.Origin.Kind)
+	if err != nil || err2 != nil || kind != expect.FromPod && kind != expect.FromNode {
+		return
+	}
+	origin := expect.Origin{Kind: kind, Address: src}
+	if kind == expect.FromPod {
+		origin.Iface = t.ifaceOf(src)
+	}
+	f := expect.Frontend{
+		Address: dst, Port: uint16(p.Frontend.Port), //nolint:gosec // a port
+		Protocol: corev1.Protocol(p.Frontend.Protocol),
+	}
+	conn := &endtoend.Connection{
+		Start: start(f, origin), Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
+		Walker: func(s *nodestate.State) *netfilter.Walker {
+			if s == t.State {
+				return NewWalker(s, t.net)
+			}
+			return NewWalker(s, s.Host)
+		},
+		NodeAt: t.cluster.nodeAt, Cite: cite,
+	}
+	left := 0
+	for i := range p.Expected.Endpoints {
+		e := &p.Expected.Endpoints[i]
+		at, ok := e.AddrPort()
+		switch {
+		case !ok:
+		case t.ends.Follow != nil && !t.ends.Follow(at.Addr()):
+			left++
+		default:
+			conn.Endpoints = append(conn.Endpoints, endtoend.Endpoint{
+				At: at, Pod: e.Pod, Node: e.Node, HostNetwork: t.cluster.onHostNetwork(e.Pod, e.Node, at.Addr()),
+			})
+		}
+	}
+	here := t.here(p)
+	p.Segments = conn.Segments(&here)
+	t.conclude(p, left)
+	report.Complete(p)
+}
+
+// onHostNetwork tells whether an endpoint is a pod without a network namespace of its own.
+func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
+	for _, p := range c.Pods {
+		if p.Namespace+"/"+p.Name == pod {
+			return p.Spec.HostNetwork
+		}
+	}
+	for _, o := range c.Nodes {
+		if o.Name == node {
+			return slices.ContainsFunc(o.Status.Addresses,
+				func(x corev1.NodeAddress) bool { return isAddress(at)(x.Address) })
+		}
+	}
+	return false
+}
+
+// ofNetwork are findings of a path that are about the network behind the node.
+var ofNetwork = []string{NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall}
+
+// here is the segment of the client's node, which the path's own judgement tells. What it says of the next hop is
+// compared in the segment of the network.
+func (t *tour) here(p *report.Path) report.Segment {
+	s := report.Segment{Segment: report.SegmentClientNode, Place: "node " + t.Name, Verdict: report.SegmentRight}
+	var codes []string
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if f.Severity == report.Error && !slices.Contains(ofNetwork, f.Code) && !slices.Contains(codes, f.Code) {
+			codes = append(codes, f.Code)
+			s.Evidence = append(s.Evidence, f.Evidence...)
+		}
+	}
+	s.Evidence = s.Evidence[:min(len(s.Evidence), maxEvidence)]
+	switch {
+	case len(codes) > 0:
+		s.Verdict, s.Code = report.SegmentWrong, codes[0]
+		s.Message = strings.Join(codes, ", ")
+	case p.Verdict == report.Unknown:
+		s.Verdict, s.Message = report.SegmentUnknown, strings.Join(p.Codes(), ", ")
+		if s.Message == "" {
+			s.Message = "the path on this node is not known"
+		}
+	case p.Verdict == report.ByDesign:
+		s.Message = "refused, as the API asks for"
+	default:
+		s.Message = "rules and routes send connections to the endpoints that they should"
+	}
+	return s
+}
+
+// conclude makes findings and the path's verdict of its segments. left is how many endpoints were not followed.
+func (t *tour) conclude(p *report.Path, left int) {
+	var found []issue
+	var open []report.Evidence
+	has := func(code string) bool {
+		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == code })
+	}
+	same := map[string]string{
+		endtoend.TunnelPeerMissing: NoTunnelEnd, endtoend.EndToEndWrongNeighbour: WrongNeighbour,
+	}
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		switch {
+		case s.Segment == report.SegmentClientNode:
+			continue
+		case s.Verdict == report.SegmentUnknown:
+			text := segmentText(s)
+			if s.Command != "" {
+				text += "; " + s.Command
+				if s.Node != "" {
+					text += " on " + s.Node
+				}
+				text += " tells"
+			}
+			open = append(open, report.Evidence{Text: text})
+		}
+		if s.Code != "" && !(has(s.Code) || same[s.Code] != "" && has(same[s.Code])) {
+			found = t.add(found, s)
+		}
+	}
+	if len(open) > 0 && p.Verdict != report.Mismatch {
+		found = append(found, issue{
+			code: SegmentUnknown, message: fmt.Sprintf("%s of the connection from end to end cannot be judged",
+				counted(len(open), "segment")), evidence: open[:min(len(open), maxEvidence)],
+		})
+		if p.Verdict != report.ByDesign {
+			p.Verdict = report.Unknown
+		}
+	}
+	if left > 0 {
+		found = append(found, issue{
+			code: EndpointsNotFollowed, message: fmt.Sprintf("connections were followed to %d of %d endpoints",
+				len(p.Expected.Endpoints)-left, len(p.Expected.Endpoints)),
+		})
+	}
+	more := t.findings(found)
+	p.Findings = append(p.Findings, more...)
+	p.Verdict = report.WithFindings(p.Verdict, more)
+}
+
+// segmentText names a segment's place, and says what is the matter there.
+func segmentText(s *report.Segment) string {
+	if s.Place == "" {
+		return s.Message
+	}
+	return s.Place + ": " + s.Message
+}
+
+// add makes an issue of a segment, or adds its endpoint to that of the same cause.
+func (t *tour) add(found []issue, s *report.Segment) []issue {
+	message := segmentText(s)
+	for i := range found {
+		if found[i].code == s.Code && found[i].message == message {
+			found[i].endpoints = append(found[i].endpoints, s.Endpoint)
+			found[i].subject = cut(found[i].endpoints, 4)
+			return found
+		}
+	}
+	is := issue{code: s.Code, message: message, evidence: s.Evidence}
+	if s.Endpoint != "" {
+		is.endpoints, is.subject = []string{s.Endpoint}, s.Endpoint
+	}
+	if s.Owner != "" {
+		is.evidence = append(slices.Clone(s.Evidence), say("responsible: "+s.Owner)...)
+	}
+	where := "what drops them"
+	for i := range s.Evidence {
+		if s.Evidence[i].Where != (report.RuleRef{}) {
+			where = s.Evidence[i].Where.String()
+			break
+		}
+	}
+	k := kinds[s.Code]
+	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
+	pod := strings.TrimPrefix(s.Place, "pod ")
+	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place {
+		for i := range is.remedy.Commands {
+			c := &is.remedy.Commands[i]
+			c.Line = strings.ReplaceAll(c.Line, "{pod}", "-n "+report.ShellWord(ns)+" pod/"+report.ShellWord(name))
+		}
+	}
+	is.remedy.Commands = slices.DeleteFunc(is.remedy.Commands, func(c report.Command) bool {
+		return strings.Contains(c.Line, "{pod}") // the slice does not tell the pod
+	})
+	return append(found, is)
+}

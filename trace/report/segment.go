@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+// The segments of a connection, in the order in which its packets pass them (trace --end-to-end).
+const (
+	SegmentClientPod    = "clientPod"    // the client's pod: its route, source address and rules
+	SegmentClientNode   = "clientNode"   // the client's node: what Path is about without --end-to-end
+	SegmentNetwork      = "network"      // between the two nodes, as far as both ends tell
+	SegmentEndpointNode = "endpointNode" // the endpoint's node, up to the pod's interface
+	SegmentEndpointPod  = "endpointPod"  // the endpoint's pod: its rules, and who listens
+	SegmentAnswer       = "answer"       // the answer, back through all of them
+)
+
+// SegmentVerdict is what a segment comes to.
+type SegmentVerdict string
+
+// The verdicts of a segment.
+const (
+	SegmentRight   SegmentVerdict = "right"   // the packet passes, by all that was read
+	SegmentWrong   SegmentVerdict = "wrong"   // it does not
+	SegmentUnknown SegmentVerdict = "unknown" // something that decides was not read, or cannot be evaluated
+)
+
+// Segment is a part of a connection from one end to the other.
+type Segment struct {
+	Segment string `json:"segment"`
+	// Endpoint is that which the connection goes to ("10.244.1.5:8080"); absent where the segment is that of all.
+	Endpoint string         `json:"endpoint,omitempty"`
+	Place    string         `json:"place,omitempty"` // "pod shop/web-1", "node worker-2"
+	Verdict  SegmentVerdict `json:"verdict"`
+	// Lost: this is the first segment that the packet does not pass.
+	Lost bool `json:"lost,omitempty"`
+	// Owner is who is responsible for what is wrong there, where that can be told: "Calico", "a NetworkPolicy
+	// (kube-router)", "the workload".
+	Owner    string     `json:"owner,omitempty"`
+	Message  string     `json:"message"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+	// Command is what would tell, where that is unknown, and Node where it is to be run.
+	Command string `json:"command,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong
+}

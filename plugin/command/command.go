@@ -106,7 +106,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	cmd.SetIn(env.in)
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return run.Usagef("%w (see %s --help)", err, c.CommandPath())
+		return run.Usagef("%w%s (see %s --help)", err, meantFlag(c, err), c.CommandPath())
 	})
 	env.kube.AddFlags(cmd.PersistentFlags())
 	addLogFlags(cmd.PersistentFlags())
@@ -114,6 +114,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newResolveCommand(env), newDumpCommand(env),
 		newProgramCommand(env), newCleanupCommand(env), newVersionCommand(env), newOptionsCommand(), newWatchdogCommand(),
 	)
+	cmd.SetHelpCommand(newHelpCommand())
 	env.addCompletions(cmd)
 	return cmd
 }

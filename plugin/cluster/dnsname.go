@@ -70,5 +70,5 @@ func (r *Reference) setPodName(labels []string) error {
 }
 
 func (r *Reference) noDNSName() error {
-	return fmt.Errorf("%q is no Service's name, and none of DNS for one: %s", r.Input, forms)
+	return fmt.Errorf("%q is not a Service name, nor a DNS name of one: %s", r.Input, forms)
 }

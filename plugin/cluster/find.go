@@ -107,7 +107,7 @@ func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Targ
 		}
 	}
 	if ref.Name == "" {
-		return nil, fmt.Errorf("%q is no name of a Service, of a node or of a load balancer of a Service%s",
+		return nil, fmt.Errorf("%q is not the name of a Service, of a node or of a load balancer of a Service%s",
 			ref.Input, DidYouMean(ref.Host, nodeNames(objects)))
 	}
 	return nil, notFound(objects, namespace, ref.Name)

@@ -15,7 +15,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// findHost finds the Service behind a name that is no Service's: that of a load balancer, that of a node with a
+// findHost finds the Service behind a name other than a Service name: that of a load balancer, that of a node with a
 // NodePort, or a NodePort alone. ok is false where it is none of them.
 func findHost(objects *snapshot.Cluster, ref Reference) (t Target, ok bool, err error) {
 	var owners []owner
@@ -82,16 +82,16 @@ func nodeNamed(objects *snapshot.Cluster, host string) string {
 
 // nodeNames returns the names of the nodes, in order.
 func nodeNames(objects *snapshot.Cluster) []string {
-	var out []string
-	for _, n := range objects.Nodes {
-		out = append(out, n.Name)
+	out := make([]string, len(objects.Nodes))
+	for i, n := range objects.Nodes {
+		out[i] = n.Name
 	}
 	slices.Sort(out)
 	return out
 }
 
-// findEndpoint finds the Services behind the address of an endpoint, and with a port only those that send connections to
-// it; nil if no endpoint has the address.
+// findEndpoint finds the Services behind the address of an endpoint, and with a port only those that send connections
+// to it; nil if no endpoint has the address.
 func findEndpoint(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 	var out []Target
 	var others []string // its ports, where none is the one of the reference
@@ -119,7 +119,8 @@ func findEndpoint(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 		}
 	}
 	if out == nil && others != nil {
-		return nil, fmt.Errorf("%s is an endpoint, and not with port %s: it has %s", ref.Address, ref.port(), shorten(others))
+		return nil, fmt.Errorf("%s is an endpoint, and not with port %s: it has %s",
+			ref.Address, ref.port(), shorten(others))
 	}
 	return out, nil
 }

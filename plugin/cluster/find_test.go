@@ -55,7 +55,8 @@ func shop() *snapshot.Cluster {
 	node := func(name, ip string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		n.Status.Addresses = []corev1.NodeAddress{
-			{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: ip},
+			{Type: corev1.NodeHostName, Address: name},
+			{Type: corev1.NodeInternalIP, Address: ip},
 			{Type: corev1.NodeInternalDNS, Address: name + ".example.test"},
 		}
 		return n
@@ -213,19 +214,25 @@ func TestFindErrors(t *testing.T) {
 		{"node1:31000", "node1 is a node, and no Service has NodePort 31000"},
 		{"node/nod1:30080", `there is no node "nod1": there is node1, node2; did you mean node1?`},
 		{":31000", "no Service has NodePort 31000"},
-		{"web:htpp", "service shop/web has no port htpp: it has http 80/TCP (NodePort 30080), https 443/TCP; did you mean http?"},
+		{
+			"web:htpp",
+			"service shop/web has no port htpp: it has http 80/TCP (NodePort 30080), https 443/TCP; did you mean http?",
+		},
 		{
 			"web:8080",
-			"service shop/web has no port 8080: it has http 80/TCP (NodePort 30080), https 443/TCP; 8080 is the target port of " +
-				"port 80",
+			"service shop/web has no port 8080: it has http 80/TCP (NodePort 30080), https 443/TCP; 8080 is the target port " +
+				"of port 80",
 		},
 		{
 			"web:30080",
-			"service shop/web has no port 30080: it has http 80/TCP (NodePort 30080), https 443/TCP; 30080 is the NodePort of " +
-				"port 80",
+			"service shop/web has no port 30080: it has http 80/TCP (NodePort 30080), https 443/TCP; 30080 is the NodePort " +
+				"of port 80",
 		},
-		{"web.shpo", `service "web" not found in namespace "shpo"; there is one in each of the namespaces infra, shop: add -n`},
-		{"a.b.c.d", `"a.b.c.d" is no name of a Service, of a node or of a load balancer of a Service`},
+		{
+			"web.shpo",
+			`service "web" not found in namespace "shpo"; there is one in each of the namespaces infra, shop: add -n`,
+		},
+		{"a.b.c.d", `"a.b.c.d" is not the name of a Service, of a node or of a load balancer of a Service`},
 		{"pod/nope", "there is no pod/nope in namespace shop"},
 		{"pod/web-7d4f-x2x2", "there is no pod/web-7d4f-x2x2 in namespace shop; did you mean web-7d4f-x2x2x?"},
 		{"pod/lonely", "no Service selects pod/lonely in namespace shop: its labels are app=lonely"},
@@ -234,8 +241,8 @@ func TestFindErrors(t *testing.T) {
 		{"endpointslice/web-2", "there is no endpointslice/web-2 in namespace shop; did you mean web-1?"},
 		{
 			"KUBE-SVC-AAAAAAAAAAAAAAAA",
-			"KUBE-SVC-AAAAAAAAAAAAAAAA is a chain of no Service and of no endpoint that there is now: it may be one of the past " +
-				"(verify -A names stale chains)",
+			"KUBE-SVC-AAAAAAAAAAAAAAAA is a chain of no Service and of no endpoint that there is now: it may be one of the " +
+				"past (verify -A names stale chains)",
 		},
 		{"ds/both", "ds/both leads to several Services (shop/web, shop/api): give one of them"},
 		{"172.16.0.1:31000", "172.16.0.1 is an address of node node1, and no Service has NodePort 31000"},

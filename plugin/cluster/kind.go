@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Kind is what a reference names. The zero value is a Service, or a node with a NodePort where there is no such Service.
+// Kind is what a reference names. The zero value is a Service, or a node with a NodePort where there is no such
+// Service.
 type Kind string
 
 // The kinds of objects that lead to Services.
@@ -42,7 +43,8 @@ var kinds = []struct {
 	{KindController, []string{"replicationcontroller", "replicationcontrollers", "rc"}},
 }
 
-// KindOf returns the kind that a word stands for. An API group behind a dot, as kubectl's -o name prints it, is ignored.
+// KindOf returns the kind that a word stands for. An API group behind a dot, as kubectl's -o name prints it, is
+// ignored.
 func KindOf(word string) (kind Kind, ok bool) {
 	word, _, _ = strings.Cut(strings.ToLower(word), ".")
 	for _, k := range kinds {

@@ -29,11 +29,10 @@ type Reference struct {
 }
 
 // forms is what an error says would have been accepted.
-const forms = "give a Service as NAME, NAMESPACE/NAME, svc/NAME, a DNS name, a URL or an IP address, with :PORT where " +
-	"one port is meant"
+const forms = "give a Service as NAME, NAMESPACE/NAME, svc/NAME, a DNS name, a URL or an IP address, with :PORT " +
+	"where one port is meant"
 
-// readers take an argument apart, each in one form that people paste. The first one that knows the form decides. They
-// are given what the ones before left.
+// readers take an argument apart, each in one form that people paste. The first one that knows the form decides.
 var readers = []func(r *Reference, text string) (known bool, err error){
 	(*Reference).readChain,
 	(*Reference).readAddress,
@@ -142,7 +141,7 @@ func (r *Reference) setAddress(a netip.Addr) error {
 }
 
 // pastedPorts is the column PORT(S) of kubectl get services: PORT:NODEPORT.
-var pastedPorts = regexp.MustCompile(`^([0-9]+):[0-9]+$`)
+var pastedPorts = regexp.MustCompile(`^(\d+):\d+$`)
 
 func (r *Reference) setPort(port string) error {
 	if m := pastedPorts.FindStringSubmatch(port); m != nil {
@@ -201,7 +200,7 @@ func (r *Reference) readResource(text string) (known bool, err error) {
 
 // setPlace takes what stands before a name: kind, namespace, or both.
 func (r *Reference) setPlace(parts []string) error {
-	namespace := ""
+	var namespace string
 	switch len(parts) {
 	case 0:
 		return nil
@@ -218,18 +217,18 @@ func (r *Reference) setPlace(parts []string) error {
 			namespace = parts[0]
 		}
 		if !ok {
-			return fmt.Errorf("%q is no Service: %s; a kind may be %s", r.Input, forms, words())
+			return fmt.Errorf("%q is not a Service: %s; a kind may be %s", r.Input, forms, words())
 		}
 		r.Kind = kind
 	default:
-		return fmt.Errorf("%q is no Service: %s", r.Input, forms)
+		return fmt.Errorf("%q is not a Service: %s", r.Input, forms)
 	}
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
 		if strings.Contains(namespace, ".") {
-			return fmt.Errorf("%q begins with %q, which is no kind that leads to a Service: it may be %s",
+			return fmt.Errorf("%q begins with %q, which is not a kind that leads to a Service: it may be %s",
 				r.Input, namespace, words())
 		}
-		return fmt.Errorf("%q is no Service, as %q is no name of a namespace: %s", r.Input, namespace, forms)
+		return fmt.Errorf("%q is not a Service, as %q is not a valid name of a namespace: %s", r.Input, namespace, forms)
 	}
 	r.Namespace = namespace
 	return nil
@@ -240,13 +239,13 @@ func (r *Reference) setName(name string) error {
 	switch {
 	case r.Kind == KindNode:
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			return fmt.Errorf("%q is no name of a node", r.Input)
+			return fmt.Errorf("%q is not a valid name of a node", r.Input)
 		}
 		r.Host = name
 		return nil
 	case r.Kind != "" && r.Kind != KindService:
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			return fmt.Errorf("%q is no name of a %s", r.Input, r.Kind.Word())
+			return fmt.Errorf("%q is not a valid name of a %s", r.Input, r.Kind.Word())
 		}
 		r.Name = name
 		return nil
@@ -260,7 +259,7 @@ func (r *Reference) setName(name string) error {
 		return r.setDNSName(name)
 	}
 	if lower := strings.ToLower(name); lower != name && len(validation.IsDNS1123Label(lower)) == 0 {
-		return fmt.Errorf("%q is no Service's name: names are written in lower case, %s", r.Input, lower)
+		return fmt.Errorf("%q is not a Service name: names are written in lower case, %s", r.Input, lower)
 	}
-	return fmt.Errorf("%q is no Service's name: %s", r.Input, forms)
+	return fmt.Errorf("%q is not a Service name: %s", r.Input, forms)
 }

@@ -86,15 +86,15 @@ func TestParseReferenceErrors(t *testing.T) {
 		{"svc/", "names no Service"},
 		{":http", "names no Service"},
 		{"a/b/c", "a kind may be service, node, endpointslice, pod, deployment"},
-		{"a/b/c/d", "is no Service"},
-		{"ingress.networking.k8s.io/web", "is no kind that leads to a Service"},
+		{"a/b/c/d", "is not a Service"},
+		{"ingress.networking.k8s.io/web", "is not a kind that leads to a Service"},
 		{"deploy/", "names no Service"},
-		{"pod/Web", "is no name of a pod"},
-		{"node/-", "is no name of a node"},
-		{"Shop/web", `"Shop" is no name of a namespace`},
+		{"pod/Web", "is not a valid name of a pod"},
+		{"node/-", "is not a valid name of a node"},
+		{"Shop/web", `"Shop" is not a valid name of a namespace`},
 		{"web:80:30080/TCP", "give the port, 80, or the NodePort alone"},
 		{"KUBE-SERVICES", "belongs to no single Service"},
-		{"10.96.0.1/32", "is no kind that leads to a Service"},
+		{"10.96.0.1/32", "is not a kind that leads to a Service"},
 		{"web:", `has port ""`},
 		{"web:0", "has port 0: a port is a number from 1 to 65535"},
 		{"web:65536", "has port 65536"},
@@ -104,10 +104,10 @@ func TestParseReferenceErrors(t *testing.T) {
 		{"web:80/icmp", "may be followed by /tcp, /udp or /sctp"},
 		{"web:80/healthz", "leave out a path"},
 		{"Web", "names are written in lower case, web"},
-		{"we_b", "is no Service's name"},
-		{"a.b.web.shop.svc", "is no Service's name"},
-		{"a_b.shop", "is no Service's name"},
-		{"10.96.0.256", "is no Service's name"},
+		{"we_b", "is not a Service name"},
+		{"a.b.web.shop.svc", "is not a Service name"},
+		{"a_b.shop", "is not a Service name"},
+		{"10.96.0.256", "is not a Service name"},
 		{"10.96.0.1:99999", "has port 99999"},
 		{"fe80::1%eth0", "has a zone"},
 	}
@@ -127,7 +127,9 @@ func TestParseReferenceErrors(t *testing.T) {
 
 // A URL may hold a password, which no message repeats.
 func TestURLWithPassword(t *testing.T) {
-	for _, in := range []string{"http://me:secret@web.shop/", "http://me:secret@we b/", "http://me:secret@/", "x://me:secret@WEB_/"} {
+	for _, in := range []string{
+		"http://me:secret@web.shop/", "http://me:secret@we b/", "http://me:secret@/", "x://me:secret@WEB_/",
+	} {
 		ref, err := ParseReference(in)
 		if text := fmt.Sprint(ref, err); strings.Contains(text, "secret") {
 			t.Errorf("%s: got %s", in, text)

@@ -88,8 +88,8 @@ func targetsOf(services []*corev1.Service, why string, ref Reference) ([]Target,
 	return out, nil
 }
 
-// ownedBy tells whether a pod is the one that is named, or one of the workload that is named. A Deployment's pods belong
-// to ReplicaSets, whose names are the Deployment's with the hash that the pods have as a label
+// ownedBy tells whether a pod is the one that is named, or one of the workload that is named. A Deployment's pods
+// belong to ReplicaSets, whose names are the Deployment's with the hash that the pods have as a label
 // (kubernetes pkg/controller/deployment/sync.go, getNewReplicaSet).
 func ownedBy(p *corev1.Pod, kind Kind, name string) bool {
 	if kind == KindPod {

@@ -153,8 +153,8 @@ func TestMistypedArguments(t *testing.T) {
 		{"trace https://web.shop/", "service shop/web has no port 443"},
 		{"trace http://me:secret@we~b/", "xxxxx@we~b"},
 		{"trace 10.96.21.192", "no Service has the address 10.96.21.192"},
-		{"trace 10.96.21.300", "is no Service's name"},
-		{"trace 10.96.0.0/16", "is no kind that leads to a Service"},
+		{"trace 10.96.21.300", "is not a Service name"},
+		{"trace 10.96.0.0/16", "is not a kind that leads to a Service"},
 		{"trace 10.77.0.12", "10.77.0.12 is an address of node worker-2: give it with a NodePort"},
 		{"trace 10.77.0.12:31000", "no Service has NodePort 31000"},
 		{"trace worker-2", "worker-2 is a node: give it with a NodePort, as worker-2:30080"},
@@ -164,7 +164,7 @@ func TestMistypedArguments(t *testing.T) {
 		{"trace pod/web-7c9d8f6b5d-2xkq -n shop", "did you mean web-7c9d8f6b5d-2xkqp"},
 		{"trace deploy/wbe -n shop", "there is no pod of deployment/wbe in namespace shop"},
 		{"trace deploy/web", "there is no deployment/web in namespace default, but one in namespace shop"},
-		{"trace ingress.networking.k8s.io/web", "is no kind that leads to a Service"},
+		{"trace ingress.networking.k8s.io/web", "is not a kind that leads to a Service"},
 		{"trace KUBE-SERVICES", "belongs to no single Service"},
 		{"trace KUBE-SVC-AAAAAAAAAAAAAAAA", "is a chain of no Service and of no endpoint that there is now"},
 		{"trace web -n shop --node worker1", "did you mean worker-1?"},
@@ -206,7 +206,7 @@ func TestNamesAreArguments(t *testing.T) {
 		"verify -A -o name", "trace web -n shop -o name", "resolve web -n shop -o name", "mode -o name",
 	} {
 		_, stdout, stderr := runPlugin(t, append(strings.Fields(first), "--snapshot", broken)...)
-		for _, printed := range strings.Fields(stdout) {
+		for printed := range strings.FieldsSeq(stdout) {
 			again := []string{"resolve", printed, "--snapshot", broken}
 			switch {
 			case strings.HasPrefix(printed, "node/"):

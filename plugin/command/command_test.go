@@ -163,8 +163,8 @@ func TestBadInput(t *testing.T) {
 	}
 	shop := " -n shop --snapshot " + broken
 	for _, tt := range []struct{ args, want string }{
-		{"web", `"web" is no command; for a Service of that name: kubectl svcproxy trace web`},
-		{"trcae web", `"trcae" is no command: did you mean kubectl svcproxy trace?`},
+		{"web", `"web" is not a command; for a Service of that name: kubectl svcproxy trace web`},
+		{"trcae web", `"trcae" is not a command: did you mean kubectl svcproxy trace?`},
 		{"trace", "trace needs a Service"},
 		{"trace a b", "trace takes one Service, and 2 were given (a, b): for several use kubectl svcproxy verify"},
 		{"trace web --nope", "unknown flag: --nope; did you mean --node? (see kubectl svcproxy trace --help)"},
@@ -189,7 +189,8 @@ func TestBadInput(t *testing.T) {
 		{"trace web -l a=b --all-nodes" + shop, "exclude one another"},
 		{"trace web -l a=b" + shop, `--selector "a=b" selects no node of the snapshot: it holds worker-1`},
 		{"trace web -l a,,=" + shop, `--selector "a,,="`},
-		{"trace web -o jsn" + shop, `-o "jsn" is no output format: it may be table, wide, json`},
+		{"trace web -o jsn" + shop, `-o "jsn" is not an output format: it may be table, wide, json`},
+		{"trace web --color alway" + shop, `--color "alway": it may be auto, always, never; did you mean always?`},
 		{"trace web -o jsonpath={.a" + shop, "-o jsonpath: parsing jsonpath"},
 		{"trace web -o jsonpath={.a} --allow-missing-template-keys=false" + shop, "a is not found"},
 		{"trace web --from nowhere" + shop, `--from "nowhere" is none of pod, pod/NAME`},
@@ -219,7 +220,7 @@ func TestBadInput(t *testing.T) {
 			`"root" is no security profile: privileged and netadmin are`,
 		},
 		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is no image pull policy`},
-		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is no name of a namespace`},
+		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is not a valid name of a namespace`},
 		{"dump", "dump needs a file to write"},
 		{"dump -o x.zip --node n", `-o "x.zip": dump writes a gzipped tar archive`},
 		{"dump -o x.tgz", "dump needs to know which nodes"},

@@ -59,6 +59,7 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	o.helper.add(cmd, env)
 	f := cmd.Flags()
 	_ = f.MarkHidden("snapshot")
+	f.Lookup("node").Usage = "Read this node (repeatable)" // none is chosen, and there is no snapshot to read
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
 	return cmd

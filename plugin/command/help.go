@@ -19,14 +19,7 @@ func newHelpCommand() *cobra.Command {
 		Short:                 "Show the help of a command",
 		Example:               "  kubectl svcproxy help trace",
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]cobra.Completion,
-			cobra.ShellCompDirective,
-		) {
-			if len(args) > 0 {
-				return nil, noFiles
-			}
-			return offer(commandNames(c.Root()), word), noFiles
-		},
+		ValidArgsFunction:     completeFirst(func(c *cobra.Command) []string { return commandNames(c.Root()) }),
 		RunE: func(c *cobra.Command, args []string) error {
 			topic, rest, err := c.Root().Find(args)
 			if err != nil || len(rest) > 0 {

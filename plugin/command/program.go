@@ -368,6 +368,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 func (c *programConfig) show(
 	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next report.Remedy,
 ) error {
+	r.Source, _ = env.source(s, r.Nodes)
 	err := conclude(env, c.printer, r, print.View{
 		Now: s.Now(), Namespace: c.path.Target.Service.Namespace, Next: next,
 	})

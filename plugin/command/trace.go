@@ -190,9 +190,11 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 		notServed(&reports[i], &target)
 	}
 	r := report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
-	return conclude(env, c.printer, r, print.View{
+	v := print.View{
 		Now: s.Now(), Namespace: target.Service.Namespace, Next: c.next(r, &target, len(s.KnownNodes())),
-	})
+	}
+	r.Source, v.Age = env.source(s, r.Nodes)
+	return conclude(env, c.printer, r, v)
 }
 
 // chooseNodes returns the nodes to read: the address of a NodePort and a named pod are each on one node.

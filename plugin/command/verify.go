@@ -165,10 +165,12 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 		return err
 	}
 	r := report.Combine(report.KindVerify, nil, reports)
-	return conclude(env, c.printer, r, print.View{
+	v := print.View{
 		Now: s.Now(), All: c.showAll, Namespace: c.namespace, Services: c.count(s.Objects, targets), Scope: c.scope(),
 		Next: c.next(r),
-	})
+	}
+	r.Source, v.Age = env.source(s, r.Nodes)
+	return conclude(env, c.printer, r, v)
 }
 
 // targets returns the Services that were named, or those of the namespace; nil for those of all namespaces.

@@ -194,7 +194,7 @@ func TestKubectlCompletes(t *testing.T) {
 			"trace web -o ",
 			[]string{
 				"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file=", "html",
-				"mermaid", "dot",
+				"markdown", "mermaid", "dot",
 			},
 			noSpace,
 		},

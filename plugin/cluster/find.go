@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,6 +28,8 @@ type Target struct {
 	NodePort int32
 	// Node is the node that has the address of a NodePort, where the API tells.
 	Node string
+	// Note says how the reference led to the Service, where it is not the Service's own name or address.
+	Note string
 }
 
 // Name returns the namespace and name of the Service.
@@ -40,7 +43,8 @@ func (t *Target) Selects(f *expect.Frontend, node string) bool {
 	}
 	if t.NodePort != 0 {
 		elsewhere := node != t.Node && !t.Address.IsLoopback()
-		return f.Kind == expect.NodePort && int32(f.Port) == t.NodePort && (elsewhere || f.Address == t.Address)
+		return f.Kind == expect.NodePort && int32(f.Port) == t.NodePort &&
+			(elsewhere || !t.Address.IsValid() || f.Address == t.Address)
 	}
 	return !t.Address.IsValid() || f.Kind != expect.NodePort && f.Address == t.Address
 }
@@ -51,18 +55,62 @@ func (t *Target) hasPort(name string, protocol corev1.Protocol) bool {
 	})
 }
 
-// Find finds what a reference names. Its errors say in one sentence what was not found and what there is.
+// Find finds the one Service that a reference names. namespace is that of names without one. The errors say in one
+// sentence what was not found and what there is.
 func Find(objects *snapshot.Cluster, namespace string, ref Reference) (Target, error) {
-	if ref.Address.IsValid() {
+	found, err := FindAll(objects, namespace, ref)
+	switch {
+	case err != nil:
+		return Target{}, err
+	case len(found) == 1:
+		return found[0], nil
+	}
+	list := make([]string, len(found))
+	for i := range found {
+		list[i] = found[i].Name().String()
+	}
+	return Target{}, fmt.Errorf("%s leads to several Services (%s): give one of them", ref.Input, shorten(list))
+}
+
+// FindAll finds all Services that a reference leads to: a pod may be behind several.
+func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Target, error) {
+	if ref.Namespace != "" {
+		namespace = ref.Namespace
+	}
+	one := func(t Target, err error) ([]Target, error) { return []Target{t}, err }
+	switch ref.Kind {
+	case "", KindService:
+	case KindNode:
+		return one(findNodePort(objects, ref))
+	case KindEndpointSlice:
+		return findSlice(objects, namespace, ref)
+	case KindPod, KindDeployment, KindReplicaSet, KindStatefulSet, KindDaemonSet, KindJob, KindController:
+		return findSelecting(objects, namespace, ref)
+	}
+	switch {
+	case ref.Chain != "":
+		return one(findChain(objects, ref))
+	case ref.Address.IsValid():
 		return findAddress(objects, ref)
+	case ref.Name == "" && ref.Host == "":
+		return one(onlyOwner(objects, ref, nodePortOwners(objects, ref, "")))
 	}
 	for _, svc := range objects.Services {
 		if svc.Namespace == namespace && svc.Name == ref.Name {
 			ports, err := portsOf(svc, ref)
-			return Target{Service: svc, Ports: ports}, err
+			return one(Target{Service: svc, Ports: ports}, err)
 		}
 	}
-	return Target{}, notFound(objects, namespace, ref.Name)
+	if ref.Kind == "" && ref.Host != "" {
+		if t, ok, err := findHost(objects, ref); ok || err != nil {
+			return one(t, err)
+		}
+	}
+	if ref.Name == "" {
+		return nil, fmt.Errorf("%q is not the name of a Service, of a node or of a load balancer of a Service%s",
+			ref.Input, DidYouMean(ref.Host, nodeNames(objects)))
+	}
+	return nil, notFound(objects, namespace, ref.Name)
 }
 
 // portsOf returns the ports that a reference selects. A number that is used for TCP and UDP selects both.
@@ -84,8 +132,27 @@ func portsOf(svc *corev1.Service, ref Reference) ([]corev1.ServicePort, error) {
 	if len(svc.Spec.Ports) == 0 {
 		return nil, fmt.Errorf("service %s/%s has no ports at all: give it without :%s", svc.Namespace, svc.Name, ref.Port)
 	}
-	return nil, fmt.Errorf("service %s/%s has no port %s: it has %s",
-		svc.Namespace, svc.Name, ref.port(), describePorts(svc))
+	return nil, fmt.Errorf("service %s/%s has no port %s: it has %s%s",
+		svc.Namespace, svc.Name, ref.port(), describePorts(svc), meantPort(svc, ref.Port))
+}
+
+// meantPort says which port may have been meant: the one with this target port or NodePort, or with a similar name.
+func meantPort(svc *corev1.Service, given string) string {
+	var names []string
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		switch given {
+		case p.TargetPort.String():
+			return fmt.Sprintf("; %s is the target port of port %d", given, p.Port)
+		case strconv.Itoa(int(p.NodePort)):
+			return fmt.Sprintf("; %s is the NodePort of port %d", given, p.Port)
+		}
+		names = append(names, p.Name)
+	}
+	if _, err := strconv.Atoi(given); err == nil {
+		return ""
+	}
+	return DidYouMean(given, names)
 }
 
 func (r *Reference) speaks(p corev1.Protocol) bool { return r.Protocol == "" || r.Protocol == p }
@@ -125,8 +192,8 @@ type owner struct {
 }
 
 // findAddress finds the Service that owns an address. A Service's own address comes before a NodePort, as it does in
-// kube-proxy's rules.
-func findAddress(objects *snapshot.Cluster, ref Reference) (Target, error) {
+// kube-proxy's rules, and both before the address of an endpoint.
+func findAddress(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 	var owners []owner
 	for _, svc := range objects.Services {
 		if kind := kindOf(svc, ref.Address); kind != "" {
@@ -137,24 +204,37 @@ func findAddress(objects *snapshot.Cluster, ref Reference) (Target, error) {
 	}
 	fits := slices.DeleteFunc(slices.Clone(owners), func(o owner) bool { return o.err != nil })
 	if len(fits) == 0 {
-		nodePorts := nodePortOwners(objects, ref)
-		if len(owners) == 1 && len(nodePorts) == 0 {
-			return Target{}, owners[0].err
+		node, isNode := nodeOf(objects, ref.Address)
+		if isNode {
+			fits = nodePortOwners(objects, ref, node)
 		}
-		if len(nodePorts) == 0 && len(owners) > 0 {
-			return Target{}, fmt.Errorf("%s is an address of %s, of which none has port %s",
+		if len(owners) == 1 && len(fits) == 0 {
+			return nil, owners[0].err
+		}
+		if len(fits) == 0 && len(owners) > 0 {
+			return nil, fmt.Errorf("%s is an address of %s, of which none has port %s",
 				ref.Address, names(owners), ref.port())
 		}
-		fits = nodePorts
 	}
-	switch len(fits) {
+	if len(fits) == 0 {
+		if found, err := findEndpoint(objects, ref); found != nil || err != nil {
+			return found, err
+		}
+	}
+	t, err := onlyOwner(objects, ref, fits)
+	return []Target{t}, err
+}
+
+// onlyOwner returns the one Service that has an address, a name or a NodePort.
+func onlyOwner(objects *snapshot.Cluster, ref Reference, owners []owner) (Target, error) {
+	switch len(owners) {
 	case 0:
 		return Target{}, noOwner(objects, ref)
 	case 1:
-		return fits[0].Target, nil
+		return owners[0].Target, nil
 	}
 	return Target{}, fmt.Errorf("%s belongs to several Services (%s): give one of them by its name",
-		ref.Input, names(fits))
+		ref.Input, names(owners))
 }
 
 // kindOf returns as what a Service has an address; "" when it does not.
@@ -181,14 +261,11 @@ func sameAddress(a netip.Addr) func(string) bool {
 	}
 }
 
-// nodePortOwners returns the Services whose NodePort is meant by a node's address and a port.
-func nodePortOwners(objects *snapshot.Cluster, ref Reference) []owner {
+// nodePortOwners returns the Services that have the port of a reference as NodePort. node is the one that the reference
+// names; "" where that may be any.
+func nodePortOwners(objects *snapshot.Cluster, ref Reference, node string) []owner {
 	number, err := strconv.ParseInt(ref.Port, 10, 32)
 	if err != nil {
-		return nil
-	}
-	node, isNode := nodeOf(objects, ref.Address)
-	if !isNode {
 		return nil
 	}
 	var out []owner
@@ -220,26 +297,33 @@ func nodeOf(objects *snapshot.Cluster, a netip.Addr) (name string, isNode bool) 
 	return "", a.IsLoopback() || len(objects.Nodes) == 0
 }
 
-// noOwner says what an address is, where it is not a Service's.
+// noOwner says what an address or a name is, where no Service has it.
 func noOwner(objects *snapshot.Cluster, ref Reference) error {
-	for _, s := range objects.EndpointSlices {
-		for i := range s.Endpoints {
-			if slices.ContainsFunc(s.Endpoints[i].Addresses, sameAddress(ref.Address)) {
-				name := s.Labels["kubernetes.io/service-name"]
-				return fmt.Errorf("%s is no Service's address, but an endpoint of service %s/%s: give %s -n %s",
-					ref.Address, s.Namespace, name, name, s.Namespace)
-			}
-		}
+	what := ref.Host
+	node, isNode := ref.Host, ref.Host != ""
+	if ref.Address.IsValid() {
+		what = ref.Address.String()
+		node, isNode = nodeOf(objects, ref.Address)
+		isNode = isNode && node != ""
+		what += " is an address of node " + node
+	} else if isNode {
+		what += " is a node"
 	}
-	if node, ok := nodeOf(objects, ref.Address); ok && node != "" {
-		if ref.Port == "" {
-			return fmt.Errorf("%s is an address of node %s: give it with a NodePort, as %s",
-				ref.Address, node, netip.AddrPortFrom(ref.Address, 30080))
+	switch {
+	case isNode && ref.Port == "":
+		address := node
+		if ref.Address.IsValid() {
+			address = ref.Address.String()
 		}
-		return fmt.Errorf("%s is an address of node %s, and no Service has NodePort %s", ref.Address, node, ref.port())
+		return fmt.Errorf("%s: give it with a NodePort, as %s; --node %s traces a Service there",
+			what, net.JoinHostPort(address, "30080"), node)
+	case isNode:
+		return fmt.Errorf("%s, and no Service has NodePort %s", what, ref.port())
+	case !ref.Address.IsValid():
+		return fmt.Errorf("no Service has NodePort %s", ref.port())
 	}
-	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node has it",
-		ref.Address)
+	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node and no "+
+		"endpoint has it", ref.Address)
 }
 
 func names(owners []owner) string {

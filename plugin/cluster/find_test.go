@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -42,7 +44,7 @@ func shop() *snapshot.Cluster {
 	api := service("shop", "api", "10.96.0.2", port("", 8443, "TCP", 30443))
 	api.Spec.ExternalIPs = []string{"192.0.2.1"}
 	lb := service("infra", "lb", "10.96.0.3", port("", 80, "TCP", 30081))
-	lb.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	lb.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}, {Hostname: "lb.example.test"}}
 	lb2 := service("infra", "lb2", "10.96.0.4", port("", 80, "TCP", 0))
 	lb2.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
 	dns := service("kube-system", "dns", "10.96.0.10", port("dns", 53, "UDP", 0), port("dns-tcp", 53, "TCP", 0))
@@ -53,7 +55,9 @@ func shop() *snapshot.Cluster {
 	node := func(name, ip string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		n.Status.Addresses = []corev1.NodeAddress{
-			{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: ip},
+			{Type: corev1.NodeHostName, Address: name},
+			{Type: corev1.NodeInternalIP, Address: ip},
+			{Type: corev1.NodeInternalDNS, Address: name + ".example.test"},
 		}
 		return n
 	}
@@ -77,7 +81,21 @@ func shop() *snapshot.Cluster {
 			},
 		},
 	}
+	web.Spec.Selector, api.Spec.Selector = map[string]string{"app": "web"}, map[string]string{"tier": "back"}
+	pod := func(name, owner, ownerName string, labels ...string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{}}}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Name: ownerName}}
+		for i := 0; i < len(labels); i += 2 {
+			p.Labels[labels[i]] = labels[i+1]
+		}
+		return p
+	}
 	return &snapshot.Cluster{
+		Pods: []*corev1.Pod{
+			pod("web-7d4f-x2x2x", "ReplicaSet", "web-7d4f", "app", "web", "pod-template-hash", "7d4f"),
+			pod("both-1", "DaemonSet", "both", "app", "web", "tier", "back"),
+			pod("lonely", "Job", "lonely", "app", "lonely"),
+		},
 		Services: []*corev1.Service{
 			web, api, lb, lb2, dns, alias, service("infra", "web", "10.96.0.5", port("", 80, "TCP", 0)),
 		},
@@ -118,6 +136,30 @@ func TestFind(t *testing.T) {
 		{"192.0.2.1:8443", "shop/api [8443/TCP] at 192.0.2.1"},
 		{"172.16.0.2:30080", `shop/web [80/TCP] at 172.16.0.2 NodePort 30080 on "node2"`},
 		{"127.0.0.1:30443", `shop/api [8443/TCP] at 127.0.0.1 NodePort 30443 on ""`},
+		{"infra/web", "infra/web []"},
+		{"service/infra/web:80", "infra/web [80/TCP]"},
+		{"web.infra.svc.cluster.local:80", "infra/web [80/TCP]"},
+		{"https://web.shop/path", "shop/web [443/TCP]"},
+		{"lb.example.test:80", "infra/lb [80/TCP]"},
+		{"node2:30080", `shop/web [80/TCP] NodePort 30080 on "node2"`},
+		{"node/node2:30080/tcp", `shop/web [80/TCP] NodePort 30080 on "node2"`},
+		{"NODE2.example.test:30080", `shop/web [80/TCP] NodePort 30080 on "node2"`},
+		{"30080", `shop/web [80/TCP] NodePort 30080 on ""`},
+		{":30080", `shop/web [80/TCP] NodePort 30080 on ""`},
+		{"10.244.1.1", "shop/web [80/TCP]"},
+		{"10.244.1.1:8080", "shop/web [80/TCP]"},
+		{"10-244-1-1.shop.pod.cluster.local", "shop/web [80/TCP]"},
+		{"endpointslice.discovery.k8s.io/web-1", "shop/web []"},
+		{"pod/web-7d4f-x2x2x", "shop/web []"},
+		{"pod/web-7d4f-x2x2x:https", "shop/web [443/TCP]"},
+		{"deployment.apps/web", "shop/web []"},
+		{"rs/web-7d4f", "shop/web []"},
+		{kubeproxy.ChainNames("shop/web:https", "TCP").External, "shop/web [443/TCP]"},
+		{kubeproxy.EndpointChain("shop/web:http", "TCP", netip.MustParseAddrPort("10.244.1.1:8080")), "shop/web [80/TCP]"},
+		{
+			kubeproxy.NFTChainNames(types.NamespacedName{Namespace: "shop", Name: "web"}, "http", "TCP").Cluster,
+			"shop/web [80/TCP]",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
@@ -160,12 +202,54 @@ func TestFindErrors(t *testing.T) {
 			"203.0.113.1:80 belongs to several Services (infra/lb as LoadBalancerIP, infra/lb2 as LoadBalancerIP): give one " +
 				"of them by its name",
 		},
-		{"10.244.1.1", "10.244.1.1 is no Service's address, but an endpoint of service shop/web: give web -n shop"},
-		{"172.16.0.1", "172.16.0.1 is an address of node node1: give it with a NodePort, as 172.16.0.1:30080"},
+		{"10.244.1.1:9", "10.244.1.1 is an endpoint, and not with port 9: it has 8080 of service/shop/web"},
+		{
+			"172.16.0.1",
+			"172.16.0.1 is an address of node node1: give it with a NodePort, as 172.16.0.1:30080; --node node1 traces a " +
+				"Service there",
+		},
+		{
+			"node1", "node1 is a node: give it with a NodePort, as node1:30080; --node node1 traces a Service there",
+		},
+		{"node1:31000", "node1 is a node, and no Service has NodePort 31000"},
+		{"node/nod1:30080", `there is no node "nod1": there is node1, node2; did you mean node1?`},
+		{":31000", "no Service has NodePort 31000"},
+		{
+			"web:htpp",
+			"service shop/web has no port htpp: it has http 80/TCP (NodePort 30080), https 443/TCP; did you mean http?",
+		},
+		{
+			"web:8080",
+			"service shop/web has no port 8080: it has http 80/TCP (NodePort 30080), https 443/TCP; 8080 is the target port " +
+				"of port 80",
+		},
+		{
+			"web:30080",
+			"service shop/web has no port 30080: it has http 80/TCP (NodePort 30080), https 443/TCP; 30080 is the NodePort " +
+				"of port 80",
+		},
+		{
+			"web.shpo",
+			`service "web" not found in namespace "shpo"; there is one in each of the namespaces infra, shop: add -n`,
+		},
+		{"a.b.c.d", `"a.b.c.d" is not the name of a Service, of a node or of a load balancer of a Service`},
+		{"pod/nope", "there is no pod/nope in namespace shop"},
+		{"pod/web-7d4f-x2x2", "there is no pod/web-7d4f-x2x2 in namespace shop; did you mean web-7d4f-x2x2x?"},
+		{"pod/lonely", "no Service selects pod/lonely in namespace shop: its labels are app=lonely"},
+		{"deploy/nope", "there is no pod of deployment/nope in namespace shop: give the Service's name"},
+		{"infra/deploy/web", "there is no deployment/web in namespace infra, but one in namespace shop: add -n"},
+		{"endpointslice/web-2", "there is no endpointslice/web-2 in namespace shop; did you mean web-1?"},
+		{
+			"KUBE-SVC-AAAAAAAAAAAAAAAA",
+			"KUBE-SVC-AAAAAAAAAAAAAAAA is a chain of no Service and of no endpoint that there is now: it may be one of the " +
+				"past (verify -A names stale chains)",
+		},
+		{"ds/both", "ds/both leads to several Services (shop/web, shop/api): give one of them"},
 		{"172.16.0.1:31000", "172.16.0.1 is an address of node node1, and no Service has NodePort 31000"},
 		{
 			"198.51.100.1:80",
-			"no Service has the address 198.51.100.1 as cluster IP, external IP or load-balancer IP, and no node has it",
+			"no Service has the address 198.51.100.1 as cluster IP, external IP or load-balancer IP, and no node and no " +
+				"endpoint has it",
 		},
 	}
 	for _, tt := range tests {

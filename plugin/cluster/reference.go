@@ -3,8 +3,11 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -14,66 +17,100 @@ import (
 
 // Reference is a SERVICE[:PORT] argument, taken apart.
 type Reference struct {
-	Input    string          // as it was given
-	Name     string          // of a Service; empty where Address is given
-	Address  netip.Addr      // of a Service, in place of its name
-	Port     string          // number or name; empty: all
-	Protocol corev1.Protocol // empty: all
+	Input     string          // as it was given, without a password
+	Kind      Kind            // of what Name names; "" where the argument does not tell
+	Namespace string          // "" where the argument does not tell
+	Name      string          // empty where only Host, Address or Chain is given
+	Host      string          // a name that may also be that of a node or of a load balancer
+	Address   netip.Addr      // in place of a name
+	Chain     string          // the name of a chain of kube-proxy's, in place of a name
+	Port      string          // number or name; empty: all
+	Protocol  corev1.Protocol // empty: all
 }
 
 // forms is what an error says would have been accepted.
-const forms = "give a Service as NAME, svc/NAME or an IP address, with :PORT where one port is meant"
+const forms = "give a Service as NAME, NAMESPACE/NAME, svc/NAME, a DNS name, a URL or an IP address, with :PORT " +
+	"where one port is meant"
+
+// readers take an argument apart, each in one form that people paste. The first one that knows the form decides.
+var readers = []func(r *Reference, text string) (known bool, err error){
+	(*Reference).readChain,
+	(*Reference).readAddress,
+	(*Reference).readPortAlone,
+	(*Reference).readResource,
+}
 
 // ParseReference takes an argument apart. It asks no cluster: whether there is such a Service, Find says.
 func ParseReference(arg string) (Reference, error) {
 	ref := Reference{Input: arg}
-	text, err := ref.cutProtocol(arg)
+	text, err := ref.cutURL(strings.TrimSpace(arg))
 	if err != nil {
 		return ref, err
 	}
-	if ok, err := ref.parseAddress(text); ok || err != nil {
+	if text, err = ref.cutProtocol(text); err != nil {
 		return ref, err
 	}
-	if kind, name, ok := strings.Cut(text, "/"); ok {
-		if err := serviceKind(arg, kind, name); err != nil {
-			return ref, err
-		}
-		text = name
-	}
-	name, port, hasPort := strings.Cut(text, ":")
-	if hasPort {
-		if err := ref.setPort(port); err != nil {
+	for _, read := range readers {
+		if known, err := read(&ref, text); known || err != nil {
 			return ref, err
 		}
 	}
-	if name == "" {
-		return ref, fmt.Errorf("%q names no Service: %s", arg, forms)
+	return ref, fmt.Errorf("%q names no Service: %s", arg, forms)
+}
+
+// schemePorts are the ports that clients take for URLs without one.
+var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
+
+// cutURL returns host:port of a URL; what is none is returned as it is.
+func (r *Reference) cutURL(text string) (string, error) {
+	if !strings.Contains(text, "://") {
+		return text, nil
 	}
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return ref, fmt.Errorf("%q is no Service's name: %s", arg, instead(name))
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		// The error of url.Parse holds the whole text, passwords included.
+		r.Input, _, _ = strings.Cut(text, "://")
+		return "", errors.New("a URL was given that cannot be parsed: give the Service or the address in it")
 	}
-	ref.Name = name
-	return ref, nil
+	r.Input = u.Redacted()
+	host := u.Hostname()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port := u.Port(); port != "" {
+		return host + ":" + port, nil
+	}
+	if port := schemePorts[u.Scheme]; port != "" {
+		return host + ":" + port, nil
+	}
+	return host, nil
 }
 
 // cutProtocol takes a protocol off the end: "dns:53/udp", as kubectl prints ports.
-func (r *Reference) cutProtocol(arg string) (string, error) {
-	i := strings.LastIndexByte(arg, '/')
-	if i < 0 || !strings.Contains(arg[:i], ":") || strings.Contains(arg, "://") {
-		return arg, nil
+func (r *Reference) cutProtocol(text string) (string, error) {
+	i := strings.LastIndexByte(text, '/')
+	if i < 0 || !strings.Contains(text[:i], ":") {
+		return text, nil
 	}
-	switch p := corev1.Protocol(strings.ToUpper(arg[i+1:])); p {
+	switch p := corev1.Protocol(strings.ToUpper(text[i+1:])); p {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		r.Protocol = p
-		return arg[:i], nil
+		return text[:i], nil
+	case "": // the path of a URL without a scheme
+		return text[:i], nil
 	}
-	return "", fmt.Errorf("%q ends in protocol %q: it may be tcp, udp or sctp", arg, arg[i+1:])
+	return "", fmt.Errorf("%q ends in %q: a port may be followed by /tcp, /udp or /sctp; leave out a path",
+		r.Input, text[i:])
 }
 
-// parseAddress reads IP, IP:PORT, [IPv6] and [IPv6]:PORT. A bare IPv6 address is never cut at its last colon.
-func (r *Reference) parseAddress(text string) (ok bool, err error) {
+// readAddress reads IP, IP:PORT, [IPv6] and [IPv6]:PORT. A bare IPv6 address is never cut at its last colon.
+func (r *Reference) readAddress(text string) (known bool, err error) {
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
 		return true, r.setAddress(a)
+	}
+	if host, port, ok := strings.Cut(text, ":"); ok && strings.EqualFold(host, "localhost") {
+		r.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return true, r.setPort(port)
 	}
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -103,7 +140,13 @@ func (r *Reference) setAddress(a netip.Addr) error {
 	return nil
 }
 
+// pastedPorts is the column PORT(S) of kubectl get services: PORT:NODEPORT.
+var pastedPorts = regexp.MustCompile(`^(\d+):\d+$`)
+
 func (r *Reference) setPort(port string) error {
+	if m := pastedPorts.FindStringSubmatch(port); m != nil {
+		return fmt.Errorf("%q has port %q: give the port, %s, or the NodePort alone", r.Input, port, m[1])
+	}
 	if n, err := strconv.Atoi(port); err == nil {
 		if n < 1 || n > 65535 {
 			return fmt.Errorf("%q has port %s: a port is a number from 1 to 65535, or a name", r.Input, port)
@@ -116,30 +159,107 @@ func (r *Reference) setPort(port string) error {
 	return nil
 }
 
-// serviceKind checks the resource in front of a name. A namespace there is the likeliest slip: reports write
-// namespace/name.
-func serviceKind(arg, kind, name string) error {
-	switch strings.ToLower(kind) {
-	case "svc", "service", "services":
-		return nil
+// readPortAlone reads :30080, a NodePort of whichever node.
+func (r *Reference) readPortAlone(text string) (known bool, err error) {
+	port, ok := strings.CutPrefix(text, ":")
+	if !ok {
+		return false, nil
 	}
-	if !strings.Contains(name, "/") {
-		return fmt.Errorf("%q is no Service: %s (for a Service %s in namespace %s: %s -n %s)",
-			arg, forms, name, kind, name, kind)
+	if _, err := strconv.Atoi(port); err != nil {
+		return false, nil //nolint:nilerr // another error says what may be given
 	}
-	return fmt.Errorf("%q is no Service: %s", arg, forms)
+	return true, r.setPort(port)
 }
 
-// instead says what to give in place of something that has the form of a DNS name.
-func instead(name string) string {
-	labels := strings.Split(name, ".")
-	if len(labels) < 2 || (len(labels) > 2 && labels[2] != "svc") {
-		return forms
-	}
-	for _, l := range labels[:2] {
-		if len(validation.IsDNS1123Label(l)) > 0 {
-			return forms
+// readResource reads [[KIND/]NAMESPACE/]NAME[:PORT], KIND/NAME and the path of an object in the API.
+func (r *Reference) readResource(text string) (known bool, err error) {
+	text, port, hasPort := strings.Cut(text, ":")
+	if hasPort {
+		if err := r.setPort(port); err != nil {
+			return false, err
 		}
 	}
-	return fmt.Sprintf("for a DNS name, give the Service and its namespace apart: %s -n %s", labels[0], labels[1])
+	if text == "" {
+		return false, nil
+	}
+	if _, path, ok := strings.Cut("/"+text, "/namespaces/"); ok {
+		if parts := strings.Split(path, "/"); len(parts) == 3 {
+			text = parts[1] + "/" + parts[0] + "/" + parts[2]
+		}
+	}
+	parts := strings.Split(text, "/")
+	name := parts[len(parts)-1]
+	if name == "" {
+		return false, nil
+	}
+	if err := r.setPlace(parts[:len(parts)-1]); err != nil {
+		return false, err
+	}
+	return true, r.setName(name)
+}
+
+// setPlace takes what stands before a name: kind, namespace, or both.
+func (r *Reference) setPlace(parts []string) error {
+	var namespace string
+	switch len(parts) {
+	case 0:
+		return nil
+	case 1:
+		if kind, ok := KindOf(parts[0]); ok {
+			r.Kind = kind
+			return nil
+		}
+		namespace = parts[0]
+	case 2:
+		kind, ok := KindOf(parts[0])
+		if namespace = parts[1]; !ok {
+			kind, ok = KindOf(parts[1])
+			namespace = parts[0]
+		}
+		if !ok {
+			return fmt.Errorf("%q is not a Service: %s; a kind may be %s", r.Input, forms, words())
+		}
+		r.Kind = kind
+	default:
+		return fmt.Errorf("%q is not a Service: %s", r.Input, forms)
+	}
+	if len(validation.IsDNS1123Label(namespace)) > 0 {
+		if strings.Contains(namespace, ".") {
+			return fmt.Errorf("%q begins with %q, which is not a kind that leads to a Service: it may be %s",
+				r.Input, namespace, words())
+		}
+		return fmt.Errorf("%q is not a Service, as %q is not a valid name of a namespace: %s", r.Input, namespace, forms)
+	}
+	r.Namespace = namespace
+	return nil
+}
+
+// setName takes the name of an object.
+func (r *Reference) setName(name string) error {
+	switch {
+	case r.Kind == KindNode:
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Errorf("%q is not a valid name of a node", r.Input)
+		}
+		r.Host = name
+		return nil
+	case r.Kind != "" && r.Kind != KindService:
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Errorf("%q is not a valid name of a %s", r.Input, r.Kind.Word())
+		}
+		r.Name = name
+		return nil
+	case len(validation.IsDNS1123Label(name)) == 0:
+		r.Name = name
+		if r.Kind == "" && r.Namespace == "" {
+			r.Host = name
+		}
+		return nil
+	case strings.Contains(name, ".") && r.Namespace == "":
+		return r.setDNSName(name)
+	}
+	if lower := strings.ToLower(name); lower != name && len(validation.IsDNS1123Label(lower)) == 0 {
+		return fmt.Errorf("%q is not a Service name: names are written in lower case, %s", r.Input, lower)
+	}
+	return fmt.Errorf("%q is not a Service name: %s", r.Input, forms)
 }

@@ -13,35 +13,49 @@ import (
 // notFound says that there is no such Service, and which ones may have been meant: the same name elsewhere, or a
 // similar one.
 func notFound(objects *snapshot.Cluster, namespace, name string) error {
-	var elsewhere, similar, here []string
+	var elsewhere, here, namespaces []string
 	for _, svc := range objects.Services {
 		switch {
 		case svc.Namespace != namespace:
 			if svc.Name == name {
 				elsewhere = append(elsewhere, svc.Namespace)
 			}
+			namespaces = append(namespaces, svc.Namespace)
 		default:
 			here = append(here, svc.Name)
-			if alike(svc.Name, name) {
-				similar = append(similar, svc.Name)
-			}
 		}
 	}
 	what := fmt.Sprintf("service %q not found in namespace %q", name, namespace)
 	slices.Sort(elsewhere)
-	slices.Sort(similar)
 	switch {
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
 		return fmt.Errorf("%s; there is one in each of the namespaces %s: add -n", what, shorten(elsewhere))
-	case len(similar) > 0:
-		return fmt.Errorf("%s; did you mean %s?", what, strings.Join(similar[:min(3, len(similar))], " or "))
+	case DidYouMean(name, here) != "":
+		return fmt.Errorf("%s%s", what, DidYouMean(name, here))
 	case len(here) == 0:
-		return fmt.Errorf("%s, which has no Service at all: is the namespace right (-n)?", what)
+		return fmt.Errorf("%s, which has no Service at all: is the namespace right (-n)?%s", what,
+			DidYouMean(namespace, namespaces))
 	}
 	slices.Sort(here)
 	return fmt.Errorf("%s, which has %s", what, shorten(here))
+}
+
+// DidYouMean ends an error about a name that there is not with those that are similar, of the ones that there are; "":
+// none is.
+func DidYouMean(name string, among []string) string {
+	var similar []string
+	for _, n := range among {
+		if n != "" && n != name && alike(n, name) && !slices.Contains(similar, n) {
+			similar = append(similar, n)
+		}
+	}
+	if len(similar) == 0 {
+		return ""
+	}
+	slices.Sort(similar)
+	return "; did you mean " + strings.Join(similar[:min(3, len(similar))], " or ") + "?"
 }
 
 // alike tells whether one name may be a slip for another: few letters apart, or one the beginning of the other.

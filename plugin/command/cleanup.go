@@ -68,6 +68,7 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 	o.nodes.add(cmd, env)
 	o.helper.add(cmd, env)
 	f := cmd.Flags()
+	f.Lookup("node").Usage = "Clean up on this node (repeatable)" // there is no snapshot to read
 	for _, hidden := range []string{"snapshot", "dry-run", "keep"} {
 		_ = f.MarkHidden(hidden)
 	}

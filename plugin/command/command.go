@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/svcproxy/kubectl-svcproxy/docs"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -35,6 +36,7 @@ type System struct {
 // Main runs the plugin and returns its exit code. Nothing is written to the streams but by way of plugin/terminal.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams, system System) (code int) {
 	env := newEnvironment(streams, system)
+	env.args = args
 	logTo(env.errOut)
 	defer func() {
 		if bug := recover(); bug != nil {
@@ -52,6 +54,7 @@ type environment struct {
 	in          io.Reader
 	out, errOut *terminal.Stream
 
+	args   []string // the command line
 	kube   *genericclioptions.ConfigFlags
 	getenv func(string) string
 	system System
@@ -106,27 +109,32 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	cmd.SetIn(env.in)
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return run.Usagef("%w (see %s --help)", err, c.CommandPath())
+		return run.Usagef("%w%s (see %s --help)", err, meantFlag(c, err), c.CommandPath())
 	})
 	env.kube.AddFlags(cmd.PersistentFlags())
 	addLogFlags(cmd.PersistentFlags())
 	cmd.AddCommand(
 		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newResolveCommand(env), newDumpCommand(env),
-		newProgramCommand(env), newCleanupCommand(env), newVersionCommand(env), newOptionsCommand(), newWatchdogCommand(),
+		newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
+		newOptionsCommand(), newWatchdogCommand(),
 	)
+	cmd.SetHelpCommand(newHelpCommand())
 	env.addCompletions(cmd)
 	return cmd
 }
 
-// noSuchCommand answers to a word that is no command. The likeliest is the name of a Service.
+// noSuchCommand answers to a word that is not a command. The likeliest is the name of a Service.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return run.Usagef("%q is no command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
+	if f, ok := docs.FindingOf(args[0]); ok {
+		return run.Usagef("%q is a finding: %s explain %s", args[0], name, f.Code)
 	}
-	return run.Usagef("%q is no command; for a Service of that name: %s trace %s (see %s --help)",
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return run.Usagef("%q is not a command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
+	}
+	return run.Usagef("%q is not a command; for a Service of that name: %s trace %s (see %s --help)",
 		args[0], name, args[0], name)
 }
 

@@ -273,6 +273,16 @@ func (e *environment) addCompletions(root *cobra.Command) {
 	}
 }
 
+// completeFirst completes the one argument of a command, of names that no cluster is asked for.
+func completeFirst(names func(*cobra.Command) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, noFiles
+		}
+		return offer(names(cmd), word), noFiles
+	}
+}
+
 // completeFiles leaves a word to the shell, which knows files best.
 func completeFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault

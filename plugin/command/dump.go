@@ -68,6 +68,7 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	o.helper.add(cmd, env)
 	f := cmd.Flags()
 	_ = f.MarkHidden("snapshot")
+	f.Lookup("node").Usage = "Read this node (repeatable)" // none is chosen, and there is no snapshot to read
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
 	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME or pod/NAMESPACE/NAME")
@@ -102,14 +103,11 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 		return c, err
 	}
 	if o.ends.endToEnd {
-		ref, err := parseService(args[0])
+		ref, namespace, err := env.service(args[0])
 		if err != nil {
 			return c, err
 		}
-		if c.namespace, err = env.namespace(); err != nil {
-			return c, err
-		}
-		c.service, c.from, c.ends = &ref, o.from, o.ends
+		c.service, c.namespace, c.from, c.ends = &ref, namespace, o.from, o.ends
 	}
 	chosen := o.ends.endToEnd || len(o.nodes.nodes) > 0 || o.nodes.allNodes || o.nodes.selector != "" || o.helper.local
 	switch {

@@ -47,6 +47,10 @@ func conclude(env *environment, p *print.Printer, r *report.Report, v print.View
 		}
 	}
 	v.Style = env.out.Style()
+	if code := r.Worst(); code != "" {
+		v.Explain = name + " explain " + report.ShellWord(code)
+	}
+	r.LinkPages()
 	if err := p.Report(env.out, r, v); err != nil {
 		return run.Usagef("%w", err)
 	}

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -35,10 +37,10 @@ type nodeFlags struct {
 func (n *nodeFlags) add(cmd *cobra.Command, env *environment) {
 	n.addSnapshot(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&n.nodes, "node", nil, "Look at this node (repeatable). Without it: all nodes of a snapshot; in a "+
-		"cluster those that matter, which are named")
-	f.BoolVar(&n.allNodes, "all-nodes", false, "Look at all nodes")
-	f.StringVarP(&n.selector, "selector", "l", "", "Look at the nodes with these labels, as in kubectl get nodes -l")
+	f.StringSliceVar(&n.nodes, "node", nil, fmt.Sprintf("Read this node (repeatable). Without it: all nodes of a "+
+		"snapshot; of a cluster up to %d, and the output names them", run.FewNodes))
+	f.BoolVar(&n.allNodes, "all-nodes", false, "Read all nodes")
+	f.StringVarP(&n.selector, "selector", "l", "", "Read the nodes with these labels, as in kubectl get nodes -l")
 	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
 }
 
@@ -125,6 +127,13 @@ type helperFlags struct {
 	ownPod     bool
 }
 
+// The variables of the environment that stand for flags of the helper.
+const (
+	envImage      = "SVCPROXY_IMAGE"
+	envNamespace  = "SVCPROXY_NAMESPACE"
+	envPullSecret = "SVCPROXY_PULL_SECRET" //nolint:gosec // the name of a variable, which has the name of a Secret
+)
+
 // podFlags are the flags that mean nothing where no helper pod is made.
 var podFlags = []string{
 	"image", "image-pull-policy", "image-pull-secret", "helper-namespace", "security-profile", "keep", "own-pod",
@@ -139,14 +148,16 @@ var dryRuns = []string{"none", "client"}
 func (h *helperFlags) add(cmd *cobra.Command, env *environment) {
 	f := cmd.Flags()
 	f.BoolVar(&h.local, "local", false, "Look at this machine, which is a node, without a helper pod; needs root")
-	f.StringVar(&h.image, "image", "", "Image of the helper (default "+launch.DefaultImage(readBuildInfo().Version)+")")
+	f.StringVar(&h.image, "image", env.getenv(envImage), "Image of the helper, or "+envImage+" of the environment "+
+		"(default "+launch.DefaultImage(readBuildInfo().Version)+")")
 	f.StringVar(&h.pullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent),
 		"When to pull the helper's image: Always, IfNotPresent or Never")
-	f.StringVar(&h.pullSecret, "image-pull-secret", "", "Secret in the helper's namespace to pull its image with")
+	f.StringVar(&h.pullSecret, "image-pull-secret", env.getenv(envPullSecret),
+		"Secret in the helper's namespace to pull its image with, or "+envPullSecret+" of the environment")
 	f.StringVar(&h.profile, "security-profile", string(launch.ProfilePrivileged), "Rights of the helper: "+
 		strings.Join(launch.Profiles(), " or ")+". With the latter, what SELinux or AppArmor withholds stays unread")
-	f.StringVar(&h.namespace, "helper-namespace", metav1.NamespaceSystem,
-		"Namespace of the helper pods; it has to accept privileged ones")
+	f.StringVar(&h.namespace, "helper-namespace", cmp.Or(env.getenv(envNamespace), metav1.NamespaceSystem),
+		"Namespace of the helper pods, or "+envNamespace+" of the environment; it has to accept privileged ones")
 	f.DurationVar(&h.timeout, "timeout", launch.DefaultTimeout,
 		"How long to wait for the API server, for a helper pod to run, and for its answers")
 	f.IntVar(&h.parallel, "parallel", 8, "How many nodes to look at side by side")
@@ -239,6 +250,8 @@ type outputFlags struct {
 	output      string
 	template    string
 	missingKeys bool
+	color       string
+	noHeaders   bool
 }
 
 // add defines the flags. kind is the kind of the report, names what -o name prints.
@@ -251,6 +264,10 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 		"Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true,
 		"Ignore fields that a template names and the report does not have")
+	f.StringVar(&o.color, "color", print.Colors[0], "Colours of tables: auto (on a terminal, unless NO_COLOR is set), "+
+		"always or never")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "Print tables without their headers")
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(print.Colors, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
 	values := make([]string, len(formats))
 	for i, format := range formats {
@@ -264,9 +281,9 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 func drawn(formats []string) string {
 	switch {
 	case slices.Contains(formats, "dot"):
-		return "; html is one page with pictures, which mermaid and dot print as text"
+		return "; html is one page with pictures, which mermaid and dot print as text; markdown is for a ticket"
 	case slices.Contains(formats, "html"):
-		return "; html is one page"
+		return "; html is one page; markdown is for a ticket"
 	}
 	return ""
 }
@@ -280,6 +297,11 @@ func (o *outputFlags) printer(kind string) (*print.Printer, error) {
 	if err := p.For(kind); err != nil {
 		return nil, run.Usagef("%w", err)
 	}
+	if !slices.Contains(print.Colors, o.color) {
+		return nil, run.Usagef("--color %q: it may be %s%s", o.color, strings.Join(print.Colors, ", "),
+			cluster.DidYouMean(o.color, print.Colors))
+	}
+	p.Color, p.NoHeaders = o.color, o.noHeaders
 	return p, nil
 }
 
@@ -349,8 +371,8 @@ func (p *probeFlags) count(f *pflag.FlagSet, offline bool) (int, error) {
 }
 
 // fromHelp explains --from.
-const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME, node, external, or an IP address. " +
-	"Default: pod and node for cluster IPs, external and node for the rest"
+const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME, node, node/NAME, external, or an " +
+	"IP address. Default: pod and node for cluster IPs, external and node for the rest"
 
 // addFrom defines --from.
 func addFrom(cmd *cobra.Command, env *environment, from *string) {

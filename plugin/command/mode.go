@@ -37,8 +37,9 @@ and what it failed to, by IP family where it tells them apart, whether it is hea
 mode has left live rules behind, and whether another program (Cilium, kube-router, Antrea Proxy, OVN-Kubernetes,
 Calico's eBPF dataplane) serves Services in its place.
 
-Nodes are named as arguments or by --node; without any, all are looked at: at most ` + fmt.Sprint(run.FewNodes) + ` ` +
-			`of a cluster unless --all-nodes is given.
+Nodes are named as arguments or by --node; without any, all nodes of a snapshot are read, and the first ` +
+			fmt.Sprint(run.FewNodes) + ` of a
+cluster; --all-nodes reads all.
 
 -o name prints node/NODE for each node that has something wrong with it or could not be inspected. Exit codes: 0 nothing
 is, 4 something is (warnings), 1 rules are missing altogether, 3 a node could not be inspected, or kube-proxy does not
@@ -110,7 +111,9 @@ func mode(ctx context.Context, env *environment, c modeConfig) error {
 		return err
 	}
 	r := report.Combine(report.KindMode, nil, reports)
-	return conclude(env, c.printer, r, print.View{Now: s.Now(), Next: c.next(reports)})
+	v := print.View{Now: s.Now(), Next: c.next(reports)}
+	r.Source, v.Age = env.source(s, r.Nodes)
+	return conclude(env, c.printer, r, v)
 }
 
 // next names the command that goes on from what is wrong.

@@ -48,7 +48,7 @@ func TestDrawnFormats(t *testing.T) {
 		},
 		{"mode -o mermaid", run.ExitUsage, nil, "-o mermaid is not for this command"},
 		{"resolve web -n shop -o html", run.ExitUsage, nil, "-o html is not for this command"},
-		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, mermaid, dot"},
+		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, markdown, mermaid, dot"},
 	} {
 		code, stdout, stderr := runPlugin(t, append(strings.Fields(tt.args), "--snapshot", broken)...)
 		if code != tt.code || !strings.Contains(stderr, tt.stderr) {
@@ -67,11 +67,12 @@ func TestDrawnFormats(t *testing.T) {
 
 // What -o completes to is what it takes.
 func TestOutputCompletion(t *testing.T) {
+	const all = "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file="
 	for command, want := range map[string]string{
-		"trace":   "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file= html mermaid dot",
-		"verify":  "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file= html mermaid dot",
-		"mode":    "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file= html",
-		"resolve": "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file=",
+		"trace":   all + " html markdown mermaid dot",
+		"verify":  all + " html markdown mermaid dot",
+		"mode":    all + " html markdown",
+		"resolve": all,
 	} {
 		_, stdout, _ := runPlugin(t, "__completeNoDesc", command, "-o", "")
 		values, _, _ := strings.Cut(stdout, "\n:")

@@ -54,6 +54,7 @@ func TestPastedCommandsOfHostileNames(t *testing.T) {
 		want := [][]string{
 			{"kubectl", "-n", "kube-system", "delete", "pod/" + pod},
 			{"kubectl", "svcproxy", "trace", service, "-n", "shop", "--node", node, "--snapshot", dir},
+			{"kubectl", "svcproxy", "explain", "MissingEndpoint"},
 		}
 		work := t.TempDir()
 		var got [][]string

@@ -143,6 +143,7 @@ type programConfig struct {
 
 // config completes and validates the options.
 func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c programConfig, err error) {
+	args = joinKind(args)
 	switch len(args) {
 	case 0:
 		return c, run.Usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)",
@@ -151,13 +152,10 @@ func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []s
 	default:
 		return c, run.Usagef("program takes one Service, and %d were given (%s)", len(args), run.Shorten(args))
 	}
-	if c.service, err = parseService(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(args[0]); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(report.KindTrace); err != nil {
-		return c, err
-	}
-	if c.namespace, err = env.namespace(); err != nil {
 		return c, err
 	}
 	probes, err := o.probes.count(flags, false)
@@ -230,8 +228,8 @@ func program(ctx context.Context, env *environment, c programConfig) error {
 	if err := s.ReadObjects(ctx); err != nil {
 		return err
 	}
-	if c.path.Target, err = cluster.Find(s.Objects, c.namespace, c.service); err != nil {
-		return run.Usagef("%w", err)
+	if c.path.Target, err = s.FindService(ctx, c.namespace, c.service); err != nil {
+		return err
 	}
 	if c.path.Node, err = s.OneNode(c.node); err != nil {
 		return err
@@ -370,6 +368,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 func (c *programConfig) show(
 	env *environment, s *run.Session, k *run.PathKeeper, r *report.Report, next report.Remedy,
 ) error {
+	r.Source, _ = env.source(s, r.Nodes)
 	err := conclude(env, c.printer, r, print.View{
 		Now: s.Now(), Namespace: c.path.Target.Service.Namespace, Next: next,
 	})

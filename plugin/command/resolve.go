@@ -72,16 +72,13 @@ type resolveConfig struct {
 
 // config completes and validates the options.
 func (o *resolveOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c resolveConfig, err error) {
-	if len(args) != 1 {
+	if args = joinKind(args); len(args) != 1 {
 		return c, run.Usagef("resolve needs one Service: %s resolve SERVICE (see %s resolve --help)", name, name)
 	}
-	if c.service, err = parseService(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(args[0]); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(print.KindResolve); err != nil {
-		return c, err
-	}
-	if c.namespace, err = env.namespace(); err != nil {
 		return c, err
 	}
 	if len(o.nodes.nodes) > 1 {
@@ -92,7 +89,7 @@ func (o *resolveOptions) config(env *environment, flags *pflag.FlagSet, args []s
 		return c, err
 	}
 	if len(o.nodes.nodes) == 1 {
-		c.node = o.nodes.nodes[0]
+		c.node = cluster.NodeName(o.nodes.nodes[0])
 	}
 	c.session = o.helper.session(env, &o.nodes, selection, c.namespace)
 	c.session.NoNodes = true
@@ -111,9 +108,9 @@ func resolve(ctx context.Context, env *environment, c resolveConfig) error {
 	if err := s.ReadObjects(ctx); err != nil {
 		return err
 	}
-	target, err := cluster.Find(s.Objects, c.namespace, c.service)
+	target, err := s.FindService(ctx, c.namespace, c.service)
 	if err != nil {
-		return run.Usagef("%w", err)
+		return err
 	}
 	in := expect.Inputs{
 		Services: s.Objects.Services, Slices: s.Objects.EndpointSlices, PodNames: cluster.PodNames(s.Objects),
@@ -151,7 +148,8 @@ func viewOf(ctx context.Context, in *expect.Inputs, s *run.Session, node string)
 	if in.Node == nil && !slices.Contains(inspected, node) {
 		known = append(known, inspected...)
 		slices.Sort(known)
-		return run.Usagef("there is no node %q: there is %s", node, run.Shorten(slices.Compact(known)))
+		return run.Usagef("there is no node %q: there is %s%s", node, run.Shorten(slices.Compact(known)),
+			cluster.DidYouMean(node, known))
 	}
 	in.NodeName = node
 	// The configuration's feature gates decide on topology; a broken one is for trace to complain about.

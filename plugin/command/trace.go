@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,11 +40,13 @@ func newTraceCommand(env *environment) *cobra.Command {
 matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
 what is wrong where the two differ.
 
-SERVICE is NAME, svc/NAME or service/NAME, in the namespace of -n, or an address that belongs to a Service: its ` +
-			`cluster IP,
-external IP, load-balancer IP, or NODEIP:NODEPORT. PORT is a number or a name, with /tcp, /udp or /sctp where that ` +
-			`matters;
-without it every port is traced.
+SERVICE is NAME or svc/NAME, in the namespace of -n, NAMESPACE/NAME or service/NAMESPACE/NAME, a DNS name ` +
+			`(web.shop,
+web.shop.svc.cluster.local), a URL, or an address: a cluster IP, external IP or load-balancer IP, NODE:NODEPORT with a
+node's name or address, or the IP address of an endpoint. pod/NAME, deploy/NAME and other workloads stand for the ` +
+			`Service that
+selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to. PORT is a number or a name, with /tcp,
+/udp or /sctp where that matters; without it every port is traced.
 
 -o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,
 		Example: `  # Every frontend of web, on worker-2
@@ -105,21 +106,19 @@ type traceConfig struct {
 
 // config completes and validates the options.
 func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c traceConfig, err error) {
+	args = joinKind(args)
 	switch len(args) {
 	case 0:
 		return c, run.Usagef("trace needs a Service: %s trace SERVICE[:PORT] (see %s trace --help)", name, name)
 	case 1:
 	default:
-		return c, run.Usagef("trace takes one Service, and %d were given (%s): for several use %s verify",
-			len(args), run.Shorten(args), name)
+		return c, run.Usagef("trace takes one Service, and %d were given (%s): for several use %s verify%s",
+			len(args), run.Shorten(args), name, meantPair(args))
 	}
-	if c.service, err = parseService(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(args[0]); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(report.KindTrace); err != nil {
-		return c, err
-	}
-	if c.namespace, err = env.namespace(); err != nil {
 		return c, err
 	}
 	if c.probes, err = o.probes.count(flags, o.nodes.snapshot != ""); err != nil {
@@ -141,15 +140,6 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 	return c, nil
 }
 
-// parseService reads a command's argument.
-func parseService(arg string) (cluster.Reference, error) {
-	ref, err := cluster.ParseReference(arg)
-	if err != nil {
-		return ref, run.Usagef("%w", err)
-	}
-	return ref, nil
-}
-
 // trace traces and prints.
 func trace(ctx context.Context, env *environment, c traceConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -167,9 +157,9 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	if err := s.ReadObjects(ctx); err != nil {
 		return err
 	}
-	target, err := cluster.Find(s.Objects, c.namespace, c.service)
+	target, err := s.FindService(ctx, c.namespace, c.service)
 	if err != nil {
-		return run.Usagef("%w", err)
+		return err
 	}
 	from, err := s.FindOrigin(ctx, c.from, c.namespace)
 	if err != nil {
@@ -212,15 +202,17 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 		notServed(&reports[i], &target)
 	}
 	r := report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
-	return conclude(env, c.printer, r, print.View{
+	v := print.View{
 		Now: s.Now(), Namespace: target.Service.Namespace, Next: c.next(r, &target, len(s.KnownNodes())),
-	})
+	}
+	r.Source, v.Age = env.source(s, r.Nodes)
+	return conclude(env, c.printer, r, v)
 }
 
 // chooseNodes returns the nodes to read: the address of a NodePort and a named pod are each on one node.
 func (c *traceConfig) chooseNodes(s *run.Session, target *cluster.Target, from *run.Origin) ([]string, error) {
 	want, what := target.Node, c.service.Input
-	named := strings.HasPrefix(c.from, "pod/")
+	named := from.IsNamed()
 	if from != nil && (named || want == "" && from.Node != "") {
 		want, what = from.Node, "--from "+c.from
 	}
@@ -232,7 +224,7 @@ func (c *traceConfig) chooseNodes(s *run.Session, target *cluster.Target, from *
 	}
 	nodes, err := s.ChooseNodes(run.NodesOf([]cluster.Target{*target}))
 	if err == nil && named && !slices.Equal(nodes, []string{want}) {
-		return nil, run.Usagef("%s runs on node %s, where its packets start: give --node %s", what, want, want)
+		return nil, run.Usagef("%s is on node %s, where its packets start: give --node %s", what, want, want)
 	}
 	return nodes, err
 }
@@ -249,11 +241,15 @@ func notServed(n *report.NodeReport, t *cluster.Target) {
 		f = report.Frontend{Kind: "Address", Address: t.Address.String(), Port: t.NodePort}
 		message = fmt.Sprintf("kube-proxy on %s does nothing for packets to %s (a load balancer with ipMode Proxy, "+
 			"or an address that nodePortAddresses leaves out)", n.Node, t.Address)
-		if t.NodePort != 0 {
-			nodePort := net.JoinHostPort(t.Address.String(), strconv.Itoa(int(t.NodePort)))
-			message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)",
-				n.Node, nodePort)
+	}
+	if t.NodePort != 0 {
+		nodePort := strconv.Itoa(int(t.NodePort))
+		if t.Address.IsValid() {
+			nodePort = net.JoinHostPort(t.Address.String(), nodePort)
 		}
+		f.Kind, f.Port = "Address", t.NodePort
+		message = fmt.Sprintf("kube-proxy on %s does not serve NodePort %s (nodePortAddresses, or the proxy mode)",
+			n.Node, nodePort)
 	}
 	n.Paths = []report.Path{{
 		Frontend: f, Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},

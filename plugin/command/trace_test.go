@@ -50,7 +50,7 @@ func TestTracePins(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "runs on node worker-1, where its packets start: " +
+		"trace web --from pod/web-7c9d8f6b5d-2xkqp --node worker-2": "is on node worker-1, where its packets start: " +
 			"give --node worker-1",
 		"trace web --from pod/web-7c9d8f6b5d-2xkqp --all-nodes": "give --node worker-1",
 		"trace web --from pod/web-7c9d8f6b5d-q9v4n": "is on node worker-3, which is not in the snapshot: " +

@@ -84,12 +84,18 @@ type verifyConfig struct {
 
 // config completes and validates the options.
 func (o *verifyOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c verifyConfig, err error) {
-	for _, arg := range args {
-		ref, err := parseService(arg)
+	suffices := ""
+	for i, arg := range joinKind(args) {
+		ref, namespace, err := env.service(arg)
 		if err != nil {
 			return c, err
 		}
 		c.services = append(c.services, ref)
+		if i == 0 {
+			suffices = namespace
+		} else if namespace != suffices {
+			suffices = "" // nothing less than all will do
+		}
 	}
 	if c.printer, err = o.output.printer(report.KindVerify); err != nil {
 		return c, err
@@ -105,9 +111,8 @@ func (o *verifyOptions) config(env *environment, flags *pflag.FlagSet, args []st
 	if err != nil {
 		return c, err
 	}
-	suffices := c.namespace
-	if o.allNamespaces {
-		suffices = "" // nothing less than all will do
+	if len(args) == 0 && !o.allNamespaces {
+		suffices = c.namespace
 	}
 	c.session = o.helper.session(env, &o.nodes, selection, suffices)
 	c.podsOnly, c.from = o.helper.podsOnly(), o.from
@@ -133,7 +138,7 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 	if err := s.ReadObjects(ctx); err != nil {
 		return err
 	}
-	targets, err := c.targets(s.Objects)
+	targets, err := c.targets(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -145,7 +150,7 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 	if err != nil {
 		return err
 	}
-	if from != nil && from.Pod != "" && !slices.Equal(nodes, []string{from.Node}) {
+	if from.IsNamed() && !slices.Equal(nodes, []string{from.Node}) {
 		return run.Usagef("--from %s is on node %s: give --node %s", c.from, from.Node, from.Node)
 	}
 	if c.podsOnly {
@@ -160,27 +165,29 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 		return err
 	}
 	r := report.Combine(report.KindVerify, nil, reports)
-	return conclude(env, c.printer, r, print.View{
+	v := print.View{
 		Now: s.Now(), All: c.showAll, Namespace: c.namespace, Services: c.count(s.Objects, targets), Scope: c.scope(),
 		Next: c.next(r),
-	})
+	}
+	r.Source, v.Age = env.source(s, r.Nodes)
+	return conclude(env, c.printer, r, v)
 }
 
 // targets returns the Services that were named, or those of the namespace; nil for those of all namespaces.
-func (c *verifyConfig) targets(objects *snapshot.Cluster) ([]cluster.Target, error) {
+func (c *verifyConfig) targets(ctx context.Context, s *run.Session) ([]cluster.Target, error) {
 	var out []cluster.Target
 	for _, ref := range c.services {
-		t, err := cluster.Find(objects, c.namespace, ref)
+		found, err := s.FindServices(ctx, c.namespace, ref)
 		if err != nil {
-			return nil, run.Usagef("%w", err)
+			return nil, err
 		}
-		out = append(out, t)
+		out = append(out, found...)
 	}
 	if out != nil || c.allNamespaces {
 		return out, nil
 	}
 	namespaces := map[string]bool{}
-	for _, svc := range objects.Services {
+	for _, svc := range s.Objects.Services {
 		if svc.Namespace == c.namespace {
 			out = append(out, cluster.Target{Service: svc})
 		}
@@ -192,8 +199,8 @@ func (c *verifyConfig) targets(objects *snapshot.Cluster) ([]cluster.Target, err
 			names = append(names, ns)
 		}
 		slices.Sort(names)
-		return nil, run.Usagef("there is no Service in namespace %q: give -A for all, or -n with one of %s",
-			c.namespace, run.Shorten(names))
+		return nil, run.Usagef("there is no Service in namespace %q: give -A for all, or -n with one of %s%s",
+			c.namespace, run.Shorten(names), cluster.DidYouMean(c.namespace, names))
 	}
 	return out, nil
 }

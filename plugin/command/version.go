@@ -69,7 +69,7 @@ func printVersion(env *environment, output string) error {
 		}
 		return env.out.JSON(append(data, '\n'))
 	}
-	return run.Usagef("-o %q is no output format of version: it may be json or yaml", output)
+	return run.Usagef("-o %q is not an output format of version: it may be json or yaml", output)
 }
 
 // readBuildInfo takes what the release set, else what the Go toolchain wrote into the binary.

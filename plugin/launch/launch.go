@@ -137,7 +137,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%q cannot be the id of a run: it has to be the value of a label", o.Run)
 	}
 	if errs := validation.IsDNS1123Label(o.Namespace); len(errs) > 0 {
-		return fmt.Errorf("%q is no name of a namespace for the helper: %s", o.Namespace, strings.Join(errs, "; "))
+		return fmt.Errorf("%q is not a valid name of a namespace for the helper: %s", o.Namespace, strings.Join(errs, "; "))
 	}
 	if _, ok := profiles[o.Profile]; !ok {
 		return fmt.Errorf("%q is no security profile: %s are", o.Profile, strings.Join(Profiles(), " and "))
@@ -148,11 +148,11 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%q is no image pull policy: Always, IfNotPresent and Never are", o.PullPolicy)
 	}
 	if strings.TrimSpace(o.Image) != o.Image {
-		return fmt.Errorf("%q is no name of an image", o.Image)
+		return fmt.Errorf("%q is not a valid name of an image", o.Image)
 	}
 	if o.PullSecret != "" {
 		if errs := validation.IsDNS1123Subdomain(o.PullSecret); len(errs) > 0 {
-			return fmt.Errorf("%q is no name of a pull secret: %s", o.PullSecret, strings.Join(errs, "; "))
+			return fmt.Errorf("%q is not a valid name of a pull secret: %s", o.PullSecret, strings.Join(errs, "; "))
 		}
 	}
 	if o.Timeout < time.Second || o.Lifetime < time.Second {
@@ -165,7 +165,7 @@ func (o *Options) validate() error {
 // behind.
 func (l *Launcher) Open(ctx context.Context, node string) (*Helper, error) {
 	if errs := validation.IsDNS1123Subdomain(node); len(errs) > 0 {
-		return nil, fmt.Errorf("%q is no name of a node: %s", node, strings.Join(errs, "; "))
+		return nil, fmt.Errorf("%q is not a valid name of a node: %s", node, strings.Join(errs, "; "))
 	}
 	l.mu.Lock()
 	if l.closed {

@@ -89,7 +89,7 @@ func TestNewRefuses(t *testing.T) {
 			func(o *Options) { o.PullPolicy = "Sometimes" },
 			`"Sometimes" is no image pull policy: Always, IfNotPresent and Never are`,
 		},
-		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is no name of an image`},
+		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is not a valid name of an image`},
 		"a short timeout": {
 			func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: a second is the least",
 		},

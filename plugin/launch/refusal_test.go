@@ -160,7 +160,7 @@ func TestOpenNode(t *testing.T) {
 		"none": {node: "nope", want: `there is no node "nope": kubectl get nodes lists those of the cluster`},
 		"no name": {
 			node: "Node 2",
-			want: `"Node 2" is no name of a node: a lowercase RFC 1123 subdomain must consist of lower case ` +
+			want: `"Node 2" is not a valid name of a node: a lowercase RFC 1123 subdomain must consist of lower case ` +
 				`alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character ` +
 				`(e.g. 'example.com', regex used for validation is ` +
 				`'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,

@@ -39,6 +39,8 @@ type page struct {
 	Conclusion string
 	Next       *remedy
 	Read       string // when the nodes were read; empty for a snapshot
+	Source     *report.Source
+	Age        string // of a snapshot
 	Service    string
 	Ports      []string
 	MorePorts  int
@@ -103,6 +105,7 @@ func (t *text) page() *page {
 	if !t.view.Now.IsZero() {
 		p.Read = t.view.Now.UTC().Format(time.RFC3339)
 	}
+	p.Source, p.Age = r.Source, t.view.Age
 	switch r.Kind {
 	case report.KindVerify:
 		p.Title = "Services" + t.view.Scope + " on " + t.nodesText()

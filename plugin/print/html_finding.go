@@ -26,6 +26,7 @@ type htmlBlock struct {
 	Fixes        []remedy
 	MoreFixes    int
 	Links        []link
+	Page         string // the address of what explains the code
 }
 
 // link is a text that leads somewhere, where it is an address that a page may lead to.
@@ -40,6 +41,9 @@ type remedy struct {
 // blockOf makes a finding ready for the page.
 func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why())}
+	if h.Code != "" {
+		h.Page = report.PageOf(h.Code)
+	}
 	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
 	h.On, h.MoreOn = first(b.places(), htmlList)
 	if severalNodes {

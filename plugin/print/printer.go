@@ -31,6 +31,7 @@ var Formats = []string{
 // drawn are the formats that not every kind of report has, with those that have it.
 var drawn = []drawnFormat{
 	{"html", []string{report.KindTrace, report.KindVerify, report.KindMode}},
+	{"markdown", []string{report.KindTrace, report.KindVerify, report.KindMode}},
 	{"mermaid", []string{report.KindTrace, report.KindVerify}},
 	{"dot", []string{report.KindTrace, report.KindVerify}},
 }
@@ -57,7 +58,15 @@ type Printer struct {
 	object printers.ResourcePrinter // for the formats that print the object as it is
 	// encoding is of the formats of object json or yaml, which have escapes; "" for text.
 	encoding string
+
+	// Color says whether a terminal gets colours: auto, always or never.
+	Color string
+	// NoHeaders leaves out the headers of tables.
+	NoHeaders bool
 }
+
+// Colors are the values of Printer.Color.
+var Colors = []string{"auto", "always", "never"}
 
 // For says, as an error, that a kind of report cannot be printed in the printer's format.
 func (p *Printer) For(kind string) error {
@@ -78,6 +87,10 @@ type View struct {
 	terminal.Style
 	// Next says what to do next; with a command its text is a few words.
 	Next report.Remedy
+	// Explain is the command that explains the worst finding; "" where there is none.
+	Explain string
+	// Age is how old a snapshot is, in a few words; "" where that is not known.
+	Age string
 	// Services is how many Services were looked at (verify).
 	Services int
 	// Scope says which Services those were, in words ("in namespace shop").
@@ -97,7 +110,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 	switch kind {
 	case "", "table":
 		p.format = "table"
-	case "wide", "name", "html", "mermaid", "dot":
+	case "wide", "name", "html", "markdown", "mermaid", "dot":
 	case "json":
 		p.object, p.encoding = &printers.JSONPrinter{}, kind
 	case "yaml":
@@ -119,7 +132,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		return p, nil
 	default:
 		return nil, fmt.Errorf(
-			"-o %q is no output format: it may be %s",
+			"-o %q is not an output format: it may be %s",
 			format,
 			strings.Join(FormatsOf(report.KindTrace), ", "),
 		)
@@ -157,6 +170,9 @@ func (p *Printer) Steps() bool { return p.Wide() || p.Whole() || p.Draws() }
 
 // Draws tells whether paths are printed as pictures.
 func (p *Printer) Draws() bool {
+	if p.format == "markdown" {
+		return false
+	}
 	return slices.ContainsFunc(drawn, func(d drawnFormat) bool { return d.format == p.format })
 }
 
@@ -178,6 +194,8 @@ func (p *Printer) Report(out *terminal.Stream, r *report.Report, v View) error {
 		if err := t.html(&b); err != nil {
 			return err
 		}
+	case "markdown":
+		t.markdown(&b)
 	case "mermaid":
 		pictures, more := t.pictures()
 		picture.Mermaid(&b, pictures, more)

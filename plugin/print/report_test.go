@@ -210,8 +210,8 @@ func TestNames(t *testing.T) {
 
 func TestNewPrinterErrors(t *testing.T) {
 	for _, tt := range []struct{ format, template, want string }{
-		{"jsn", "", `-o "jsn" is no output format: it may be table, wide, json,`},
-		{"custom-columns=A:.b", "", "is no output format"},
+		{"jsn", "", `-o "jsn" is not an output format: it may be table, wide, json,`},
+		{"custom-columns=A:.b", "", "is not an output format"},
 		{"jsonpath", "", "-o jsonpath needs a template"},
 		{"jsonpath=", "", "-o jsonpath needs a template"},
 		{"go-template", "", "-o go-template needs a template"},

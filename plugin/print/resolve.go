@@ -287,7 +287,7 @@ func resolveConclusion(r *Resolve) string {
 	if r.NotProxied != nil && len(r.Service.ClusterIPs) == 0 {
 		what, view = "in DNS", ""
 	}
-	if used == 1 {
+	if used == 1 || len(r.Endpoints) == 1 {
 		verb = "is"
 	}
 	all := plaintext.Plural(len(r.Endpoints), "endpoint")

@@ -58,6 +58,9 @@ func (t *text) table(tab *table, color func(row int) terminal.Color) {
 }
 
 func (t *text) tableLine(l tableLine, color func(row int) terminal.Color) {
+	if l.row < 0 && t.noHeaders {
+		return
+	}
 	t.Add(plain, l.text)
 	if l.row >= 0 {
 		t.Add(color(l.row), l.last)

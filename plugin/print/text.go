@@ -18,12 +18,14 @@ import (
 type text struct {
 	*terminal.Text
 	terminal.Style
-	wide   bool
-	view   View
-	report *report.Report
+	wide      bool
+	noHeaders bool
+	view      View
+	report    *report.Report
 }
 
 func (t *text) print() {
+	t.source(t.report.Source)
 	switch t.report.Kind {
 	case report.KindVerify:
 		t.verify()
@@ -33,6 +35,9 @@ func (t *text) print() {
 		t.trace()
 	}
 	t.next(t.view.Next)
+	if t.view.Explain != "" {
+		t.say(plain, "Explain", t.view.Explain, false)
+	}
 	verdict, rest := t.conclusion()
 	t.Add(colorOf(t.report.Verdict), verdict)
 	t.Linef(": %s", rest)
@@ -61,11 +66,43 @@ func (t *text) next(r report.Remedy) {
 
 // newText makes a text for people.
 func (p *Printer) newText(v View, r *report.Report) *text {
-	t := &text{Text: terminal.NewText(v.Color), Style: v.Style, wide: p.Wide(), view: v, report: r}
+	switch p.Color {
+	case "always":
+		v.Color = true
+	case "never":
+		v.Color = false
+	}
+	t := &text{Text: terminal.NewText(v.Color), noHeaders: p.NoHeaders, Style: v.Style, wide: p.Wide(), view: v, report: r}
 	if t.wide {
 		t.Width = 0
 	}
 	return t
+}
+
+// source says what was read, and when.
+func (t *text) source(s *report.Source) {
+	if s == nil {
+		return
+	}
+	var line string
+	switch {
+	case s.Snapshot == "":
+		for _, part := range []struct{ what, name string }{{"context", s.Context}, {"cluster", s.Cluster}} {
+			if part.name != "" {
+				line += part.what + " " + part.name + apart
+			}
+		}
+		line += "read " + s.ReadAt
+	case s.MadeAt == "":
+		line = "snapshot " + s.Snapshot + apart + "it does not say when it was made"
+	default:
+		line = "snapshot " + s.Snapshot + apart + "made " + s.MadeAt
+		// Not where the text is kept: it would be another one the next day.
+		if t.view.Age != "" && t.view.Width > 0 {
+			line += " (" + t.view.Age + " ago)"
+		}
+	}
+	t.say(plain, "Source", line, true)
 }
 
 // labelWidth is the width of the labels of the header and, without two of it, of the findings' lines.

@@ -80,8 +80,11 @@ func (s *Session) ChooseNodes(preferred func(*snapshot.Cluster) []string) ([]str
 
 // namedNodes returns the nodes that --node names, or all there are.
 func (s *Session) namedNodes() ([]string, error) {
-	names := s.config.Nodes.Names
 	known := s.KnownNodes()
+	names := make([]string, len(s.config.Nodes.Names))
+	for i, n := range s.config.Nodes.Names {
+		names[i] = cluster.NodeName(n)
+	}
 	if s.config.Nodes.Local && len(names) > 0 {
 		known = nodeNames(s.Objects) // the files will show whether it is this machine
 	}
@@ -94,7 +97,7 @@ func (s *Session) namedNodes() ([]string, error) {
 	var nodes []string
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return nil, Usagef("node %q is not in the %s %s", n, s.Place(), Shorten(known))
+			return nil, Usagef("node %q is not in the %s %s%s", n, s.Place(), Shorten(known), cluster.DidYouMean(n, known))
 		}
 		if !slices.Contains(nodes, n) {
 			nodes = append(nodes, n)
@@ -152,8 +155,9 @@ func (s *Session) OneNode(name string) (string, error) {
 		return known[0], nil
 	}
 	all := nodeNames(s.Objects)
+	name = cluster.NodeName(name)
 	if len(all) > 0 && !slices.Contains(all, name) {
-		return "", Usagef("there is no node %q: the cluster has %s", name, Shorten(all))
+		return "", Usagef("there is no node %q: the cluster has %s%s", name, Shorten(all), cluster.DidYouMean(name, all))
 	}
 	return name, nil
 }

@@ -27,6 +27,8 @@ type Origin struct {
 	Node string
 	// HostNetwork says that it is a pod without a network of its own.
 	HostNetwork bool
+	// named says that it was named, not found by its address.
+	named bool
 	// families that it can send in; nil: any.
 	families []corev1.IPFamily
 }
@@ -35,7 +37,7 @@ type Origin struct {
 // pod without one.
 func (s *Session) FindOrigin(ctx context.Context, from, namespace string) (*Origin, error) {
 	var which cluster.Pods
-	if name, ok := strings.CutPrefix(from, "pod/"); ok {
+	if name, ok := cutPod(from); ok {
 		which.Namespace, which.Name = podName(name, namespace)
 	} else if a, err := netip.ParseAddr(from); err == nil {
 		which.Address = a.Unmap()
@@ -46,6 +48,13 @@ func (s *Session) FindOrigin(ctx context.Context, from, namespace string) (*Orig
 		}
 	}
 	return parseOrigin(from, namespace, s.Objects)
+}
+
+// cutPod takes kubectl's words for pods off the front of a name.
+func cutPod(from string) (name string, ok bool) {
+	word, name, ok := strings.Cut(from, "/")
+	kind, known := cluster.KindOf(word)
+	return name, ok && known && kind == cluster.KindPod
 }
 
 // podName splits NAMESPACE/NAME or NAME.
@@ -64,14 +73,34 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 	case "pod", "node", "external":
 		return &Origin{kind: expect.OriginKind(from)}, nil
 	}
-	if name, ok := strings.CutPrefix(from, "pod/"); ok {
+	if name, ok := cutPod(from); ok {
 		namespace, name = podName(name, namespace)
 		return fromPod(from, namespace, name, objects)
 	}
 	if a, err := netip.ParseAddr(from); err == nil {
 		return fromAddress(a.Unmap(), objects), nil
 	}
-	return nil, Usagef("--from %q is none of pod, pod/NAME, pod/NAMESPACE/NAME, node, external and an IP address", from)
+	if node := cluster.NodeName(from); node != from {
+		if names := nodeNames(objects); !slices.Contains(names, node) {
+			return nil, Usagef("--from %s: there is no node %q%s", from, node, cluster.DidYouMean(node, names))
+		}
+		return &Origin{kind: expect.FromNode, Node: node, named: true}, nil
+	}
+	return nil, Usagef("--from %q is none of pod, pod/NAME, pod/NAMESPACE/NAME, node, node/NAME, external and an IP "+
+		"address%s", from, meantOrigin(from, namespace, objects))
+}
+
+// meantOrigin says what a name without a kind may be, as --from.
+func meantOrigin(from, namespace string, objects *snapshot.Cluster) string {
+	for _, p := range objects.Pods {
+		if p.Name == from && p.Namespace == namespace || p.Namespace+"/"+p.Name == from {
+			return "; did you mean pod/" + from + "?"
+		}
+	}
+	if slices.Contains(nodeNames(objects), from) {
+		return "; did you mean node/" + from + "?"
+	}
+	return cluster.DidYouMean(from, []string{"pod", "node", "external"})
 }
 
 func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, error) {
@@ -84,16 +113,19 @@ func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, 
 		}
 		return nil, Usagef("--from %s: pods %s: give the pod's IP address", from, why)
 	}
-	var elsewhere []string
+	var elsewhere, names []string
 	for _, p := range objects.Pods {
 		switch {
 		case p.Name != name:
+			if p.Namespace == namespace {
+				names = append(names, p.Name)
+			}
 		case p.Namespace != namespace:
 			elsewhere = append(elsewhere, p.Namespace)
 		case p.Spec.HostNetwork:
-			return &Origin{kind: expect.FromNode, Node: p.Spec.NodeName, HostNetwork: true}, nil
+			return &Origin{kind: expect.FromNode, Node: p.Spec.NodeName, HostNetwork: true, named: true}, nil
 		default:
-			o := &Origin{kind: expect.FromPod, Pod: namespace + "/" + name, Node: p.Spec.NodeName}
+			o := &Origin{kind: expect.FromPod, Pod: namespace + "/" + name, Node: p.Spec.NodeName, named: true}
 			for _, ip := range cluster.PodIPs(p) {
 				o.families = append(o.families, familyOf(ip))
 			}
@@ -107,7 +139,8 @@ func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, 
 		return nil, Usagef("--from %s: there is no pod %q in namespace %q, but in %s: give pod/NAMESPACE/NAME",
 			from, name, namespace, Shorten(elsewhere))
 	}
-	return nil, Usagef("--from %s: there is no pod %q in namespace %q", from, name, namespace)
+	return nil, Usagef("--from %s: there is no pod %q in namespace %q%s", from, name, namespace,
+		cluster.DidYouMean(name, names))
 }
 
 // fromAddress finds out whose address it is. What is neither a pod's nor a node's comes from outside.
@@ -154,6 +187,9 @@ func fromAddress(a netip.Addr, objects *snapshot.Cluster) *Origin {
 	}
 	return o
 }
+
+// IsNamed tells whether --from names a pod or a node: its packets start on one node, and no other can be meant.
+func (o *Origin) IsNamed() bool { return o != nil && o.named }
 
 // On returns the origin as a node sees it: what another node's pod or process sends comes in from outside.
 func (o *Origin) On(node string) *RequestOrigin {

@@ -120,6 +120,15 @@ func (s *Session) Close() {
 // Live tells whether a cluster is read, not a snapshot.
 func (s *Session) Live() bool { return s.live }
 
+// Snapshot returns the path of the snapshot that is read, and what it says of itself. The error is that of reading
+// this: it may be missing.
+func (s *Session) Snapshot() (path string, meta snapshot.Meta, err error) {
+	if snap, ok := s.nodes.(snapshotReader); ok {
+		meta, err = snap.Meta()
+	}
+	return s.config.Snapshot, meta, err
+}
+
 // HelperPod returns the pod that would be created on a node.
 func (s *Session) HelperPod(node string) *corev1.Pod { return s.pod(node) }
 

@@ -45,9 +45,23 @@ type Report struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
 	Verdict    Verdict      `json:"verdict"`
+	Source     *Source      `json:"source,omitempty"`  // what was read, when, and by which command
 	Service    *ServiceInfo `json:"service,omitempty"` // TraceReport only
 	Nodes      []NodeReport `json:"nodes"`
 	Summary    Summary      `json:"summary"`
+}
+
+// Source is where a report comes from.
+type Source struct {
+	Tool     string   `json:"tool"`               // with its version: kubectl-svcproxy v1.2.3
+	Command  string   `json:"command,omitempty"`  // the command line, without credentials
+	ReadAt   string   `json:"readAt,omitempty"`   // when the nodes of a cluster were read, RFC 3339
+	Context  string   `json:"context,omitempty"`  // of the kubeconfig
+	Cluster  string   `json:"cluster,omitempty"`  // of the kubeconfig
+	Snapshot string   `json:"snapshot,omitempty"` // the directory or archive that was read in place of a cluster
+	MadeAt   string   `json:"madeAt,omitempty"`   // when the snapshot was made, RFC 3339; absent where it does not say
+	MadeBy   string   `json:"madeBy,omitempty"`   // by which tool
+	Nodes    []string `json:"nodes"`              // that were read, or could not be
 }
 
 // ServiceInfo is the API's side of the traced Service.
@@ -345,6 +359,7 @@ type Finding struct {
 	Commands []Command  `json:"commands,omitempty"`
 	Evidence []Evidence `json:"evidence,omitempty"`
 	Links    []string   `json:"links,omitempty"`
+	Page     string     `json:"page,omitempty"` // the address of the page that explains the code (LinkPages)
 	// Effect is what it means for connections, in a few words for a summary ("not masqueraded"); empty where the code
 	// says it.
 	Effect string `json:"-"`

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docs has the pages of the documentation that the program prints.
+package docs
+
+import (
+	_ "embed"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+//go:embed findings.md
+var findings string
+
+// Finding is the section of a finding.
+type Finding struct {
+	Code     string
+	Group    string // the heading above it
+	Severity string
+	Summary  string // its first sentence
+	Text     string // the section, without its heading, as plain text
+}
+
+var (
+	heading = regexp.MustCompile(`^(###?) (.+)$`)
+	// begins is how the section of a finding begins, beside other sections: "*error* · ", "*warning*, *info* where … · ".
+	begins = regexp.MustCompile(`^\*(error|warning|info)\*[^·]* · `)
+	link   = regexp.MustCompile(`\[([^\]]*)\]\(([^)]+)\)`)
+)
+
+// marks are those of Markdown, and what stands in their place.
+var marks = strings.NewReplacer("**", "", "*error*", "error", "*warning*", "warning", "*info*", "info", "`", "")
+
+// Findings returns the sections of docs/findings.md, in the order of the page.
+var Findings = sync.OnceValue(func() []Finding {
+	var out []Finding
+	var group, code string
+	var body []string
+	end := func() {
+		text := strings.TrimSpace(strings.Join(body, "\n"))
+		if m := begins.FindString(text); m != "" && code != "" {
+			out = append(out, Finding{
+				Code: code, Group: group, Severity: begins.FindStringSubmatch(text)[1],
+				Summary: sentence(plain(strings.TrimPrefix(text, m))), Text: plain(text),
+			})
+		}
+		code, body = "", nil
+	}
+	for line := range strings.Lines(findings) {
+		line = strings.TrimSuffix(line, "\n")
+		m := heading.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			body = append(body, line)
+		case m[1] == "##":
+			end()
+			group = m[2]
+		default:
+			end()
+			code = m[2]
+		}
+	}
+	end()
+	return out
+})
+
+// FindingOf returns the section of a code, in upper or lower case.
+func FindingOf(code string) (Finding, bool) {
+	for _, f := range Findings() {
+		if strings.EqualFold(f.Code, code) {
+			return f, true
+		}
+	}
+	return Finding{}, false
+}
+
+// plain takes the marks of Markdown out of a text. Of a link to another page the address stays, of one within the page
+// the text.
+func plain(text string) string {
+	text = link.ReplaceAllStringFunc(text, func(l string) string {
+		m := link.FindStringSubmatch(l)
+		if strings.Contains(m[2], "://") {
+			return m[2]
+		}
+		return m[1]
+	})
+	return marks.Replace(text)
+}
+
+// sentence is the first sentence of a text, in one line.
+func sentence(text string) string {
+	text, _, _ = strings.Cut(text, "\n\n")
+	text = strings.Join(strings.Fields(text), " ")
+	for _, end := range []string{". ", ": "} {
+		if i := strings.Index(text, end); i > 0 {
+			text = text[:i]
+		}
+	}
+	return strings.TrimSuffix(text, ".")
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/command"
+)
+
+const root = "../.."
+
+var file = filepath.Join(root, "docs", "report.schema.json")
+
+func TestTheSchemaIsCurrent(t *testing.T) {
+	want, err := schema(filepath.Join(root, "trace", "report"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/report.schema.json is not current: make docs")
+	}
+}
+
+// compiled is the schema that is published.
+func compiled(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What the commands print of every captured node is as the schema says.
+func TestReportsFollowTheSchema(t *testing.T) {
+	s := compiled(t)
+	snapshots, err := filepath.Glob(filepath.Join(root, "testdata", "snapshots", "*", "cluster"))
+	if err != nil || len(snapshots) == 0 {
+		t.Fatalf("there is no snapshot: %v", err)
+	}
+	commands := [][]string{
+		{"trace", "shop/web"}, {"trace", "shop/batch"}, {"verify", "-A", "--show-all"}, {"mode"},
+	}
+	for i := range commands {
+		commands[i] = append(commands[i], "--snapshot", filepath.Join(root, "examples", "broken-node"))
+	}
+	for _, cluster := range snapshots {
+		dir := filepath.Dir(cluster)
+		commands = append(commands, []string{"verify", "-A", "--snapshot", dir}, []string{"mode", "--snapshot", dir})
+	}
+	for _, args := range commands {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		command.Main(t.Context(), append(args, "-o", "json"), streams, command.System{})
+		report, err := jsonschema.UnmarshalJSON(out)
+		if err != nil {
+			t.Errorf("%v: %v; %s", args, err, errOut)
+			continue
+		}
+		if err := s.Validate(report); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// The schema refuses a field and a verdict that there are not, and a report without a field.
+func TestTheSchemaRefuses(t *testing.T) {
+	s := compiled(t)
+	const right = `{"apiVersion":"svcproxy.dev/v1alpha1","kind":"ModeReport","verdict":"Match","nodes":[],` +
+		`"summary":{"paths":0,"matched":0,"mismatched":0,"byDesign":0,"unknown":0,"warnings":0}}`
+	for text, valid := range map[string]bool{
+		right: true,
+		strings.Replace(right, "Match", "Fine", 1):                    false,
+		strings.Replace(right, `"nodes"`, `"x":1,"nodes"`, 1):         false,
+		strings.Replace(right, `"nodes":[],`, "", 1):                  false,
+		strings.Replace(right, "svcproxy.dev/v1alpha1", "apps/v1", 1): false,
+	} {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(v); (err == nil) != valid {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// NeedsPods says which pods Find needs besides the other objects; ok is false where it needs none. namespace is that of
+// names without one.
+func (r *Reference) NeedsPods(namespace string) (which Pods, ok bool) {
+	if r.Namespace != "" {
+		namespace = r.Namespace
+	}
+	switch r.Kind {
+	case "", KindService, KindNode, KindEndpointSlice:
+		return Pods{}, false
+	case KindPod:
+		return Pods{Namespace: namespace, Name: r.Name}, true
+	case KindDeployment, KindReplicaSet, KindStatefulSet, KindDaemonSet, KindJob, KindController:
+	}
+	return Pods{Namespace: namespace}, true
+}
+
+// findSelecting finds the Services that select a pod, or the pods of a workload.
+func findSelecting(objects *snapshot.Cluster, namespace string, ref Reference) ([]Target, error) {
+	var pods []*corev1.Pod
+	var elsewhere, names []string
+	for _, p := range objects.Pods {
+		switch {
+		case !ownedBy(p, ref.Kind, ref.Name):
+			if p.Namespace == namespace {
+				names = append(names, p.Name)
+			}
+		case p.Namespace == namespace:
+			pods = append(pods, p)
+		case !slices.Contains(elsewhere, p.Namespace):
+			elsewhere = append(elsewhere, p.Namespace)
+		}
+	}
+	what := fmt.Sprintf("%s/%s in namespace %s", ref.Kind.Word(), ref.Name, namespace)
+	var found []*corev1.Service
+	for _, svc := range objects.Services {
+		selects := func(p *corev1.Pod) bool { return isSelected(p, svc) }
+		if svc.Namespace == namespace && (slices.ContainsFunc(pods, selects) ||
+			ref.Kind == KindPod && isEndpoint(objects, svc, ref.Name)) {
+			found = append(found, svc)
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return targetsOf(found, what+" is selected by", ref)
+	case len(pods) > 0:
+		return nil, fmt.Errorf("no Service selects %s: its labels are %s", what, labels.Set(pods[0].Labels))
+	case slices.Contains(objects.Missing, "pods"):
+		return nil, fmt.Errorf("%q: pods were not read, so nothing is known of it: give the Service's name", ref.Input)
+	case len(elsewhere) > 0:
+		return nil, fmt.Errorf("there is no %s, but one in namespace %s: add -n", what, shorten(elsewhere))
+	case ref.Kind == KindPod:
+		return nil, fmt.Errorf("there is no %s%s", what, DidYouMean(ref.Name, names))
+	}
+	return nil, fmt.Errorf("there is no pod of %s: give the Service's name", what)
+}
+
+// targetsOf makes targets of Services, with the port of a reference.
+func targetsOf(services []*corev1.Service, why string, ref Reference) ([]Target, error) {
+	var out []Target
+	var failed error
+	for _, svc := range services {
+		ports, err := portsOf(svc, ref)
+		if err != nil {
+			failed = err
+			continue
+		}
+		note := fmt.Sprintf("%s service/%s/%s", why, svc.Namespace, svc.Name)
+		out = append(out, Target{Service: svc, Ports: ports, Note: note})
+	}
+	if len(out) == 0 {
+		return nil, failed
+	}
+	return out, nil
+}
+
+// ownedBy tells whether a pod is the one that is named, or one of the workload that is named. A Deployment's pods
+// belong to ReplicaSets, whose names are the Deployment's with the hash that the pods have as a label
+// (kubernetes pkg/controller/deployment/sync.go, getNewReplicaSet).
+func ownedBy(p *corev1.Pod, kind Kind, name string) bool {
+	if kind == KindPod {
+		return p.Name == name
+	}
+	owner := string(kind)
+	if kind == KindDeployment {
+		hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		if hash == "" {
+			return false
+		}
+		owner, name = string(KindReplicaSet), name+"-"+hash
+	}
+	for i := range p.OwnerReferences {
+		if o := &p.OwnerReferences[i]; o.Kind == owner && o.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// isSelected tells whether a Service's selector selects a pod.
+func isSelected(p *corev1.Pod, svc *corev1.Service) bool {
+	return len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels))
+}
+
+// isEndpoint tells whether a pod is an endpoint of a Service in its namespace.
+func isEndpoint(objects *snapshot.Cluster, svc *corev1.Service, pod string) bool {
+	for _, s := range objects.EndpointSlices {
+		if !isSliceOf(s, svc) {
+			continue
+		}
+		for i := range s.Endpoints {
+			if t := s.Endpoints[i].TargetRef; t != nil && t.Kind == string(KindPod) && t.Name == pod {
+				return true
+			}
+		}
+	}
+	return false
+}

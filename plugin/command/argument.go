@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// service reads an argument that leads to a Service. namespace is the argument's own, or the one of names without one.
+func (e *environment) service(arg string) (ref cluster.Reference, namespace string, err error) {
+	if ref, err = cluster.ParseReference(arg); err != nil {
+		return ref, "", run.Usagef("%w", err)
+	}
+	switch given := *e.kube.Namespace; {
+	case ref.Namespace == "":
+		namespace, err = e.namespace()
+		return ref, namespace, err
+	case given != "" && given != ref.Namespace:
+		return ref, "", run.Usagef("%q names namespace %s, and -n namespace %s: give one of them",
+			ref.Input, ref.Namespace, given)
+	}
+	return ref, ref.Namespace, nil
+}
+
+// joinKind makes one argument of a kind and a name that are given as two, as kubectl takes them: svc web.
+func joinKind(args []string) []string {
+	if len(args) != 2 || strings.ContainsAny(args[0], "/:") {
+		return args
+	}
+	if _, ok := cluster.KindOf(args[0]); !ok {
+		return args
+	}
+	return []string{args[0] + "/" + args[1]}
+}
+
+// meantPair says what two arguments may have meant: a namespace and a Service.
+func meantPair(args []string) string {
+	if len(args) != 2 || len(validation.IsDNS1123Label(args[0])) > 0 || len(validation.IsDNS1123Label(args[1])) > 0 {
+		return ""
+	}
+	return "; Service " + args[1] + " in namespace " + args[0] + " is " + args[0] + "/" + args[1]
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/svcproxy/kubectl-svcproxy/docs"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+func newExplainCommand(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [CODE]",
+		Short: "Explain a finding: what it means, its usual cause and its remedy",
+		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its remedy and the upstream issues. ` +
+			`Without a
+code, list all codes with one line each. No cluster is contacted: the text is that of docs/findings.md of this ` +
+			`version.`,
+		Example: `  # What does MissingEndpoint mean?
+  kubectl svcproxy explain MissingEndpoint
+
+  # All findings
+  kubectl svcproxy explain`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeFirst(func(*cobra.Command) []string { return codes() }),
+		RunE:                  func(_ *cobra.Command, args []string) error { return explain(env, args) },
+	}
+}
+
+// codes returns the codes of all findings.
+func codes() []string {
+	all := docs.Findings()
+	out := make([]string, len(all))
+	for i := range all {
+		out[i] = all[i].Code
+	}
+	return out
+}
+
+// explain prints a section of docs/findings.md, or their list.
+func explain(env *environment, args []string) error {
+	switch len(args) {
+	case 0:
+		return env.out.Document([]byte(listOfFindings()))
+	case 1:
+	default:
+		return run.Usagef("explain takes one code, and %d were given (%s)", len(args), run.Shorten(args))
+	}
+	f, ok := docs.FindingOf(args[0])
+	if !ok {
+		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0],
+			cluster.DidYouMean(args[0], codes()), name)
+	}
+	return env.out.Document([]byte(f.Code + "\n\n" + f.Text + "\n\n" + report.PageOf(f.Code) + "\n"))
+}
+
+// listOfFindings has a line for each finding, below the headings of the page.
+func listOfFindings() string {
+	var b strings.Builder
+	group := ""
+	for _, f := range docs.Findings() {
+		if f.Group != group {
+			if group != "" {
+				b.WriteByte('\n')
+			}
+			group = f.Group
+			fmt.Fprintf(&b, "%s\n", group)
+		}
+		fmt.Fprintf(&b, "  %-26s %-8s %s\n", f.Code, f.Severity, f.Summary)
+	}
+	return b.String()
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+)
+
+// markdown writes a report for a ticket, in Markdown as GitHub and GitLab have it: what is on the page in HTML, without
+// pictures. Names and texts of rules are anybody's: they are escaped, or stand in blocks of code.
+func (t *text) markdown(b *bytes.Buffer) {
+	p := t.page()
+	fmt.Fprintf(b, "## %s %s: %s\n\n", p.Verdict.Symbol, p.Verdict.Text, escapeMarkdown(p.Conclusion))
+	if p.Service != "" {
+		fmt.Fprintf(b, "- Service: %s\n", escapeMarkdown(p.Service))
+	}
+	for _, port := range p.Ports {
+		fmt.Fprintf(b, "- Port: %s\n", escapeMarkdown(port))
+	}
+	if s := p.Source; s != nil {
+		from := "cluster " + s.Cluster + ", read " + s.ReadAt
+		if s.Snapshot != "" {
+			from = "snapshot " + s.Snapshot
+			if s.MadeAt != "" {
+				from += ", made " + s.MadeAt
+			}
+		}
+		fmt.Fprintf(b, "- Source: %s, by %s\n", escapeMarkdown(from), escapeMarkdown(s.Tool))
+		fmt.Fprintf(b, "- Command: %s\n", inCode(s.Command))
+	}
+	for _, tab := range p.Tables {
+		markdownTable(b, &tab)
+	}
+	for i := range p.Nodes {
+		markdownNode(b, &p.Nodes[i])
+	}
+	if p.MorePaths > 0 {
+		fmt.Fprintf(b, "\n… and %s\n", plaintext.Plural(p.MorePaths, "more path"))
+	}
+	for _, more := range p.MoreNodes {
+		fmt.Fprintf(b, "\n%s\n", escapeMarkdown(more))
+	}
+	for i := range p.Blocks {
+		markdownFinding(b, &p.Blocks[i])
+	}
+	if p.Next != nil {
+		b.WriteString("\n### Next\n")
+		markdownRemedy(b, *p.Next)
+	}
+}
+
+// markdownNode writes a node with the endpoints of its paths.
+func markdownNode(b *bytes.Buffer, n *nodeCard) {
+	fmt.Fprintf(b, "\n### %s %s\n", escapeMarkdown(n.Name), n.Verdict.Text)
+	if n.Error != "" {
+		fmt.Fprintf(b, "\nNot inspected: %s\n", escapeMarkdown(n.Error))
+	}
+	if n.Mode != "" {
+		fmt.Fprintf(b, "\n%s\n", escapeMarkdown(n.Mode))
+	}
+	for i := range n.Paths {
+		c := &n.Paths[i]
+		tab := htmlTable{
+			Caption: c.Title + ", from " + c.From,
+			Columns: []htmlColumn{{"Endpoint", false}, {"Pod", false}, {"Node", false}, {"Expected", true}, {"Actual", true}},
+		}
+		if c.Shown.Observed {
+			tab.Columns = append(tab.Columns, htmlColumn{"Observed", true})
+		}
+		for _, e := range c.Shown.Rows {
+			cells := []string{e.Endpoint, e.Pod, e.Node, e.Expected.Text, e.Actual.Text}
+			if c.Shown.Observed {
+				cells = append(cells, e.Observed.Text)
+			}
+			tab.Rows = append(tab.Rows, htmlRow{cells, e.Status})
+		}
+		markdownTable(b, &tab)
+	}
+}
+
+// markdownTable writes a table, below its caption.
+func markdownTable(b *bytes.Buffer, t *htmlTable) {
+	fmt.Fprintf(b, "\n**%s**\n\n|", escapeMarkdown(t.Caption))
+	rule := []string{""}
+	for _, c := range t.Columns {
+		fmt.Fprintf(b, " %s |", escapeMarkdown(c.Head))
+		if c.Right {
+			rule = append(rule, " ---: ")
+		} else {
+			rule = append(rule, " --- ")
+		}
+	}
+	// The head of the last column, the status, may be among the columns already.
+	if len(t.Rows) > 0 && len(t.Rows[0].Cells) == len(t.Columns) {
+		b.WriteString(" Status |")
+		rule = append(rule, " --- ")
+	}
+	b.WriteString("\n" + strings.Join(rule, "|") + "|\n")
+	for _, r := range t.Rows {
+		b.WriteByte('|')
+		for _, cell := range r.Cells {
+			fmt.Fprintf(b, " %s |", escapeMarkdown(cell))
+		}
+		fmt.Fprintf(b, " %s |\n", strings.TrimSpace(r.Status.Symbol+" "+escapeMarkdown(r.Status.Text)))
+	}
+	if t.Note != "" {
+		fmt.Fprintf(b, "\n%s\n", escapeMarkdown(t.Note))
+	}
+}
+
+func markdownFinding(b *bytes.Buffer, f *htmlBlock) {
+	fmt.Fprintf(b, "\n### %s %s %s\n\n", f.Verdict.Symbol, f.Verdict.Text, escapeMarkdown(f.Code))
+	more := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf(" and %d more", n)
+	}
+	for _, line := range []struct {
+		label string
+		names []string
+		more  int
+	}{{"Of", f.Of, f.MoreOf}, {"On", f.On, f.MoreOn}, {"Nodes", f.Nodes, f.MoreNodes}} {
+		if len(line.names) > 0 {
+			fmt.Fprintf(b, "- %s: %s%s\n", line.label, escapeMarkdown(strings.Join(line.names, ", ")), more(line.more))
+		}
+	}
+	why := f.Why
+	if f.Example != "" {
+		why = "for example, of " + f.Example + ": " + why
+	}
+	fmt.Fprintf(b, "- Why: %s\n", escapeMarkdown(why))
+	if f.Page != "" {
+		fmt.Fprintf(b, "- More: [what %s means](%s)\n", escapeMarkdown(f.Code), f.Page)
+	}
+	for _, l := range f.Links {
+		if l.Address != "" {
+			fmt.Fprintf(b, "- See <%s>\n", l.Address)
+		}
+	}
+	if len(f.Evidence) > 0 {
+		b.WriteString("\n")
+		codeBlock(b, "", strings.Join(f.Evidence, "\n"))
+	}
+	for _, fix := range f.Fixes {
+		markdownRemedy(b, fix)
+	}
+}
+
+func markdownRemedy(b *bytes.Buffer, r remedy) {
+	if r.Text != "" {
+		fmt.Fprintf(b, "\n%s\n", escapeMarkdown(r.Text))
+	}
+	for _, c := range r.Commands {
+		if c.Lead != "" {
+			fmt.Fprintf(b, "\n%s:\n", escapeMarkdown(c.Lead))
+		}
+		b.WriteString("\n")
+		codeBlock(b, "sh", c.Line)
+	}
+}
+
+// codeBlock writes a block of code that nothing in it can end.
+func codeBlock(b *bytes.Buffer, language, code string) {
+	fence := fenceOf(code, 3)
+	fmt.Fprintf(b, "%s%s\n%s\n%s\n", fence, language, code, fence)
+}
+
+// inCode is a text as code within a line.
+func inCode(s string) string {
+	s = plaintext.Clean(s)
+	fence := fenceOf(s, 1)
+	if len(fence) > 1 {
+		return fence + " " + s + " " + fence
+	}
+	return fence + s + fence
+}
+
+// fenceOf is the shortest run of backticks, of at least some, that is longer than those of a text.
+func fenceOf(text string, least int) string {
+	longest, run := 0, 0
+	for _, r := range text {
+		if r != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	return strings.Repeat("`", max(least, longest+1))
+}
+
+// escapeMarkdown escapes what means something to Markdown, in HTML within it or in a cell of a table.
+func escapeMarkdown(s string) string {
+	var b strings.Builder
+	for _, r := range plaintext.Clean(s) {
+		if strings.ContainsRune("\\`*_[]<>|~&#!", r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

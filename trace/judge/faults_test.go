@@ -22,6 +22,7 @@ type fault struct {
 	do   func(w *capturedNode)
 	want []string                                // lines of changes
 	all  func(before map[string]string) []string // in place of want, where a fault touches very many paths
+	codes bool // codes alone are compared, and not what they are about
 }
 
 const (

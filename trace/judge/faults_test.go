@@ -17,11 +17,12 @@ import (
 
 // fault is one thing put wrong, and what must be reported for it: nothing more, nothing less.
 type fault struct {
-	name string
-	base string // snapshot; "iptables" when empty
-	do   func(w *capturedNode)
-	want []string                                // lines of changes
-	all  func(before map[string]string) []string // in place of want, where a fault touches very many paths
+	name  string
+	base  string // snapshot; "iptables" when empty
+	do    func(w *capturedNode)
+	want  []string                                // lines of changes
+	all   func(before map[string]string) []string // in place of want, where a fault touches very many paths
+	codes bool                                    // codes alone are compared, and not what they are about
 }
 
 const (

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -36,8 +38,8 @@ type placement struct {
 	own  bool   // it is a pod with an address of its own, which no node has
 }
 
-// placeOf returns where an endpoint of the path is. Without the pods themselves, one is taken to have its own address
-// where no Node has that.
+// placeOf returns where an endpoint of the path is. Without the pods themselves, one of another Node that was collected
+// is taken to have its own address where no Node has that.
 func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	out.own = p.cluster.podNames[a] != ""
 	for i := range p.want.Endpoints {
@@ -46,7 +48,8 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 			continue
 		}
 		out.node = e.Node
-		if len(p.cluster.Pods) == 0 && e.Pod != "" && p.cluster.ofNode(a) == nil {
+		if len(p.cluster.Pods) == 0 && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == nil &&
+			slices.ContainsFunc(p.cluster.Nodes, func(o *corev1.Node) bool { return o.Name == e.Node }) {
 			out.own = true
 		}
 	}
@@ -97,7 +100,8 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 		"leave the node",
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
 		dst := end.Packet.Dst
-		if at := p.placeOf(dst); end.End != netfilter.Delivered || !at.own {
+		local, known := p.net.Local(dst)
+		if at := p.placeOf(dst); end.End != netfilter.Delivered || !local || !known || !at.own {
 			return nil, nil
 		}
 		return p.taken(dst)
@@ -228,7 +232,7 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 			!slices.ContainsFunc(p.net.AddressesOn(dev), func(x netip.Addr) bool { return x.Is4() == v4 })
 	}
 	away := l.Gateway.IsValid() && l.Dev == p.net.Uplink(v4)
-	if !away && !bare(l.Dev) {
+	if away && !slices.ContainsFunc(p.net.Devs(), bare) || !away && !bare(l.Dev) {
 		return nil, nil
 	}
 	if away {

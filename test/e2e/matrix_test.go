@@ -216,8 +216,8 @@ func wrong(what string, f *matrixFault, c connected, r result, path *report.Path
 	return nil
 }
 
-// evidence is all that is said of a path and of its node, in one text; of an Unknown path also what it depends on, which
-// is information.
+// evidence is all that is said of a path and of its node, in one text; of an Unknown path also what it depends on,
+// which is information.
 func evidence(r result, path *report.Path) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -120,7 +120,7 @@ func ebtable(out *bytes.Buffer, table string) error {
 	defer unix.Close(fd)
 	var x ebtReplace
 	copy(x.name[:len(x.name)-1], table)
-	if err := ebtAsk(fd, ebtInfo, &x); err != nil {
+	if err := ebtAsk(fd, ebtInfo, &x, 0); err != nil {
 		if errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.ENOENT) {
 			return nil // there is no such table
 		}
@@ -131,7 +131,7 @@ func ebtable(out *bytes.Buffer, table string) error {
 	}
 	data := make([]byte, x.size)
 	x.entries, x.counters = unsafe.Pointer(&data[0]), 0 //nolint:gosec // what getsockopt(2) takes
-	err = ebtAsk(fd, ebtEntries, &x)
+	err = ebtAsk(fd, ebtEntries, &x, x.size)
 	runtime.KeepAlive(data)
 	if err != nil {
 		return err
@@ -139,10 +139,13 @@ func ebtable(out *bytes.Buffer, table string) error {
 	return ebtChains(out, table, data)
 }
 
-func ebtAsk(fd int, option uintptr, x *ebtReplace) error {
-	size := uint32(unsafe.Sizeof(*x))
+// ebtAsk asks for a table. The size that the kernel wants to be told is that of the question with what the answer has
+// behind it (copy_everything_to_user in net/bridge/netfilter/ebtables.c).
+func ebtAsk(fd int, option uintptr, x *ebtReplace, behind uint32) error {
+	size := uint32(unsafe.Sizeof(*x)) + behind
+	//nolint:gosec // what getsockopt(2) takes
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_IP, option,
-		uintptr(unsafe.Pointer(x)), uintptr(unsafe.Pointer(&size)), 0) //nolint:gosec // what getsockopt(2) takes
+		uintptr(unsafe.Pointer(x)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return errno
 	}

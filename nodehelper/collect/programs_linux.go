@@ -98,8 +98,14 @@ var cgroupHooks = []struct {
 	name string
 	typ  uint32
 }{
-	{"connect4", 10}, {"connect6", 11}, {"sendmsg4", 14}, {"sendmsg6", 15}, {"recvmsg4", 19}, {"recvmsg6", 20},
-	{"ingress", 0}, {"egress", 1},
+	{"connect4", 10},
+	{"connect6", 11},
+	{"sendmsg4", 14},
+	{"sendmsg6", 15},
+	{"recvmsg4", 19},
+	{"recvmsg6", 20},
+	{"ingress", 0},
+	{"egress", 1},
 }
 
 // maxGroups and maxGroupDepth bound which control groups are looked at: those of each container of the 110 pods that a
@@ -109,8 +115,8 @@ const (
 	maxGroupDepth = 8
 )
 
-// cgroupPrograms lists the programs of the control groups: those of the root see every process of the node, others those
-// in the group and below.
+// cgroupPrograms lists the programs of the control groups: those of the root see every process of the node, others
+// those in the group and below.
 func cgroupPrograms(out *bytes.Buffer, root string) error {
 	if root == "" {
 		return errors.New("the node's file system cannot be had")
@@ -142,7 +148,8 @@ func groupsBelow(out *bytes.Buffer, root string) error {
 		if err != nil {
 			return err
 		}
-		if left--; left < 0 {
+		left--
+		if left < 0 {
 			return fmt.Errorf("there are more than %d control groups", maxGroups)
 		}
 		group := ""

@@ -185,7 +185,7 @@ func (n *Network) Port(dev string, a netip.Addr) string {
 	}
 	found := ""
 	for _, x := range n.learned[dev] {
-		if x.mac == strings.ToLower(e.MAC) {
+		if strings.EqualFold(x.mac, e.MAC) {
 			if found != "" && found != x.port {
 				return "" // one for each of several VLANs
 			}

@@ -66,8 +66,8 @@ func (c *Cluster) podObject(name string) *corev1.Pod {
 // kubepods is what the names of kubelet's groups for pods begin with (pkg/kubelet/cm/node_container_manager_linux.go).
 const kubepods = "kubepods"
 
-// groupOf tells whether a group is one that a pod's processes are in, or may be in: the root, one that holds all pods or
-// those of the pod's class, or one of the pod itself. Of a pod that is not known those of all pods count alone.
+// groupOf tells whether a group is one that a pod's processes are in, or may be in: the root, one that holds all pods
+// or those of the pod's class, or one of the pod itself. Of a pod that is not known those of all pods count alone.
 func groupOf(g *nodestate.GroupProgram, pod *corev1.Pod) bool {
 	if g.Group == "/" {
 		return true

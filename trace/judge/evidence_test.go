@@ -160,7 +160,8 @@ func TestEvidence(t *testing.T) {
 			for _, file := range nodestate.Evidence {
 				if _, ok := base.files[file]; !ok {
 					// What ebtables.txt lists may be on a path wherever an interface may be a bridge.
-					if file != snapshot.UnreadFile && file != snapshot.EbtablesFile && (fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
+					if file != snapshot.UnreadFile && file != snapshot.EbtablesFile &&
+						(fixture != "ipvs" || !strings.HasSuffix(file, "route.json")) {
 						t.Errorf("%s is not in the fixture", file)
 					}
 					continue

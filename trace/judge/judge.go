@@ -209,7 +209,8 @@ func withoutQuiet(paths []judged) []judged {
 
 // NewWalker prepares walks over a node's rules as the judgement makes them. It is for one goroutine.
 func NewWalker(s *nodestate.State, network *host.Network) *netfilter.Walker {
-	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists()...), netfilter.WithPorts(network.Port),
+	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists()...),
+		netfilter.WithPorts(network.Port),
 		netfilter.WithSockets(func(proto uint8, port uint16) (listens, known bool) {
 			return slices.ContainsFunc(s.Sockets, func(x host.Socket) bool {
 				return x.Port == port && protocolNumber(corev1.Protocol(strings.ToUpper(x.Protocol))) == proto

@@ -12,8 +12,8 @@ import (
 // maxRouteTo is how many destinations of one routing decision are listed; a Service may have thousands of endpoints.
 const maxRouteTo = 8
 
-// hooksBefore are the hooks that a packet meets before it is routed for another one: what comes in by an interface is routed
-// behind PREROUTING, and a local process's packet again behind OUTPUT, where that has changed it.
+// hooksBefore are the hooks that a packet meets before it is routed for another one: what comes in by an interface is
+// routed behind PREROUTING, and a local process's packet again behind OUTPUT, where that has changed it.
 var hooksBefore = map[netfilter.Hook][]netfilter.Hook{
 	netfilter.Input: {
 		netfilter.Ingress, netfilter.BridgePrerouting, netfilter.BridgeInput, netfilter.Prerouting,
@@ -47,7 +47,8 @@ func routesOf(res *netfilter.Result) []report.Route {
 		}
 		o := &out[at]
 		if to := r.Dst.String(); !slices.Contains(o.To, to) {
-			if o.Count++; len(o.To) < maxRouteTo {
+			o.Count++
+			if len(o.To) < maxRouteTo {
 				o.To = append(o.To, to)
 			}
 		}

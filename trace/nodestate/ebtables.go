@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// ebtablesHooks are where the chains of ebtables' tables are called (ebtable_broute.c, ebtable_filter.c and ebtable_nat.c
-// in net/bridge/netfilter, enum nf_br_hook_priorities), by table and chain.
+// ebtablesHooks are where the chains of ebtables' tables are called (ebtable_broute.c, ebtable_filter.c and
+// ebtable_nat.c in net/bridge/netfilter, enum nf_br_hook_priorities), by table and chain.
 var ebtablesHooks = map[string]netfilter.Base{
 	"broute BROUTING": {Hook: netfilter.BridgePrerouting, Priority: beforeAll},
 	"nat PREROUTING":  {Hook: netfilter.BridgePrerouting, Priority: -300},
@@ -53,7 +53,7 @@ func parseEbtables(data []byte) ([]*netfilter.Table, error) {
 		}
 		found[key] = append(found[key], strings.Join(words[3:], " "))
 	}
-	var out []*netfilter.Table
+	out := make([]*netfilter.Table, 0, len(order))
 	for _, key := range order {
 		base := ebtablesHooks[key]
 		base.Policy = netfilter.Accept

@@ -84,7 +84,9 @@ func (l *loader) programs() error {
 			}
 			return out, err
 		}
-		found, ok, err := read(l, x.file, true, parse, func(t []*netfilter.Table, _ error) bool { return len(t) > 0 || len(l.GroupPrograms) > 0 })
+		found, ok, err := read(l, x.file, true, parse, func(t []*netfilter.Table, _ error) bool {
+			return len(t) > 0 || len(l.GroupPrograms) > 0
+		})
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"unsafe"
 
@@ -42,37 +42,32 @@ type ebtReplace struct {
 }
 
 // readEbtables lists the chains of the kernel's own ebtables (those of ebtables-legacy; ebtables-nft makes tables of
-// nftables) that have rules, or a policy that drops. A table is asked for only where that makes nothing: a question
-// about one whose module is not loaded would load it, and since Linux 5.15 one about a table that the network namespace
-// does not have makes it (find_inlist_lock_noload in net/bridge/netfilter/ebtables.c); there the hooks tell.
+// nftables) that have rules, or a policy that drops. A question about a table whose module is not loaded would load it,
+// and since Linux 5.15 one about a table that the network namespace does not have makes it, without rules
+// (find_inlist_lock_noload in net/bridge/netfilter/ebtables.c): a table is asked for only where its module is in use,
+// which it is while a table of some namespace has rules (do_replace_finish), and where the hooks do not tell otherwise.
 func readEbtables(ctx context.Context, r *reader) ([]byte, error) {
-	var loaded []string
+	var there []string
 	for _, table := range []string{"broute", "nat", "filter"} {
-		there, err := r.kernel.has("ebtable_" + table)
+		has, err := r.kernel.has("ebtable_" + table)
 		if err != nil {
 			return nil, err
 		}
-		if there {
-			loaded = append(loaded, table)
+		if has {
+			there = append(there, table)
 		}
 	}
-	if len(loaded) == 0 {
-		return nil, errAbsent
+	makes, err := makesTables()
+	if err != nil {
+		return nil, err
 	}
-	if made, err := makesTables(); err != nil || made {
-		if err != nil {
+	if makes && len(there) > 0 {
+		if there, err = ebtablesInUse(ctx, r, there); err != nil {
 			return nil, err
 		}
-		hooks, err := module("nfnetlink_hook", command("nft", "list", "hooks"))(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("whether the tables of ebtables are in use cannot be told without making them: %w", err)
-		}
-		loaded = slices.DeleteFunc(loaded, func(table string) bool {
-			return !bytes.Contains(hooks, []byte("[ebtable_"+table+"]"))
-		})
 	}
 	var out bytes.Buffer
-	for _, table := range loaded {
+	for _, table := range there {
 		if err := ebtable(&out, table); err != nil {
 			return nil, fmt.Errorf("table %s of ebtables: %w", table, err)
 		}
@@ -81,6 +76,26 @@ func readEbtables(ctx context.Context, r *reader) ([]byte, error) {
 		return nil, errAbsent
 	}
 	return out.Bytes(), nil
+}
+
+// ebtablesInUse are those of some tables that may have rules.
+func ebtablesInUse(ctx context.Context, r *reader, tables []string) (used []string, err error) {
+	hooks, err := module("nfnetlink_hook", command("nft", "list", "hooks"))(ctx, r)
+	listed := err == nil
+	for _, table := range tables {
+		if listed && !bytes.Contains(hooks, []byte("[ebtable_"+table+"]")) {
+			continue
+		}
+		count, err := os.ReadFile("/sys/module/ebtable_" + table + "/refcnt")
+		switch {
+		case err != nil && !listed:
+			return nil, fmt.Errorf("whether table %s of ebtables is in use cannot be told without making it: %w", table, err)
+		case err == nil && strings.TrimSpace(string(count)) == "0":
+			continue
+		}
+		used = append(used, table)
+	}
+	return used, nil
 }
 
 // makesTables tells whether the kernel makes a table of ebtables that somebody asks for: since Linux 5.15.
@@ -105,7 +120,7 @@ func ebtable(out *bytes.Buffer, table string) error {
 	defer unix.Close(fd)
 	var x ebtReplace
 	copy(x.name[:len(x.name)-1], table)
-	if err := ebtAsk(fd, ebtInfo, &x); err != nil {
+	if err := ebtAsk(fd, ebtInfo, &x, 0); err != nil {
 		if errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.ENOENT) {
 			return nil // there is no such table
 		}
@@ -116,7 +131,7 @@ func ebtable(out *bytes.Buffer, table string) error {
 	}
 	data := make([]byte, x.size)
 	x.entries, x.counters = unsafe.Pointer(&data[0]), 0 //nolint:gosec // what getsockopt(2) takes
-	err = ebtAsk(fd, ebtEntries, &x)
+	err = ebtAsk(fd, ebtEntries, &x, x.size)
 	runtime.KeepAlive(data)
 	if err != nil {
 		return err
@@ -124,10 +139,13 @@ func ebtable(out *bytes.Buffer, table string) error {
 	return ebtChains(out, table, data)
 }
 
-func ebtAsk(fd int, option uintptr, x *ebtReplace) error {
-	size := uint32(unsafe.Sizeof(*x))
+// ebtAsk asks for a table. The size that the kernel wants to be told is that of the question with what the answer has
+// behind it (copy_everything_to_user in net/bridge/netfilter/ebtables.c).
+func ebtAsk(fd int, option uintptr, x *ebtReplace, behind uint32) error {
+	size := uint32(unsafe.Sizeof(*x)) + behind
+	//nolint:gosec // what getsockopt(2) takes
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_IP, option,
-		uintptr(unsafe.Pointer(x)), uintptr(unsafe.Pointer(&size)), 0) //nolint:gosec // what getsockopt(2) takes
+		uintptr(unsafe.Pointer(x)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return errno
 	}

@@ -22,7 +22,7 @@ var notCompared = map[string]string{
 	"-m icmpv6":      "iptables prints icmp6; programs that write save files themselves use both",
 	"-m nfacct":      "the kernel takes it with an accounting object alone, which none of the programs here makes",
 	"-j CONNSECMARK": "the kernel takes it with SELinux alone",
-	"-j FLOWOFFLOAD": "OpenWrt's kernel alone has it; flow add of nftables was measured (TestFlowtables)",
+	"-j FLOWOFFLOAD": "the kernels of OpenWrt alone have it",
 	"-j LED":         "the kernel takes it with a LED trigger alone",
 	"-j QUEUE":       "the kernel takes NFQUEUE in its place, which is compared",
 	"-j SECMARK":     "the kernel takes it with SELinux alone",

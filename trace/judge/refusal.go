@@ -102,7 +102,7 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 			is.message = "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"
 		case o.atOwner == kubeProxy:
 			is = n.writerOf(o.where).refusal(is, o)
-		case o.where.Chain != nil:
+		case o.where.Chain != nil && o.where.Hook.OfLink():
 			is.remedy = n.advise(foreignRule, &is)
 			is.remedy.Commands = n.objectAt(o.where, familyOf(want.Frontend))
 		}

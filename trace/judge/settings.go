@@ -377,8 +377,8 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			where := p.advise(advice("",
 				command{line: "bridge -d link show", onNode: true, when: "to see the settings of each port"},
 				command{
-					line:   "ip neigh show dev {subject} && bridge fdb show br {subject}",
-					onNode: true, when: "to see which port is the pod's",
+					line: "ip neigh show dev {subject} && bridge fdb show br {subject}", onNode: true,
+					when: "to see which port is the pod's",
 				},
 			), &is)
 			is.remedy.Commands = append(is.remedy.Commands, where.Commands...)

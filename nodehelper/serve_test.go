@@ -110,7 +110,9 @@ func TestHandlers(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{wire.MethodCollect, wire.MethodOrphans, wire.MethodProbe, wire.MethodProgram, wire.MethodUndo}
+	want := []string{
+		wire.MethodCollect, wire.MethodOrphans, wire.MethodPod, wire.MethodProbe, wire.MethodProgram, wire.MethodUndo,
+	}
 	if !slices.Equal(names, want) {
 		t.Errorf("requests %v, want %v", names, want)
 	}

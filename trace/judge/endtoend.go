@@ -31,9 +31,8 @@ const (
 var (
 	_ = register(kind{
 		code: endtoend.EndpointNotListening, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort "+
-			"has to "+
-			"be that one", command{line: "kubectl logs {pod} --all-containers --tail=50"}),
+		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort " +
+			"has to be that one"),
 	})
 	_ = register(kind{
 		code: endtoend.EndpointListensElse, severity: mismatch, scope: onPath, by: segments,
@@ -365,14 +364,10 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	k := kinds[s.Code]
 	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
 	pod := strings.TrimPrefix(s.Place, "pod ")
-	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place {
-		for i := range is.remedy.Commands {
-			c := &is.remedy.Commands[i]
-			c.Line = strings.ReplaceAll(c.Line, "{pod}", "-n "+report.ShellWord(ns)+" pod/"+report.ShellWord(name))
-		}
+	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place && s.Code == endtoend.EndpointNotListening {
+		is.remedy.Commands = append(is.remedy.Commands, report.Command{
+			Line: report.ShellLine("kubectl", "logs", "-n", ns, "pod/"+name, "--all-containers", "--tail=50"),
+		})
 	}
-	is.remedy.Commands = slices.DeleteFunc(is.remedy.Commands, func(c report.Command) bool {
-		return strings.Contains(c.Line, "{pod}") // the slice does not tell the pod
-	})
 	return append(found, is)
 }

@@ -428,10 +428,11 @@ for table in raw mangle nat filter; do
 done # of the tables
 `
 
-// stateScript prints what faults change, without what changes by itself.
+// stateScript prints what faults change, without what changes by itself, and without iptables-save's warnings, which
+// come between the rules.
 const stateScript = `
 for p in iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy; do
-	$p-save | sed -e '/^#/d' -e 's/\[[0-9:]*\]//' -e "s/^/$p /"
+	$p-save 2>/dev/null | sed -e '/^#/d' -e 's/\[[0-9:]*\]//' -e "s/^/$p /"
 done
 nft -s list ruleset
 ipset save
@@ -442,7 +443,7 @@ done
 ip nexthop
 ip neigh show nud permanent
 ip -d link | sed -e 's/promiscuity.*minmtu//' -e 's/[a-z_]*timer *[0-9.]*//g' -e 's/state [A-Z]*//' \
-	-e 's/ qlen [0-9]*//'
+	-e 's/ qlen [0-9]*//' -e 's/ *$//'
 ip addr | grep inet
 bridge fdb | grep -E 'static|permanent' | sort
 tc qdisc

@@ -7,10 +7,12 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -158,6 +160,25 @@ func programmedRight(r *report.Report) bool {
 	return r.Summary.Paths > 0 && r.Summary.Matched == r.Summary.Paths && slices.Contains(codes(r), judge.Programmed)
 }
 
+// notes is what a running command has said so far.
+type notes struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements [io.Writer].
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
 // With --follow the path goes with the Service's endpoints, and ends with the plugin.
 func TestProgramFollows(t *testing.T) {
 	node := nodes[0]
@@ -166,7 +187,8 @@ func TestProgramFollows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := command(ctx, "program", app, "-n", namespace, "--node", node, "--follow", "--image", image, "--yes")
-	var out, errOut bytes.Buffer
+	var out bytes.Buffer
+	var errOut notes
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -179,13 +201,17 @@ func TestProgramFollows(t *testing.T) {
 	moveEndpoints(t)
 	defer func() { t.Logf("it said %s%s", out.String(), errOut.String()) }()
 	wait(t, "the path has the new endpoints", right)
+	// What was written is read again before it is said.
+	wait(t, "the new endpoints are said", func() (bool, error) {
+		return strings.Contains(errOut.String(), " updated: 3 endpoints"), errors.New(errOut.String())
+	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s%s", err, out.String(), errOut.String())
 	}
-	if !strings.Contains(errOut.String(), " updated: 3 endpoints") || !strings.Contains(errOut.String(), "taken away") {
+	if !strings.Contains(errOut.String(), "taken away") {
 		t.Errorf("it said %s", errOut.String())
 	}
 	for name, text := range settledState(t, node) {

@@ -346,7 +346,7 @@ var faults = [][]fault{
 			"no connection tracking",
 			[]string{"sysctl -qw net.ipv4.vs.conntrack=0"},
 			[]string{"sysctl -qw net.ipv4.vs.conntrack=1"},
-			[]string{"IPVSConntrackOff *"},
+			[]string{"IPVSConntrackOff *", "AnswerDropped *"},
 		},
 	},
 }

@@ -61,6 +61,14 @@ type Lookup struct {
 	MayFail bool
 }
 
+// NextHops are the next hops that a packet may be sent to: those of a route that has several, or the one of the route.
+func (l *Lookup) NextHops() []Hop {
+	if len(l.Hops) > 0 {
+		return l.Hops
+	}
+	return []Hop{{Dev: l.Dev, Gateway: l.Gateway, Weight: 1, PrefSrc: l.PrefSrc}}
+}
+
 // Unusable tells whether a packet cannot be sent by the route.
 func (r *Route) Unusable() bool {
 	switch r.Type {

@@ -52,20 +52,15 @@ func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	case r.Type != RouteUnicast:
 		return Reverse{}, false
 	}
-	by := []string{r.Dev}
-	if len(r.Hops) > 0 {
-		by = by[:0]
-		for i := range r.Hops {
-			by = append(by, r.Hops[i].Dev)
-		}
-	}
-	for _, dev := range by {
+	var by []string
+	for _, h := range r.NextHops() {
 		switch {
-		case dev == q.In:
+		case h.Dev == q.In:
 			return Reverse{}, true
-		case dev == "" || n.master[dev] != "": // the interface may belong to a VRF
+		case h.Dev == "" || n.master[h.Dev] != "": // the interface may belong to a VRF
 			return Reverse{}, false
 		}
+		by = append(by, h.Dev)
 	}
 	why := "the route back to " + q.Src.String() + " is by " + strings.Join(by, ", ") + ", not by " + q.In + decided(r.By)
 	switch {

@@ -134,7 +134,7 @@ func (p *pathCase) routeBy(h hop) string {
 		dst := p.res.Outcomes[i].Packet.Dst
 		l := p.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true})
 		of := func(x host.Hop) bool { return x.Dev == h.dev && x.Gateway == h.ip }
-		if l.Known && h.ip != dst && (l.Gateway == h.ip && l.Dev == h.dev || slices.ContainsFunc(l.Hops, of)) {
+		if l.Known && h.ip != dst && slices.ContainsFunc(l.NextHops(), of) {
 			return l.By.String() + "; "
 		}
 	}

@@ -53,16 +53,17 @@ func RouteBack(c *netfilter.Context, b Back) Truth {
 		q.Mark = p.Mark
 	}
 	r := c.Host.Lookup(q)
+	by := func(dev string) bool {
+		return slices.ContainsFunc(r.NextHops(), func(h host.Hop) bool { return h.Dev == dev })
+	}
 	switch {
 	case !r.Known:
 		return Maybe
 	case r.Type == host.RouteLocal && !b.Local, r.Type != host.RouteUnicast && r.Type != host.RouteLocal:
 		return No
-	case b.Loose, r.Dev == in && in != "",
-		slices.ContainsFunc(r.Hops, func(h host.Hop) bool { return h.Dev == in && in != "" }):
+	case b.Loose, in != "" && by(in):
 		return Yes
-	case in == netfilter.UnknownIface, r.Dev == "" && len(r.Hops) == 0, r.Type == host.RouteLocal,
-		slices.ContainsFunc(r.Hops, func(h host.Hop) bool { return h.Dev == "" }):
+	case in == netfilter.UnknownIface, r.Type == host.RouteLocal, by(""):
 		return Maybe
 	}
 	return No

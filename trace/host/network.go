@@ -14,7 +14,9 @@ type Network struct {
 	devs   map[string][]int  // indices into addrs
 	master map[string]string // nil where links were not collected
 	sysctl map[string]string // by path below /proc/sys
-	clock  Clock
+	// localPorts is LocalPortRange of it.
+	localPorts portRange
+	clock      Clock
 
 	bridges     map[string]*bridge // by name, those that have ports
 	promiscuous map[string]bool

@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -42,6 +43,7 @@ func (n *Network) readSysctl(data []byte) error {
 		return fmt.Errorf("line %d is no KEY=VALUE", odd)
 	}
 	n.sysctl = values
+	n.readLocalPorts()
 	switch {
 	case odd > 0:
 		return &incomplete{fmt.Sprintf("line %d is no KEY=VALUE", odd)}
@@ -91,4 +93,38 @@ func (n *Network) HasSysctls(prefix string) bool {
 		}
 	}
 	return false
+}
+
+// LocalPortRange is the setting with the ports that the kernel gives to sockets that ask for none: the first and the
+// last (Documentation/networking/ip-sysctl.rst). They are those of IPv6, too.
+const LocalPortRange = "net/ipv4/ip_local_port_range"
+
+// LocalPorts returns these ports. known is false where the setting was not collected, or is not two numbers in order;
+// first is then 0, unless it alone is one.
+func (n *Network) LocalPorts() (first, last uint16, known bool) {
+	p := n.localPorts
+	return p.first, p.last, p.known
+}
+
+type portRange struct {
+	first, last uint16
+	known       bool
+}
+
+func (n *Network) readLocalPorts() {
+	fields := strings.Fields(n.sysctl[LocalPortRange])
+	if len(fields) == 0 {
+		return
+	}
+	first, err := strconv.ParseUint(fields[0], 10, 16)
+	if err != nil {
+		return
+	}
+	n.localPorts.first = uint16(first)
+	if len(fields) != 2 {
+		return
+	}
+	if last, err := strconv.ParseUint(fields[1], 10, 16); err == nil && first <= last {
+		n.localPorts.last, n.localPorts.known = uint16(last), true
+	}
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -38,13 +39,9 @@ var (
 	})
 )
 
-// The settings of the ports that the kernel gives to sockets which ask for none
-// (Documentation/networking/ip-sysctl.rst; inet_csk_find_open_port and __inet_hash_connect in net/ipv4). They are those
-// of IPv6, too.
-const (
-	localPortRange     = "net/ipv4/ip_local_port_range"
-	localReservedPorts = "net/ipv4/ip_local_reserved_ports"
-)
+// localReservedPorts are ports that the kernel keeps out of host.LocalPortRange (inet_csk_find_open_port and
+// __inet_hash_connect in net/ipv4).
+const localReservedPorts = "net/ipv4/ip_local_reserved_ports"
 
 // ports is a range of port numbers, both ends included.
 type ports struct{ first, last uint16 }
@@ -77,21 +74,16 @@ func parsePorts(text string) ([]ports, bool) {
 // ephemeral tells which ports the kernel gives to sockets that ask for none; known is false where the settings were not
 // collected.
 func (n *node) ephemeral() (in func(port uint16) bool, known bool) {
-	text, ok := n.net.Sysctl(localPortRange)
-	fields := strings.Fields(text)
-	reserved, ok2 := n.net.Sysctl(localReservedPorts)
-	if !ok || !ok2 || len(fields) != 2 {
-		return nil, false
-	}
-	given, ok := parsePorts(fields[0] + "-" + fields[1])
+	first, last, known := n.net.LocalPorts()
+	reserved, ok := n.net.Sysctl(localReservedPorts)
 	kept, ok2 := parsePorts(reserved)
-	if !ok || !ok2 {
+	if !known || !ok || !ok2 {
 		return nil, false
 	}
-	within := func(list []ports, port uint16) bool {
-		return slices.ContainsFunc(list, func(p ports) bool { return p.first <= port && port <= p.last })
-	}
-	return func(port uint16) bool { return within(given, port) && !within(kept, port) }, true
+	return func(port uint16) bool {
+		return first <= port && port <= last &&
+			!slices.ContainsFunc(kept, func(p ports) bool { return p.first <= port && port <= p.last })
+	}, true
 }
 
 // nodePortsOf are the NodePorts of a Service, that of its health check among them.
@@ -126,7 +118,7 @@ var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *
 	if len(found) == 0 {
 		return nil
 	}
-	given, _ := n.net.Sysctl(localPortRange)
+	given, _ := n.net.Sysctl(host.LocalPortRange)
 	reserved, _ := n.net.Sysctl(localReservedPorts)
 	var all []uint16
 	for _, svc := range n.cluster.Services {
@@ -142,7 +134,7 @@ var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *
 		actual: counted(len(slices.Compact(slices.Sorted(slices.Values(found)))), "NodePorts"),
 		message: "the node's kernel may give the ports to its own connections and sockets, which then collide with the " +
 			"NodePorts",
-		evidence: say(localPortRange+"="+given, localReservedPorts+"="+reserved),
+		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),
 		remedy: report.Remedy{
 			Text: "reserve the NodePorts on every node, and make it last (/etc/sysctl.d)",
 			Commands: []report.Command{{

@@ -3,9 +3,6 @@
 package op
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -23,10 +20,8 @@ func LowestPort(c *netfilter.Context) uint16 {
 	if p := c.Packet; p.Turn == netfilter.Reply && !p.Addressed() {
 		return translatedPort
 	}
-	setting, _ := c.Host.Sysctl("net/ipv4/ip_local_port_range")
-	low, _, _ := strings.Cut(strings.Join(strings.Fields(setting), " "), " ")
-	if n, err := strconv.ParseUint(low, 10, 16); err == nil {
-		return min(uint16(n), ephemeralPort)
+	if first, _, known := c.Host.LocalPorts(); known || first != 0 {
+		return min(first, ephemeralPort)
 	}
 	return ephemeralPort
 }

@@ -35,33 +35,45 @@ type source struct {
 	read func(context.Context, *reader) ([]byte, error)
 }
 
+// What is read of every network namespace, the node's and those of pods.
+var (
+	saves = []source{
+		{snapshot.IPTablesNFTFile, save("iptables", "nft")},
+		{snapshot.IP6TablesNFTFile, save("ip6tables", "nft")},
+		{snapshot.IPTablesLegacyFile, save("iptables", "legacy")},
+		{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
+	}
+	routing = []source{
+		{snapshot.AddrFile, command("ip", "-j", "addr")},
+		{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
+		{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
+		{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
+		{snapshot.RuleFile, command("ip", "-j", "rule")},
+		{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
+		{snapshot.NeighbourFile, command("ip", "-j", "neigh", "show", "nud", "all")},
+	}
+	onPath = []source{
+		{snapshot.SysctlFile, readSysctl},
+		{snapshot.ProgramsFile, readPrograms},
+		{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
+		{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
+	}
+)
+
 // rules are read together: they may change while they are read.
-var rules = []source{
-	{snapshot.IPTablesNFTFile, save("iptables", "nft")},
-	{snapshot.IP6TablesNFTFile, save("ip6tables", "nft")},
-	{snapshot.IPTablesLegacyFile, save("iptables", "legacy")},
-	{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
+var rules = slices.Concat(saves, []source{
 	{snapshot.NFTDumpFile, readNftNetlink},
 	{snapshot.NFTFile, readNft},
 	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 	{snapshot.IPVSFile, module("ip_vs", readIPVS)},
 	{snapshot.TimeFile, readTime},
-}
+})
 
-var others = []source{
+var others = slices.Concat([]source{
 	{snapshot.ConntrackFile, module("nf_conntrack_netlink", readConntrack)},
-	{snapshot.AddrFile, command("ip", "-j", "addr")},
-	{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
-	{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
-	{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
-	{snapshot.RuleFile, command("ip", "-j", "rule")},
-	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
-	{snapshot.NeighbourFile, command("ip", "-j", "neigh", "show", "nud", "all")},
+}, routing, []source{
 	{snapshot.BridgeFDBFile, command("bridge", "-j", "fdb", "show")},
-	{snapshot.SysctlFile, readSysctl},
-	{snapshot.ProgramsFile, readPrograms},
-	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
-	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
+}, onPath, []source{
 	{snapshot.EbtablesFile, readEbtables},
 	{snapshot.ListenFile, readListeners},
 	{snapshot.ProcessesFile, readProcesses},
@@ -74,7 +86,7 @@ var others = []source{
 	{snapshot.ProxyConfigFile, readProxyConfig},
 	{snapshot.FlagsFile, readFlags},
 	{snapshot.VersionsFile, readVersions},
-}
+})
 
 func collect(ctx context.Context, o Options, emit func(File) error) error {
 	r := &reader{Options: o, kernel: newKernel(o.Root)}

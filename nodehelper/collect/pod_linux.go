@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
@@ -19,28 +20,14 @@ import (
 
 // podSources are what is read within a pod's network namespace, all on one thread. Each does what it does on the
 // goroutine that it is called on: another one is in the node's namespace.
-var podSources = []source{
-	{snapshot.IPTablesNFTFile, save("iptables", "nft")},
-	{snapshot.IP6TablesNFTFile, save("ip6tables", "nft")},
-	{snapshot.IPTablesLegacyFile, save("iptables", "legacy")},
-	{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
+var podSources = slices.Concat(saves, []source{
 	{snapshot.NFTFile, readNft},
 	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 	{snapshot.TimeFile, readTime},
-	{snapshot.AddrFile, command("ip", "-j", "addr")},
-	{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
-	{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
-	{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
-	{snapshot.RuleFile, command("ip", "-j", "rule")},
-	{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
-	{snapshot.NeighbourFile, command("ip", "-j", "neigh", "show", "nud", "all")},
-	{snapshot.SysctlFile, readSysctl},
-	{snapshot.ProgramsFile, readPrograms},
-	{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
-	{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
+}, routing, onPath, []source{
 	{snapshot.ListenFile, readPodListeners},
 	{snapshot.PacketFile, readPackets},
-}
+})
 
 func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) error) error {
 	ns, err := podns.Find(pod)

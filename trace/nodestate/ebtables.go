@@ -3,10 +3,7 @@
 package nodestate
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -32,33 +29,23 @@ var errEbtables = errors.New("lines of ebtables with a table and a chain were ex
 //
 // Lines of the same chain belong together. What the rules do is not followed.
 func parseEbtables(data []byte) ([]*netfilter.Table, error) {
-	found := map[string][]string{}
-	var order []string
-	var bad error
-	for line := range strings.Lines(string(data)) {
-		words := strings.Fields(line)
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		key := ""
-		if len(words) > 3 && words[0] == "ebtables" {
-			key = words[1] + " " + words[2]
-		}
-		if _, known := ebtablesHooks[key]; !known || !printable(line) {
-			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), errEbtables))
-			continue
-		}
-		if found[key] == nil {
-			order = append(order, key)
-		}
-		found[key] = append(found[key], strings.Join(words[3:], " "))
-	}
+	order, found, bad := byPlace(data, errEbtables, ebtablesChain)
 	out := make([]*netfilter.Table, 0, len(order))
-	for _, key := range order {
-		base := ebtablesHooks[key]
+	for _, chain := range order {
+		base := ebtablesHooks[chain]
 		base.Policy = netfilter.Accept
-		out = append(out, programTable("ebtables", key, base, anyPacket(netfilter.Inet,
-			short(strings.Join(found[key], "; ")), "rules of ebtables-legacy decide over what passes the bridge")))
+		out = append(out, programTable("ebtables", chain, base, anyPacket(netfilter.Inet,
+			onOneLine(found[chain]), "rules of ebtables-legacy decide over what passes the bridge")))
 	}
 	return out, bad
+}
+
+// ebtablesChain returns the table and the chain that a line is about, as ebtablesHooks has them.
+func ebtablesChain(words []string) (chain string, rest []string, ok bool) {
+	if len(words) < 4 || words[0] != "ebtables" {
+		return "", nil, false
+	}
+	chain = words[1] + " " + words[2]
+	_, ok = ebtablesHooks[chain]
+	return chain, words[3:], ok
 }

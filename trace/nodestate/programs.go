@@ -117,12 +117,6 @@ type place struct {
 	priority      int
 }
 
-// filters are the lines of a place.
-type filters struct {
-	families netfilter.Family
-	text     []string
-}
-
 // errPrograms says what is expected.
 var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expected (docs/snapshots.md)")
 
@@ -134,9 +128,36 @@ var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expecte
 //	cgroup egress /kubepods.slice/kubepods-pod1234.slice program 15
 //	netfilter ip prerouting -128 program 14
 func parsePrograms(data []byte) ([]*netfilter.Table, error) {
-	found := map[place]*filters{}
-	var order []place
-	var bad error
+	order, found, bad := byPlace(data, errPrograms, placeOf)
+	var out []*netfilter.Table
+	for _, at := range order {
+		var families netfilter.Family
+		for _, words := range found[at] {
+			families |= familiesOf(at, words)
+		}
+		if families != 0 && (at.kind != "cgroup" || at.dir == "") {
+			out = append(out, at.table(families, onOneLine(found[at])))
+		}
+	}
+	return out, bad
+}
+
+// onOneLine is the text of the lines of a place.
+func onOneLine(lines [][]string) string {
+	text := make([]string, len(lines))
+	for i, words := range lines {
+		text[i] = strings.Join(words, " ")
+	}
+	return short(strings.Join(text, "; "))
+}
+
+// byPlace reads lines of words, those that begin with # aside, and groups them by the place that they are about.
+// placeOf returns the place, and the words behind it; ok is false for another line than expected says, the first of
+// which is the error.
+func byPlace[P comparable](
+	data []byte, expected error, placeOf func(words []string) (at P, rest []string, ok bool),
+) (order []P, found map[P][][]string, bad error) {
+	found = map[P][][]string{}
 	for line := range strings.Lines(string(data)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -144,25 +165,15 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 		}
 		at, rest, ok := placeOf(words)
 		if !ok || !printable(line) {
-			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), errPrograms))
+			bad = cmp.Or(bad, fmt.Errorf("it has the line %q: %w", short(strings.TrimSpace(line)), expected))
 			continue
 		}
-		f := found[at]
-		if f == nil {
-			f = &filters{}
-			found[at] = f
+		if found[at] == nil {
 			order = append(order, at)
 		}
-		f.families |= familiesOf(at, rest)
-		f.text = append(f.text, strings.Join(rest, " "))
+		found[at] = append(found[at], rest)
 	}
-	var out []*netfilter.Table
-	for _, at := range order {
-		if f := found[at]; f.families != 0 && (at.kind != "cgroup" || at.dir == "") {
-			out = append(out, at.table(f))
-		}
-	}
-	return out, bad
+	return order, found, bad
 }
 
 // printable tells whether a line is text: what nobody can read is not taken for a filter.
@@ -238,25 +249,24 @@ func familiesOf(at place, text []string) netfilter.Family {
 }
 
 // table makes the table of a place.
-func (at place) table(f *filters) *netfilter.Table {
+func (at place) table(families netfilter.Family, text string) *netfilter.Table {
 	base := netfilter.Base{Priority: beforeAll + 1, Policy: netfilter.Accept}
-	text := short(strings.Join(f.text, "; "))
 	switch at.kind {
 	case "cgroup":
 		base.Hook = netfilter.Output
-		return programTable("cgroup", at.at, base, anyPacket(f.families, text,
+		return programTable("cgroup", at.at, base, anyPacket(families, text,
 			"a program of the control group decides at "+at.at+", before the packet is made"))
 	case "netfilter":
 		base.Hook, base.Priority = netfilterHooks[at.dir], at.priority
 		return programTable("bpf", at.at+" "+at.dir, base,
-			anyPacket(f.families, text, "it is a program of BPF among the rules"))
+			anyPacket(families, text, "it is a program of BPF among the rules"))
 	}
 	base.Hook, base.Devices = netfilter.Ingress, []string{at.at}
 	if at.dir == "egress" {
 		base.Hook, base.Priority = netfilter.Egress, behindAll
 	}
 	why := map[string]string{"tc": "filters of tc", "tcx": "programs of BPF (tcx)"}[at.kind]
-	return programTable(at.kind, at.at+" "+at.dir, base, anyPacket(f.families, text, why+" decide, which are no rules"))
+	return programTable(at.kind, at.at+" "+at.dir, base, anyPacket(families, text, why+" decide, which are no rules"))
 }
 
 // policy is a policy of IPsec.

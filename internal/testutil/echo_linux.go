@@ -36,12 +36,9 @@ func echoed(address string, client net.Addr, what string) string {
 	return fmt.Sprintf("%s %s %s", address, netip.MustParseAddrPort(client.String()).Addr().Unmap().WithZone(""), what)
 }
 
-func echoLines(t testing.TB, network, address string) error {
+// Serve hands each connection of a listener to serve, and closes it behind that, until the test ends.
+func Serve(t testing.TB, l net.Listener, serve func(c net.Conn)) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
-	if err != nil {
-		return err
-	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -51,19 +48,30 @@ func echoLines(t testing.TB, network, address string) error {
 			}
 			go func() {
 				defer c.Close()
-				r := bufio.NewReader(c)
-				for {
-					line, err := r.ReadString('\n')
-					if err != nil {
-						return
-					}
-					if _, err := io.WriteString(c, echoed(address, c.RemoteAddr(), line)); err != nil {
-						return
-					}
-				}
+				serve(c)
 			}()
 		}
 	}()
+}
+
+func echoLines(t testing.TB, network, address string) error {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
+	if err != nil {
+		return err
+	}
+	Serve(t, l, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if _, err := io.WriteString(c, echoed(address, c.RemoteAddr(), line)); err != nil {
+				return
+			}
+		}
+	})
 	return nil
 }
 

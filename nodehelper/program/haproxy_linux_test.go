@@ -60,42 +60,32 @@ func benchServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
+	testutil.Serve(t, l, func(c net.Conn) {
+		kind := make([]byte, 1)
+		if _, err := io.ReadFull(c, kind); err != nil {
+			return
+		}
+		if kind[0] == 's' {
+			buf := make([]byte, 1<<20)
+			for left := benchBytes; left > 0; {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				left -= n
+			}
+			_, _ = c.Write(kind)
+			return
+		}
 		for {
-			c, err := l.Accept()
-			if err != nil {
+			if _, err := c.Write(kind); err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				kind := make([]byte, 1)
-				if _, err := io.ReadFull(c, kind); err != nil {
-					return
-				}
-				if kind[0] == 's' {
-					buf := make([]byte, 1<<20)
-					for left := benchBytes; left > 0; {
-						n, err := c.Read(buf)
-						if err != nil {
-							return
-						}
-						left -= n
-					}
-					_, _ = c.Write(kind)
-					return
-				}
-				for {
-					if _, err := c.Write(kind); err != nil {
-						return
-					}
-					if _, err := io.ReadFull(c, kind); err != nil {
-						return
-					}
-				}
-			}()
+			if _, err := io.ReadFull(c, kind); err != nil {
+				return
+			}
 		}
-	}()
+	})
 }
 
 func benchDial(t *testing.T, to string) net.Conn {

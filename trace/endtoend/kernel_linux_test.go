@@ -4,6 +4,7 @@ package endtoend_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -123,28 +124,7 @@ func (n *topology) listen(address string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					k, err := c.Read(buf)
-					if err != nil {
-						return
-					}
-					if _, err := c.Write(buf[:k]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
+	testutil.Serve(n.t, l, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
 // full makes a listener whose process accepts nothing, and fills its queue.

@@ -98,25 +98,35 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 			w := openCaptured(t, base("real-2node-iptables"))
 			w.files["ip-link.json"] = []byte(bridgeLinks)
 			c.do(w)
-			seen := 0
-			for _, p := range w.run().Paths {
-				if p.Origin.Kind != "pod" || p.Frontend.Kind != "ClusterIP" || p.Service.Name != "kubernetes" {
-					continue
-				}
-				seen++
-				var said []string
-				found := c.code == ""
-				for _, f := range p.Findings {
-					said = append(said, f.Code+": "+f.Message)
-					found = found || f.Code == c.code && strings.Contains(f.Message, c.says)
-				}
-				if p.Verdict != c.verdict || !found {
-					t.Errorf("%s:\n  %s", p.Verdict, strings.Join(said, "\n  "))
-				}
-			}
-			if seen == 0 {
-				t.Error("no such path")
-			}
+			w.judgesPods(t, c.verdict, c.code, c.says, func(f *report.Finding) string { return f.Message })
 		})
+	}
+}
+
+// judgesPods looks at the paths from pods to the Service kubernetes: each has the verdict, and, where there is a code,
+// a finding with it that says something in the text of it.
+func (w *capturedNode) judgesPods(
+	t *testing.T, verdict report.Verdict, code, says string, text func(f *report.Finding) string,
+) {
+	t.Helper()
+	seen := 0
+	for _, p := range w.run().Paths {
+		if p.Origin.Kind != "pod" || p.Frontend.Kind != "ClusterIP" || p.Service.Name != "kubernetes" {
+			continue
+		}
+		seen++
+		var said []string
+		found := code == ""
+		for i := range p.Findings {
+			f := &p.Findings[i]
+			said = append(said, f.Code+": "+f.Message)
+			found = found || f.Code == code && strings.Contains(text(f), says)
+		}
+		if p.Verdict != verdict || !found {
+			t.Errorf("%s:\n  %s", p.Verdict, strings.Join(said, "\n  "))
+		}
+	}
+	if seen == 0 {
+		t.Error("no such path")
 	}
 }

@@ -77,25 +77,7 @@ func TestFlowtables(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := openCaptured(t, base("real-2node-iptables"))
 			c.do(w)
-			seen := 0
-			for _, p := range w.run().Paths {
-				if p.Origin.Kind != "pod" || p.Frontend.Kind != "ClusterIP" || p.Service.Name != "kubernetes" {
-					continue
-				}
-				seen++
-				var said []string
-				found := c.code == ""
-				for _, f := range p.Findings {
-					said = append(said, f.Code+": "+f.Message)
-					found = found || f.Code == c.code && strings.Contains(fmt.Sprint(f), c.says)
-				}
-				if p.Verdict != c.verdict || !found {
-					t.Errorf("%s:\n  %s", p.Verdict, strings.Join(said, "\n  "))
-				}
-			}
-			if seen == 0 {
-				t.Error("no such path")
-			}
+			w.judgesPods(t, c.verdict, c.code, c.says, func(f *report.Finding) string { return fmt.Sprint(*f) })
 		})
 	}
 }

@@ -259,8 +259,12 @@ func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.O
 func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome) onward {
 	res := p.walker.Follow(*s, end, netfilter.Options{})
 	return judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
-		return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(),
-			o.Packet.Dst == end.Packet.Dst && o.Packet.DstPort == end.Packet.DstPort
+		if o.Packet.Dst != end.Packet.Dst || o.Packet.DstPort != end.Packet.DstPort {
+			return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(), false
+		}
+		src, first := o.Packet.Src, end.Packet.Src
+		return "it comes from " + src.String() + ", and the first from " + first.String(),
+			src == first || !src.IsValid() || !first.IsValid()
 	})
 }
 

@@ -138,3 +138,52 @@ func TestAnswersToAPortThatIsNotKnown(t *testing.T) {
 		})
 	}
 }
+
+// TestLaterPacketsFromAnotherSource: IPVS translates the destination of what is not tracked, too, and nothing
+// masquerades it: the endpoint does not know the connection. Only the destination of later packets was compared with
+// the first's.
+func TestLaterPacketsFromAnotherSource(t *testing.T) {
+	w := openCaptured(t, base("ipvs"))
+	w.files["ip-rule.json"] = []byte(`[{"priority":0,"src":"all","table":"local"},` +
+		`{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`)
+	w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0","flags":[]},` +
+		`{"dst":"10.77.0.0/24","dev":"eth0","scope":"link","prefsrc":"10.77.0.11","flags":[]},` +
+		`{"type":"local","dst":"10.77.0.11","dev":"eth0","table":"local","scope":"host","prefsrc":"10.77.0.11","flags":[]}]`)
+	w.raw("-A PREROUTING -p tcp -m tcp --tcp-flags SYN,ACK ACK -j NOTRACK")
+	cut, passed := 0, 0
+	for _, p := range w.run().Paths {
+		if p.Origin.Kind != string(expect.FromExternal) || p.Frontend.Kind != "NodePort" ||
+			p.Frontend.Protocol != "TCP" || p.Expected.Action != "DNAT" || strings.Contains(p.Frontend.Address, ":") {
+			continue
+		}
+		switch masqueraded := p.Expected.Masquerade == "Always"; {
+		case masqueraded && slices.Contains(codesOfAll(p.Findings), ConnectionCut) && p.Verdict == report.Mismatch:
+			cut++
+		case masqueraded:
+			t.Errorf("%+v: %s %+v", p.Frontend, p.Verdict, p.Findings)
+		case slices.Contains(codesOfAll(p.Findings), ConnectionCut):
+			t.Errorf("%+v is not masqueraded: %+v", p.Frontend, p.Findings)
+		default:
+			passed++
+		}
+	}
+	if cut == 0 || passed == 0 {
+		t.Errorf("%d paths are cut, %d not", cut, passed)
+	}
+}
+
+// TestAddressesThatAreNotKnownAreNotPrinted: without routes the address that a source is translated to is not known,
+// and was printed as "invalid IP".
+func TestAddressesThatAreNotKnownAreNotPrinted(t *testing.T) {
+	for _, fixture := range []string{"", "ipvs", "nftables"} {
+		w := openCaptured(t, base(fixture))
+		delete(w.files, "ip-route.json")
+		delete(w.files, "ip6-route.json")
+		w.raw("-A PREROUTING -p tcp -m tcp --tcp-flags SYN,ACK ACK -j NOTRACK")
+		for _, p := range w.run().Paths {
+			if text := fmt.Sprintf("%+v", p.Findings); strings.Contains(text, "invalid ") {
+				t.Errorf("%s: %s", fixture, text)
+			}
+		}
+	}
+}

@@ -83,10 +83,16 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 	is, known := w.host.Local(b.pkt.Dst)
 	switch {
 	case !known:
-		yes, no := w.fork(b, b.pkt.Dst, Uncertain{
+		what := Uncertain{
 			What: "whether " + b.pkt.Dst.String() + " is an address of the node",
 			Why:  "the node's addresses were not collected (ip-addr.json)",
-		})
+		}
+		if !b.pkt.Dst.IsValid() {
+			what.What = "whether the packet goes to the node"
+			what.Why = "which address its connection was translated to is not known (ip-addr.json, ip-route.json, " +
+				"ip6-route.json)"
+		}
+		yes, no := w.fork(b, b.pkt.Dst, what)
 		return append(local, yes), append(other, no)
 	case is:
 		return append(local, b), other

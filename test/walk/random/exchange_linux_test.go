@@ -396,7 +396,8 @@ func (x *exchanger) check(p packet, f *exchanges) (string, error) {
 		quick = x.walk.FollowPasses(s, &at[i]) && quick
 		r := x.walk.Follow(s, &at[i], netfilter.Options{})
 		g, b := onwardOf(&r, func(o *netfilter.Outcome) bool {
-			return o.End == netfilter.Sent && o.Packet.Dst == k.request.dst.Addr() && o.Packet.Out == k.request.wire
+			return o.End == netfilter.Sent && o.Packet.Dst == k.request.dst.Addr() && o.Packet.Out == k.request.wire &&
+				(o.Packet.Src == k.request.src.Addr() || !o.Packet.Src.IsValid())
 		})
 		good, bad = good || g, bad || b
 	}

@@ -222,11 +222,18 @@ func tagsOf(t *testing.T, name, text string) []string {
 	return tags
 }
 
-// Each file of tests is run: by go test ./... of its module, or by a command that names its tag and its folder.
+// Each file of tests is run: with all packages of its module, or by a command that names its tag and its folder.
 func TestEveryTestIsRun(t *testing.T) {
 	s := readScript(t)
-	if !strings.Contains(s.text, "go run ./hack/gotest -race -timeout 40m ./...\n") {
-		t.Error("nothing runs the tests of the main module")
+	for _, line := range []string{ // of the main module: one package by itself, the others together
+		"go run ./hack/gotest -timeout 20m ./trace/judge\n",
+		"mapfile -t packages < <(go list ./... | grep -v '/trace/judge$')\n",
+		"go run ./hack/gotest -race \"$@\" \"${packages[@]}\"\n",
+		"\trun_tests -timeout 40m\n",
+	} {
+		if !strings.Contains(s.text, line) {
+			t.Errorf("nothing runs the tests of the main module: hack/test.sh has no line %q", line)
+		}
 	}
 	modules := regexp.MustCompile(`(?m)^tools=\((.*)\)$`).FindStringSubmatch(s.text)
 	if modules == nil {
@@ -237,8 +244,16 @@ func TestEveryTestIsRun(t *testing.T) {
 	if !strings.Contains(s.text, "(cd "+oracle+" && ORACLE_SERVICES=") {
 		t.Error("nothing runs the oracle")
 	}
+	raced := regexp.MustCompile(`(?m)^judge_race='\^\((.*)\)\$'$`).FindStringSubmatch(s.text)
+	if raced == nil {
+		t.Fatal("hack/test.sh does not say what of trace/judge runs under the race detector")
+	}
+	inJudge := map[string]bool{}
 	seen := map[string]bool{}
 	for _, f := range testFiles(t) {
+		for _, name := range f.tests {
+			inJudge[name] = inJudge[name] || f.dir == "trace/judge"
+		}
 		seen[f.module] = true
 		if f.module != "." && f.module != oracle && !slices.Contains(strings.Fields(modules[1]), f.module) {
 			t.Errorf("nothing runs the tests of module %s", f.module)
@@ -249,6 +264,11 @@ func TestEveryTestIsRun(t *testing.T) {
 					t.Errorf("no command runs %s of %s, which needs tag %s", name, f.dir, tag)
 				}
 			}
+		}
+	}
+	for name := range strings.SplitSeq(raced[1], "|") {
+		if !inJudge[name] {
+			t.Errorf("trace/judge has no %s to be run under the race detector", name)
 		}
 	}
 	for _, module := range []string{".", oracle, "deploy/image", "hack/licenses"} {

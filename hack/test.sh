@@ -171,22 +171,26 @@ step_fuzz() {
 	run_fuzz "${FUZZTIME:-2s}"
 }
 
-# What of trace/judge runs under the race detector: what judges side by side, and each family of rules with its faults.
-# All of it takes ten times as long there, and computes the same for each captured node.
+# Packages whose tests compute for minutes, and ten times as long under the race detector: all of each runs without it,
+# and under it what judges side by side, each family of rules with its faults, and no search through all inputs.
+computing=(trace/judge plugin/command)
 judge_race='^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$'
+command_plain='^Test(Poison|Hostile)'
 
-# run_tests ARG… runs every package under the race detector but trace/judge, and of that what judge_race says.
+# run_tests ARG… runs every package under the race detector, of those that compute a part.
 run_tests() {
-	local packages
-	mapfile -t packages < <(go list ./... | grep -v '/trace/judge$')
+	local packages computes
+	computes="$(IFS='|'; echo "${computing[*]}")"
+	mapfile -t packages < <(go list ./... | grep -vE "/($computes)\$")
 	go run ./hack/gotest -race "$@" "${packages[@]}"
 	go run ./hack/gotest -race "$@" -run "$judge_race" ./trace/judge
+	go run ./hack/gotest -race "$@" -skip "$command_plain" ./plugin/command
 }
 
 step_test() {
 	local dir
 	with_kubectl
-	go run ./hack/gotest -timeout 20m ./trace/judge
+	go run ./hack/gotest -timeout 20m "${computing[@]/#/./}"
 	run_tests -timeout 40m
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)

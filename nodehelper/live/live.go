@@ -24,11 +24,12 @@ const (
 	slow = 100 * time.Millisecond
 	// answering is how long an answer to a payload is waited for.
 	answering = time.Second
-	// tracing is how long the tracing of all targets may take, but for the first connection of each.
-	tracingTime = 1500 * time.Millisecond
 	// tracedPatience is how long a traced connection is waited for: the probes tell what becomes of slower ones.
 	tracedPatience = 400 * time.Millisecond
 )
+
+// tracingTime is after how long no target's tracing begins any more. Tests have a longer one.
+var tracingTime = 1500 * time.Millisecond
 
 // Run probes targets, a few at a time, and returns the results in their order. A target that cannot be probed has an
 // Error. root is the path of the node's file system, which contains the journal of tracing. The error is that of the

@@ -108,8 +108,12 @@ func traceAll(ctx context.Context, root string, spaces *namespaces, all []snapsh
 	}
 	end := time.Now().Add(tracingTime)
 	for i, p := range asked {
-		if ctx.Err() != nil || time.Now().After(end) {
+		if ctx.Err() != nil {
 			break
+		}
+		if time.Now().After(end) {
+			p.TraceError = "the " + tracingTime.String() + " for tracing were over before its turn: name one port and origin"
+			continue
 		}
 		p.Legacy, p.LegacyError = t.legacy != nil, t.legacyError
 		share := time.Until(end) / time.Duration(len(asked)-i)

@@ -121,3 +121,27 @@ COMMIT
 		t.Errorf("it met %q, want %q", got, want)
 	}
 }
+
+// TestTargetsThatTheTimeForTracingDoesNotReachSaySo: they had neither a trace nor a reason.
+func TestTargetsThatTheTimeForTracingDoesNotReachSaySo(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	must(t, "ip link set lo up")
+	tracingTime = 0
+	var asked []snapshot.ProbeTarget
+	for _, to := range []string{"127.0.0.1:9", "127.0.0.2:9"} {
+		asked = append(asked, snapshot.ProbeTarget{
+			Protocol: "TCP", To: netip.MustParseAddrPort(to), Probes: 1, Trace: true,
+		})
+	}
+	done, err := Run(t.Context(), t.TempDir(), asked)
+	if err != nil || len(done.Targets) != len(asked) {
+		t.Fatalf("%+v %v", done, err)
+	}
+	for i := range done.Targets {
+		if p := &done.Targets[i]; len(p.Traces) > 0 || !strings.Contains(p.TraceError, "for tracing were over") {
+			t.Errorf("%s: %d traces, %q", p.To, len(p.Traces), p.TraceError)
+		}
+	}
+}

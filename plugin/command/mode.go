@@ -110,7 +110,7 @@ func mode(ctx context.Context, env *environment, c modeConfig) error {
 	if err != nil {
 		return err
 	}
-	r := report.Combine(report.KindMode, nil, reports)
+	r := s.Combine(report.KindMode, nil, reports)
 	v := print.View{Now: s.Now(), Next: c.next(reports)}
 	r.Source, v.Age = env.source(s, r.Nodes)
 	return conclude(env, c.printer, r, v)

@@ -201,7 +201,7 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 	for i := range reports {
 		notServed(&reports[i], &target)
 	}
-	r := report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
+	r := s.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
 	v := print.View{
 		Now: s.Now(), Namespace: target.Service.Namespace, Next: c.next(r, &target, len(s.KnownNodes())),
 	}

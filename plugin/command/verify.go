@@ -164,7 +164,7 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 	if err != nil {
 		return err
 	}
-	r := report.Combine(report.KindVerify, nil, reports)
+	r := s.Combine(report.KindVerify, nil, reports)
 	v := print.View{
 		Now: s.Now(), All: c.showAll, Namespace: c.namespace, Services: c.count(s.Objects, targets), Scope: c.scope(),
 		Next: c.next(r),

@@ -266,7 +266,8 @@ func (t *text) block(b *block, severalNodes bool) {
 		t.line("on", t.list(b.places(), onLimit, "; "), true)
 	}
 	if severalNodes {
-		t.line("nodes", t.list(b.nodes.list, nodeLimit, ", "), true)
+		t.line("nodes", t.onNodes(b.nodes.list), true)
+		t.shared(b)
 	}
 	t.evidence(b.evidence)
 	why := b.why()

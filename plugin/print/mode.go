@@ -27,9 +27,7 @@ func (t *text) mode() {
 		}
 		t.byVerdict(tab, verdicts)
 	}
-	for _, n := range lost {
-		t.nodeHeader(n)
-	}
+	t.lost(lost)
 	t.values()
 	t.Blank()
 	t.blocks(blocksOf(t.report, !t.wide), len(t.report.Nodes) > 1, verifyBlocks)

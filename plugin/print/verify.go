@@ -157,12 +157,23 @@ func (t *text) counts() {
 	if quiet > 0 {
 		t.Linef("… and %s on which nothing is wrong", plaintext.Plural(quiet, "more node"))
 	}
-	for i, n := range lost {
+	t.lost(lost)
+}
+
+// lost writes the nodes that could not be inspected, those for the same reason in one line.
+func (t *text) lost(nodes []*report.NodeReport) {
+	left := len(nodes)
+	for i, l := range report.UninspectedNodes(nodes) {
 		if i >= wrongNodes && !t.wide {
-			t.Linef("… and %s not inspected (-o wide shows them all)", plaintext.Plural(len(lost)-i, "more node"))
+			t.Linef("… and %s not inspected (-o wide shows them all)", plaintext.Plural(left, "more node"))
 			break
 		}
-		t.nodeHeader(n)
+		left -= len(l.Nodes)
+		label, of := "Node", ""
+		if len(l.Nodes) > 1 {
+			label, of = "Nodes", fmt.Sprintf(" (%d)", len(l.Nodes))
+		}
+		t.say(yellow, label, t.list(plaintext.Ranges(l.Nodes), nodeLimit, ", ")+of+"  NOT INSPECTED: "+l.Error, true)
 	}
 }
 

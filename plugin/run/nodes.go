@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/maruel/natural"
+
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -140,7 +142,7 @@ func (s *Session) labelledNodes(nodes []string) ([]string, error) {
 	if len(out) == 0 {
 		return nil, Usagef("--selector %q selects no node of the %s %s", s.config.Nodes.LabelText, s.Place(), Shorten(nodes))
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, natural.Compare)
 	return out, nil
 }
 

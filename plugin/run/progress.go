@@ -5,8 +5,9 @@ package run
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+
+	"github.com/maruel/natural"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -44,7 +45,7 @@ func (p *Progress) Node(name, what string) {
 			return
 		}
 		p.nodes = append(p.nodes, nodeLine{name, what})
-		slices.SortFunc(p.nodes, func(a, b nodeLine) int { return strings.Compare(a.name, b.name) })
+		slices.SortFunc(p.nodes, func(a, b nodeLine) int { return natural.Compare(a.name, b.name) })
 	})
 }
 

@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/maruel/natural"
+
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -263,12 +265,12 @@ func collect(
 	return snapshot.NewPackedNode(h.Node(), files), nil
 }
 
-// nodeNames returns the names of the cluster's nodes, in order.
+// nodeNames returns the names of the cluster's nodes, worker-2 before worker-10.
 func nodeNames(objects *snapshot.Cluster) []string {
 	names := make([]string, 0, len(objects.Nodes))
 	for _, n := range objects.Nodes {
 		names = append(names, n.Name)
 	}
-	slices.Sort(names)
+	slices.SortFunc(names, natural.Compare)
 	return names
 }

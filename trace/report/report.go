@@ -48,6 +48,7 @@ type Report struct {
 	Source     *Source      `json:"source,omitempty"`  // what was read, when, and by which command
 	Service    *ServiceInfo `json:"service,omitempty"` // TraceReport only
 	Nodes      []NodeReport `json:"nodes"`
+	Patterns   []Pattern    `json:"patterns,omitempty"` // of several nodes: what those with a finding share
 	Summary    Summary      `json:"summary"`
 }
 

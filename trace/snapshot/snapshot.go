@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/maruel/natural"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
@@ -48,7 +50,7 @@ func Open(name string) (*Snapshot, error) {
 	return openArchive(name, info)
 }
 
-// NodeNames returns the names of the nodes that the snapshot holds files of, sorted.
+// NodeNames returns the names of the nodes that the snapshot holds files of, worker-2 before worker-10.
 func (s *Snapshot) NodeNames() []string {
 	names := map[string]bool{}
 	for f := range s.files {
@@ -56,7 +58,7 @@ func (s *Snapshot) NodeNames() []string {
 			names[node] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return slices.SortedFunc(maps.Keys(names), natural.Compare)
 }
 
 // Node returns one node's files. When it is not among them the error names the existing nodes. For several nodes, use

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet says of the nodes of a cluster that were judged which have a finding in common, and what those nodes
+// share that the others do not have.
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// maxLabels and maxText bound what is compared of the labels of a node and of a value, in numbers and bytes.
+const (
+	maxLabels = 64
+	maxText   = 256
+)
+
+// properties are what one node is known to have: texts by the name of the property, and times.
+type properties struct {
+	object bool // the Node object is known: a label that is not in texts is not there
+	texts  map[string]string
+	times  map[string]time.Time
+}
+
+// text returns a text, and whether it is known. That of a label that the node does not have is "".
+func (p *properties) text(name string) (value string, ok bool) {
+	value, ok = p.texts[name]
+	return value, ok || p.object && strings.HasPrefix(name, labelPrefix)
+}
+
+// labelPrefix begins the names of properties that are labels.
+const labelPrefix = "label "
+
+// set notes a text that is known.
+func (p *properties) set(name, value string) {
+	if value != "" && len(value) <= maxText {
+		p.texts[name] = value
+	}
+}
+
+// known are the properties with a name of their own, in the order in which they are said: what a person looks at first,
+// first. The others, labels among them, follow by name.
+var known = []string{
+	propMode, propBackend, propVersion, propHealth, propKernel, propOS, propArch, propRuntime, propKubelet, propZone,
+	propRegion, propInstance, propUnschedulable, propSync, propCreated,
+}
+
+const (
+	propMode          = "proxy mode"
+	propBackend       = "iptables backend"
+	propVersion       = "kube-proxy version"
+	propHealth        = "kube-proxy health"
+	propKernel        = "kernel"
+	propOS            = "OS image"
+	propArch          = "architecture"
+	propRuntime       = "container runtime"
+	propKubelet       = "kubelet version"
+	propZone          = "zone"
+	propRegion        = "region"
+	propInstance      = "instance type"
+	propUnschedulable = "unschedulable"
+	propSync          = "last sync of kube-proxy"
+	propCreated       = "creation of the Node"
+)
+
+// labels are the labels that have a name above, and those that say nothing of their own: they are different on each
+// node, or repeat another.
+var labels = map[string]string{
+	corev1.LabelTopologyZone:               propZone,
+	corev1.LabelTopologyRegion:             propRegion,
+	corev1.LabelInstanceTypeStable:         propInstance,
+	corev1.LabelArchStable:                 "",
+	corev1.LabelHostname:                   "",
+	corev1.LabelOSStable:                   "",
+	"beta.kubernetes.io/arch":              "",
+	"beta.kubernetes.io/os":                "",
+	corev1.LabelInstanceType:               "",
+	corev1.LabelFailureDomainBetaZone:      "",
+	corev1.LabelFailureDomainBetaRegion:    "",
+	"topology.ebs.csi.aws.com/zone":        "",
+	"topology.gke.io/zone":                 "",
+	"failure-domain.beta.kubernetes.io/az": "",
+}
+
+// rank orders properties as they are said.
+func rank(a, b string) int {
+	at := func(name string) int {
+		if i := slices.Index(known, name); i >= 0 {
+			return i
+		}
+		return len(known)
+	}
+	return cmp.Or(at(a)-at(b), strings.Compare(a, b))
+}
+
+// propertiesOf reads what is known of a node: from the Node object, nil where it is not known, and from what was
+// found out about kube-proxy there.
+func propertiesOf(n *corev1.Node, mode *report.Mode) properties {
+	p := properties{texts: map[string]string{}, times: map[string]time.Time{}}
+	if n != nil {
+		p.object = true
+		i := &n.Status.NodeInfo
+		p.set(propKernel, i.KernelVersion)
+		p.set(propOS, i.OSImage)
+		p.set(propArch, i.Architecture)
+		p.set(propRuntime, i.ContainerRuntimeVersion)
+		p.set(propKubelet, i.KubeletVersion)
+		p.set(propUnschedulable, map[bool]string{true: "true", false: "false"}[n.Spec.Unschedulable])
+		if !n.CreationTimestamp.IsZero() {
+			p.times[propCreated] = n.CreationTimestamp.Time
+		}
+		p.setLabels(n.Labels)
+	}
+	if mode != nil {
+		p.setMode(mode)
+	}
+	return p
+}
+
+// setLabels notes a node's labels. Of very many only the first by name are compared.
+func (p *properties) setLabels(all map[string]string) {
+	keys := make([]string, 0, len(all))
+	for key := range all {
+		if name, ok := labels[key]; ok {
+			if name != "" {
+				p.set(name, all[key])
+			}
+			continue
+		}
+		if len(key) <= maxText {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys[:min(len(keys), maxLabels)] {
+		// A label is often there without a value (node-role.kubernetes.io/worker).
+		p.set(labelPrefix+key, cmp.Or(all[key], noValue))
+	}
+}
+
+// noValue stands for the value of a label that is there and empty.
+const noValue = `""`
+
+func (p *properties) setMode(m *report.Mode) {
+	p.set(propMode, m.Actual)
+	p.set(propBackend, m.Backend)
+	p.set(propVersion, m.KubeProxyVersion)
+	p.set(propHealth, m.Health)
+	if t, err := time.Parse(time.RFC3339, m.LastSync); err == nil {
+		p.times[propSync] = t
+	}
+	for i := range m.Values {
+		v := &m.Values[i]
+		switch v.Name {
+		case "mode", "version": // of the rules, above
+		default:
+			p.set("kube-proxy's "+v.Name, v.Value)
+		}
+	}
+}

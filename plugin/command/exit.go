@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -43,16 +41,8 @@ func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 // conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr, too, as in
 // json or a pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
-	nodes := make([]*report.NodeReport, len(r.Nodes))
-	for i := range r.Nodes {
-		nodes[i] = &r.Nodes[i]
-	}
-	for _, l := range report.UninspectedNodes(nodes) {
-		who := "node " + l.Nodes[0] + " was"
-		if len(l.Nodes) > 1 {
-			who = plaintext.Plural(len(l.Nodes), "node") + " (" + strings.Join(plaintext.Ranges(l.Nodes), ", ") + ") were"
-		}
-		env.errOut.Line("error: %s not inspected: %s", safetext.Line(who, maxError), safetext.Line(l.Error, maxError))
+	for _, line := range print.Uninspected(r) {
+		env.errOut.Line("error: %s", safetext.Line(line, maxError))
 	}
 	v.Style = env.out.Style()
 	if code := r.Worst(); code != "" {

@@ -473,14 +473,14 @@ func verifyReport(broken, none, dropped []report.Path, nodeWide []report.Finding
 	}
 	r := report.Combine(report.KindVerify, nil, []report.NodeReport{one, two, lost})
 	r.Patterns = []report.Pattern{
-		{Code: "MissingEndpoint", Severity: report.Error, Nodes: []string{"worker-1", "worker-2"}, Without: 61, Shared: []report.Shared{
-			{Property: "kernel", Relation: report.SharedIs, Value: "6.18.0-cloud-amd64", With: 2, OfWith: 2, OfWithout: 61},
-			{Property: "label pool", Relation: report.SharedIs, With: 2, OfWith: 2, OfWithout: 61},
-			{Property: "label \x1b[31mhostile", Relation: report.SharedIsNot, Value: "a\nb", With: 2, OfWith: 2, OfWithout: 61},
-			{Property: "creation of the Node", Relation: report.SharedSince, Value: "2026-11-20T08:00:00Z", With: 2, OfWith: 2,
-				OfWithout: 61},
-			{Property: "zone", Relation: report.SharedIs, Value: "a", With: 2, OfWith: 2, OfWithout: 60},
-		}},
+		{Code: "MissingEndpoint", Severity: report.Error, Nodes: []string{"worker-1", "worker-2"}, Without: 61},
+	}
+	r.Patterns[0].Shared = []report.Shared{
+		{Property: "kernel", Relation: report.SharedIs, Value: "6.18.0-cloud-amd64", With: 2, OfWith: 2, OfWithout: 61},
+		{Property: "label pool", Relation: report.SharedIs, With: 2, OfWith: 2, OfWithout: 61},
+		{Property: "label \x1b[31mhostile", Relation: report.SharedIsNot, Value: "a\nb", With: 2, OfWith: 2, OfWithout: 61},
+		{Property: "creation of the Node", Relation: report.SharedSince, Value: "2026-11-20T08:00:00Z", With: 2, OfWith: 2},
+		{Property: "zone", Relation: report.SharedIs, Value: "a", With: 2, OfWith: 2, OfWithout: 60},
 	}
 	return r
 }

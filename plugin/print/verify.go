@@ -160,23 +160,6 @@ func (t *text) counts() {
 	t.lost(lost)
 }
 
-// lost writes the nodes that could not be inspected, those for the same reason in one line.
-func (t *text) lost(nodes []*report.NodeReport) {
-	left := len(nodes)
-	for i, l := range report.UninspectedNodes(nodes) {
-		if i >= wrongNodes && !t.wide {
-			t.Linef("… and %s not inspected (-o wide shows them all)", plaintext.Plural(left, "more node"))
-			break
-		}
-		left -= len(l.Nodes)
-		label, of := "Node", ""
-		if len(l.Nodes) > 1 {
-			label, of = "Nodes", fmt.Sprintf(" (%d)", len(l.Nodes))
-		}
-		t.say(yellow, label, t.list(plaintext.Ranges(l.Nodes), nodeLimit, ", ")+of+"  NOT INSPECTED: "+l.Error, true)
-	}
-}
-
 // countTable is what was judged on each node, with the nodes' verdicts, the nodes that could not be inspected, and how
 // many of a long list are left out because nothing is wrong with them.
 func (t *text) countTable() (tab *table, verdicts []report.Verdict, lost []*report.NodeReport, quiet int) {

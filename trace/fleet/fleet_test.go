@@ -19,7 +19,9 @@ var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // cluster makes nodes worker-1, worker-2, …, each an hour older than the next, of one kernel and in three zones. The
 // first of them have the finding.
-func cluster(nodes, bad int, change func(i int, n *corev1.Node, r *report.NodeReport)) ([]report.NodeReport, []*corev1.Node) {
+func cluster(
+	nodes, bad int, change func(i int, n *corev1.Node, r *report.NodeReport),
+) ([]report.NodeReport, []*corev1.Node) {
 	reports, objects := make([]report.NodeReport, nodes), make([]*corev1.Node, nodes)
 	for i := range nodes {
 		name := fmt.Sprintf("worker-%d", i+1)
@@ -62,12 +64,14 @@ func TestShared(t *testing.T) {
 				n.Status.NodeInfo.KernelVersion = "6.18.0"
 			}
 		}, "kernel is 6.18.0 37/37 0/963"},
-		{"the kernel, which one good node has, too, is no separation of few", 6, 3,
+		{
+			"the kernel, which one good node has, too, is no separation of few", 6, 3,
 			func(i int, n *corev1.Node, _ *report.NodeReport) {
 				if i < 4 {
 					n.Status.NodeInfo.KernelVersion = "6.18.0"
 				}
-			}, ""},
+			}, "",
+		},
 		{"the kernel of nearly all", 1000, 40, func(i int, n *corev1.Node, _ *report.NodeReport) {
 			if i > 0 && i < 42 {
 				n.Status.NodeInfo.KernelVersion = "6.18.0"
@@ -104,7 +108,7 @@ func TestShared(t *testing.T) {
 				r.Mode.Values = []report.Value{{Name: "masqueradeAll", Value: "false"}}
 			}
 		}, "kube-proxy version is v1.36.4 2/2 0/10; kube-proxy's masqueradeAll is true 2/2 0/10"},
-		{"one node of three, and a name of its own", 3, 1, func(i int, n *corev1.Node, _ *report.NodeReport) {
+		{"one node of three, and a name of its own", 3, 1, func(_ int, n *corev1.Node, _ *report.NodeReport) {
 			n.Labels["name"] = n.Name
 		}, ""},
 		{"one node of four with a kernel of its own", 4, 1, func(i int, n *corev1.Node, _ *report.NodeReport) {
@@ -112,10 +116,10 @@ func TestShared(t *testing.T) {
 				n.Status.NodeInfo.KernelVersion = "6.18.0"
 			}
 		}, "kernel is 6.18.0 1/1 0/3"},
-		{"two nodes", 2, 1, func(i int, n *corev1.Node, _ *report.NodeReport) {
+		{"two nodes", 2, 1, func(_ int, n *corev1.Node, _ *report.NodeReport) {
 			n.Status.NodeInfo.KernelVersion = n.Name
 		}, ""},
-		{"all nodes", 5, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
+		{"all nodes", 5, 5, func(_ int, n *corev1.Node, _ *report.NodeReport) {
 			n.Status.NodeInfo.KernelVersion = "6.18.0"
 		}, ""},
 		{"the version is not known of a node with the finding", 12, 2, func(i int, _ *corev1.Node, r *report.NodeReport) {
@@ -166,7 +170,8 @@ func TestPatterns(t *testing.T) {
 	})
 	var said []string
 	for _, p := range Patterns(reports, objects) {
-		said = append(said, fmt.Sprintf("%s %s %q without %d not known %d", p.Code, nameOf(&p), p.Nodes, p.Without, p.NotKnown))
+		said = append(said,
+			fmt.Sprintf("%s %s %q without %d not known %d", p.Code, nameOf(&p), p.Nodes, p.Without, p.NotKnown))
 	}
 	want := []string{
 		`NotProgrammed shop/web ["worker-1" "worker-2" "worker-3" "worker-6" "worker-7" "worker-8" "worker-9" "worker-10" ` +

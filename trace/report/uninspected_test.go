@@ -10,7 +10,9 @@ import (
 // TestUninspectedNodes: a reason that names the node is the same for all of them.
 func TestUninspectedNodes(t *testing.T) {
 	got := fmt.Sprintf("%q", UninspectedNodes([]*NodeReport{
-		{Node: "w1", Error: "the helper on node w1 does not answer"}, {Node: "w2"}, {Node: "w3", Error: "it runs Windows"},
+		{Node: "w1", Error: "the helper on node w1 does not answer"},
+		{Node: "w2"},
+		{Node: "w3", Error: "it runs Windows"},
 		{Node: "w10", Error: "the helper on node w10 does not answer"},
 		{Node: "w4", Error: "the helper on node w1 does not answer"},
 	}))

@@ -17,6 +17,7 @@ type Entry struct {
 	From      netip.AddrPort // the source of the connection's replies
 	To        netip.AddrPort // their destination: the connection's source, or what that was translated to
 	Unreplied bool           // there was no reply yet
+	Assured   bool           // packets have gone both ways; of TCP: the connection was open
 }
 
 // Of uapi/linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h.
@@ -40,6 +41,7 @@ const (
 	attrDestinationPort = 3 // CTA_PROTO_DST_PORT
 
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
+	statusAssured   = 1 << 2 // IPS_ASSURED
 )
 
 // Find returns the entry of a connection, which is given by its first packet: its protocol (unix.IPPROTO_…), source
@@ -95,7 +97,8 @@ func entryOf(attributes []netlink.Attribute) *Entry {
 		switch a.Type {
 		case attrStatus:
 			if len(a.Value) == 4 { // bytes of a number
-				e.Unreplied = binary.BigEndian.Uint32(a.Value)&statusSeenReply == 0
+				status := binary.BigEndian.Uint32(a.Value)
+				e.Unreplied, e.Assured = status&statusSeenReply == 0, status&statusAssured != 0
 			}
 		case attrTupleReply:
 			ends := endsOf(a.Value)

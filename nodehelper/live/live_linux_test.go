@@ -275,6 +275,53 @@ func reused(t *testing.T) {
 	}
 }
 
+// TestProbesLostBeforeConnectionTrackingWereSentNowhere: of a SYN that was dropped before connection tracking saw it, the
+// entry of an earlier connection from the same port told where it was sent, and the walk seemed to be wrong.
+func TestProbesLostBeforeConnectionTrackingWereSentNowhere(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	for _, words := range []string{
+		"ip link set lo up", "ip addr add 10.244.9.1/32 dev lo", "ip route add 10.96.0.0/16 dev lo",
+		"sysctl -qw net.ipv4.tcp_max_tw_buckets=0",
+	} {
+		must(t, words)
+	}
+	must(t, "nft -f -", `table ip t {
+	chain out { type nat hook output priority -100; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.244.9.1:8080; }
+}
+`)
+	l, err := net.Listen("tcp", "10.244.9.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ask := func(ports string, probes int) []snapshot.Probe {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte(ports), 0); err != nil {
+			t.Fatal(err)
+		}
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{
+			{Protocol: "TCP", To: netip.MustParseAddrPort("10.96.0.1:80"), Probes: probes},
+		})
+		if err != nil || done.Targets[0].Error != "" {
+			t.Fatalf("%v %+v", err, done)
+		}
+		return done.Targets[0].List
+	}
+	for _, p := range ask("40000 40039", 30) {
+		if p.Result != snapshot.ProbeConnected || p.Endpoint != netip.MustParseAddrPort("10.244.9.1:8080") {
+			t.Errorf("%+v", p)
+		}
+	}
+	must(t, "nft -f -", `table ip early { chain raw { type filter hook output priority -300; ip daddr 10.96.0.1 drop; }; }
+`)
+	for _, p := range ask("40000 40059", 12) {
+		if p.Result != snapshot.ProbeTimeout || p.Endpoint.IsValid() {
+			t.Errorf("a probe that was dropped before connection tracking: %+v", p)
+		}
+	}
+}
+
 func TestCountersOfConnectionTracking(t *testing.T) {
 	for text, want := range map[string]string{
 		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop\n" +

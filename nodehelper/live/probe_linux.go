@@ -208,7 +208,13 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.
 	if p.Result == snapshot.ProbeConnected || p.Result == snapshot.ProbeRefused {
 		p.Micros = took.Microseconds()
 	}
-	if e := ctnetlink.Find(kinds[t.Protocol].proto, p.Local, t.To); e != nil {
+	// The kernel reuses ports: where the SYN was dropped before connection tracking, the entry may still be that of an
+	// earlier connection, which was open as this one was not. A SYN that comes so far begins the entry anew
+	// (nf_conntrack_tcp_packet in net/netfilter/nf_conntrack_proto_tcp.c).
+	earlier := func(e *ctnetlink.Entry) bool {
+		return t.Protocol == "TCP" && p.Result != snapshot.ProbeConnected && e.Assured
+	}
+	if e := ctnetlink.Find(kinds[t.Protocol].proto, p.Local, t.To); e != nil && !earlier(e) {
 		p.Endpoint, p.Unreplied = e.From, e.Unreplied
 	}
 	switch {

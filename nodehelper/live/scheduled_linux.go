@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,10 +47,20 @@ func matchScheduled(table io.Reader, t snapshot.ProbeTarget, list []*snapshot.Pr
 		if len(w) < 7 || w[0] != t.Protocol || scheduledAt(w[3], w[4]) != t.To {
 			continue
 		}
-		if p := byLocal[scheduledAt(w[1], w[2])]; p != nil {
+		p := byLocal[scheduledAt(w[1], w[2])]
+		if p != nil && !earlierConnection(t.Protocol, p, w[7:]) {
 			p.RealServer = scheduledAt(w[5], w[6])
 		}
 	}
+}
+
+// opening are the states of a TCP connection that is not open yet (ip_vs_proto_tcp.c).
+var opening = []string{"NONE", "SYN_SENT", "SYN_RECV", "SYNACK"}
+
+// earlierConnection tells whether a line whose state comes next is of an earlier connection from the same port: the
+// kernel reuses ports, and this one was never answered, perhaps dropped before IPVS saw it.
+func earlierConnection(protocol string, p *snapshot.Probe, state []string) bool {
+	return protocol == "TCP" && p.Result == snapshot.ProbeTimeout && len(state) > 0 && !slices.Contains(opening, state[0])
 }
 
 // scheduledAt reads an address and a port of the table: an IPv4 address is a number, an IPv6 one has colons, and

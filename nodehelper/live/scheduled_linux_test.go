@@ -48,4 +48,13 @@ TCP 0AF401FE A3B9 0A60B44F 0050 nonsense 1F90 FIN_WAIT          99
 			t.Errorf("%s %s > %s: %q, want %q; another one: %s", tt.protocol, tt.local, tt.to, got, tt.want, other.RealServer)
 		}
 	}
+	// A connection that was open is none of a probe that nobody answered, and one that is being opened is.
+	for state, want := range map[string]bool{"FIN_WAIT": false, "TIME_WAIT": false, "SYN_RECV": true} {
+		p := &snapshot.Probe{Local: netip.MustParseAddrPort("10.244.1.254:41904"), Result: snapshot.ProbeTimeout}
+		matchScheduled(strings.NewReader("TCP 0AF401FE A3B0 0A60B44F 0050 0AF40214 1F90 "+state+" 99\n"),
+			snapshot.ProbeTarget{Protocol: "TCP", To: netip.MustParseAddrPort("10.96.180.79:80")}, []*snapshot.Probe{p})
+		if p.RealServer.IsValid() != want {
+			t.Errorf("in state %q a probe without an answer was sent to %s", state, p.RealServer)
+		}
+	}
 }

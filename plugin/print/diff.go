@@ -139,7 +139,11 @@ func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
 		t.say(plain, "Bad", n.After.Node+apart+aboutNode(&n.After), true)
 	} else {
 		t.Blank()
-		t.say(plain, "Node", n.After.Node+apart+aboutNode(&n.Before)+" → "+aboutNode(&n.After), true)
+		about := aboutNode(&n.Before)
+		if now := aboutNode(&n.After); now != about {
+			about += " → " + now
+		}
+		t.say(plain, "Node", n.After.Node+apart+about, true)
 	}
 	for _, side := range []*report.ComparedNode{&n.Before, &n.After} {
 		if side.Error != "" {
@@ -390,7 +394,7 @@ func (t *text) changes(head string, list []report.Change, left int) {
 	lines, hidden := 0, left
 	for from := 0; from < len(rest); {
 		to := from
-		for to < len(rest) && rest[to].Place == rest[from].Place {
+		for to < len(rest) && placeOf(rest[to]) == placeOf(rest[from]) {
 			to++
 		}
 		at := rest[from:to]
@@ -399,9 +403,9 @@ func (t *text) changes(head string, list []report.Change, left int) {
 			hidden += len(at)
 			continue
 		}
-		single := len(at) == 1 && at[0].Change == report.Changed
+		single := len(at) == 1 && at[0].Rule == 0
 		if !single && at[0].Place != "" {
-			t.Linef("  %s", at[0].Place)
+			t.Linef("  %s", placeOf(at[0]))
 			lines++
 		}
 		for i, c := range at {
@@ -411,7 +415,7 @@ func (t *text) changes(head string, list []report.Change, left int) {
 			}
 			what := changeText(c)
 			if single {
-				what = strings.TrimSpace(c.Place + "  " + what)
+				what = strings.TrimSpace(placeOf(c) + "  " + what)
 			}
 			t.diffLine(sign(c.Change), what)
 			lines++
@@ -425,6 +429,11 @@ func (t *text) changes(head string, list []report.Change, left int) {
 		t.Linef("  … and %d more %s", hidden, more)
 	}
 }
+
+// objectKinds name API objects by their part.
+var objectKinds = map[string]string{"Services": "Service ", "endpoints": "endpoints of ", "Nodes": "Node "}
+
+func placeOf(c *report.Change) string { return objectKinds[c.Part] + c.Place }
 
 // changeText says what a difference is.
 func changeText(c *report.Change) string {

@@ -54,6 +54,11 @@ func compareFacts(a, b *Facts, f *focus) report.NodeDiff {
 	}
 	c.paths()
 	c.out.Findings = c.findings(a.report.Findings, b.report.Findings)
+	if f != nil && f.form {
+		c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
+			Part: PartRules, Why: "kube-proxy runs in different modes: the paths tell what its rules do",
+		})
+	}
 	for _, part := range parts {
 		c.notCompared(part)
 		c.partLists(part)
@@ -135,7 +140,7 @@ func (c *comparison) skip(p place, l *list, inA, inB bool) bool {
 			continue
 		}
 		switch {
-		case p.part == PartRules || p.part == PartSets && p.table != "ipset":
+		case p.part == PartRules || p.part == PartSets && p.table != tableIPSet:
 			if !f.tables[l.kind] {
 				c.noTable(f, p.part, l.kind)
 				return true
@@ -207,10 +212,27 @@ func (c *comparison) listsOf(part string, of, other *Facts) map[place]*list {
 		}
 		if c.focus != nil {
 			p.name = of.rename(p.name, other)
+			if c.focus.backend {
+				p.table = strings.Replace(p.table, " legacy ", " ", 1)
+			}
+			if twin := out[p]; twin != nil {
+				l = twin.with(l)
+			}
 		}
 		out[p] = l
 	}
 	return out
+}
+
+// with returns a list with the entries of another behind its own.
+func (l *list) with(more *list) *list {
+	out := *l
+	if len(more.items) > len(l.items) {
+		out = *more
+		more = l
+	}
+	out.items = slices.Concat(out.items, more.items)
+	return &out
 }
 
 // pick is what of a list is compared: for one Service what is of it.
@@ -236,7 +258,7 @@ func (c *comparison) lists(p place, a, b *list) {
 	}
 	left, right := a.items, b.items
 	if c.focus != nil {
-		left, right = c.a.renamed(left, c.b), c.b.renamed(right, c.a)
+		left, right = c.a.renamed(p.part, left, c.b), c.b.renamed(p.part, right, c.a)
 	}
 	d := compareLists(left, right)
 	for _, x := range d.removed {
@@ -321,20 +343,14 @@ func (c *comparison) whole(p place, l *list, change string) {
 
 // partValues compares what has one value.
 func (c *comparison) partValues(part string) {
-	names := map[string]bool{}
-	for _, f := range []*Facts{c.a, c.b} {
-		for p := range f.values {
-			if p.part == part {
-				names[p.name] = true
-			}
-		}
-	}
+	left, right := c.valuesOf(part, c.a, c.b), c.valuesOf(part, c.b, c.a)
+	names := maps.Clone(left)
+	maps.Copy(names, right)
 	_, unreadA := c.a.unread[part]
 	_, unreadB := c.b.unread[part]
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		p := place{part: part, name: name}
-		a, inA := c.a.values[p]
-		b, inB := c.b.values[p]
+		a, inA := left[name]
+		b, inB := right[name]
 		if a == b || !inA && unreadA || !inB && unreadB {
 			continue
 		}
@@ -360,6 +376,21 @@ func (c *comparison) partValues(part string) {
 		}
 		c.add(x)
 	}
+}
+
+// valuesOf are the values of a part. Between nodes what is a node's own in a name has another name.
+func (c *comparison) valuesOf(part string, of, other *Facts) map[string]string {
+	out := map[string]string{}
+	for p, v := range of.values {
+		if p.part != part {
+			continue
+		}
+		if c.focus != nil {
+			p.name = of.rename(p.name, other)
+		}
+		out[p.name] = v
+	}
+	return out
 }
 
 // add adds a change, within the bounds.

@@ -115,7 +115,7 @@ func (r *reader) chain(t *netfilter.Table, c *netfilter.Chain) {
 			port: rule.Key.DstPort, endpoint: rule.NAT,
 		}
 		if to := t.Chain(rule.Target); to != nil && to != c {
-			x.endpoint = r.endpointOf[to]
+			x.endpoint, x.jumps = r.endpointOf[to], true
 		}
 		if own != nil {
 			x.class = own.class(rule)
@@ -366,6 +366,9 @@ func (r *reader) nativeSets(t *netfilter.Table) {
 	}
 }
 
+// tableIPSet stands for a table in the places of ipsets.
+const tableIPSet = "ipset"
+
 // sets lists the ipsets.
 func (r *reader) sets(files *snapshot.Node) {
 	data, ok, err := files.File(snapshot.IPSetFile)
@@ -382,7 +385,7 @@ func (r *reader) sets(files *snapshot.Node) {
 		return
 	}
 	ipset.Members(data, func(set, member, text string) {
-		l := r.at(place{PartSets, "ipset", set})
+		l := r.at(place{PartSets, tableIPSet, set})
 		if member == "" {
 			l.base = text
 			return
@@ -391,11 +394,13 @@ func (r *reader) sets(files *snapshot.Node) {
 		addr, _, _ := strings.Cut(member, ",")
 		if a, err := netip.ParseAddr(addr); err == nil {
 			x.dst = a
+		} else if n, err := strconv.ParseUint(addr, 10, 16); err == nil {
+			x.port = uint16(n)
 		}
 		l.items = append(l.items, x)
 	})
 	for p, l := range r.lists {
-		if p.table == "ipset" {
+		if p.table == tableIPSet {
 			sortClasses(l.items)
 		}
 	}

@@ -4,8 +4,10 @@ package compare
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -16,6 +18,10 @@ type focus struct {
 	addrs  map[netip.Addr]bool
 	ports  map[uint16]bool // NodePorts
 	sets   map[string]bool // that rules of these chains name
+	// form: the nodes run kube-proxy in different modes, so that its rules are others, whatever they do.
+	form bool
+	// backend: the same with the backends of iptables, whose rules are the same.
+	backend bool
 	// apart are endpoints that are expected on one of the nodes alone, by a traffic policy or a topology hint.
 	apart map[netip.AddrPort]bool
 }
@@ -42,6 +48,9 @@ func focusOf(a, b *Facts) *focus {
 				}
 			}
 		}
+	}
+	if x, y := a.report.Mode, b.report.Mode; x != nil && y != nil {
+		f.form, f.backend = x.Actual != y.Actual, x.Backend != y.Backend
 	}
 	for i := range expected {
 		for key, endpoints := range expected[i] {
@@ -109,22 +118,34 @@ func (f *focus) namedSets(text string) {
 	}
 }
 
+// ofProxy tells whether a chain is kube-proxy's, or kubelet's.
+func ofProxy(chain string) bool {
+	return strings.HasPrefix(chain, kubeproxy.PrefixOwn) &&
+		!slices.ContainsFunc(kubeproxy.OthersPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
+}
+
 // pick returns what of a list matters; nil where nothing does.
 func (f *focus) pick(p place, l *list) *list {
+	native := lastWord(p.table) == kubeproxy.NFTTable
+	if f.form && (p.part == PartServers || native || ofProxy(p.name)) {
+		return nil
+	}
 	switch p.part {
 	case PartRules:
 		if !f.has(p) {
 			return nil
 		}
-		return l.only(func(x *item) bool { return x.class != "frontend" || f.owns(x) })
+		return l.only(func(x *item) bool {
+			return (x.class != "frontend" || f.owns(x)) && !(f.form && ofProxy(x.target))
+		})
 	case PartSets:
 		if !f.sets[p.name] {
 			return nil
 		}
-		if p.table == "ipset" && !strings.HasPrefix(p.name, "KUBE-") || p.table != "ipset" && lastWord(p.table) != "kube-proxy" {
-			return l
+		if native || p.table == tableIPSet && ofProxy(p.name) {
+			return l.only(f.owns)
 		}
-		return l.only(f.owns)
+		return l
 	case PartServers:
 		if some := l.only(f.owns); len(some.items) > 0 {
 			return some
@@ -151,8 +172,11 @@ func (l *list) only(keep func(*item) bool) *list {
 	return &out
 }
 
-// must tells whether nodes have to differ in an entry: it is about an endpoint that one of them alone may use.
-func (f *focus) must(x *item) bool { return f != nil && x.endpoint.IsValid() && f.apart[x.endpoint] }
+// must tells whether nodes have to differ in an entry, or may: it is about an endpoint that one of them alone may use,
+// or it leads to a chain that no packet of the paths meets, as the rules of other pods do.
+func (f *focus) must(x *item) bool {
+	return f != nil && (x.endpoint.IsValid() && f.apart[x.endpoint] || x.jumps && !f.names[x.target])
+}
 
 // mustDiffer tells whether two nodes have to differ in a value, or naturally do.
 func (c *comparison) mustDiffer(part, name, a, b string, both bool) bool {
@@ -179,11 +203,14 @@ func (f *Facts) rename(text string, other *Facts) string {
 }
 
 // renamed is a list with the keys renamed, in the order of its classes.
-func (f *Facts) renamed(list []item, other *Facts) []item {
+func (f *Facts) renamed(part string, list []item, other *Facts) []item {
 	out := make([]item, len(list))
 	for i := range list {
 		out[i] = list[i]
 		out[i].key = f.rename(list[i].key, other)
+		if part == PartTunnels {
+			_, out[i].key, _ = strings.Cut(out[i].key, " ") // link-layer addresses are each node's own
+		}
 	}
 	sortClasses(out)
 	return out

@@ -22,6 +22,7 @@ type item struct {
 	// What tells whose it is: the chain that a rule or an element leads to, the destination that it is for, and the
 	// endpoint that it sends to.
 	target   string
+	jumps    bool // target is a chain of the table
 	dst      netip.Addr
 	port     uint16
 	endpoint netip.AddrPort

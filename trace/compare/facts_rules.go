@@ -245,15 +245,12 @@ const probability = " -m statistic --mode random --probability "
 
 // withoutProbability returns a rule without that.
 func withoutProbability(text string) string {
-	before, after, ok := strings.Cut(text, probability)
+	before, after, ok := strings.Cut(" "+text, probability)
 	if !ok {
 		return text
 	}
-	_, rest, ok := strings.Cut(after, " ")
-	if !ok {
-		return before
-	}
-	return before + " " + rest
+	_, rest, _ := strings.Cut(after, " ")
+	return strings.TrimSpace(before + " " + rest)
 }
 
 // sameShare is how far shares may be apart: the kernel keeps a probability in 31 bits.

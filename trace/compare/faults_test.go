@@ -4,10 +4,13 @@ package compare_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
 	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
@@ -61,10 +64,7 @@ func open(t testing.TB, dir, node string) *capture {
 func (c *capture) with(t testing.TB, file string, edit func(string) string) *capture {
 	t.Helper()
 	out := *c
-	out.files = map[string][]byte{}
-	for name, data := range c.files {
-		out.files[name] = data
-	}
+	out.files = maps.Clone(c.files)
 	text := edit(string(c.files[file]))
 	if text == string(c.files[file]) {
 		t.Fatalf("the edit of %s changes nothing", file)
@@ -123,60 +123,88 @@ func lines(d *report.NodeDiff) (out []string) {
 	return out
 }
 
-func TestShowFaults(t *testing.T) {
-	if os.Getenv("SHOW") == "" {
-		t.Skip()
+// golden has, for each recorded fault, what differs from the healthy node besides paths.
+const golden = "testdata/faults.txt"
+
+// TestRecordedFaultsAreNamed compares each recorded fault with the healthy node: what was done to the node is said, and
+// nothing else is. SVCPROXY_COMPARE_GOLDEN=write writes what is said, to be read by a person.
+func TestRecordedFaultsAreNamed(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testdata, "faults", "*", "*.fault"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fault is recorded: %v", err)
 	}
-	dirs, _ := filepath.Glob(testdata + "/faults/*/healthy")
-	for _, dir := range dirs {
-		mode := filepath.Base(filepath.Dir(dir))
-		files, _ := filepath.Glob(filepath.Dir(dir) + "/*.fault")
-		nodes, _ := os.ReadDir(dir + "/nodes")
-		for _, n := range nodes {
-			healthy := open(t, "faults/"+mode+"/healthy", n.Name())
-			a := healthy.facts(t, all)
-			same := compare.Captures(a, healthy.facts(t, all))
-			fmt.Println("=====", mode, n.Name(), "same:", lines(&same))
-			for _, file := range files {
-				data, _ := os.ReadFile(file)
-				f, err := faultdata.Parse(data)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if f.Node != n.Name() {
-					continue
-				}
-				c := *healthy
-				c.files = map[string][]byte{}
-				for k, v := range healthy.files {
-					c.files[k] = v
-				}
-				touched := ""
-				for p, h := range f.Changes {
-					name, ok := strings.CutPrefix(p, "nodes/"+n.Name()+"/")
-					if !ok {
-						touched += " OBJECT:" + p
-						continue
-					}
-					x, err := faultdata.Apply(healthy.files[name], h)
-					if err != nil {
-						t.Fatal(err)
-					}
-					touched += " " + name
-					c.files[name] = x
-					if x == nil { c.files[name] = []byte{} }
-				}
-				d := compare.Captures(a, c.facts(t, all))
-				fmt.Println("==", mode, f.What, touched, f.Failed)
-				for i, l := range lines(&d) {
-					if i < 14 {
-						fmt.Println("   ", l)
-					}
-				}
-				if n := len(lines(&d)); n > 14 {
-					fmt.Println("    ...", n)
-				}
+	healthy := map[string]*capture{}
+	judged := map[string]*compare.Facts{}
+	var text strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := faultdata.Parse(data)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		mode := filepath.Base(filepath.Dir(file))
+		if healthy[mode+f.Node] == nil {
+			healthy[mode+f.Node] = open(t, filepath.Join("faults", mode, "healthy"), f.Node)
+		}
+		was := healthy[mode+f.Node]
+		request := judge.Request{
+			Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
+			PerPathService: true,
+		}
+		key := mode + "/" + f.Node + "/" + f.Service
+		if judged[key] == nil {
+			judged[key] = was.facts(t, request)
+			if same := compare.Captures(judged[key], was.facts(t, request)); len(lines(&same)) > 0 {
+				t.Errorf("%s differs from itself: %q", key, lines(&same))
 			}
 		}
+		d := compare.Captures(judged[key], was.broken(t, f).facts(t, request))
+		fmt.Fprintf(&text, "%s: %s\n", mode, f.What)
+		broke := 0
+		for _, line := range lines(&d) {
+			if strings.HasPrefix(line, "path ") {
+				broke++
+				continue
+			}
+			fmt.Fprintf(&text, "\t%s\n", line)
+		}
+		if broke > 0 {
+			fmt.Fprintf(&text, "\t%d paths differ\n", broke)
+		}
 	}
+	if os.Getenv("SVCPROXY_COMPARE_GOLDEN") == "write" {
+		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
+	}
+}
+
+// broken returns the capture with a fault's changes of the node's files.
+func (c *capture) broken(t testing.TB, f *faultdata.Fault) *capture {
+	t.Helper()
+	out := *c
+	out.files = maps.Clone(c.files)
+	for path, hunks := range f.Changes {
+		name, ok := strings.CutPrefix(path, "nodes/"+f.Node+"/")
+		if !ok {
+			continue
+		}
+		data, err := faultdata.Apply(c.files[name], hunks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.files[name] = data
+	}
+	return &out
 }

@@ -22,11 +22,23 @@ func (n *Network) HasRoutes(v4 bool) (main, all bool) {
 	return f.routesKnown, f.allTables
 }
 
-// Routes yields the routes of a family with their table, as ip route prints them; not those of the table local, which
-// the kernel makes of addresses, and in no order.
+// Routes yields the routes of a family with their table, as ip route prints them, in no order; of those of the table
+// local only the addresses and prefixes that the kernel has not made of the interfaces' addresses.
 func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
 	return func(yield func(table, text string) bool) {
-		for name, t := range n.fam[famOf(anyAddr(v4))].tables {
+		f := &n.fam[famOf(anyAddr(v4))]
+		for a := range f.local {
+			dev, _ := n.HasAddress(a)
+			if n.addrs != nil && dev == "" && !a.IsLoopback() && !yield(tableLocal, "local "+a.String()) {
+				return
+			}
+		}
+		for i := range f.localNets {
+			if p := f.localNets[i].prefix; !p.Addr().IsLoopback() && !yield(tableLocal, "local "+p.String()) {
+				return
+			}
+		}
+		for name, t := range f.tables {
 			if name == tableLocal {
 				continue
 			}

@@ -93,28 +93,23 @@ func (o *diffOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 
 // diff compares and prints.
 func diff(ctx context.Context, env *environment, c diffConfig) error {
-	var sessions [2]*run.Session
-	for i, config := range []run.Config{c.before, c.after} {
-		s, err := run.Open(config)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		if err := s.ReadObjects(ctx); err != nil {
-			return err
-		}
-		if err := s.ReadPods(ctx, cluster.Pods{Nodes: s.KnownNodes()}); err != nil {
-			return err
-		}
-		sessions[i] = s
-	}
-	request := run.Request{Matching: true, Backwards: true, PerPathService: true}
-	d, err := run.CompareCaptures(ctx, sessions[0], sessions[1], request)
+	before, err := openSnapshot(ctx, c.before)
 	if err != nil {
 		return err
 	}
-	d.Before, _ = env.source(sessions[0], nil)
-	d.After, _ = env.source(sessions[1], nil)
+	defer before.Close()
+	after, err := openSnapshot(ctx, c.after)
+	if err != nil {
+		return err
+	}
+	defer after.Close()
+	request := run.Request{Matching: true, Backwards: true, PerPathService: true}
+	d, err := run.CompareCaptures(ctx, before, after, request)
+	if err != nil {
+		return err
+	}
+	d.Before, _ = env.source(before, nil)
+	d.After, _ = env.source(after, nil)
 	for i := range d.Nodes {
 		d.Before.Nodes = append(d.Before.Nodes, d.Nodes[i].Before.Node)
 		d.After.Nodes = append(d.After.Nodes, d.Nodes[i].After.Node)
@@ -122,6 +117,22 @@ func diff(ctx context.Context, env *environment, c diffConfig) error {
 	d.Before.Nodes = append(d.Before.Nodes, d.OnlyBefore...)
 	d.After.Nodes = append(d.After.Nodes, d.OnlyAfter...)
 	return concludeDiff(env, c.printer, d)
+}
+
+// openSnapshot opens a snapshot and reads its objects.
+func openSnapshot(ctx context.Context, c run.Config) (*run.Session, error) {
+	s, err := run.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.ReadObjects(ctx); err == nil {
+		err = s.ReadPods(ctx, cluster.Pods{Nodes: s.KnownNodes()})
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // concludeDiff prints a Diff and makes its exit code.

@@ -143,7 +143,8 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 		return c, err
 	}
 	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()
-	return c, o.pair.config(flags, o, &c)
+	err = o.pair.config(flags, o, &c)
+	return c, err
 }
 
 // trace traces and prints.

@@ -327,7 +327,7 @@ func (t *text) pathGroup(g *pathGroup) {
 		before = string(s.Verdict)
 	}
 	t.Addf("%s → ", before)
-	color := terminal.Color(plain)
+	color := plain
 	if s := g.first.After; s != nil {
 		after, color = string(s.Verdict), colorOf(s.Verdict)
 	}
@@ -343,7 +343,7 @@ func (t *text) pathGroup(g *pathGroup) {
 		}
 	}
 	t.Linef("  %s", where)
-	for _, line := range strings.Split(t.whatChanged(g.first), "\n") {
+	for line := range strings.SplitSeq(t.whatChanged(g.first), "\n") {
 		if line != "" {
 			t.diffLine("   ", line)
 		}
@@ -351,15 +351,13 @@ func (t *text) pathGroup(g *pathGroup) {
 }
 
 func verdicts(p *report.PathChange) string {
-	out := ""
-	for _, s := range []*report.PathSide{p.Before, p.After} {
+	name := func(s *report.PathSide) string {
 		if s == nil {
-			out += "none "
-		} else {
-			out += string(s.Verdict) + " "
+			return "none"
 		}
+		return string(s.Verdict)
 	}
-	return out
+	return name(p.Before) + " → " + name(p.After)
 }
 
 // whatChanged says what of a path differs, in lines.
@@ -507,7 +505,7 @@ func kindOfPlace(place string) string {
 func (t *text) diffConclusion(d *report.Diff) {
 	s := d.Summary
 	different := d.InPathsOrRules()
-	word, color := "SAME", terminal.Color(terminal.Green)
+	word, color := "SAME", terminal.Green
 	switch {
 	case different:
 		word, color = "DIFFERENT", terminal.Red

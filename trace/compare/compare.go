@@ -5,8 +5,8 @@
 // judged, and changes and prints nothing.
 //
 // What two captures of a healthy node differ in by themselves is no difference: counters, timers, the order in which
-// kube-proxy writes the rules of Services and the endpoints of a Service, with their probabilities, the elements of sets
-// that expire, neighbours that are no next hop. Nor is what two nodes must differ in: their own addresses, pod CIDRs,
+// kube-proxy writes the rules of Services and the endpoints of a Service, with their probabilities, the elements of
+// sets that expire, neighbours that are no next hop. Nor is what two nodes must differ in: their own addresses, pod CIDRs,
 // names and local endpoints; such differences are counted.
 package compare
 
@@ -315,7 +315,7 @@ func (c *comparison) entry(p place, change string, a, b *item) {
 
 // whole adds a chain, set or server that one side has alone.
 func (c *comparison) whole(p place, l *list, change string) {
-	if c.focus != nil && len(l.items) > 0 && !slices.ContainsFunc(l.items, func(x item) bool { return !c.focus.must(&x) }) {
+	if c.focus != nil && len(l.items) > 0 && len(l.only(c.focus.must).items) == len(l.items) {
 		c.must[p.part]++
 		return
 	}
@@ -395,7 +395,8 @@ func (c *comparison) valuesOf(part string, of, other *Facts) map[string]string {
 
 // add adds a change, within the bounds.
 func (c *comparison) add(x report.Change) {
-	if c.count[x.Part]++; c.count[x.Part] > maxChanges {
+	c.count[x.Part]++
+	if c.count[x.Part] > maxChanges {
 		return
 	}
 	x.Place, x.Before, x.After = cut(x.Place), cut(x.Before), cut(x.After)

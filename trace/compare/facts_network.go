@@ -232,7 +232,8 @@ func (r *reader) configuration(files *snapshot.Node) {
 		case !ok:
 			name, value, _ = strings.Cut(line, " ")
 		}
-		if n++; n > maxVersions {
+		n++
+		if n > maxVersions {
 			break
 		}
 		r.set(PartVersions, name, value)

@@ -94,7 +94,8 @@ func lines(d *report.NodeDiff) (out []string) {
 		if p.Service != nil {
 			line += " " + p.Service.Namespace + "/" + p.Service.Name
 		}
-		line += " " + p.Frontend.Kind + " " + report.JoinHostPort(p.Frontend.Address, p.Frontend.Port) + " from " + p.Origin.Kind
+		line += " " + p.Frontend.Kind + " " + report.JoinHostPort(p.Frontend.Address, p.Frontend.Port)
+		line += " from " + p.Origin.Kind
 		for _, s := range []*report.PathSide{p.Before, p.After} {
 			if s == nil {
 				line += " -"

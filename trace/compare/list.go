@@ -58,8 +58,8 @@ type difference struct {
 }
 
 // compareLists compares two lists whose classes are sorted. Entries that both have are paired, those with equal keys in
-// their order; of the pairs those moved that are not in the longest run that both lists have in the same order. It takes
-// n log n steps.
+// their order; of the pairs those moved that are not in the longest run that both lists have in the same order. It
+// takes n log n steps.
 func compareLists(a, b []item) (d difference) {
 	for len(a) > 0 && len(b) > 0 && a[0].key == b[0].key {
 		a, b = a[1:], b[1:]

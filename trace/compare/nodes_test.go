@@ -83,7 +83,7 @@ func TestNodes(t *testing.T) {
 					}
 				}
 			}
-			if !slices.EqualFunc(got, x.want, func(g, w string) bool { return strings.HasPrefix(g, w) }) {
+			if !slices.EqualFunc(got, x.want, strings.HasPrefix) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(x.want, "\n"))
 			}
 			if x.bad.node == "node2" {

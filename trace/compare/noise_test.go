@@ -63,7 +63,7 @@ func TestTwoCapturesOfAHealthyNodeDoNotDiffer(t *testing.T) {
 }
 
 var (
-	counters = regexp.MustCompile(`(?m)^(:\S+ \S+ |)\[\d+:\d+\]`)
+	counters = regexp.MustCompile(`(?m)^(:\S+ \S+ )?\[\d+:\d+\]`)
 	endpoint = regexp.MustCompile(`-A (KUBE-SV[CL]-\S+) .*-j (KUBE-SEP-\S+)`)
 	random   = regexp.MustCompile(` -m statistic --mode random --probability \S+`)
 )
@@ -113,7 +113,7 @@ func anotherSync(text string) string {
 	for chain := range chains {
 		shuffle(func(s string) bool {
 			m := endpoint.FindStringSubmatch(s)
-			return m != nil && m[1] == chain && !strings.Contains(s, "--rcheck")
+			return len(m) > 1 && m[1] == chain && !strings.Contains(s, "--rcheck")
 		}, true)
 	}
 	return strings.Join(all, "\n")

@@ -22,8 +22,8 @@ const (
 	PartNodes     = "Nodes"
 )
 
-// Objects compares the API objects of two captures: what of Services and Nodes decides about paths, and the endpoints of
-// each Service, however they are cut into EndpointSlices. left is how many differences are not listed.
+// Objects compares the API objects of two captures: what of Services and Nodes decides about paths, and the endpoints
+// of each Service, however they are cut into EndpointSlices. left is how many differences are not listed.
 func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int) {
 	x := &objects{}
 	x.compare(PartServices, services(before), services(after))

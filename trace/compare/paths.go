@@ -223,5 +223,6 @@ func (c *comparison) findings(before, after []report.Finding) (out []report.Find
 	return out
 }
 
-// codeNotRead is the finding about files that were not collected, which is no difference of the node: NotCompared tells.
+// codeNotRead is the finding about files that were not collected, which is no difference of the node: NotCompared
+// tells.
 const codeNotRead = "FileNotRead"

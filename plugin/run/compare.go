@@ -50,6 +50,10 @@ func (s *Session) liveFacts(ctx context.Context, node string, request Request) *
 	if files == nil || r.Error != "" {
 		return compare.Unread(r)
 	}
+	if err := s.slots.take(ctx); err != nil {
+		return compare.Unread(notInspected(node, err))
+	}
+	defer s.slots.release()
 	n := loadNode(node, files)
 	return compared(files, &n, objects, r)
 }

@@ -319,7 +319,11 @@ func (c *comparison) whole(p place, l *list, change string) {
 		c.must[p.part]++
 		return
 	}
-	if p.part == PartRoutes || p.part == PartRoutingRules || p.part == PartTunnels {
+	if c.focus != nil && p.part == PartLinks {
+		c.must[p.part]++
+		return
+	}
+	if p.part == PartRoutes || p.part == PartRoutingRules || p.part == PartTunnels || p.part == PartLinks {
 		for i := range l.items {
 			x := &l.items[i]
 			if change == report.Added {

@@ -94,11 +94,10 @@ func (r *reader) links() {
 		return
 	}
 	for _, dev := range h.Devs() {
-		text := h.LinkText(dev)
-		if addrs := h.LinkAddresses(dev); len(addrs) > 0 {
-			text = strings.TrimSpace(text + " " + strings.Join(addrs, " "))
+		r.set(PartLinks, dev, h.LinkText(dev))
+		for _, addr := range h.LinkAddresses(dev) { // sorted; kube-ipvs0 has one for each frontend
+			r.add(PartLinks, dev, addr, addr)
 		}
-		r.set(PartLinks, dev, text)
 	}
 }
 
@@ -258,13 +257,16 @@ func (r *reader) configuration(files *snapshot.Node) {
 // maxVersions is how many lines of versions.txt count. A helper writes a dozen.
 const maxVersions = 50
 
+// maxOwn is how many texts of a node count as its own: each is searched for in each text.
+const maxOwn = 100
+
 // substitution is a text of a node's own, and what stands for it where two nodes are compared.
 type substitution struct{ own, name string }
 
 // identity notes the addresses, the pod CIDRs and the name of the node.
 func (r *reader) identity() {
 	add := func(own, name string) {
-		if own != "" && !slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own }) {
+		if own != "" && len(r.own) < maxOwn && !slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own }) {
 			r.own = append(r.own, substitution{own, name})
 		}
 	}
@@ -280,9 +282,14 @@ func (r *reader) identity() {
 			add(a.Address, "<node address>")
 		}
 	}
-	for _, a := range r.state.Host.Addresses() {
-		if !a.IsLoopback() {
-			add(a.String(), "<node address>")
+	for _, dev := range r.state.Host.Devs() {
+		if dev == "kube-ipvs0" {
+			continue // the addresses of Services, which every node has there in IPVS mode
+		}
+		for _, a := range r.state.Host.AddressesOn(dev) {
+			if !a.IsLoopback() {
+				add(a.String(), "<node address>")
+			}
 		}
 	}
 	// The longest first: a name may be the beginning of another.

@@ -182,6 +182,9 @@ func ownChain(t *netfilter.Table, c *netfilter.Chain) *ownRule {
 // choice is a rule of nftables that chooses at random: "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }".
 const choice = "numgen random mod "
 
+// maxChoices is how many bytes the texts of the values of a choice may have.
+const maxChoices = 16 << 20
+
 // choices lists each value that a rule chooses from as an entry of its own. ok is false where the rule is another one.
 func (r *reader) choices(l *list, t *netfilter.Table, rule *netfilter.Rule) (ok bool) {
 	before, rest, ok := strings.Cut(rule.Text, choice)
@@ -201,6 +204,9 @@ func (r *reader) choices(l *list, t *netfilter.Table, rule *netfilter.Rule) (ok 
 			return false
 		}
 		count[to]++
+	}
+	if len(before)*strings.Count(values, ", ") > maxChoices {
+		return false // each value would get a text of its own
 	}
 	lead := before + strings.TrimSuffix(choice, " mod ") + " " + how + " "
 	n, most := 0, 0
@@ -303,17 +309,21 @@ func withoutComment(text string, native bool) string {
 		lead = ` comment "`
 	}
 	text = " " + text
-	for {
+	for range maxComments {
 		before, after, ok := strings.Cut(text, lead)
 		if !ok {
-			return strings.TrimSpace(text)
+			break
 		}
 		if native {
 			after = `"` + after
 		}
 		text = before + after[endOfWord(after):]
 	}
+	return strings.TrimSpace(text)
 }
+
+// maxComments is how many comments of a rule are taken out: each costs a copy of its text.
+const maxComments = 8
 
 // endOfWord is where the first word of a text ends, which may be quoted.
 func endOfWord(s string) int {

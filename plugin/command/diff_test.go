@@ -37,7 +37,8 @@ func TestDiffExitCodes(t *testing.T) {
 	rule := repaired(t, "iptables-save.txt", func(s string) string {
 		return strings.Replace(s, "COMMIT", "-A PREROUTING -s 192.0.2.1/32 -j ACCEPT\nCOMMIT", 1)
 	})
-	setting := repaired(t, "sysctl.txt", func(s string) string { return s + "kernel.pid_max = 7\n" }) // none of the network
+	// A setting that is none of the network.
+	setting := repaired(t, "sysctl.txt", func(s string) string { return s + "kernel.pid_max = 7\n" })
 	two := "../../testdata/endtoend/vxlan.tar.gz"
 	for _, x := range []struct {
 		args   []string
@@ -56,31 +57,38 @@ func TestDiffExitCodes(t *testing.T) {
 		{[]string{"diff", broken, rule, "--node", "nobody"}, run.ExitUsage, "", `node "nobody" is in neither`},
 		{[]string{"diff", broken, rule, "-o", "html"}, run.ExitUsage, "", "-o html is not for this command"},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node2", "--snapshot", two}, run.ExitRight,
+			[]string{"trace", "shop/web", "--compare", "node1,node2", "--snapshot", two},
+			run.ExitRight,
 			"SAME: no path and no rule differs", "",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1", "--snapshot", two},
+			run.ExitUsage, "",
 			"it takes two nodes, GOOD,BAD",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node1", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1,node1", "--snapshot", two},
+			run.ExitUsage, "",
 			"--compare takes two different nodes",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,nobody", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1,nobody", "--snapshot", two},
+			run.ExitUsage, "",
 			`node "nobody" is not in the snapshot`,
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node2", "--node", "node3", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1,node2", "--node", "node3", "--snapshot", two},
+			run.ExitUsage, "",
 			"--compare names the nodes",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node2", "--from", "pod/x", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1,node2", "--from", "pod/x", "--snapshot", two},
+			run.ExitUsage, "",
 			"--from pod/x is on one node",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node2", "-o", "dot", "--snapshot", two}, run.ExitUsage, "",
+			[]string{"trace", "shop/web", "--compare", "node1,node2", "-o", "dot", "--snapshot", two},
+			run.ExitUsage, "",
 			"-o dot is not for this command",
 		},
 	} {

@@ -43,7 +43,8 @@ func endpointsMoved() *report.Diff {
 				Whole: true, Entries: 2,
 			},
 			report.Change{
-				Part: "rules", Place: "IPv4 nat KUBE-SVC-WEB", Change: report.Added, After: fmt.Sprint("-j KUBE-SEP-NEW", i), Rule: i,
+				Part: "rules", Place: "IPv4 nat KUBE-SVC-WEB", Change: report.Added, Rule: i,
+				After: fmt.Sprint("-j KUBE-SEP-NEW", i),
 			},
 		)
 	}
@@ -118,7 +119,10 @@ func TestDiffConclusion(t *testing.T) {
 			"DIFFERENT: 3 paths (2 broke, 1 repaired)",
 		},
 		{report.Diff{OnlyAfter: []string{"worker-9"}}, "DIFFERENT: 1 node in one snapshot only"},
-		{report.Diff{Summary: report.DiffSummary{NotJudged: 1}}, "UNKNOWN: no path and no rule differs; 1 node not inspected"},
+		{
+			report.Diff{Summary: report.DiffSummary{NotJudged: 1}},
+			"UNKNOWN: no path and no rule differs; 1 node not inspected",
+		},
 	} {
 		got := strings.TrimSpace(renderDiff(t, "table", &x.d))
 		if got = got[strings.LastIndexByte(got, '\n')+1:]; got != x.want {
@@ -133,7 +137,8 @@ func TestDiffIsClean(t *testing.T) {
 	d := &report.Diff{
 		APIVersion: report.APIVersion, Kind: report.KindDiff, Compares: report.ComparesCaptures,
 		Before: &report.Source{Snapshot: evil}, After: &report.Source{Snapshot: evil},
-		OnlyBefore: []string{evil}, Objects: []report.Change{{Part: "Services", Place: evil, Change: report.Added, After: evil}},
+		OnlyBefore: []string{evil},
+		Objects:    []report.Change{{Part: "Services", Place: evil, Change: report.Added, After: evil}},
 		Nodes: []report.NodeDiff{{
 			Before:   report.ComparedNode{Node: evil, Error: evil, Mode: &report.Mode{Actual: evil, KubeProxyVersion: evil}},
 			After:    report.ComparedNode{Node: evil},

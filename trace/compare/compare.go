@@ -6,8 +6,8 @@
 //
 // What two captures of a healthy node differ in by themselves is no difference: counters, timers, the order in which
 // kube-proxy writes the rules of Services and the endpoints of a Service, with their probabilities, the elements of
-// sets that expire, neighbours that are no next hop. Nor is what two nodes must differ in: their own addresses, pod CIDRs,
-// names and local endpoints; such differences are counted.
+// sets that expire, neighbours that are no next hop. Nor is what two nodes must differ in: their own addresses, pod
+// CIDRs, names and local endpoints; such differences are counted.
 package compare
 
 import (

@@ -42,13 +42,17 @@ func service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	return s
 }
 
+func node(name, podCIDR string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: podCIDR}}
+}
+
 func TestObjects(t *testing.T) {
 	before := &snapshot.Cluster{
 		Services: []*corev1.Service{service("web", nil), service("old", nil), service("same", nil)},
 		EndpointSlices: []*discoveryv1.EndpointSlice{
 			slice("web-1", "web", true, "10.244.1.1", "10.244.1.2"), slice("same-1", "same", true, "10.244.1.5", "10.244.1.6"),
 		},
-		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.1.0/24"}}},
+		Nodes: []*corev1.Node{node("worker-1", "10.244.1.0/24")},
 	}
 	after := &snapshot.Cluster{
 		Services: []*corev1.Service{
@@ -59,7 +63,7 @@ func TestObjects(t *testing.T) {
 			slice("same-2", "same", true, "10.244.1.6"), slice("same-3", "same", true, "10.244.1.5"), // cut otherwise
 			slice("web-1", "web", false, "10.244.1.2"), slice("web-2", "web", true, "10.244.1.3"),
 		},
-		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.9.0/24"}}},
+		Nodes: []*corev1.Node{node("worker-1", "10.244.9.0/24")},
 	}
 	got, left := compare.Objects(before, after)
 	text := make([]string, len(got))

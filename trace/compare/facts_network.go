@@ -266,7 +266,8 @@ type substitution struct{ own, name string }
 // identity notes the addresses, the pod CIDRs and the name of the node.
 func (r *reader) identity() {
 	add := func(own, name string) {
-		if own != "" && len(r.own) < maxOwn && !slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own }) {
+		known := slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own })
+		if own != "" && !known && len(r.own) < maxOwn {
 			r.own = append(r.own, substitution{own, name})
 		}
 	}

@@ -66,11 +66,11 @@ readme: build ## Put that output into the README
 	hack/update-readme.sh
 
 .PHONY: docs
-docs: ## Write docs/commands, the index of docs/findings.md and docs/report.schema.json from the code
+docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas from the code
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
 	go run ./hack/findings docs/findings.md
-	go run ./hack/schema trace/report docs/report.schema.json
+	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)

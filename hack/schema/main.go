@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schema writes the JSON Schema of reports from their types in trace/report, with the comments there as
-// descriptions:
+// Command schema writes the JSON Schemas of reports and of diffs from their types in trace/report, with the comments
+// there as descriptions:
 //
-//	schema PACKAGEDIR FILE
+//	schema PACKAGEDIR REPORTFILE DIFFFILE
 package main
 
 import (
@@ -30,14 +30,34 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("usage: schema PACKAGEDIR FILE")
+	if len(args) != 3 {
+		return errors.New("usage: schema PACKAGEDIR REPORTFILE DIFFFILE")
 	}
-	out, err := schema(args[0])
-	if err != nil {
-		return err
+	for i, of := range documents {
+		out, err := schema(args[0], of)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(args[1+i], out, 0o644); err != nil { //nolint:gosec // it is read by everybody
+			return err
+		}
 	}
-	return os.WriteFile(args[1], out, 0o644) //nolint:gosec // it is read by everybody
+	return nil
+}
+
+// document is what a schema is of.
+type document struct {
+	title string
+	of    reflect.Type
+	kinds []any
+}
+
+var documents = []document{
+	{
+		"Reports", reflect.TypeFor[report.Report](),
+		[]any{report.KindTrace, report.KindVerify, report.KindMode},
+	},
+	{"Diffs", reflect.TypeFor[report.Diff](), []any{report.KindDiff}},
 }
 
 // values are those that a type of strings may have.
@@ -59,25 +79,25 @@ var values = map[reflect.Type][]any{
 type object = map[string]any
 
 // schema returns the schema; dir has the source of the types.
-func schema(dir string) ([]byte, error) {
+func schema(dir string, d document) ([]byte, error) {
 	comments, err := commentsOf(dir)
 	if err != nil {
 		return nil, err
 	}
 	w := &writer{comments: comments, definitions: object{}}
-	w.of(reflect.TypeFor[report.Report]())
-	root := w.definitions["Report"].(object)
+	w.of(d.of)
+	root := w.definitions[d.of.Name()].(object)
 	properties := root["properties"].(object)
 	properties["apiVersion"] = object{"const": report.APIVersion}
-	properties["kind"] = object{"enum": []any{report.KindTrace, report.KindVerify, report.KindMode}}
+	properties["kind"] = object{"enum": d.kinds}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	err = e.Encode(object{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
-		"title":   "Reports of kubectl svcproxy, " + report.APIVersion,
-		"$ref":    "#/$defs/Report",
+		"title":   d.title + " of kubectl svcproxy, " + report.APIVersion,
+		"$ref":    "#/$defs/" + d.of.Name(),
 		"$defs":   w.definitions,
 	})
 	return b.Bytes(), err

@@ -17,19 +17,50 @@ import (
 
 const root = "../.."
 
-var file = filepath.Join(root, "docs", "report.schema.json")
+var (
+	file  = filepath.Join(root, "docs", "report.schema.json")
+	diffs = filepath.Join(root, "docs", "diff.schema.json")
+)
 
 func TestTheSchemaIsCurrent(t *testing.T) {
-	want, err := schema(filepath.Join(root, "trace", "report"))
+	for i, name := range []string{file, diffs} {
+		want, err := schema(filepath.Join(root, "trace", "report"), documents[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not current: make docs", name)
+		}
+	}
+}
+
+// What is printed of two snapshots, and of two nodes, is as the schema says.
+func TestDiffsFollowTheSchema(t *testing.T) {
+	s, err := jsonschema.NewCompiler().Compile(diffs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("docs/report.schema.json is not current: make docs")
+	snapshot := func(name string) string { return filepath.Join(root, "testdata", filepath.FromSlash(name)) }
+	for _, args := range [][]string{
+		{"diff", snapshot("snapshots/iptables"), snapshot("snapshots/nftables")},
+		{"diff", snapshot("endtoend/vxlan.tar.gz"), snapshot("endtoend/forward-drop.tar.gz")},
+		{"diff", snapshot("snapshots/v1.31-nftables"), snapshot("snapshots/v1.30-iptables")},
+		{"trace", "shop/web", "--compare", "node1,node2", "--snapshot", snapshot("endtoend/vxlan.tar.gz")},
+	} {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		command.Main(t.Context(), append(args, "-o", "json"), streams, command.System{})
+		diff, err := jsonschema.UnmarshalJSON(out)
+		if err != nil {
+			t.Errorf("%v: %v; %s", args, err, errOut)
+			continue
+		}
+		if err := s.Validate(diff); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	addLogFlags(cmd.PersistentFlags())
 	cmd.AddCommand(
 		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newResolveCommand(env), newDumpCommand(env),
-		newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
+		newDiffCommand(env), newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
 		newOptionsCommand(), newWatchdogCommand(),
 	)
 	cmd.SetHelpCommand(newHelpCommand())

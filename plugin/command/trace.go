@@ -28,6 +28,7 @@ type traceOptions struct {
 	helper helperFlags
 	probes probeFlags
 	output outputFlags
+	pair   compareFlags
 }
 
 func newTraceCommand(env *environment) *cobra.Command {
@@ -61,6 +62,9 @@ selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to
   # Whose address is this, and what happens to packets to it?
   kubectl svcproxy trace 10.96.21.191:80
 
+  # What is different on the node where it fails?
+  kubectl svcproxy trace web -n shop --compare worker-1,worker-2
+
   # From a snapshot, without a cluster
   kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
 
@@ -86,6 +90,7 @@ selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to
 	o.probes.addPayload(cmd.Flags())
 	addFrom(cmd, env, &o.from)
 	o.ends.add(cmd)
+	o.pair.add(cmd, env)
 	return cmd
 }
 
@@ -99,6 +104,7 @@ type traceConfig struct {
 	probes    int    // connections of each frontend and origin; 0: none
 	payload   string // sent over each of them
 	ends      endFlags
+	compare   []string // the two nodes to compare; nil: none are
 	printer   *print.Printer
 	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
 	again, everywhere []string
@@ -137,7 +143,8 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 		return c, err
 	}
 	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()
-	return c, nil
+	err = o.pair.config(flags, o, &c)
+	return c, err
 }
 
 // trace traces and prints.
@@ -188,6 +195,9 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 			Select:   func(f expect.Frontend) bool { return target.Selects(&f, node) && from.Reaches(f.Address) },
 			From:     from.On(node), Steps: c.printer.Steps(), Matching: true,
 		}
+	}
+	if c.compare != nil {
+		return c.compareNodes(ctx, env, s, &target, request)
 	}
 	var reports []report.NodeReport
 	if c.ends.endToEnd {

@@ -25,6 +25,8 @@ type confirmer struct {
 	probes Probing       // connections of each frontend and origin
 	pause  time.Duration // between two readings of a node
 	reads  int           // of a node, at most
+	// read is told the files and the objects of each reading; nil: nobody needs them.
+	read func(files *snapshot.Node, objects *snapshot.Cluster)
 
 	lists objectLists
 }
@@ -49,6 +51,9 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		got, err := c.inMemory(ctx, files, after, request)
 		if err != nil {
 			return notInspected(node, err)
+		}
+		if c.read != nil {
+			c.read(files, after)
 		}
 		changed := changes(before, after, request.Services)
 		before = after

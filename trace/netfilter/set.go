@@ -10,6 +10,12 @@ type Set interface {
 	Name() string
 	// Each calls f with every element, in the order of the dump.
 	Each(f func(SetElement))
+	// Texts calls f with the text of every element, of a map with what it has for it, in the order of the dump.
+	Texts(f func(text string))
+	// Expires tells whether elements are removed after a time: then the set is a memory of packets.
+	Expires() bool
+	// Unread says why not all elements are known; "" where they are.
+	Unread() string
 }
 
 // SetElement is an element of a Set. Of its key the fields are told that an address, a protocol and a port are; zero

@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// diffObject makes a Diff a runtime.Object, as reportObject does for reports.
+type diffObject struct {
+	*report.Diff
+}
+
+func (o *diffObject) GetObjectKind() schema.ObjectKind { return o }
+
+func (o *diffObject) DeepCopyObject() runtime.Object {
+	out := &diffObject{&report.Diff{}}
+	deepCopy(o.Diff, out.Diff)
+	return out
+}
+
+// SetGroupVersionKind does nothing: the kind is the report's.
+func (*diffObject) SetGroupVersionKind(schema.GroupVersionKind) {}
+
+func (o *diffObject) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+}
+
+// Diff prints a DiffReport.
+func (p *Printer) Diff(out *terminal.Stream, d *report.Diff, v View) error {
+	if p.object != nil {
+		return p.Object(out, &diffObject{d})
+	}
+	t := p.newText(v, nil)
+	if p.format == "name" {
+		t.diffNames(d)
+	} else {
+		t.diff(d)
+	}
+	return out.Text(t.Text)
+}
+
+// diffNames lists the nodes whose paths or rules differ.
+func (t *text) diffNames(d *report.Diff) {
+	names := slices.Concat(d.OnlyBefore, d.OnlyAfter)
+	for i := range d.Nodes {
+		one := report.Diff{Nodes: d.Nodes[i : i+1]}
+		for _, c := range d.Nodes[i].Changes {
+			if decisive[c.Part] {
+				one.Summary.Rules++
+			}
+		}
+		one.Summary.Paths = len(d.Nodes[i].Paths)
+		if one.InPathsOrRules() {
+			names = append(names, d.Nodes[i].After.Node)
+		}
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		t.Linef("node/%s", n)
+	}
+}
+
+// decisive are the parts that decide where connections go.
+var decisive = map[string]bool{"rules": true, "virtual servers": true, "sets": true}
+
+// How much of a list is shown before the rest is counted.
+const (
+	diffPaths   = 20 // groups of paths
+	diffLines   = 30 // differences of a part
+	diffAtPlace = 6  // at one place
+	diffWholes  = 3  // chains of a kind that came or went
+	diffNodes   = 20
+	diffNamed   = 3 // Services or endpoints that a line names
+)
+
+func (t *text) diff(d *report.Diff) {
+	if d.Compares == report.ComparesNodes {
+		t.source(d.Before)
+		if d.Service != nil {
+			t.say(plain, "Service", d.Service.Namespace+"/"+d.Service.Name, true)
+		}
+	} else {
+		t.side("Before", d.Before)
+		t.side("After", d.After)
+	}
+	for _, only := range []struct {
+		in    string
+		nodes []string
+	}{{"before", d.OnlyBefore}, {"after", d.OnlyAfter}} {
+		if len(only.nodes) > 0 {
+			t.say(plain, "Only", only.in+": "+some(only.nodes, diffNodes), true)
+		}
+	}
+	for i := range d.Nodes {
+		if i >= diffNodes && !t.wide {
+			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(d.Nodes)-i, "more node"))
+			break
+		}
+		t.nodeDiff(&d.Nodes[i], d)
+	}
+	if len(d.Objects) > 0 {
+		t.Blank()
+		t.changes("API", d.Objects, d.ObjectsLeft)
+	}
+	t.Blank()
+	t.diffConclusion(d)
+}
+
+// side says what one side was read from.
+func (t *text) side(label string, s *report.Source) {
+	if s == nil {
+		return
+	}
+	made := "it does not say when it was made"
+	if s.MadeAt != "" {
+		made = "made " + s.MadeAt
+	}
+	t.say(plain, label, "snapshot "+s.Snapshot+apart+made, true)
+}
+
+// nodeDiff writes what differs on a node. Of several nodes those without a difference are left out.
+func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
+	empty := len(n.Paths)+len(n.Findings)+len(n.Changes)+len(n.NotCompared) == 0 && n.Before.Error+n.After.Error == ""
+	if empty && len(d.Nodes) > 1 && !t.wide {
+		return
+	}
+	if d.Compares == report.ComparesNodes {
+		t.say(plain, "Good", n.Before.Node+apart+aboutNode(&n.Before), true)
+		t.say(plain, "Bad", n.After.Node+apart+aboutNode(&n.After), true)
+	} else {
+		t.Blank()
+		about := aboutNode(&n.Before)
+		if now := aboutNode(&n.After); now != about {
+			about += " → " + now
+		}
+		t.say(plain, "Node", n.After.Node+apart+about, true)
+	}
+	for _, side := range []*report.ComparedNode{&n.Before, &n.After} {
+		if side.Error != "" {
+			t.say(plain, "", "not inspected: "+side.Node+": "+side.Error, true)
+		}
+	}
+	if len(n.Paths) > 0 {
+		t.Blank()
+		t.pathChanges(n)
+	}
+	if len(n.Findings) > 0 {
+		t.Blank()
+		t.head("FINDINGS")
+		for i := range n.Findings {
+			f := &n.Findings[i]
+			t.diffLine(sign(f.Change), string(f.Severity)+" "+f.Code+spaced(f.Subject)+": "+f.Message)
+		}
+	}
+	for from := 0; from < len(n.Changes); {
+		to := from
+		for to < len(n.Changes) && n.Changes[to].Part == n.Changes[from].Part {
+			to++
+		}
+		left := 0
+		for _, l := range n.Left {
+			if l.Part == n.Changes[from].Part {
+				left = l.Count
+			}
+		}
+		t.Blank()
+		t.changes(strings.ToUpper(n.Changes[from].Part), n.Changes[from:to], left)
+		from = to
+	}
+	if len(n.AsTheyMust)+len(n.NotCompared) > 0 {
+		t.Blank()
+	}
+	if len(n.AsTheyMust) > 0 {
+		var words []string
+		for _, p := range n.AsTheyMust {
+			words = append(words, fmt.Sprintf("%d of %s", p.Count, p.Part))
+		}
+		t.Linef("Differ as they must (addresses, pod CIDRs and endpoints of the nodes): %s", strings.Join(words, ", "))
+	}
+	for _, x := range n.NotCompared {
+		t.Linef("Not compared: %s (%s)", x.Part, x.Why)
+	}
+}
+
+// aboutNode says in a few words what a side is.
+func aboutNode(n *report.ComparedNode) string {
+	words := []string{string(n.Verdict)}
+	if m := n.Mode; m != nil {
+		mode := m.Actual
+		if m.Backend != "" {
+			mode += " (" + m.Backend + ")"
+		}
+		if m.KubeProxyVersion != "" {
+			mode += " " + m.KubeProxyVersion
+		}
+		words = append(words, strings.TrimSpace(mode))
+	}
+	if n.SyncAge != nil {
+		words = append(words, "last sync "+shortSeconds(*n.SyncAge)+" before")
+	}
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), ", ")
+}
+
+// shortSeconds is a time in its largest unit.
+func shortSeconds(n int64) string {
+	switch {
+	case n < 120:
+		return fmt.Sprintf("%ds", n)
+	case n < 7200:
+		return fmt.Sprintf("%dm", n/60)
+	case n < 48*3600:
+		return fmt.Sprintf("%dh", n/3600)
+	}
+	return fmt.Sprintf("%dd", n/86400)
+}
+
+func (t *text) head(s string) {
+	if !t.noHeaders {
+		t.Add(terminal.Bold, s)
+		t.End()
+	}
+}
+
+// diffLine writes a line, in its width.
+func (t *text) diffLine(sign, s string) {
+	s = plaintext.Clean(s)
+	if t.Width > 0 {
+		s = plaintext.Middle(s, max(t.Width-4, 40))
+	}
+	t.Linef("  %s %s", sign, s)
+}
+
+// sign is what stands before a difference.
+func sign(change string) string {
+	switch change {
+	case report.Added:
+		return "+"
+	case report.Removed:
+		return "-"
+	case report.Moved:
+		return ">"
+	}
+	return "~"
+}
+
+func spaced(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " " + s
+}
+
+// some joins names, the first of them.
+func some(names []string, most int) string {
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// pathGroup are paths that differ in the same way.
+type pathGroup struct {
+	first *report.PathChange
+	paths []string
+	of    []string // Services
+}
+
+// pathChanges writes the paths that differ; those that differ in the same way take one line.
+func (t *text) pathChanges(n *report.NodeDiff) {
+	t.head("PATHS")
+	var groups []*pathGroup
+	byWhat := map[string]*pathGroup{}
+	for i := range n.Paths {
+		p := &n.Paths[i]
+		key := verdicts(p) + "\x00" + t.whatChanged(p)
+		if t.wide {
+			key += fmt.Sprint("\x00", i)
+		}
+		g := byWhat[key]
+		if g == nil {
+			g = &pathGroup{first: p}
+			byWhat[key], groups = g, append(groups, g)
+		}
+		f := &p.Frontend
+		g.paths = append(g.paths, strings.TrimSpace(
+			f.Kind+" "+report.JoinHostPort(f.Address, f.Port)+protocolOf(f)+" from "+p.Origin.Kind))
+		if p.Service != nil {
+			if name := p.Service.Namespace + "/" + p.Service.Name; !slices.Contains(g.of, name) {
+				g.of = append(g.of, name)
+			}
+		}
+	}
+	for i, g := range groups {
+		if i == diffPaths && !t.wide {
+			t.Linef("  … and %s that differ in other ways (-o wide shows them all)",
+				plaintext.Plural(len(groups)-i, "more group")+" of paths")
+			break
+		}
+		t.pathGroup(g)
+	}
+	if n.PathsLeft > 0 {
+		t.Linef("  … and %s that are not listed", plaintext.Plural(n.PathsLeft, "more path"))
+	}
+}
+
+func protocolOf(f *report.Frontend) string {
+	if f.Protocol == "" || f.Protocol == "TCP" {
+		return ""
+	}
+	return "/" + f.Protocol
+}
+
+func (t *text) pathGroup(g *pathGroup) {
+	before, after := "none", "none"
+	t.Addf("  ")
+	if s := g.first.Before; s != nil {
+		before = string(s.Verdict)
+	}
+	t.Addf("%s → ", before)
+	color := plain
+	if s := g.first.After; s != nil {
+		after, color = string(s.Verdict), colorOf(s.Verdict)
+	}
+	t.Add(color, after)
+	where := some(g.paths, diffNamed)
+	if len(g.paths) > diffNamed {
+		where = plaintext.Plural(len(g.paths), "path")
+	}
+	if len(g.of) > 0 {
+		of := some(g.of, diffNamed)
+		if where = of + ": " + where; len(g.paths) > diffNamed {
+			where = plaintext.Plural(len(g.paths), "path") + " of " + of
+		}
+	}
+	t.Linef("  %s", where)
+	for line := range strings.SplitSeq(t.whatChanged(g.first), "\n") {
+		if line != "" {
+			t.diffLine("   ", line)
+		}
+	}
+}
+
+func verdicts(p *report.PathChange) string {
+	name := func(s *report.PathSide) string {
+		if s == nil {
+			return "none"
+		}
+		return string(s.Verdict)
+	}
+	return name(p.Before) + " → " + name(p.After)
+}
+
+// whatChanged says what of a path differs, in lines.
+func (t *text) whatChanged(p *report.PathChange) string {
+	var out []string
+	for _, f := range slices.Concat(p.Came, p.Went) {
+		if f.Severity == report.Info && !t.wide {
+			continue
+		}
+		out = append(out, sign(f.Change)+" "+f.Code+spaced(f.Subject))
+	}
+	most := diffNamed
+	if t.wide {
+		most = len(p.Gained) + len(p.Lost)
+	}
+	if len(p.Gained) > 0 {
+		out = append(out, "+ connections to "+some(p.Gained, most))
+	}
+	if len(p.Lost) > 0 {
+		out = append(out, "- connections to "+some(p.Lost, most))
+	}
+	if len(out) == 0 && p.Before != nil && p.After != nil && p.Before.Actual != p.After.Actual {
+		out = append(out, "~ "+p.Before.Actual+" → "+p.After.Actual)
+	}
+	return strings.Join(out, "\n")
+}
+
+// changes writes the differences of a part, place by place. left is how many more there are than are listed.
+func (t *text) changes(head string, list []report.Change, left int) {
+	t.head(head)
+	rest := t.wholes(list)
+	lines, hidden := 0, left
+	for from := 0; from < len(rest); {
+		to := from
+		for to < len(rest) && placeOf(rest[to]) == placeOf(rest[from]) {
+			to++
+		}
+		at := rest[from:to]
+		from = to
+		if lines >= diffLines && !t.wide {
+			hidden += len(at)
+			continue
+		}
+		single := len(at) == 1 && at[0].Rule == 0
+		if !single && at[0].Place != "" {
+			t.Linef("  %s", placeOf(at[0]))
+			lines++
+		}
+		for i, c := range at {
+			if i == diffAtPlace && !t.wide {
+				t.Linef("    … and %d more here", len(at)-i)
+				break
+			}
+			what := changeText(c)
+			if single {
+				what = strings.TrimSpace(placeOf(c) + "  " + what)
+			}
+			t.diffLine(sign(c.Change), what)
+			lines++
+		}
+	}
+	if hidden > 0 {
+		more := "(-o wide shows them all)"
+		if left > 0 {
+			more = "(more than are listed)"
+		}
+		t.Linef("  … and %d more %s", hidden, more)
+	}
+}
+
+// objectKinds name API objects by their part.
+var objectKinds = map[string]string{"Services": "Service ", "endpoints": "endpoints of ", "Nodes": "Node "}
+
+func placeOf(c *report.Change) string { return objectKinds[c.Part] + c.Place }
+
+// changeText says what a difference is.
+func changeText(c *report.Change) string {
+	number := ""
+	if c.Rule > 0 {
+		number = fmt.Sprintf("rule %d: ", c.Rule)
+	}
+	switch c.Change {
+	case report.Added:
+		return number + c.After
+	case report.Removed:
+		return number + c.Before
+	case report.Moved:
+		return number + c.After + " (before: " + c.Before + ")"
+	}
+	return number + c.Before + " → " + c.After
+}
+
+// wholes writes the chains, sets and servers that came or went as a whole, and returns the other differences.
+func (t *text) wholes(list []report.Change) (rest []*report.Change) {
+	kinds := map[string][]*report.Change{}
+	var order []string
+	for i := range list {
+		c := &list[i]
+		if !c.Whole {
+			rest = append(rest, c)
+			continue
+		}
+		k := c.Change + " " + kindOfPlace(c.Place)
+		if kinds[k] == nil {
+			order = append(order, k)
+		}
+		kinds[k] = append(kinds[k], c)
+	}
+	for _, k := range order {
+		of := kinds[k]
+		if len(of) > diffWholes && !t.wide {
+			_, kind, _ := strings.Cut(k, " ")
+			t.diffLine(sign(of[0].Change), fmt.Sprintf("%d × %s…  (-o wide lists them)", len(of), kind))
+			continue
+		}
+		for _, c := range of {
+			text := c.Place
+			if c.Entries > 0 {
+				text += fmt.Sprintf(" (%d)", c.Entries)
+			}
+			if last := c.Before + c.After; last != "" {
+				text += ": " + last
+			}
+			t.diffLine(sign(c.Change), text)
+		}
+	}
+	return rest
+}
+
+// kindOfPlace is a place without what is one chain's own: "IPv4 nat KUBE-SEP-".
+func kindOfPlace(place string) string {
+	at := strings.LastIndexByte(place, ' ') + 1
+	name := place[at:]
+	dash := strings.IndexByte(name, '-')
+	if dash < 0 {
+		return place[:at]
+	}
+	if next := strings.IndexByte(name[dash+1:], '-'); strings.HasPrefix(name, "KUBE-") && next >= 0 {
+		dash += 1 + next
+	}
+	return place[:at] + name[:dash+1]
+}
+
+// diffConclusion writes the last line.
+func (t *text) diffConclusion(d *report.Diff) {
+	s := d.Summary
+	different := d.InPathsOrRules()
+	word, color := "SAME", terminal.Green
+	switch {
+	case different:
+		word, color = "DIFFERENT", terminal.Red
+	case s.NotJudged > 0:
+		word, color = "UNKNOWN", terminal.Yellow
+	}
+	var parts []string
+	if s.Paths > 0 {
+		text := plaintext.Plural(s.Paths, "path")
+		var how []string
+		if s.Broke > 0 {
+			how = append(how, fmt.Sprintf("%d broke", s.Broke))
+		}
+		if s.Repaired > 0 {
+			how = append(how, fmt.Sprintf("%d repaired", s.Repaired))
+		}
+		if len(how) > 0 {
+			text += " (" + strings.Join(how, ", ") + ")"
+		}
+		parts = append(parts, text)
+	}
+	for _, x := range []struct {
+		n    int
+		what string
+	}{
+		{s.Rules, "difference of rules"},
+		{s.Others, "difference of settings, routes and the like"},
+		{s.Objects, "difference of API objects"},
+		{len(d.OnlyBefore) + len(d.OnlyAfter), "node in one snapshot only"},
+		{s.NotJudged, "node not inspected"},
+	} {
+		if x.n > 0 {
+			parts = append(parts, pluralOf(x.n, x.what))
+		}
+	}
+	t.Add(color, word)
+	switch {
+	case different:
+		t.Linef(": %s", strings.Join(parts, ", "))
+	case len(parts) > 0:
+		t.Linef(": no path and no rule differs; %s", strings.Join(parts, ", "))
+	default:
+		t.Linef(": nothing differs on %s", plaintext.Plural(s.Nodes, "node"))
+	}
+}
+
+// pluralOf is a number with what it counts: the first word of that has the plural.
+func pluralOf(n int, what string) string {
+	first, rest, _ := strings.Cut(what, " ")
+	return strings.TrimSpace(plaintext.Plural(n, first) + " " + rest)
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compare
+
+import (
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// network lists settings, routes, rules of routing, interfaces and neighbours.
+func (r *reader) network() {
+	h := r.state.Host
+	r.notRead(PartSettings, snapshot.SysctlFile)
+	for key, value := range h.Sysctls() {
+		if r.matters(key) {
+			r.set(PartSettings, key, strings.Join(strings.Fields(value), " "))
+		}
+	}
+	for _, f := range []struct {
+		v4          bool
+		name        string
+		route, rule string
+	}{{true, "IPv4", snapshot.RouteFile, snapshot.RuleFile}, {false, "IPv6", snapshot.Route6File, snapshot.Rule6File}} {
+		r.notReadOf(PartRoutes, f.name, f.route)
+		for table, text := range h.Routes(f.v4) {
+			key := text
+			if !f.v4 && strings.HasPrefix(text, "fe80:") {
+				continue // each interface has one, as those of pods come and go
+			}
+			r.add(PartRoutes, f.name+" table "+table, key, text)
+		}
+		r.notReadOf(PartRoutingRules, f.name, f.rule)
+		rules, _ := h.RoutingRules(f.v4)
+		for _, text := range rules {
+			l := r.at(place{PartRoutingRules, "", f.name})
+			l.items = append(l.items, item{key: text, text: text}) // the order of those with equal priorities counts
+		}
+	}
+	for p, l := range r.lists {
+		if p.part == PartRoutes {
+			sortClasses(l.items)
+		}
+	}
+	r.links()
+	r.neighbours()
+}
+
+// notRead notes that the file of a part was not read.
+func (r *reader) notRead(part, file string) {
+	if why := r.state.Reading(file).Reason; why != "" {
+		r.unread[part] = file + ": " + why
+	} else if !r.state.Has(file) && !r.state.ListsUnread() {
+		r.unread[part] = ""
+	}
+}
+
+// notReadOf is notRead for a family.
+func (r *reader) notReadOf(part, family, file string) { r.notRead(family+" "+part, file) }
+
+// changing are settings that are counters, or that the kernel changes by itself, by their names at the end of the path,
+// with "*" for any characters.
+var changing = []string{
+	"nf_conntrack_count", "*_cookie", "*_secret", "gc_*_last", "flush", "max_dst_opts_*", "stat*", "tcp_mem", "udp_mem",
+	"ipfrag_time", "ip6frag_time", "mc_forwarding",
+}
+
+// matters tells whether a setting is compared: those of the network. A setting of an interface that is one of a pod is
+// not, as pods come and go.
+func (r *reader) matters(key string) bool {
+	if !strings.HasPrefix(key, "net/") {
+		return false
+	}
+	name := path.Base(key)
+	for _, pattern := range changing {
+		if ok, _ := path.Match(pattern, name); ok {
+			return false
+		}
+	}
+	return true
+}
+
+// links lists the interfaces with their addresses.
+func (r *reader) links() {
+	h := r.state.Host
+	if !h.HasLinks() {
+		r.unread[PartLinks] = ""
+		return
+	}
+	for _, dev := range h.Devs() {
+		r.set(PartLinks, dev, h.LinkText(dev))
+		for _, addr := range h.LinkAddresses(dev) { // sorted; kube-ipvs0 has one for each frontend
+			r.add(PartLinks, dev, addr, addr)
+		}
+	}
+}
+
+// neighbours lists the entries of next hops, nodes and endpoints, and those that somebody has set. Others come and go,
+// and say nothing.
+func (r *reader) neighbours() {
+	h := r.state.Host
+	if !h.HasNeighbours() {
+		r.unread[PartNeighbours] = ""
+	}
+	near := r.hops()
+	h.EachNeighbour(func(dev string, ip netip.Addr, e host.Neighbour) {
+		noted := e.State == "PERMANENT"
+		if ip.IsMulticast() || ip.IsLoopback() || dev == "lo" || !noted && !near[ip] {
+			return
+		}
+		text := e.MAC
+		switch {
+		case e.Failed:
+			text = failed
+		case e.Static:
+			text += byHand
+		case text == "":
+			return
+		}
+		r.set(PartNeighbours, dev+" "+ip.String(), text)
+	})
+	for _, dev := range h.Devs() {
+		list, known := h.Forwardings(dev)
+		if !known {
+			r.unread[PartTunnels] = ""
+			return
+		}
+		for _, x := range list {
+			if x.Dst.IsValid() {
+				r.add(PartTunnels, dev, x.MAC+" "+x.Dst.String(), x.MAC+" dst "+x.Dst.String())
+			}
+		}
+		if l := r.lists[place{part: PartTunnels, name: dev}]; l != nil {
+			sortClasses(l.items)
+		}
+	}
+}
+
+// What is said of a neighbour that nobody answered for, and of one that somebody has set.
+const (
+	failed = "nobody answers"
+	byHand = " set by hand"
+)
+
+// notable tells whether a neighbour's text says more than its link-layer address.
+func notable(text string) bool { return text == failed || strings.HasSuffix(text, byHand) }
+
+// hops are the addresses whose neighbour entries matter: of gateways, of nodes, and of endpoints.
+func (r *reader) hops() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	add := func(text string) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out[a.Unmap()] = true
+		}
+	}
+	for _, v4 := range []bool{true, false} {
+		for _, text := range r.state.Host.Routes(v4) {
+			words := strings.Fields(text)
+			for i, w := range words[:max(len(words)-1, 0)] {
+				if w == "via" {
+					add(words[i+1])
+				}
+			}
+		}
+	}
+	for _, n := range r.objects.Nodes {
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				add(a.Address)
+			}
+		}
+	}
+	for _, s := range r.objects.EndpointSlices {
+		for i := range s.Endpoints {
+			for _, a := range s.Endpoints[i].Addresses {
+				add(a)
+			}
+		}
+	}
+	return out
+}
+
+// configuration lists kube-proxy's configuration and state, and the versions of kernel and tools.
+func (r *reader) configuration(files *snapshot.Node) {
+	if m := r.report.Mode; m != nil {
+		for _, x := range []struct{ name, value string }{
+			{"actual mode", m.Actual},
+			{"configured mode", m.Configured},
+			{"backend", m.Backend},
+			{"served by", m.ReplacedBy},
+			{"health", m.Health},
+			{"leftovers of", strings.Join(m.Leftovers, ", ")},
+		} {
+			if x.value != "" {
+				r.set(PartConfiguration, x.name, x.value)
+			}
+		}
+		for _, v := range m.Values {
+			if v.Value == "" || v.Name == "mode" {
+				continue
+			}
+			part := PartConfiguration
+			if v.Name == "version" {
+				part = PartVersions
+			}
+			r.set(part, "kube-proxy "+v.Name, v.Value)
+		}
+	}
+	data, ok, err := files.File(snapshot.VersionsFile)
+	switch {
+	case err != nil:
+		r.unread[PartVersions] = snapshot.Reason(err)
+	case !ok:
+		r.unread[PartVersions] = ""
+	}
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		name, value, ok := strings.Cut(line, ": ")
+		switch {
+		case line == "" || strings.HasPrefix(name, "the helper's"):
+			continue
+		case !ok && n == 0:
+			name, value = "kernel", line // of uname -r
+		case !ok:
+			name, value, _ = strings.Cut(line, " ")
+		}
+		n++
+		if n > maxVersions {
+			break
+		}
+		r.set(PartVersions, name, value)
+	}
+	for _, node := range r.objects.Nodes {
+		if node.Name != r.node {
+			continue
+		}
+		for _, x := range []struct{ name, value string }{
+			{"kernel by the API", node.Status.NodeInfo.KernelVersion},
+			{"OS image", node.Status.NodeInfo.OSImage},
+			{"container runtime", node.Status.NodeInfo.ContainerRuntimeVersion},
+			{"kubelet", node.Status.NodeInfo.KubeletVersion},
+		} {
+			if x.value != "" {
+				r.set(PartVersions, x.name, x.value)
+			}
+		}
+	}
+}
+
+// maxVersions is how many lines of versions.txt count. A helper writes a dozen.
+const maxVersions = 50
+
+// maxOwn is how many texts of a node count as its own: each is searched for in each text.
+const maxOwn = 100
+
+// substitution is a text of a node's own, and what stands for it where two nodes are compared.
+type substitution struct{ own, name string }
+
+// identity notes the addresses, the pod CIDRs and the name of the node.
+func (r *reader) identity() {
+	add := func(own, name string) {
+		known := slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own })
+		if own != "" && !known && len(r.own) < maxOwn {
+			r.own = append(r.own, substitution{own, name})
+		}
+	}
+	add(r.node, "<node>")
+	for _, n := range r.objects.Nodes {
+		if n.Name != r.node {
+			continue
+		}
+		for _, c := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
+			add(c, "<pod CIDR>")
+		}
+		for _, a := range n.Status.Addresses {
+			add(a.Address, "<node address>")
+		}
+	}
+	for _, dev := range r.state.Host.Devs() {
+		if dev == "kube-ipvs0" {
+			continue // the addresses of Services, which every node has there in IPVS mode
+		}
+		for _, a := range r.state.Host.AddressesOn(dev) {
+			if !a.IsLoopback() {
+				add(a.String(), "<node address>")
+			}
+		}
+	}
+	// The longest first: a name may be the beginning of another.
+	slices.SortStableFunc(r.own, func(a, b substitution) int { return len(b.own) - len(a.own) })
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// This file lists what was collected, as text, for those who compare nodes.
+
+// Sysctls yields the settings that were collected, by their paths below /proc/sys.
+func (n *Network) Sysctls() iter.Seq2[string, string] { return maps.All(n.sysctl) }
+
+// HasRoutes tells whether the routes of a family were collected, and whether those of all tables were.
+func (n *Network) HasRoutes(v4 bool) (main, all bool) {
+	f := &n.fam[famOf(anyAddr(v4))]
+	return f.routesKnown, f.allTables
+}
+
+// Routes yields the routes of a family with their table, as ip route prints them, in no order; of those of the table
+// local only the addresses and prefixes that the kernel has not made of the interfaces' addresses.
+func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
+	return func(yield func(table, text string) bool) {
+		f := &n.fam[famOf(anyAddr(v4))]
+		for a := range f.local {
+			dev, _ := n.HasAddress(a)
+			if n.addrs != nil && dev == "" && !a.IsLoopback() && !yield(tableLocal, "local "+a.String()) {
+				return
+			}
+		}
+		for i := range f.localNets {
+			if p := f.localNets[i].prefix; !p.Addr().IsLoopback() && !yield(tableLocal, "local "+p.String()) {
+				return
+			}
+		}
+		for name, t := range f.tables {
+			if name == tableLocal {
+				continue
+			}
+			for _, es := range t.at {
+				for i := range es {
+					e := &es[i]
+					text := e.text()
+					if e.prefSrc.IsValid() {
+						text += " src " + e.prefSrc.String()
+					}
+					if !yield(name, text) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// RoutingRules returns the rules of policy routing, in their order, as ip rule prints them. known is false where they
+// were not collected.
+func (n *Network) RoutingRules(v4 bool) (list []string, known bool) {
+	f := &n.fam[famOf(anyAddr(v4))]
+	if f.rules == nil && f.rulesKnown {
+		list = []string{"0: from all lookup local", "32766: from all lookup main", "32767: from all lookup default"}
+		if !v4 {
+			list = list[:2]
+		}
+	}
+	for i := range f.rules {
+		if r := &f.rules[i]; r.unread == "" {
+			list = append(list, r.text())
+		}
+	}
+	return list, f.rulesKnown
+}
+
+func anyAddr(v4 bool) netip.Addr {
+	if v4 {
+		return netip.IPv4Unspecified()
+	}
+	return unspecified6
+}
+
+// LinkText describes an interface: its kind, whether it is up, what it belongs to, and its MTU and program. Link-layer
+// addresses and numbers are left out: interfaces of pods have others each time.
+func (n *Network) LinkText(dev string) string {
+	l := n.links[dev]
+	var words []string
+	if l.kind != "" {
+		words = append(words, l.kind)
+	}
+	switch {
+	case l.flags && !l.up:
+		words = append(words, "down")
+	case l.flags && l.noCarrier:
+		words = append(words, "up, no carrier")
+	case l.flags:
+		words = append(words, "up")
+	}
+	if l.noARP {
+		words = append(words, "noarp")
+	}
+	if m := n.master[dev]; m != "" {
+		words = append(words, "master "+m)
+	}
+	if l.lower != "" {
+		words = append(words, "on "+l.lower)
+	}
+	if l.mtu > 0 {
+		words = append(words, fmt.Sprintf("mtu %d", l.mtu))
+	}
+	if l.xdp != "" {
+		words = append(words, "xdp")
+	}
+	return strings.Join(words, " ")
+}
+
+// LinkAddresses returns the addresses of an interface with their prefixes; not those of IPv6 that the kernel makes by
+// itself (link-local).
+func (n *Network) LinkAddresses(dev string) []string {
+	var out []string
+	for i := range n.addrs {
+		if a := &n.addrs[i]; a.dev == dev && !(a.ip.Is6() && a.ip.IsLinkLocalUnicast()) {
+			out = append(out, netip.PrefixFrom(a.ip, a.prefix.Bits()).String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// EachNeighbour yields the entries of the neighbour table, with the interface and the address, in no order.
+func (n *Network) EachNeighbour(f func(dev string, ip netip.Addr, e Neighbour)) {
+	for k, e := range n.neighbours {
+		f(k.dev, k.ip, e)
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+// KindDiff is the kind of Diff.
+const KindDiff = "DiffReport"
+
+// What a Diff compares.
+const (
+	ComparesCaptures = "captures" // the same nodes at two times
+	ComparesNodes    = "nodes"    // two nodes, as far as they matter for one Service
+)
+
+// Diff is what differs between two captures, or between two nodes (docs/diff.md). Lists are ordered and stable, and
+// bounded: what is left out is counted.
+type Diff struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Compares   string     `json:"compares"` // captures, nodes
+	Before     *Source    `json:"before"`   // what was read; of two nodes both have the same
+	After      *Source    `json:"after"`
+	Service    *ObjectRef `json:"service,omitempty"` // the one that two nodes are compared for
+	Nodes      []NodeDiff `json:"nodes"`
+	OnlyBefore []string   `json:"onlyBefore,omitempty"` // nodes that only this capture has
+	OnlyAfter  []string   `json:"onlyAfter,omitempty"`
+	// Objects are what changed of Services, of their endpoints and of Nodes in the API.
+	Objects     []Change    `json:"objects,omitempty"`
+	ObjectsLeft int         `json:"objectsLeft,omitempty"` // more that are not listed
+	Summary     DiffSummary `json:"summary"`
+}
+
+// NodeDiff is what differs on a node, or between two nodes.
+type NodeDiff struct {
+	Before ComparedNode `json:"before"`
+	After  ComparedNode `json:"after"`
+	// Paths are those that another verdict, another finding or another destination came of.
+	Paths     []PathChange `json:"paths,omitempty"`
+	PathsLeft int          `json:"pathsLeft,omitempty"` // more that are not listed
+	// Findings are those of the node as a whole that came or went.
+	Findings []FindingChange `json:"findings,omitempty"`
+	// Changes are the differences of rules, sets, settings and the like, part by part.
+	Changes []Change `json:"changes,omitempty"`
+	// Left are the changes of a part that are not listed, and AsTheyMust the differences that two nodes must have (their
+	// own addresses, pod CIDRs, endpoints), which are not listed either.
+	Left       []PartCount `json:"left,omitempty"`
+	AsTheyMust []PartCount `json:"asTheyMust,omitempty"`
+	// NotCompared are the parts that were not read on both sides.
+	NotCompared []NotCompared `json:"notCompared,omitempty"`
+}
+
+// ComparedNode is one side of a NodeDiff.
+type ComparedNode struct {
+	Node    string  `json:"node"`
+	Verdict Verdict `json:"verdict"`
+	Error   string  `json:"error,omitempty"` // why it could not be inspected; then nothing is compared
+	Mode    *Mode   `json:"mode,omitempty"`
+	// SyncAge is how long before the node was read kube-proxy wrote its rules last, in seconds; absent where the time of
+	// one of them is not known.
+	SyncAge *int64  `json:"syncAge,omitempty"`
+	Summary Summary `json:"summary"`
+}
+
+// PathChange is a path that differs.
+type PathChange struct {
+	Service  *ObjectRef `json:"service,omitempty"`
+	Frontend Frontend   `json:"frontend"`
+	Origin   Origin     `json:"origin"`
+	Before   *PathSide  `json:"before,omitempty"` // absent: there is no such path
+	After    *PathSide  `json:"after,omitempty"`
+	// Came and Went are findings of one side only.
+	Came []FindingChange `json:"came,omitempty"`
+	Went []FindingChange `json:"went,omitempty"`
+	// Gained and Lost are endpoints that get connections on one side only.
+	Gained []string `json:"gained,omitempty"`
+	Lost   []string `json:"lost,omitempty"`
+}
+
+// PathSide is a path as it is on one side.
+type PathSide struct {
+	Verdict  Verdict `json:"verdict"`
+	Expected string  `json:"expected,omitempty"`
+	Actual   string  `json:"actual,omitempty"`
+}
+
+// FindingChange is a finding that came or went.
+type FindingChange struct {
+	Change   string   `json:"change"` // added, removed
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject,omitempty"`
+	Message  string   `json:"message,omitempty"`
+}
+
+// The kinds of change.
+const (
+	Added   = "added"
+	Removed = "removed"
+	Moved   = "moved"
+	Changed = "changed"
+)
+
+// Change is one difference of a part.
+type Change struct {
+	Part   string `json:"part"`            // rules, sets, settings, routes, …
+	Place  string `json:"place,omitempty"` // chain, set, table, interface; of API objects the kind and the name
+	Change string `json:"change"`          // added, removed, moved, changed
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	// Rule is the rule's number in its chain on the side that has it, after where both have it.
+	Rule int `json:"rule,omitempty"`
+	// Whole: the chain, set or server came or went as a whole, with so many entries, of which the last is shown.
+	Whole   bool `json:"whole,omitempty"`
+	Entries int  `json:"entries,omitempty"`
+}
+
+// PartCount is how many differences of a part there are.
+type PartCount struct {
+	Part  string `json:"part"`
+	Count int    `json:"count"`
+}
+
+// NotCompared is a part of a node that was not compared.
+type NotCompared struct {
+	Part string `json:"part"`
+	Why  string `json:"why"`
+}
+
+// DiffSummary counts differences, listed or not.
+type DiffSummary struct {
+	Nodes     int `json:"nodes"`     // that were compared
+	Paths     int `json:"paths"`     // that differ
+	Broke     int `json:"broke"`     // of these: from right to something else
+	Repaired  int `json:"repaired"`  // from something else to right
+	Rules     int `json:"rules"`     // differences of rules, sets and virtual servers
+	Others    int `json:"others"`    // of settings, configuration, routes, links and the like
+	Objects   int `json:"objects"`   // of API objects
+	NotJudged int `json:"notJudged"` // nodes of which one side could not be inspected
+}
+
+// Right tells whether a verdict claims that connections fare as they should.
+func (v Verdict) Right() bool { return v == Match || v == ByDesign }
+
+// InPathsOrRules tells whether anything of what decides about connections differs: paths, findings of nodes, rules, or
+// which nodes there are.
+func (d *Diff) InPathsOrRules() bool {
+	s := d.Summary
+	if s.Paths+s.Rules > 0 || len(d.OnlyBefore)+len(d.OnlyAfter) > 0 {
+		return true
+	}
+	for i := range d.Nodes {
+		for _, f := range d.Nodes[i].Findings {
+			if f.Severity != Info {
+				return true
+			}
+		}
+	}
+	return false
+}

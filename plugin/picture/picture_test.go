@@ -124,8 +124,8 @@ func TestSVGText(t *testing.T) {
 func TestFormats(t *testing.T) {
 	for _, p := range examples() {
 		var mermaid, dot bytes.Buffer
-		Mermaid(&mermaid, []Picture{p}, "… and 2 more paths")
-		Dot(&dot, []Picture{p}, "… and 2 more paths")
+		Mermaid(&mermaid, []Drawing{&p}, "… and 2 more paths")
+		Dot(&dot, []Drawing{&p}, "… and 2 more paths")
 		missed := 0
 		for i := range p.Ends {
 			if p.Ends[i].Missed {

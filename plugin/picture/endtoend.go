@@ -88,13 +88,12 @@ func (p *Part) card(limit int, more ...string) card {
 	if p.Place != "" {
 		c.add("mono table", p.Place)
 	}
-	switch {
-	case p.Ghost:
+	if p.Ghost {
 		c.add("mono table", "not reached")
-	default:
-		c.add("mono mark "+p.State.Class(), p.State.Symbol()+" "+p.Status)
+		return c.wrapped(limit)
 	}
-	if !p.Ghost && p.Text != "" {
+	c.add("mono mark "+p.State.Class(), p.State.Symbol()+" "+p.Status)
+	if p.Text != "" {
 		c.add("mono", p.Text)
 	}
 	return c.wrapped(limit)
@@ -157,7 +156,7 @@ func (e *EndToEnd) Wide(id string) *SVG {
 	// Routes stand beside the last common box; with one or none of these they begin where those would have ended.
 	x := partX(len(common))
 	y, answers := 1, []int{}
-	var firsts []int
+	firsts := make([]int, 0, len(e.Routes))
 	for i := range e.Routes {
 		r := &e.Routes[i]
 		bottom, first := s.route(r, x, y, chars)
@@ -343,7 +342,8 @@ func (e *EndToEnd) cluster(prefix string) cluster {
 		if from == "" {
 			shape = shapeOrigin
 		}
-		c.vertices = append(c.vertices, vertex{id: id, shape: shape, lines: append(nonEmpty(more...), p.lines()...), class: class})
+		lines := append(nonEmpty(more...), p.lines()...)
+		c.vertices = append(c.vertices, vertex{id: id, shape: shape, lines: lines, class: class})
 		if from != "" {
 			c.edges = append(c.edges, edge{from: from, to: id, label: label, dashed: p.Ghost})
 		}
@@ -379,7 +379,9 @@ func (e *EndToEnd) cluster(prefix string) cluster {
 		}
 	}
 	if e.More != "" {
-		c.vertices = append(c.vertices, vertex{id: prefix + "more", shape: shapeEnd, lines: []string{e.More}, class: plainClass})
+		c.vertices = append(
+			c.vertices, vertex{id: prefix + "more", shape: shapeEnd, lines: []string{e.More}, class: plainClass},
+		)
 		if from != "" {
 			c.edges = append(c.edges, edge{from: from, to: prefix + "more"})
 		}

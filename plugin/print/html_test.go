@@ -69,9 +69,7 @@ func drawnReports() map[string]*report.Report {
 		},
 	}
 	out["long"] = trace(web, node("worker-2", report.Mismatch, wide...))
-	for name, r := range followedReports() {
-		out[name] = r
-	}
+	maps.Copy(out, followedReports())
 	return out
 }
 
@@ -372,11 +370,13 @@ func TestHTMLMarksTheBrokenStep(t *testing.T) {
 	}
 	red := 0
 	for _, tag := range tagsOf(t, pic) {
-		if slices.Contains(strings.Fields(tag.attrs["class"]), "broken") {
-			if red++; tag.name != "rect" && tag.name != "text" || !strings.Contains(tag.attrs["class"], "ground") &&
-				!strings.Contains(tag.attrs["class"], "mark") {
-				t.Errorf("<%s %v> is red", tag.name, tag.attrs)
-			}
+		classes := strings.Fields(tag.attrs["class"])
+		if !slices.Contains(classes, "broken") {
+			continue
+		}
+		red++
+		if !slices.Contains(classes, "ground") && !slices.Contains(classes, "mark") {
+			t.Errorf("<%s %v> is red", tag.name, tag.attrs)
 		}
 	}
 	if red == 0 {

@@ -61,7 +61,6 @@ type page struct {
 	Title      string
 	Verdict    badge
 	Conclusion string
-	Impact     string // what the verdict means for connections
 	Next       *remedy
 	Read       string // when the nodes were read; empty for a snapshot
 	Source     *report.Source

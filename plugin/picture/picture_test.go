@@ -152,3 +152,19 @@ func TestFormats(t *testing.T) {
 		}
 	}
 }
+
+// A long text is broken where it is drawn, not where its box is named: there a piece of it would be a line of its own,
+// which somebody else could have written.
+func TestAPieceOfATextIsNoLineOfItsOwn(t *testing.T) {
+	long := "web on " + strings.Repeat("worker ", 20) + "FORGED"
+	p := Picture{
+		Node: "worker-1", Frontend: "ClusterIP 10.96.0.1:80",
+		Lanes: []Lane{{From: []string{"anywhere"}}}, Ends: []End{{Lines: []string{"10.244.1.4:8080", long}}},
+	}
+	for _, s := range []*SVG{p.Wide("a"), p.Tall("b")} {
+		b := s.Boxes[len(s.Boxes)-1]
+		if want := "10.244.1.4:8080\n" + long; b.Full != want || len(b.Texts) < 4 {
+			t.Errorf("%s: %q with %d lines, want %q", s.Class, b.Full, len(b.Texts), want)
+		}
+	}
+}

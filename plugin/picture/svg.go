@@ -78,7 +78,8 @@ var lineLimits = [...][2]int{{38, 48}, {36, 36}, {34, 30}, {30, 26}, {26, 22}}
 type card struct {
 	class string
 	lines []cardLine
-	arrow string // the class of the arrow to it
+	full  []string // the texts of its lines before they were broken: a piece of one is no line of its own
+	arrow string   // the class of the arrow to it
 }
 
 // cardLine is a line of a card. One with a mark has the class of a state as its ground.
@@ -94,6 +95,7 @@ func (c *card) wrapped(limit int) card {
 	out := *c
 	out.lines = nil
 	for _, l := range c.lines {
+		out.full = append(out.full, strings.TrimSpace(l.text))
 		for _, part := range breakLine(l.text, limit) {
 			out.lines = append(out.lines, cardLine{l.class, part, l.mark})
 		}
@@ -137,17 +139,14 @@ func (c *card) height() int { return heightOf(len(c.lines)) }
 
 // at is the box of a card with a position; it is at least as high as its lines need.
 func (c *card) at(x, y, w, h int) Box {
-	b := Box{X: x, Y: y, W: w, H: max(h, c.height()), Class: c.class}
-	full := make([]string, len(c.lines))
+	b := Box{X: x, Y: y, W: w, H: max(h, c.height()), Class: c.class, Full: strings.Join(c.full, "\n")}
 	for i, l := range c.lines {
-		full[i] = l.text
 		baseline := y + padding + FontSize - 2 + i*lineHeight
 		if l.mark != "" {
 			b.Marks = append(b.Marks, Mark{x + 3, baseline - lineHeight + 5, w - 6, lineHeight, l.mark})
 		}
 		b.Texts = append(b.Texts, Text{x + padding, baseline, l.class, l.text})
 	}
-	b.Full = strings.Join(full, "\n")
 	return b
 }
 

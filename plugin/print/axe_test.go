@@ -26,7 +26,7 @@ const axePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="dat
     for (const d of f.contentDocument.querySelectorAll("details")) { d.open = true; }
     const found = await f.contentWindow.axe.run(f.contentDocument, {resultTypes: ["violations"]});
     out.push({name, width, passed: found.passes.length,
-      faults: found.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.length + " times, first " + v.nodes[0].html)});
+      faults: found.violations.map(v => [v.id, v.help, v.nodes.length + " times", v.nodes[0].html].join(": "))});
     f.remove();
   }
   document.getElementById("result").textContent = JSON.stringify(out);

@@ -65,6 +65,10 @@ trace-example: build ## Print the output that the README shows
 readme: build ## Put that output into the README
 	hack/update-readme.sh
 
+.PHONY: screenshots
+screenshots: build ## Take the pictures of the HTML report that docs/ shows, with Chromium
+	hack/screenshots.sh
+
 .PHONY: docs
 docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas from the code
 	@mkdir -p docs/commands

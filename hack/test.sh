@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release axe)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -70,7 +70,7 @@ step_readme() {
 step_vet() {
 	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
-	go vet -tags e2e,vm,bench ./...
+	go vet -tags e2e,vm,bench,axe ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
@@ -329,6 +329,20 @@ shard_bench-vm() {
 shard_release() {
 	with_kubectl
 	hack/release-test.sh twice
+}
+
+# Pages of -o html with axe-core (https://www.npmjs.com/package/axe-core), which looks for what keeps people from using a
+# page: with a screen reader, by keys, or because they see little.
+shard_axe() {
+	local dir="$cache/axe-core"
+	if ! command -v npm >/dev/null; then
+		apt-get install -y -qq --no-install-recommends npm >/dev/null
+	fi
+	mkdir -p "$dir"
+	cp test/axe/package.json test/axe/package-lock.json "$dir"
+	once npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$dir"
+	SVCPROXY_AXE="$dir/node_modules/axe-core/axe.min.js" \
+		go run ./hack/gotest -count=1 -timeout 20m -tags axe -run '^TestAxe$' ./plugin/print
 }
 
 # run KIND NAME runs a step or a shard, and says how long it took.

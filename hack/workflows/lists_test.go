@@ -126,6 +126,7 @@ var lengths = []struct{ shard, says string }{
 	{"bench", "make --no-print-directory bench\n"},
 	{"bench-vm", "bench-ipvs RUNS="},
 	{"release", "release-test.sh twice"},
+	{"axe", "-tags axe -run '^TestAxe$' ./plugin/print"},
 }
 
 func TestShardsAreLong(t *testing.T) {

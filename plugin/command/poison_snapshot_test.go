@@ -38,6 +38,7 @@ func offlineCommands() (out [][]string) {
 	drawn := append(slices.Clone(object), "-o=html", "-o=mermaid", "-o=dot")
 	add("trace 10.96.21.191", drawn...)
 	add("trace web -n shop --from pod/client", "-o=wide")
+	add("trace 10.96.21.191 -n shop --from pod/checkout-5f7d9c8b64-8rk2s --end-to-end", "-o=html", "-o=mermaid", "-o=dot")
 	add("verify -A --all-nodes", append(drawn, "--show-all")...)
 	add("mode", append(object, "-o=html")...)
 	add("resolve 10.96.21.191 --node worker-1", object...)

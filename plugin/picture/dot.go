@@ -44,9 +44,9 @@ const dotHeader = `digraph svcproxy {
   edge [fontname="sans-serif" fontsize=10]
 `
 
-// Dot writes pictures as a digraph for Graphviz, one cluster for each, and what was left out of them (more, in words).
-func Dot(b *bytes.Buffer, pictures []Picture, more string) {
-	g := graphOf(pictures, more)
+// Dot writes drawings as a digraph for Graphviz, one cluster for each, and what was left out of them (more, in words).
+func Dot(b *bytes.Buffer, drawings []Drawing, more string) {
+	g := graphOf(drawings, more)
 	b.WriteString(dotHeader)
 	for i := range g.clusters {
 		c := &g.clusters[i]
@@ -68,6 +68,9 @@ func Dot(b *bytes.Buffer, pictures []Picture, more string) {
 			style := ""
 			if e.dashed {
 				style = " style=dashed"
+			}
+			if e.back { // it has no say in where boxes are put
+				style += " constraint=false"
 			}
 			fmt.Fprintf(b, "    %s -> %s [label=%s%s]\n", e.from, e.to, dotLabel(e.label), style)
 		}

@@ -39,23 +39,22 @@ type vertex struct {
 	class string
 }
 
-// edge is an arrow; dashed is one that should be there and is not.
+// edge is an arrow; dashed is one that should be there and is not, and back is one of an answer.
 type edge struct {
 	from, to, label string
-	dashed          bool
+	dashed, back    bool
 }
 
 // graphOf makes vertices and edges of pictures.
-func graphOf(pictures []Picture, more string) *graph {
+func graphOf(drawings []Drawing, more string) *graph {
 	g := &graph{more: more}
-	for i := range pictures {
-		g.clusters = append(g.clusters, clusterOf(fmt.Sprintf("p%d_", i+1), &pictures[i]))
+	for i, d := range drawings {
+		g.clusters = append(g.clusters, d.cluster(fmt.Sprintf("p%d_", i+1)))
 	}
 	return g
 }
 
-// clusterOf makes one picture; its vertices' identifiers begin with prefix.
-func clusterOf(prefix string, p *Picture) cluster {
+func (p *Picture) cluster(prefix string) cluster {
 	c := cluster{label: p.title() + ": " + p.Verdict}
 	if p.Failure != "" {
 		c.vertices = []vertex{{
@@ -81,7 +80,7 @@ func clusterOf(prefix string, p *Picture) cluster {
 	for i := range p.Ends {
 		e := &p.Ends[i]
 		id := fmt.Sprintf("%se%d", prefix, i+1)
-		c.vertices = append(c.vertices, vertex{id: id, shape: shapeEnd, lines: e.labelled(), class: e.class()})
+		c.vertices = append(c.vertices, vertex{id: id, shape: shapeEnd, lines: e.labelled(), class: p.endClass(e)})
 		for _, from := range last {
 			c.edges = append(c.edges, edge{from: from, to: id, label: e.Share, dashed: e.Missed})
 		}
@@ -102,16 +101,38 @@ func (c *cluster) lane(id string, p *Picture, l *Lane) (last string) {
 	last = id
 	label := "to " + p.Frontend
 	for k := range stages {
-		s := &stages[k]
-		at := fmt.Sprintf("%s_%d", id, k+1)
-		c.vertices = append(
-			c.vertices,
-			vertex{id: at, shape: shapeStage, lines: s.lines(), class: s.state().ChainClass()},
-		)
-		c.edges = append(c.edges, edge{from: last, to: at, label: label})
-		last, label = at, ""
+		for j, part := range stages[k].apart() {
+			at := fmt.Sprintf("%s_%d", id, k+1)
+			if j > 0 {
+				at += fmt.Sprintf("_%d", j+1)
+			}
+			c.vertices = append(
+				c.vertices,
+				vertex{id: at, shape: shapeStage, lines: part.lines(), class: part.state().ChainClass()},
+			)
+			c.edges = append(c.edges, edge{from: last, to: at, label: label})
+			last, label = at, ""
+		}
 	}
 	return last
+}
+
+// apart is a stage in pieces, so that a chain that is not as it should be is a box of its own: a box has one colour.
+func (s *Stage) apart() []Stage {
+	var out []Stage
+	for i := range s.Chains {
+		c := &s.Chains[i]
+		if last := len(out) - 1; last >= 0 && out[last].state() == c.State {
+			out[last].Chains = append(out[last].Chains, *c)
+			continue
+		}
+		out = append(out, Stage{Hook: s.Hook, Chains: []Chain{*c}})
+	}
+	if len(out) == 0 {
+		out = []Stage{{Hook: s.Hook}}
+	}
+	out[len(out)-1].More = s.More
+	return out
 }
 
 // lines are the label of a stage: the hook, and its chains, with what is wrong with them.

@@ -35,9 +35,9 @@ func mermaidLabel(lines ...string) string {
 	return `"` + strings.Join(safe, "<br>") + `"`
 }
 
-// Mermaid writes pictures as a flowchart, one subgraph for each, and what was left out of them (more, in words).
-func Mermaid(b *bytes.Buffer, pictures []Picture, more string) {
-	g := graphOf(pictures, more)
+// Mermaid writes drawings as a flowchart, one subgraph for each, and what was left out of them (more, in words).
+func Mermaid(b *bytes.Buffer, drawings []Drawing, more string) {
+	g := graphOf(drawings, more)
 	b.WriteString("flowchart LR\n")
 	for i := range g.clusters {
 		c := &g.clusters[i]

@@ -11,6 +11,16 @@ import (
 	"strings"
 )
 
+// Drawing is what can be drawn in each of the formats.
+type Drawing interface {
+	// Wide is it from left to right, and Tall from top to bottom, for narrow screens. Elements are named after id.
+	Wide(id string) *SVG
+	Tall(id string) *SVG
+
+	// cluster is it as vertices and edges, whose identifiers begin with prefix.
+	cluster(prefix string) cluster
+}
+
 // Picture is what becomes of the packets to one frontend on one node: lanes on the left, one for each path that packets
 // take through the hooks, and on the right the ends that all of them come to. The formats differ in how they draw it
 // alone.
@@ -22,6 +32,8 @@ type Picture struct {
 	Verdict  string
 	Lanes    []Lane
 	Ends     []End // the last may count those that are not drawn
+	// Beyond: what is wrong is behind the node, and drawn elsewhere.
+	Beyond bool
 }
 
 // Lane is the path of the packets from origins for which it is the same.
@@ -159,10 +171,26 @@ func (e *End) labelled() []string {
 	return append(slices.Clip(e.Lines), e.Status)
 }
 
-// class is that of an end. One that counts others has none of its own.
-func (e *End) class() string {
+// endClass is that of an end. One that counts others has none of its own.
+func (p *Picture) endClass(e *End) string {
 	if e.Counts {
 		return plainClass
 	}
-	return e.State.Class()
+	return p.StateClass(e.State)
+}
+
+// StateClass is the class of an end of a state. That connections do not come to it is the consequence of a rule: only
+// the rule is drawn as wrong, where it is drawn.
+func (p *Picture) StateClass(s State) string {
+	if s == Wrong && (p.Beyond || p.causeDrawn()) {
+		return Suspect.Class()
+	}
+	return s.Class()
+}
+
+// causeDrawn tells whether a chain is drawn as wrong.
+func (p *Picture) causeDrawn() bool {
+	return slices.ContainsFunc(p.Lanes, func(l Lane) bool {
+		return slices.ContainsFunc(l.Stages, func(s Stage) bool { return s.state() == Wrong })
+	})
 }

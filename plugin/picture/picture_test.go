@@ -124,8 +124,8 @@ func TestSVGText(t *testing.T) {
 func TestFormats(t *testing.T) {
 	for _, p := range examples() {
 		var mermaid, dot bytes.Buffer
-		Mermaid(&mermaid, []Picture{p}, "… and 2 more paths")
-		Dot(&dot, []Picture{p}, "… and 2 more paths")
+		Mermaid(&mermaid, []Drawing{&p}, "… and 2 more paths")
+		Dot(&dot, []Drawing{&p}, "… and 2 more paths")
 		missed := 0
 		for i := range p.Ends {
 			if p.Ends[i].Missed {
@@ -149,6 +149,22 @@ func TestFormats(t *testing.T) {
 			if got := strings.Count(out, "-.->") + strings.Count(out, "style=dashed"); got != missed {
 				t.Errorf("%s: %d dashed arrows, want %d", name, got, missed)
 			}
+		}
+	}
+}
+
+// A long text is broken where it is drawn, not where its box is named: there a piece of it would be a line of its own,
+// which somebody else could have written.
+func TestAPieceOfATextIsNoLineOfItsOwn(t *testing.T) {
+	long := "web on " + strings.Repeat("worker ", 20) + "FORGED"
+	p := Picture{
+		Node: "worker-1", Frontend: "ClusterIP 10.96.0.1:80",
+		Lanes: []Lane{{From: []string{"anywhere"}}}, Ends: []End{{Lines: []string{"10.244.1.4:8080", long}}},
+	}
+	for _, s := range []*SVG{p.Wide("a"), p.Tall("b")} {
+		b := s.Boxes[len(s.Boxes)-1]
+		if want := "10.244.1.4:8080\n" + long; b.Full != want || len(b.Texts) < 4 {
+			t.Errorf("%s: %q with %d lines, want %q", s.Class, b.Full, len(b.Texts), want)
 		}
 	}
 }

@@ -17,7 +17,6 @@ type SVG struct {
 	W, H        int
 	Boxes       []Box
 	Lines       []Line // arrows
-	Labels      []Text // beside the arrows
 }
 
 // Box is a box with its text.
@@ -25,7 +24,14 @@ type Box struct {
 	X, Y, W, H int
 	Class      string // of its state, or "plain"
 	Full       string // its text, not cut
+	Marks      []Mark // behind the lines of text that are not as they should be
 	Texts      []Text
+}
+
+// Mark is the ground of a line of text; its class is that of a state.
+type Mark struct {
+	X, Y, W, H int
+	Class      string
 }
 
 // Text is a line of text; Y is its baseline.
@@ -40,89 +46,152 @@ type Line struct {
 	D, Class string
 }
 
-// Sizes in pixels. Text is set in a monospaced font of 11 px, whose characters are at most 6.7 px wide in the fonts
+// FontSize is that of the text of drawings, in pixels. Drawings are shown in their own size, so that it is that of the
+// screen, too.
+const FontSize = 12
+
+// Widths in pixels: what the content of a page has room for in a window of 1280 pixels, and on a phone of 360.
+const (
+	WideRoom = 1196
+	TallRoom = 300
+)
+
+// Sizes in pixels. Text is set in a monospaced font of FontSize, whose characters are at most 7.3 px wide in the fonts
 // that systems have.
 const (
-	charTenths = 67 // a character's width, in tenths of a pixel
-	lineHeight = 16
+	charTenths = 73 // a character's width, in tenths of a pixel
+	lineHeight = 17
 	padding    = 10
-	columnGap  = 40
+	columnGap  = 24
+	forkGap    = 44 // from where lanes meet to the ends
 	laneGap    = 28
 	endGap     = 10
-	cardLimit  = 38  // characters in a line of a stage
-	endChars   = 47  // and of an end: an IPv6 address with its port
-	shareWidth = 165 // room for "100%, 33.3% expected"
-	tallWidth  = 330
 	tallRail   = 12 // where the line runs down in the tall layout
 	tallLeft   = 30
 )
+
+// lineLimits are how many characters lines of stages may have in the wide layout, and of origins and ends: the first
+// is taken with which a picture has the room of a page.
+var lineLimits = [...][2]int{{38, 48}, {36, 36}, {34, 30}, {30, 26}, {26, 22}}
 
 // card is a box before it has a position.
 type card struct {
 	class string
 	lines []cardLine
-	share string // what arrives at an end
-	arrow string // the class of the arrow to an end
+	full  []string // the texts of its lines before they were broken: a piece of one is no line of its own
+	arrow string   // the class of the arrow to it
 }
 
-type cardLine struct{ class, text string }
+// cardLine is a line of a card. One with a mark has the class of a state as its ground.
+type cardLine struct{ class, text, mark string }
 
-func (c *card) height() int { return len(c.lines)*lineHeight + 2*padding - 4 }
+func heightOf(lines int) int { return lines*lineHeight + 2*padding - 4 }
 
-// width is that of the longest line, which is cut at limit characters.
-func (c *card) width(limit int) int {
+// charsIn is how many characters a line of a box has room for.
+func charsIn(width int) int { return (width - 2*padding) * 10 / charTenths }
+
+// wrapped is the card with lines of at most limit characters: longer ones are broken, at words where that is possible.
+func (c *card) wrapped(limit int) card {
+	out := *c
+	out.lines = nil
+	for _, l := range c.lines {
+		out.full = append(out.full, strings.TrimSpace(l.text))
+		for _, part := range breakLine(l.text, limit) {
+			out.lines = append(out.lines, cardLine{l.class, part, l.mark})
+		}
+	}
+	return out
+}
+
+// breakLine breaks a line at words, and words that are too long anywhere. What is continued is indented as its
+// beginning is.
+func breakLine(s string, limit int) []string {
+	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
+	room := max(limit-len(indent), 8)
+	var out []string
+	for _, line := range plaintext.Wrap(strings.TrimLeft(s, " "), room) {
+		for plaintext.Width(line) > room {
+			head := plaintext.Start(line, room)
+			if head == "" {
+				break
+			}
+			if at := strings.LastIndexAny(head, "/-.:,]"); at >= len(head)/2 {
+				head = head[:at+1]
+			}
+			out = append(out, indent+head)
+			line = line[len(head):]
+		}
+		out = append(out, indent+line)
+	}
+	return out
+}
+
+// width is that of the longest line.
+func (c *card) width() int {
 	w := 0
 	for _, l := range c.lines {
-		w = max(w, min(plaintext.Width(l.text), limit))
+		w = max(w, plaintext.Width(l.text))
 	}
-	return (w*charTenths+9)/10 + 2*padding // rounded up: at cuts what does not fit
+	return (w*charTenths+9)/10 + 2*padding // rounded up
 }
 
-func (c *card) at(x, y, w int) Box {
-	b := Box{X: x, Y: y, W: w, H: c.height(), Class: c.class}
-	chars := (w - 2*padding) * 10 / charTenths
-	full := make([]string, len(c.lines))
+func (c *card) height() int { return heightOf(len(c.lines)) }
+
+// at is the box of a card with a position; it is at least as high as its lines need.
+func (c *card) at(x, y, w, h int) Box {
+	b := Box{X: x, Y: y, W: w, H: max(h, c.height()), Class: c.class, Full: strings.Join(c.full, "\n")}
 	for i, l := range c.lines {
-		full[i] = l.text
-		baseline := y + padding + 10 + i*lineHeight - 1
-		b.Texts = append(b.Texts, Text{x + padding, baseline, l.class, plaintext.Middle(l.text, chars)})
+		baseline := y + padding + FontSize - 2 + i*lineHeight
+		if l.mark != "" {
+			b.Marks = append(b.Marks, Mark{x + 3, baseline - lineHeight + 5, w - 6, lineHeight, l.mark})
+		}
+		b.Texts = append(b.Texts, Text{x + padding, baseline, l.class, l.text})
 	}
-	b.Full = strings.Join(full, "\n")
 	return b
 }
 
 // cards are the boxes of a picture: those of each lane from the origin on, and the ends.
-func (p *Picture) cards() (lanes [][]card, ends []card) {
+func (p *Picture) cards(stageLimit, otherLimit int) (lanes [][]card, ends []card) {
 	for _, l := range p.Lanes {
-		origin := card{class: plainClass, lines: []cardLine{{"head", "from"}}}
+		origin := card{class: plainClass}
+		origin.add("head", "from")
 		for _, from := range l.From {
 			origin.add("mono", from)
 		}
 		origin.add("mono", "to "+p.Frontend)
-		lane := []card{origin}
+		lane := []card{origin.wrapped(otherLimit)}
 		for i := range l.Stages {
-			lane = append(lane, l.Stages[i].card())
+			c := l.Stages[i].card()
+			lane = append(lane, c.wrapped(stageLimit))
 		}
 		if len(l.Stages) == 0 {
-			lane = append(lane, card{class: plainClass, lines: []cardLine{{"head", "rules of " + p.Node}}})
+			c := card{class: plainClass}
+			c.add("head", "rules of "+p.Node)
+			lane = append(lane, c.wrapped(stageLimit))
 		}
 		lanes = append(lanes, lane)
 	}
 	for i := range p.Ends {
-		ends = append(ends, p.Ends[i].card())
+		c := p.card(&p.Ends[i])
+		ends = append(ends, c.wrapped(otherLimit))
 	}
 	return lanes, ends
 }
 
 func (c *card) add(class, text string) {
-	c.lines = append(c.lines, cardLine{class, plaintext.Clean(text)})
+	c.lines = append(c.lines, cardLine{class, plaintext.Clean(text), ""})
 }
 
-// card lists a hook's chains below their tables: a chain's name is long enough without its table's.
+// mark adds a line that is not as it should be.
+func (c *card) mark(class, text string, s State) {
+	c.lines = append(c.lines, cardLine{class + " mark " + s.Class(), plaintext.Clean(text), s.Class()})
+}
+
+// card lists a hook's chains below their tables: a chain's name is long enough without its table's. Only the lines of
+// what is not as it should be are coloured.
 func (s *Stage) card() card {
-	worst := s.state()
-	c := card{class: worst.ChainClass()}
-	c.add("head", strings.TrimSpace(s.Hook+"  "+symbolOf(worst)+worst.mark()))
+	c := card{class: plainClass}
+	c.add("head", s.Hook)
 	table := ""
 	for i := range s.Chains {
 		link := &s.Chains[i]
@@ -130,11 +199,12 @@ func (s *Stage) card() card {
 			table = link.Table
 			c.add("mono table", table)
 		}
-		class := "mono"
-		if link.State != OK {
-			class = "mono mark"
+		text := "  " + symbolOf(link.State) + link.Name + link.which()
+		if link.State.mark() == "" {
+			c.add("mono", text)
+		} else {
+			c.mark("mono", text, link.State)
 		}
-		c.add(class, "  "+symbolOf(link.State)+link.Name+link.which())
 	}
 	if s.More > 0 {
 		c.add("mono", "  … and "+plaintext.Plural(s.More, "more chain"))
@@ -150,17 +220,19 @@ func symbolOf(s State) string {
 	return s.Symbol() + " "
 }
 
-func (e *End) card() card {
-	c := card{class: e.class(), share: plaintext.Clean(e.Share), arrow: e.class()}
-	if e.Counts {
-		c.share = ""
-	}
+// card is an end, with the share of the connections that comes to it.
+func (p *Picture) card(e *End) card {
+	class := p.endClass(e)
+	c := card{class: class, arrow: class}
 	c.add("head mono", e.Lines[0])
 	for _, l := range e.Lines[1:] {
 		c.add("mono", l)
 	}
+	if e.Share != "" && !e.Counts {
+		c.add("mono", e.Share)
+	}
 	if e.Status != "" {
-		c.add("mono mark", e.State.Symbol()+" "+e.Status)
+		c.add("mono mark "+class, e.State.Symbol()+" "+e.Status)
 	}
 	if e.Missed {
 		c.arrow += " none"
@@ -200,29 +272,52 @@ func (p *Picture) drawing(id, class string) *SVG {
 	return &SVG{ID: id, Class: class, Title: plaintext.Clean(p.title()) + ": " + p.Verdict, Desc: p.describe()}
 }
 
+// wideColumns are the cards of the wide layout, the widths of its columns, and that of the ends, so that they have the
+// room of a page where that is possible.
+func (p *Picture) wideColumns() (lanes [][]card, ends []card, columns []int, endWidth int) {
+	for _, limit := range lineLimits {
+		lanes, ends = p.cards(limit[0], limit[1])
+		columns, endWidth = nil, 0
+		for _, lane := range lanes {
+			for k := range lane {
+				if k == len(columns) {
+					columns = append(columns, 0)
+				}
+				columns[k] = max(columns[k], lane[k].width())
+			}
+		}
+		for i := range ends {
+			endWidth = max(endWidth, ends[i].width())
+		}
+		total := 2 + endWidth + columnGap/2 + forkGap + columnGap*(len(columns)-1)
+		for _, w := range columns {
+			total += w
+		}
+		if total <= WideRoom {
+			break
+		}
+	}
+	return lanes, ends, columns, endWidth
+}
+
 // Wide lays a picture out from left to right.
 func (p *Picture) Wide(id string) *SVG {
-	lanes, ends := p.cards()
+	lanes, ends, columns, endWidth := p.wideColumns()
 	s := p.drawing(id, "wide")
-	var columns []int
 	laneHeights, left := make([]int, len(lanes)), 0
 	for i, lane := range lanes {
 		for k := range lane {
-			if k == len(columns) {
-				columns = append(columns, 0)
-			}
-			columns[k] = max(columns[k], lane[k].width(cardLimit))
 			laneHeights[i] = max(laneHeights[i], lane[k].height())
 		}
 		left += laneHeights[i]
 	}
 	left += laneGap * max(len(lanes)-1, 0)
-	endWidth, height := 0, 0
+	height := 0
 	for i := range ends {
-		endWidth = max(endWidth, ends[i].width(endChars))
 		height += ends[i].height() + endGap
 	}
-	height = max(height-endGap, left)
+	total := height - endGap
+	height = max(total, left)
 
 	fork := 1
 	for _, w := range columns {
@@ -234,36 +329,23 @@ func (p *Picture) Wide(id string) *SVG {
 	for i, lane := range lanes {
 		x, at := 1, y+laneHeights[i]/2
 		for k := range lane {
-			b := lane[k].at(x, at-lane[k].height()/2, columns[k])
+			b := lane[k].at(x, at-lane[k].height()/2, columns[k], 0)
 			s.Boxes = append(s.Boxes, b)
 			if k > 0 {
-				s.arrow(fmt.Sprintf("M%d %dH%d", x-columnGap, at, x), x, at, "plain", tipRight)
+				s.arrow(fmt.Sprintf("M%d %dH%d", x-columnGap, at, x), x, at, plainClass, tipRight)
 			}
 			x += columns[k] + columnGap
 		}
-		last := 1
-		for k := range lane {
-			last += columns[k] + columnGap
-		}
-		last -= columnGap
-		s.Lines = append(s.Lines, Line{curve(last, at, fork, middleY), "arrow plain"})
+		s.Lines = append(s.Lines, Line{curve(x-columnGap, at, fork, middleY), "arrow plain"})
 		y += laneHeights[i] + laneGap
 	}
-	total := -endGap
-	for i := range ends {
-		total += ends[i].height() + endGap
-	}
 	y = 1 + (height-total)/2
-	bend := fork + columnGap
-	x := bend + shareWidth
+	x := fork + forkGap
 	for i := range ends {
 		e := &ends[i]
 		at := y + e.height()/2
-		s.Boxes = append(s.Boxes, e.at(x, y, endWidth))
-		s.arrow(fmt.Sprintf("%sH%d", curve(fork, middleY, bend, at), x), x, at, e.arrow, tipRight)
-		if e.share != "" {
-			s.Labels = append(s.Labels, Text{bend + 4, at - 5, "label " + e.class, e.share})
-		}
+		s.Boxes = append(s.Boxes, e.at(x, y, endWidth, 0))
+		s.arrow(curve(fork, middleY, x-tipLength, at)+fmt.Sprintf("H%d", x), x, at, e.arrow, tipRight)
 		y += e.height() + endGap
 	}
 	s.W, s.H = x+endWidth+1, height+2
@@ -273,16 +355,16 @@ func (p *Picture) Wide(id string) *SVG {
 // Tall lays a picture out from top to bottom, for narrow screens: all ends branch off a line that runs down at the
 // left.
 func (p *Picture) Tall(id string) *SVG {
-	lanes, ends := p.cards()
+	const w = TallRoom - tallLeft - 1
+	lanes, ends := p.cards(charsIn(w), charsIn(w))
 	s := p.drawing(id, "tall")
 	y, first, end := 1, 0, 0
-	w := tallWidth - tallLeft - 1
 	for _, lane := range lanes {
 		for k := range lane {
 			if k > 0 {
-				s.arrow(fmt.Sprintf("M%d %dV%d", tallLeft+20, y-laneGap, y), tallLeft+20, y, "plain", tipDown)
+				s.arrow(fmt.Sprintf("M%d %dV%d", tallLeft+20, y-laneGap, y), tallLeft+20, y, plainClass, tipDown)
 			}
-			b := lane[k].at(tallLeft, y, w)
+			b := lane[k].at(tallLeft, y, w, 0)
 			s.Boxes = append(s.Boxes, b)
 			y += b.H + laneGap
 		}
@@ -294,18 +376,14 @@ func (p *Picture) Tall(id string) *SVG {
 	}
 	for i := range ends {
 		e := &ends[i]
-		if e.share != "" {
-			s.Labels = append(s.Labels, Text{tallLeft, y - 1, "label " + e.class, e.share})
-			y += 5
-		}
 		at := y + e.height()/2
-		s.Boxes = append(s.Boxes, e.at(tallLeft, y, w))
+		s.Boxes = append(s.Boxes, e.at(tallLeft, y, w, 0))
 		s.arrow(fmt.Sprintf("M%d %dH%d", tallRail, at, tallLeft), tallLeft, at, e.arrow, tipRight)
 		end = at
-		y += e.height() + laneGap - 4
+		y += e.height() + endGap
 	}
 	s.Lines = append([]Line{{fmt.Sprintf("M%d %dV%d", tallRail, first, max(first, end)), "arrow plain"}}, s.Lines...)
-	s.W, s.H = tallWidth, y-laneGap+6
+	s.W, s.H = TallRoom, y-endGap+2
 	return s
 }
 
@@ -320,8 +398,10 @@ func curve(x1, y1, x2, y2 int) string {
 
 // The tips of arrows, from their point on.
 const (
-	tipRight = "l-8 -4v8z"
-	tipDown  = "l-4 -8h8z"
+	tipLength = 8
+	tipRight  = "l-8 -4v8z"
+	tipLeft   = "l8 -4v8z"
+	tipDown   = "l-4 -8h8z"
 )
 
 // arrow draws a line that ends at a point, and its tip.

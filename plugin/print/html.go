@@ -4,7 +4,9 @@ package print
 
 import (
 	"bytes"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"slices"
@@ -16,8 +18,26 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-//go:embed html.tmpl
-var htmlSource string
+// The page's template, its style sheet, and the script that adds buttons and filters.
+var (
+	//go:embed html.tmpl
+	htmlSource string
+	//go:embed html.css
+	htmlStyle string
+	//go:embed html.js
+	htmlScript string
+)
+
+// htmlPolicy allows a page nothing but the style sheet and the script that belong to it, which are known by their
+// hashes: whatever else gets into a page does not run, and is not loaded.
+var htmlPolicy = "default-src 'none'; style-src " + sourceHash(htmlStyle) + "; script-src " + sourceHash(htmlScript) +
+	"; base-uri 'none'; form-action 'none'"
+
+// sourceHash is the hash of an element's text in a Content-Security-Policy.
+func sourceHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 // htmlPage escapes whatever is put into it by where it stands: names and rule texts are anybody's.
 var htmlPage = template.Must(template.New("html").Funcs(template.FuncMap{"clean": plaintext.Clean}).Parse(htmlSource))
@@ -29,11 +49,15 @@ const (
 	htmlBlocks   = 40  // findings, before they are folded to one for each code
 	htmlList     = 20  // names in a list
 	htmlEvidence = 8   // quoted rules
+	htmlFilter   = 12  // rows of a table, before it gets a field to filter them
 	htmlPaper    = 40  // rows of a folded table that is unfolded on paper, where nobody can open it
 )
 
 // page is what the template fills in.
 type page struct {
+	Policy     string
+	Style      template.CSS
+	Script     template.JS
 	Title      string
 	Verdict    badge
 	Conclusion string
@@ -46,7 +70,7 @@ type page struct {
 	MorePorts  int
 	Nodes      []nodeCard
 	MoreNodes  []string // in words
-	Tables     []htmlTable
+	Tables     []*htmlTable
 	MorePaths  int
 	Blocks     []htmlBlock
 }
@@ -72,6 +96,9 @@ type htmlTable struct {
 	Note    string
 }
 
+// Many tells whether there are so many rows that a filter helps.
+func (t *htmlTable) Many() bool { return len(t.Rows) > htmlFilter }
+
 type htmlColumn struct {
 	Head  string
 	Right bool
@@ -96,7 +123,10 @@ func (t *text) html(b *bytes.Buffer) error {
 func (t *text) page() *page {
 	r := t.report
 	verdict, rest := t.conclusion()
-	p := &page{Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest)}
+	p := &page{
+		Policy: htmlPolicy, Style: template.CSS(htmlStyle), Script: template.JS(htmlScript), //nolint:gosec // our own
+		Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest),
+	}
 	if !t.view.Next.IsZero() {
 		next := remedyOf(t.view.Next)
 		p.Next = &next
@@ -270,8 +300,8 @@ func (t *text) nodeCard(n *report.NodeReport) nodeCard {
 }
 
 // tableOf makes an HTML table of one for a terminal. Its last column is the status.
-func tableOf(caption string, tab *table, verdicts []report.Verdict) htmlTable {
-	h := htmlTable{Caption: caption}
+func tableOf(caption string, tab *table, verdicts []report.Verdict) *htmlTable {
+	h := &htmlTable{Caption: caption}
 	for _, c := range tab.columns {
 		h.Columns = append(h.Columns, htmlColumn{c.head[:1] + strings.ToLower(c.head[1:]), c.right})
 	}

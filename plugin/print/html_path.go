@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ type pathCard struct {
 	Title      string
 	From       string
 	Verdict    badge
+	Ends       []endToEndCard // of connections that were followed beyond the node
 	Wide, Tall *picture.SVG
 	Sharing    string
 	Shown      *endpointTable
@@ -32,6 +34,29 @@ type pathCard struct {
 type endpointTable struct {
 	Pods, Observed bool // whether there are columns for these
 	Rows           []endpointRow
+	Scale          string // the share that a bar has whose length is full; "" where there is none
+}
+
+// Many tells whether there are so many rows that a filter helps.
+func (t *endpointTable) Many() bool { return len(t.Rows) > htmlFilter }
+
+// endToEndCard is a connection from one end to the other.
+type endToEndCard struct {
+	Title      string
+	Wide, Tall *picture.SVG
+	Rows       []segmentRow
+	More       int
+}
+
+// Many tells whether there are so many rows that a filter helps.
+func (c *endToEndCard) Many() bool { return len(c.Rows) > htmlFilter }
+
+// segmentRow is a segment in words.
+type segmentRow struct {
+	Segment, Endpoint, Place, Text string
+	Status                         badge
+	Evidence                       []string
+	Guilty                         bool
 }
 
 // Paper tells whether the table is short enough to be unfolded in print.
@@ -57,24 +82,31 @@ type endpointRow struct {
 	Counts                     bool
 }
 
-// bar is a share in words and, where there is one, as a length in percent of the path's largest.
+// bar is a share in words and, where there is one, as a length in percent of a full bar.
 type bar struct {
 	Text   string
 	Length float64
 	Drawn  bool
-	Class  string // of its colour; none for what is expected
 }
+
+// scales are the shares that a full bar may stand for: all connections, unless all shares of a table are so small that
+// they could not be told apart.
+var scales = []float64{1, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001}
 
 type stepTable struct {
 	Title string
 	Steps []stepRow
 }
 
+// Many tells whether there are so many rows that a filter helps.
+func (t *stepTable) Many() bool { return len(t.Steps) > htmlFilter }
+
 // Paper tells whether the table is short enough to be unfolded in print.
 func (t *stepTable) Paper() bool { return len(t.Steps) <= htmlPaper }
 
 type stepRow struct {
-	Hook, Table, Chain, Rule, Share, Verdict, Text, Class string
+	Hook, Table, Chain, Rule, Share, Verdict, Text, Class, Symbol string
+	Guilty                                                        bool
 }
 
 // pathCard is a picture, its endpoints with bars, and its steps.
@@ -93,16 +125,20 @@ func pathCardOf(id string, pic *drawing) pathCard {
 		from = append(from, l.From...)
 	}
 	c.From = plaintext.Clean(strings.Join(from, ", "))
+	for i, e := range pic.ends {
+		c.Ends = append(c.Ends, endToEndCardOf(fmt.Sprintf("%s-end-%d", id, i+1), e, followed(pic.paths)[i]))
+	}
 	rows := pic.rows
 	shown := fold(rows, rowLimit, differLimit)
-	c.Shown = &endpointTable{Rows: endpointRows(first, shown)}
+	c.Shown = &endpointTable{}
+	c.Shown.fill(pic, shown)
 	for i := range rows {
 		c.Shown.Pods = c.Shown.Pods || rows[i].pod != "" || rows[i].node != ""
 		c.Shown.Observed = c.Shown.Observed || rows[i].observed != ""
 	}
 	if len(shown) < len(rows) {
 		all := *c.Shown
-		all.Rows = endpointRows(first, rows)
+		all.fill(pic, rows)
 		c.All = &all
 	}
 	for _, p := range pic.paths {
@@ -134,7 +170,42 @@ func observedText(p *report.Path) string {
 	return plaintext.Clean(s)
 }
 
-func endpointRows(p *report.Path, rows []row) []endpointRow {
+// followed are the paths that were followed beyond the node.
+func followed(paths []*report.Path) []*report.Path {
+	return slices.DeleteFunc(slices.Clone(paths), func(p *report.Path) bool { return len(p.Segments) == 0 })
+}
+
+// endToEndCardOf is a connection from one end to the other, as a picture and in words.
+func endToEndCardOf(id string, e *picture.EndToEnd, p *report.Path) endToEndCard {
+	c := endToEndCard{
+		Title: plaintext.Clean("From end to end: " + e.From + " to " + e.Frontend),
+		Wide:  e.Wide(id + "-wide"), Tall: e.Tall(id + "-tall"),
+	}
+	for i := range p.Segments {
+		if i == htmlRows {
+			c.More = len(p.Segments) - i
+			break
+		}
+		s := &p.Segments[i]
+		part := partOfSegment(s)
+		row := segmentRow{
+			Segment: segmentNames[s.Segment], Endpoint: plaintext.Clean(s.Endpoint), Place: plaintext.Clean(s.Place),
+			Text:   plaintext.Clean(part.Text),
+			Status: badge{part.State.Class(), part.State.Symbol(), plaintext.Clean(part.Status)},
+			Guilty: part.State == picture.Wrong,
+		}
+		for k := range s.Evidence {
+			row.Evidence = append(row.Evidence, plaintext.Clean(s.Evidence[k].String()))
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	return c
+}
+
+// fill makes the rows of a path's table. That connections do not come to an endpoint is not coloured as wrong where the
+// rule is, to which that is due.
+func (t *endpointTable) fill(pic *drawing, rows []row) {
+	p := pic.paths[0]
 	out := make([]endpointRow, len(rows))
 	longest := 0.0
 	for i := range rows {
@@ -152,8 +223,7 @@ func endpointRows(p *report.Path, rows []row) []endpointRow {
 		if e.Counts {
 			continue
 		}
-		e.Actual.Class, e.Observed.Class = r.state.Class(), r.state.Class()
-		e.Status = badge{r.state.Class(), r.state.Symbol(), plaintext.Clean(r.status)}
+		e.Status = badge{pic.StateClass(r.state), r.state.Symbol(), plaintext.Clean(r.status)}
 		if !nothing(r.of.Expected) {
 			e.Expected.measure(r.of.Expected.Share)
 		}
@@ -164,16 +234,21 @@ func endpointRows(p *report.Path, rows []row) []endpointRow {
 		}
 		longest = max(longest, e.Expected.Length, e.Actual.Length, e.Observed.Length)
 	}
-	// The largest share is as long as there is room: of 250 endpoints each has so little that it could not be seen
-	// otherwise.
-	for i := range out {
-		for _, b := range []*bar{&out[i].Expected, &out[i].Actual, &out[i].Observed} {
-			if longest > 0 {
-				b.Length *= 100 / longest
-			}
+	full := scales[0]
+	for _, s := range scales {
+		if s >= longest {
+			full = s
 		}
 	}
-	return out
+	for i := range out {
+		for _, b := range []*bar{&out[i].Expected, &out[i].Actual, &out[i].Observed} {
+			b.Length *= 100 / full
+		}
+	}
+	t.Rows, t.Scale = out, ""
+	if longest > 0 {
+		t.Scale = strconv.FormatFloat(100*full, 'g', -1, 64) + "%"
+	}
 }
 
 // measure sets the bar's length to a share. Where a share is not fixed, or not known, there is no bar.
@@ -191,9 +266,13 @@ func stepsTable(p *report.Path) (*stepTable, bool) {
 		if x.Rule > 0 {
 			number = strconv.Itoa(x.Rule)
 		}
+		state, symbol := statuses[x.Status].state, ""
+		if state != picture.OK {
+			symbol = state.Symbol() + " "
+		}
 		s.Steps = append(s.Steps, stepRow{
 			plaintext.Clean(x.Hook), plaintext.Clean(x.Table), plaintext.Clean(x.Chain), number, share(x.Share),
-			plaintext.Clean(x.Verdict), plaintext.Clean(x.Text), statuses[x.Status].state.ChainClass(),
+			plaintext.Clean(x.Verdict), plaintext.Clean(x.Text), state.ChainClass(), symbol, state == picture.Wrong,
 		})
 	}
 	return s, len(p.Steps) > 0

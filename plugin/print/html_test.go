@@ -3,6 +3,8 @@
 package print
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -67,6 +69,7 @@ func drawnReports() map[string]*report.Report {
 		},
 	}
 	out["long"] = trace(web, node("worker-2", report.Mismatch, wide...))
+	maps.Copy(out, followedReports())
 	return out
 }
 
@@ -130,9 +133,10 @@ func nasty() []report.Path {
 	return p
 }
 
-// allowed are the elements that a page may hold: none that runs, loads or sends anything.
+// allowed are the elements that a page may hold: none that loads or sends anything, and of those that run only the
+// page's own script.
 var allowed = strings.Fields(`html head meta title style body header main footer section article div p span strong h1 h2 h3 h4 dl dt dd ul li br a code pre time
-	table caption thead tbody tr th td details summary svg desc g rect text path`)
+	table caption thead tbody tr th td details summary svg desc g rect text path script`)
 
 // What must hold of every page: it is well-formed, holds no element but those that are known, loads nothing, and leaves
 // out no finding.
@@ -154,7 +158,7 @@ func TestHTML(t *testing.T) {
 						t.Errorf("<%s> loads %q", tag.name, value)
 					case key == "href" && !strings.HasPrefix(value, "#") && !strings.HasPrefix(value, "https://"):
 						t.Errorf("a link leads to %q", value)
-					case key == "style" && !regexp.MustCompile(`^width: \d{1,3}\.\d%$`).MatchString(value):
+					case key == "style": // no policy would let it be
 						t.Errorf("<%s> has style=%q", tag.name, value)
 					case key == "id":
 						if ids[value] {
@@ -174,10 +178,7 @@ func TestHTML(t *testing.T) {
 					t.Errorf("a link leads to #%s, which is not there", id)
 				}
 			}
-			style := out[strings.Index(out, "<style>"):strings.Index(out, "</style>")]
-			if strings.Contains(style, "url(") || strings.Contains(style, "@import") {
-				t.Error("the style sheet loads something")
-			}
+			checkPolicy(t, out)
 			words := textOf(t, out)
 			for code := range codesOf(r) {
 				if !strings.Contains(words, code) {
@@ -197,6 +198,38 @@ func TestHTML(t *testing.T) {
 				t.Error("there are control characters in the page")
 			}
 		})
+	}
+}
+
+// checkPolicy holds a page to its policy: one style sheet and one script, which are those whose hashes it names, and
+// which load nothing.
+func checkPolicy(t *testing.T, page string) {
+	t.Helper()
+	var policy string
+	for _, tag := range tagsOf(t, page) {
+		if tag.attrs["http-equiv"] == "Content-Security-Policy" {
+			policy = tag.attrs["content"]
+		}
+	}
+	for _, element := range []struct{ name, text string }{{"style", htmlStyle}, {"script", htmlScript}} {
+		found := regexp.MustCompile(`(?s)<`+element.name+`[^>]*>(.*?)</`+element.name+`>`).FindAllStringSubmatch(page, -1)
+		if len(found) != 1 || found[0][1] != element.text {
+			t.Errorf("there are %d elements %s, and they should be the page's own", len(found), element.name)
+			continue
+		}
+		sum := sha256.Sum256([]byte(found[0][1]))
+		hash := "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+		if !strings.Contains(policy, "; "+element.name+"-src '"+hash+"';") {
+			t.Errorf("the policy %q does not name %s of the %s", policy, hash, element.name)
+		}
+	}
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") {
+		t.Errorf("the policy is %q", policy)
+	}
+	for _, loads := range []string{"url(", "@import", "import(", "fetch(", "XMLHttpRequest", "innerHTML", "eval("} {
+		if strings.Contains(htmlStyle+htmlScript, loads) {
+			t.Errorf("style sheet or script has %q", loads)
+		}
 	}
 }
 
@@ -258,7 +291,7 @@ func textOf(t *testing.T, page string) string {
 	}
 	var b strings.Builder
 	for n := range doc.Descendants() {
-		if n.Type == html.TextNode && n.Parent.Data != "style" {
+		if n.Type == html.TextNode && n.Parent.Data != "style" && n.Parent.Data != "script" {
 			b.WriteString(n.Data)
 		}
 	}
@@ -284,13 +317,14 @@ func codesOf(r *report.Report) map[string]bool {
 // Names and rule texts come from anybody; none becomes markup, and all are readable as they are.
 func TestHTMLEscapes(t *testing.T) {
 	out := render(t, "html", drawnReports()["hostile"], view(80))
+	checkPolicy(t, out)
 	if words := textOf(t, out); !strings.Contains(
 		words, `<script>alert(1)</script>/"><img src=http://192.0.2.1/x onerror=alert(1)>`,
 	) {
 		t.Error("the Service's name cannot be read")
 	}
 	for _, tag := range tagsOf(t, out) {
-		if tag.name == "script" || tag.name == "img" || strings.Contains(tag.attrs["href"], "javascript") {
+		if tag.name == "img" || strings.Contains(tag.attrs["href"], "javascript") {
 			t.Errorf("<%s %v>", tag.name, tag.attrs)
 		}
 	}
@@ -308,7 +342,7 @@ func TestHTMLFolds(t *testing.T) {
 			t.Errorf("%q is not in the page", want)
 		}
 	}
-	for _, pic := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(out, -1) {
+	for _, pic := range regexp.MustCompile(`(?s)<svg class="(?:wide|tall).*?</svg>`).FindAllString(out, -1) {
 		if n := strings.Count(pic, "<rect"); n > 40 {
 			t.Errorf("a picture has %d boxes", n)
 		}
@@ -321,19 +355,32 @@ func TestHTMLFolds(t *testing.T) {
 	}
 }
 
-// The chain at which a finding points is marked, in words beside the colour.
+// The chain at which a finding points is marked, in words beside the colour; nothing else in the picture is red.
 func TestHTMLMarksTheBrokenStep(t *testing.T) {
 	r := drawnReports()["crowd-250"]
 	pic := regexp.MustCompile(`(?s)<svg class="wide.*?</svg>`).FindString(render(t, "html", r, view(80)))
 	for _, want := range []string{
-		`<g class="broken"><title>PREROUTING  ✗ WRONG`,
-		`class="mono mark">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O #1-249`,
+		`class="mono mark broken">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O`,
 		"none, 0.4% expected",
-		"✗ MISSING",
+		`class="mono mark off">✗ MISSING`,
 	} {
 		if !strings.Contains(pic, want) {
 			t.Errorf("%q is not in the picture:\n%s", want, pic)
 		}
+	}
+	red := 0
+	for _, tag := range tagsOf(t, pic) {
+		classes := strings.Fields(tag.attrs["class"])
+		if !slices.Contains(classes, "broken") {
+			continue
+		}
+		red++
+		if !slices.Contains(classes, "ground") && !slices.Contains(classes, "mark") {
+			t.Errorf("<%s %v> is red", tag.name, tag.attrs)
+		}
+	}
+	if red == 0 {
+		t.Error("nothing is red")
 	}
 }
 
@@ -345,22 +392,49 @@ func TestHTMLSharesByLoad(t *testing.T) {
 		Sharing:  "load",
 	})...))
 	out := render(t, "html", r, view(80))
-	if !strings.Contains(textOf(t, out), "by load") || strings.Contains(out, `style="width`) {
+	if !strings.Contains(textOf(t, out), "by load") || strings.Contains(out, `<svg class="bar"`) {
 		t.Error("the shares are not shown as by load, or there are bars for them")
 	}
 }
 
-// Bars are as long as the shares that they stand beside.
+// Bars are as long as the shares that they stand beside, of what the table's caption says.
 func TestHTMLBars(t *testing.T) {
-	out := render(t, "html", reports()["observed"], view(80))
-	lengths := map[string]int{}
-	for _, m := range regexp.MustCompile(`style="(width: [0-9.]+%)"`).FindAllStringSubmatch(out, -1) {
-		lengths[m[1]]++
-	}
-	for _, want := range []string{"width: 100.0%", "width: 95.2%", "width: 85.7%"} { // 7 of 20 probes; 1 of 3; 6 of 20
-		if lengths[want] == 0 {
-			t.Errorf("no bar has %s: there are %v", want, slices.Sorted(maps.Keys(lengths)))
+	for name, want := range map[string]struct {
+		full string
+		bars []string
+	}{
+		"observed":  {"100%", []string{"33.3", "35.0", "30.0"}}, // 1 of 3; 7 and 6 of 20 probes
+		"crowd-250": {"0.5%", []string{"80.0", "80.3", "0.0"}},  // 1 of 250, 1 of 249, none
+	} {
+		out := render(t, "html", drawnReports()[name], view(80))
+		if !strings.Contains(out, "A full bar is "+want.full+" of them") {
+			t.Errorf("%s: no table says that a full bar is %s", name, want.full)
 		}
+		lengths := map[string]int{}
+		for _, m := range regexp.MustCompile(`class="value" width="([0-9.]+)"`).FindAllStringSubmatch(out, -1) {
+			lengths[m[1]]++
+		}
+		for _, bar := range want.bars {
+			if lengths[bar] == 0 {
+				t.Errorf("%s: no bar has %s: there are %v", name, bar, slices.Sorted(maps.Keys(lengths)))
+			}
+		}
+	}
+}
+
+// The verdict, then findings with remedies, then tables and pictures: in that order a page is read aloud and printed.
+func TestHTMLOrder(t *testing.T) {
+	out := render(t, "html", drawnReports()["crowd-250"], view(80))
+	at := -1
+	for _, next := range []string{
+		`<h1>`, `<p class="verdict`, `<h2>Findings</h2>`, `<dt>Why</dt>`, `<dt>Where</dt>`, `<dt>Fix</dt>`,
+		`<h2>Node worker-1`, `<svg class="wide"`, `<table class="cards endpoints`, `<h2>Rule by rule</h2>`,
+	} {
+		k := strings.Index(out, next)
+		if k <= at {
+			t.Errorf("%s is at %d, and what stands before it at %d", next, k, at)
+		}
+		at = k
 	}
 }
 
@@ -384,7 +458,7 @@ func TestSVGLayout(t *testing.T) {
 		tx := &text{view: view(0), report: r}
 		pics, _ := tx.pictures()
 		for i := range pics {
-			if pics[i].Failure != "" {
+			if p, ok := pics[i].(*picture.Picture); ok && p.Failure != "" {
 				continue
 			}
 			for _, s := range []*picture.SVG{pics[i].Wide("a"), pics[i].Tall("b")} {

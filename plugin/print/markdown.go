@@ -33,7 +33,7 @@ func (t *text) markdown(b *bytes.Buffer) {
 		fmt.Fprintf(b, "- Command: %s\n", inCode(s.Command))
 	}
 	for _, tab := range p.Tables {
-		markdownTable(b, &tab)
+		markdownTable(b, tab)
 	}
 	for i := range p.Nodes {
 		markdownNode(b, &p.Nodes[i])
@@ -64,7 +64,7 @@ func markdownNode(b *bytes.Buffer, n *nodeCard) {
 	}
 	for i := range n.Paths {
 		c := &n.Paths[i]
-		tab := htmlTable{
+		tab := &htmlTable{
 			Caption: c.Title + ", from " + c.From,
 			Columns: []htmlColumn{{"Endpoint", false}, {"Pod", false}, {"Node", false}, {"Expected", true}, {"Actual", true}},
 		}
@@ -78,7 +78,7 @@ func markdownNode(b *bytes.Buffer, n *nodeCard) {
 			}
 			tab.Rows = append(tab.Rows, htmlRow{cells, e.Status})
 		}
-		markdownTable(b, &tab)
+		markdownTable(b, tab)
 	}
 }
 

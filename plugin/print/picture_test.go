@@ -16,7 +16,7 @@ import (
 // drawnGolden are the reports of which mermaid and dot are kept.
 var drawnGolden = []string{
 	"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250",
-	"hostile", "long", "observed", "affinity",
+	"hostile", "long", "observed", "affinity", "end-to-end", "end-to-end-client", "end-to-end-answer", "end-to-end-250",
 }
 
 func TestDrawnGolden(t *testing.T) {

@@ -25,11 +25,39 @@ type drawing struct {
 	verdict report.Verdict
 	rows    []row
 	paths   []*report.Path
+	ends    []*picture.EndToEnd // of those paths that were followed beyond the node
+}
+
+// parts are what is drawn of it: a connection that was followed beyond the node as a whole, and the node's rules where
+// it was not, or where something is not right there.
+func (d *drawing) parts() []picture.Drawing {
+	var out []picture.Drawing
+	for _, e := range d.ends {
+		out = append(out, e)
+	}
+	if len(d.ends) < len(d.paths) || len(d.paths) == 0 || slices.ContainsFunc(d.paths, nodeNotRight) {
+		out = append(out, &d.Picture)
+	}
+	return out
+}
+
+// nodeNotRight tells whether the segment of the client's node is not as it should be.
+func nodeNotRight(p *report.Path) bool {
+	return slices.ContainsFunc(p.Segments, func(s report.Segment) bool {
+		return s.Segment == report.SegmentClientNode && s.Verdict != report.SegmentRight
+	})
+}
+
+// beyondNode tells whether what is wrong with paths is behind the client's node, or before it.
+func beyondNode(paths []*report.Path) bool {
+	return slices.ContainsFunc(paths, func(p *report.Path) bool {
+		return slices.ContainsFunc(p.Segments, func(s report.Segment) bool { return s.Lost })
+	}) && !slices.ContainsFunc(paths, nodeNotRight)
 }
 
 // pictures draws the paths of a report that there is reason to look at: of verify those that are not right (all of them
 // with --show-all); of trace those of the nodes that a table shows. more counts, in words, those beyond pictureLimit.
-func (t *text) pictures() (out []picture.Picture, more string) {
+func (t *text) pictures() (out []picture.Drawing, more string) {
 	var nodes []*report.NodeReport
 	for i := range t.report.Nodes {
 		n := &t.report.Nodes[i]
@@ -43,11 +71,11 @@ func (t *text) pictures() (out []picture.Picture, more string) {
 	left := 0
 	for _, n := range nodes {
 		for _, d := range t.drawingsOf(n) {
-			if len(out) == pictureLimit {
+			if len(out) >= pictureLimit {
 				left++
 				continue
 			}
-			out = append(out, d.Picture)
+			out = append(out, d.parts()...)
 		}
 	}
 	if left > 0 {
@@ -80,9 +108,16 @@ func (t *text) drawingsOf(n *report.NodeReport) []drawing {
 				Verdict:  verdictText(first.Verdict),
 				Lanes:    lanesOf(g.paths),
 				Ends:     endsOf(g.rows),
+				Beyond:   beyondNode(g.paths),
 			}
 			if s := first.Service; s != nil {
 				d.Service = s.Namespace + "/" + s.Name
+			}
+			for _, p := range g.paths {
+				if e := endToEndOf(n.Node, p); e != nil {
+					e.Service = d.Service
+					d.ends = append(d.ends, e)
+				}
 			}
 			out = append(out, d)
 		}
@@ -146,10 +181,13 @@ func stagesOf(p *report.Path) []picture.Stage {
 			stages = append(stages, picture.Stage{Hook: s.Hook})
 		}
 		st := &stages[k]
-		c := slices.IndexFunc(st.Chains, func(o picture.Chain) bool { return o.Table == s.Table && o.Name == s.Chain })
+		state := statuses[s.Status].state
+		c := slices.IndexFunc(st.Chains, func(o picture.Chain) bool {
+			return o.Table == s.Table && o.Name == s.Chain && o.State == state
+		})
 		if c < 0 {
 			c = len(st.Chains)
-			st.Chains = append(st.Chains, picture.Chain{Table: s.Table, Name: s.Chain, State: statuses[s.Status].state})
+			st.Chains = append(st.Chains, picture.Chain{Table: s.Table, Name: s.Chain, State: state})
 		}
 		if s.Rule > 0 && !slices.Contains(st.Chains[c].Rules, s.Rule) {
 			st.Chains[c].Rules = append(st.Chains[c].Rules, s.Rule)

@@ -24,7 +24,7 @@ const (
 	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
 )
 
-var foreignRule = advice("find who owns {where}, and let it pass Service traffic")
+var foreignRule = advice("find who owns {where}, and have it let Service traffic pass", command{chain: true})
 
 var (
 	_ = register(kind{

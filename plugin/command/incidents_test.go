@@ -74,7 +74,7 @@ var allIncidents = []incident{
 				`-A KUBE-SERVICES -d 10.96.77.155/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`},
 		},
 		args: "shop/ep3 --node node1",
-		code: "RefusedWithEndpoints", impact: "all connections to", guilty: "REJECT", remedy: "kubectl",
+		code: "RefusedWithEndpoints", impact: "all connections to", guilty: "filter KUBE-SERVICES rule 2", remedy: "kubectl",
 	},
 	{
 		name: "one-in-three-fails", symptom: "one connection in two or three fails",

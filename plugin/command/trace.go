@@ -344,5 +344,10 @@ func (c *traceConfig) keep(r *report.Report) report.Remedy {
 	if !c.live {
 		return report.Remedy{}
 	}
+	if c.ends.endToEnd && r.Service != nil && r.Verdict.NeedsAttention() { // at both ends
+		return next("", slices.Concat([]string{
+			"dump", nameArgument(r.Service.Name), "-n", r.Service.Namespace, "--from", c.from, "--end-to-end",
+		}, c.again, []string{"-o", "evidence.tar.gz"})...)
+	}
 	return keepEvidence(r, c.again)
 }

@@ -286,6 +286,7 @@ func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 func (t *text) block(b *block, severalNodes bool) {
 	t.blockHead(b, b.subjects.list)
 	t.blockBody(b, severalNodes)
+	t.blockWhy(b)
 	t.remedies([]*block{b})
 }
 
@@ -305,7 +306,7 @@ func (t *text) blockHead(b *block, subjects []string) {
 	t.line("of", of, true)
 }
 
-// blockBody says where a finding was made, what shows it, and why it is one.
+// blockBody says where a finding was made, and what shows it.
 func (t *text) blockBody(b *block, severalNodes bool) {
 	if t.report.Kind == report.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
 		t.line("on", t.list(b.places(), onLimit, "; "), true)
@@ -314,6 +315,10 @@ func (t *text) blockBody(b *block, severalNodes bool) {
 		t.line("nodes", t.list(b.nodes.list, nodeLimit, ", "), true)
 	}
 	t.evidence(b.evidence, b.verdict)
+}
+
+// blockWhy says what was found.
+func (t *text) blockWhy(b *block) {
 	why := b.why()
 	if b.example {
 		if of := b.subjects.list; len(of) > 0 && b.said.predicate == "" {

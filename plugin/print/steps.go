@@ -167,6 +167,9 @@ func printedSteps(p *report.Path) []printedStep {
 			row.rule = fmt.Sprint(s.Rule)
 			row.text = plaintext.Clean(report.Evidence{Where: s.RuleRef, Text: s.Text}.Short())
 		}
+		if k > 0 && s.RuleRef == p.Steps[k-1].RuleRef && s.Hook == p.Steps[k-1].Hook {
+			row.text = "" // the same rule once more, for other endpoints
+		}
 		if traced {
 			row.kernel = kernelText(s, p.Observed.Traced)
 		}

@@ -56,6 +56,7 @@ func (t *text) byCode(blocks []*block, several bool) {
 			continue
 		}
 		t.blockHead(same[0], []string{plaintext.Plural(n, "Service")})
+		above := "" // why, of the Service above
 		for k, b := range same {
 			if k == verifyServices && !t.wide {
 				t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(n-k, "more Service"))
@@ -64,6 +65,10 @@ func (t *text) byCode(blocks []*block, several bool) {
 			t.Add(bold, strings.TrimSpace(b.service+"  "+plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))))
 			t.End()
 			t.blockBody(b, several)
+			if b.example || b.why() != above {
+				t.blockWhy(b)
+			}
+			above = b.why()
 		}
 		t.remedies(same)
 	}

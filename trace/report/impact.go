@@ -223,6 +223,8 @@ func codedEffect(p *Path, status Status, kind effectKind) effect {
 			out.what = f.Effect
 		case inWords(f.Actual):
 			out.what = f.Actual
+		case f.Message != "" && len(f.Message) <= shortMessage:
+			out.what = f.Message
 		}
 		break
 	}
@@ -246,6 +248,9 @@ func lostAs(p *Path) string {
 
 // inWords tells whether a finding's expected or actual value is a text, and not a share.
 func inWords(s string) bool { return s != "" && s != "none" && !strings.Contains(s, "%") }
+
+// shortMessage is up to how many bytes a finding's message is part of a sentence.
+const shortMessage = 100
 
 const allConnections = "all connections"
 

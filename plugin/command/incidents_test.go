@@ -79,7 +79,8 @@ var allIncidents = []incident{
 	{
 		name: "one-in-three-fails", symptom: "one connection in two or three fails",
 		fault: "iptables/the-answers-of-an-endpoint-are-dropped-in-forward", args: "svcproxy-e2e/faults --node node1",
-		code: "AnswerDropped", impact: "1 of 3 connections to", guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+		code: "AnswerDropped", impact: "1 of 3 connections to",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
 	},
 	{
 		name: "no-load", symptom: "one endpoint gets no load, or too much",
@@ -96,7 +97,8 @@ var allIncidents = []incident{
 	{
 		name: "large-answers", symptom: "only large requests or answers hang",
 		fault: "iptables/answers-longer-than-those-of-the-handshake-are-dropped", args: faultsClient,
-		code: "", impact: "", guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+		code: "", impact: "",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
 	},
 	{
 		name: "not-from-pods", symptom: "it works from the node, not from pods",
@@ -106,7 +108,8 @@ var allIncidents = []incident{
 	{
 		name: "not-from-the-node", symptom: "it works from pods, not from the node",
 		fault: "iptables/the-answers-of-an-endpoint-are-dropped-in-input", args: "svcproxy-e2e/faults --node node1",
-		code: "AnswerDropped", impact: "1 of 3 connections to", guilty: "filter INPUT rule 1", remedy: "iptables-nft -t filter -S",
+		code: "AnswerDropped", impact: "1 of 3 connections to",
+		guilty: "filter INPUT rule 1", remedy: "iptables-nft -t filter -S",
 	},
 	{
 		name: "dropped", symptom: "one connection in two or three fails",
@@ -117,7 +120,8 @@ var allIncidents = []incident{
 	{
 		name: "connections-break", symptom: "established connections break",
 		fault: "iptables/later-packets-of-the-client-are-dropped-in-forward", args: faultsClient,
-		code: "ConnectionCut", impact: "1 of 3 connections to", guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+		code: "ConnectionCut", impact: "1 of 3 connections to",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
 	},
 	{
 		name: "ipv6", symptom: "IPv6 fails, IPv4 works",

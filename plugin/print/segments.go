@@ -65,9 +65,8 @@ func (t *text) segments(paths []report.Path) {
 	}
 }
 
-// segmentTable writes segments as a table. Where the terminal is too narrow for it, what is said of each stands below it.
+// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below.
 func (t *text) segmentTable(tab *table, color func(row int) terminal.Color) {
-	tab.limit = t.columns
 	if t.columns == 0 || tab.width() <= t.columns {
 		t.table(tab, color)
 		return

@@ -120,8 +120,8 @@ func verdictText(v report.Verdict) string {
 	return strings.ToLower(string(v))
 }
 
-// pathTable is the table of frontends and endpoints of one node. Where something is not right, what is right is counted.
-// It returns the paths that are shown.
+// pathTable is the table of frontends and endpoints of one node. Where something is not right, what is right is
+// counted. It returns the paths that are shown.
 func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
 	groups, folded := t.foldHealthy(t.groupsOf(paths))
 	tab := &table{columns: []column{

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,5 +128,20 @@ func TestStepsSayTheirEndpoints(t *testing.T) {
 		if have, ok := got[step]; !ok || have != want {
 			t.Errorf("%s: got %q (%v), want %q", step, have, ok, want)
 		}
+	}
+}
+
+// The rules of a chain are met in their order, whichever of them the walk comes to first: it follows the connections to
+// one endpoint after those to another.
+func TestStepsAreInTheOrderOfTheRules(t *testing.T) {
+	r := reportOf(t, "trace checkout -n shop --from pod --snapshot "+broken)
+	var rules []int
+	for _, s := range r.Nodes[0].Paths[0].Steps {
+		if s.Hook == "FORWARD" && s.Chain == "FORWARD" {
+			rules = append(rules, s.Rule)
+		}
+	}
+	if !slices.IsSorted(rules) || len(rules) < 2 || rules[0] != 1 {
+		t.Errorf("got %v: rule 1 drops those to one endpoint, the others are met behind it", rules)
 	}
 }

@@ -3,6 +3,8 @@
 package judge
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -63,4 +65,56 @@ func addrPortText(a netip.AddrPort) string {
 		return a.Addr().String()
 	}
 	return a.String()
+}
+
+// inOrder returns steps in the order of the rules. A walk follows one branch of the packets after the other: what
+// another one meets in the same base chain comes behind it there, also where its rule stands before. Each base chain is
+// ordered for itself, with the chains that it calls.
+func inOrder(steps []netfilter.Step) []netfilter.Step {
+	out := make([]netfilter.Step, 0, len(steps))
+	for i := 0; i < len(steps); {
+		n := 1
+		for i+n < len(steps) {
+			s := &steps[i+n]
+			if s.Ref.Hook != steps[i].Ref.Hook || s.Ref.Chain == nil ||
+				s.Ref.Chain.Base != nil && s.Ref.Chain != steps[i].Ref.Chain {
+				break
+			}
+			n++
+		}
+		out = append(out, byRule(steps[i:i+n], 0)...)
+		i += n
+	}
+	return out
+}
+
+// maxCalls is how deep chains that call one another are ordered; the kernel allows 16.
+const maxCalls = 16
+
+// byRule orders the steps of a chain, that of the first, by its rules, each followed by the steps of the chains that it
+// calls. The chain's policy comes last.
+func byRule(steps []netfilter.Step, depth int) []netfilter.Step {
+	if len(steps) < 2 || depth > maxCalls {
+		return steps
+	}
+	number := func(s *netfilter.Step) int {
+		if s.Ref.Rule == nil {
+			return math.MaxInt
+		}
+		return s.Ref.Rule.Num
+	}
+	var groups [][]netfilter.Step
+	for i := range steps {
+		if steps[i].Ref.Chain == steps[0].Ref.Chain {
+			groups = append(groups, steps[i:i:len(steps)])
+		}
+		last := len(groups) - 1
+		groups[last] = groups[last][:len(groups[last])+1]
+	}
+	slices.SortStableFunc(groups, func(a, b []netfilter.Step) int { return cmp.Compare(number(&a[0]), number(&b[0])) })
+	out := make([]netfilter.Step, 0, len(steps))
+	for _, g := range groups {
+		out = append(append(out, g[0]), byRule(g[1:], depth+1)...)
+	}
+	return out
 }

@@ -255,9 +255,10 @@ func (p *pathCase) listenerAt(o *outcome) string {
 }
 
 func stepsOf(res *netfilter.Result) []report.Step {
-	out, endpoints := make([]report.Step, len(res.Steps)), branches(res.Steps)
-	for i := range res.Steps {
-		s := &res.Steps[i]
+	steps := inOrder(res.Steps)
+	out, endpoints := make([]report.Step, len(steps)), branches(steps)
+	for i := range steps {
+		s := &steps[i]
 		out[i] = report.Step{
 			Hook: s.Ref.Hook.String(), RuleRef: ruleRef(s.Ref), Verdict: s.String(), Share: min(s.P, 1), Text: "policy",
 			Endpoints: endpoints[i],

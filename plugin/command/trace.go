@@ -306,6 +306,10 @@ func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Reme
 		return report.Remedy{Text: "rules, routes, tunnels and listeners are right, both ways: look at what the process " +
 			"does with the connection, and with data at what --live --payload shows"}
 	}
+	if !c.live {
+		return report.Remedy{Text: "the rules are right; on the cluster --live shows what becomes of real connections, and " +
+			"--end-to-end --from pod/NAME follows them from the client's pod into the endpoint's"}
+	}
 	out := report.Remedy{Text: "the rules are right"}
 	add := func(when string, words ...string) {
 		line := name + " " + report.ShellLine(slices.Concat([]string{"trace"}, service, words, c.again)...)
@@ -319,7 +323,7 @@ func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Reme
 			}
 		}
 	}
-	if c.probes == 0 && c.live {
+	if c.probes == 0 {
 		words := []string{"--live"}
 		if len(r.Nodes) == 1 {
 			words = append(words, "--node", r.Nodes[0].Node)
@@ -335,7 +339,11 @@ func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Reme
 	if strings.HasPrefix(c.from, "pod/") {
 		pod = c.from
 	}
-	add("then from the client's pod into the endpoint's", "--end-to-end", "--from", pod)
+	when := "from the client's pod into the endpoint's"
+	if len(out.Commands) > 0 {
+		when = "then " + when
+	}
+	add(when, "--end-to-end", "--from", pod)
 	return out
 }
 

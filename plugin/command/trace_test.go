@@ -145,3 +145,34 @@ func TestStepsAreInTheOrderOfTheRules(t *testing.T) {
 		t.Errorf("got %v: rule 1 drops those to one endpoint, the others are met behind it", rules)
 	}
 }
+
+// After a Match the next thing to try is named: real connections, then what is behind the client's node.
+func TestNextAfterAMatch(t *testing.T) {
+	nodes := []report.NodeReport{{Node: "worker-1", Verdict: report.Match, Paths: []report.Path{
+		{Verdict: report.Match, Origin: report.Origin{Kind: "pod", Address: "10.244.1.9", Pod: "shop/client", Sample: true}},
+	}}}
+	r := report.Combine(report.KindTrace, &report.ServiceInfo{Namespace: "shop", Name: "web"}, nodes)
+	service := []string{"web", "-n", "shop"}
+	const (
+		live     = "kubectl svcproxy trace web -n shop --live --node worker-1"
+		endToEnd = "kubectl svcproxy trace web -n shop --end-to-end --from pod/shop/client"
+	)
+	for name, tt := range map[string]struct {
+		c    traceConfig
+		want string
+	}{
+		"a cluster":          {traceConfig{live: true}, live + "\n" + endToEnd},
+		"real connections":   {traceConfig{live: true, probes: 20}, endToEnd},
+		"this machine alone": {traceConfig{live: true, local: true, again: []string{"--local"}}, live + " --local"},
+		"a snapshot":         {traceConfig{}, ""},
+	} {
+		next := tt.c.afterMatch(r, service)
+		var lines []string
+		for _, command := range next.Commands {
+			lines = append(lines, command.Line)
+		}
+		if got := strings.Join(lines, "\n"); got != tt.want || next.Text == "" {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -70,8 +70,10 @@ var allIncidents = []incident{
 					`-m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable` + "\n" +
 					`[0:0] -A KUBE-SERVICES -d 10.96.121.73/32 `,
 			},
-			{iptablesSave, `-A KUBE-SERVICES -d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`,
-				`-A KUBE-SERVICES -d 10.96.77.155/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`},
+			{
+				iptablesSave, `-A KUBE-SERVICES -d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`,
+				`-A KUBE-SERVICES -d 10.96.77.155/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`,
+			},
 		},
 		args: "shop/ep3 --node node1",
 		code: "RefusedWithEndpoints", impact: "all connections to", guilty: "filter KUBE-SERVICES rule 2", remedy: "kubectl",
@@ -238,7 +240,7 @@ func (in *incident) dir(t *testing.T) string {
 		return in.snapshot
 	}
 	base, out := in.snapshot, filepath.Join(t.TempDir(), in.name)
-	file := filepath.Join("../../testdata/faults", filepath.FromSlash(in.fault)+".fault")
+	file := filepath.FromSlash("../../testdata/faults/" + in.fault + ".fault")
 	if in.fault != "" {
 		base = filepath.Join(filepath.Dir(file), "healthy")
 	}

@@ -113,6 +113,14 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 	return f.blocks
 }
 
+// folder folds findings into blocks.
+type folder struct {
+	blocks    []*block
+	byKey     map[blockKey]*block
+	byCode    bool
+	byService bool
+}
+
 // report folds all findings of a report.
 func (f *folder) report(r *report.Report) {
 	for i := range r.Nodes {
@@ -127,13 +135,6 @@ func (f *folder) report(r *report.Report) {
 			}
 		}
 	}
-}
-
-type folder struct {
-	blocks    []*block
-	byKey     map[blockKey]*block
-	byCode    bool
-	byService bool
 }
 
 // blockKey is what findings of one block have in common; common is the zero message where the code alone counts,

@@ -137,7 +137,7 @@ func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
 		{"STATUS", false},
 	}}
 	var states []picture.State
-	var heads []heading
+	heads := make([]heading, 0, len(groups))
 	for _, g := range groups {
 		for _, p := range g.paths {
 			shown = append(shown, *p)

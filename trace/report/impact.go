@@ -24,7 +24,7 @@ func Impact(r *Report) string {
 			switch {
 			case p.Verdict != r.Verdict || e.kind == noEffect:
 			case e.worseThan(worst):
-				worst, on = e, []placed{{p, n.Node}}
+				worst, on = e, append(on[:0], placed{p, n.Node})
 			case e == worst:
 				on = append(on, placed{p, n.Node})
 			}

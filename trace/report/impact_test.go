@@ -9,7 +9,8 @@ func pathOf(v Verdict, o Origin, outcomes []Outcome, findings ...Finding) Path {
 	p := Path{
 		Frontend: Frontend{Kind: "ClusterIP", Address: "10.96.0.7", Port: 80, Protocol: "TCP"}, Origin: o, Verdict: v,
 		Expected: Expected{Action: "DNAT", Endpoints: []Endpoint{
-			{Address: "10.244.1.4", Port: 8080, Share: 1. / 3}, {Address: "10.244.2.4", Port: 8080, Share: 1. / 3},
+			{Address: "10.244.1.4", Port: 8080, Share: 1. / 3},
+			{Address: "10.244.2.4", Port: 8080, Share: 1. / 3},
 			{Address: "10.244.3.4", Port: 8080, Share: 1. / 3},
 		}},
 		Actual: Actual{Outcomes: outcomes}, Findings: findings,

@@ -104,6 +104,33 @@ func next(what string, words ...string) report.Remedy {
 	return report.Remedy{Text: what, Commands: []report.Command{{Line: name + " " + report.ShellLine(words...)}}}
 }
 
+// keepEvidence is the command that makes a snapshot of the nodes that are not right, as a remedy may remove what shows
+// it; zero where there is none. again are the flags that name the same cluster.
+func keepEvidence(r *report.Report, again []string) report.Remedy {
+	words := []string{"dump"}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		if !n.Verdict.NeedsAttention() || n.Error != "" {
+			continue
+		}
+		if len(words) > 2*keptNodes {
+			words = []string{"dump", "--all-nodes"}
+			break
+		}
+		words = append(words, "--node", n.Node)
+	}
+	if len(words) == 1 {
+		return report.Remedy{}
+	}
+	if slices.Contains(again, "--local") {
+		words = []string{"dump"}
+	}
+	return next("", slices.Concat(words, again, []string{"-o", "evidence.tar.gz"})...)
+}
+
+// keptNodes is how many nodes are named in the command that keeps the evidence.
+const keptNodes = 4
+
 // nameArgument is the name of a Service as an argument, which must not be taken for a flag.
 func nameArgument(name string) string {
 	if strings.HasPrefix(name, "-") {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -79,6 +80,12 @@ selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to
 			return trace(cmd.Context(), env, c)
 		},
 	}
+	o.add(cmd, env)
+	return cmd
+}
+
+// add defines the flags.
+func (o *traceOptions) add(cmd *cobra.Command, env *environment) {
 	o.nodes.add(cmd, env)
 	o.helper.add(cmd, env)
 	o.output.add(cmd, report.KindTrace, "the nodes that are not right")
@@ -86,20 +93,20 @@ selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to
 	o.probes.addPayload(cmd.Flags())
 	addFrom(cmd, env, &o.from)
 	o.ends.add(cmd)
-	return cmd
 }
 
 // traceConfig is what to trace.
 type traceConfig struct {
-	session   run.Config
-	podsOnly  bool // print the helper pods, and make none
-	service   cluster.Reference
-	namespace string // of the Service, and of pods without one
-	from      string
-	probes    int    // connections of each frontend and origin; 0: none
-	payload   string // sent over each of them
-	ends      endFlags
-	printer   *print.Printer
+	session     run.Config
+	podsOnly    bool // print the helper pods, and make none
+	service     cluster.Reference
+	namespace   string // of the Service, and of pods without one
+	from        string
+	probes      int    // connections of each frontend and origin; 0: none
+	payload     string // sent over each of them
+	ends        endFlags
+	printer     *print.Printer
+	live, local bool // nodes are read, and not a snapshot; the node is this machine
 	// again and everywhere are flags for a next command: those that name the same data, and the one for all nodes.
 	again, everywhere []string
 }
@@ -137,50 +144,62 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 		return c, err
 	}
 	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()
+	c.live, c.local = o.nodes.snapshot == "", o.helper.local
 	return c, nil
 }
 
 // trace traces and prints.
 func trace(ctx context.Context, env *environment, c traceConfig) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s, err := run.Open(c.session)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if nodes, ok, err := s.CertainNodes(); err != nil {
+	r, v, err := traced(ctx, env, &c, s)
+	if err != nil || r == nil {
 		return err
+	}
+	return conclude(env, c.printer, r, v)
+}
+
+// traced traces, and returns what is to be printed; no report where the helper pods alone were asked for, and printed.
+func traced(ctx context.Context, env *environment, c *traceConfig, s *run.Session) (
+	r *report.Report, v print.View, err error,
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if nodes, ok, err := s.CertainNodes(); err != nil {
+		return nil, v, err
 	} else if ok && len(nodes) == 1 && !c.ends.endToEnd {
 		s.ReadAhead(ctx, nodes) // while the cluster's objects are read
 	}
 	if err := s.ReadObjects(ctx); err != nil {
-		return err
+		return nil, v, err
 	}
 	target, err := s.FindService(ctx, c.namespace, c.service)
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	from, err := s.FindOrigin(ctx, c.from, c.namespace)
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	if err := from.CheckFamilies(c.from, target.Service); err != nil {
-		return err
+		return nil, v, err
 	}
 	nodes, err := c.chooseNodes(s, &target, from)
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	if c.podsOnly {
-		return printPods(env, s, nodes)
+		return nil, v, printPods(env, s, nodes)
 	}
 	if from != nil && from.HostNetwork {
 		s.Progress.Note("%s uses the host network: its packets start on the node itself", c.from)
 	}
 	s.NoteNodes(nodes, c.printer.ForPeople(), "run its endpoints")
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
-		return err
+		return nil, v, err
 	}
 	request := func(node string) run.Request {
 		return run.Request{
@@ -196,17 +215,18 @@ func trace(ctx context.Context, env *environment, c traceConfig) error {
 		reports, err = s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: request})
 	}
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	for i := range reports {
 		notServed(&reports[i], &target)
 	}
-	r := report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
-	v := print.View{
+	r = report.Combine(report.KindTrace, run.ServiceInfo(s.Objects, target.Service), reports)
+	v = print.View{
 		Now: s.Now(), Namespace: target.Service.Namespace, Next: c.next(r, &target, len(s.KnownNodes())),
+		Keep: c.keep(r),
 	}
 	r.Source, v.Age = env.source(s, r.Nodes)
-	return conclude(env, c.printer, r, v)
+	return r, v, nil
 }
 
 // chooseNodes returns the nodes to read: the address of a NodePort and a named pod are each on one node.
@@ -265,13 +285,7 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 	service := []string{nameArgument(t.Service.Name), "-n", t.Service.Namespace}
 	switch r.Verdict {
 	case report.Match:
-		if c.ends.endToEnd {
-			return report.Remedy{Text: "rules, routes, tunnels and listeners are right, both ways: look at what the process " +
-				"does with the connection, and with data at what --live --payload shows"}
-		}
-		return report.Remedy{
-			Text: "the rules are right: look at the pods, at NetworkPolicies and at the network between the nodes",
-		}
+		return c.afterMatch(r, service)
 	case report.ByDesign:
 		return next("what DNS says, and why each endpoint is in or out",
 			slices.Concat([]string{"resolve"}, service, c.again)...)
@@ -283,5 +297,65 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 	if c.printer.Steps() || r.Summary.Paths == 0 {
 		return report.Remedy{}
 	}
-	return report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"}
+	return report.Remedy{Text: "every rule that the packets meet: the same command with -o wide"}
+}
+
+// afterMatch says what to try where the rules are right: real connections, then the path behind the client's node.
+func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Remedy {
+	if c.ends.endToEnd {
+		return report.Remedy{Text: "rules, routes, tunnels and listeners are right, both ways: look at what the process " +
+			"does with the connection, and with data at what --live --payload shows"}
+	}
+	if !c.live {
+		return report.Remedy{Text: "the rules are right; on the cluster --live shows what becomes of real connections, and " +
+			"--end-to-end --from pod/NAME follows them from the client's pod into the endpoint's"}
+	}
+	out := report.Remedy{Text: "the rules are right"}
+	add := func(when string, words ...string) {
+		line := name + " " + report.ShellLine(slices.Concat([]string{"trace"}, service, words, c.again)...)
+		out.Commands = append(out.Commands, report.Command{Line: line, When: when})
+	}
+	pod, node := "pod/NAME", ""
+	for i := range r.Nodes {
+		for k := range r.Nodes[i].Paths {
+			if o := &r.Nodes[i].Paths[k].Origin; node == "" && o.Kind == "pod" && o.Pod != "" {
+				pod, node = "pod/"+o.Pod, r.Nodes[i].Node
+			}
+		}
+	}
+	if c.probes == 0 {
+		words := []string{"--live"}
+		if len(r.Nodes) == 1 {
+			words = append(words, "--node", r.Nodes[0].Node)
+		}
+		if c.from != "" {
+			words = append(words, "--from", c.from)
+		}
+		add("real connections show what becomes of them", words...)
+	}
+	if c.local {
+		return out
+	}
+	if strings.HasPrefix(c.from, "pod/") {
+		pod = c.from
+	}
+	when := "from the client's pod into the endpoint's"
+	if len(out.Commands) > 0 {
+		when = "then " + when
+	}
+	add(when, "--end-to-end", "--from", pod)
+	return out
+}
+
+// keep says how to keep the evidence before something is changed; nothing of a snapshot, which keeps it.
+func (c *traceConfig) keep(r *report.Report) report.Remedy {
+	if !c.live {
+		return report.Remedy{}
+	}
+	if c.ends.endToEnd && r.Service != nil && r.Verdict.NeedsAttention() { // at both ends
+		return next("", slices.Concat([]string{
+			"dump", nameArgument(r.Service.Name), "-n", r.Service.Namespace, "--from", c.from, "--end-to-end",
+		}, c.again, []string{"-o", "evidence.tar.gz"})...)
+	}
+	return keepEvidence(r, c.again)
 }

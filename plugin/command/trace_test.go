@@ -3,6 +3,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,7 @@ func TestTraceSteps(t *testing.T) {
 	if r := reportOf(t, args); len(r.Nodes[0].Paths[0].Steps) == 0 {
 		t.Error("json has no steps")
 	}
-	if _, wide, _ := runPlugin(t, strings.Fields(args+" -o wide")...); !strings.Contains(wide, "rule by rule\nHOOK") {
+	if _, wide, _ := runPlugin(t, strings.Fields(args+" -o wide")...); !strings.Contains(wide, "rule by rule\n   HOOK") {
 		t.Error("wide has no steps")
 	}
 }
@@ -85,5 +86,93 @@ func TestVerify(t *testing.T) {
 	r = reportOf(t, "verify api:http 10.96.21.191 -n shop --show-all --from pod --snapshot "+broken)
 	if !strings.Contains(frontends(r), "NodePort") || !strings.Contains(frontends(r), "10.96.21.191") {
 		t.Errorf("got %s", frontends(r))
+	}
+}
+
+// The node's own packets are routed again where the nat chains of OUTPUT have translated them (ip_route_me_harder, by
+// nf_nat_ipv4_local_fn in net/netfilter/nf_nat_proto.c): the filter chains of OUTPUT come behind that.
+func TestRoutesStandWhereTheyAreTaken(t *testing.T) {
+	r := reportOf(t, "trace web -n shop --from node --snapshot "+broken)
+	p := &r.Nodes[0].Paths[0]
+	again := 0
+	for _, route := range p.Routes {
+		if route.Before != "POSTROUTING" {
+			continue
+		}
+		again++
+		for i, s := range p.Steps {
+			if before := i < route.Step; s.Hook == "OUTPUT" && before != (s.Table == "nat") {
+				t.Errorf("%s %s is met before the route by %s: %v", s.Table, s.Chain, route.Dev, before)
+			}
+		}
+	}
+	if again == 0 {
+		t.Error("there is no second routing decision")
+	}
+}
+
+// A step says for which endpoints it is, where it is not for all of them.
+func TestStepsSayTheirEndpoints(t *testing.T) {
+	r := reportOf(t, "trace web -n shop --from pod --snapshot "+broken)
+	got := map[string]string{}
+	for _, s := range r.Nodes[0].Paths[0].Steps {
+		got[s.Chain+" "+s.Verdict] = strings.Join(s.Endpoints, ",")
+	}
+	for step, want := range map[string]string{
+		"KUBE-SERVICES jump KUBE-SVC-67NZLRHBNDSAWJRO":             "",
+		"KUBE-SVC-67NZLRHBNDSAWJRO jump KUBE-SEP-LPRYETXTYMQCMNCE": "10.244.1.15:8080",
+		"KUBE-SEP-LPRYETXTYMQCMNCE DNAT to 10.244.1.15 port 8080":  "10.244.1.15:8080",
+		"KUBE-SVC-67NZLRHBNDSAWJRO jump KUBE-SEP-EMUAPVFCFHRD2FOR": "10.244.2.9:8080",
+		"FORWARD jump KUBE-FORWARD":                                "",
+	} {
+		if have, ok := got[step]; !ok || have != want {
+			t.Errorf("%s: got %q (%v), want %q", step, have, ok, want)
+		}
+	}
+}
+
+// The rules of a chain are met in their order, whichever of them the walk comes to first: it follows the connections to
+// one endpoint after those to another.
+func TestStepsAreInTheOrderOfTheRules(t *testing.T) {
+	r := reportOf(t, "trace checkout -n shop --from pod --snapshot "+broken)
+	var rules []int
+	for _, s := range r.Nodes[0].Paths[0].Steps {
+		if s.Hook == "FORWARD" && s.Chain == "FORWARD" {
+			rules = append(rules, s.Rule)
+		}
+	}
+	if !slices.IsSorted(rules) || len(rules) < 2 || rules[0] != 1 {
+		t.Errorf("got %v: rule 1 drops those to one endpoint, the others are met behind it", rules)
+	}
+}
+
+// After a Match the next thing to try is named: real connections, then what is behind the client's node.
+func TestNextAfterAMatch(t *testing.T) {
+	nodes := []report.NodeReport{{Node: "worker-1", Verdict: report.Match, Paths: []report.Path{
+		{Verdict: report.Match, Origin: report.Origin{Kind: "pod", Address: "10.244.1.9", Pod: "shop/client", Sample: true}},
+	}}}
+	r := report.Combine(report.KindTrace, &report.ServiceInfo{Namespace: "shop", Name: "web"}, nodes)
+	service := []string{"web", "-n", "shop"}
+	const (
+		live     = "kubectl svcproxy trace web -n shop --live --node worker-1"
+		endToEnd = "kubectl svcproxy trace web -n shop --end-to-end --from pod/shop/client"
+	)
+	for name, tt := range map[string]struct {
+		c    traceConfig
+		want string
+	}{
+		"a cluster":          {traceConfig{live: true}, live + "\n" + endToEnd},
+		"real connections":   {traceConfig{live: true, probes: 20}, endToEnd},
+		"this machine alone": {traceConfig{live: true, local: true, again: []string{"--local"}}, live + " --local"},
+		"a snapshot":         {traceConfig{}, ""},
+	} {
+		next := tt.c.afterMatch(r, service)
+		var lines []string
+		for _, command := range next.Commands {
+			lines = append(lines, command.Line)
+		}
+		if got := strings.Join(lines, "\n"); got != tt.want || next.Text == "" {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
 	}
 }

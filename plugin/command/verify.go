@@ -79,6 +79,7 @@ type verifyConfig struct {
 	from          string
 	showAll       bool // also what is right
 	printer       *print.Printer
+	live          bool     // nodes are read, and not a snapshot
 	again         []string // the flags that name the same data
 }
 
@@ -117,7 +118,7 @@ func (o *verifyOptions) config(env *environment, flags *pflag.FlagSet, args []st
 	c.session = o.helper.session(env, &o.nodes, selection, suffices)
 	c.podsOnly, c.from = o.helper.podsOnly(), o.from
 	c.allNamespaces, c.showAll = o.allNamespaces, o.showAll
-	c.again = o.nodes.again(env, &o.helper)
+	c.again, c.live = o.nodes.again(env, &o.helper), o.nodes.snapshot == ""
 	return c, nil
 }
 
@@ -167,7 +168,7 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 	r := report.Combine(report.KindVerify, nil, reports)
 	v := print.View{
 		Now: s.Now(), All: c.showAll, Namespace: c.namespace, Services: c.count(s.Objects, targets), Scope: c.scope(),
-		Next: c.next(r),
+		Elsewhere: c.elsewhere(s.Objects), Next: c.next(r), Keep: c.keep(r),
 	}
 	r.Source, v.Age = env.source(s, r.Nodes)
 	return conclude(env, c.printer, r, v)
@@ -248,6 +249,27 @@ func (c *verifyConfig) scope() string {
 		return ""
 	}
 	return " in namespace " + c.namespace
+}
+
+// elsewhere is how many Services there are in other namespaces, where those of one were asked for.
+func (c *verifyConfig) elsewhere(objects *snapshot.Cluster) (n int) {
+	if c.allNamespaces || len(c.services) > 0 {
+		return 0
+	}
+	for _, svc := range objects.Services {
+		if svc.Namespace != c.namespace {
+			n++
+		}
+	}
+	return n
+}
+
+// keep says how to keep the evidence before something is changed; nothing of a snapshot, which keeps it.
+func (c *verifyConfig) keep(r *report.Report) report.Remedy {
+	if !c.live {
+		return report.Remedy{}
+	}
+	return keepEvidence(r, c.again)
 }
 
 // next names the trace of the first path that is wrong.

@@ -61,9 +61,9 @@ func (t *text) covered() string {
 		open = append(open, "the network beyond "+beyond, "the endpoints' nodes and pods")
 	}
 	if len(open) == 0 {
-		return ", by " + its + and(judged)
+		return ", by " + its + report.And(judged)
 	}
-	return ", by " + its + and(judged) + "; not judged: " + strings.Join(open, ", ")
+	return ", by " + its + report.And(judged) + "; not judged: " + strings.Join(open, ", ")
 }
 
 // followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was
@@ -90,12 +90,4 @@ func (t *text) followed() (all bool, open []string) {
 		}
 	}
 	return all, open
-}
-
-// and joins words as in a sentence.
-func and(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }

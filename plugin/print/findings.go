@@ -15,6 +15,7 @@ import (
 type block struct {
 	verdict  report.Verdict // "" for what is only worth knowing
 	code     string
+	service  string // of all findings, where they are folded by Service
 	subjects set
 	said     message
 	each     bool // said is true of several subjects
@@ -81,10 +82,39 @@ func (s *set) add(x string) (at int, isNew bool) {
 // order is that of the blocks: the worst first.
 var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, report.ByDesign, ""}
 
+// byService folds the findings of a VerifyReport: those of one code and one Service are a block, and the blocks of a
+// code follow one another.
+func byService(r *report.Report) []*block {
+	f := folder{byKey: map[blockKey]*block{}, byCode: true, byService: true}
+	f.report(r)
+	at := map[string]int{}
+	for i, b := range f.blocks {
+		if _, ok := at[b.code]; !ok {
+			at[b.code] = i
+		}
+	}
+	slices.SortStableFunc(f.blocks, func(a, b *block) int {
+		if v := slices.Index(order, a.verdict) - slices.Index(order, b.verdict); v != 0 {
+			return v
+		}
+		return at[a.code] - at[b.code]
+	})
+	return f.blocks
+}
+
 // blocksOf folds the findings of a report: the same finding on several paths, nodes and subjects is one block. byCode
 // folds further, to one block for each code with its first finding as an example.
 func blocksOf(r *report.Report, byCode bool) []*block {
 	f := folder{byKey: map[blockKey]*block{}, byCode: byCode}
+	f.report(r)
+	slices.SortStableFunc(f.blocks, func(a, b *block) int {
+		return slices.Index(order, a.verdict) - slices.Index(order, b.verdict)
+	})
+	return f.blocks
+}
+
+// report folds all findings of a report.
+func (f *folder) report(r *report.Report) {
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		for k := range n.Findings {
@@ -97,22 +127,21 @@ func blocksOf(r *report.Report, byCode bool) []*block {
 			}
 		}
 	}
-	slices.SortStableFunc(f.blocks, func(a, b *block) int {
-		return slices.Index(order, a.verdict) - slices.Index(order, b.verdict)
-	})
-	return f.blocks
 }
 
 type folder struct {
-	blocks []*block
-	byKey  map[blockKey]*block
-	byCode bool
+	blocks    []*block
+	byKey     map[blockKey]*block
+	byCode    bool
+	byService bool
 }
 
-// blockKey is what findings of one block have in common; common is the zero message where the code alone counts.
+// blockKey is what findings of one block have in common; common is the zero message where the code alone counts,
+// service is empty where it does not count.
 type blockKey struct {
 	verdict report.Verdict
 	code    string
+	service string
 	common  message
 }
 
@@ -132,6 +161,10 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	byCode := f.byCode && !(p == nil && b.verdict == "")
 	if !byCode {
 		key.common = b.said.common()
+	}
+	if f.byService && p != nil && p.Service != nil {
+		b.service = p.Service.Namespace + "/" + p.Service.Name
+		key.service = b.service
 	}
 	if old := f.byKey[key]; old != nil {
 		old.merge(b, byCode)
@@ -251,24 +284,41 @@ func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 }
 
 func (t *text) block(b *block, severalNodes bool) {
+	t.blockHead(b, b.subjects.list)
+	t.blockBody(b, severalNodes)
+	t.blockWhy(b)
+	t.remedies([]*block{b})
+}
+
+// blockHead is the first line of a block, and the next where the first has no room: the verdict, the code, and what it
+// is of.
+func (t *text) blockHead(b *block, subjects []string) {
 	label := "INFO"
 	if b.verdict != "" {
 		label = strings.ToUpper(verdictText(b.verdict))
 	}
-	code, of := plaintext.Clean(b.code), plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))
+	code, of := plaintext.Clean(b.code), plaintext.Clean(t.list(subjects, subjectLimit, ", "))
 	if of != "" && (t.Width == 0 || plaintext.Width(label+code+of)+2*gap <= t.Width) {
 		code, of = code+"  "+of, ""
 	}
 	t.Add(colorOf(b.verdict), label)
 	t.Linef("  %s", code)
 	t.line("of", of, true)
+}
+
+// blockBody says where a finding was made, and what shows it.
+func (t *text) blockBody(b *block, severalNodes bool) {
 	if t.report.Kind == report.KindVerify && len(b.on.list) > 0 || len(b.on.list) > 1 {
 		t.line("on", t.list(b.places(), onLimit, "; "), true)
 	}
 	if severalNodes {
 		t.line("nodes", t.list(b.nodes.list, nodeLimit, ", "), true)
 	}
-	t.evidence(b.evidence)
+	t.evidence(b.evidence, b.verdict)
+}
+
+// blockWhy says what was found.
+func (t *text) blockWhy(b *block) {
 	why := b.why()
 	if b.example {
 		if of := b.subjects.list; len(of) > 0 && b.said.predicate == "" {
@@ -278,9 +328,22 @@ func (t *text) block(b *block, severalNodes bool) {
 		}
 	}
 	t.line("why", why, true)
-	for i, fix := range b.fixes {
+}
+
+// remedies writes those of blocks of one code, each once, and the links of the code.
+func (t *text) remedies(blocks []*block) {
+	var all block
+	for _, b := range blocks {
+		for _, fix := range b.fixes {
+			all.addFix(fix)
+		}
+	}
+	if len(all.fixes) > 0 {
+		t.keep(blocks[0].verdict)
+	}
+	for i, fix := range all.fixes {
 		if i == fixLimit && !t.wide {
-			t.line("", fmt.Sprintf("… and %d more of the kind", len(b.fixes)-fixLimit), true)
+			t.line("", fmt.Sprintf("… and %d more of the kind", len(all.fixes)-fixLimit), true)
 			break
 		}
 		label := "fix"
@@ -289,7 +352,7 @@ func (t *text) block(b *block, severalNodes bool) {
 		}
 		t.fix(label, fix)
 	}
-	for i, link := range b.links {
+	for i, link := range blocks[0].links {
 		label := "links"
 		if i > 0 {
 			label = ""
@@ -344,37 +407,103 @@ func leadOf(c *report.Command) string {
 	return "on " + c.Node + ", " + c.When
 }
 
+// keep says, once and before the first remedy, how to keep the evidence: a remedy removes it.
+func (t *text) keep(v report.Verdict) {
+	if t.kept || v == report.ByDesign || v == "" {
+		return
+	}
+	t.kept = true
+	label := "keep"
+	for _, c := range t.view.Keep.Commands {
+		t.line(label, c.Line, false)
+		label = ""
+	}
+}
+
+// guiltyMark stands before what a finding is due to, and is as wide as the room for it.
+const (
+	guiltyMark = "> "
+	noMark     = "  "
+)
+
 // evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
-func (t *text) evidence(list []report.Evidence) {
+// What a finding is due to is marked: the rules, or what stands first where no rule is quoted. It is never cut; what
+// stands below a chain's name is, in the middle.
+func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 	label := "where"
 	limit := evidenceLimit
 	if len(list) == limit+1 {
 		limit++ // a line that counts one more takes as much room as the one
 	}
+	if !t.wide {
+		list = joinTexts(list)
+	}
 	var last report.RuleRef // of the chain whose name stands above
 	for i, e := range list {
 		if i == limit && !t.wide {
-			t.line("", fmt.Sprintf("… and %d more rules (-o wide)", len(list)-limit), true)
+			t.line("", fmt.Sprintf("%s… and %d more (-o wide)", noMark, len(list)-limit), true)
 			break
 		}
-		rule := plaintext.Clean(e.String())
+		rule, guilty := plaintext.Clean(e.String()), i == 0 || e.Where != (report.RuleRef{})
 		if quotesRule(e) {
 			below := fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short()))
 			switch {
 			case e.Where.InChainOf(last):
-				rule = below
+				rule, guilty = below, false
 			case i+1 < len(list) && quotesRule(list[i+1]) && e.Where.InChainOf(list[i+1].Where):
-				t.line(label, plaintext.Clean(e.Where.ChainText()), false)
-				label, last, rule = "", e.Where, below
+				t.quote(label, e.Where.ChainText(), v)
+				label, last, rule, guilty = "", e.Where, below, false
 			default:
 				rule, last = plaintext.Clean(e.Where.String()+": "+e.Short()), report.RuleRef{}
 			}
 		}
-		if room := max(t.Width-labelWidth, 40); t.Width > 0 && plaintext.Width(rule) > room {
+		if guilty && v.NeedsAttention() && v != "" || e.Where == (report.RuleRef{}) {
+			of := v
+			if !guilty {
+				of = ""
+			}
+			t.quote(label, rule, of)
+			label = ""
+			continue
+		}
+		if room := max(t.Width-labelWidth-len(noMark), 40); t.Width > 0 && plaintext.Width(rule) > room {
 			rule = plaintext.Middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
 		}
-		t.line(label, rule, false)
+		t.line(label, noMark+rule, false)
 		label = ""
+	}
+}
+
+// joinTexts makes one piece of evidence of those behind the first that quote no rule and follow one another.
+func joinTexts(list []report.Evidence) []report.Evidence {
+	out := make([]report.Evidence, 0, len(list))
+	for i, e := range list {
+		last := len(out) - 1
+		if i > 1 && e.Where == (report.RuleRef{}) && out[last].Where == (report.RuleRef{}) && last > 0 {
+			out[last].Text += "; " + e.Text
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// quote writes a piece of evidence, broken between words: with a verdict what that is due to, with its mark and in the
+// verdict's colour.
+func (t *text) quote(label, s string, v report.Verdict) {
+	limit := 0
+	if t.columns > 0 {
+		limit = max(t.columns-labelWidth-len(guiltyMark), 40)
+	}
+	mark := guiltyMark
+	if !v.NeedsAttention() || v == "" {
+		mark = noMark
+	}
+	for _, line := range plaintext.Wrap(plaintext.Clean(s), limit) {
+		t.Addf("%-*s", labelWidth, strings.TrimRight("  "+label, " "))
+		t.Add(colorOf(v), mark+line)
+		t.End()
+		label, mark = "", noMark+"  "
 	}
 }
 

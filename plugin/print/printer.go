@@ -87,6 +87,8 @@ type View struct {
 	terminal.Style
 	// Next says what to do next; with a command its text is a few words.
 	Next report.Remedy
+	// Keep is how to keep the evidence before something is changed; zero where it is kept.
+	Keep report.Remedy
 	// Explain is the command that explains the worst finding; "" where there is none.
 	Explain string
 	// Age is how old a snapshot is, in a few words; "" where that is not known.
@@ -95,6 +97,8 @@ type View struct {
 	Services int
 	// Scope says which Services those were, in words ("in namespace shop").
 	Scope string
+	// Elsewhere is how many Services of other namespaces were not looked at (verify).
+	Elsewhere int
 	// All also lists what is right (verify --show-all).
 	All bool
 	// Now is when the nodes were read, if that was just now; zero for a snapshot.

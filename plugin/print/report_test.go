@@ -316,3 +316,20 @@ func TestResolve(t *testing.T) {
 		t.Error("the deep copy is no copy")
 	}
 }
+
+// The evidence is kept before anything is changed: once, before the first remedy.
+func TestEvidenceIsKeptFirst(t *testing.T) {
+	v := view(100)
+	const dump = "kubectl svcproxy dump --node worker-2 -o evidence.tar.gz"
+	v.Keep = report.Remedy{Commands: []report.Command{{Line: dump}}}
+	for _, name := range []string{"missing", "verify", "dropped"} {
+		out := render(t, "table", reports()[name], v)
+		keep, fix := strings.Index(out, "  keep   "+dump+"\n"), strings.Index(out, "  fix ")
+		if keep < 0 || fix < keep || strings.Count(out, dump) != 1 {
+			t.Errorf("%s:\n%s", name, out)
+		}
+	}
+	if out := render(t, "table", reports()["good"], v); strings.Contains(out, dump) {
+		t.Errorf("nothing is changed, and the evidence is kept:\n%s", out)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -40,7 +41,7 @@ func (t *text) segments(paths []report.Path) {
 		t.Linef("%s from %s, end to end", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		tab := &table{columns: []column{
 			{"ENDPOINT", false}, {"SEGMENT", false}, {"PLACE", false}, {"STATUS", false}, {"WHAT", false},
-		}, limit: t.Width}
+		}}
 		var colors []terminal.Color
 		endpoint := ""
 		for at := 0; at < len(p.Segments); {
@@ -60,7 +61,32 @@ func (t *text) segments(paths []report.Path) {
 			colors = append(colors, segmentColor(s))
 			at += n
 		}
-		t.table(tab.dropEmpty("ENDPOINT"), func(row int) terminal.Color { return colors[row] })
+		t.segmentTable(tab.dropEmpty("ENDPOINT"), func(row int) terminal.Color { return colors[row] })
+	}
+}
+
+// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below.
+func (t *text) segmentTable(tab *table, color func(row int) terminal.Color) {
+	if t.columns == 0 || tab.width() <= t.columns {
+		t.table(tab, color)
+		return
+	}
+	what := tab.index("WHAT")
+	low := tab.without("WHAT")
+	if !t.wide {
+		low = low.squeeze("PLACE", leastWrapped, t.columns)
+	}
+	const indent = 4
+	for _, l := range low.lines() {
+		t.tableLine(l, color)
+		if l.row < 0 {
+			continue
+		}
+		for _, line := range plaintext.Wrap(tab.rows[l.row][what], max(t.columns-indent, 40)) {
+			t.Addf("%*s", indent, "")
+			t.Add(color(l.row), line)
+			t.End()
+		}
 	}
 }
 

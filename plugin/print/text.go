@@ -19,9 +19,11 @@ type text struct {
 	*terminal.Text
 	terminal.Style
 	wide      bool
+	columns   int // of the terminal, also where nothing is cut (Style.Width is 0 then); 0: no terminal
 	noHeaders bool
 	view      View
 	report    *report.Report
+	kept      bool // how to keep the evidence has been said
 }
 
 func (t *text) print() {
@@ -46,21 +48,31 @@ func (t *text) print() {
 // next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.
 func (t *text) next(r report.Remedy) {
 	label := "Next"
+	say := func(s string, breakable bool) {
+		t.say(plain, label, s, breakable)
+		label = ""
+	}
 	lead := r.Text
 	for _, c := range r.Commands {
-		line := c.Line
-		if lead != "" {
-			line = lead + ": " + c.Line
+		if c.When != "" {
+			if lead != "" {
+				lead += "; "
+			}
+			lead += c.When
 		}
-		if lead != "" && t.Width > 0 && labelWidth+plaintext.Width(line) > t.Width {
-			t.say(plain, label, lead+":", true)
-			label, line = "", c.Line
+		switch beside := lead + ": " + c.Line; {
+		case lead == "":
+			say(c.Line, false)
+		case t.columns > 0 && labelWidth+plaintext.Width(beside) > t.columns:
+			say(lead+":", true)
+			say("  "+c.Line, false)
+		default:
+			say(beside, false)
 		}
-		t.say(plain, label, line, false)
-		label, lead = "", ""
+		lead = ""
 	}
 	if lead != "" {
-		t.say(plain, label, lead, true)
+		say(lead, true)
 	}
 }
 
@@ -73,7 +85,7 @@ func (p *Printer) newText(v View, r *report.Report) *text {
 		v.Color = false
 	}
 	t := &text{Text: terminal.NewText(v.Color), noHeaders: p.NoHeaders, Style: v.Style, wide: p.Wide(), view: v, report: r}
-	if t.wide {
+	if t.columns = v.Width; t.wide {
 		t.Width = 0
 	}
 	return t
@@ -111,11 +123,11 @@ const labelWidth = 9
 // say writes a labelled line of the header. A long one is continued below itself, unless it is to be copied in one
 // piece.
 func (t *text) say(c terminal.Color, label, s string, breakable bool) {
-	limit := 0
-	if breakable && t.Width > 0 {
-		limit = max(t.Width-labelWidth, 40)
+	lines := []string{plaintext.Clean(s)}
+	if breakable {
+		lines = t.wrapped(lines[0])
 	}
-	for i, line := range plaintext.Wrap(plaintext.Clean(s), limit) {
+	for i, line := range lines {
 		if i > 0 {
 			label = ""
 		}
@@ -123,6 +135,15 @@ func (t *text) say(c terminal.Color, label, s string, breakable bool) {
 		t.Add(c, line)
 		t.End()
 	}
+}
+
+// wrapped breaks a text between words into lines that have room behind a label.
+func (t *text) wrapped(s string) []string {
+	limit := 0
+	if t.columns > 0 {
+		limit = max(t.columns-labelWidth, 40)
+	}
+	return plaintext.Wrap(s, limit)
 }
 
 // list joins names, and cuts a long list with a count; wide output never cuts.

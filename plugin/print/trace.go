@@ -22,35 +22,75 @@ const (
 
 func (t *text) trace() {
 	t.serviceHeader(t.report.Service)
-	shown, more := t.quietNodes(), 0
+	shown := t.quietNodes()
+	single := len(shown) == 1
+	for _, n := range shown {
+		if single || n.Error != "" {
+			t.nodeHeader(n)
+		}
+	}
+	t.impact()
+	found, notes := t.found(blocksOf(t.report, false))
+	several := len(t.report.Nodes) > 1
+	t.blocks(found, several, 0)
+	more := 0
 	for i, n := range shown {
-		if i > 0 {
-			t.Blank()
+		if n.Error != "" {
+			continue
 		}
 		if i >= wrongNodes && !t.wide {
 			more++
 			continue
 		}
-		t.nodeHeader(n)
-		if n.Error != "" {
-			continue
-		}
 		t.Blank()
-		t.pathTable(n.Paths)
-		t.samples(n.Paths)
+		if !single {
+			t.nodeHeader(n)
+			t.Blank()
+		}
+		t.samples(t.pathTable(n.Paths))
 		t.segments(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
 		}
-		t.Blank()
 	}
 	if more > 0 {
 		t.Blank()
 		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more node"))
 	}
+	t.blocks(notes, several, 0)
 	t.Blank()
-	t.blocks(blocksOf(t.report, false), len(t.report.Nodes) > 1, 0)
-	t.Blank()
+}
+
+// impact says what the verdict means for connections, unless all is as it should be.
+func (t *text) impact() {
+	said := report.Impact(t.report)
+	if said == "" {
+		return
+	}
+	verdict := strings.ToUpper(verdictText(t.report.Verdict))
+	for i, line := range t.wrapped(verdict + ": " + said) {
+		if i > 0 {
+			t.Addf("%-*s", labelWidth, "")
+			t.Linef("%s", line)
+			continue
+		}
+		t.Addf("%-*s", labelWidth, "Impact")
+		t.Add(colorOf(t.report.Verdict), verdict)
+		t.Linef("%s", strings.TrimPrefix(line, verdict))
+	}
+}
+
+// found tells what is said first, as the verdict is due to it, from what is only worth knowing.
+func (t *text) found(blocks []*block) (found, notes []*block) {
+	for _, b := range blocks {
+		if b.verdict.NeedsAttention() && b.verdict != "" ||
+			b.verdict == report.ByDesign && t.report.Verdict == report.ByDesign {
+			found = append(found, b)
+		} else {
+			notes = append(notes, b)
+		}
+	}
+	return found, notes
 }
 
 // quietNodes lists by name, where there are many nodes, those with which nothing is wrong, and returns the rest.
@@ -80,12 +120,10 @@ func verdictText(v report.Verdict) string {
 	return strings.ToLower(string(v))
 }
 
-// pathTable is the table of frontends and endpoints of one node.
-func (t *text) pathTable(paths []report.Path) {
-	groups := t.groupsOf(paths)
-	if len(groups) == 0 {
-		return
-	}
+// pathTable is the table of frontends and endpoints of one node. Where something is not right, what is right is
+// counted. It returns the paths that are shown.
+func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
+	groups, folded := t.foldHealthy(t.groupsOf(paths))
 	tab := &table{columns: []column{
 		{"FRONTEND", false},
 		{"FROM", false},
@@ -101,6 +139,9 @@ func (t *text) pathTable(paths []report.Path) {
 	var states []picture.State
 	var heads []heading
 	for _, g := range groups {
+		for _, p := range g.paths {
+			shown = append(shown, *p)
+		}
 		from := strings.Join(g.from, ",")
 		heads = append(heads, heading{len(tab.rows), seenFrom(g.frontend, g.from)})
 		front := g.frontend
@@ -110,15 +151,91 @@ func (t *text) pathTable(paths []report.Path) {
 			front, from = "", ""
 		}
 	}
-	tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
-	tab, stacked := t.fit(tab)
-	for _, l := range tab.lines() {
-		if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
-			t.Add(bold, heads[k].text)
-			t.End()
+	if len(groups) > 0 {
+		tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
+		tab, stacked := t.fit(tab)
+		for _, l := range tab.lines() {
+			if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
+				t.Add(bold, heads[k].text)
+				t.End()
+			}
+			t.tableLine(l, func(row int) terminal.Color { return stateColor(states[row]) })
 		}
-		t.tableLine(l, func(row int) terminal.Color { return stateColor(states[row]) })
 	}
+	if folded != "" {
+		t.Linef("%s", folded)
+	}
+	return shown
+}
+
+// briefRows is how many rows a table has at most in which every endpoint of a healthy frontend is shown.
+const briefRows = 12
+
+// foldHealthy leaves the groups that are right out where something else asks for attention, and counts their paths in a
+// line. Where nothing does, and the table would be long, each of them has one row.
+func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
+	if t.wide {
+		return groups, ""
+	}
+	healthy := func(g group) bool {
+		return !slices.ContainsFunc(g.paths, func(p *report.Path) bool { return p.Verdict.NeedsAttention() })
+	}
+	if !t.report.Verdict.NeedsAttention() {
+		rows := 0
+		for _, g := range groups {
+			rows += len(g.rows)
+		}
+		if rows <= briefRows || len(groups) == 1 {
+			return groups, ""
+		}
+		for i := range groups {
+			groups[i].rows = brief(groups[i].rows)
+		}
+		return groups, "(-o wide shows each endpoint)"
+	}
+	right, byDesign := 0, 0
+	for _, g := range groups {
+		if !healthy(g) {
+			kept = append(kept, g)
+			continue
+		}
+		for _, p := range g.paths {
+			if p.Verdict == report.ByDesign {
+				byDesign++
+			} else {
+				right++
+			}
+		}
+	}
+	more := "path"
+	if len(kept) > 0 {
+		more = "more path"
+	}
+	switch {
+	case right+byDesign == 0:
+		return kept, ""
+	case byDesign == 0:
+		folded = plaintext.Plural(right, more) + map[bool]string{true: " is", false: " are"}[right == 1] + " right"
+	default:
+		folded = fmt.Sprintf("%s: %d right, %d refused by design", plaintext.Plural(right+byDesign, more), right, byDesign)
+	}
+	return kept, "… and " + folded + " (-o wide shows them)"
+}
+
+// brief makes one row of those of several endpoints, where nothing is to be said of any of them.
+func brief(rows []row) []row {
+	if len(rows) < 2 || slices.ContainsFunc(rows, func(r row) bool {
+		return r.state != picture.OK || r.of.Address == "" || r.observed != ""
+	}) {
+		return rows
+	}
+	return []row{{
+		cells: cells{
+			endpoint: plaintext.Plural(len(rows), "endpoint"), expected: "100%", actual: "100%",
+			status: rows[0].status, state: picture.OK,
+		},
+		of: rows[0].of,
+	}}
 }
 
 // heading is a line of its own above the rows of a frontend.
@@ -144,10 +261,10 @@ func stateColor(s picture.State) terminal.Color {
 // fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
 // node and the pod out. What is right or wrong always stays.
 func (t *text) fit(tab *table) (fitted *table, stacked bool) {
-	if t.Width == 0 || tab.width() <= t.Width {
+	if t.columns == 0 || tab.width() <= t.columns {
 		return tab, false
 	}
-	if s := tab.squeeze("POD", 20, t.Width).squeeze("NODE", 12, t.Width); s.width() <= t.Width {
+	if s := tab.squeeze("POD", 20, t.Width).squeeze("NODE", 12, t.Width); !t.wide && s.width() <= t.Width {
 		return s, false
 	}
 	low := tab.without("FRONTEND").without("FROM")
@@ -155,6 +272,9 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	low.columns[0].head = "  " + low.columns[0].head
 	for _, r := range low.rows {
 		r[0] = "  " + r[0]
+	}
+	if t.wide {
+		return low, true
 	}
 	for _, leave := range []string{"", "NODE", "POD"} {
 		low = low.without(leave)
@@ -219,63 +339,4 @@ func routeText(r *report.Route) string {
 		to = plaintext.Plural(r.Count, "destination")
 	}
 	return out + " (to " + to + ")"
-}
-
-// steps shows the way of each packet, rule by rule, with the routing decisions in their places.
-func (t *text) steps(paths []report.Path) {
-	for i := range paths {
-		p := &paths[i]
-		if len(p.Steps) == 0 && len(p.Routes) == 0 {
-			continue
-		}
-		t.Blank()
-		t.Linef("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
-		tab := &table{
-			columns: []column{
-				{"HOOK", false},
-				{"TABLE", false},
-				{"CHAIN", false},
-				{"RULE", true},
-				{"SHARE", true},
-				{"KERNEL", true},
-				{"VERDICT", false},
-				{"TEXT", false},
-			},
-		}
-		if p.Observed == nil || p.Observed.Traced == 0 {
-			tab = tab.without("KERNEL")
-		}
-		routes := func(at int) {
-			for k := range p.Routes {
-				if r := &p.Routes[k]; r.Step == at || at == len(p.Steps) && r.Step > at {
-					cells := []string{"(routing)", "", "", "", share(r.Share)}
-					if o := p.Observed; o != nil && o.Traced > 0 {
-						cells = append(cells, "-")
-					}
-					tab.add(append(cells, plaintext.Clean(routeVerdict(r)), plaintext.Clean(routeText(r)))...)
-				}
-			}
-		}
-		for k := range p.Steps {
-			routes(k)
-			s := &p.Steps[k]
-			number := "-"
-			if s.Rule > 0 {
-				number = fmt.Sprint(s.Rule)
-			}
-			cells := []string{s.Hook, tableText(s, p.Steps), s.Chain, number, share(s.Share)}
-			if o := p.Observed; o != nil && o.Traced > 0 {
-				cells = append(cells, kernelText(s, o.Traced))
-			}
-			tab.add(append(cells, s.Verdict, plaintext.Clean(s.Text))...)
-		}
-		routes(len(p.Steps))
-		t.table(tab, func(int) terminal.Color { return plain })
-		if o := p.Observed; o != nil && o.TraceError != "" {
-			t.Linef("The kernel's own trace is not to be had: %s", o.TraceError)
-		}
-		if o := p.Observed; o != nil && o.LegacyError != "" {
-			t.Linef("The kernel's own trace is without rules of iptables-legacy: %s", o.LegacyError)
-		}
-	}
 }

@@ -13,25 +13,65 @@ import (
 
 // How much verify shows before the rest is counted.
 const (
-	verifyRows   = 40
-	verifyBlocks = 10
-	verifyNodes  = 20
+	verifyRows     = 40
+	verifyServices = 20 // of one code
+	verifyBlocks   = 10 // of mode
+	verifyNodes    = 20
 )
 
 func (t *text) verify() {
 	several := len(t.report.Nodes) > 1
 	t.verifyTable()
 	var blocks []*block
-	for _, b := range blocksOf(t.report, !t.wide) {
+	for _, b := range byService(t.report) {
 		// What is by design is counted; whoever wants to know why asks trace, or wide.
 		if b.verdict != report.ByDesign || t.wide || t.view.All {
 			blocks = append(blocks, b)
 		}
 	}
-	t.blocks(blocks, several, verifyBlocks)
+	t.byCode(blocks, several)
 	t.Blank()
 	t.counts()
 	t.Blank()
+	if n := t.view.Elsewhere; n > 0 {
+		were := map[bool]string{true: "was", false: "were"}[n == 1]
+		t.say(plain, "Scope", fmt.Sprintf("%s of other namespaces %s not looked at (-A for all)",
+			plaintext.Plural(n, "Service"), were), true)
+	}
+}
+
+// byCode writes blocks of Services: of each code the Services with their evidence, then the remedies of all.
+func (t *text) byCode(blocks []*block, several bool) {
+	for i := 0; i < len(blocks); {
+		n := 1
+		for i+n < len(blocks) && blocks[i].service != "" && blocks[i+n].service != "" &&
+			blocks[i+n].code == blocks[i].code && blocks[i+n].verdict == blocks[i].verdict {
+			n++
+		}
+		same := blocks[i : i+n]
+		i += n
+		t.Blank()
+		if n == 1 {
+			t.block(same[0], several)
+			continue
+		}
+		t.blockHead(same[0], []string{plaintext.Plural(n, "Service")})
+		above := "" // why, of the Service above
+		for k, b := range same {
+			if k == verifyServices && !t.wide {
+				t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(n-k, "more Service"))
+				break
+			}
+			t.Add(bold, strings.TrimSpace(b.service+"  "+plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))))
+			t.End()
+			t.blockBody(b, several)
+			if b.example || b.why() != above {
+				t.blockWhy(b)
+			}
+			above = b.why()
+		}
+		t.remedies(same)
+	}
 }
 
 // verifyTable writes the paths that are not right.

@@ -165,3 +165,19 @@ func TestDamagedMessagesBesideAListing(t *testing.T) {
 		t.Errorf("nothing says that %s was not read", snapshot.NFTDumpFile)
 	}
 }
+
+func TestAnEmptySaveFileIsNotCalledMissing(t *testing.T) {
+	w := openCaptured(t, "iptables")
+	delete(w.files, "iptables-nft-save.txt")
+	w.files[v4] = []byte{}
+	r := w.run()
+	const want = "iptables-save.txt is empty: a save command that fails leaves it so"
+	for i := range r.Paths {
+		for _, f := range r.Paths[i].Findings {
+			if f.Code == NotCollected && f.Message == want {
+				return
+			}
+		}
+	}
+	t.Errorf("no path says %q", want)
+}

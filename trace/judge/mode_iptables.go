@@ -68,6 +68,11 @@ func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 		return why
 	}
 	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.ListsUnread() {
+		for _, save := range saves {
+			if s.Has(save.Name) {
+				return save.Name + " is empty: a save command that fails leaves it so"
+			}
+		}
 		return saves[len(saves)-1].Name + " was not collected"
 	}
 	if x := s.NotAll[f]; x != nil && (x.Has("nat") || len(x.Tables) == 0) {

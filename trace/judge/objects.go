@@ -113,6 +113,14 @@ func wordAfter(words []string, key string) string {
 	return ""
 }
 
+// familyAt is the IP family of the table of a place; IPv4 where it has both, or there is none.
+func familyAt(at netfilter.Ref) corev1.IPFamily {
+	if at.Chain != nil && at.Chain.Table.Family == netfilter.IPv6 {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
 // listChain returns the command that prints a chain; "" for no place, and where no tool shows it.
 func listChain(at netfilter.Ref, family corev1.IPFamily) string {
 	if at.Chain == nil {

@@ -255,11 +255,13 @@ func (p *pathCase) listenerAt(o *outcome) string {
 }
 
 func stepsOf(res *netfilter.Result) []report.Step {
-	out := make([]report.Step, len(res.Steps))
-	for i := range res.Steps {
-		s := &res.Steps[i]
+	steps := inOrder(res.Steps)
+	out, endpoints := make([]report.Step, len(steps)), branches(steps)
+	for i := range steps {
+		s := &steps[i]
 		out[i] = report.Step{
 			Hook: s.Ref.Hook.String(), RuleRef: ruleRef(s.Ref), Verdict: s.String(), Share: min(s.P, 1), Text: "policy",
+			Endpoints: endpoints[i],
 		}
 		if s.Ref.Rule != nil {
 			out[i].Text = strings.Clone(s.Ref.Rule.Text)

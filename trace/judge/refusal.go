@@ -24,7 +24,9 @@ const (
 	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
 )
 
-var foreignRule = advice("find who owns {where}, and let it pass Service traffic")
+const lookAtRoutes = "look at the CNI's routes on {node}, and restart its pod there: it sets them"
+
+var foreignRule = advice("find who owns {where}, and have it let Service traffic pass", command{chain: true})
 
 var (
 	_ = register(kind{
@@ -37,7 +39,7 @@ var (
 	})
 	_ = register(kind{
 		code: NoRoute, severity: mismatch, scope: onPath, by: comparison,
-		remedy: advice("look at the CNI's routes on {node}: ip route get ADDRESS"),
+		remedy: advice(lookAtRoutes),
 	})
 	_ = register(kind{
 		code: RefusingRoute, severity: mismatch, scope: onPath, by: comparison,
@@ -84,6 +86,14 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 				n.refusing(&is, o)
 				issues = foldRefusal(issues, is)
 				continue
+			}
+			to := o.to.Addr()
+			if !to.IsValid() {
+				to = want.Frontend.Address
+			}
+			if to.IsValid() {
+				show := command{line: "ip route get " + to.WithZone("").String(), onNode: true}
+				is.remedy = n.advise(advice(lookAtRoutes, show), &is)
 			}
 		case string(expect.Reject):
 			is.code, is.actual, is.message = Rejected, "rejected", o.where.String()+", which is not kube-proxy's, rejects it"

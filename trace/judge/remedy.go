@@ -25,6 +25,8 @@ type command struct {
 	// These are in place of all the rest: what makes kube-proxy write every rule again, what shows why it does not run,
 	// and what has it remove its rules. Each depends on how it runs on the node.
 	restart, find, cleanup bool
+	// chain is in place of them, too: the command that lists the chain at which the issue is.
+	chain bool
 }
 
 // advice makes a remedy.
@@ -67,6 +69,11 @@ func (n *node) advise(r remedy, i *issue) report.Remedy {
 			continue
 		case c.cleanup:
 			out.Commands = append(out.Commands, how.cleanup(n)...)
+			continue
+		case c.chain:
+			if list := listChain(i.where, familyAt(i.where)); list != "" {
+				out.Commands = append(out.Commands, report.Command{Line: list, Node: n.Name})
+			}
 			continue
 		}
 		filled := report.Command{Line: line.Replace(c.line), When: c.when}

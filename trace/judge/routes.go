@@ -12,18 +12,6 @@ import (
 // maxRouteTo is how many destinations of one routing decision are listed; a Service may have thousands of endpoints.
 const maxRouteTo = 8
 
-// hooksBefore are the hooks that a packet meets before it is routed for another one: what comes in by an interface is
-// routed behind PREROUTING, and a local process's packet again behind OUTPUT, where that has changed it.
-var hooksBefore = map[netfilter.Hook][]netfilter.Hook{
-	netfilter.Input: {
-		netfilter.Ingress, netfilter.BridgePrerouting, netfilter.BridgeInput, netfilter.Prerouting,
-	},
-	netfilter.Forward: {
-		netfilter.Ingress, netfilter.BridgePrerouting, netfilter.BridgeInput, netfilter.Prerouting,
-	},
-	netfilter.Postrouting: {netfilter.Output},
-}
-
 // routesOf are the routing decisions of a walk, each with the step that follows. Destinations that have the same rule
 // and route are one decision.
 func routesOf(res *netfilter.Result) []report.Route {
@@ -31,7 +19,7 @@ func routesOf(res *netfilter.Result) []report.Route {
 	for i := range res.Routes {
 		r := &res.Routes[i]
 		x := report.Route{
-			Before: r.Before.String(), Step: stepBehind(res.Steps, r.Before), Type: string(r.Route.Type), Dev: r.Route.Dev,
+			Before: r.Before.String(), Step: r.Behind, Type: string(r.Route.Type), Dev: r.Route.Dev,
 			Rule: r.By.Rule(), Entry: r.By.Entry(),
 		}
 		if r.Route.Gateway.IsValid() {
@@ -55,16 +43,4 @@ func routesOf(res *netfilter.Result) []report.Route {
 		o.Share = min(o.Share+r.P, 1)
 	}
 	return out
-}
-
-// stepBehind is the index of the first step behind a routing decision.
-func stepBehind(steps []netfilter.Step, hook netfilter.Hook) int {
-	if hook == netfilter.Output { // of a local process, or of what IPVS sends on
-		return max(0, slices.IndexFunc(steps, func(s netfilter.Step) bool { return s.Ref.Hook == hook }))
-	}
-	i := slices.IndexFunc(steps, func(s netfilter.Step) bool { return !slices.Contains(hooksBefore[hook], s.Ref.Hook) })
-	if i < 0 {
-		return len(steps)
-	}
-	return i
 }

@@ -342,7 +342,7 @@ func (w *Walker) routed(before Hook, b *branch, r *host.Lookup) {
 		}
 	}
 	if len(w.routes) < maxRoutes {
-		w.routes = append(w.routes, RouteStep{before, b.pkt.Dst, r.Route, r.By, b.p})
+		w.routes = append(w.routes, RouteStep{before, len(w.steps), b.pkt.Dst, r.Route, r.By, b.p})
 	}
 }
 

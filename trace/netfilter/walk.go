@@ -80,7 +80,8 @@ type Uncertain struct {
 
 // RouteStep is a routing decision that the walk took for some of the packet's branches.
 type RouteStep struct {
-	Before Hook // the hook that the packet comes to next
+	Before Hook // the hook that the packet comes to next; for a local process's packet it may be in OUTPUT still
+	Behind int  // how many of the steps it had met by then
 	Dst    netip.Addr
 	Route  host.Route
 	By     host.Decision // the rule and the route

@@ -315,6 +315,9 @@ type Step struct {
 	Text    string  `json:"text"`
 	Verdict string  `json:"verdict"`
 	Share   float64 `json:"share"`
+	// Endpoints are those whose connections the step is for; absent where it is for those to all endpoints, and where
+	// the step alone does not tell.
+	Endpoints []string `json:"endpoints,omitempty"`
 	// Status is Wrong or Suspect where a finding of severity error or warning points at the step's chain, Unknown where
 	// a rule of that chain could not be judged (Complete).
 	Status Status `json:"status,omitempty"`

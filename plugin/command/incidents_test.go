@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+var updateIncidents = flag.Bool("update", false, "write the golden files of testdata/incidents anew")
+
+// incidents is where the first screens are: NAME.txt for each incident.
+const incidents = "../../testdata/incidents"
+
+// screenful is how many lines, and how wide, a person sees without scrolling.
+const (
+	screenLines   = 20
+	screenColumns = 100
+)
+
+// incident is a Service that does not work, and what the first lines of trace must say of it.
+type incident struct {
+	name, symptom string // of docs/symptoms.md
+	// fault is a recorded one (testdata/faults), else snapshot is a directory, in whose files replaced texts are.
+	fault, snapshot string
+	replaced        []replacement
+	args            string
+	code            string // of the first finding
+	impact          string
+	guilty          string // in the marked evidence
+	remedy          string // in the first command after that which keeps the evidence
+}
+
+// replacement puts one text in the place of another one in a file.
+type replacement struct{ file, old, text string }
+
+const iptablesSave = "nodes/node1/iptables-nft-save.txt"
+
+const (
+	faultsService = "svcproxy-e2e/faults --node node1 --from "
+	faultsClient  = faultsService + "pod/svcproxy-e2e/faults-client-node1"
+)
+
+var allIncidents = []incident{
+	{
+		name: "hangs", symptom: "connections hang, every time",
+		fault: "iptables/a-mark-of-mangle-leads-to-a-blackhole", args: faultsClient,
+		code: "RefusingRoute", impact: "all connections to", guilty: "blackhole", remedy: "ip rule del",
+	},
+	{
+		name: "refused", symptom: "connections are refused, every time",
+		snapshot: "../../testdata/snapshots/iptables", replaced: []replacement{
+			{
+				iptablesSave, `[0:0] -A KUBE-SERVICES -d 10.96.121.73/32 `,
+				`[0:0] -A KUBE-SERVICES -d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" ` +
+					`-m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable` + "\n" +
+					`[0:0] -A KUBE-SERVICES -d 10.96.121.73/32 `,
+			},
+			{iptablesSave, `-A KUBE-SERVICES -d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`,
+				`-A KUBE-SERVICES -d 10.96.77.155/32 -p tcp -m comment --comment "shop/ep3 cluster IP"`},
+		},
+		args: "shop/ep3 --node node1",
+		code: "RefusedWithEndpoints", impact: "all connections to", guilty: "filter KUBE-SERVICES rule 2", remedy: "kubectl",
+	},
+	{
+		name: "one-in-three-fails", symptom: "one connection in two or three fails",
+		fault: "iptables/the-answers-of-an-endpoint-are-dropped-in-forward", args: "svcproxy-e2e/faults --node node1",
+		code: "AnswerDropped", impact: "1 of 3 connections to",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+	},
+	{
+		name: "no-load", symptom: "one endpoint gets no load, or too much",
+		snapshot: broken, args: "shop/web",
+		code: "MissingEndpoint", impact: "1 of 3 endpoints of shop/web gets no connections",
+		guilty: "nat KUBE-SVC-67NZLRHBNDSAWJRO", remedy: "kubectl -n kube-system delete pod/kube-proxy-x2v9p",
+	},
+	{
+		name: "since-a-deployment", symptom: "it fails since a deployment",
+		snapshot: broken, args: "shop/api",
+		code: "MissingEndpoint", impact: "1 of 2 connections to shop/api", guilty: "nat KUBE-SVC-RUKNB3TURLFC6SGL",
+		remedy: "kubectl -n kube-system delete pod/kube-proxy-x2v9p",
+	},
+	{
+		name: "large-answers", symptom: "only large requests or answers hang",
+		fault: "iptables/answers-longer-than-those-of-the-handshake-are-dropped", args: faultsClient,
+		code: "", impact: "",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+	},
+	{
+		name: "not-from-pods", symptom: "it works from the node, not from pods",
+		fault: "iptables/a-rule-leads-what-comes-in-by-the-bridge-to-a-blackhole", args: "svcproxy-e2e/faults --node node1",
+		code: "RefusingRoute", impact: "all connections to", guilty: "blackhole", remedy: "ip rule del",
+	},
+	{
+		name: "not-from-the-node", symptom: "it works from pods, not from the node",
+		fault: "iptables/the-answers-of-an-endpoint-are-dropped-in-input", args: "svcproxy-e2e/faults --node node1",
+		code: "AnswerDropped", impact: "1 of 3 connections to",
+		guilty: "filter INPUT rule 1", remedy: "iptables-nft -t filter -S",
+	},
+	{
+		name: "dropped", symptom: "one connection in two or three fails",
+		snapshot: broken, args: "shop/checkout",
+		code: "Dropped", impact: "1 of 2 connections to shop/checkout from pods of worker-1 fails: dropped",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S FORWARD",
+	},
+	{
+		name: "connections-break", symptom: "established connections break",
+		fault: "iptables/later-packets-of-the-client-are-dropped-in-forward", args: faultsClient,
+		code: "ConnectionCut", impact: "1 of 3 connections to",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S",
+	},
+	{
+		name: "ipv6", symptom: "IPv6 fails, IPv4 works",
+		fault: "iptables/an-unreachable-route-to-an-endpoint-ipv6", args: "svcproxy-e2e/faults --node node1",
+		code: "RefusingRoute", impact: "1 of 3 connections to", guilty: "unreachable", remedy: "ip -6 route del",
+	},
+	{
+		name: "one-node", symptom: "it fails from one node only",
+		fault: "iptables-neighbours/a-next-hop-that-is-nobody", args: "svcproxy-e2e/faults --node node1",
+		code: "NeighbourFailed", impact: "1 of 3 connections to", guilty: "10.79.0.99", remedy: "ip neigh show",
+	},
+}
+
+// The first lines of trace hold the verdict, what it means, its cause, the evidence and a remedy that begins with
+// keeping the evidence.
+func TestFirstScreen(t *testing.T) {
+	for i := range allIncidents {
+		in := &allIncidents[i]
+		t.Run(in.name, func(t *testing.T) {
+			screen := in.screen(t)
+			lines := strings.Split(screen, "\n")
+			find := func(what, pattern string) string {
+				t.Helper()
+				re := regexp.MustCompile(pattern)
+				for _, line := range lines {
+					if re.MatchString(line) {
+						return line
+					}
+				}
+				t.Errorf("%s is not in the first %d lines (%s):\n%s", what, screenLines, pattern, screen)
+				return ""
+			}
+			find("verdict and impact", `^Impact   (MISMATCH|UNKNOWN|WARNING): `+regexp.QuoteMeta(in.impact))
+			find("the finding", `^(MISMATCH|UNKNOWN|WARNING)  `+in.code)
+			find("the cause", `^  why    `)
+			find("the marked evidence", `^  where  > .*`+regexp.QuoteMeta(in.guilty))
+			find("how to keep the evidence", `^  keep   kubectl svcproxy dump --node `)
+			find("the remedy", `^  fix    `)
+			find("the command of the remedy", `^ {11}`+regexp.QuoteMeta(in.remedy))
+			file := filepath.Join(incidents, in.name+".txt")
+			if *updateIncidents {
+				if err := os.WriteFile(file, []byte(screen), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if screen != string(want) {
+				t.Errorf("%s differs (go test ./plugin/command -run FirstScreen -update writes it anew); got:\n%s", file, screen)
+			}
+		})
+	}
+}
+
+// Every incident is a symptom of the page, which is where a person begins.
+func TestIncidentsAreSymptoms(t *testing.T) {
+	page, err := os.ReadFile("../../docs/symptoms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range allIncidents {
+		if in := &allIncidents[i]; !strings.Contains(string(page), "| "+in.symptom+" |") {
+			t.Errorf("%s: %q is not in docs/symptoms.md", in.name, in.symptom)
+		}
+	}
+}
+
+// screen is the first screen of trace for an incident, as it is on a cluster whose node was just read.
+func (in *incident) screen(t *testing.T) string {
+	t.Helper()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	env := newEnvironment(streams, System{})
+	env.out = terminal.Live(out, terminal.Style{Width: screenColumns})
+	o, cmd := &traceOptions{}, &cobra.Command{}
+	o.add(cmd, env)
+	if err := cmd.ParseFlags(append(strings.Fields(in.args), "--snapshot", in.dir(t))); err != nil {
+		t.Fatal(err)
+	}
+	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := run.Open(c.session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c.live, c.again = true, nil
+	r, v, err := traced(context.Background(), env, &c, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Source, v.Age = &report.Source{Context: "prod", Cluster: "prod", ReadAt: "2026-11-22T19:55:00Z"}, ""
+	out.Reset() // what was said meanwhile
+	if err := conclude(env, c.printer, r, v); err == nil {
+		t.Error("nothing is wrong")
+	}
+	lines := bytes.SplitAfter(out.Bytes(), []byte("\n"))
+	return string(bytes.Join(lines[:min(len(lines), screenLines)], nil))
+}
+
+// dir makes the snapshot of an incident.
+func (in *incident) dir(t *testing.T) string {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if in.fault == "" && in.replaced == nil {
+		return in.snapshot
+	}
+	base, out := in.snapshot, filepath.Join(t.TempDir(), in.name)
+	file := filepath.Join("../../testdata/faults", filepath.FromSlash(in.fault)+".fault")
+	if in.fault != "" {
+		base = filepath.Join(filepath.Dir(file), "healthy")
+	}
+	must(os.CopyFS(out, os.DirFS(base)))
+	for _, r := range in.replaced {
+		path := filepath.Join(out, filepath.FromSlash(r.file))
+		data, err := os.ReadFile(path)
+		must(err)
+		if !bytes.Contains(data, []byte(r.old)) {
+			t.Fatalf("%s does not hold %q", path, r.old)
+		}
+		must(os.WriteFile(path, bytes.Replace(data, []byte(r.old), []byte(r.text), 1), 0o600))
+	}
+	if in.fault == "" {
+		return out
+	}
+	data, err := os.ReadFile(file)
+	must(err)
+	f, err := faultdata.Parse(data)
+	must(err)
+	for path, hunks := range f.Changes {
+		old, err := os.ReadFile(filepath.Join(base, filepath.FromSlash(path)))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		data, err := faultdata.Apply(old, hunks)
+		must(err)
+		must(os.WriteFile(filepath.Join(out, filepath.FromSlash(path)), data, 0o600))
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import "testing"
+
+// pathOf is a path to three endpoints, whose connections end as given; nothing of an endpoint that gets none.
+func pathOf(v Verdict, o Origin, outcomes []Outcome, findings ...Finding) Path {
+	p := Path{
+		Frontend: Frontend{Kind: "ClusterIP", Address: "10.96.0.7", Port: 80, Protocol: "TCP"}, Origin: o, Verdict: v,
+		Expected: Expected{Action: "DNAT", Endpoints: []Endpoint{
+			{Address: "10.244.1.4", Port: 8080, Share: 1. / 3}, {Address: "10.244.2.4", Port: 8080, Share: 1. / 3},
+			{Address: "10.244.3.4", Port: 8080, Share: 1. / 3},
+		}},
+		Actual: Actual{Outcomes: outcomes}, Findings: findings,
+	}
+	Complete(&p)
+	return p
+}
+
+func sentTo(share float64, action string, addresses ...string) (out []Outcome) {
+	for _, a := range addresses {
+		out = append(out, Outcome{
+			Action: action, Share: share, Endpoint: &Endpoint{Address: a, Port: 8080, Share: share},
+		})
+	}
+	return out
+}
+
+func TestImpact(t *testing.T) {
+	pod := Origin{Kind: "pod", Address: "10.244.1.9", Sample: true}
+	node := Origin{Kind: "node", Address: "10.77.0.11"}
+	all := sentTo(1./3, "DNAT", "10.244.1.4", "10.244.2.4", "10.244.3.4")
+	third := "10.244.3.4:8080"
+	for name, tt := range map[string]struct {
+		paths []Path
+		want  string
+	}{
+		"a match says nothing": {[]Path{pathOf(Match, pod, all)}, ""},
+		"connections to one endpoint are dropped": {
+			[]Path{pathOf(Mismatch, pod, append(sentTo(1./3, "DNAT", "10.244.1.4", "10.244.2.4"),
+				sentTo(1./3, "Drop", "10.244.3.4")...))},
+			"1 of 3 connections to shop/web from pods of worker-1 fails: dropped",
+		},
+		"two of three, from two origins": {
+			[]Path{
+				pathOf(Mismatch, pod, append(sentTo(1./3, "DNAT", "10.244.1.4"),
+					sentTo(1./3, "Reject", "10.244.2.4", "10.244.3.4")...)),
+				pathOf(Mismatch, node, append(sentTo(1./3, "DNAT", "10.244.1.4"),
+					sentTo(1./3, "Reject", "10.244.2.4", "10.244.3.4")...)),
+			},
+			"2 of 3 connections to shop/web from pods of worker-1 and worker-1 itself fail: rejected",
+		},
+		"all, before an endpoint is chosen": {
+			[]Path{pathOf(Mismatch, pod, []Outcome{{Action: "Drop", Share: 1}})},
+			"all connections to shop/web from pods of worker-1 fail: dropped",
+		},
+		"an endpoint gets nothing": {
+			[]Path{pathOf(Mismatch, pod, sentTo(1./2, "DNAT", "10.244.1.4", "10.244.2.4"))},
+			"1 of 3 endpoints of shop/web gets no connections from pods of worker-1",
+		},
+		"a stale endpoint": {
+			[]Path{pathOf(Mismatch, pod, append(sentTo(1./4, "DNAT", "10.244.9.9"), sentTo(1./4, "DNAT",
+				"10.244.1.4", "10.244.2.4", "10.244.3.4")...))},
+			"1 of 4 connections to shop/web from pods of worker-1 goes to 10.244.9.9:8080, which is not one of its endpoints",
+		},
+		"the answer of one endpoint is lost": {
+			[]Path{pathOf(Mismatch, pod, all, Finding{
+				Code: "AnswerDropped", Severity: Error, Endpoints: []string{third}, Actual: "the answer does not come back",
+			})},
+			"1 of 3 connections to shop/web from pods of worker-1 is affected: the answer does not come back",
+		},
+		"what is found is of all endpoints": {
+			[]Path{pathOf(Mismatch, pod, all, Finding{Code: "WrongMasquerade", Severity: Error, Effect: "not masqueraded"})},
+			"all connections to shop/web from pods of worker-1 are affected: not masqueraded",
+		},
+		"a warning": {
+			[]Path{pathOf(Warning, pod, all, Finding{
+				Code: "NeighbourFailed", Severity: Warn, Endpoints: []string{third}, Actual: "may not get there",
+			})},
+			"1 of 3 connections to shop/web from pods of worker-1 may not get there",
+		},
+		"not known": {
+			[]Path{pathOf(Unknown, node, nil)},
+			"it is not known what becomes of connections to shop/web from worker-1 itself",
+		},
+	} {
+		r := Combine(KindTrace, &ServiceInfo{Namespace: "shop", Name: "web"}, []NodeReport{{
+			Node: "worker-1", Verdict: tt.paths[0].Verdict, Paths: tt.paths, Summary: Summary{Paths: len(tt.paths)},
+		}})
+		if got := Impact(r); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}

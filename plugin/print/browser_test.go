@@ -61,8 +61,8 @@ func browser(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// The widths in CSS pixels at which pages are looked at: phones, one of them with a large screen, and a desktop; a sheet
-// of A4 without its margins, and its height.
+// The widths in CSS pixels at which pages are looked at: phones, one of them with a large screen, and a desktop; a
+// sheet of A4 without its margins, and its height.
 const (
 	phone       = 390
 	largePhone  = 500

@@ -61,6 +61,8 @@ type page struct {
 	Title      string
 	Verdict    badge
 	Conclusion string
+	Impact     string // what the verdict means for connections
+	Keep       *remedy
 	Next       *remedy
 	Read       string // when the nodes were read; empty for a snapshot
 	Source     *report.Source
@@ -126,6 +128,13 @@ func (t *text) page() *page {
 	p := &page{
 		Policy: htmlPolicy, Style: template.CSS(htmlStyle), Script: template.JS(htmlScript), //nolint:gosec // our own
 		Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest),
+	}
+	if r.Kind == report.KindTrace {
+		p.Impact = plaintext.Clean(report.Impact(r))
+	}
+	if !t.view.Keep.IsZero() {
+		keep := remedyOf(t.view.Keep)
+		p.Keep = &keep
 	}
 	if !t.view.Next.IsZero() {
 		next := remedyOf(t.view.Next)

@@ -260,13 +260,14 @@ func (b *bar) measure(share *float64) {
 
 func stepsTable(p *report.Path) (*stepTable, bool) {
 	s := &stepTable{Title: plaintext.Clean(originWithPod(&p.Origin))}
+	states := stepStates(p)
 	for i := range p.Steps {
 		x := &p.Steps[i]
 		number := "-"
 		if x.Rule > 0 {
 			number = strconv.Itoa(x.Rule)
 		}
-		state, symbol := statuses[x.Status].state, ""
+		state, symbol := states[i], ""
 		if state != picture.OK {
 			symbol = state.Symbol() + " "
 		}

@@ -360,7 +360,7 @@ func TestHTMLMarksTheBrokenStep(t *testing.T) {
 	r := drawnReports()["crowd-250"]
 	pic := regexp.MustCompile(`(?s)<svg class="wide.*?</svg>`).FindString(render(t, "html", r, view(80)))
 	for _, want := range []string{
-		`class="mono mark broken">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O`,
+		`class="mono mark broken">  ✗ KUBE-SVC-XPGD46QRK7WJZT7O #2,3`, // the rules of the evidence alone
 		"none, 0.4% expected",
 		`class="mono mark off">✗ MISSING`,
 	} {
@@ -427,7 +427,7 @@ func TestHTMLOrder(t *testing.T) {
 	out := render(t, "html", drawnReports()["crowd-250"], view(80))
 	at := -1
 	for _, next := range []string{
-		`<h1>`, `<p class="verdict`, `<h2>Findings</h2>`, `<dt>Why</dt>`, `<dt>Where</dt>`, `<dt>Fix</dt>`,
+		`<h1>`, `<p class="verdict`, `<p class="impact">`, `<h2>Findings</h2>`, `<dt>Why</dt>`, `<dt>Where</dt>`, `<dt>Fix</dt>`,
 		`<h2>Node worker-1`, `<svg class="wide"`, `<table class="cards endpoints`, `<h2>Rule by rule</h2>`,
 	} {
 		k := strings.Index(out, next)

@@ -173,6 +173,7 @@ func sameStage(a, b picture.Stage) bool {
 // stagesOf sorts the steps of a path by hook and chain. Without steps there are no stages.
 func stagesOf(p *report.Path) []picture.Stage {
 	var stages []picture.Stage
+	states := stepStates(p)
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		k := slices.IndexFunc(stages, func(o picture.Stage) bool { return o.Hook == s.Hook })
@@ -181,7 +182,7 @@ func stagesOf(p *report.Path) []picture.Stage {
 			stages = append(stages, picture.Stage{Hook: s.Hook})
 		}
 		st := &stages[k]
-		state := statuses[s.Status].state
+		state := states[i]
 		c := slices.IndexFunc(st.Chains, func(o picture.Chain) bool {
 			return o.Table == s.Table && o.Name == s.Chain && o.State == state
 		})
@@ -197,6 +198,30 @@ func stagesOf(p *report.Path) []picture.Stage {
 		cutChains(&stages[i])
 	}
 	return stages
+}
+
+// stepStates are how the steps of a path are drawn: as wrong, suspect or unknown are the rules that findings point at,
+// and all of such a rule's chain where the packet meets none of those in it.
+func stepStates(p *report.Path) []picture.State {
+	chain := func(r report.RuleRef) report.RuleRef {
+		r.Rule, r.Server = 0, ""
+		return r
+	}
+	guilty := make([]bool, len(p.Steps))
+	met := map[report.RuleRef]bool{}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Status != "" && p.Guilty(s) {
+			guilty[i], met[chain(s.RuleRef)] = true, true
+		}
+	}
+	out := make([]picture.State, len(p.Steps))
+	for i := range p.Steps {
+		if s := &p.Steps[i]; guilty[i] || !met[chain(s.RuleRef)] {
+			out[i] = statuses[s.Status].state
+		}
+	}
+	return out
 }
 
 // cutChains keeps the first chains of a long list, and those that are not as they should be.

@@ -216,8 +216,8 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 }}
 
 // local tells whether an address is that of a running pod of the node.
-func (p *pathCase) local(a netip.Addr) bool {
-	return slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
+func (n *node) local(a netip.Addr) bool {
+	return slices.ContainsFunc(n.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
 }
 
 // cutOff returns what contradicts that a pod of the node and the node reach each other, and how to repair it.

@@ -51,6 +51,7 @@ func placements() []placed {
 		bare    = "the-bridge-has-lost-its-address"
 		down    = "the-interface-of-an-endpoint-is-down"
 		stray   = "the-interface-of-an-endpoint-is-not-in-the-bridge"
+		arp     = "the-bridge-answers-no-arp-requests"
 		detour  = "a-detour-by-another-node-which-tells-of-the-shorter-one"
 	)
 	failed := `{"dst":"10.79.0.99","dev":"eth0","state":["FAILED"]}`
@@ -109,6 +110,7 @@ func placements() []placed {
 		{"the bridge has no address", bare, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is down", down, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},
+		{"the bridge answers no ARP requests", arp, nil, report.Unknown, []string{ARPNotAnswered}},
 		{"a detour", detour, nil, report.Match, []string{RoutedByNode}},
 	}
 }

@@ -155,6 +155,7 @@ func linkFaults() []matrixFault {
 		{
 			name:  "a port of the bridge is disabled",
 			make:  `once bridge link set dev $LV state 0`,
+			more:  `test "$(cat /sys/class/net/$LV/brport/state)" = 0`, // a change of any flag of the port enables it
 			undo:  `bridge link set dev $LV state 3`,
 			fails: some, named: `disabled|state`,
 		},
@@ -167,9 +168,16 @@ func linkFaults() []matrixFault {
 		},
 		{
 			name:  "the bridge has learned an endpoint at another port for good",
-			make:  `once bridge fdb replace $LMAC dev $CV master static`,
+			make:  `once bridge fdb replace $LMAC dev $CV master static sticky`,
 			undo:  `bridge fdb del $LMAC dev $CV master`,
 			fails: some, named: `fdb|forwarding database`,
+		},
+		{
+			// The first frame of the endpoint moves the entry back to its port.
+			name:  "the bridge has been told an endpoint at another port",
+			make:  `once bridge fdb replace $LMAC dev $CV master static`,
+			undo:  `bridge fdb del $LMAC dev $LV master`,
+			fails: none,
 		},
 		{
 			name:  "the interface of an endpoint is down",

@@ -200,6 +200,16 @@ func (s *Session) followed(
 		return notInspected(e.Client, errors.New(client.Why))
 	}
 	index := s.index.get(objects)
+	request.Others = func(of judge.Owner) (*snapshot.Node, error) {
+		switch v := visited[of.Node]; {
+		case v == nil || v.Files == nil:
+			return nil, nil //nolint:nilnil // it was not read
+		case of.Pod != "":
+			return v.Files.Pod(of.Pod), nil
+		default:
+			return v.Files, nil
+		}
+	}
 	out = judge.Node(index, client.State, request)
 	ends := judge.Ends{Client: e.Client, Pod: e.Pod, Visited: visited}
 	if !e.all {

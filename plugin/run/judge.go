@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -71,6 +72,7 @@ func (s *Session) judgeNode(n *loadedNode, objects *snapshot.Cluster, request Re
 		return notInspected(n.node, n.err)
 	}
 	defer recovered(func(defect error) { out = notInspected(n.node, defect) })
+	request.Others = func(of judge.Owner) (*snapshot.Node, error) { return s.told(context.Background(), of) }
 	return judge.Node(s.index.get(objects), n.state, request)
 }
 

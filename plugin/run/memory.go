@@ -53,7 +53,11 @@ func (s *Session) inMemory(
 	if n.err != nil {
 		return report.NodeReport{}, n.err
 	}
-	return s.judgeWithin(judgeTime, &n, objects, request), nil
+	out := s.judgeWithin(judgeTime, &n, objects, request)
+	if s.live {
+		s.others.note(files, objects, &out)
+	}
+	return out, nil
 }
 
 // judgeTime is the longest time for judging a node.

@@ -69,13 +69,14 @@ type Session struct {
 	live  bool
 	index *objectIndex
 	// ahead has the nodes that ReadAhead reads.
-	ahead <-chan loadedNode
-	slots slots
+	ahead  <-chan loadedNode
+	slots  slots
+	others *others
 }
 
 // Open begins a Session. It reads a snapshot's directory; to a cluster it sends no request yet.
 func Open(c Config) (*Session, error) {
-	s := &Session{config: c, Progress: c.Progress, index: &objectIndex{}, slots: newSlots()}
+	s := &Session{config: c, Progress: c.Progress, index: &objectIndex{}, slots: newSlots(), others: &others{}}
 	if c.Snapshot != "" {
 		snap, err := snapshot.Open(c.Snapshot)
 		if err != nil {
@@ -353,6 +354,11 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
 		}
 	})
+	for i, name := range t.Nodes {
+		if len(t.Nodes) > 1 {
+			reports[i] = c.askAgain(ctx, name, t.Request(name), reports[i])
+		}
+	}
 	if last := c.lists.last; last != nil {
 		return reports, last
 	}

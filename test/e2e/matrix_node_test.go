@@ -73,11 +73,16 @@ func settingFaults() []matrixFault {
 			fails: all, named: `route_localnet`, modes: []string{"iptables", "iptables-legacy"},
 		},
 		{
-			name: "the bridge answers no ARP requests",
-			make: `tune net/ipv4/conf/cni0/arp_ignore 8`,
-			more: `nsenter --net=/proc/$CPID/ns/net ip neigh flush dev eth0 2>/dev/null ||
-				true`,
+			// A pod that knows the gateway's link-layer address goes on using it, and learns it when the node asks for its own.
+			name: "the bridge answers no ARP requests", forget: true,
+			make: `tune net/ipv4/conf/cni0/arp_ignore 8
+				once ip neigh flush dev cni0`,
 			fails: all, named: `arp_ignore`,
+		},
+		{
+			name:  "the bridge answers ARP requests for its own addresses alone",
+			make:  `tune net/ipv4/conf/cni0/arp_ignore 1`,
+			fails: none, forget: true,
 		},
 		{
 			name: "bridged packets do not pass the rules of IPv4", from: "pod",
@@ -150,6 +155,7 @@ func linkFaults() []matrixFault {
 		{
 			name:  "a port of the bridge is disabled",
 			make:  `once bridge link set dev $LV state 0`,
+			more:  `test "$(cat /sys/class/net/$LV/brport/state)" = 0`, // a change of any flag of the port enables it
 			undo:  `bridge link set dev $LV state 3`,
 			fails: some, named: `disabled|state`,
 		},
@@ -162,9 +168,16 @@ func linkFaults() []matrixFault {
 		},
 		{
 			name:  "the bridge has learned an endpoint at another port for good",
-			make:  `once bridge fdb replace $LMAC dev $CV master static`,
+			make:  `once bridge fdb replace $LMAC dev $CV master static sticky`,
 			undo:  `bridge fdb del $LMAC dev $CV master`,
 			fails: some, named: `fdb|forwarding database`,
+		},
+		{
+			// The first frame of the endpoint moves the entry back to its port.
+			name:  "the bridge has been told an endpoint at another port",
+			make:  `once bridge fdb replace $LMAC dev $CV master static`,
+			undo:  `bridge fdb del $LMAC dev $LV master`,
+			fails: none,
 		},
 		{
 			name:  "the interface of an endpoint is down",

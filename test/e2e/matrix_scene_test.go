@@ -412,6 +412,13 @@ func (s *scene) make(t *testing.T, f *matrixFault) (repair func(t *testing.T)) {
 			t.Fatalf("the fault cannot be made: %v: %s", err, out)
 		}
 	}
+	if f.forget {
+		if out, err := exec.CommandContext(t.Context(), "nsenter", "--net="+s.spaces[f.origin()], "ip", "neigh", "flush",
+			"all").CombinedOutput(); err != nil {
+			repair(t)
+			t.Fatalf("%s cannot be made to forget its neighbours: %v: %s", f.origin(), err, out)
+		}
+	}
 	return repair
 }
 

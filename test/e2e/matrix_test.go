@@ -47,6 +47,8 @@ type matrixFault struct {
 	// hold makes a fault that lasts until it is taken back, in place of make.
 	hold func(s *scene) (release func(), err error)
 
+	forget bool // the origin's network namespace forgets its neighbours when the fault is there
+
 	from    string // pod (the default), node, endpoint (its own Service from an endpoint on the node), outside
 	service string // matrixService by default
 	v6      bool

@@ -5,7 +5,6 @@ package host
 import (
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // linkInfo is what ip -d adds to an interface.
@@ -19,6 +18,8 @@ type linkInfo struct {
 	SlaveData struct {
 		Hairpin  *bool `json:"hairpin"`
 		Isolated *bool `json:"isolated"`
+		// State is that of the port: forwarding, disabled, blocking, …
+		State string `json:"state"`
 	} `json:"info_slave_data"`
 }
 
@@ -35,7 +36,7 @@ func (n *Network) setBridge(l *ipLink) {
 		b = &bridge{}
 		n.bridges[l.Master] = b
 	}
-	b.ports = append(b.ports, port{l.Name, l.Info.SlaveData.Hairpin, l.Info.SlaveData.Isolated})
+	b.ports = append(b.ports, port{l.Name, l.Info.SlaveData.Hairpin, l.Info.SlaveData.Isolated, l.Info.SlaveData.State})
 	veth := l.Info.Kind == "veth"
 	b.hairpin.add(l.Info.SlaveData.Hairpin, veth)
 	b.isolated.add(l.Info.SlaveData.Isolated, veth)
@@ -51,6 +52,7 @@ type bridge struct {
 type port struct {
 	name              string
 	hairpin, isolated *bool
+	state             string // "" where it was not collected
 }
 
 // portFlag counts the ports of a bridge by a flag: those of pods, which are veth, and the others.
@@ -175,6 +177,20 @@ func (b *bridge) having(is func(p *port) bool) (names []string) {
 	return names
 }
 
+// PortState returns the state of a bridge's port where it is not that in which it forwards: disabled, blocking, …
+// Frames are not sent by such a port (should_deliver in net/bridge/br_forward.c). "" where it forwards, and where that
+// was not collected. A port that is down is disabled, too.
+func (n *Network) PortState(bridge, port string) string {
+	b := n.bridges[bridge]
+	if b == nil {
+		return ""
+	}
+	if x := b.port(port); x != nil && x.state != "forwarding" {
+		return x.state
+	}
+	return ""
+}
+
 // Port returns the port of a bridge behind which a neighbour is: that of which the bridge has learned the link-layer
 // address that the neighbour table has (br_fdb_update in net/bridge/br_fdb.c). "" where either was not collected, or
 // does not tell: an entry that was set by hand says where frames go to, and not where the neighbour's come from.
@@ -183,14 +199,5 @@ func (n *Network) Port(dev string, a netip.Addr) string {
 	if !ok || e.MAC == "" || e.Static {
 		return ""
 	}
-	found := ""
-	for _, x := range n.learned[dev] {
-		if strings.EqualFold(x.mac, e.MAC) {
-			if found != "" && found != x.port {
-				return "" // one for each of several VLANs
-			}
-			found = x.port
-		}
-	}
-	return found
+	return n.LearnedAt(dev, e.MAC)
 }

@@ -26,8 +26,9 @@ type bridgeEntry struct {
 	Dev string `json:"ifname"`
 	Dst string `json:"dst"`
 	// Master is the bridge that Dev is a port of; State is "permanent" or "static" of an entry that was not learned.
-	Master string `json:"master"`
-	State  string `json:"state"`
+	Master string   `json:"master"`
+	State  string   `json:"state"`
+	Flags  []string `json:"flags"`
 }
 
 // learned is an address that a bridge has learned at a port.
@@ -41,7 +42,7 @@ func (n *Network) readFDB(data []byte) error {
 		return err
 	}
 	all := map[string][]Forwarding{}
-	at := map[string][]learned{}
+	at, fixed := map[string][]learned{}, map[string][]learned{}
 	for i := range list {
 		x := &list[i]
 		if x.Dev == "" || x.MAC == "" {
@@ -57,11 +58,14 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Master != "" && x.State != "permanent" && x.State != "static" {
 			at[x.Master] = append(at[x.Master], learned{e.MAC, x.Dev})
 		}
+		if x.Master != "" && slices.Contains(x.Flags, "sticky") {
+			fixed[x.Master] = append(fixed[x.Master], learned{e.MAC, x.Dev})
+		}
 	}
 	if len(all) == 0 {
 		return errors.New("it has no entry")
 	}
-	n.fdb, n.learned = all, at
+	n.fdb, n.learned, n.fixed = all, at, fixed
 	return nil
 }
 
@@ -111,6 +115,32 @@ func (n *Network) BehindPort(bridge, mac string) bool {
 	return false
 }
 
+// FixedTo returns the port of a bridge that frames to a MAC are sent to, wherever the interface that has it is: by an
+// entry that is set as sticky. Any other entry moves to the port where a frame from that MAC comes in, one that is
+// static, too (br_fdb_update in net/bridge/br_fdb.c). "" for none.
+func (n *Network) FixedTo(bridge, mac string) string {
+	for _, x := range n.fixed[bridge] {
+		if strings.EqualFold(x.mac, mac) {
+			return x.port
+		}
+	}
+	return ""
+}
+
+// LearnedAt returns the port where a bridge has learned a MAC; "" for none, and for several (VLANs).
+func (n *Network) LearnedAt(bridge, mac string) string {
+	found := ""
+	for _, x := range n.learned[bridge] {
+		if strings.EqualFold(x.mac, mac) {
+			if found != "" && found != x.port {
+				return ""
+			}
+			found = x.port
+		}
+	}
+	return found
+}
+
 // HasForwarding tells whether the forwarding table of a bridge was collected.
 func (n *Network) HasForwarding(bridge string) bool {
 	for port := range n.fdb {
@@ -121,14 +151,15 @@ func (n *Network) HasForwarding(bridge string) bool {
 	return false
 }
 
-// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down, and the ends of veth
-// pairs to other network namespaces that belong to no bridge, have no address and no route. Both are sorted.
+// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down or do not forward,
+// and the ends of veth pairs to other network namespaces that belong to no bridge, have no address and no route. Both
+// are sorted.
 func (n *Network) LostPorts(bridge string) (down, stray []string) {
 	for dev, master := range n.master {
 		l := n.links[dev]
 		switch {
 		case !l.flags || l.kind != "veth" || !l.away:
-		case master == bridge && !l.up:
+		case master == bridge && (!l.up || n.PortState(bridge, dev) != ""):
 			down = append(down, dev)
 		case master == "" && !n.hasRoute(dev) && !slices.ContainsFunc(n.addrs, func(a address) bool {
 			return a.dev == dev && a.scope == scopeGlobal

@@ -27,6 +27,7 @@ type Network struct {
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise
+	fixed       map[string][]learned       // of them those that are sticky, likewise
 	vxlans      map[string]VXLAN           // by interface; nil where none was collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses

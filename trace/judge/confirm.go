@@ -26,6 +26,22 @@ func Confirmed(earlier, later *report.NodeReport) bool {
 // Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
 func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 
+// AsksOthers tells whether the judgement of a node depends on what other nodes or pods say of their interfaces, and
+// they were not read.
+func AsksOthers(r *report.NodeReport) bool {
+	asks := false
+	for i := range r.Paths {
+		for k := range r.Paths[i].Findings {
+			code := r.Paths[i].Findings[k].Code
+			if code == Changing {
+				return false // it was withdrawn
+			}
+			asks = asks || code == StaticNeighbour
+		}
+	}
+	return asks
+}
+
 // Wrong is a node's report with those of its paths alone with which something is wrong.
 func Wrong(r *report.NodeReport) *report.NodeReport {
 	out := *r

@@ -46,6 +46,9 @@ type Request struct {
 	Matching bool
 	// PerPathService writes the Service into each path (verify).
 	PerPathService bool
+	// Others returns the files of another Node, or of a pod of the node, [PeerFiles] at least; nil where they were not
+	// read. What is set by hand on the node is compared with what they say of themselves. nil: nothing of others is known.
+	Others func(Owner) (*snapshot.Node, error)
 }
 
 // From is the origin asked for by --from.
@@ -60,6 +63,7 @@ type From struct {
 // nothing of the state alive.
 func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	n, err := newNode(c, s)
+	n.peers.read = req.Others
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
 	if err != nil {
 		return n.withheld(err)

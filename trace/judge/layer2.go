@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
@@ -115,15 +116,14 @@ func (p *pathCase) withoutCarrier(_ *expect.Origin, end *netfilter.Outcome) []st
 const zeroMAC = "00:00:00:00:00:00"
 
 // misledByNeighbour finds a static entry that contradicts what is known: the interface's own address, which the other
-// end does not have; none at all; or another one than flannel has noted of the node behind the tunnel. An entry that
-// the kernel made for an interface without ARP has the interface's own address, and is right (arp_constructor in
-// net/ipv4/arp.c).
+// end does not have; none at all; another one than flannel has noted of the node behind the tunnel; or one that the
+// next hop itself says it does not have ([node.claimed]).
 func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) []string {
 	var out []string
 	for _, h := range p.hops(o, end) {
 		e, ok := p.net.Neighbour(h.dev, h.ip)
 		own := p.net.MAC(h.dev)
-		if !ok || e.State != "PERMANENT" || e.MAC == "" || own == "" || own == zeroMAC {
+		if !ok || !p.setByHand(h.dev, &e) || own == "" || own == zeroMAC {
 			continue
 		}
 		entry := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
@@ -135,9 +135,20 @@ func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) [
 			out = append(out, entry+", which no interface has")
 		case due != "" && !strings.EqualFold(e.MAC, due):
 			out = append(out, entry+"; the Node "+of+" has "+due+" ("+flannelData+")")
+		default:
+			if c, text := p.claimed(h, e.MAC); c == denied && p.net.Resolves(h.dev) {
+				out = append(out, entry, text)
+			}
 		}
 	}
 	return out
+}
+
+// setByHand tells whether a person or a program has set a neighbour's link-layer address. An entry that needs no ARP
+// is such a one on an interface that does; on another the kernel makes it (arp_constructor in net/ipv4/arp.c,
+// ndisc_constructor in net/ipv6/ndisc.c).
+func (n *node) setByHand(dev string, e *host.Neighbour) bool {
+	return e.MAC != "" && (e.State == "PERMANENT" || e.Static && n.net.Resolves(dev))
 }
 
 // The annotations that flannel keeps on Nodes (flannel-io/flannel, pkg/subnet/kube/annotations.go).

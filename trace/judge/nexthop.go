@@ -178,11 +178,12 @@ func (c *Cluster) ofNode(a netip.Addr) *string {
 }
 
 // staticNeighbour: an entry that the kernel never asks for, on an interface of an ordinary link, unless the MAC is
-// known to be the next hop's: the forwarding table of the bridge has it behind a port, or another address of the same
-// Node or pod was found to have it. The interface of a single pod is left out: a CNI sets the entry there.
-func (p *pathCase) staticNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+// known to be the next hop's: it says so itself, the forwarding table of the bridge has it behind a port, or another
+// address of the same Node or pod was found to have it. The interface of a single pod is left out: a CNI sets the entry
+// there.
+func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
-	if !ok || e.State != "PERMANENT" || e.MAC == "" || !p.net.Resolves(h.dev) {
+	if !ok || !p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) {
 		return nil
 	}
 	bridge := p.net.Bridge(h.dev)
@@ -190,12 +191,22 @@ func (p *pathCase) staticNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 		p.sameOwner(h, e.MAC) {
 		return nil
 	}
-	return &doubt{
-		evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State),
-		look: []report.Command{
-			p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
-		},
+	c, text := p.claimed(h, e.MAC)
+	if c == agreed || c == denied && end.Certain && slices.Contains(p.hops(&p.want.Origin, end), h) {
+		return nil // it is right, or WrongNeighbour says that it is wrong
 	}
+	d := &doubt{evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)}
+	if text != "" {
+		d.evidence += "; " + text
+	}
+	if o, ok := p.holderOf(h.ip); ok && o.Pod == "" {
+		d.look = append(d.look, report.Command{
+			Line: report.ShellLine("ip", "-br", "link"), Node: o.Node, When: "to see the addresses of its interfaces",
+		})
+	}
+	d.look = append(d.look,
+		p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev))
+	return d
 }
 
 // sameOwner tells whether the kernel has found a MAC by asking for another address of the Node or pod that has a next

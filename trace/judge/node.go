@@ -40,13 +40,16 @@ type node struct {
 	sources  sources
 	distinct distinctions
 	podCIDRs []netip.Prefix
+	peers    *peers
 	unread   map[netfilter.Family]string // why a family cannot be judged
 }
 
 // newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
 // then has what is known all the same, for the report.
 func newNode(c *Cluster, s *nodestate.State) (*node, error) {
-	n := &node{State: s, cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0]}
+	n := &node{
+		State: s, cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0], peers: &peers{},
+	}
 	return n, snapshot.ErrorOf(n.Name, n.prepare())
 }
 

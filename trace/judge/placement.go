@@ -216,8 +216,8 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 }}
 
 // local tells whether an address is that of a running pod of the node.
-func (p *pathCase) local(a netip.Addr) bool {
-	return slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
+func (n *node) local(a netip.Addr) bool {
+	return slices.ContainsFunc(n.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
 }
 
 // cutOff returns what contradicts that a pod of the node and the node reach each other, and how to repair it.
@@ -270,12 +270,24 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		return nil, nil
 	}
 	e, ok := p.net.Neighbour(l.Dev, a)
-	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) || p.net.BehindPort(l.Dev, e.MAC) {
+	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) {
+		return nil, nil
+	}
+	if evidence, fix = p.atDeadPort(a, l.Dev, e.MAC); evidence != nil {
+		return evidence, fix
+	}
+	if p.net.BehindPort(l.Dev, e.MAC) {
 		return nil, nil
 	}
 	down, stray := p.net.LostPorts(l.Dev)
 	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
 	for _, dev := range down {
+		if up, _ := p.net.Up(dev); up {
+			evidence = append(evidence, none, portText(dev, l.Dev, p.net.PortState(l.Dev, dev)))
+			fix = append(fix, p.forwardAgain("where it is the pod's", dev))
+			none = ""
+			continue
+		}
 		evidence = append(evidence, none, "ip link: "+dev+" is a port of "+l.Dev+", and is down")
 		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", dev, "up"))
 		none = ""
@@ -286,6 +298,33 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		none = ""
 	}
 	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
+}
+
+// atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; or to one that somebody has
+// fixed, so that it is not known whether the pod is there.
+func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string, fix []report.Command) {
+	if port := p.net.FixedTo(dev, mac); port != "" {
+		text := fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s sticky: it stays there, wherever the pod is", mac, a, port,
+			dev)
+		learn := p.onNode("to have the bridge learn it", "bridge", "fdb", "del", mac, "dev", port, "master")
+		return []string{text}, []report.Command{learn}
+	}
+	port := p.net.LearnedAt(dev, mac)
+	state := p.net.PortState(dev, port)
+	if port == "" || state == "" {
+		return nil, nil
+	}
+	return []string{fmt.Sprintf("bridge fdb: %s (%s) dev %s", mac, a, port), portText(port, dev, state)},
+		[]report.Command{p.forwardAgain("", port)}
+}
+
+func portText(port, bridge, state string) string {
+	return "ip -d link: " + port + " is a port of " + bridge + ", and its state is " + state
+}
+
+// forwardAgain lets a port of a bridge forward: BR_STATE_FORWARDING of uapi/linux/if_bridge.h is 3.
+func (p *pathCase) forwardAgain(when, port string) report.Command {
+	return p.onNode(when, "bridge", "link", "set", "dev", port, "state", "3")
 }
 
 // calicoPrefix begins the names of the interfaces that Calico makes for pods (InterfacePrefix of Felix).

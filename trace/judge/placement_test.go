@@ -38,6 +38,14 @@ const (
 	wrongMAC     = "02:00:00:00:00:99"
 )
 
+// disabled makes the state of a bridge's port another than forwarding.
+func disabled(port string) func(string) string {
+	return func(text string) string {
+		before, after, _ := strings.Cut(text, `"ifname":"`+port+`"`)
+		return before + `"ifname":"` + port + `"` + strings.Replace(after, `"state":"forwarding"`, `"state":"disabled"`, 1)
+	}
+}
+
 func placements() []placed {
 	const (
 		nobody  = "a-next-hop-that-is-nobody"
@@ -51,6 +59,9 @@ func placements() []placed {
 		bare    = "the-bridge-has-lost-its-address"
 		down    = "the-interface-of-an-endpoint-is-down"
 		stray   = "the-interface-of-an-endpoint-is-not-in-the-bridge"
+		arp     = "the-bridge-answers-no-arp-requests"
+		unused  = "a-failed-neighbour-entry-of-an-address-that-nobody-uses"
+		at      = `"mac":"da:0b:8a:4b:9b:c6","ifname":"veth8f46cb60","flags":[],"master":"cni0","state":""`
 		detour  = "a-detour-by-another-node-which-tells-of-the-shorter-one"
 	)
 	failed := `{"dst":"10.79.0.99","dev":"eth0","state":["FAILED"]}`
@@ -109,6 +120,25 @@ func placements() []placed {
 		{"the bridge has no address", bare, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is down", down, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},
+		{"the bridge answers no ARP requests", arp, nil, report.Unknown, []string{ARPNotAnswered}},
+		{"a port does not forward", unused, map[string]func(string) string{
+			"ip-link.json": disabled("veth8f46cb60"),
+		}, report.Unknown, []string{PodsCutOff}},
+		{"a port of a pod that is not on the path does not forward", unused, map[string]func(string) string{
+			"ip-link.json": disabled("veth34c1f325"),
+		}, report.Match, nil},
+		{"a port does not forward, and the bridge has forgotten the pod", unused, map[string]func(string) string{
+			"ip-link.json":    disabled("veth8f46cb60"),
+			"bridge-fdb.json": instead(`"mac":"da:0b:8a:4b:9b:c6"`, `"mac":"da:0b:8a:4b:9b:c7"`),
+		}, report.Unknown, []string{PodsCutOff}},
+		{"the bridge has the pod at a port for good", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(at, `"mac":"da:0b:8a:4b:9b:c6","ifname":"vethfad0f8b0","flags":["sticky"],"master":"cni0",`+
+				`"state":"static"`),
+		}, report.Unknown, []string{PodsCutOff}},
+		{"an entry that moves with the pod", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(at, `"mac":"da:0b:8a:4b:9b:c6","ifname":"vethfad0f8b0","flags":[],"master":"cni0",`+
+				`"state":"static"`),
+		}, report.Match, nil},
 		{"a detour", detour, nil, report.Match, []string{RoutedByNode}},
 	}
 }

@@ -101,7 +101,7 @@ func judgeRecorded(t *testing.T, file string) (problem string) {
 
 // reportRecorded judges a recorded fault. edit changes files of the node before, by name; nil changes none.
 func reportRecorded(
-	t *testing.T, file string, edit map[string]func(string) string,
+	t *testing.T, file string, edit map[string]func(string) string, asked ...func(*Request),
 ) (*faultdata.Fault, *report.NodeReport) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -117,11 +117,15 @@ func reportRecorded(
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Files(c, n, Request{
+	req := Request{
 		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, Matching: true,
 		From:   fromFlag(t, f.From),
 		Select: func(x expect.Frontend) bool { return x.Address.String() == host },
-	})
+	}
+	for _, more := range asked {
+		more(&req)
+	}
+	r := Files(c, n, req)
 	return f, &r
 }
 

@@ -155,6 +155,17 @@ func (n *Node) With(name string, data []byte) *Node {
 	return out
 }
 
+// Only returns the node with some of its files.
+func (n *Node) Only(names ...string) *Node {
+	out := newNode(n.Name)
+	for _, f := range names {
+		if o, ok := n.files[f]; ok {
+			out.files[f] = o
+		}
+	}
+	return out
+}
+
 // File returns the content of a file, uncompressed. ok is false when it was not collected. The error names the file;
 // it is a [bounds.Error] if the file, or those of the node that were read, pass a limit.
 func (n *Node) File(name string) (data []byte, ok bool, err error) {

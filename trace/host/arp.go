@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// AnswersARP tells whether the node answers where another host on an interface asks by ARP for one of the node's own
+// addresses, and why not, with the settings. It is what arp_process in net/ipv4/arp.c asks of the settings: arp_ignore
+// (the larger of the interface's and of all counts; inet_confirm_addr in net/ipv4/devinet.c), then arp_filter (either
+// of the two turns it on), by which the route to the asker has to be by the interface; arp_rcv answers on no interface
+// without ARP. known is false where that was not collected, or is not certain. A setting that is missing is not taken
+// for 0.
+func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers bool, why string, known bool) {
+	address, asker = address.Unmap(), asker.Unmap()
+	if !address.Is4() || !asker.Is4() || n.addrs == nil {
+		return false, "", false
+	}
+	if l := n.links[dev]; l.flags && l.noARP {
+		return false, "ip link: " + dev + " has NOARP", true
+	}
+	ignore, setting, ok := n.larger(dev, "arp_ignore")
+	if !ok {
+		return false, "", false
+	}
+	if why, known := n.arpIgnored(ignore, dev, address, asker); why != "" || !known {
+		return false, setting + ": " + why, known
+	}
+	filter, setting, ok := n.larger(dev, "arp_filter")
+	if !ok {
+		return false, "", false
+	}
+	if filter == 0 {
+		return true, "", true
+	}
+	r := n.Lookup(Query{Dst: asker, Src: address, Local: true, Bare: true})
+	if !r.Known || len(r.Hops) > 0 {
+		return false, "", false
+	}
+	if r.Unusable() || r.Dev != dev {
+		return false, setting + ": the route to " + asker.String() + " is not by " + dev + decided(r.By), true
+	}
+	return true, "", true
+}
+
+// arpIgnored says why an address is not told in a mode of arp_ignore; "" where it is.
+func (n *Network) arpIgnored(mode int, dev string, target, asker netip.Addr) (why string, known bool) {
+	var has, shares, host bool
+	for i := range n.addrs {
+		a := &n.addrs[i]
+		host = host || a.ip == target && a.scope == scopeHost
+		if a.dev == dev && a.ip.Is4() {
+			has = has || a.ip == target
+			shares = shares || a.prefix.Contains(target) && a.prefix.Contains(asker)
+		}
+	}
+	switch {
+	case mode == 1 && !has:
+		return target.String() + " is not an address of " + dev, true
+	case mode == 2 && !(has && shares):
+		return dev + " has no subnet with " + target.String() + " and " + asker.String(), true
+	case mode == 3:
+		return "", !host // it depends on route_localnet, too
+	case mode == 8: //nolint:mnd // arp_ignore
+		return "no address is told", true
+	}
+	return "", true
+}
+
+// larger returns the larger of a setting of an interface and that of all (IN_DEV_MAXCONF and IN_DEV_ORCONF in
+// include/linux/inetdevice.h), and it as text; ok is false where one of them was not collected.
+func (n *Network) larger(dev, name string) (value int, setting string, ok bool) {
+	value = -1
+	for _, of := range []string{"all", dev} {
+		key := "net/ipv4/conf/" + of + "/" + name
+		text, there := n.Sysctl(key)
+		v, err := strconv.Atoi(strings.TrimSpace(text))
+		if !there || err != nil {
+			return 0, "", false
+		}
+		if v > value {
+			value, setting = v, key+"="+text
+		}
+	}
+	return value, setting, true
+}

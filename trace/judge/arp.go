@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// ARPNotAnswered says that pods or nodes that ask for the node's link-layer address get no answer.
+const ARPNotAnswered = "ARPNotAnswered"
+
+var _ = register(kind{
+	code: ARPNotAnswered, severity: note, scope: onPath, by: silentToARP,
+	remedy: advice("find what has set this on {node} (/etc/sysctl.d, a load balancer's setup for direct return), and set "+
+		"it back; strictARP of kube-proxy needs arp_ignore=1 and no more",
+		command{line: "sysctl -a -r net.ipv4.conf.*.arp_", onNode: true, when: "to see the settings"}),
+})
+
+// silentToARP makes a path Unknown on which a pod of the node, or the next hop that sends an endpoint's answers, would
+// get no answer if it asked for the address that the node has there. Whether it has to ask is not known: what it has
+// found before stays in its table while it is confirmed, and it also learns it when the node asks for its own
+// (arp_process in net/ipv4/arp.c).
+var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
+	if p.want.Action != expect.DNAT || !p.want.Frontend.Address.Is4() {
+		return nil
+	}
+	is := issue{
+		code: ARPNotAnswered, expected: describe(p.want), actual: "may not get there",
+		message: "who asks for the node's link-layer address there gets no answer: connections work only while it has " +
+			"learned it otherwise",
+	}
+	asked := map[hop]bool{}
+	for i := range p.res.Outcomes {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
+			continue
+		}
+		for _, h := range p.hops(&p.want.Origin, end) {
+			if asked[h] {
+				continue
+			}
+			asked[h] = true
+			why := p.unanswered4(h)
+			if why == "" {
+				continue
+			}
+			is.evidence = append(is.evidence, say(why)...)
+			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
+				is.endpoints = append(is.endpoints, to)
+			}
+		}
+	}
+	if is.endpoints == nil {
+		return nil
+	}
+	is.evidence = is.evidence[:min(len(is.evidence), maxEvidence)]
+	is.subject = cut(is.endpoints, 4)
+	if p.verdict != report.Mismatch {
+		p.verdict = report.Unknown
+	}
+	return []issue{is}
+}}
+
+// unanswered4 says why the node tells a neighbour none of the addresses that it has on that interface; "" where it
+// tells one, where it has none there (another address is the gateway then), and where settings or addresses were not
+// read.
+func (p *pathCase) unanswered4(h hop) string {
+	var why []string
+	for _, a := range p.net.AddressesOn(h.dev) {
+		if !a.Is4() || !p.asksFor(h.dev) {
+			continue
+		}
+		answers, reason, known := p.net.AnswersARP(h.dev, a, h.ip)
+		if answers || !known {
+			return ""
+		}
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
+	}
+	if why == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s by %s: %s", h.ip, h.dev, strings.Join(why, "; "))
+}
+
+// asksFor tells whether the other end of an interface asks for addresses: a pod's, or one of an ordinary link.
+func (p *pathCase) asksFor(dev string) bool {
+	return p.net.Resolves(dev) || p.net.PodsOnly(dev, true) || p.net.Bridge(dev)
+}

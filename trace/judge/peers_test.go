@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// ownLinks are the files by which a node or pod with one interface tells its address.
+func ownLinks(name, cidr, mac string) *snapshot.Node {
+	ip, bits, _ := strings.Cut(cidr, "/")
+	return snapshot.NewNode(name, map[string][]byte{
+		snapshot.AddrFile: []byte(`[{"ifname":"eth0","flags":["UP"],"address":"` + mac + `","addr_info":[{"family":"inet","scope":"global","local":"` + ip +
+			`","prefixlen":` + bits + `}]}]`),
+		snapshot.LinkFile: []byte(`[{"ifname":"eth0","flags":["UP"],"address":"` + mac + `"}]`),
+	})
+}
+
+// An entry that was set by hand is wrong where the next hop itself contradicts it, right where it agrees, and not known
+// where it was not asked.
+func TestAStaticNeighbourIsWhatTheNextHopSaysOfItself(t *testing.T) {
+	const (
+		away  = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
+		pod   = "a-neighbour-entry-of-the-endpoint-of-the-node-that-is-wrong-for-good"
+		right = "02:00:00:00:00:12"
+	)
+	noARP := map[string]func(string) string{"ip-neigh.json": func(text string) string {
+		return strings.ReplaceAll(text, `"PERMANENT"`, `"NOARP"`)
+	}}
+	others := map[string]func(string) string{"ip-neigh.json": instead("[",
+		`[{"dst":"10.79.0.77","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)}
+	group := map[string]func(string) string{"ip-neigh.json": func(text string) string {
+		return strings.ReplaceAll(text, wrongMAC, "03:bf:0a:4f:00:0c")
+	}}
+	other, moved := ownLinks("node2", "10.79.0.12/24", right), ownLinks("node2", "10.79.0.99/24", right)
+	for _, c := range []struct {
+		name, fault string
+		edit        map[string]func(string) string
+		says        *snapshot.Node // nil: it was not read
+		err         error
+		want        report.Verdict
+		code, text  string
+	}{
+		{"it has another", away, nil, other, nil, report.Mismatch, WrongNeighbour, right},
+		{"it has another, no ARP", away, noARP, other, nil, report.Mismatch, WrongNeighbour, "NOARP"},
+		{"it has that one", away, nil, ownLinks("node2", "10.79.0.12/24", wrongMAC), nil, report.Match, "", ""},
+		{"nobody read it", away, nil, nil, nil, report.Unknown, StaticNeighbour, "ip neigh"},
+		{"it could not be read", away, nil, nil, errors.New("torn"), report.Unknown, StaticNeighbour, "torn"},
+		{"it has another address", away, nil, moved, nil, report.Unknown, StaticNeighbour, ""},
+		{"others answer with the same", away, others, other, nil, report.Unknown, StaticNeighbour, right},
+		{"an address of a group", away, group, other, nil, report.Unknown, StaticNeighbour, right},
+		{"the pod has another", pod, nil, ownLinks("", "10.245.1.5/24", right), nil, report.Mismatch, WrongNeighbour, right},
+		{"the pod has that one", pod, nil, ownLinks("", "10.245.1.5/24", wrongMAC), nil, report.Match, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, r := reportRecorded(t, filepath.Join(recordedFaults, "iptables-neighbours", c.fault+".fault"), c.edit,
+				func(req *Request) { req.Others = func(Owner) (*snapshot.Node, error) { return c.says, c.err } })
+			p := &r.Paths[0]
+			i := slices.IndexFunc(p.Findings, func(f report.Finding) bool { return f.Code == c.code })
+			if p.Verdict != c.want || (i < 0) != (c.code == "") || len(p.Findings) > 1 {
+				t.Fatalf("%s: %+v", p.Verdict, p.Findings)
+			}
+			if i >= 0 && !strings.Contains(textOf(t, p.Findings), c.text) {
+				t.Errorf("%q is not said: %+v", c.text, p.Findings[i])
+			}
+		})
+	}
+}

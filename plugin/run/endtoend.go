@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
@@ -24,6 +27,8 @@ import (
 type Ends struct {
 	Client string               // the client's node
 	Pod    string               // namespace/name of the client's pod; "" where it has its node's network namespace
+	named  string               // namespace/name of the client's pod
+	of     types.NamespacedName // the Service
 	pods   map[string][]wirePod // by node: the pods whose network namespaces are read
 	follow map[netip.Addr]bool  // endpoints' addresses
 	all    bool                 // every endpoint is followed
@@ -42,7 +47,10 @@ const MaxEndNodes = 16
 // FindEnds finds what connections from a pod to a Service touch: without all, one endpoint on each of FewNodes nodes at
 // most, the client's own first. It reads the pods of these nodes.
 func (s *Session) FindEnds(ctx context.Context, from *Origin, target *cluster.Target, all bool) (*Ends, error) {
-	e := &Ends{Client: from.Node, Pod: from.Pod, pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{}}
+	e := &Ends{
+		Client: from.Node, Pod: from.Pod, named: cmp.Or(from.Pod, from.HostPod), of: target.Name(),
+		pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{},
+	}
 	type endpoint struct {
 		address   netip.Addr
 		node, pod string
@@ -201,7 +209,7 @@ func (s *Session) followed(
 	}
 	index := s.index.get(objects)
 	out = judge.Node(index, client.State, request)
-	ends := judge.Ends{Client: e.Client, Pod: e.Pod, Visited: visited}
+	ends := judge.Ends{Client: e.Client, Pod: e.Pod, Named: e.named, Service: e.of, Visited: visited}
 	if !e.all {
 		ends.Follow = func(a netip.Addr) bool { return e.follow[a] }
 	}

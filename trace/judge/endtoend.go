@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -117,8 +117,10 @@ type Visited struct {
 
 // Ends are the ends of the connections to follow.
 type Ends struct {
-	Client  string // the client's node
-	Pod     string // namespace/name of the client's pod; "" where it has its node's network namespace
+	Client  string               // the client's node
+	Pod     string               // namespace/name of the client's pod; "" where it has its node's network namespace
+	Named   string               // namespace/name of the client's pod
+	Service types.NamespacedName // whose name is judged
 	Visited map[string]*Visited
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
@@ -145,8 +147,10 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 	}
 	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
 	verdict := report.ByDesign
+	name := t.aboutName()
 	for i := range out.Paths {
 		t.follow(&out.Paths[i])
+		t.addName(&out.Paths[i], name)
 		out.Summary.Count(out.Paths[i].Verdict)
 		verdict = report.Together(verdict, out.Paths[i].Verdict)
 	}
@@ -200,16 +204,7 @@ func (t *tour) follow(p *report.Path) {
 		Address: dst, Port: uint16(p.Frontend.Port), //nolint:gosec // a port
 		Protocol: corev1.Protocol(p.Frontend.Protocol),
 	}
-	conn := &endtoend.Connection{
-		Start: start(f, origin), Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
-		Walker: func(s *nodestate.State) *netfilter.Walker {
-			if s == t.State {
-				return NewWalker(s, t.net)
-			}
-			return NewWalker(s, s.Host)
-		},
-		NodeAt: t.cluster.nodeAt, Cite: cite,
-	}
+	conn := t.connection(start(f, origin))
 	left := 0
 	for i := range p.Expected.Endpoints {
 		e := &p.Expected.Endpoints[i]

@@ -122,6 +122,8 @@ type Ends struct {
 	Named   string               // namespace/name of the client's pod
 	Service types.NamespacedName // whose name is judged
 	Visited map[string]*Visited
+	// Answers are what name servers answered to [NameQuestions]; nil where they were not asked.
+	Answers *snapshot.NameAnswers
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
 }
@@ -129,21 +131,12 @@ type Ends struct {
 // EndToEnd adds to the paths of the client's node what becomes of their connections beyond it, up to the endpoint's pod
 // and back: segments, findings, and a verdict that covers them.
 func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
-	v := ends.Visited[ends.Client]
-	if out.Error != "" || v == nil || v.State == nil {
+	if out.Error != "" {
 		return
 	}
-	n, err := newNode(c, v.State)
-	if err != nil {
+	t := newTour(c, ends)
+	if t == nil {
 		return // the report says so
-	}
-	t := &tour{node: n, ends: ends, nodes: map[string]*endtoend.Node{}, unread: map[string]string{}}
-	for name, x := range ends.Visited {
-		if x.State == nil {
-			t.unread[name] = x.Why
-			continue
-		}
-		t.nodes[name] = visitedNode(x)
 	}
 	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
 	verdict := report.ByDesign
@@ -155,6 +148,27 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 		verdict = report.Together(verdict, out.Paths[i].Verdict)
 	}
 	out.Verdict = report.WithFindings(verdict, out.Findings)
+}
+
+// newTour loads what was read; nil where the client's node was not, or cannot be judged.
+func newTour(c *Cluster, ends *Ends) *tour {
+	v := ends.Visited[ends.Client]
+	if v == nil || v.State == nil {
+		return nil
+	}
+	n, err := newNode(c, v.State)
+	if err != nil {
+		return nil
+	}
+	t := &tour{node: n, ends: ends, nodes: map[string]*endtoend.Node{}, unread: map[string]string{}}
+	for name, x := range ends.Visited {
+		if x.State == nil {
+			t.unread[name] = x.Why
+			continue
+		}
+		t.nodes[name] = visitedNode(x)
+	}
+	return t
 }
 
 // visitedNode loads the pods of a node.
@@ -244,6 +258,12 @@ func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
 // ofNetwork are findings of a path that are about the network behind the node.
 var ofNetwork = []string{NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall}
 
+// ofConnections tells whether a finding is what real connections showed, wherever they were lost.
+func ofConnections(code string) bool {
+	d, ok := kinds[code].by.(*detector)
+	return ok && d.stage == stageObserve
+}
+
 // here is the segment of the client's node, which the path's own judgement tells. What it says of the next hop is
 // compared in the segment of the network.
 func (t *tour) here(p *report.Path) report.Segment {
@@ -251,7 +271,8 @@ func (t *tour) here(p *report.Path) report.Segment {
 	var codes []string
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == report.Error && !slices.Contains(ofNetwork, f.Code) && !slices.Contains(codes, f.Code) {
+		if f.Severity == report.Error && !slices.Contains(ofNetwork, f.Code) && !slices.Contains(codes, f.Code) &&
+			!ofConnections(f.Code) {
 			codes = append(codes, f.Code)
 			s.Evidence = append(s.Evidence, f.Evidence...)
 		}

@@ -105,9 +105,28 @@ func (t *tour) aboutName() *named {
 		return nil // the segment of the pod says so
 	}
 	n := &naming{tour: t, svc: svc, state: pod.State}
+	why := n.read()
+	if n.conf == nil {
+		if why == "" {
+			return nil
+		}
+		return t.unknownName("resolv.conf of the pod could not be read: "+why, t.catResolvConf())
+	}
+	out := n.judge()
+	if t.ends.Answers != nil {
+		n.asked(out)
+	}
+	return out
+}
+
+// read reads the pod's resolv.conf, and finds the whole name; why says why it could not be read, where somebody has
+// tried.
+func (n *naming) read() (why string) {
+	t := n.tour
+	pod := t.nodes[t.ends.Client].Pods[t.ends.Pod]
 	files := t.ends.Visited[t.ends.Client].Files.Pod(t.ends.Pod)
 	data, ok, err := files.File(snapshot.ResolvConfFile)
-	why := pod.Unread(snapshot.ResolvConfFile)
+	why = pod.Unread(snapshot.ResolvConfFile)
 	switch {
 	case err != nil:
 		why = snapshot.Reason(err)
@@ -116,14 +135,10 @@ func (t *tour) aboutName() *named {
 			why = err.Error()
 		}
 	}
-	if n.conf == nil {
-		if why == "" {
-			return nil
-		}
-		return t.unknownName("resolv.conf of the pod could not be read: "+why, t.catResolvConf())
+	if n.conf != nil {
+		n.findDomain()
 	}
-	n.findDomain()
-	return n.judge()
+	return why
 }
 
 // addName adds what was judged of the name to a path that it is a name for: one to a ClusterIP, and that of a Service

@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,9 +27,10 @@ const (
 type nameCase struct {
 	*capturedNode
 
-	pod   map[string]string
-	of    string // the Service; shop/ep1 if empty
-	named string // the client, where it is on the host network
+	pod    map[string]string
+	answer func(*snapshot.NameAnswer) // what a server answers, in place of NXDOMAIN; nil: nobody is asked
+	of     string                     // the Service; shop/ep1 if empty
+	named  string                     // the client, where it is on the host network
 }
 
 func newNameCase(t *testing.T, resolvConf string) *nameCase {
@@ -52,6 +54,7 @@ func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Ve
 		files[name] = data
 	}
 	ends := &Ends{Client: "node1", Pod: nameClient, Named: nameClient}
+
 	if w.named != "" {
 		ends.Pod, ends.Named = "", w.named
 	} else {
@@ -67,6 +70,14 @@ func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Ve
 	node := snapshot.NewNode("node1", files)
 	ends.Visited = map[string]*Visited{"node1": {State: loadCaptured(w.t, node), Files: node}}
 	index := NewCluster(w.cluster)
+	if w.answer != nil {
+		ends.Answers = &snapshot.NameAnswers{}
+		for _, q := range NameQuestions(index, ends) {
+			a := snapshot.NameAnswer{NameQuestion: q, Code: "NXDOMAIN"}
+			w.answer(&a)
+			ends.Answers.List = append(ends.Answers.List, a)
+		}
+	}
 	r := Node(index, ends.Visited["node1"].State, Request{
 		Services: []types.NamespacedName{ends.Service}, From: &From{Kind: expect.FromPod, Pod: nameClient}, Matching: true,
 	})
@@ -91,7 +102,7 @@ func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Ve
 }
 
 var nameCodes = []string{
-	DNSServerUnreachable, DNSOverTCPUnreachable, NameServerUnknown, NameUnknown, ShortNames,
+	DNSServerUnreachable, DNSOverTCPUnreachable, NameServerUnknown, NameUnknown, ShortNames, DNSAnswer, DNSNoAnswer,
 }
 
 // What a pod does with a Service's name, by its resolv.conf: what is wrong before anybody is asked, and what cannot be
@@ -246,4 +257,102 @@ func clientPod(policy corev1.DNSPolicy, host bool) *corev1.Pod {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.19"}}
 	return p
+}
+
+// What name servers answer goes before what can be said without asking: it is compared with the Service as glibc takes
+// it, name by name and server by server.
+func TestNameAnswers(t *testing.T) {
+	wrong, right, unknown := report.SegmentWrong, report.SegmentRight, report.SegmentUnknown
+	is := func(name string, addresses ...string) func(*snapshot.NameAnswer) {
+		return func(a *snapshot.NameAnswer) {
+			if a.Name != name {
+				return
+			}
+			a.Code = "NOERROR"
+			for _, text := range addresses {
+				a.Addresses = append(a.Addresses, netip.MustParseAddr(text))
+			}
+		}
+	}
+	fails := func(reason string) func(*snapshot.NameAnswer) {
+		return func(a *snapshot.NameAnswer) { a.Code, a.Error = "", reason }
+	}
+	const full, ip = "ep1.shop.svc.cluster.local", "10.96.219.55"
+	for _, c := range []struct {
+		name    string
+		conf    string // behind that of the kubelet
+		of      string
+		answer  func(*snapshot.NameAnswer)
+		verdict report.SegmentVerdict
+		codes   string
+		has     string
+	}{
+		{name: "the ClusterIP", answer: is(full, ip), verdict: right, has: full + " is " + ip + ", as 10.96.250.135 answers"},
+		{
+			name: "another address", answer: is(full, "10.96.219.56"), verdict: wrong, codes: DNSAnswer,
+			has: full + " is 10.96.219.56 by 10.96.250.135, expected: " + ip,
+		},
+		{
+			name: "an old address beside the right one", answer: is(full, ip, "10.96.219.56"), verdict: wrong,
+			codes: DNSAnswer, has: "10.96.219.56",
+		},
+		{name: "no such name", answer: func(*snapshot.NameAnswer) {}, verdict: wrong, codes: DNSAnswer, has: "NXDOMAIN"},
+		{name: "nobody answers", answer: fails("no answer in time"), verdict: wrong, codes: DNSNoAnswer, has: "in time"},
+		{
+			name: "the server fails", verdict: wrong, codes: DNSNoAnswer, has: "SERVFAIL",
+			answer: func(a *snapshot.NameAnswer) { a.Code = "SERVFAIL" },
+		},
+		{
+			name: "a search domain answers before", conf: "\nsearch example.org shop.svc.cluster.local svc.cluster.local cluster.local",
+			verdict: wrong, codes: DNSAnswer, has: "ep1.example.org is 192.0.2.80",
+			answer: func(a *snapshot.NameAnswer) {
+				is("ep1.example.org", "192.0.2.80")(a)
+				is(full, ip)(a)
+			},
+		},
+		{
+			name: "the second server answers", conf: "\nnameserver 10.96.178.81", verdict: right,
+			has: full + " is " + ip + ", as 10.96.178.81 answers (before: 10.96.250.135: no answer in time)",
+			answer: func(a *snapshot.NameAnswer) {
+				is(full, ip)(a)
+				if a.Server.Addr().String() == nameServer && !a.TCP {
+					fails("no answer in time")(a)
+				}
+			},
+		},
+		{
+			name: "UDP alone", verdict: unknown, codes: DNSOverTCPUnreachable, has: "over TCP 10.96.250.135 does not answer",
+			answer: func(a *snapshot.NameAnswer) {
+				is(full, ip)(a)
+				if a.TCP {
+					fails("connection refused")(a)
+				}
+			},
+		},
+		{
+			name: "trap: a headless Service of which one endpoint is not known yet", of: "headless", verdict: right,
+			answer: is("headless.shop.svc.cluster.local", "10.244.2.72", "10.244.9.9"), has: "10.244.2.72",
+		},
+		{
+			name: "a headless Service with the addresses of others", of: "headless", verdict: wrong, codes: DNSAnswer,
+			answer: is("headless.shop.svc.cluster.local", "10.244.9.9"), has: "10.244.9.9",
+		},
+		{
+			name: "an ExternalName", of: "extname", verdict: wrong, codes: DNSAnswer, has: "other.example",
+			answer: func(a *snapshot.NameAnswer) {
+				if a.Name == "extname.shop.svc.cluster.local" {
+					a.Code, a.Alias = "NOERROR", "other.example"
+				}
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newNameCase(t, kubeletDNS+nameServer+c.conf)
+			w.of, w.answer = c.of, c.answer
+			s, codes, _ := w.judged()
+			if s.Verdict != c.verdict || strings.Join(codes, " ") != c.codes || !strings.Contains(s.Message, c.has) {
+				t.Errorf("%v %+v", codes, s)
+			}
+		})
+	}
 }

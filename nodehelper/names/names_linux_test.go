@@ -27,6 +27,7 @@ var (
 
 // answerTo answers a query as the first label of its name says; several packets are sent one after the other.
 func answerTo(t *testing.T, query []byte) (packets [][]byte) {
+	t.Helper()
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil || len(m.Questions) != 1 || !m.RecursionDesired {
 		t.Errorf("a query that is none: %v %+v", err, m)

@@ -13,8 +13,8 @@ func (c *Connection) LeavesPod() report.Segment {
 	return s
 }
 
-// ComesTo walks the packet out of the client's pod and through its node, where nothing translates the destination. Where
-// the segment is right, the outcome tells whether the packet is given to a socket of the node, or sent on.
+// ComesTo walks the packet out of the client's pod and through its node, where nothing translates the destination.
+// Where the segment is right, the outcome tells whether the packet is given to a socket of the node, or sent on.
 func (c *Connection) ComesTo() (report.Segment, netfilter.Outcome) {
 	if s := c.LeavesPod(); s.Verdict != report.SegmentRight {
 		return s, netfilter.Outcome{}

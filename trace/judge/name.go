@@ -46,8 +46,8 @@ var (
 	})
 	_ = register(kind{
 		code: DNSOverTCPUnreachable, severity: warning, scope: onPath, by: segments,
-		remedy: advice("answers that are too large for UDP are asked for again over TCP: have the DNS Service serve port 53 " +
-			"of TCP, too, and firewalls and NetworkPolicies let it pass"),
+		remedy: advice("answers that are too large for UDP are asked for again over TCP: have the DNS Service serve port " +
+			"53 of TCP, too, and firewalls and NetworkPolicies let it pass"),
 	})
 	_ = register(kind{
 		code: NameServerUnknown, severity: warning, scope: onPath, by: segments,

@@ -25,16 +25,19 @@ const (
 var (
 	_ = register(kind{
 		code: DNSAnswer, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("compare the answer with the Service: where the cluster's DNS has it wrong, look at its log (it follows "+
-			"the API by a watch); where another server answers, correct the pod's DNS settings",
-			command{line: "kubectl logs -n kube-system -l k8s-app=kube-dns --tail=50", when: "to see the log of the cluster's DNS"}),
+		remedy: advice("compare the answer with the Service: where the cluster's DNS has it wrong, look at its log (it "+
+			"follows the API by a watch); where another server answers, correct the pod's DNS settings", dnsLog),
 	})
 	_ = register(kind{
 		code: DNSNoAnswer, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("trace the DNS Service from the same pod, and look at the log of the cluster's DNS",
-			command{line: "kubectl logs -n kube-system -l k8s-app=kube-dns --tail=50", when: "to see the log of the cluster's DNS"}),
+		remedy: advice("trace the DNS Service from the same pod, and look at the log of the cluster's DNS", dnsLog),
 	})
 )
+
+// dnsLog prints the log of the cluster's DNS, whose pods have this label in most installations.
+var dnsLog = command{
+	line: "kubectl logs -n kube-system -l k8s-app=kube-dns --tail=50", when: "to see the log of the cluster's DNS",
+}
 
 // maxAsked is how many names the search list makes of one, that are asked for.
 const maxAsked = 8
@@ -52,7 +55,8 @@ func NameQuestions(c *Cluster, ends *Ends) []snapshot.NameQuestion {
 		return nil
 	}
 	n := &naming{tour: t, svc: svc}
-	if n.read(); n.conf == nil {
+	n.read()
+	if n.conf == nil {
 		return nil
 	}
 	var out []snapshot.NameQuestion
@@ -199,8 +203,8 @@ func (n *naming) answered(kind string) report.Segment {
 	return wrong(DNSAnswer, "%s does not exist: %s; expected: %s", n.full, cut(missing, 4), n.expected())
 }
 
-// differs says what a name is, where that is not the Service; "" where it is. Of a headless Service some endpoint has to
-// be among the addresses: answers are kept for a while, and the endpoints of the API may be newer.
+// differs says what a name is, where that is not the Service; "" where it is. Of a headless Service some endpoint has
+// to be among the addresses: answers are kept for a while, and the endpoints of the API may be newer.
 func (n *naming) differs(a *snapshot.NameAnswer) string {
 	want, alias := n.records()
 	if alias != "" {

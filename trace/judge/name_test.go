@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,9 +51,7 @@ func newNameCase(t *testing.T, resolvConf string) *nameCase {
 func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Verdict) {
 	w.t.Helper()
 	files := map[string][]byte{}
-	for name, data := range w.files {
-		files[name] = data
-	}
+	maps.Copy(files, w.files)
 	ends := &Ends{Client: "node1", Pod: nameClient, Named: nameClient}
 
 	if w.named != "" {
@@ -303,7 +302,8 @@ func TestNameAnswers(t *testing.T) {
 			answer: func(a *snapshot.NameAnswer) { a.Code = "SERVFAIL" },
 		},
 		{
-			name: "a search domain answers before", conf: "\nsearch example.org shop.svc.cluster.local svc.cluster.local cluster.local",
+			name:    "a search domain answers before",
+			conf:    "\nsearch example.org shop.svc.cluster.local svc.cluster.local cluster.local",
 			verdict: wrong, codes: DNSAnswer, has: "ep1.example.org is 192.0.2.80",
 			answer: func(a *snapshot.NameAnswer) {
 				is("ep1.example.org", "192.0.2.80")(a)

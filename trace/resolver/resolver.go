@@ -117,8 +117,8 @@ func (c *Config) searched(name string) []string {
 }
 
 // ClusterDomain returns the domain of the cluster, as the kubelet has put it into the search list: behind "svc.", or
-// behind "NAMESPACE.svc." (generateSearchesForDNSClusterFirst in the kubelet's pkg/kubelet/network/dns/dns.go). It is ""
-// where the list has neither.
+// behind "NAMESPACE.svc." (generateSearchesForDNSClusterFirst in the kubelet's pkg/kubelet/network/dns/dns.go). It is
+// "" where the list has neither.
 func (c *Config) ClusterDomain(namespace string) string {
 	for _, prefix := range []string{namespace + ".svc.", "svc."} {
 		for _, s := range c.Search {

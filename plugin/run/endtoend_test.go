@@ -45,7 +45,8 @@ func TestAskNames(t *testing.T) {
 	}
 	e.pods["node3"] = podsOf(objects, "node3", map[string]bool{e.Pod: true})
 	var asked wire.NamesParams
-	s := &Session{Objects: objects, index: &objectIndex{}, helper: func(ctx context.Context, node string) (*launch.Helper, error) {
+	s := &Session{Objects: objects, index: &objectIndex{}}
+	s.helper = func(ctx context.Context, node string) (*launch.Helper, error) {
 		return launch.Local(ctx, node, launch.Options{}, func(ctx context.Context, in io.Reader, out io.Writer) error {
 			server, err := wire.NewServer(in, out, "test")
 			if err != nil {
@@ -70,7 +71,7 @@ func TestAskNames(t *testing.T) {
 				},
 			})
 		})
-	}}
+	}
 	ends := e.judged(map[string]*judge.Visited{"node3": {State: state, Files: files}})
 	if err := s.askNames(t.Context(), ends, objects, e); err != nil {
 		t.Fatal(err)

@@ -40,11 +40,13 @@ func TestNoSuchTargetPort(t *testing.T) {
 		{"trap: the name", []*corev1.Pod{pod("shop", "web", "web", "TCP")}, intstr.FromString("web"), false},
 		{"trap: a number", []*corev1.Pod{pod("shop", "web", "http", "TCP")}, intstr.FromInt32(80), false},
 		{
-			"trap: pods of others", []*corev1.Pod{pod("shop", "db", "http", "TCP"), pod("other", "web", "http", "TCP")},
+			"trap: pods of others",
+			[]*corev1.Pod{pod("shop", "db", "http", "TCP"), pod("other", "web", "http", "TCP")},
 			intstr.FromString("web"), false,
 		},
 		{
-			"trap: one of two has it", []*corev1.Pod{pod("shop", "web", "http", "TCP"), pod("shop", "web", "web", "TCP")},
+			"trap: one of two has it",
+			[]*corev1.Pod{pod("shop", "web", "http", "TCP"), pod("shop", "web", "web", "TCP")},
 			intstr.FromString("web"), false,
 		},
 	} {

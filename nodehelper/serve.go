@@ -15,6 +15,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/names"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -111,6 +112,7 @@ func (o Options) handlers(p *paths) map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect: handler(o.collect),
 		wire.MethodPod:     handler(o.pod),
+		wire.MethodNames:   handler(o.names),
 		wire.MethodProbe:   handler(o.probe),
 		wire.MethodProgram: handler(p.program),
 		wire.MethodUndo:    handler(p.undo),
@@ -150,13 +152,39 @@ const maxPodNames = 64
 
 // pod reads the network namespace of a pod.
 func (o Options) pod(ctx context.Context, p wire.PodParams, a *wire.Answer) error {
-	if len(p.UIDs) > maxPodNames || len(p.Addresses) > maxPodNames {
-		return bounds.Errorf("a pod with more than %d UIDs or addresses: one or two were expected", maxPodNames)
+	of, err := podOf(p)
+	if err != nil {
+		return err
 	}
-	of := podns.Pod{UIDs: p.UIDs, Addresses: p.Addresses}
 	return collect.Pod(ctx, collect.Options{Root: o.Root}, of, func(f collect.File) error {
 		return a.File(wire.File{Name: f.Name, Data: f.Data, Unread: f.Unread})
 	})
+}
+
+// podOf is the pod that parameters name.
+func podOf(p wire.PodParams) (podns.Pod, error) {
+	if len(p.UIDs) > maxPodNames || len(p.Addresses) > maxPodNames {
+		return podns.Pod{}, bounds.Errorf("a pod with more than %d UIDs or addresses: one or two were expected",
+			maxPodNames)
+	}
+	return podns.Pod{UIDs: p.UIDs, Addresses: p.Addresses}, nil
+}
+
+// names asks name servers from a pod.
+func (Options) names(ctx context.Context, p wire.NamesParams, a *wire.Answer) error {
+	of, err := podOf(p.Pod)
+	if err != nil {
+		return err
+	}
+	answers, err := names.Ask(ctx, of, p.Questions)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(answers)
+	if err != nil {
+		return err
+	}
+	return a.File(wire.File{Name: snapshot.NamesFile, Data: data})
 }
 
 // collect reads the node.

@@ -40,6 +40,9 @@ const (
 	MethodCollect = "collect"
 	// MethodPod has the helper read the network namespace of a pod of its node; its parameters are PodParams.
 	MethodPod = "pod"
+	// MethodNames has the helper ask name servers from a pod's network namespace; its parameters are NamesParams, the
+	// answer is the file snapshot.NamesFile.
+	MethodNames = "names"
 	// MethodProgram has the helper program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
 	MethodProgram = "program"
 	// MethodUndo has the helper undo programmed paths; its parameters are UndoParams, the answer is the file ProgramFile.
@@ -65,6 +68,12 @@ type PodParams struct {
 	UIDs []string `json:"uids,omitempty"`
 	// Addresses are the pod's, by which it is found where its control groups have another name.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
+}
+
+// NamesParams say what to ask, and from which pod.
+type NamesParams struct {
+	Pod       PodParams               `json:"pod"`
+	Questions []snapshot.NameQuestion `json:"questions"`
 }
 
 // ProbeParams say what to connect to.

@@ -70,7 +70,9 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 			Annotations: keptOf(p.Annotations, snapshot.StaticPodAnnotations), OwnerReferences: p.OwnerReferences,
 		},
-		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Spec: corev1.PodSpec{
+			NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, DNSPolicy: p.Spec.DNSPolicy,
+		},
 		Status: corev1.PodStatus{
 			Phase: p.Status.Phase, Conditions: p.Status.Conditions, PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs,
 			HostIP: p.Status.HostIP, HostIPs: p.Status.HostIPs, StartTime: p.Status.StartTime,

@@ -99,7 +99,7 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 	case o.from != "" && !o.ends.endToEnd:
 		return c, run.Usagef("--from is about --end-to-end: give that, too")
 	}
-	if err := o.ends.check(o.from, o.helper.local, false); err != nil {
+	if err := o.ends.check(o.from, o.helper.local); err != nil {
 		return c, err
 	}
 	if o.ends.endToEnd {

@@ -28,7 +28,7 @@ func (e *endFlags) add(cmd *cobra.Command) {
 }
 
 // check says what else the flags need.
-func (e *endFlags) check(from string, local, probes bool) error {
+func (e *endFlags) check(from string, local bool) error {
 	switch {
 	case e.allEndpoints && !e.endToEnd:
 		return run.Usagef("--all-endpoints is about --end-to-end: give that, too")
@@ -38,8 +38,6 @@ func (e *endFlags) check(from string, local, probes bool) error {
 		return run.Usagef("--end-to-end begins at a pod: give --from pod/NAME")
 	case local:
 		return run.Usagef("--end-to-end reads several nodes, and --local is one")
-	case probes:
-		return run.Usagef("--end-to-end does not make connections yet: give --live without it")
 	}
 	return nil
 }
@@ -52,7 +50,7 @@ func (c *traceConfig) endToEnd(
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.JudgeEndToEnd(ctx, ends, request(from.Node))
+	got, err := s.JudgeEndToEnd(ctx, ends, request(from.Node), run.ProbingOf(c.probes, c.payload))
 	if err != nil {
 		return nil, err
 	}

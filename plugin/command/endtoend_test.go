@@ -16,7 +16,6 @@ func TestEndToEndNeedsAPod(t *testing.T) {
 		{"trace web -n shop --end-to-end --from node --snapshot " + broken, "give --from pod/NAME"},
 		{"trace web -n shop --all-endpoints --snapshot " + broken, "--all-endpoints is about --end-to-end"},
 		{"trace web -n shop --end-to-end --from pod/x --local", "--local is one"},
-		{"trace web -n shop --end-to-end --from pod/x --live", "does not make connections"},
 		{"dump web --from pod/x -o x.tar.gz", "takes no argument"},
 		{"dump --from pod/x --node n -o x.tar.gz", "--from is about --end-to-end"},
 		{"dump --end-to-end --from pod/x -o x.tar.gz", "needs one Service"},

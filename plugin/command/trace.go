@@ -146,7 +146,7 @@ func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []str
 	}
 	c.session = o.helper.session(env, &o.nodes, selection, c.namespace)
 	c.podsOnly, c.from, c.ends = o.helper.podsOnly(), o.from, o.ends
-	if err := o.ends.check(o.from, o.helper.local, c.probes > 0); err != nil {
+	if err := o.ends.check(o.from, o.helper.local); err != nil {
 		return c, err
 	}
 	c.again, c.everywhere = o.nodes.again(env, &o.helper), o.nodes.everywhere()

@@ -92,6 +92,17 @@ func (h *Helper) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (dat
 	return data, nil
 }
 
+// Names has the helper ask name servers from a pod of its node.
+func (h *Helper) Names(
+	ctx context.Context, pod wire.PodParams, questions []snapshot.NameQuestion,
+) (*snapshot.NameAnswers, error) {
+	data, err := h.small(ctx, "asking for names", wire.MethodNames, wire.NamesParams{Pod: pod, Questions: questions})
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask for names on node %s: %w", h.node, err)
+	}
+	return snapshot.ParseNameAnswers(data)
+}
+
 // small returns the last file of an answer that has one, and is not large; also with an error, if there is one.
 func (h *Helper) small(ctx context.Context, what, method string, params any) (data []byte, err error) {
 	ctx, cancel := h.conn.deadline(ctx, bounds.Change)

@@ -69,6 +69,7 @@ func (t *text) covered() string {
 // followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was
 // not.
 func (t *text) followed() (all bool, open []string) {
+	asked := false
 	for i := range t.report.Nodes {
 		for k := range t.report.Nodes[i].Paths {
 			p := &t.report.Nodes[i].Paths[k]
@@ -81,13 +82,18 @@ func (t *text) followed() (all bool, open []string) {
 			all = true
 			ends := map[string]bool{}
 			for at := range p.Segments {
-				ends[p.Segments[at].Endpoint] = true
+				s := &p.Segments[at]
+				ends[s.Endpoint] = true
+				asked = asked || s.Segment == report.SegmentName && s.Verdict == report.SegmentRight && s.Command == ""
 			}
 			delete(ends, "")
 			if left := len(p.Expected.Endpoints) - len(ends); left > 0 && open == nil {
 				open = []string{"other endpoints (--all-endpoints)"}
 			}
 		}
+	}
+	if !asked {
+		open = append(open, "what the Service's name is answered (--live asks)")
 	}
 	return all, open
 }

@@ -15,7 +15,7 @@ import (
 var segmentNames = map[string]string{
 	report.SegmentClientPod: "client's pod", report.SegmentClientNode: "client's node", report.SegmentNetwork: "network",
 	report.SegmentEndpointNode: "endpoint's node", report.SegmentEndpointPod: "endpoint's pod",
-	report.SegmentAnswer: "answer",
+	report.SegmentAnswer: "answer", report.SegmentName: "name",
 }
 
 // segmentStatus is what stands beside a segment.

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
@@ -24,6 +27,8 @@ import (
 type Ends struct {
 	Client string               // the client's node
 	Pod    string               // namespace/name of the client's pod; "" where it has its node's network namespace
+	named  string               // namespace/name of the client's pod
+	of     types.NamespacedName // the Service
 	pods   map[string][]wirePod // by node: the pods whose network namespaces are read
 	follow map[netip.Addr]bool  // endpoints' addresses
 	all    bool                 // every endpoint is followed
@@ -42,7 +47,10 @@ const MaxEndNodes = 16
 // FindEnds finds what connections from a pod to a Service touch: without all, one endpoint on each of FewNodes nodes at
 // most, the client's own first. It reads the pods of these nodes.
 func (s *Session) FindEnds(ctx context.Context, from *Origin, target *cluster.Target, all bool) (*Ends, error) {
-	e := &Ends{Client: from.Node, Pod: from.Pod, pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{}}
+	e := &Ends{
+		Client: from.Node, Pod: from.Pod, named: cmp.Or(from.Pod, from.HostPod), of: target.Name(),
+		pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{},
+	}
 	type endpoint struct {
 		address   netip.Addr
 		node, pod string
@@ -153,7 +161,11 @@ func (e *Ends) Nodes() []string {
 
 // JudgeEndToEnd reads the client's node and those of the endpoints with their pods, side by side, and judges the paths
 // of the client's node from end to end. What is wrong in a cluster is read a second time before it is said.
-func (s *Session) JudgeEndToEnd(ctx context.Context, e *Ends, request Request) (report.NodeReport, error) {
+//
+// With probes connections are made, too, and name servers asked from the client's pod.
+func (s *Session) JudgeEndToEnd(
+	ctx context.Context, e *Ends, request Request, probes Probing,
+) (report.NodeReport, error) {
 	defer s.Progress.Done()
 	lists := objectLists{}
 	var earlier *report.NodeReport
@@ -170,7 +182,13 @@ func (s *Session) JudgeEndToEnd(ctx context.Context, e *Ends, request Request) (
 			}
 		}
 		s.Progress.Say("following connections from %s", e.Client)
-		got := s.followed(e, visited, objects, request)
+		ends := e.judged(visited)
+		if probes.Probes > 0 {
+			if err := s.askNames(ctx, ends, objects, e); err != nil {
+				s.Progress.Note("%s: the Service's name was not asked for: %v", e.named, err)
+			}
+		}
+		got := s.followed(ends, objects, request, nil)
 		switch {
 		case !s.live || nothingWrong(&got):
 		case earlier != nil && confirmed(earlier, &got):
@@ -183,6 +201,12 @@ func (s *Session) JudgeEndToEnd(ctx context.Context, e *Ends, request Request) (
 			}
 			continue
 		}
+		if probes.Probes > 0 {
+			got = s.followed(ends, objects, request, func(plain report.NodeReport) report.NodeReport {
+				c := &confirmer{Session: s, probes: probes, pause: confirmPause, reads: confirmReads}
+				return c.observe(ctx, e.Client, request, plain)
+			})
+		}
 		for _, n := range e.Nodes() {
 			s.nodes.Release(n)
 		}
@@ -190,14 +214,24 @@ func (s *Session) JudgeEndToEnd(ctx context.Context, e *Ends, request Request) (
 	}
 }
 
-// followed judges what was read.
+// judged are the ends as the judgement takes them.
+func (e *Ends) judged(visited map[string]*judge.Visited) *judge.Ends {
+	out := &judge.Ends{Client: e.Client, Pod: e.Pod, Named: e.named, Service: e.of, Visited: visited}
+	if !e.all {
+		out.Follow = func(a netip.Addr) bool { return e.follow[a] }
+	}
+	return out
+}
+
+// followed judges what was read. observe, which may be nil, adds to the report of the client's node what connections
+// show.
 func (s *Session) followed(
-	e *Ends, visited map[string]*judge.Visited, objects *snapshot.Cluster, request Request,
+	ends *judge.Ends, objects *snapshot.Cluster, request Request, observe func(report.NodeReport) report.NodeReport,
 ) (out report.NodeReport) {
-	defer recovered(func(defect error) { out = notInspected(e.Client, defect) })
-	client := visited[e.Client]
+	defer recovered(func(defect error) { out = notInspected(ends.Client, defect) })
+	client := ends.Visited[ends.Client]
 	if client.State == nil {
-		return notInspected(e.Client, errors.New(client.Why))
+		return notInspected(ends.Client, errors.New(client.Why))
 	}
 	index := s.index.get(objects)
 	request.Others = func(of judge.Owner) (*snapshot.Node, error) {
@@ -211,12 +245,30 @@ func (s *Session) followed(
 		}
 	}
 	out = judge.Node(index, client.State, request)
-	ends := judge.Ends{Client: e.Client, Pod: e.Pod, Visited: visited}
-	if !e.all {
-		ends.Follow = func(a netip.Addr) bool { return e.follow[a] }
+	if observe != nil {
+		out = observe(out)
 	}
-	judge.EndToEnd(index, &ends, &out)
+	judge.EndToEnd(index, ends, &out)
 	return out
+}
+
+// askNames asks name servers from the client's pod, as its resolver would for the Service's name.
+func (s *Session) askNames(ctx context.Context, ends *judge.Ends, objects *snapshot.Cluster, e *Ends) (err error) {
+	defer recovered(func(defect error) { err = defect })
+	questions := judge.NameQuestions(s.index.get(objects), ends)
+	if len(questions) == 0 {
+		return nil
+	}
+	h, err := s.helper(ctx, e.Client)
+	if err != nil {
+		return err
+	}
+	for _, p := range e.pods[e.Client] {
+		if p.name == e.Pod {
+			ends.Answers, err = h.Names(ctx, p.params, questions)
+		}
+	}
+	return err
 }
 
 // visit reads the nodes and their pods side by side, and loads them.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -92,6 +93,11 @@ func withdraw(earlier, later *report.NodeReport, why string) { judge.Doubt(earli
 
 // Probing says what connections to make.
 type Probing = judge.Probing
+
+// ProbingOf is what connections to make: how many of each frontend and origin, and what to send over each.
+func ProbingOf(probes int, payload string) Probing {
+	return Probing{Probes: probes, Payload: payload, TCP: strings.HasPrefix(payload, "GET /")}
+}
 
 // probeTargets lists what to connect to for the paths of a report, at most limit targets; left counts the others.
 func probeTargets(r *report.NodeReport, of Probing, limit int) (targets []snapshot.ProbeTarget, left int) {

@@ -25,8 +25,9 @@ type Origin struct {
 	Pod string
 	// Node is the node that it is on, where the packet starts; "" where that depends on the node or is not known.
 	Node string
-	// HostNetwork says that it is a pod without a network of its own.
+	// HostNetwork says that it is a pod without a network of its own; HostPod is its namespace/name.
 	HostNetwork bool
+	HostPod     string
 	// named says that it was named, not found by its address.
 	named bool
 	// families that it can send in; nil: any.
@@ -123,7 +124,9 @@ func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, 
 		case p.Namespace != namespace:
 			elsewhere = append(elsewhere, p.Namespace)
 		case p.Spec.HostNetwork:
-			return &Origin{kind: expect.FromNode, Node: p.Spec.NodeName, HostNetwork: true, named: true}, nil
+			return &Origin{
+				kind: expect.FromNode, Node: p.Spec.NodeName, HostNetwork: true, HostPod: namespace + "/" + name, named: true,
+			}, nil
 		default:
 			o := &Origin{kind: expect.FromPod, Pod: namespace + "/" + name, Node: p.Spec.NodeName, named: true}
 			for _, ip := range cluster.PodIPs(p) {

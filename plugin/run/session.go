@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -343,7 +342,7 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeRepor
 func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *snapshot.Cluster) {
 	c := &confirmer{
 		Session: s,
-		probes:  Probing{Probes: t.Probes, Payload: t.Payload, TCP: strings.HasPrefix(t.Payload, "GET /")},
+		probes:  ProbingOf(t.Probes, t.Payload),
 		pause:   confirmPause,
 		reads:   confirmReads,
 	}

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -117,9 +117,13 @@ type Visited struct {
 
 // Ends are the ends of the connections to follow.
 type Ends struct {
-	Client  string // the client's node
-	Pod     string // namespace/name of the client's pod; "" where it has its node's network namespace
+	Client  string               // the client's node
+	Pod     string               // namespace/name of the client's pod; "" where it has its node's network namespace
+	Named   string               // namespace/name of the client's pod
+	Service types.NamespacedName // whose name is judged
 	Visited map[string]*Visited
+	// Answers are what name servers answered to [NameQuestions]; nil where they were not asked.
+	Answers *snapshot.NameAnswers
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
 }
@@ -127,13 +131,34 @@ type Ends struct {
 // EndToEnd adds to the paths of the client's node what becomes of their connections beyond it, up to the endpoint's pod
 // and back: segments, findings, and a verdict that covers them.
 func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
-	v := ends.Visited[ends.Client]
-	if out.Error != "" || v == nil || v.State == nil {
+	if out.Error != "" {
 		return
+	}
+	t := newTour(c, ends)
+	if t == nil {
+		return // the report says so
+	}
+	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
+	verdict := report.ByDesign
+	name := t.aboutName()
+	for i := range out.Paths {
+		t.follow(&out.Paths[i])
+		t.addName(&out.Paths[i], name)
+		out.Summary.Count(out.Paths[i].Verdict)
+		verdict = report.Together(verdict, out.Paths[i].Verdict)
+	}
+	out.Verdict = report.WithFindings(verdict, out.Findings)
+}
+
+// newTour loads what was read; nil where the client's node was not, or cannot be judged.
+func newTour(c *Cluster, ends *Ends) *tour {
+	v := ends.Visited[ends.Client]
+	if v == nil || v.State == nil {
+		return nil
 	}
 	n, err := newNode(c, v.State)
 	if err != nil {
-		return // the report says so
+		return nil
 	}
 	t := &tour{node: n, ends: ends, nodes: map[string]*endtoend.Node{}, unread: map[string]string{}}
 	for name, x := range ends.Visited {
@@ -143,14 +168,7 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 		}
 		t.nodes[name] = visitedNode(x)
 	}
-	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
-	verdict := report.ByDesign
-	for i := range out.Paths {
-		t.follow(&out.Paths[i])
-		out.Summary.Count(out.Paths[i].Verdict)
-		verdict = report.Together(verdict, out.Paths[i].Verdict)
-	}
-	out.Verdict = report.WithFindings(verdict, out.Findings)
+	return t
 }
 
 // visitedNode loads the pods of a node.
@@ -200,16 +218,7 @@ func (t *tour) follow(p *report.Path) {
 		Address: dst, Port: uint16(p.Frontend.Port), //nolint:gosec // a port
 		Protocol: corev1.Protocol(p.Frontend.Protocol),
 	}
-	conn := &endtoend.Connection{
-		Start: start(f, origin), Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
-		Walker: func(s *nodestate.State) *netfilter.Walker {
-			if s == t.State {
-				return NewWalker(s, t.net)
-			}
-			return NewWalker(s, s.Host)
-		},
-		NodeAt: t.cluster.nodeAt, Cite: cite,
-	}
+	conn := t.connection(start(f, origin))
 	left := 0
 	for i := range p.Expected.Endpoints {
 		e := &p.Expected.Endpoints[i]
@@ -249,6 +258,12 @@ func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
 // ofNetwork are findings of a path that are about the network behind the node.
 var ofNetwork = []string{NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall}
 
+// ofConnections tells whether a finding is what real connections showed, wherever they were lost.
+func ofConnections(code string) bool {
+	d, ok := kinds[code].by.(*detector)
+	return ok && d.stage == stageObserve
+}
+
 // here is the segment of the client's node, which the path's own judgement tells. What it says of the next hop is
 // compared in the segment of the network.
 func (t *tour) here(p *report.Path) report.Segment {
@@ -256,7 +271,8 @@ func (t *tour) here(p *report.Path) report.Segment {
 	var codes []string
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == report.Error && !slices.Contains(ofNetwork, f.Code) && !slices.Contains(codes, f.Code) {
+		if f.Severity == report.Error && !slices.Contains(ofNetwork, f.Code) && !slices.Contains(codes, f.Code) &&
+			!ofConnections(f.Code) {
 			codes = append(codes, f.Code)
 			s.Evidence = append(s.Evidence, f.Evidence...)
 		}

@@ -4,6 +4,7 @@ package report
 
 // The segments of a connection, in the order in which its packets pass them (trace --end-to-end).
 const (
+	SegmentName         = "name"         // the Service's name: what the client's pod asks, and whom
 	SegmentClientPod    = "clientPod"    // the client's pod: its route, source address and rules
 	SegmentClientNode   = "clientNode"   // the client's node: what Path is about without --end-to-end
 	SegmentNetwork      = "network"      // between the two nodes, as far as both ends tell

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// The helper of the client's node is told to ask, from the client's pod, what the pod's resolver would; what it answers
+// is judged.
+func TestAskNames(t *testing.T) {
+	snap, err := snapshot.Open("../../testdata/endtoend/vxlan.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := snap.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := snapshotReader{snap}.Read(t.Context(), "node3", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := nodestate.Load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Ends{
+		Client: "node3", Pod: "shop/web-76bbf6d6cc-m4dxw", named: "shop/web-76bbf6d6cc-m4dxw",
+		of: types.NamespacedName{Namespace: "shop", Name: "web"}, all: true, pods: map[string][]wirePod{},
+	}
+	e.pods["node3"] = podsOf(objects, "node3", map[string]bool{e.Pod: true})
+	var asked wire.NamesParams
+	s := &Session{Objects: objects, index: &objectIndex{}}
+	s.helper = func(ctx context.Context, node string) (*launch.Helper, error) {
+		return launch.Local(ctx, node, launch.Options{}, func(ctx context.Context, in io.Reader, out io.Writer) error {
+			server, err := wire.NewServer(in, out, "test")
+			if err != nil {
+				return err
+			}
+			return server.Serve(ctx, map[string]wire.Handler{
+				wire.MethodNames: func(_ context.Context, params json.RawMessage, a *wire.Answer) error {
+					if err := json.Unmarshal(params, &asked); err != nil {
+						return err
+					}
+					var answers snapshot.NameAnswers
+					for _, q := range asked.Questions {
+						answers.List = append(answers.List, snapshot.NameAnswer{
+							NameQuestion: q, Code: "NOERROR", Addresses: []netip.Addr{netip.MustParseAddr("10.97.166.150")},
+						})
+					}
+					data, err := json.Marshal(answers)
+					if err != nil {
+						return err
+					}
+					return a.File(wire.File{Name: snapshot.NamesFile, Data: data})
+				},
+			})
+		})
+	}
+	ends := e.judged(map[string]*judge.Visited{"node3": {State: state, Files: files}})
+	if err := s.askNames(t.Context(), ends, objects, e); err != nil {
+		t.Fatal(err)
+	}
+	server := netip.MustParseAddrPort("127.0.0.1:53")
+	want := []snapshot.NameQuestion{
+		{Server: server, Name: "web.shop.svc.cluster.local", Type: "A"},
+		{Server: server, Name: "web.shop.svc.cluster.local", Type: "A", TCP: true},
+	}
+	if !slices.Equal(asked.Questions, want) || len(asked.Pod.Addresses) == 0 ||
+		asked.Pod.Addresses[0] != netip.MustParseAddr("10.245.2.2") {
+		t.Errorf("%+v", asked)
+	}
+	got := s.followed(ends, objects, Request{
+		Services: []types.NamespacedName{e.of}, From: &RequestOrigin{Kind: "pod", Pod: e.Pod}, Matching: true,
+	}, nil)
+	names := 0
+	for i := range got.Paths {
+		for _, x := range got.Paths[i].Segments {
+			if x.Segment != report.SegmentName {
+				continue
+			}
+			names++
+			if x.Verdict != report.SegmentRight || x.Command != "" ||
+				x.Message != "web.shop.svc.cluster.local is 10.97.166.150, as 127.0.0.1 answers" {
+				t.Errorf("%+v", x)
+			}
+		}
+	}
+	if names == 0 {
+		t.Error("no path has the name")
+	}
+}

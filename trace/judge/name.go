@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/resolver"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Findings about a Service's name, as the client's pod would resolve it. Nobody is asked for it here.
+const (
+	// DNSServerUnreachable says that the pod's name server cannot be asked.
+	DNSServerUnreachable = "DNSServerUnreachable"
+	// DNSOverTCPUnreachable says that it can be asked over UDP alone.
+	DNSOverTCPUnreachable = "DNSOverTCPUnreachable"
+	// NameServerUnknown says that nothing has the name server's address, while the cluster's DNS has another one.
+	NameServerUnknown = "NameServerUnknown"
+	// NameUnknown says that what the name is for the pod cannot be known without asking.
+	NameUnknown = "NameUnknown"
+	// ShortNames says that the pod's search list does not make the Service's name of a short one.
+	ShortNames = "ShortNames"
+)
+
+var (
+	_ = register(kind{
+		code: DNSServerUnreachable, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("the pod cannot resolve names: make the way to its name server right, as the message says what is "+
+			"wrong there; where the address is wrong, correct the kubelet's clusterDNS, or the pod's dnsConfig, and delete "+
+			"the pod, so that it is made anew",
+			command{line: "kubectl get services,endpointslices -A -l k8s-app=kube-dns", when: "to see the cluster's DNS"}),
+	})
+	_ = register(kind{
+		code: DNSOverTCPUnreachable, severity: warning, scope: onPath, by: segments,
+		remedy: advice("answers that are too large for UDP are asked for again over TCP: have the DNS Service serve port " +
+			"53 of TCP, too, and firewalls and NetworkPolicies let it pass"),
+	})
+	_ = register(kind{
+		code: NameServerUnknown, severity: warning, scope: onPath, by: segments,
+		remedy: advice("compare the kubelet's clusterDNS with the ClusterIP of the cluster's DNS Service: the kubelet "+
+			"writes it into a pod when the pod is made",
+			command{line: "kubectl get services -A -l k8s-app=kube-dns", when: "to see the DNS Service's address"}),
+	})
+	_ = register(kind{
+		code: NameUnknown, severity: note, scope: onPath, by: segments,
+		remedy: advice("trace --end-to-end --live asks in the pod's network namespace"),
+	})
+	_ = register(kind{
+		code: ShortNames, severity: note, scope: onPath, by: segments,
+		remedy: advice("use the full name, with a dot at its end, where the pod's DNS settings are as they should be; else " +
+			"give the pod dnsPolicy ClusterFirst, and in its dnsConfig the option ndots:5, or none"),
+	})
+)
+
+// dnsPort is where DNS is asked.
+const dnsPort = 53
+
+// maxForms is how many short forms of a name there are: web, web.shop, web.shop.svc.
+const maxForms = 3
+
+// named is what the client's pod does with the Service's name.
+type named struct {
+	segment report.Segment
+	issues  []issue // beside the segment's own
+}
+
+// naming is what is known of the Service's name in the client's pod.
+type naming struct {
+	*tour
+
+	svc     *corev1.Service
+	state   *nodestate.State // of the pod
+	conf    *resolver.Config
+	domain  string // of the cluster
+	assumed bool   // nothing that was read tells the domain
+	full    string // the Service's whole name, without the dot at its end
+}
+
+// aboutName judges the Service's name; nil where nothing that tells was collected.
+func (t *tour) aboutName() *named {
+	svc := t.cluster.services[t.ends.Service]
+	if svc == nil {
+		return nil
+	}
+	if t.ends.Pod == "" {
+		return t.nameOnHost()
+	}
+	client := t.nodes[t.ends.Client]
+	pod := client.Pods[t.ends.Pod]
+	if pod == nil || pod.State == nil {
+		return nil // the segment of the pod says so
+	}
+	n := &naming{tour: t, svc: svc, state: pod.State}
+	why := n.read()
+	if n.conf == nil {
+		if why == "" {
+			return nil
+		}
+		return t.unknownName("resolv.conf of the pod could not be read: "+why, t.catResolvConf())
+	}
+	out := n.judge()
+	if t.ends.Answers != nil {
+		n.asked(out)
+	}
+	return out
+}
+
+// read reads the pod's resolv.conf, and finds the whole name; why says why it could not be read, where somebody has
+// tried.
+func (n *naming) read() (why string) {
+	t := n.tour
+	pod := t.nodes[t.ends.Client].Pods[t.ends.Pod]
+	files := t.ends.Visited[t.ends.Client].Files.Pod(t.ends.Pod)
+	data, ok, err := files.File(snapshot.ResolvConfFile)
+	why = pod.Unread(snapshot.ResolvConfFile)
+	switch {
+	case err != nil:
+		why = snapshot.Reason(err)
+	case ok:
+		if n.conf, err = resolver.Parse(data); err != nil {
+			why = err.Error()
+		}
+	}
+	if n.conf != nil {
+		n.findDomain()
+	}
+	return why
+}
+
+// addName adds what was judged of the name to a path that it is a name for: one to a ClusterIP, and that of a Service
+// without one. The connection by address is what the path's other segments are about: a name that is not known takes
+// nothing from them.
+func (t *tour) addName(p *report.Path, of *named) {
+	if of == nil || p.Frontend.Port != 0 && p.Frontend.Kind != string(expect.ClusterIP) {
+		return
+	}
+	p.Segments = slices.Insert(p.Segments, 0, of.segment)
+	found := slices.Clone(of.issues)
+	if of.segment.Code != "" {
+		found = t.add(found, &of.segment)
+	}
+	more := t.findings(found)
+	p.Findings = append(p.Findings, more...)
+	p.Verdict = report.WithFindings(p.Verdict, more)
+	report.Complete(p)
+}
+
+// unknownName is a name of which nothing can be said without asking; command tells.
+func (t *tour) unknownName(message, command string) *named {
+	return &named{segment: report.Segment{
+		Segment: report.SegmentName, Place: t.clientPlace(), Verdict: report.SegmentUnknown, Code: NameUnknown,
+		Message: message, Command: command,
+	}}
+}
+
+func (t *tour) clientPlace() string { return "pod " + t.ends.Named }
+
+// catResolvConf is a command that prints the pod's resolv.conf.
+func (t *tour) catResolvConf() string {
+	ns, name, _ := strings.Cut(t.ends.Named, "/")
+	return report.ShellLine("kubectl", "exec", "-n", ns, "pod/"+name, "--", "cat", "/etc/resolv.conf")
+}
+
+// nameOnHost judges the name in a pod that has its node's network namespace. Its resolv.conf is not read, and what
+// the kubelet makes of its policy is known (getPodDNSType in pkg/kubelet/network/dns/dns.go): ClusterFirst counts as
+// Default there.
+func (t *tour) nameOnHost() *named {
+	for _, p := range t.cluster.Pods {
+		if p.Namespace+"/"+p.Name != t.ends.Named {
+			continue
+		}
+		switch p.Spec.DNSPolicy {
+		case corev1.DNSClusterFirst:
+			return t.unknownName("the pod is on the host network, and there the kubelet takes dnsPolicy ClusterFirst for "+
+				"Default: it asks the resolvers of node "+t.Name+", which know no Services unless they ask the cluster's DNS "+
+				"(ClusterFirstWithHostNet would ask that)", t.catResolvConf())
+		case corev1.DNSDefault:
+			return t.unknownName("the pod has dnsPolicy Default: it asks the resolvers of node "+t.Name+", which know no "+
+				"Services unless they ask the cluster's DNS", t.catResolvConf())
+		case corev1.DNSClusterFirstWithHostNet, corev1.DNSNone:
+			return t.unknownName("resolv.conf of a pod on the host network is not read", t.catResolvConf())
+		}
+	}
+	return nil
+}
+
+// findDomain finds the cluster's domain in the search list of the client's pod, else in that of another pod that was
+// read.
+func (n *naming) findDomain() {
+	ns, _, _ := strings.Cut(n.ends.Pod, "/")
+	n.domain = n.conf.ClusterDomain(ns)
+	for _, v := range n.ends.Visited {
+		if n.domain != "" || v.Files == nil {
+			continue
+		}
+		for _, name := range v.Files.Pods() {
+			data, ok, err := v.Files.Pod(name).File(snapshot.ResolvConfFile)
+			if !ok || err != nil {
+				continue
+			}
+			if other, err := resolver.Parse(data); err == nil && n.domain == "" {
+				ns, _, _ := strings.Cut(name, "/")
+				n.domain = other.ClusterDomain(ns)
+			}
+		}
+	}
+	if n.assumed = n.domain == ""; n.assumed {
+		n.domain = "cluster.local" // the kubelet's default
+	}
+	n.full = n.svc.Name + "." + n.svc.Namespace + ".svc." + n.domain
+}
+
+// judge judges the name without asking for it: the first server decides, as it is asked first.
+func (n *naming) judge() *named {
+	first := n.server(n.conf.Servers[0])
+	out := &named{segment: first}
+	s := &out.segment
+	s.Segment, s.Place = report.SegmentName, n.clientPlace()
+	command := "nsenter -t PID -n dig +short " + report.ShellWord(n.full+".") + " @" + n.conf.Servers[0].String()
+	switch {
+	case s.Verdict == report.SegmentRight:
+		s.Message = fmt.Sprintf("%s is asked of %s; expected: %s; what it answers was not asked", n.full, s.Message,
+			n.expected())
+		s.Command, s.Node = command, n.Name
+		out.issues = n.shortNames()
+	case len(n.dnsServices()) == 0:
+		s.Verdict, s.Code, s.Owner = report.SegmentUnknown, NameUnknown, ""
+		s.Message = "no Service of the cluster serves DNS (UDP port 53); " + s.Message
+	case s.Verdict == report.SegmentUnknown && s.Code == "":
+		s.Code = NameUnknown
+	}
+	if s.Verdict == report.SegmentUnknown {
+		s.Command, s.Node = command, n.Name
+	}
+	if s.Verdict != report.SegmentRight && !n.conf.NoServer {
+		s.Evidence = append(say("resolv.conf: nameserver "+n.conf.Servers[0].String()), s.Evidence...)
+	}
+	for _, a := range n.conf.Servers[1:] {
+		if other := n.server(a); other.Verdict != report.SegmentRight {
+			s.Evidence = append(s.Evidence, say("resolv.conf names "+a.String()+", too: "+other.Message)...)
+		}
+	}
+	s.Evidence = s.Evidence[:min(len(s.Evidence), maxEvidence)]
+	return out
+}
+
+// expected says what the cluster's DNS has to answer (the specification of DNS for Services, kubernetes/dns).
+func (n *naming) expected() string {
+	want, alias := n.records()
+	switch {
+	case alias != "":
+		return "CNAME " + alias + ", and no virtual IP to trace"
+	case n.svc.Spec.ClusterIP == corev1.ClusterIPNone && len(want) == 0:
+		return "no address, as the Service is headless and no endpoint is ready"
+	case n.svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		return "the endpoints' own addresses (" + cut(texts(want), 4) + "), and no virtual IP to trace"
+	}
+	return cut(texts(want), 4)
+}
+
+// records are the addresses that the name has, or the name that it is another one for.
+func (n *naming) records() (want []netip.Addr, alias string) {
+	if n.svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil, strings.TrimSuffix(n.svc.Spec.ExternalName, ".")
+	}
+	add := func(text string) {
+		if a, err := netip.ParseAddr(text); err == nil && !slices.Contains(want, a.Unmap()) {
+			want = append(want, a.Unmap())
+		}
+	}
+	if n.svc.Spec.ClusterIP != corev1.ClusterIPNone {
+		for _, ip := range clusterIPs(n.svc) {
+			add(ip)
+		}
+		return want, ""
+	}
+	for _, slice := range n.cluster.EndpointSlices {
+		if slice.Namespace != n.svc.Namespace || slice.Labels[discoveryv1.LabelServiceName] != n.svc.Name {
+			continue
+		}
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; e.Conditions.Ready == nil || *e.Conditions.Ready {
+				for _, ip := range e.Addresses {
+					add(ip)
+				}
+			}
+		}
+	}
+	return want, ""
+}
+
+func clusterIPs(svc *corev1.Service) []string {
+	if len(svc.Spec.ClusterIPs) > 0 {
+		return svc.Spec.ClusterIPs
+	}
+	return []string{svc.Spec.ClusterIP}
+}
+
+func texts(list []netip.Addr) []string {
+	out := make([]string, len(list))
+	for i, a := range list {
+		out[i] = a.String()
+	}
+	return out
+}
+
+// dnsServices are the Services with a ClusterIP that serve DNS, by their names.
+func (n *naming) dnsServices() (out []string) {
+	for name, svc := range n.cluster.services {
+		for i := range svc.Spec.Ports {
+			p := &svc.Spec.Ports[i]
+			if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP && svc.Spec.ClusterIP != "" &&
+				svc.Spec.ClusterIP != corev1.ClusterIPNone {
+				out = append(out, name.String()+" "+svc.Spec.ClusterIP)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// serviceAt returns the Service that has an address.
+func (n *naming) serviceAt(a netip.Addr) (types.NamespacedName, bool) {
+	for _, svc := range n.cluster.Services {
+		list := slices.Concat(clusterIPs(svc), svc.Spec.ExternalIPs)
+		for i := range svc.Status.LoadBalancer.Ingress {
+			list = append(list, svc.Status.LoadBalancer.Ingress[i].IP)
+		}
+		if slices.ContainsFunc(list, isAddress(a)) {
+			return expect.NameOf(svc), true
+		}
+	}
+	return types.NamespacedName{}, false
+}
+
+// server judges how packets of the pod come to a name server, over UDP and over TCP.
+func (n *naming) server(a netip.Addr) report.Segment {
+	if own, _ := n.state.Host.Local(a); own {
+		return n.inPod(a)
+	}
+	svc, isService := n.serviceAt(a)
+	var out report.Segment
+	for _, proto := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+		s := n.over(a, proto, svc, isService)
+		if proto == corev1.ProtocolUDP {
+			out = s
+			if s.Verdict != report.SegmentRight {
+				break
+			}
+			continue
+		}
+		if s.Verdict == report.SegmentWrong {
+			s.Verdict, s.Code = report.SegmentUnknown, DNSOverTCPUnreachable
+			s.Message = "UDP gets to the name server, TCP does not: " + s.Message
+		}
+		if s.Verdict != report.SegmentRight {
+			out = s
+		}
+	}
+	return out
+}
+
+// inPod judges a name server within the pod itself.
+func (n *naming) inPod(a netip.Addr) report.Segment {
+	s := report.Segment{Verdict: report.SegmentUnknown}
+	who, known := listener(n.state, "udp", netip.AddrPortFrom(a, dnsPort))
+	switch {
+	case !known:
+		s.Message = "the name server " + a.String() + " is in the pod itself; who listens there was not read"
+	case who == nil:
+		s.Verdict, s.Code, s.Owner = report.SegmentWrong, DNSServerUnreachable, "the pod's DNS settings"
+		s.Message = "the name server " + a.String() + " is in the pod itself, and nobody listens there"
+		if n.conf.NoServer {
+			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nobody listens there"
+		}
+	default:
+		s.Message = fmt.Sprintf("a process in the pod (%s) is asked at %s", strings.Clone(who.Process), a)
+	}
+	return s
+}
+
+// listener returns the socket that takes packets to an address and port; known is false where that cannot be told.
+func listener(s *nodestate.State, proto string, at netip.AddrPort) (x *host.Socket, known bool) {
+	if !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole {
+		return nil, false
+	}
+	known = true
+	for i := range s.Sockets {
+		x := &s.Sockets[i]
+		if x.Accepts(proto, at) {
+			return x, true
+		}
+		// A listing that is not of sock_diag does not tell whether such a socket takes IPv4, too.
+		if x.Protocol == proto && x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() {
+			known = false
+		}
+	}
+	return nil, known
+}
+
+// over judges the packets of one protocol to a name server that is not in the pod.
+func (n *naming) over(a netip.Addr, proto corev1.Protocol, svc types.NamespacedName, isService bool) report.Segment {
+	at := netip.AddrPortFrom(a, dnsPort)
+	src := netfilter.SourceFor(n.state.Host, protocolNumber(proto), at)
+	f := expect.Frontend{Address: a, Port: dnsPort, Protocol: proto}
+	conn := n.connection(start(f, expect.Origin{Kind: expect.FromPod, Address: src, Iface: n.ifaceOf(src)}))
+	unreachable := func(s report.Segment) report.Segment {
+		if s.Verdict == report.SegmentWrong {
+			s.Code = DNSServerUnreachable
+		}
+		s.Message = fmt.Sprintf("%s to %s: %s: %s", proto, at, s.Place, s.Message)
+		return s
+	}
+	if isService {
+		if s := conn.LeavesPod(); s.Verdict != report.SegmentRight {
+			return unreachable(s)
+		}
+		return n.ofService(at, proto, svc, src)
+	}
+	s, end := conn.ComesTo()
+	if s.Verdict != report.SegmentRight {
+		return unreachable(s)
+	}
+	if end.End == netfilter.Delivered {
+		return n.onNode(at, proto)
+	}
+	return n.elsewhere(a, proto)
+}
+
+// ofService judges a name server that is a Service, on the client's node, as the Service itself would be.
+func (n *naming) ofService(
+	at netip.AddrPort, proto corev1.Protocol, svc types.NamespacedName, src netip.Addr,
+) report.Segment {
+	s := report.Segment{
+		Verdict: report.SegmentWrong, Code: DNSServerUnreachable,
+		Message: fmt.Sprintf("Service %s has %s, and no port %d of %s", svc, at.Addr(), dnsPort, proto),
+	}
+	paths := n.paths(&Request{
+		Services: []types.NamespacedName{svc}, From: &From{Kind: expect.FromPod, Address: src},
+		Select: func(f expect.Frontend) bool {
+			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
+		},
+	})
+	for i := range paths {
+		p := &paths[i].Path
+		if paths[i].quiet {
+			continue
+		}
+		s.Message = fmt.Sprintf("%s to %s (Service %s) on node %s: %s", proto, at, svc, n.Name,
+			strings.Join(p.Codes(), ", "))
+		switch {
+		case p.Verdict == report.Match || p.Verdict == report.Warning:
+			return report.Segment{
+				Verdict: report.SegmentRight,
+				Message: fmt.Sprintf("%s (Service %s), where UDP and TCP get to, as far as node %s", at.Addr(), svc, n.Name),
+			}
+		case slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == NodeLocalDNS }):
+			return n.onNode(at, proto)
+		case p.Verdict == report.Unknown:
+			s.Verdict, s.Code = report.SegmentUnknown, ""
+		}
+		for k := range p.Findings {
+			s.Evidence = append(s.Evidence, p.Findings[k].Evidence...)
+		}
+		break
+	}
+	return s
+}
+
+// onNode judges a name server whose address the client's node has: a DNS cache on the node.
+func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment {
+	who, known := listener(n.State, strings.ToLower(string(proto)), at)
+	switch {
+	case !known:
+		return report.Segment{
+			Verdict: report.SegmentUnknown,
+			Message: fmt.Sprintf("node %s has %s itself; who listens there was not read", n.Name, at.Addr()),
+		}
+	case who == nil:
+		return report.Segment{
+			Verdict: report.SegmentWrong, Code: DNSServerUnreachable, Owner: "the node's DNS cache",
+			Message: fmt.Sprintf("node %s has %s itself, and nobody listens there at port %d of %s", n.Name, at.Addr(),
+				dnsPort, proto),
+		}
+	}
+	cache := "a DNS cache"
+	if who.Process != "" {
+		cache += ", process " + strings.Clone(who.Process)
+	}
+	return report.Segment{
+		Verdict: report.SegmentRight, Message: fmt.Sprintf("%s on node %s itself (%s)", at.Addr(), n.Name, cache),
+	}
+}
+
+// elsewhere is a name server that is no Service, and to which packets leave the node: what it knows is not known. Where
+// the kubelet has written it into the pod as the cluster's, nothing has the address, and the cluster's DNS is at
+// another one, that is said.
+func (n *naming) elsewhere(a netip.Addr, proto corev1.Protocol) report.Segment {
+	s := report.Segment{
+		Verdict: report.SegmentUnknown,
+		Message: fmt.Sprintf("the name server %s is no Service of the cluster, and packets to it leave node %s (%s): "+
+			"whether it knows Services is not known", a, n.Name, proto),
+	}
+	var policy corev1.DNSPolicy
+	for _, p := range n.cluster.Pods {
+		if p.Namespace+"/"+p.Name == n.ends.Pod {
+			policy = p.Spec.DNSPolicy
+		}
+	}
+	ns, _, _ := strings.Cut(n.ends.Pod, "/")
+	list := n.dnsServices()
+	switch {
+	case policy == corev1.DNSDefault || policy == corev1.DNSNone:
+		s.Message += " (dnsPolicy " + string(policy) + ")"
+	case n.conf.ClusterDomain(ns) != "" && len(list) > 0 && n.cluster.podNames[a] == "" && n.cluster.nodeAt(a) == "" &&
+		!n.cluster.endpoints[a]:
+		s.Code = NameServerUnknown
+		s.Message = fmt.Sprintf("the name server %s is the address of no Service, pod or node; the cluster's DNS is at %s",
+			a, cut(list, 4))
+	}
+	return s
+}
+
+// shortNames says which short forms of the name do not lead to the whole one.
+func (n *naming) shortNames() []issue {
+	ns, _, _ := strings.Cut(n.ends.Pod, "/")
+	forms := make([]string, 0, maxForms)
+	if ns == n.svc.Namespace {
+		forms = append(forms, n.svc.Name)
+	}
+	within := n.svc.Name + "." + n.svc.Namespace
+	forms = append(forms, within, within+".svc")
+	var never, musl []string
+	for _, form := range forms {
+		switch w := n.conf.Leads(form, n.full); {
+		case !w.Glibc:
+			never = append(never, form)
+		case !w.Musl:
+			musl = append(musl, form)
+		}
+	}
+	var parts []string
+	if len(never) > 0 {
+		parts = append(parts, "by its search list "+strings.Join(never, ", ")+" does not become "+n.full)
+	}
+	if len(musl) > 0 {
+		parts = append(parts, fmt.Sprintf("as ndots is %d, musl (Alpine) asks for %s as it is, and glibc does so first",
+			n.conf.Ndots, strings.Join(musl, ", ")))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []issue{{
+		code: ShortNames, message: n.clientPlace() + ": " + strings.Join(parts, "; "),
+		evidence: say("resolv.conf: search "+cut(n.conf.Search, 8), fmt.Sprintf("resolv.conf: ndots:%d", n.conf.Ndots)),
+	}}
+}
+
+// connection is one of the client's pod, without endpoints.
+func (t *tour) connection(s netfilter.Start) *endtoend.Connection {
+	return &endtoend.Connection{
+		Start: s, Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
+		Walker: func(s *nodestate.State) *netfilter.Walker {
+			if s == t.State {
+				return NewWalker(s, t.net)
+			}
+			return NewWalker(s, s.Host)
+		},
+		NodeAt: t.cluster.nodeAt, Cite: cite,
+	}
+}

@@ -235,7 +235,7 @@ func (s *Session) followed(
 	}
 	index := s.index.get(objects)
 	request.Others = func(of judge.Owner) (*snapshot.Node, error) {
-		switch v := visited[of.Node]; {
+		switch v := ends.Visited[of.Node]; {
 		case v == nil || v.Files == nil:
 			return nil, nil //nolint:nilnil // it was not read
 		case of.Pod != "":

@@ -275,8 +275,8 @@ func reused(t *testing.T) {
 	}
 }
 
-// TestProbesLostBeforeConnectionTrackingWereSentNowhere: of a SYN that was dropped before connection tracking saw it, the
-// entry of an earlier connection from the same port told where it was sent, and the walk seemed to be wrong.
+// TestProbesLostBeforeConnectionTrackingWereSentNowhere: of a SYN that was dropped before connection tracking saw it,
+// the entry of an earlier connection from the same port told where it was sent, and the walk seemed to be wrong.
 func TestProbesLostBeforeConnectionTrackingWereSentNowhere(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return

@@ -16,8 +16,9 @@ func Uninspected(r *report.Report) []string {
 	for i := range r.Nodes {
 		nodes[i] = &r.Nodes[i]
 	}
-	var out []string
-	for _, u := range report.UninspectedNodes(nodes) {
+	groups := report.UninspectedNodes(nodes)
+	out := make([]string, 0, len(groups))
+	for _, u := range groups {
 		who := "node " + u.Nodes[0] + " was"
 		if len(u.Nodes) > 1 {
 			who = plaintext.Plural(len(u.Nodes), "node") + " (" + strings.Join(plaintext.Ranges(u.Nodes), ", ") + ") were"

@@ -50,7 +50,7 @@ var (
 			"53 of TCP, too, and firewalls and NetworkPolicies let it pass"),
 	})
 	_ = register(kind{
-		code: NameServerUnknown, severity: warning, scope: onPath, by: segments,
+		code: NameServerUnknown, severity: note, scope: onPath, by: segments,
 		remedy: advice("compare the kubelet's clusterDNS with the ClusterIP of the cluster's DNS Service: the kubelet "+
 			"writes it into a pod when the pod is made",
 			command{line: "kubectl get services -A -l k8s-app=kube-dns", when: "to see the DNS Service's address"}),

@@ -341,12 +341,16 @@ func (x *onward) actual() string {
 	return "the answer does not come back"
 }
 
-// packet describes the packet where it ended.
+// packet describes the packet where it ended. The client's port may be any.
 func (x *onward) packet() string {
 	p := &x.at.Packet
 	name := "answer"
 	if p.Turn == netfilter.Later {
 		name = "later packet"
 	}
-	return name + " from " + netip.AddrPortFrom(p.Src, p.SrcPort).String() + " to " + p.Dst.String()
+	from := p.Src.String()
+	if p.SrcPort != 0 {
+		from = netip.AddrPortFrom(p.Src, p.SrcPort).String()
+	}
+	return name + " from " + from + " to " + p.Dst.String()
 }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Uplink returns the interface of the family's default route in the main table, "" where there is none, where it is not
+// known and where there are several with equal metrics.
+func (n *Network) Uplink(v4 bool) string {
+	a := unspecified6
+	if v4 {
+		a = netip.IPv4Unspecified()
+	}
+	if t := n.family(a).tables[tableMain]; t != nil {
+		return t.among(netip.PrefixFrom(a, 0))
+	}
+	return ""
+}
+
+// among returns the interface of the routes of one prefix that are preferred; "" where there are several.
+func (t *table) among(p netip.Prefix) string {
+	whole := table{bits: []int{p.Bits()}, at: t.at}
+	e := whole.first(p.Addr())
+	if e == nil || e.unknown != "" {
+		return ""
+	}
+	return e.route().Dev
+}
+
+// Toward returns the interface of the main table's unicast route to an address; "" where there is none, or several.
+func (n *Network) Toward(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	if !a.IsValid() {
+		return ""
+	}
+	e := n.family(a).tables[tableMain].first(a)
+	if e == nil || e.unknown != "" || e.typ != RouteUnicast {
+		return ""
+	}
+	return e.route().Dev
+}
+
+// HasGateway tells whether some route of any table goes to a gateway by an interface: hosts beyond the link are reached
+// by it, too.
+func (n *Network) HasGateway(dev string, v4 bool) bool {
+	f := &n.fam[1]
+	if v4 {
+		f = &n.fam[0]
+	}
+	for _, t := range f.tables {
+		for _, es := range t.at {
+			for i := range es {
+				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Dev == dev && h.Gateway.IsValid() }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// DefaultGateway tells whether an address is the gateway of a default route, of any table.
+func (n *Network) DefaultGateway(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	for _, t := range n.family(a).tables {
+		for p, es := range t.at {
+			if p.Bits() > 0 {
+				continue
+			}
+			for i := range es {
+				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway == a }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// IfaceOf returns the interface by which a packet from src is assumed to come in, that of the node's own route back to
+// src: lo for the node's own addresses. known is false where there is no such route, or several.
+func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
+	r := n.Lookup(Query{Dst: src, Src: unspecifiedLike(src.Unmap()), Local: true, Bare: true})
+	if !r.Known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {
+		return "", false
+	}
+	return r.Dev, true
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// dnsServices are the Services with a ClusterIP that serve DNS, by their names.
+func (n *naming) dnsServices() (out []string) {
+	for name, svc := range n.cluster.services {
+		for i := range svc.Spec.Ports {
+			p := &svc.Spec.Ports[i]
+			if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP && svc.Spec.ClusterIP != "" &&
+				svc.Spec.ClusterIP != corev1.ClusterIPNone {
+				out = append(out, name.String()+" "+svc.Spec.ClusterIP)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// serviceAt returns the Service that has an address.
+func (n *naming) serviceAt(a netip.Addr) (types.NamespacedName, bool) {
+	for _, svc := range n.cluster.Services {
+		list := slices.Concat(clusterIPs(svc), svc.Spec.ExternalIPs)
+		for i := range svc.Status.LoadBalancer.Ingress {
+			list = append(list, svc.Status.LoadBalancer.Ingress[i].IP)
+		}
+		if slices.ContainsFunc(list, isAddress(a)) {
+			return expect.NameOf(svc), true
+		}
+	}
+	return types.NamespacedName{}, false
+}
+
+// server judges how packets of the pod come to a name server, over UDP and over TCP.
+func (n *naming) server(a netip.Addr) report.Segment {
+	if own, _ := n.state.Host.Local(a); own {
+		return n.inPod(a)
+	}
+	svc, isService := n.serviceAt(a)
+	var out report.Segment
+	for _, proto := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+		s := n.over(a, proto, svc, isService)
+		if proto == corev1.ProtocolUDP {
+			out = s
+			if s.Verdict != report.SegmentRight {
+				break
+			}
+			continue
+		}
+		if s.Verdict == report.SegmentWrong {
+			s.Verdict, s.Code = report.SegmentUnknown, DNSOverTCPUnreachable
+			s.Message = "UDP gets to the name server, TCP does not: " + s.Message
+		}
+		if s.Verdict != report.SegmentRight {
+			out = s
+		}
+	}
+	return out
+}
+
+// inPod judges a name server within the pod itself.
+func (n *naming) inPod(a netip.Addr) report.Segment {
+	s := report.Segment{Verdict: report.SegmentUnknown}
+	who, known := listener(n.state, "udp", netip.AddrPortFrom(a, dnsPort))
+	switch {
+	case !known:
+		s.Message = "the name server " + a.String() + " is in the pod itself; who listens there was not read"
+	case who == nil:
+		s.Verdict, s.Code, s.Owner = report.SegmentWrong, DNSServerUnreachable, "the pod's DNS settings"
+		s.Message = "the name server " + a.String() + " is in the pod itself, and nobody listens there"
+		if n.conf.NoServer {
+			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nobody listens there"
+		}
+	default:
+		s.Message = fmt.Sprintf("a process in the pod (%s) is asked at %s", strings.Clone(who.Process), a)
+	}
+	return s
+}
+
+// listener returns the socket that takes packets to an address and port; known is false where that cannot be told.
+func listener(s *nodestate.State, proto string, at netip.AddrPort) (x *host.Socket, known bool) {
+	if !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole {
+		return nil, false
+	}
+	known = true
+	for i := range s.Sockets {
+		x := &s.Sockets[i]
+		if x.Accepts(proto, at) {
+			return x, true
+		}
+		// A listing that is not of sock_diag does not tell whether such a socket takes IPv4, too.
+		if x.Protocol == proto && x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() {
+			known = false
+		}
+	}
+	return nil, known
+}
+
+// over judges the packets of one protocol to a name server that is not in the pod.
+func (n *naming) over(a netip.Addr, proto corev1.Protocol, svc types.NamespacedName, isService bool) report.Segment {
+	at := netip.AddrPortFrom(a, dnsPort)
+	src := netfilter.SourceFor(n.state.Host, protocolNumber(proto), at)
+	f := expect.Frontend{Address: a, Port: dnsPort, Protocol: proto}
+	conn := n.connection(start(f, expect.Origin{Kind: expect.FromPod, Address: src, Iface: n.ifaceOf(src)}))
+	unreachable := func(s report.Segment) report.Segment {
+		if s.Verdict == report.SegmentWrong {
+			s.Code = DNSServerUnreachable
+		}
+		s.Message = fmt.Sprintf("%s to %s: %s: %s", proto, at, s.Place, s.Message)
+		return s
+	}
+	if isService {
+		if s := conn.LeavesPod(); s.Verdict != report.SegmentRight {
+			return unreachable(s)
+		}
+		return n.ofService(at, proto, svc, src)
+	}
+	s, end := conn.ComesTo()
+	if s.Verdict != report.SegmentRight {
+		return unreachable(s)
+	}
+	if end.End == netfilter.Delivered {
+		return n.onNode(at, proto)
+	}
+	return n.elsewhere(a, proto)
+}
+
+// ofService judges a name server that is a Service, on the client's node, as the Service itself would be.
+func (n *naming) ofService(
+	at netip.AddrPort, proto corev1.Protocol, svc types.NamespacedName, src netip.Addr,
+) report.Segment {
+	s := report.Segment{
+		Verdict: report.SegmentWrong, Code: DNSServerUnreachable,
+		Message: fmt.Sprintf("Service %s has %s, and no port %d of %s", svc, at.Addr(), dnsPort, proto),
+	}
+	paths := n.paths(&Request{
+		Services: []types.NamespacedName{svc}, From: &From{Kind: expect.FromPod, Address: src},
+		Select: func(f expect.Frontend) bool {
+			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
+		},
+	})
+	for i := range paths {
+		p := &paths[i].Path
+		if paths[i].quiet {
+			continue
+		}
+		s.Message = fmt.Sprintf("%s to %s (Service %s) on node %s: %s", proto, at, svc, n.Name,
+			strings.Join(p.Codes(), ", "))
+		switch {
+		case p.Verdict == report.Match || p.Verdict == report.Warning:
+			return report.Segment{
+				Verdict: report.SegmentRight,
+				Message: fmt.Sprintf("%s (Service %s), where UDP and TCP get to, as far as node %s", at.Addr(), svc, n.Name),
+			}
+		case slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == NodeLocalDNS }):
+			return n.onNode(at, proto)
+		case p.Verdict == report.Unknown:
+			s.Verdict, s.Code = report.SegmentUnknown, ""
+		}
+		for k := range p.Findings {
+			s.Evidence = append(s.Evidence, p.Findings[k].Evidence...)
+		}
+		break
+	}
+	return s
+}
+
+// onNode judges a name server whose address the client's node has: a DNS cache on the node.
+func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment {
+	who, known := listener(n.State, strings.ToLower(string(proto)), at)
+	switch {
+	case !known:
+		return report.Segment{
+			Verdict: report.SegmentUnknown,
+			Message: fmt.Sprintf("node %s has %s itself; who listens there was not read", n.Name, at.Addr()),
+		}
+	case who == nil:
+		return report.Segment{
+			Verdict: report.SegmentWrong, Code: DNSServerUnreachable, Owner: "the node's DNS cache",
+			Message: fmt.Sprintf("node %s has %s itself, and nobody listens there at port %d of %s", n.Name, at.Addr(),
+				dnsPort, proto),
+		}
+	}
+	cache := "a DNS cache"
+	if who.Process != "" {
+		cache += ", process " + strings.Clone(who.Process)
+	}
+	return report.Segment{
+		Verdict: report.SegmentRight, Message: fmt.Sprintf("%s on node %s itself (%s)", at.Addr(), n.Name, cache),
+	}
+}
+
+// elsewhere is a name server that is no Service, and to which packets leave the node: what it knows is not known. Where
+// the kubelet has written it into the pod as the cluster's, nothing has the address, and the cluster's DNS is at
+// another one, that is said.
+func (n *naming) elsewhere(a netip.Addr, proto corev1.Protocol) report.Segment {
+	s := report.Segment{
+		Verdict: report.SegmentUnknown,
+		Message: fmt.Sprintf("the name server %s is no Service of the cluster, and packets to it leave node %s (%s): "+
+			"whether it knows Services is not known", a, n.Name, proto),
+	}
+	var policy corev1.DNSPolicy
+	for _, p := range n.cluster.Pods {
+		if p.Namespace+"/"+p.Name == n.ends.Pod {
+			policy = p.Spec.DNSPolicy
+		}
+	}
+	ns, _, _ := strings.Cut(n.ends.Pod, "/")
+	list := n.dnsServices()
+	switch {
+	case policy == corev1.DNSDefault || policy == corev1.DNSNone:
+		s.Message += " (dnsPolicy " + string(policy) + ")"
+	case n.conf.ClusterDomain(ns) != "" && len(list) > 0 && n.cluster.podNames[a] == "" && n.cluster.nodeAt(a) == "" &&
+		!n.cluster.endpoints[a]:
+		s.Code = NameServerUnknown
+		s.Message = fmt.Sprintf("the name server %s is the address of no Service, pod or node; the cluster's DNS is at %s",
+			a, cut(list, 4))
+	}
+	return s
+}
+
+// connection is one of the client's pod, without endpoints.
+func (t *tour) connection(s netfilter.Start) *endtoend.Connection {
+	return &endtoend.Connection{
+		Start: s, Client: t.nodes[t.ends.Client], Pod: t.ends.Pod, Nodes: t.nodes, Unread: t.unread,
+		Walker: func(s *nodestate.State) *netfilter.Walker {
+			if s == t.State {
+				return NewWalker(s, t.net)
+			}
+			return NewWalker(s, s.Host)
+		},
+		NodeAt: t.cluster.nodeAt, Cite: cite,
+	}
+}

@@ -8,5 +8,5 @@ import "time"
 
 var started = time.Now()
 
-// processorTime is the time of the day, where the system is not asked for the processor's.
-func processorTime() time.Duration { return time.Since(started) }
+// ProcessorTime is the time of the day, where the system is not asked for the processor's.
+func ProcessorTime() time.Duration { return time.Since(started) }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is what this process has used of the processor so far.
-func processorTime() time.Duration {
+// ProcessorTime is what this process has used of the processor so far.
+func ProcessorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		panic(err) // it fails on addresses that are not this process's

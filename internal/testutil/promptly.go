@@ -20,9 +20,9 @@ func Promptly(t testing.TB, do func()) {
 	t.Helper()
 	var took, waited time.Duration
 	for range 2 {
-		start, before := time.Now(), processorTime()
+		start, before := time.Now(), ProcessorTime()
 		do()
-		took, waited = processorTime()-before, time.Since(start)
+		took, waited = ProcessorTime()-before, time.Since(start)
 		if took <= processorLimit && waited <= wallLimit {
 			return
 		}

@@ -22,7 +22,7 @@ func (f *failures) Errorf(string, ...any) { f.n++ }
 func TestPromptly(t *testing.T) {
 	busy := func() {
 		sum := 0
-		for before := processorTime(); processorTime()-before < processorLimit+100*time.Millisecond; {
+		for before := ProcessorTime(); ProcessorTime()-before < processorLimit+100*time.Millisecond; {
 			sum++
 		}
 		t.Log(sum, "rounds")

@@ -62,11 +62,12 @@ type onward struct {
 // answers looks at the answers of the endpoints that connections are sent to, and at later packets.
 var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	var out []issue
-	for _, x := range p.walkOnward() {
-		if x.code == "" {
-			continue
-		}
-		endpoint := netip.AddrPortFrom(x.end.Packet.Dst, x.end.Packet.DstPort).String()
+	to := func(x onward) netip.AddrPort { return netip.AddrPortFrom(x.end.Packet.Dst, x.end.Packet.DstPort) }
+	wrong := slices.DeleteFunc(slices.Clone(p.walkOnward()), func(x onward) bool { return x.code == "" })
+	// In ipvs mode kube-proxy adds real servers in any order: the same finding of two paths reads the same.
+	slices.SortStableFunc(wrong, func(a, b onward) int { return to(a).Compare(to(b)) })
+	for _, x := range wrong {
+		endpoint := to(x).String()
 		same := func(o issue) bool { return o.code == x.code && o.where == x.at.Where && o.message == x.message() }
 		if i := slices.IndexFunc(out, same); i >= 0 {
 			out[i].endpoints = append(out[i].endpoints, endpoint)

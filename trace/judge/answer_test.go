@@ -4,6 +4,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -185,5 +186,39 @@ func TestAddressesThatAreNotKnownAreNotPrinted(t *testing.T) {
 				t.Errorf("%s: %s", fixture, text)
 			}
 		}
+	}
+}
+
+// TestTheOrderOfRealServersDoesNotShow: in ipvs mode the same answers were lost of endpoints in another order for each
+// frontend, and one finding read as several.
+func TestTheOrderOfRealServersDoesNotShow(t *testing.T) {
+	subjects := func(reversed bool) []string {
+		w := openCaptured(t, "ipvs")
+		w.sysctl("net/ipv4/vs/conntrack", "0")
+		if reversed {
+			var out, reals []string
+			for line := range strings.Lines(string(w.files["ipvsadm.txt"])) {
+				if strings.HasPrefix(line, "-a ") {
+					reals = append([]string{line}, reals...)
+					continue
+				}
+				out, reals = append(append(out, reals...), line), nil
+			}
+			w.files["ipvsadm.txt"] = []byte(strings.Join(append(out, reals...), ""))
+		}
+		found := map[string]bool{}
+		r := w.run()
+		for i := range r.Paths {
+			for _, f := range r.Paths[i].Findings {
+				if f.Code == AnswerDropped && strings.Contains(f.Subject, ",") {
+					found[f.Subject] = true
+				}
+			}
+		}
+		return slices.Sorted(maps.Keys(found))
+	}
+	before, after := subjects(false), subjects(true)
+	if len(before) == 0 || !slices.Equal(before, after) {
+		t.Errorf("%q, and with real servers in the other order %q", before, after)
 	}
 }

@@ -83,7 +83,6 @@ var conditions = []struct {
 	asked func(*rule) bool
 	holds func(*rule, *Network, *Query) truth
 }{
-
 	{
 		func(r *rule) bool { return r.to.IsValid() },
 		func(r *rule, _ *Network, q *Query) truth { return knownTruth(r.to.Contains(q.Dst)) },

@@ -4,8 +4,6 @@ package host
 
 import (
 	"net/netip"
-	"strconv"
-	"strings"
 )
 
 // AnswersARP tells whether the node answers where another host on an interface asks by ARP for one of the node's own
@@ -22,18 +20,18 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	if l := n.links[dev]; l.flags && l.noARP {
 		return false, "ip link: " + dev + " has NOARP", true
 	}
-	ignore, setting, ok := n.larger(dev, "arp_ignore")
+	ignore, ok := n.larger(dev, "arp_ignore")
 	if !ok {
 		return false, "", false
 	}
-	if why, known := n.arpIgnored(ignore, dev, address, asker); why != "" || !known {
-		return false, setting + ": " + why, known
+	if why, known := n.arpIgnored(ignore.value, dev, address, asker); why != "" || !known {
+		return false, ignore.text + ": " + why, known
 	}
-	filter, setting, ok := n.larger(dev, "arp_filter")
+	filter, ok := n.larger(dev, "arp_filter")
 	if !ok {
 		return false, "", false
 	}
-	if filter == 0 {
+	if filter.value == 0 {
 		return true, "", true
 	}
 	r := n.Lookup(Query{Dst: asker, Src: address, Local: true, Bare: true})
@@ -41,7 +39,7 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 		return false, "", false
 	}
 	if r.Unusable() || r.Dev != dev {
-		return false, setting + ": the route to " + asker.String() + " is not by " + dev + decided(r.By), true
+		return false, filter.text + ": the route to " + asker.String() + " is not by " + dev + decided(r.By), true
 	}
 	return true, "", true
 }
@@ -68,22 +66,4 @@ func (n *Network) arpIgnored(mode int, dev string, target, asker netip.Addr) (wh
 		return "no address is told", true
 	}
 	return "", true
-}
-
-// larger returns the larger of a setting of an interface and that of all (IN_DEV_MAXCONF and IN_DEV_ORCONF in
-// include/linux/inetdevice.h), and it as text; ok is false where one of them was not collected.
-func (n *Network) larger(dev, name string) (value int, setting string, ok bool) {
-	value = -1
-	for _, of := range []string{"all", dev} {
-		key := "net/ipv4/conf/" + of + "/" + name
-		text, there := n.Sysctl(key)
-		v, err := strconv.Atoi(strings.TrimSpace(text))
-		if !there || err != nil {
-			return 0, "", false
-		}
-		if v > value {
-			value, setting = v, key+"="+text
-		}
-	}
-	return value, setting, true
 }

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"strconv"
 	"strings"
 )
 
@@ -115,16 +114,11 @@ func decided(by Decision) string {
 // (IN_DEV_RPFILTER in include/linux/inetdevice.h), and the settings as text; ok is false where one of them was not
 // collected.
 func (n *Network) rpFilter(dev string) (mode int, setting string, ok bool) {
-	for _, of := range []string{"all", dev} {
-		key := "net/ipv4/conf/" + of + "/rp_filter"
-		text, there := n.Sysctl(key)
-		v, err := strconv.Atoi(text)
-		if !there || err != nil {
-			return 0, "", false
-		}
-		mode, setting = max(mode, v), setting+", "+key+"="+text
+	all, own, ok := n.settings(dev, "rp_filter")
+	if !ok {
+		return 0, "", false
 	}
-	return mode, strings.TrimPrefix(setting, ", "), true
+	return max(all.value, own.value), all.text + ", " + own.text, true
 }
 
 // has4 tells whether an interface has an IPv4 address.

@@ -95,6 +95,37 @@ func (n *Network) HasSysctls(prefix string) bool {
 	return false
 }
 
+// setting is one that is a number, and it as text: KEY=VALUE.
+type setting struct {
+	value int
+	text  string
+}
+
+// settings returns a setting of IPv4 for all interfaces and that of one; ok is false where one of them was not
+// collected, or is no number.
+func (n *Network) settings(dev, name string) (all, own setting, ok bool) {
+	var both [2]setting
+	for i, of := range []string{"all", dev} {
+		key := "net/ipv4/conf/" + of + "/" + name
+		text, there := n.Sysctl(key)
+		v, err := strconv.Atoi(text)
+		if !there || err != nil {
+			return setting{}, setting{}, false
+		}
+		both[i] = setting{v, key + "=" + text}
+	}
+	return both[0], both[1], true
+}
+
+// larger returns the larger of the two (IN_DEV_MAXCONF and IN_DEV_ORCONF in include/linux/inetdevice.h).
+func (n *Network) larger(dev, name string) (s setting, ok bool) {
+	all, own, ok := n.settings(dev, name)
+	if own.value > all.value {
+		all = own
+	}
+	return all, ok
+}
+
 // LocalPortRange is the setting with the ports that the kernel gives to sockets that ask for none: the first and the
 // last (Documentation/networking/ip-sysctl.rst). They are those of IPv6, too.
 const LocalPortRange = "net/ipv4/ip_local_port_range"

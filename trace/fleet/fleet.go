@@ -13,8 +13,15 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
+// service is the name of a Service; the zero value is the node as a whole.
+type service struct{ namespace, name string }
+
 // key is what is grouped: a code, and the Service that it is about.
-type key struct{ code, namespace, name string }
+type key struct {
+	service
+
+	code string
+}
 
 // Patterns groups what is wrong by finding and Service, and says of each group what its nodes share. nodes are the
 // Node objects; those of other nodes are passed over. It returns nil for fewer than two nodes that were judged. What is
@@ -39,9 +46,9 @@ func Patterns(reports []report.NodeReport, nodes []*corev1.Node) []report.Patter
 	}
 	g := grouped(judged)
 	compared := map[string][]report.Shared{} // by which nodes are which: most findings are of the same nodes
-	out := make([]report.Pattern, 0, len(g.with))
-	for k, found := range g.with {
-		p := report.Pattern{Code: k.code, Severity: g.severity[k]}
+	out := make([]report.Pattern, 0, len(g.findings))
+	for k, found := range g.findings {
+		p := report.Pattern{Code: k.code, Severity: found.severity}
 		if k.name != "" {
 			p.Service = &report.ObjectRef{Namespace: k.namespace, Name: k.name}
 		}
@@ -49,11 +56,11 @@ func Patterns(reports []report.NodeReport, nodes []*corev1.Node) []report.Patter
 		kinds := make([]byte, len(judged))
 		for i, r := range judged {
 			switch {
-			case found[r.Node]:
+			case found.on[r.Node]:
 				p.Nodes = append(p.Nodes, r.Node)
 				bad = append(bad, of[r.Node])
 				kinds[i] = '+'
-			case g.unsure[service{k.namespace, k.name}][r.Node]:
+			case g.unsure[k.service][r.Node]:
 				p.NotKnown++
 				kinds[i] = '?'
 			default:
@@ -91,22 +98,22 @@ func nameOf(p *report.Pattern) string {
 	return p.Service.Namespace + "/" + p.Service.Name
 }
 
-// service is the name of a Service; the zero value is the node as a whole.
-type service struct{ namespace, name string }
-
 // groups are the findings of all nodes.
 type groups struct {
-	with     map[key]map[string]bool     // on which nodes
-	severity map[key]report.Severity     // the worst
+	findings map[key]*group
 	unsure   map[service]map[string]bool // on which nodes a path of a Service could not be judged
+}
+
+// group is one finding of one Service.
+type group struct {
+	on       map[string]bool // nodes
+	severity report.Severity // the worst
 }
 
 // grouped groups the findings of nodes. A path without a Service of its own is one of the report's Service, which all
 // have in common.
 func grouped(judged []*report.NodeReport) groups {
-	g := groups{
-		with: map[key]map[string]bool{}, severity: map[key]report.Severity{}, unsure: map[service]map[string]bool{},
-	}
+	g := groups{findings: map[key]*group{}, unsure: map[service]map[string]bool{}}
 	for _, n := range judged {
 		for i := range n.Findings {
 			g.add(n.Node, service{}, &n.Findings[i])
@@ -118,7 +125,10 @@ func grouped(judged []*report.NodeReport) groups {
 				of = service{p.Service.Namespace, p.Service.Name}
 			}
 			if p.Verdict == report.Unknown {
-				mark(g.unsure, of, n.Node)
+				if g.unsure[of] == nil {
+					g.unsure[of] = map[string]bool{}
+				}
+				g.unsure[of][n.Node] = true
 			}
 			for k := range p.Findings {
 				g.add(n.Node, of, &p.Findings[k])
@@ -132,17 +142,14 @@ func (g *groups) add(node string, of service, f *report.Finding) {
 	if !slices.Contains(severities, f.Severity) {
 		return
 	}
-	k := key{f.Code, of.namespace, of.name}
-	mark(g.with, k, node)
-	if old := g.severity[k]; old == "" || slices.Index(severities, f.Severity) < slices.Index(severities, old) {
-		g.severity[k] = f.Severity
+	k := key{of, f.Code}
+	x := g.findings[k]
+	if x == nil {
+		x = &group{on: map[string]bool{}, severity: f.Severity}
+		g.findings[k] = x
 	}
-}
-
-// mark adds a node to a set of nodes.
-func mark[K comparable](sets map[K]map[string]bool, k K, node string) {
-	if sets[k] == nil {
-		sets[k] = map[string]bool{}
+	x.on[node] = true
+	if slices.Index(severities, f.Severity) < slices.Index(severities, x.severity) {
+		x.severity = f.Severity
 	}
-	sets[k][node] = true
 }

@@ -257,18 +257,8 @@ func (in *incident) dir(t *testing.T) string {
 	if in.fault == "" {
 		return out
 	}
-	data, err := os.ReadFile(file)
+	f, err := faultdata.Read(file)
 	must(err)
-	f, err := faultdata.Parse(data)
-	must(err)
-	for path, hunks := range f.Changes {
-		old, err := os.ReadFile(filepath.Join(base, filepath.FromSlash(path)))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		data, err := faultdata.Apply(old, hunks)
-		must(err)
-		must(os.WriteFile(filepath.Join(out, filepath.FromSlash(path)), data, 0o600))
-	}
+	must(f.Make(out))
 	return out
 }

@@ -138,13 +138,9 @@ func TestRecordedFaultsAreNamed(t *testing.T) {
 	judged := map[string]*compare.Facts{}
 	var text strings.Builder
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		f, err := faultdata.Read(file)
 		if err != nil {
 			t.Fatal(err)
-		}
-		f, err := faultdata.Parse(data)
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
 		}
 		mode := filepath.Base(filepath.Dir(file))
 		if healthy[mode+f.Node] == nil {

@@ -35,7 +35,13 @@ type capturedNode struct {
 // openSnapshot opens a snapshot of the repository.
 func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	s, err := snapshot.Open(filepath.Join("..", "..", dir))
+	return openNode(t, filepath.Join("..", "..", dir), node)
+}
+
+// openNode opens a node of a snapshot.
+func openNode(t *testing.T, path, node string) (*snapshot.Cluster, *snapshot.Node) {
+	t.Helper()
+	s, err := snapshot.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

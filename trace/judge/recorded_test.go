@@ -104,13 +104,9 @@ func reportRecorded(
 	t *testing.T, file string, edit map[string]func(string) string, asked ...func(*Request),
 ) (*faultdata.Fault, *report.NodeReport) {
 	t.Helper()
-	data, err := os.ReadFile(file)
+	f, err := faultdata.Read(file)
 	if err != nil {
 		t.Fatal(err)
-	}
-	f, err := faultdata.Parse(data)
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
 	}
 	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, edit)
 	host, _, err := net.SplitHostPort(f.Frontend)
@@ -138,22 +134,8 @@ func openFault(
 	if err := os.CopyFS(changed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	for name, hunks := range f.Changes {
-		file := filepath.Join(changed, filepath.FromSlash(name))
-		healthy, err := os.ReadFile(file)
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		faulty, err := faultdata.Apply(healthy, hunks)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(file), 0o700)
-		}
-		if err == nil {
-			err = os.WriteFile(file, faulty, 0o600)
-		}
-		if err != nil {
-			t.Fatalf("%s: %s: %v", f.What, name, err)
-		}
+	if err := f.Make(changed); err != nil {
+		t.Fatal(err)
 	}
 	for name, do := range edit {
 		file := filepath.Join(changed, "nodes", f.Node, name)
@@ -169,19 +151,7 @@ func openFault(
 			t.Fatal(err)
 		}
 	}
-	s, err := snapshot.Open(changed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node(f.Node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, n
+	return openNode(t, changed, f.Node)
 }
 
 // fromFlag is the origin of a flag of trace.

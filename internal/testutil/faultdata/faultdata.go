@@ -12,6 +12,8 @@ package faultdata
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,6 +101,41 @@ func (f *Fault) Format() []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+// Read reads the file of a recorded fault.
+func Read(file string) (*Fault, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return f, nil
+}
+
+// Make makes the fault in a folder that holds the healthy snapshot.
+func (f *Fault) Make(dir string) error {
+	for path, hunks := range f.Changes {
+		file := filepath.Join(dir, filepath.FromSlash(path))
+		healthy, err := os.ReadFile(file)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		faulty, err := Apply(healthy, hunks)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", f.What, path, err)
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, faulty, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Parse reads what Format wrote.

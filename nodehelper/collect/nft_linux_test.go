@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -201,18 +202,7 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		return
 	}
 	for _, name := range []string{"nftables", "real-2node-nftables"} {
-		s, err := snapshot.Open("../../testdata/snapshots/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects, err := s.Cluster()
-		if err != nil {
-			t.Fatal(err)
-		}
-		node, err := s.Node("node1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects, node := snap.Node(t, "../../testdata/snapshots/"+name, "node1")
 		loadRules(t, "../../testdata/snapshots/"+name+"/nodes/node1/"+snapshot.NFTFile)
 		listing := []byte(must(t, "nft", "-j", "list", "ruleset"))
 		dumped := askKernel(t, nil)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
@@ -32,27 +33,8 @@ type opened struct {
 
 func openCaptured(t *testing.T, name string) *opened {
 	t.Helper()
-	s, err := snapshot.Open("../../testdata/snapshots/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &opened{files: map[string][]byte{}}
-	if o.cluster, err = s.Cluster(); err != nil {
-		t.Fatal(err)
-	}
-	if o.node, err = s.Node("node1"); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range snapshot.NodeFiles {
-		data, ok, err := o.node.File(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			o.files[f] = data
-		}
-	}
-	return o
+	objects, node := snap.Node(t, "../../testdata/snapshots/"+name, "node1")
+	return &opened{cluster: objects, node: node, files: snap.Files(t, node)}
 }
 
 func (o *opened) judge(t *testing.T) *report.NodeReport {

@@ -13,13 +13,13 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // broken is a snapshot of one node with three faults in it.
@@ -336,14 +336,7 @@ func frontends(r *report.Report) string {
 }
 
 func TestNotServed(t *testing.T) {
-	s, err := snapshot.Open(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, objects := snap.Open(t, broken)
 	ref, err := cluster.ParseReference("10.77.0.11:30080")
 	if err != nil {
 		t.Fatal(err)

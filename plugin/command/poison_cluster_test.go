@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -243,14 +244,7 @@ func (a *peerAnswer) object(v any) error {
 // peers are hostile helpers.
 func peers(t *testing.T) map[string]*peer {
 	t.Helper()
-	s, err := snapshot.Open(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := s.Node("worker-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, node := snap.Node(t, broken, "worker-1")
 	collects := func(a *peerAnswer) error { return a.filesOf(node, "") }
 	after := func(program func(a *peerAnswer, method string) error) *peer {
 		return &peer{answer: func(a *peerAnswer, method string) error {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -140,14 +141,7 @@ func poisonedCopy(t *testing.T, base string, files map[string][]byte) string {
 // clusterOf reads the objects of a snapshot.
 func clusterOf(t *testing.T, dir string) *snapshot.Cluster {
 	t.Helper()
-	s, err := snapshot.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, c := snap.Open(t, dir)
 	return c
 }
 

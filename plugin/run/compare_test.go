@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -53,20 +54,13 @@ func (n *threeNodes) Read(_ context.Context, node string, _ []string) (*snapshot
 // TestCompareNodesOfACluster: two nodes of a running cluster are read side by side; one that cannot be read is said,
 // and nothing is claimed of the other.
 func TestCompareNodesOfACluster(t *testing.T) {
-	snap, err := snapshot.Open("../../testdata/endtoend/vxlan.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := snap.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	capture, objects := snap.Open(t, "../../testdata/endtoend/vxlan.tar.gz")
 	web := func(string) Request {
 		return Request{Services: []types.NamespacedName{{Namespace: "shop", Name: "web"}}, Matching: true, Steps: true}
 	}
 	for _, lost := range []string{"", "node2"} {
 		synctest.Test(t, func(t *testing.T) {
-			n := &threeNodes{snap, objects, lost}
+			n := &threeNodes{capture, objects, lost}
 			s := &Session{
 				index: &objectIndex{}, config: Config{Parallel: 2, Helper: launch.Options{Timeout: time.Minute}},
 				source: n, nodes: n, Objects: objects, live: true,

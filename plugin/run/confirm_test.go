@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -48,14 +49,7 @@ const broken = "../../examples/broken-node"
 
 func newMoving(t *testing.T, states []state) *moving {
 	t.Helper()
-	s, err := snapshot.Open(broken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, base := snap.Open(t, broken)
 	for _, svc := range base.Services {
 		svc.ResourceVersion = ""
 	}
@@ -93,24 +87,8 @@ func (m *moving) Read(_ context.Context, node string, _ []string) (*snapshot.Nod
 	if now.err != nil {
 		return nil, now.err
 	}
-	s, err := snapshot.Open(broken)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	from, err := s.Node(node)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for _, f := range snapshot.NodeFiles {
-		data, ok, err := from.File(f)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		if ok {
-			files[f] = data
-		}
-	}
+	_, from := snap.Node(m.t, broken, node)
+	files := snap.Files(m.t, from)
 	if now.rules != nil {
 		files["iptables-save.txt"] = now.rules(files["iptables-save.txt"])
 	}

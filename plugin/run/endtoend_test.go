@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -23,15 +24,8 @@ import (
 // The helper of the client's node is told to ask, from the client's pod, what the pod's resolver would; what it answers
 // is judged.
 func TestAskNames(t *testing.T) {
-	snap, err := snapshot.Open("../../testdata/endtoend/vxlan.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := snap.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := snapshotReader{snap}.Read(t.Context(), "node3", nil)
+	capture, objects := snap.Open(t, "../../testdata/endtoend/vxlan.tar.gz")
+	files, err := snapshotReader{capture}.Read(t.Context(), "node3", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
@@ -125,34 +126,18 @@ func (scaledDown) Proxied(_ context.Context, objects *snapshot.Cluster) (*snapsh
 // keepFrontend plans shop/frontend on the broken node, where that Service is right.
 func keepFrontend(t *testing.T, h *fakeHelper, source func(cluster.Source) cluster.Source) *PathKeeper {
 	t.Helper()
-	snap, err := snapshot.Open(broken)
+	capture, objects := snap.Open(t, broken)
+	node, err := capture.Node("worker-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := snap.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := snap.Node("worker-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.files = map[string][]byte{}
-	for _, name := range snapshot.NodeFiles {
-		data, ok, err := node.File(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			h.files[name] = data
-		}
-	}
+	h.files = snap.Files(t, node)
 	svc := objects.Services[slices.IndexFunc(objects.Services, func(s *corev1.Service) bool {
 		return s.Namespace == "shop" && s.Name == "frontend"
 	})]
 	reader := &localReader{options: launch.Options{Build: "test", Timeout: time.Minute}, serve: h.serve}
 	s := (&moving{base: objects}).session()
-	s.source, s.client = source(cluster.FromSnapshot(snap)), fake.NewClientset(svc)
+	s.source, s.client = source(cluster.FromSnapshot(capture)), fake.NewClientset(svc)
 	s.nodes, s.helper = reader, reader.helper
 	k, err := s.KeepPath(t.Context(), PathConfig{
 		Target: cluster.Target{Service: svc}, Node: "worker-1", TTL: time.Hour, Attached: true, By: "the tests",
@@ -265,15 +250,8 @@ func TestModeWhereNothingElseDecides(t *testing.T) {
 		{"kube-proxy says another one", config("ipvs"), "nftables", true, wire.NFTables},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			snap, err := snapshot.Open(broken)
-			if err != nil {
-				t.Fatal(err)
-			}
-			objects, err := snap.Cluster()
-			if err != nil {
-				t.Fatal(err)
-			}
-			node, err := snap.Node("worker-1")
+			capture, objects := snap.Open(t, broken)
+			node, err := capture.Node("worker-1")
 			if err != nil {
 				t.Fatal(err)
 			}

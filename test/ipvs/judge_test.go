@@ -42,19 +42,7 @@ func addClient(c *snapshot.Cluster) {
 // judged is the node as the helper's code collects it now, judged by the objects.
 func judged(t *testing.T) report.NodeReport {
 	t.Helper()
-	s, err := snapshot.Open(captured)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addClient(cluster)
-	files := map[string][]byte{}
-	for name, data := range collected(t) {
-		files[name] = []byte(data)
-	}
+	cluster, files := captures(t)
 	r := judge.Files(cluster, snapshot.NewNode(nodeName, files),
 		judge.Request{Backwards: true, Matching: true, PerPathService: true})
 	if r.Error != "" {

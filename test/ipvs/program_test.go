@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	helper "github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -33,14 +34,7 @@ import (
 // captures is the node as the helper's code collects it now, beside the captured objects.
 func captures(t *testing.T) (*snapshot.Cluster, map[string][]byte) {
 	t.Helper()
-	s, err := snapshot.Open(captured)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, cluster := snap.Open(t, captured)
 	addClient(cluster)
 	files := map[string][]byte{}
 	for name, data := range collected(t) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -32,28 +33,8 @@ type capture struct {
 // open reads a node of a snapshot.
 func open(t testing.TB, dir, node string) *capture {
 	t.Helper()
-	s, err := snapshot.Open(filepath.Join(testdata, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &capture{node: node, files: map[string][]byte{}, objects: objects}
-	for _, name := range snapshot.NodeFiles {
-		data, ok, err := n.File(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			c.files[name] = data
-		}
-	}
+	objects, n := snap.Node(t, filepath.Join(testdata, dir), node)
+	c := &capture{node: node, files: snap.Files(t, n), objects: objects}
 	if data, ok, err := n.File(snapshot.UnreadFile); err == nil && ok {
 		c.files[snapshot.UnreadFile] = data
 	}

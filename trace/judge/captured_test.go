@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -35,40 +36,13 @@ type capturedNode struct {
 // openSnapshot opens a snapshot of the repository.
 func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	return openNode(t, filepath.Join("..", "..", dir), node)
-}
-
-// openNode opens a node of a snapshot.
-func openNode(t *testing.T, path, node string) (*snapshot.Cluster, *snapshot.Node) {
-	t.Helper()
-	s, err := snapshot.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := s.Node(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, n
+	return snap.Node(t, filepath.Join("..", "..", dir), node)
 }
 
 func openCaptured(t *testing.T, name string) *capturedNode {
 	t.Helper()
 	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), "node1")
-	w := &capturedNode{t: t, cluster: c, files: map[string][]byte{}}
-	for _, f := range snapshot.NodeFiles {
-		data, ok, err := n.File(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			w.files[f] = data
-		}
-	}
+	w := &capturedNode{t: t, cluster: c, files: snap.Files(t, n)}
 	// One file a family, so that a fault need be put into one place only.
 	for _, v := range []string{"iptables", "ip6tables"} {
 		delete(w.files, v+"-nft-save.txt")

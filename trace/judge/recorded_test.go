@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -151,7 +152,7 @@ func openFault(
 			t.Fatal(err)
 		}
 	}
-	return openNode(t, changed, f.Node)
+	return snap.Node(t, changed, f.Node)
 }
 
 // fromFlag is the origin of a flag of trace.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,18 +39,7 @@ func outcomes(p report.Path) []string {
 // captured opens a captured cluster, and its first node.
 func captured(t *testing.T, name string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	s, err := snapshot.Open("../../../testdata/snapshots/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := s.Node("node1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, node := snap.Node(t, "../../../testdata/snapshots/"+name, "node1")
 	// A pod that is no endpoint stands for all pods of the node: packets from an endpoint's address would come from where
 	// the test listens.
 	c.Pods = append(c.Pods, &corev1.Pod{

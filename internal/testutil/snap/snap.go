@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package snap opens snapshots for tests. A test fails where something cannot be read.
+package snap
+
+import (
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Open opens a snapshot, and reads the cluster's objects.
+func Open(t testing.TB, path string) (*snapshot.Snapshot, *snapshot.Cluster) {
+	t.Helper()
+	s, err := snapshot.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := s.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, objects
+}
+
+// Node opens one node of a snapshot, and reads the cluster's objects.
+func Node(t testing.TB, path, node string) (*snapshot.Cluster, *snapshot.Node) {
+	t.Helper()
+	s, objects := Open(t, path)
+	n, err := s.Node(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects, n
+}
+
+// Files reads the files of a node that it has, by name.
+func Files(t testing.TB, n *snapshot.Node) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, name := range snapshot.NodeFiles {
+		data, ok, err := n.File(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			files[name] = data
+		}
+	}
+	return files
+}

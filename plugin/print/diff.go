@@ -53,14 +53,7 @@ func (p *Printer) Diff(out *terminal.Stream, d *report.Diff, v View) error {
 func (t *text) diffNames(d *report.Diff) {
 	names := slices.Concat(d.OnlyBefore, d.OnlyAfter)
 	for i := range d.Nodes {
-		one := report.Diff{Nodes: d.Nodes[i : i+1]}
-		for _, c := range d.Nodes[i].Changes {
-			if decisive[c.Part] {
-				one.Summary.Rules++
-			}
-		}
-		one.Summary.Paths = len(d.Nodes[i].Paths)
-		if one.InPathsOrRules() {
+		if d.Nodes[i].InPathsOrRules() {
 			names = append(names, d.Nodes[i].After.Node)
 		}
 	}
@@ -69,9 +62,6 @@ func (t *text) diffNames(d *report.Diff) {
 		t.Linef("node/%s", n)
 	}
 }
-
-// decisive are the parts that decide where connections go.
-var decisive = map[string]bool{"rules": true, "virtual servers": true, "sets": true}
 
 // How much of a list is shown before the rest is counted.
 const (

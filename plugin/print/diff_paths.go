@@ -25,7 +25,7 @@ func (t *text) pathChanges(n *report.NodeDiff) {
 	byWhat := map[string]*pathGroup{}
 	for i := range n.Paths {
 		p := &n.Paths[i]
-		key := verdicts(p) + "\x00" + t.whatChanged(p)
+		key := strings.Join([]string{verdictOf(p.Before), verdictOf(p.After), t.whatChanged(p)}, "\x00")
 		if t.wide {
 			key += fmt.Sprint("\x00", i)
 		}
@@ -64,17 +64,12 @@ func protocolOf(f *report.Frontend) string {
 }
 
 func (t *text) pathGroup(g *pathGroup) {
-	before, after := "none", "none"
-	t.Addf("  ")
-	if s := g.first.Before; s != nil {
-		before = string(s.Verdict)
-	}
-	t.Addf("%s → ", before)
+	t.Addf("  %s → ", verdictOf(g.first.Before))
 	color := plain
 	if s := g.first.After; s != nil {
-		after, color = string(s.Verdict), colorOf(s.Verdict)
+		color = colorOf(s.Verdict)
 	}
-	t.Add(color, after)
+	t.Add(color, verdictOf(g.first.After))
 	where := some(g.paths, diffNamed)
 	if len(g.paths) > diffNamed {
 		where = plaintext.Plural(len(g.paths), "path")
@@ -93,14 +88,12 @@ func (t *text) pathGroup(g *pathGroup) {
 	}
 }
 
-func verdicts(p *report.PathChange) string {
-	name := func(s *report.PathSide) string {
-		if s == nil {
-			return "none"
-		}
-		return string(s.Verdict)
+// verdictOf is the verdict of a path at one side; "none" where there is no such path.
+func verdictOf(s *report.PathSide) string {
+	if s == nil {
+		return "none"
 	}
-	return name(p.Before) + " → " + name(p.After)
+	return string(s.Verdict)
 }
 
 // whatChanged says what of a path differs, in lines.
@@ -112,15 +105,11 @@ func (t *text) whatChanged(p *report.PathChange) string {
 		}
 		out = append(out, sign(f.Change)+" "+f.Code+spaced(f.Subject))
 	}
-	most := diffNamed
-	if t.wide {
-		most = len(p.Gained) + len(p.Lost)
-	}
 	if len(p.Gained) > 0 {
-		out = append(out, "+ connections to "+some(p.Gained, most))
+		out = append(out, "+ connections to "+t.list(p.Gained, diffNamed, ", "))
 	}
 	if len(p.Lost) > 0 {
-		out = append(out, "- connections to "+some(p.Lost, most))
+		out = append(out, "- connections to "+t.list(p.Lost, diffNamed, ", "))
 	}
 	if len(out) == 0 && p.Before != nil && p.After != nil && p.Before.Actual != p.After.Actual {
 		out = append(out, "~ "+p.Before.Actual+" → "+p.After.Actual)

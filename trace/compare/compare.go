@@ -282,7 +282,7 @@ func (c *comparison) lists(p place, a, b *list) {
 
 // spread says how connections are spread over the endpoints of a chain.
 func (l *list) spread() string {
-	if l.even {
+	if l.probabilities == "" {
 		return fmt.Sprintf("%d endpoints have equal shares", l.endpoints)
 	}
 	return "shares: " + l.probabilities
@@ -432,8 +432,8 @@ func Count(d *report.Diff) {
 		s.Paths += len(n.Paths) + n.PathsLeft
 		for k := range n.Paths {
 			p := &n.Paths[k]
-			if p.Before != nil && p.After != nil && p.Before.Verdict.Right() != p.After.Verdict.Right() {
-				if p.After.Verdict.Right() {
+			if p.Before != nil && p.After != nil && p.Before.Verdict.NeedsAttention() != p.After.Verdict.NeedsAttention() {
+				if !p.After.Verdict.NeedsAttention() {
 					s.Repaired++
 				} else {
 					s.Broke++
@@ -441,7 +441,7 @@ func Count(d *report.Diff) {
 			}
 		}
 		count := func(part string, n int) {
-			if IsRules(part) {
+			if report.IsRules(part) {
 				s.Rules += n
 			} else {
 				s.Others += n

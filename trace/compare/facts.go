@@ -14,9 +14,9 @@ import (
 
 // The parts of a node that are compared, in the order in which they are listed: what decides first comes first.
 const (
-	PartRules         = "rules"
-	PartServers       = "virtual servers"
-	PartSets          = "sets"
+	PartRules         = report.PartRules
+	PartServers       = report.PartServers
+	PartSets          = report.PartSets
 	PartConfiguration = "configuration"
 	PartVersions      = "versions"
 	PartSettings      = "settings"
@@ -32,12 +32,6 @@ var parts = []string{
 	PartLinks, PartNeighbours, PartTunnels,
 }
 
-// decides are the parts whose differences count as differences of rules.
-var decides = map[string]bool{PartRules: true, PartServers: true, PartSets: true}
-
-// IsRules tells whether a difference of a part is one of rules: of what tells the kernel where connections go.
-func IsRules(part string) bool { return decides[part] }
-
 // place is where something stands: a chain of a table, a set, a routing table.
 type place struct{ part, table, name string }
 
@@ -49,8 +43,7 @@ type list struct {
 	// base is what the chain or set itself is: its policy, its hook, its type.
 	base string
 	kind tableKind // of rules and of sets of nftables
-	// even: the endpoints of a chain have equal shares; probabilities says which they have.
-	even          bool
+	// probabilities are the shares of the endpoints of a chain, as text; "" where they are equal.
 	probabilities string
 	endpoints     int
 }
@@ -119,7 +112,7 @@ func Unread(r report.NodeReport) *Facts { return &Facts{node: r.Node, report: r}
 func (f *Facts) at(p place) *list {
 	l := f.lists[p]
 	if l == nil {
-		l = &list{even: true}
+		l = &list{}
 		f.lists[p] = l
 	}
 	return l

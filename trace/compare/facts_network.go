@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -19,7 +20,7 @@ func (r *reader) network() {
 	h := r.state.Host
 	r.notRead(PartSettings, snapshot.SysctlFile)
 	for key, value := range h.Sysctls() {
-		if r.matters(key) {
+		if matters(key) {
 			r.set(PartSettings, key, strings.Join(strings.Fields(value), " "))
 		}
 	}
@@ -30,15 +31,13 @@ func (r *reader) network() {
 	}{{true, "IPv4", snapshot.RouteFile, snapshot.RuleFile}, {false, "IPv6", snapshot.Route6File, snapshot.Rule6File}} {
 		r.notReadOf(PartRoutes, f.name, f.route)
 		for table, text := range h.Routes(f.v4) {
-			key := text
 			if !f.v4 && strings.HasPrefix(text, "fe80:") {
 				continue // each interface has one, as those of pods come and go
 			}
-			r.add(PartRoutes, f.name+" table "+table, key, text)
+			r.add(PartRoutes, f.name+" table "+table, text, text)
 		}
 		r.notReadOf(PartRoutingRules, f.name, f.rule)
-		rules, _ := h.RoutingRules(f.v4)
-		for _, text := range rules {
+		for _, text := range h.RoutingRules(f.v4) {
 			l := r.at(place{PartRoutingRules, "", f.name})
 			l.items = append(l.items, item{key: text, text: text}) // the order of those with equal priorities counts
 		}
@@ -71,9 +70,8 @@ var changing = []string{
 	"ipfrag_time", "ip6frag_time", "mc_forwarding",
 }
 
-// matters tells whether a setting is compared: those of the network. A setting of an interface that is one of a pod is
-// not, as pods come and go.
-func (r *reader) matters(key string) bool {
+// matters tells whether a setting is compared: those of the network.
+func matters(key string) bool {
 	if !strings.HasPrefix(key, "net/") {
 		return false
 	}
@@ -284,7 +282,7 @@ func (r *reader) identity() {
 		}
 	}
 	for _, dev := range r.state.Host.Devs() {
-		if dev == "kube-ipvs0" {
+		if dev == kubeproxy.IPVSDevice {
 			continue // the addresses of Services, which every node has there in IPVS mode
 		}
 		for _, a := range r.state.Host.AddressesOn(dev) {

@@ -232,7 +232,7 @@ func (r *reader) choices(l *list, t *netfilter.Table, rule *netfilter.Rule) (ok 
 			shares = append(shares, fmt.Sprintf("%s %d of %d", to, times, n))
 		}
 		slices.Sort(shares)
-		l.even, l.probabilities = false, strings.Join(shares, ", ")
+		l.probabilities = strings.Join(shares, ", ")
 	}
 	return true
 }
@@ -281,14 +281,14 @@ func (l *list) shares(rules []*netfilter.Rule) {
 		left *= 1 - p
 	}
 	l.endpoints = len(shares)
-	text := make([]string, 0, len(shares))
+	text, even := make([]string, 0, len(shares)), true
 	for _, s := range shares {
 		if math.Abs(s-1/float64(len(shares))) > sameShare {
-			l.even = false
+			even = false
 		}
 		text = append(text, strconv.FormatFloat(100*s, 'f', 1, 64)+"%")
 	}
-	if !l.even {
+	if !even {
 		l.probabilities = strings.Join(text, ", ")
 	}
 }

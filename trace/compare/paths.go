@@ -109,7 +109,7 @@ func (c *comparison) paths() {
 
 func rank(p *report.PathChange) int {
 	switch {
-	case p.After != nil && !p.After.Verdict.Right() && (p.Before == nil || p.Before.Verdict.Right()):
+	case p.After != nil && p.After.Verdict.NeedsAttention() && (p.Before == nil || !p.Before.Verdict.NeedsAttention()):
 		return 0
 	case p.Before != nil && p.After != nil && p.Before.Verdict != p.After.Verdict:
 		return 1
@@ -125,7 +125,7 @@ func (c *comparison) path(x pathPair) (out report.PathChange, differs bool) {
 	out = report.PathChange{Service: one.Service, Frontend: one.Frontend, Origin: one.Origin}
 	out.Before, out.After = sideOf(x.a), sideOf(x.b)
 	if x.a == nil || x.b == nil {
-		if c.focus != nil && (x.a == nil || x.a.Verdict.Right()) && (x.b == nil || x.b.Verdict.Right()) {
+		if c.focus != nil && (x.a == nil || !x.a.Verdict.NeedsAttention()) && (x.b == nil || !x.b.Verdict.NeedsAttention()) {
 			c.must[partPaths]++
 			return out, false
 		}

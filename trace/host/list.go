@@ -16,20 +16,17 @@ import (
 // Sysctls yields the settings that were collected, by their paths below /proc/sys.
 func (n *Network) Sysctls() iter.Seq2[string, string] { return maps.All(n.sysctl) }
 
-// HasRoutes tells whether the routes of a family were collected, and whether those of all tables were.
-func (n *Network) HasRoutes(v4 bool) (main, all bool) {
-	f := &n.fam[famOf(anyAddr(v4))]
-	return f.routesKnown, f.allTables
-}
-
 // Routes yields the routes of a family with their table, as ip route prints them, in no order; of those of the table
 // local only the addresses and prefixes that the kernel has not made of the interfaces' addresses.
 func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
 	return func(yield func(table, text string) bool) {
-		f := &n.fam[famOf(anyAddr(v4))]
+		f := n.family(anyAddr(v4))
+		own := make(map[netip.Addr]bool, len(n.addrs)) // kube-ipvs0 has one for each frontend
+		for i := range n.addrs {
+			own[n.addrs[i].ip] = true
+		}
 		for a := range f.local {
-			dev, _ := n.HasAddress(a)
-			if n.addrs != nil && dev == "" && !a.IsLoopback() && !yield(tableLocal, "local "+a.String()) {
+			if n.addrs != nil && !own[a] && !a.IsLoopback() && !yield(tableLocal, "local "+a.String()) {
 				return
 			}
 		}
@@ -58,10 +55,11 @@ func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
 	}
 }
 
-// RoutingRules returns the rules of policy routing, in their order, as ip rule prints them. known is false where they
-// were not collected.
-func (n *Network) RoutingRules(v4 bool) (list []string, known bool) {
-	f := &n.fam[famOf(anyAddr(v4))]
+// RoutingRules returns the rules of policy routing, in their order, as ip rule prints them; nil where they were not
+// collected.
+func (n *Network) RoutingRules(v4 bool) []string {
+	var list []string
+	f := n.family(anyAddr(v4))
 	if f.rules == nil && f.rulesKnown {
 		list = []string{"0: from all lookup local", "32766: from all lookup main", "32767: from all lookup default"}
 		if !v4 {
@@ -73,9 +71,10 @@ func (n *Network) RoutingRules(v4 bool) (list []string, known bool) {
 			list = append(list, r.text())
 		}
 	}
-	return list, f.rulesKnown
+	return list
 }
 
+// anyAddr is the address of a family that stands for all.
 func anyAddr(v4 bool) netip.Addr {
 	if v4 {
 		return netip.IPv4Unspecified()
@@ -121,8 +120,8 @@ func (n *Network) LinkText(dev string) string {
 // itself (link-local).
 func (n *Network) LinkAddresses(dev string) []string {
 	var out []string
-	for i := range n.addrs {
-		if a := &n.addrs[i]; a.dev == dev && !(a.ip.Is6() && a.ip.IsLinkLocalUnicast()) {
+	for _, i := range n.devs[dev] {
+		if a := &n.addrs[i]; !(a.ip.Is6() && a.ip.IsLinkLocalUnicast()) {
 			out = append(out, netip.PrefixFrom(a.ip, a.prefix.Bits()).String())
 		}
 	}

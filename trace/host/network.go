@@ -203,7 +203,7 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 		}
 		return RouteUnicast, true
 	}
-	r := n.Lookup(Query{Dst: a, Src: unspecifiedLike(a), Local: true, Bare: true})
+	r := n.Lookup(Query{Dst: a, Src: anyAddr(a.Is4()), Local: true, Bare: true})
 	if !r.Known {
 		return "", false
 	}

@@ -212,7 +212,7 @@ func asGood(q *Query, es []entry) int {
 // What several as good ones have in common is one route.
 func (t *table) first(a netip.Addr) *entry {
 	var got *entry
-	t.each(&Query{Dst: a, Src: unspecifiedLike(a)}, func(e *entry, certain bool) bool {
+	t.each(&Query{Dst: a, Src: anyAddr(a.Is4())}, func(e *entry, certain bool) bool {
 		if got == nil {
 			got = e
 			if !certain {
@@ -225,13 +225,6 @@ func (t *table) first(a netip.Addr) *entry {
 		return certain
 	})
 	return got
-}
-
-func unspecifiedLike(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return unspecified6
 }
 
 func (f *family) setTables(tables map[string]*table, all bool) {

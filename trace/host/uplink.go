@@ -10,10 +10,7 @@ import (
 // Uplink returns the interface of the family's default route in the main table, "" where there is none, where it is not
 // known and where there are several with equal metrics.
 func (n *Network) Uplink(v4 bool) string {
-	a := unspecified6
-	if v4 {
-		a = netip.IPv4Unspecified()
-	}
+	a := anyAddr(v4)
 	if t := n.family(a).tables[tableMain]; t != nil {
 		return t.among(netip.PrefixFrom(a, 0))
 	}
@@ -85,7 +82,7 @@ func (n *Network) DefaultGateway(a netip.Addr) bool {
 // IfaceOf returns the interface by which a packet from src is assumed to come in, that of the node's own route back to
 // src: lo for the node's own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
-	r := n.Lookup(Query{Dst: src, Src: unspecifiedLike(src.Unmap()), Local: true, Bare: true})
+	r := n.Lookup(Query{Dst: src, Src: anyAddr(src.Unmap().Is4()), Local: true, Bare: true})
 	if !r.Known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {
 		return "", false
 	}

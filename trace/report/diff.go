@@ -2,6 +2,8 @@
 
 package report
 
+import "slices"
+
 // KindDiff is the kind of Diff.
 const KindDiff = "DiffReport"
 
@@ -137,8 +139,26 @@ type DiffSummary struct {
 	NotJudged int `json:"notJudged"` // nodes of which one side could not be inspected
 }
 
-// Right tells whether a verdict claims that connections fare as they should.
-func (v Verdict) Right() bool { return v == Match || v == ByDesign }
+// The parts of a node whose differences are differences of rules: of what tells the kernel where connections go.
+const (
+	PartRules   = "rules"
+	PartServers = "virtual servers"
+	PartSets    = "sets"
+)
+
+// IsRules tells whether a part is one of these.
+func IsRules(part string) bool { return part == PartRules || part == PartServers || part == PartSets }
+
+// InPathsOrRules tells whether anything of what decides about connections differs on a node, of what is listed.
+func (n *NodeDiff) InPathsOrRules() bool {
+	return len(n.Paths) > 0 || slices.ContainsFunc(n.Changes, func(c Change) bool { return IsRules(c.Part) }) ||
+		n.inFindings()
+}
+
+// inFindings tells whether findings of the node came or went that are more than information.
+func (n *NodeDiff) inFindings() bool {
+	return slices.ContainsFunc(n.Findings, func(f FindingChange) bool { return f.Severity != Info })
+}
 
 // InPathsOrRules tells whether anything of what decides about connections differs: paths, findings of nodes, rules, or
 // which nodes there are.
@@ -147,12 +167,5 @@ func (d *Diff) InPathsOrRules() bool {
 	if s.Paths+s.Rules > 0 || len(d.OnlyBefore)+len(d.OnlyAfter) > 0 {
 		return true
 	}
-	for i := range d.Nodes {
-		for _, f := range d.Nodes[i].Findings {
-			if f.Severity != Info {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Nodes, func(n NodeDiff) bool { return n.inFindings() })
 }

@@ -85,8 +85,9 @@ func (o *diffOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 	for i := range selection.Names {
 		selection.Names[i] = cluster.NodeName(selection.Names[i])
 	}
+	progress := run.NewProgress(env.errOut) // one draws: each erases what it has drawn itself
 	for i, to := range []*run.Config{&c.before, &c.after} {
-		*to = run.Config{Snapshot: args[i], Nodes: selection, Parallel: 1, Progress: run.NewProgress(env.errOut)}
+		*to = run.Config{Snapshot: args[i], Nodes: selection, Parallel: 1, Progress: progress}
 	}
 	return c, nil
 }

@@ -4,7 +4,6 @@ package nodehelper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -55,7 +54,7 @@ func (p *paths) program(ctx context.Context, params wire.ProgramParams, a *wire.
 		return err
 	}
 	p.follow = params.Follow
-	return sendJSON(a, result)
+	return sendJSON(a, wire.ProgramFile, result)
 }
 
 // undo removes programmed paths. With those of other helpers it also restores what interrupted tracing changed.
@@ -68,7 +67,7 @@ func (p *paths) undo(ctx context.Context, params wire.UndoParams, a *wire.Answer
 	for i, r := range records {
 		undone[i] = wire.Undone{Services: r.Plan.Services, Mode: r.Mode, By: r.By, Left: r.Left}
 	}
-	return errors.Join(err, sendJSON(a, undone)) // what was undone is said also where not all was
+	return errors.Join(err, sendJSON(a, wire.ProgramFile, undone)) // what was undone is said also where not all was
 }
 
 // orphans lists, and removes, what outlives the journal.
@@ -77,15 +76,7 @@ func (p *paths) orphans(ctx context.Context, params wire.OrphansParams, a *wire.
 	if err != nil {
 		return err
 	}
-	return sendJSON(a, found)
-}
-
-func sendJSON(a *wire.Answer, answer any) error {
-	data, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	return a.File(wire.File{Name: wire.ProgramFile, Data: data})
+	return sendJSON(a, wire.ProgramFile, found)
 }
 
 // end waits until the programmed paths expire, or the context ends, and removes them. Paths with follow are removed

@@ -140,11 +140,16 @@ func (o Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) 
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(done)
+	return sendJSON(a, snapshot.ProbesFile, done)
+}
+
+// sendJSON answers with one file.
+func sendJSON(a *wire.Answer, name string, answer any) error {
+	data, err := json.Marshal(answer)
 	if err != nil {
 		return err
 	}
-	return a.File(wire.File{Name: snapshot.ProbesFile, Data: data})
+	return a.File(wire.File{Name: name, Data: data})
 }
 
 // maxPodNames is how many UIDs and how many addresses one pod may have.
@@ -180,11 +185,7 @@ func (Options) names(ctx context.Context, p wire.NamesParams, a *wire.Answer) er
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(answers)
-	if err != nil {
-		return err
-	}
-	return a.File(wire.File{Name: snapshot.NamesFile, Data: data})
+	return sendJSON(a, snapshot.NamesFile, answers)
 }
 
 // collect reads the node.

@@ -205,24 +205,18 @@ func (n *topology) read(name string) *nodestate.State {
 	return s
 }
 
-// segments follows the connection over what is read now.
-func (n *topology) segments() []report.Segment {
+// connection is one of the client's pod to an address and port, over what is read now, without endpoints.
+func (n *topology) connection(proto uint8, to netip.AddrPort) *endtoend.Connection {
 	n.t.Helper()
-	node1 := &endtoend.Node{State: n.read("node1"), Pods: map[string]*endtoend.Pod{
-		"shop/client": {State: n.read("client")},
-	}}
-	node2 := &endtoend.Node{State: n.read("node2"), Pods: map[string]*endtoend.Pod{
-		"shop/web": {State: n.read("endpoint")},
-	}}
-	c := &endtoend.Connection{
+	return &endtoend.Connection{
 		Start: netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-			Family: netfilter.IPv4, Proto: netfilter.TCP, Src: client, Dst: frontend.Addr(), DstPort: frontend.Port(),
-			In: "cni0",
+			Family: netfilter.IPv4, Proto: proto, Src: client, Dst: to.Addr(), DstPort: to.Port(), In: "cni0",
 		}},
-		Client: node1, Pod: "shop/client",
-		Endpoints: []endtoend.Endpoint{{At: endpoint, Pod: "shop/web", Node: "node2"}},
-		Nodes:     map[string]*endtoend.Node{"node1": node1, "node2": node2},
-		Walker:    func(s *nodestate.State) *netfilter.Walker { return judge.NewWalker(s, s.Host) },
+		Client: &endtoend.Node{State: n.read("node1"), Pods: map[string]*endtoend.Pod{
+			"shop/client": {State: n.read("client")},
+		}},
+		Pod:    "shop/client",
+		Walker: func(s *nodestate.State) *netfilter.Walker { return judge.NewWalker(s, s.Host) },
 		NodeAt: func(a netip.Addr) string {
 			for name, key := range n.key {
 				if key == a && strings.HasPrefix(name, "node") {
@@ -239,6 +233,16 @@ func (n *topology) segments() []report.Segment {
 			return e
 		},
 	}
+}
+
+// segments follows the connection over what is read now.
+func (n *topology) segments() []report.Segment {
+	n.t.Helper()
+	c := n.connection(netfilter.TCP, frontend)
+	c.Endpoints = []endtoend.Endpoint{{At: endpoint, Pod: "shop/web", Node: "node2"}}
+	c.Nodes = map[string]*endtoend.Node{"node1": c.Client, "node2": {
+		State: n.read("node2"), Pods: map[string]*endtoend.Pod{"shop/web": {State: n.read("endpoint")}},
+	}}
 	return c.Segments(&report.Segment{
 		Segment: report.SegmentClientNode, Place: "node node1", Verdict: report.SegmentRight, Message: "judged elsewhere",
 	})

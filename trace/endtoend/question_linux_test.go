@@ -3,7 +3,6 @@
 package endtoend_test
 
 import (
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -11,10 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
-	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
-	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -24,20 +20,8 @@ var cache = netip.MustParseAddrPort("169.254.20.10:53")
 // asks tells whether a datagram of the client's pod comes to the cache and back.
 func (n *topology) asks() bool {
 	n.t.Helper()
-	var c net.Conn
-	var err error
-	testutil.NewThread(n.t, n.names["client"].Path).Do(func() {
-		c, err = (&net.Dialer{}).DialContext(n.t.Context(), "udp", cache.String())
-	})
-	if err != nil {
-		return false
-	}
-	defer c.Close()
-	if _, err := c.Write([]byte("?")); err != nil {
-		return false
-	}
-	_ = c.SetReadDeadline(time.Now().Add(time.Second))
-	_, err = c.Read(make([]byte, 1))
+	pod := testutil.NewThread(n.t, n.names["client"].Path)
+	_, err := testutil.Ask(pod, "udp", netip.Addr{}, cache.String(), time.Second)
 	return err == nil
 }
 
@@ -66,41 +50,12 @@ func TestQuestionsAgainstTheKernel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newTopology(t, false)
 			n.run("node1 ip addr add 169.254.20.10/32 dev lo")
-			var u net.PacketConn
-			var err error
-			testutil.NewThread(t, n.names["node1"].Path).Do(func() {
-				u, err = (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", cache.String())
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { u.Close() })
-			go func() {
-				for buf := make([]byte, 1); ; {
-					k, from, err := u.ReadFrom(buf)
-					if err != nil {
-						return
-					}
-					_, _ = u.WriteTo(buf[:k], from)
-				}
-			}()
+			testutil.Echo(t, testutil.NewThread(t, n.names["node1"].Path), "udp", cache.String())
 			n.run(c.do...)
 			if got := n.asks(); got != c.works {
 				t.Fatalf("a question is answered: %v", got)
 			}
-			node := &endtoend.Node{State: n.read("node1"), Pods: map[string]*endtoend.Pod{
-				"shop/client": {State: n.read("client")},
-			}}
-			conn := &endtoend.Connection{
-				Start: netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-					Family: netfilter.IPv4, Proto: netfilter.UDP, Src: client, Dst: cache.Addr(), DstPort: cache.Port(),
-					In: "cni0",
-				}},
-				Client: node, Pod: "shop/client",
-				Walker: func(s *nodestate.State) *netfilter.Walker { return judge.NewWalker(s, s.Host) },
-				Cite:   func(netfilter.Ref) report.Evidence { return report.Evidence{} },
-			}
-			s, end := conn.ComesTo()
+			s, end := n.connection(netfilter.UDP, cache).ComesTo()
 			want := report.SegmentRight
 			if !c.works {
 				want = report.SegmentWrong

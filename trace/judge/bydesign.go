@@ -52,14 +52,13 @@ var byDesign = &detector{stage: stageByDesign, path: func(p *pathCase) []issue {
 // nothing tells.
 func (p *pathCase) noSuchPort() string {
 	f := &p.want.Frontend
-	selector := labels.SelectorFromSet(p.svc.Spec.Selector)
 	for i := range p.svc.Spec.Ports {
 		port := &p.svc.Spec.Ports[i]
 		if port.Name != f.PortName || port.Protocol != f.Protocol || port.TargetPort.Type != intstr.String ||
 			len(p.svc.Spec.Selector) == 0 {
 			continue
 		}
-		selected := 0
+		selector, selected := labels.SelectorFromSet(p.svc.Spec.Selector), 0
 		for _, pod := range p.cluster.Pods {
 			if pod.Namespace != p.svc.Namespace || !selector.Matches(labels.Set(pod.Labels)) {
 				continue

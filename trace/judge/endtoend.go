@@ -126,6 +126,8 @@ type Ends struct {
 	Answers *snapshot.NameAnswers
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
+
+	tour *tour // what was loaded: the same ends are asked about and judged
 }
 
 // EndToEnd adds to the paths of the client's node what becomes of their connections beyond it, up to the endpoint's pod
@@ -152,6 +154,9 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 
 // newTour loads what was read; nil where the client's node was not, or cannot be judged.
 func newTour(c *Cluster, ends *Ends) *tour {
+	if t := ends.tour; t != nil && t.cluster == c {
+		return t
+	}
 	v := ends.Visited[ends.Client]
 	if v == nil || v.State == nil {
 		return nil
@@ -168,6 +173,7 @@ func newTour(c *Cluster, ends *Ends) *tour {
 		}
 		t.nodes[name] = visitedNode(x)
 	}
+	ends.tour = t
 	return t
 }
 
@@ -241,10 +247,8 @@ func (t *tour) follow(p *report.Path) {
 
 // onHostNetwork tells whether an endpoint is a pod without a network namespace of its own.
 func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
-	for _, p := range c.Pods {
-		if p.Namespace+"/"+p.Name == pod {
-			return p.Spec.HostNetwork
-		}
+	if p := c.podObject(pod); p != nil {
+		return p.Spec.HostNetwork
 	}
 	for _, o := range c.Nodes {
 		if o.Name == node {

@@ -4,6 +4,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -78,12 +79,12 @@ type named struct {
 type naming struct {
 	*tour
 
-	svc     *corev1.Service
-	state   *nodestate.State // of the pod
-	conf    *resolver.Config
-	domain  string // of the cluster
-	assumed bool   // nothing that was read tells the domain
-	full    string // the Service's whole name, without the dot at its end
+	svc   *corev1.Service
+	state *nodestate.State // of the pod
+	conf  *resolver.Config // nil where it could not be read
+	full  string           // the Service's whole name, without the dot at its end
+	want  []netip.Addr     // the addresses that the name has
+	alias string           // the name that it is another one for
 }
 
 // aboutName judges the Service's name; nil where nothing that tells was collected.
@@ -95,17 +96,11 @@ func (t *tour) aboutName() *named {
 	if t.ends.Pod == "" {
 		return t.nameOnHost()
 	}
-	client := t.nodes[t.ends.Client]
-	pod := client.Pods[t.ends.Pod]
-	if pod == nil || pod.State == nil {
-		return nil // the segment of the pod says so
-	}
-	n := &naming{tour: t, svc: svc, state: pod.State}
-	why := n.read()
-	if n.conf == nil {
-		if why == "" {
-			return nil
-		}
+	n, why := t.naming(svc)
+	switch {
+	case n == nil || n.conf == nil && why == "":
+		return nil
+	case n.conf == nil:
 		return t.unknownName("resolv.conf of the pod could not be read: "+why, t.catResolvConf())
 	}
 	out := n.judge()
@@ -115,11 +110,14 @@ func (t *tour) aboutName() *named {
 	return out
 }
 
-// read reads the pod's resolv.conf, and finds the whole name; why says why it could not be read, where somebody has
-// tried.
-func (n *naming) read() (why string) {
-	t := n.tour
+// naming reads the resolv.conf of the client's pod, and finds the whole name; why says why it could not be read, where
+// somebody has tried. nil where the pod was not read: its segment says so.
+func (t *tour) naming(svc *corev1.Service) (n *naming, why string) {
 	pod := t.nodes[t.ends.Client].Pods[t.ends.Pod]
+	if pod == nil || pod.State == nil {
+		return nil, ""
+	}
+	n = &naming{tour: t, svc: svc, state: pod.State}
 	files := t.ends.Visited[t.ends.Client].Files.Pod(t.ends.Pod)
 	data, ok, err := files.File(snapshot.ResolvConfFile)
 	why = pod.Unread(snapshot.ResolvConfFile)
@@ -132,9 +130,10 @@ func (n *naming) read() (why string) {
 		}
 	}
 	if n.conf != nil {
-		n.findDomain()
+		n.full = svc.Name + "." + svc.Namespace + ".svc." + n.clusterDomain()
+		n.want, n.alias = n.records()
 	}
-	return why
+	return n, why
 }
 
 // addName adds what was judged of the name to a path that it is a name for: one to a ClusterIP, and that of a Service
@@ -175,49 +174,53 @@ func (t *tour) catResolvConf() string {
 // the kubelet makes of its policy is known (getPodDNSType in pkg/kubelet/network/dns/dns.go): ClusterFirst counts as
 // Default there.
 func (t *tour) nameOnHost() *named {
-	for _, p := range t.cluster.Pods {
-		if p.Namespace+"/"+p.Name != t.ends.Named {
-			continue
-		}
-		switch p.Spec.DNSPolicy {
-		case corev1.DNSClusterFirst:
-			return t.unknownName("the pod is on the host network, and there the kubelet takes dnsPolicy ClusterFirst for "+
-				"Default: it asks the resolvers of node "+t.Name+", which know no Services unless they ask the cluster's DNS "+
-				"(ClusterFirstWithHostNet would ask that)", t.catResolvConf())
-		case corev1.DNSDefault:
-			return t.unknownName("the pod has dnsPolicy Default: it asks the resolvers of node "+t.Name+", which know no "+
-				"Services unless they ask the cluster's DNS", t.catResolvConf())
-		case corev1.DNSClusterFirstWithHostNet, corev1.DNSNone:
-			return t.unknownName("resolv.conf of a pod on the host network is not read", t.catResolvConf())
-		}
+	p := t.cluster.podObject(t.ends.Named)
+	if p == nil {
+		return nil
+	}
+	switch p.Spec.DNSPolicy {
+	case corev1.DNSClusterFirst:
+		return t.unknownName("the pod is on the host network, and there the kubelet takes dnsPolicy ClusterFirst for "+
+			"Default: it asks the resolvers of node "+t.Name+", which know no Services unless they ask the cluster's DNS "+
+			"(ClusterFirstWithHostNet would ask that)", t.catResolvConf())
+	case corev1.DNSDefault:
+		return t.unknownName("the pod has dnsPolicy Default: it asks the resolvers of node "+t.Name+", which know no "+
+			"Services unless they ask the cluster's DNS", t.catResolvConf())
+	case corev1.DNSClusterFirstWithHostNet, corev1.DNSNone:
+		return t.unknownName("resolv.conf of a pod on the host network is not read", t.catResolvConf())
 	}
 	return nil
 }
 
-// findDomain finds the cluster's domain in the search list of the client's pod, else in that of another pod that was
-// read.
-func (n *naming) findDomain() {
-	ns, _, _ := strings.Cut(n.ends.Pod, "/")
-	n.domain = n.conf.ClusterDomain(ns)
-	for _, v := range n.ends.Visited {
-		if n.domain != "" || v.Files == nil {
+// namespace is that of the client's pod.
+func (t *tour) namespace() string {
+	ns, _, _ := strings.Cut(t.ends.Pod, "/")
+	return ns
+}
+
+// clusterDomain finds the cluster's domain in the search list of the client's pod, else in that of another pod that was
+// read; else it is the kubelet's default.
+func (n *naming) clusterDomain() string {
+	if d := n.conf.ClusterDomain(n.namespace()); d != "" {
+		return d
+	}
+	for _, node := range slices.Sorted(maps.Keys(n.ends.Visited)) {
+		files := n.ends.Visited[node].Files
+		if files == nil {
 			continue
 		}
-		for _, name := range v.Files.Pods() {
-			data, ok, err := v.Files.Pod(name).File(snapshot.ResolvConfFile)
+		for _, name := range files.Pods() {
+			data, ok, err := files.Pod(name).File(snapshot.ResolvConfFile)
 			if !ok || err != nil {
 				continue
 			}
-			if other, err := resolver.Parse(data); err == nil && n.domain == "" {
-				ns, _, _ := strings.Cut(name, "/")
-				n.domain = other.ClusterDomain(ns)
+			ns, _, _ := strings.Cut(name, "/")
+			if other, err := resolver.Parse(data); err == nil && other.ClusterDomain(ns) != "" {
+				return other.ClusterDomain(ns)
 			}
 		}
 	}
-	if n.assumed = n.domain == ""; n.assumed {
-		n.domain = "cluster.local" // the kubelet's default
-	}
-	n.full = n.svc.Name + "." + n.svc.Namespace + ".svc." + n.domain
+	return "cluster.local"
 }
 
 // judge judges the name without asking for it: the first server decides, as it is asked first.
@@ -256,16 +259,15 @@ func (n *naming) judge() *named {
 
 // expected says what the cluster's DNS has to answer (the specification of DNS for Services, kubernetes/dns).
 func (n *naming) expected() string {
-	want, alias := n.records()
 	switch {
-	case alias != "":
-		return "CNAME " + alias + ", and no virtual IP to trace"
-	case n.svc.Spec.ClusterIP == corev1.ClusterIPNone && len(want) == 0:
+	case n.alias != "":
+		return "CNAME " + n.alias + ", and no virtual IP to trace"
+	case n.svc.Spec.ClusterIP == corev1.ClusterIPNone && len(n.want) == 0:
 		return "no address, as the Service is headless and no endpoint is ready"
 	case n.svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "the endpoints' own addresses (" + cut(texts(want), 4) + "), and no virtual IP to trace"
+		return "the endpoints' own addresses (" + cut(texts(n.want), 4) + "), and no virtual IP to trace"
 	}
-	return cut(texts(want), 4)
+	return cut(texts(n.want), 4)
 }
 
 // records are the addresses that the name has, or the name that it is another one for.
@@ -316,9 +318,8 @@ func texts(list []netip.Addr) []string {
 
 // shortNames says which short forms of the name do not lead to the whole one.
 func (n *naming) shortNames() []issue {
-	ns, _, _ := strings.Cut(n.ends.Pod, "/")
 	forms := make([]string, 0, maxForms)
-	if ns == n.svc.Namespace {
+	if n.namespace() == n.svc.Namespace {
 		forms = append(forms, n.svc.Name)
 	}
 	within := n.svc.Name + "." + n.svc.Namespace

@@ -51,12 +51,8 @@ func NameQuestions(c *Cluster, ends *Ends) []snapshot.NameQuestion {
 	if t == nil || svc == nil || ends.Pod == "" {
 		return nil
 	}
-	if pod := t.nodes[ends.Client].Pods[ends.Pod]; pod == nil || pod.State == nil {
-		return nil
-	}
-	n := &naming{tour: t, svc: svc}
-	n.read()
-	if n.conf == nil {
+	n, _ := t.naming(svc)
+	if n == nil || n.conf == nil {
 		return nil
 	}
 	var out []snapshot.NameQuestion
@@ -82,13 +78,11 @@ func (n *naming) question(server int, name, kind string, tcp bool) snapshot.Name
 
 // types are the types of records to ask for: those that there should be.
 func (n *naming) types() (out []string) {
-	want, _ := n.records()
-	for kind, v4 := range map[string]bool{"A": true, "AAAA": false} {
-		if slices.ContainsFunc(want, func(a netip.Addr) bool { return a.Is4() == v4 }) {
+	for _, kind := range []string{"A", "AAAA"} {
+		if slices.ContainsFunc(n.want, func(a netip.Addr) bool { return a.Is4() == (kind == "A") }) {
 			out = append(out, kind)
 		}
 	}
-	slices.Sort(out)
 	if out == nil {
 		return []string{"A"}
 	}
@@ -97,9 +91,8 @@ func (n *naming) types() (out []string) {
 
 // names are what glibc asks for the shortest form of the name that leads to the whole one, up to that.
 func (n *naming) names() []string {
-	ns, _, _ := strings.Cut(n.ends.Pod, "/")
 	form := n.svc.Name + "." + n.svc.Namespace
-	if ns == n.svc.Namespace {
+	if n.namespace() == n.svc.Namespace {
 		form = n.svc.Name
 	}
 	list := n.conf.Glibc(form)
@@ -191,11 +184,10 @@ func (n *naming) answered(kind string) report.Segment {
 		}
 		return report.Segment{Verdict: report.SegmentRight, Message: text}
 	}
-	want, alias := n.records()
 	switch {
 	case len(missing) == 0 || len(silent) > 0:
 		return wrong(DNSNoAnswer, "nobody answers for %s: %s", n.full, cut(silent, 4))
-	case len(want) == 0 && alias == "":
+	case len(n.want) == 0 && n.alias == "":
 		return report.Segment{
 			Verdict: report.SegmentRight, Message: n.full + " has no address, as no endpoint is ready",
 		}
@@ -206,9 +198,8 @@ func (n *naming) answered(kind string) report.Segment {
 // differs says what a name is, where that is not the Service; "" where it is. Of a headless Service some endpoint has
 // to be among the addresses: answers are kept for a while, and the endpoints of the API may be newer.
 func (n *naming) differs(a *snapshot.NameAnswer) string {
-	want, alias := n.records()
-	if alias != "" {
-		if strings.EqualFold(a.Alias, alias) {
+	if n.alias != "" {
+		if strings.EqualFold(a.Alias, n.alias) {
 			return ""
 		}
 		if a.Alias != "" {
@@ -216,7 +207,7 @@ func (n *naming) differs(a *snapshot.NameAnswer) string {
 		}
 		return cut(texts(a.Addresses), 4)
 	}
-	known := func(x netip.Addr) bool { return slices.Contains(want, x.Unmap()) }
+	known := func(x netip.Addr) bool { return slices.Contains(n.want, x.Unmap()) }
 	same := !slices.ContainsFunc(a.Addresses, func(x netip.Addr) bool { return !known(x) })
 	if n.svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		same = slices.ContainsFunc(a.Addresses, known)

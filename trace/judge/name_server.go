@@ -100,18 +100,13 @@ func listener(s *nodestate.State, proto string, at netip.AddrPort) (x *host.Sock
 	if !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole {
 		return nil, false
 	}
-	known = true
-	for i := range s.Sockets {
-		x := &s.Sockets[i]
-		if x.Accepts(proto, at) {
-			return x, true
-		}
-		// A listing that is not of sock_diag does not tell whether such a socket takes IPv4, too.
-		if x.Protocol == proto && x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() {
-			known = false
-		}
+	if x := s.SocketAt(proto, at); x != nil {
+		return x, true
 	}
-	return nil, known
+	// A listing that is not of sock_diag does not tell whether such a socket takes IPv4, too.
+	return nil, !slices.ContainsFunc(s.Sockets, func(x host.Socket) bool {
+		return x.Protocol == proto && x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified()
+	})
 }
 
 // over judges the packets of one protocol to a name server that is not in the pod.
@@ -218,17 +213,14 @@ func (n *naming) elsewhere(a netip.Addr, proto corev1.Protocol) report.Segment {
 			"whether it knows Services is not known", a, n.Name, proto),
 	}
 	var policy corev1.DNSPolicy
-	for _, p := range n.cluster.Pods {
-		if p.Namespace+"/"+p.Name == n.ends.Pod {
-			policy = p.Spec.DNSPolicy
-		}
+	if p := n.cluster.podObject(n.ends.Pod); p != nil {
+		policy = p.Spec.DNSPolicy
 	}
-	ns, _, _ := strings.Cut(n.ends.Pod, "/")
 	list := n.dnsServices()
 	switch {
 	case policy == corev1.DNSDefault || policy == corev1.DNSNone:
 		s.Message += " (dnsPolicy " + string(policy) + ")"
-	case n.conf.ClusterDomain(ns) != "" && len(list) > 0 && n.cluster.podNames[a] == "" && n.cluster.nodeAt(a) == "" &&
+	case n.conf.ClusterDomain(n.namespace()) != "" && len(list) > 0 && n.cluster.podNames[a] == "" && n.cluster.nodeAt(a) == "" &&
 		!n.cluster.endpoints[a]:
 		s.Code = NameServerUnknown
 		s.Message = fmt.Sprintf("the name server %s is the address of no Service, pod or node; the cluster's DNS is at %s",

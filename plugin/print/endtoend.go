@@ -27,7 +27,11 @@ var behindNode = []string{report.SegmentNetwork, report.SegmentEndpointNode, rep
 
 // endToEndOf draws a path from one end to the other; nil where it was not followed beyond the node.
 func endToEndOf(node string, p *report.Path) *picture.EndToEnd {
-	if len(p.Segments) == 0 {
+	// The name is asked before there is a connection; the table of segments has it.
+	segments := slices.DeleteFunc(slices.Clone(p.Segments), func(s report.Segment) bool {
+		return s.Segment == report.SegmentName
+	})
+	if len(segments) == 0 {
 		return nil
 	}
 	e := &picture.EndToEnd{
@@ -35,8 +39,8 @@ func endToEndOf(node string, p *report.Path) *picture.EndToEnd {
 	}
 	var endpoints []string
 	lost := false
-	for i := range p.Segments {
-		s := &p.Segments[i]
+	for i := range segments {
+		s := &segments[i]
 		switch {
 		case s.Endpoint == "":
 			e.Common = append(e.Common, partOfSegment(s))

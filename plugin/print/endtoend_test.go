@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -226,5 +227,17 @@ func TestNodeIsDrawnWhereItIsNotRight(t *testing.T) {
 	p.Segments = nil
 	if pics, _ := tx.pictures(); len(pics) != 1 {
 		t.Errorf("without segments %d pictures, want that of the node", len(pics))
+	}
+}
+
+// TestTheNameIsNoPartOfTheConnection: its segment stood in the picture as the first part, and answers went back to it.
+func TestTheNameIsNoPartOfTheConnection(t *testing.T) {
+	p := &followedReports()["end-to-end"].Nodes[0].Paths[0]
+	without := endToEndOf("worker-1", p)
+	p.Segments = append([]report.Segment{
+		{Segment: report.SegmentName, Place: "pod shop/client", Verdict: report.SegmentUnknown, Message: "not asked"},
+	}, p.Segments...)
+	if with := endToEndOf("worker-1", p); !reflect.DeepEqual(with, without) {
+		t.Errorf("%+v, without the name %+v", with, without)
 	}
 }

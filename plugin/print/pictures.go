@@ -207,17 +207,15 @@ func stepStates(p *report.Path) []picture.State {
 		r.Rule, r.Server = 0, ""
 		return r
 	}
-	guilty := make([]bool, len(p.Steps))
-	met := map[report.RuleRef]bool{}
+	guilty, met := p.Guilty(), map[report.RuleRef]bool{}
 	for i := range p.Steps {
-		s := &p.Steps[i]
-		if s.Status != "" && p.Guilty(s) {
-			guilty[i], met[chain(s.RuleRef)] = true, true
+		if s := &p.Steps[i]; guilty[s.RuleRef] {
+			met[chain(s.RuleRef)] = true
 		}
 	}
 	out := make([]picture.State, len(p.Steps))
 	for i := range p.Steps {
-		if s := &p.Steps[i]; guilty[i] || !met[chain(s.RuleRef)] {
+		if s := &p.Steps[i]; guilty[s.RuleRef] || !met[chain(s.RuleRef)] {
 			out[i] = statuses[s.Status].state
 		}
 	}

@@ -156,12 +156,13 @@ func printedSteps(p *report.Path) []printedStep {
 			out = append(out, row)
 		}
 	}
+	guilty := p.Guilty()
 	for k := range p.Steps {
 		routes(k)
 		s := &p.Steps[k]
 		row := printedStep{
 			hook: s.Hook, table: tableText(s, p.Steps), chain: s.Chain, rule: "-", share: share(s.Share),
-			to: endsText(stepEnds(p, s)), verdict: s.Verdict, guilty: attention && p.Guilty(s),
+			to: endsText(stepEnds(p, s)), verdict: s.Verdict, guilty: attention && guilty[s.RuleRef],
 		}
 		if s.Rule > 0 {
 			row.rule = fmt.Sprint(s.Rule)
@@ -182,10 +183,13 @@ func printedSteps(p *report.Path) []printedStep {
 // stepEnds are the endpoints whose connections a step is for, where it is not for all of them: as the walk has it, or,
 // of a rule that ends connections, as the outcome has it.
 func stepEnds(p *report.Path, s *report.Step) []string {
-	out := s.Endpoints
+	if len(s.Endpoints) > 0 {
+		return s.Endpoints
+	}
+	var out []string
 	for i := range p.Actual.Outcomes {
 		o := &p.Actual.Outcomes[i]
-		if o.Endpoint == nil || o.Action == "DNAT" || o.Where != s.RuleRef || len(s.Endpoints) > 0 {
+		if o.Endpoint == nil || o.Action == "DNAT" || o.Where != s.RuleRef {
 			continue
 		}
 		if e := report.JoinHostPort(o.Endpoint.Address, o.Endpoint.Port); !slices.Contains(out, e) {

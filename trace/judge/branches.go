@@ -5,10 +5,10 @@ package judge
 import (
 	"cmp"
 	"math"
-	"net/netip"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // branches returns for each step the endpoints ("10.244.1.5:8080") of the connections that it is for; nil where it is
@@ -16,10 +16,15 @@ import (
 // by what they match.
 func branches(steps []netfilter.Step) [][]string {
 	ends := map[*netfilter.Chain][]string{}
+	type end struct {
+		of *netfilter.Chain
+		at string
+	}
+	has := map[end]bool{}
 	add := func(c *netfilter.Chain, list []string) (changed bool) {
 		for _, e := range list {
-			if !slices.Contains(ends[c], e) {
-				ends[c], changed = append(ends[c], e), true
+			if k := (end{c, e}); !has[k] {
+				has[k], ends[c], changed = true, append(ends[c], e), true
 			}
 		}
 		return changed
@@ -29,7 +34,7 @@ func branches(steps []netfilter.Step) [][]string {
 	for i := range steps {
 		if s := &steps[i]; s.Kind == netfilter.StepTranslate && s.NAT.Side == netfilter.Destination &&
 			s.NAT.To.Addr().IsValid() {
-			own[i] = []string{addrPortText(s.NAT.To)}
+			own[i] = []string{report.JoinHostPort(s.NAT.To.Addr().String(), int32(s.NAT.To.Port()))}
 			every[own[i][0]] = true
 			add(s.Ref.Chain, own[i])
 		}
@@ -57,14 +62,6 @@ func branches(steps []netfilter.Step) [][]string {
 		}
 	}
 	return out
-}
-
-// addrPortText is an address with its port, or without where that is not known.
-func addrPortText(a netip.AddrPort) string {
-	if a.Port() == 0 {
-		return a.Addr().String()
-	}
-	return a.String()
 }
 
 // inOrder returns steps in the order of the rules. A walk follows one branch of the packets after the other: what

@@ -20,9 +20,11 @@ func Impact(r *Report) string {
 		n := &r.Nodes[i]
 		for k := range n.Paths {
 			p := &n.Paths[k]
-			e := effectOn(p)
-			switch {
-			case p.Verdict != r.Verdict || e.kind == noEffect:
+			if p.Verdict != r.Verdict {
+				continue
+			}
+			switch e := effectOn(p); {
+			case e.kind == noEffect:
 			case e.worseThan(worst):
 				worst, on = e, append(on[:0], placed{p, n.Node})
 			case e == worst:
@@ -356,8 +358,12 @@ func And(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// Guilty tells whether a step is the rule, or the policy, at which a finding of severity error or warning points, that
-// could not be judged, or that ends packets which should have come to an endpoint.
-func (p *Path) Guilty(s *Step) bool {
-	return slices.ContainsFunc(placesOf(p), func(x place) bool { return x.where == s.RuleRef })
+// Guilty are the rules and policies at which findings of severity error or warning point, that could not be judged, or
+// that end packets which should have come to an endpoint.
+func (p *Path) Guilty() map[RuleRef]bool {
+	out := map[RuleRef]bool{}
+	for _, x := range placesOf(p) {
+		out[x.where] = true
+	}
+	return out
 }

@@ -353,8 +353,8 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
 		}
 	})
-	for i, name := range t.Nodes {
-		if len(t.Nodes) > 1 {
+	if len(t.Nodes) > 1 && t.Probes == 0 { // what connections have shown stays in the report
+		for i, name := range t.Nodes {
 			reports[i] = c.askAgain(ctx, name, t.Request(name), reports[i])
 		}
 	}

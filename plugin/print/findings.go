@@ -79,6 +79,9 @@ func (s *set) add(x string) (at int, isNew bool) {
 	return len(s.list) - 1, true
 }
 
+// pressing tells whether a block asks for somebody to look: information, whose verdict is "", does not.
+func pressing(v report.Verdict) bool { return v != "" && v.NeedsAttention() }
+
 // order is that of the blocks: the worst first.
 var order = []report.Verdict{report.Mismatch, report.Unknown, report.Warning, report.ByDesign, ""}
 
@@ -369,7 +372,7 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 				rule, last = plaintext.Clean(e.Where.String()+": "+e.Short()), report.RuleRef{}
 			}
 		}
-		if guilty && v.NeedsAttention() && v != "" || e.Where == (report.RuleRef{}) {
+		if guilty && pressing(v) || e.Where == (report.RuleRef{}) {
 			of := v
 			if !guilty {
 				of = ""
@@ -408,7 +411,7 @@ func (t *text) quote(label, s string, v report.Verdict) {
 		limit = max(t.columns-labelWidth-len(guiltyMark), 40)
 	}
 	mark := guiltyMark
-	if !v.NeedsAttention() || v == "" {
+	if !pressing(v) {
 		mark = noMark
 	}
 	for _, line := range plaintext.Wrap(plaintext.Clean(s), limit) {

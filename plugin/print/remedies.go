@@ -87,7 +87,7 @@ func leadOf(c *report.Command) string {
 
 // keep says, once and before the first remedy, how to keep the evidence: a remedy removes it.
 func (t *text) keep(v report.Verdict) {
-	if t.kept || v == report.ByDesign || v == "" {
+	if t.kept || !pressing(v) {
 		return
 	}
 	t.kept = true

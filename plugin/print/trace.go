@@ -83,7 +83,7 @@ func (t *text) impact() {
 // found tells what is said first, as the verdict is due to it, from what is only worth knowing.
 func (t *text) found(blocks []*block) (found, notes []*block) {
 	for _, b := range blocks {
-		if b.verdict.NeedsAttention() && b.verdict != "" ||
+		if pressing(b.verdict) ||
 			b.verdict == report.ByDesign && t.report.Verdict == report.ByDesign {
 			found = append(found, b)
 		} else {

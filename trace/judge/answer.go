@@ -136,7 +136,10 @@ func (p *pathCase) walkOnward() []onward {
 		return *p.onward
 	}
 	out := []onward{}
-	s := start(p.want.Frontend, p.want.Origin)
+	s, client := start(p.want.Frontend, p.want.Origin), ""
+	if p.want.Origin.Kind == expect.FromPod {
+		client = p.want.Origin.Iface
+	}
 	for i := range p.res.Outcomes {
 		end := &p.res.Outcomes[i]
 		if end.End != netfilter.Sent && end.End != netfilter.Delivered ||
@@ -144,7 +147,7 @@ func (p *pathCase) walkOnward() []onward {
 			continue
 		}
 		in, certain := p.answersBy(end)
-		if !p.walker.AnswerPasses(s, end, in) {
+		if !p.walker.AnswerPasses(s, end, in, client) {
 			p.keep()
 			end = &p.res.Outcomes[i]
 			x := p.answerOf(&s, end, in)

@@ -222,3 +222,70 @@ func TestTheOrderOfRealServersDoesNotShow(t *testing.T) {
 		t.Errorf("%q, and with real servers in the other order %q", before, after)
 	}
 }
+
+// TestLaterPacketsOfTheNode: those of the node's own connections are routed to the frontend first, and to the endpoint
+// once they are translated.
+func TestLaterPacketsOfTheNode(t *testing.T) {
+	for _, tt := range []struct{ name, table, chain, rule, want string }{
+		{"dropped in OUTPUT", "filter", "OUTPUT", "-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP", ConnectionCut},
+		{"dropped behind OUTPUT", "mangle", "POSTROUTING", "-m conntrack --ctstate ESTABLISHED -j DROP", ConnectionCut},
+		{"dropped by flags", "filter", "OUTPUT", "-o eth0 -p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP", ConnectionCut},
+		{"another interface", "filter", "OUTPUT", "-o eth7 -p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP", ""},
+		{"answers alone", "filter", "OUTPUT", "-m conntrack --ctstate ESTABLISHED --ctdir REPLY -j DROP", ""},
+		{"a mark without a route", "mangle", "OUTPUT", "-m conntrack --ctstate ESTABLISHED -j MARK --set-mark 0x7", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, "iptables")
+			w.first(v4, tt.table, tt.chain, tt.rule)
+			seen := 0
+			for _, p := range w.run().Paths {
+				if p.Frontend.Address != ep3At.Addr().String() || p.Origin.Kind != string(expect.FromNode) {
+					continue
+				}
+				seen++
+				if got := strings.Join(codesOfAll(p.Findings), " "); got != tt.want {
+					t.Errorf("%s %q, want %q: %+v", p.Verdict, got, tt.want, p.Findings)
+				}
+			}
+			if seen == 0 {
+				t.Error("the path is not there")
+			}
+		})
+	}
+}
+
+// TestAnswersThatLeaveElsewhere: a route for what comes in by the endpoint's interface alone led answers away from the
+// pod that waits for them, and the short check of answers did not compare where they leave.
+func TestAnswersThatLeaveElsewhere(t *testing.T) {
+	for _, tt := range []struct{ name, table, want string }{
+		{"back to the pod", "254", ""},
+		{"to the uplink", "100", AnswerLost},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := openCaptured(t, "iptables")
+			w.files["ip-route.json"] = []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0","flags":[]},` +
+				`{"dst":"10.77.0.0/24","dev":"eth0","scope":"link","prefsrc":"10.77.0.11","flags":[]},` +
+				`{"dst":"10.244.1.0/24","dev":"cni0","scope":"link","prefsrc":"10.244.1.1","flags":[]},` +
+				`{"dst":"10.244.1.0/24","dev":"eth0","table":"100","scope":"link","flags":[]},` +
+				`{"type":"local","dst":"10.244.1.1","dev":"cni0","table":"local","scope":"host","prefsrc":"10.244.1.1","flags":[]},` +
+				`{"type":"local","dst":"10.77.0.11","dev":"eth0","table":"local","scope":"host","prefsrc":"10.77.0.11","flags":[]}]`)
+			w.files["ip-rule.json"] = []byte(`[{"priority":0,"src":"all","table":"local"},` +
+				`{"priority":100,"src":"all","dst":"10.244.1.0","dstlen":24,"iif":"eth0","table":"` + tt.table + `"},` +
+				`{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`)
+			lost, seen := 0, 0
+			for _, p := range w.run().Paths {
+				if p.Origin.Kind != string(expect.FromPod) || p.Expected.Action != "DNAT" ||
+					strings.Contains(p.Frontend.Address, ":") {
+					continue
+				}
+				seen++
+				if slices.Contains(codesOfAll(p.Findings), AnswerLost) || slices.Contains(codesOfAll(p.Findings), AnswerNotEvaluated) {
+					lost++
+				}
+			}
+			if seen == 0 || (lost > 0) != (tt.want != "") {
+				t.Errorf("%d of %d paths", lost, seen)
+			}
+		})
+	}
+}

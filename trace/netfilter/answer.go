@@ -167,10 +167,11 @@ type passage struct {
 
 // AnswerPasses tells whether no rule of the node can stop the answer to an outcome, nor change its path, whatever its
 // addresses are; it costs a walk for each class of answers only. false says nothing: [Walker.Answer] tells then. The
+// answer comes in by the interface in, and has to leave by the interface to, unless that is "" or UnknownIface. The
 // Outcomes of other results stay as they are.
-func (w *Walker) AnswerPasses(s Start, o *Outcome, in string) bool {
+func (w *Walker) AnswerPasses(s Start, o *Outcome, in, to string) bool {
 	p := &o.Packet
-	if p.Untracked || p.Virtual.IsValid() || in == UnknownIface {
+	if p.Untracked || p.Virtual.IsValid() {
 		return false
 	}
 	k := class{
@@ -184,46 +185,59 @@ func (w *Walker) AnswerPasses(s Start, o *Outcome, in string) bool {
 		}
 		k.hook, k.in, back.In, back.Local = Output, "", "", true
 	}
-	return w.clear(&k, &back, s.Hook == Output)
+	return w.clear(&k, &back, s.Hook == Output, to)
 }
 
 // FollowPasses is [Walker.AnswerPasses] for [Walker.Follow].
 func (w *Walker) FollowPasses(s Start, o *Outcome) bool {
 	p := &o.Packet
-	if p.Untracked || p.Virtual.IsValid() || s.Hook == Output || s.Packet.In == UnknownIface {
+	if p.Untracked || p.Virtual.IsValid() {
 		return false
 	}
 	k := class{
-		family: p.Family, proto: p.Proto, turn: Later, hook: Prerouting, in: s.Packet.In, mark: p.CTMark, zone: p.Zone,
+		family: p.Family, proto: p.Proto, turn: Later, hook: s.Hook, in: s.Packet.In, mark: p.CTMark, zone: p.Zone,
 		dnat: p.readdressed(), snat: p.SNAT,
 	}
-	return w.clear(&k, &Packet{Src: s.Packet.Src, Dst: p.Dst, In: s.Packet.In}, o.End == Delivered)
+	// The route to the frontend, before the translation, is that of the first packet, which it did not end.
+	if s.Hook == Output && !k.dnat {
+		return false
+	}
+	there := Packet{Src: s.Packet.Src, Dst: p.Dst, In: s.Packet.In, Local: s.Hook == Output}
+	return w.clear(&k, &there, o.End == Delivered, "")
 }
 
 // clear looks up the route of a packet of a class, and what is known of the class. local says that the packet has to
-// end at the node.
-func (w *Walker) clear(k *class, back *Packet, local bool) bool {
+// end at the node; where it is not known whether it does, it must be clear both ways.
+func (w *Walker) clear(k *class, back *Packet, local bool, to string) bool {
 	if w.linked(k.family) {
 		return false // chains of devices and bridges are not walked for a class
 	}
-	if is, known := w.host.Local(back.Dst); !known || is != local {
+	is, known := w.host.Local(back.Dst)
+	if known && is != local {
 		return false
 	}
 	if refused, known := w.host.Martian(back.In, back.Dst); known && refused {
 		return false
 	}
-	if local {
+	if local || !known {
 		k.out = ""
 		if k.hook == Output {
 			k.out = "lo"
 		}
-		return w.passage(k).all
+		if x := w.passage(k); known || !x.all {
+			return x.all
+		}
 	}
 	r := w.route(back)
-	if !r.Known || r.Type != host.RouteUnicast || r.Dev == "" || len(r.Hops) > 0 {
+	switch {
+	case !r.Known && (r.MayFail || !r.Missing), r.Known && (r.Type != host.RouteUnicast || r.Dev == "" || len(r.Hops) > 0):
+		return false
+	case r.Known && to != "" && to != UnknownIface && r.Dev != to:
 		return false
 	}
-	k.out = r.Dev
+	if k.out = r.Dev; !r.Known {
+		k.out = UnknownIface
+	}
 	x := w.passage(k)
 	if !x.all || x.mark == 0 {
 		return x.all
@@ -264,12 +278,19 @@ func (w *Walker) class(k *class) (x passage) {
 	alive = append(alive, branch{pkt: p, p: 1})
 	if k.hook == Output {
 		alive[0].pkt.Local, alive[0].pkt.Out = true, k.out
-		alive = w.hook(Postrouting, w.hook(Output, alive, false), false)
+		if k.turn == Later {
+			alive[0].pkt.Out = UnknownIface // that of the route to the frontend
+		}
+		alive = w.hook(Output, alive, false)
 		var one bool
 		x.mark, one = markOf(alive)
-		if !one {
+		if !one || x.mark != 0 && k.turn == Later { // a mark may change the route to the frontend, too
 			return passage{}
 		}
+		for i := range alive {
+			alive[i].pkt.Out = k.out
+		}
+		alive = w.hook(Postrouting, alive, false)
 		if k.out == "lo" {
 			alive = w.hook(Input, w.hook(Prerouting, atInput(alive, "lo"), true), true)
 		}

@@ -166,7 +166,7 @@ func (x *exchanger) check(p packet, f *exchanges) (string, error) {
 		in = k.request.wire
 	}
 	for i := range at {
-		quick = x.walk.AnswerPasses(s, &at[i], in) && quick
+		quick = x.walk.AnswerPasses(s, &at[i], in, "") && quick
 		r := x.walk.Answer(s, &at[i], in, netfilter.Options{})
 		g, b := onwardOf(&r, func(o *netfilter.Outcome) bool {
 			return netfilter.Answered(s, o) && (p.in == "" || o.Packet.Out == p.in)

@@ -61,14 +61,31 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 }
 
 // readUpTo reads all of r; about size bytes are expected. The error is a [bounds.Error] if there are more than limit.
+// What it returns takes no more memory than that, nearly.
 func readUpTo(name string, r io.Reader, limit, size int64) ([]byte, error) {
-	var buf bytes.Buffer
-	buf.Grow(int(min(size, limit)) + bytes.MinRead)
-	n, err := io.Copy(&buf, io.LimitReader(r, limit+1))
-	if n > limit {
+	r = io.LimitReader(r, limit+1)
+	data, n := make([]byte, min(size, limit)+1), 0
+	var err error
+	for n < len(data) && err == nil {
+		var more int
+		more, err = r.Read(data[n:])
+		n += more
+	}
+	switch {
+	case err == nil: // there is more than was expected
+		data, err = io.ReadAll(io.MultiReader(bytes.NewReader(data), r))
+	case n < len(data)/2:
+		data = bytes.Clone(data[:n])
+	default:
+		data = data[:n]
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if int64(len(data)) > limit {
 		return nil, bounds.TooLarge(name, limit)
 	}
-	return buf.Bytes(), err
+	return data, err
 }
 
 // Packed is the content of a file in memory, compressed where it is not small.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -72,11 +73,13 @@ func (c *contest) served(svc *corev1.Service, frontends []expect.Frontend, wants
 	return true
 }
 
-// telling are the paths of a Service that can show something: not those of a family that is not programmed at all.
+// telling are the paths of a Service that can show something: not those of a family that is not programmed at all, nor
+// NodePorts while it is not known at which addresses there are any.
 func (c *contest) telling(svc *corev1.Service, frontends []expect.Frontend) iter.Seq2[expect.Frontend, expect.Origin] {
 	return func(yield func(expect.Frontend, expect.Origin) bool) {
 		for _, f := range frontends {
-			if !c.survey.programmed[netfilter.FamilyOf(f.Address)] {
+			if !c.survey.programmed[netfilter.FamilyOf(f.Address)] ||
+				f.Kind == expect.NodePort && c.isOpen(kubeproxy.NodePortRanges) != nil {
 				continue
 			}
 			for _, o := range c.originsOf(svc, f, nil) {

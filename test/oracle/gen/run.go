@@ -25,6 +25,10 @@ func fromEnv(name string, otherwise uint64) uint64 {
 	return otherwise
 }
 
+// faulty are the seeds of clusters that once showed a fault: they come first, beside those that were asked for.
+//   - ...619738: without kube-proxy's words NodePorts that were served nowhere ruled out the version, in ipvs mode
+var faulty = []uint64{1795411147475619738}
+
 // shown is how many differences a failing test prints.
 const shown = 20
 
@@ -44,7 +48,11 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 	start := time.Now()
 	var proxied time.Duration
 	for i := uint64(0); of < *services; i++ {
-		w := New(first+i, *size, version, mode, gates...)
+		at := first + i - min(i, uint64(len(faulty)))
+		if i < uint64(len(faulty)) {
+			at = faulty[i]
+		}
+		w := New(at, *size, version, mode, gates...)
 		t0 := time.Now()
 		rules, err := proxy(w)
 		proxied += time.Since(t0)
@@ -59,7 +67,9 @@ func Run(t *testing.T, version, mode string, proxy Proxy, gates ...string) {
 			t.Fatalf("seed %d: %v", w.Seed, err)
 		}
 		total.Add(r)
-		of += uint64(max(*size, 1))
+		if i >= uint64(len(faulty)) {
+			of += uint64(max(*size, 1))
+		}
 		if len(total.Differences) > shown {
 			break
 		}

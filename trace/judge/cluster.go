@@ -29,6 +29,7 @@ type Cluster struct {
 	onNodes   map[netip.Addr]bool
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
 	onNode    map[string]map[netip.Addr]string
+	nodesAt   map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
 	pods      map[string][]pod // of each node, those with an address of their own, by name
 	podNames  map[netip.Addr]string
 	proxyPods map[string]*proxyPod // of each node, kube-proxy's
@@ -58,7 +59,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
 		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
 		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{}, onNode: map[string]map[netip.Addr]string{},
-		pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
+		nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
 	}
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
@@ -66,10 +67,41 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 			c.noteTwice(s)
 		}
 	}
+	c.indexNodes()
 	c.indexEndpoints()
 	c.indexPods()
 	c.readConfigMap()
 	return c
+}
+
+func (c *Cluster) indexNodes() {
+	for _, o := range c.Nodes {
+		texts := []string{o.Annotations[flannelIP]}
+		for i := range o.Status.Addresses {
+			texts = append(texts, o.Status.Addresses[i].Address)
+		}
+		for _, text := range texts {
+			if a, ok := kubeproxy.ParseAddr(text); ok && !slices.Contains(c.nodesAt[a], o.Name) {
+				c.nodesAt[a] = append(c.nodesAt[a], o.Name)
+			}
+		}
+	}
+}
+
+// ofNode returns the name of a Node that has an address, for tunnels or in its status; "" where none has.
+func (c *Cluster) ofNode(a netip.Addr) string {
+	if names := c.nodesAt[a]; len(names) > 0 {
+		return names[0]
+	}
+	return ""
+}
+
+// nodeAt is ofNode where no other Node has the address; "" where several have it.
+func (c *Cluster) nodeAt(a netip.Addr) string {
+	if len(c.nodesAt[a]) > 1 {
+		return ""
+	}
+	return c.ofNode(a)
 }
 
 func (c *Cluster) indexEndpoints() {

@@ -61,7 +61,7 @@ func (n *node) distinguished() distinctions {
 func (n *node) podNets() []netip.Prefix {
 	out := slices.Clone(n.podCIDRs)
 	for a := range n.sources.local {
-		if !within(a, out) {
+		if !within(a, n.podCIDRs) {
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

@@ -213,27 +213,6 @@ func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []
 	return out
 }
 
-// nodeAt returns the name of the only Node that has an address for tunnels or as its InternalIP; "" where that is none,
-// or several.
-func (c *Cluster) nodeAt(a netip.Addr) string {
-	name := ""
-	for _, o := range c.Nodes {
-		ip, ok := kubeproxy.ParseAddr(o.Annotations[flannelIP])
-		if !ok {
-			ip = netip.Addr{}
-		}
-		if ip == a || slices.ContainsFunc(o.Status.Addresses, func(x corev1.NodeAddress) bool {
-			return isAddress(a)(x.Address)
-		}) {
-			if name != "" && name != o.Name {
-				return ""
-			}
-			name = o.Name
-		}
-	}
-	return name
-}
-
 // smallerMTU compares the interface that a pod's packets come in by, which has the pod's MTU where the CNI has set it,
 // with that which they leave by.
 func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {

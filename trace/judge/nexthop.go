@@ -10,7 +10,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -147,7 +146,7 @@ func (p *pathCase) routeBy(h hop) string {
 func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
 	if h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address || h.ip.IsLinkLocalUnicast() ||
 		!p.net.HasNeighbours() || !p.net.Resolves(h.dev) || p.net.DefaultGateway(h.ip) ||
-		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != nil {
+		len(p.cluster.Nodes) == 0 || p.cluster.ofNode(h.ip) != "" {
 		return nil
 	}
 	if _, ok := p.net.Neighbour(h.dev, h.ip); ok {
@@ -160,21 +159,6 @@ func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
 			p.onNode("to see the answer", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
 		},
 	}
-}
-
-// ofNode returns the name of a Node that has an address; nil where none has.
-func (c *Cluster) ofNode(a netip.Addr) *string {
-	for _, o := range c.Nodes {
-		for i := range o.Status.Addresses {
-			if isAddress(a)(o.Status.Addresses[i].Address) {
-				return &o.Name
-			}
-		}
-		if ip, ok := kubeproxy.ParseAddr(o.Annotations[flannelIP]); ok && ip == a {
-			return &o.Name
-		}
-	}
-	return nil
 }
 
 // staticNeighbour: an entry that the kernel never asks for, on an interface of an ordinary link, unless the MAC is
@@ -215,7 +199,7 @@ func (p *pathCase) sameOwner(h hop, mac string) bool {
 	owner := p.cluster.ofNode(h.ip)
 	pod := p.cluster.podNames[h.ip]
 	for _, ip := range p.net.Neighbours(h.dev, mac) {
-		if o := p.cluster.ofNode(ip); ip != h.ip && (o != nil && owner != nil && *o == *owner ||
+		if o := p.cluster.ofNode(ip); ip != h.ip && (o != "" && o == owner ||
 			pod != "" && p.cluster.podNames[ip] == pod) {
 			return true
 		}
@@ -238,10 +222,10 @@ var routedByNode = &detector{stage: stageSettings, path: func(p *pathCase) []iss
 func (p *pathCase) byAnotherNode(_ *expect.Origin, end *netfilter.Outcome) []string {
 	at := p.placeOf(end.Packet.Dst)
 	by := p.cluster.ofNode(end.Packet.NextHop)
-	if at.node == "" || !end.Packet.NextHop.IsValid() || by == nil || *by == at.node || *by == p.Name ||
+	if at.node == "" || !end.Packet.NextHop.IsValid() || by == "" || by == at.node || by == p.Name ||
 		p.net.DefaultGateway(end.Packet.NextHop) {
 		return nil
 	}
-	text := fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, end.Packet.NextHop, *by)
+	text := fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, end.Packet.NextHop, by)
 	return []string{strings.TrimSuffix(p.routeBy(hop{end.Packet.Out, end.Packet.NextHop}), "; "), text}
 }

@@ -137,8 +137,8 @@ func (n *node) claimed(h hop, mac string) (c claim, text string) {
 
 // holderOf returns whose address one is: another Node's, or a running pod's of this node.
 func (n *node) holderOf(a netip.Addr) (Owner, bool) {
-	if name := n.cluster.ofNode(a); name != nil {
-		return Owner{Node: *name}, *name != n.Name
+	if name := n.cluster.ofNode(a); name != "" {
+		return Owner{Node: name}, name != n.Name
 	}
 	if n.local(a) {
 		return Owner{Node: n.Name, Pod: n.cluster.podNames[a]}, true

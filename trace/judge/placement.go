@@ -48,7 +48,7 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 			continue
 		}
 		out.node = e.Node
-		if len(p.cluster.Pods) == 0 && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == nil &&
+		if len(p.cluster.Pods) == 0 && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == "" &&
 			slices.ContainsFunc(p.cluster.Nodes, func(o *corev1.Node) bool { return o.Name == e.Node }) {
 			out.own = true
 		}

@@ -38,13 +38,12 @@ func (o *watchFlags) add(flags *flag.FlagSet) {
 	flags.StringVar(&o.namespace, "netns", "/proc/1/ns/net", "the node's network namespace")
 	flags.StringVar(&o.listen, "listen", ":9469", "where to serve /metrics, in the pod's own network namespace")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; by default as a pod does")
-	flags.Func("api-server", "HOST:PORT of an API server, to be tried first; may be given several times", func(s string) error {
-		if _, _, err := net.SplitHostPort(s); err != nil {
+	flags.Func("api-server", "HOST:PORT of an API server, to be tried first; may be given several times",
+		func(s string) error {
+			_, _, err := net.SplitHostPort(s)
+			o.apiServers = append(o.apiServers, s)
 			return err
-		}
-		o.apiServers = append(o.apiServers, s)
-		return nil
-	})
+		})
 	flags.Float64Var(&o.share, "cpu", watch.DefaultShare, "how much of one processor judging may take on average")
 	flags.DurationVar(&o.full, "full", watch.DefaultFull, "the time between two passes where nothing changes")
 	flags.DurationVar(&o.poll, "poll", watch.DefaultPoll, "the same where the kernel does not announce changes of rules")

@@ -333,6 +333,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	if err != nil {
 		return err
 	}
+	end := time.Now()
 	state, err := nodestate.Load(files)
 	if err != nil {
 		return err
@@ -349,7 +350,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.grace = graceOf(state.Config, &state.Proxy, connected)
 	a.settler.pass(at, subjectsOf(&got), a.objects.lastChange, a.grace)
 	a.polled = a.isPolled(&got)
-	a.measure(&got, at)
+	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
 	v.at, v.took = at, time.Since(at)
 	if a.polled && !before.IsZero() {
@@ -371,7 +372,7 @@ func (a *Agent) isPolled(r *report.NodeReport) bool {
 }
 
 // measure takes the time that the rules took to follow the API.
-func (a *Agent) measure(r *report.NodeReport, at time.Time) {
+func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
 	for _, c := range a.objects.take() {
 		a.latency.changed(c.of, c.at)
 	}
@@ -380,7 +381,7 @@ func (a *Agent) measure(r *report.NodeReport, at time.Time) {
 	if r.Mode != nil {
 		mode = r.Mode.Actual
 	}
-	for _, x := range a.latency.pass(r, at, announced, a.polled) {
+	for _, x := range a.latency.pass(r, at, end, announced, a.polled) {
 		a.metrics.latency.WithLabelValues(string(x.family), mode).Observe(x.time.Seconds())
 	}
 	if len(a.latency.changes) == 0 {

@@ -166,7 +166,8 @@ func TestABurstOfChangesIsNoFinding(t *testing.T) {
 	s := c.cluster.EndpointSlices[slices.IndexFunc(c.cluster.EndpointSlices, func(
 		s *discoveryv1.EndpointSlice,
 	) bool {
-		return len(s.Endpoints) > 0 && s.Namespace != metav1.NamespaceSystem && s.Labels[discoveryv1.LabelServiceName] != "kubernetes"
+		return len(s.Endpoints) > 0 && s.Namespace != metav1.NamespaceSystem &&
+			s.Labels[discoveryv1.LabelServiceName] != "kubernetes"
 	})]
 	select {
 	case <-a.woken: // of what was there from the beginning

@@ -46,11 +46,13 @@ type took struct {
 	time   time.Duration
 }
 
-// pass returns what a pass has shown. at is when it began to read the node. Where the kernel announces changes,
-// announced has the times at which it did, in order, and a change took effect with the first announcement after both
-// the change and the last reading that did not show it: one without any needed no other rules. Where the kernel does
-// not, polled is set, and the reading itself is the time.
-func (l *latency) pass(r *report.NodeReport, at time.Time, announced []time.Time, polled bool) (out []took) {
+// pass returns what a pass has shown. at is when it began to read the node, end when it had read it. Where the kernel
+// announces changes, announced has the times at which it did, in order, and a change took effect with the first
+// announcement after both the change and the last reading that did not show it: one without any needed no other rules.
+// Where the kernel does not, polled is set, and the reading itself is the time.
+func (l *latency) pass(
+	r *report.NodeReport, at, end time.Time, announced []time.Time, polled bool,
+) (out []took) {
 	if len(l.changes) == 0 {
 		return nil
 	}
@@ -72,7 +74,7 @@ func (l *latency) pass(r *report.NodeReport, at time.Time, announced []time.Time
 			out = append(out, took{of.family, at.Sub(c.at)})
 			continue
 		}
-		i := slices.IndexFunc(announced, func(t time.Time) bool { return t.After(after) && !t.After(at) })
+		i := slices.IndexFunc(announced, func(t time.Time) bool { return t.After(after) && !t.After(end) })
 		if i >= 0 {
 			out = append(out, took{of.family, announced[i].Sub(c.at)})
 		}

@@ -27,6 +27,7 @@ func TestLatency(t *testing.T) {
 		at     float64
 		report *report.NodeReport
 	}
+	const reading = 0.25 // seconds that a pass reads the node
 	for name, c := range map[string]struct {
 		changes   []float64
 		announced []float64
@@ -46,6 +47,10 @@ func TestLatency(t *testing.T) {
 			changes: []float64{1, 1.5}, announced: []float64{2.5}, passes: []pass{{2, wrong}, {3, right}},
 			want: []time.Duration{1500 * time.Millisecond},
 		},
+		"they followed while the node was read": {
+			changes: []float64{1}, announced: []float64{2.2}, passes: []pass{{2, right}},
+			want: []time.Duration{1200 * time.Millisecond},
+		},
 		"no other rules were needed": {changes: []float64{1}, announced: []float64{0.5}, passes: []pass{{2, right}}},
 		"they are wrong still":       {changes: []float64{1}, announced: []float64{1.2}, passes: []pass{{2, wrong}}},
 		"the node was read before":   {changes: []float64{1}, announced: []float64{0.8}, passes: []pass{{0.9, right}}},
@@ -54,7 +59,8 @@ func TestLatency(t *testing.T) {
 			want: []time.Duration{500 * time.Millisecond},
 		},
 		"the kernel announces nothing": {
-			changes: []float64{1}, polled: true, passes: []pass{{2, wrong}, {12, right}}, want: []time.Duration{11 * time.Second},
+			changes: []float64{1}, polled: true, passes: []pass{{2, wrong}, {12, right}},
+			want: []time.Duration{11 * time.Second},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +74,7 @@ func TestLatency(t *testing.T) {
 			}
 			var got []time.Duration
 			for _, p := range c.passes {
-				for _, x := range l.pass(p.report, after(p.at), announced, c.polled) {
+				for _, x := range l.pass(p.report, after(p.at), after(p.at+reading), announced, c.polled) {
 					if got = append(got, x.time); x.family != corev1.IPv4Protocol {
 						t.Errorf("it is of family %s", x.family)
 					}

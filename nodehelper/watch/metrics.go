@@ -208,8 +208,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(pollingMetric, v.polling.Seconds())
 }
 
-// bounded keeps the first maxFindings series, errors before warnings, those of many paths before those of few, and folds
-// the others into one for each code. folded is how many these are.
+// bounded keeps the first maxFindings series, errors before warnings, those of many paths before those of few, and
+// folds the others into one for each code. folded is how many these are.
 func bounded(all map[series]int) (out map[series]int, folded int) {
 	if len(all) <= maxFindings {
 		return all, 0

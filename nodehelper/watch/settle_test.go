@@ -88,6 +88,7 @@ func TestWaiting(t *testing.T) {
 
 func TestGrace(t *testing.T) {
 	slow := map[string]*kubeproxy.Sync{"IPv4": {Average: 20 * time.Second}, "IPv6": {Average: time.Second}}
+	slowly := &kubeproxy.Config{MinSyncPeriod: 10 * time.Second}
 	stuck := map[string]*kubeproxy.Sync{"": {Average: time.Hour}}
 	for name, c := range map[string]struct {
 		config    *kubeproxy.Config
@@ -96,7 +97,7 @@ func TestGrace(t *testing.T) {
 		want      time.Duration
 	}{
 		"nothing is known":      {connected: true, want: 2 * time.Second},
-		"it pauses for longer":  {config: &kubeproxy.Config{MinSyncPeriod: 10 * time.Second}, connected: true, want: 11 * time.Second},
+		"it pauses for longer":  {config: slowly, connected: true, want: 11 * time.Second},
 		"its syncs take long":   {syncs: slow, connected: true, want: 42 * time.Second},
 		"it says it takes long": {syncs: stuck, connected: true, want: 5 * time.Minute},
 		"the API is away":       {syncs: slow, want: 2 * time.Minute},

@@ -124,7 +124,8 @@ func breakService(t *testing.T, node string) {
 	t.Fatalf("%s has no rule for %s", node, svc.Spec.ClusterIP)
 }
 
-// burst changes the endpoints of a Service of its own over and over, which nothing is behind, and calls do all the while.
+// burst changes the endpoints of a Service of its own over and over, which nothing is behind, and calls do all the
+// while.
 func burst(t *testing.T, do func()) {
 	t.Helper()
 	const name, changes = "burst", 100
@@ -197,12 +198,20 @@ func watchDeviations(t *testing.T, agent *corev1.Pod) {
 		t.Errorf("the pod as it is: %v", err)
 	}
 	for name, change := range map[string]func(p *corev1.Pod){
-		"the node's network":   func(p *corev1.Pod) { p.Spec.HostNetwork = true },
-		"another account":      func(p *corev1.Pod) { p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = "default", "" },
-		"no DaemonSet":         func(p *corev1.Pod) { p.OwnerReferences = nil },
-		"another command":      func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/svcproxy-nodehelper", "serve"} },
-		"another flag":         func(p *corev1.Pod) { p.Spec.Containers[0].Command = append(p.Spec.Containers[0].Command, "--root=/") },
-		"another variable":     func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "GODEBUG", Value: "x"}} },
+		"the node's network": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"another account": func(p *corev1.Pod) {
+			p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = "default", ""
+		},
+		"no DaemonSet": func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"another command": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Command = []string{"/svcproxy-nodehelper", "serve"}
+		},
+		"another flag": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Command = append(p.Spec.Containers[0].Command, "--root=/")
+		},
+		"another variable": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "GODEBUG", Value: "x"}}
+		},
 		"the node's own ports": func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 9469 },
 		"a volume of the node": func(p *corev1.Pod) {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{

@@ -44,6 +44,7 @@ var commands = map[string]func(ctx context.Context, args []string, stdout io.Wri
 	"wait": func(ctx context.Context, args []string, _ io.Writer) error {
 		return noArgs(args, func() error { return wait(ctx) })
 	},
+	"watch":  watchNode,
 	"expire": expire, // not in the usage: a helper starts it
 	"version": func(_ context.Context, args []string, stdout io.Writer) error {
 		return noArgs(args, func() error { return version(stdout) })
@@ -70,7 +71,7 @@ func run() int {
 	}
 	run := commands[command]
 	if run == nil {
-		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait and version are\n", command)
+		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait, watch and version are\n", command)
 		return 2
 	}
 	err := run(ctx, args, stdout)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gctune sets Go's garbage collector for programs that run for a few seconds.
+// Package gctune sets Go's garbage collector for programs that run for a few seconds, and for the agent that stays.
 package gctune
 
 import (
@@ -22,6 +22,17 @@ const HelperMemoryLimit = 512 << 20
 // PluginMemoryLimit is from how many bytes on the plugin collects more often: two nodes of 5,000 Services and the
 // objects of the cluster need 250 MB, and the plugin stays below 600 MB with hostile input, too (trace/bounds).
 const PluginMemoryLimit = 448 << 20
+
+// WatchMemoryLimit is from how many bytes on the agent of a node collects more often: a pass over a node of 5,000
+// Services stays below it, and the programs that a pass runs need memory of their own.
+const WatchMemoryLimit = 160 << 20
+
+// watchPercent is the percentage of garbage of an agent: it works for a moment and then sleeps, and what it has left of
+// the last pass is in use all the while.
+const watchPercent = 50
+
+// ForLongRun makes the collector run often, for a process that stays. main calls it once, also after ForShortRun.
+func ForLongRun(memoryLimit int64) { ForShortRun(watchPercent, memoryLimit) }
 
 // ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches
 // memoryLimit, in bytes. main calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.

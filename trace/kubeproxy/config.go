@@ -2,7 +2,10 @@
 
 package kubeproxy
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Config is the part of KubeProxyConfiguration (pkg/proxy/apis/config) that decides what is programmed.
 type Config struct {
@@ -25,7 +28,8 @@ type Config struct {
 	HostnameOverride    string
 	BindAddress         netip.Addr // overrides the node's IP, which decides on load-balancer source ranges and "primary"
 	FeatureGates        map[string]bool
-	Version             string // kube-proxy's version ("v1.36.3"), empty when not known
+	MinSyncPeriod       time.Duration // the least time between two syncs; 0: its default
+	Version             string        // kube-proxy's version ("v1.36.3"), empty when not known
 }
 
 // The modes of detectLocalMode (pkg/proxy/apis/config/types.go).

@@ -3,11 +3,13 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -57,11 +59,17 @@ type file struct {
 	} `json:"detectLocal"`
 	IPTables struct {
 		masquerade
+		syncing
 
 		LocalhostNodePorts *bool `json:"localhostNodePorts"`
 	} `json:"iptables"`
-	NFTables masquerade `json:"nftables"`
-	IPVS     struct {
+	NFTables struct {
+		masquerade
+		syncing
+	} `json:"nftables"`
+	IPVS struct {
+		syncing
+
 		Scheduler    string   `json:"scheduler"`
 		StrictARP    bool     `json:"strictARP"`
 		ExcludeCIDRs []string `json:"excludeCIDRs"`
@@ -69,6 +77,9 @@ type file struct {
 	Linux struct {
 		MasqueradeAll bool `json:"masqueradeAll"`
 	} `json:"linux"`
+	// MinSyncPeriod is that of all modes, in the internal type since 1.31.
+	syncing
+
 	NodePortAddresses []string        `json:"nodePortAddresses"`
 	FeatureGates      map[string]bool `json:"featureGates"`
 }
@@ -79,9 +90,32 @@ type masquerade struct {
 	MasqueradeAll bool `json:"masqueradeAll"`
 }
 
+// syncing is what a mode's section has of syncs. Another value than a text decides on nothing.
+type syncing struct {
+	MinSyncPeriod any `json:"minSyncPeriod"`
+}
+
+// minSyncPeriod returns the least time between two syncs of the configured mode; 0: it is not set, or cannot be read.
+func (f *file) minSyncPeriod() time.Duration {
+	of := f.IPTables.syncing
+	switch f.Mode {
+	case NFTables:
+		of = f.NFTables.syncing
+	case IPVS:
+		of = f.IPVS.syncing
+	}
+	text, _ := of.MinSyncPeriod.(string)
+	general, _ := f.MinSyncPeriod.(string)
+	d, err := time.ParseDuration(cmp.Or(text, general))
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
+}
+
 // ownMasquerade are the modes whose own section has it, and that section; other modes have that of iptables mode.
 var ownMasquerade = map[string]func(f *file) *masquerade{
-	NFTables: func(f *file) *masquerade { return &f.NFTables },
+	NFTables: func(f *file) *masquerade { return &f.NFTables.masquerade },
 }
 
 // ParseConfig reads a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON, and fills in the
@@ -209,7 +243,7 @@ func (f *file) config() (Config, error) {
 		Mode: f.Mode, DetectLocalMode: f.DetectLocalMode, BridgeInterface: f.DetectLocal.BridgeInterface,
 		InterfaceNamePrefix: f.DetectLocal.InterfaceNamePrefix, MasqueradeBit: defaultMasqueradeBit, LocalhostNodePorts: true,
 		NodePortAddresses: f.NodePortAddresses, HostnameOverride: strings.ToLower(strings.TrimSpace(f.HostnameOverride)),
-		FeatureGates: f.FeatureGates, StrictARP: f.IPVS.StrictARP,
+		FeatureGates: f.FeatureGates, StrictARP: f.IPVS.StrictARP, MinSyncPeriod: f.minSyncPeriod(),
 	}
 	m := &f.IPTables.masquerade
 	if of := ownMasquerade[f.Mode]; of != nil {

@@ -5,6 +5,7 @@
 //	echo [:8080]                     answer each TCP connection, UDP packet and, where the kernel has it, SCTP
 //	                                 association with the host's name
 //	echo connect [-for 10s] ADDRESS  connect over and over, and print how often that went well
+//	echo get URL                     print what an HTTP server answers
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -31,6 +33,8 @@ func main() {
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == "connect" {
 		err = connect(ctx, os.Args[2:])
+	} else if len(os.Args) == 3 && os.Args[1] == "get" {
+		err = get(ctx, os.Args[2])
 	} else {
 		address := ":8080"
 		if len(os.Args) > 1 {
@@ -42,6 +46,28 @@ func main() {
 		log.Print(err)
 		os.Exit(1) //nolint:gocritic // the deferred stop has nothing left to stop
 	}
+}
+
+// get prints the answer of an HTTP server.
+func get(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
 }
 
 // serve answers until the context ends.

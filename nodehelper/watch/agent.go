@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Options are what an agent watches, and how.
+type Options struct {
+	// Node is the name of the Node object of the node.
+	Node string
+	// Client reaches the API server; Dialer, which may be nil, is what it connects with.
+	Client kubernetes.Interface
+	Dialer *Dialer
+	// Read reads the node's files: see [ReadNode].
+	Read func(ctx context.Context) (*snapshot.Node, error)
+	// Share is how much of one processor passes may take on average, over a minute.
+	Share float64
+	// Full is the time from one pass to the next where nothing changes; a tenth of it more or less, by chance.
+	Full time.Duration
+	// Poll is the same where rules are on the node whose changes the kernel does not announce.
+	Poll time.Duration
+	// Log writes a line for people; nil: nobody reads it.
+	Log func(line string)
+}
+
+// The defaults of Options.
+const (
+	DefaultShare = 0.05
+	DefaultFull  = 10 * time.Minute
+	DefaultPoll  = 10 * time.Second
+)
+
+// A change is seldom alone: a pass begins when nothing has changed for quietTime, or busyTime after the first change.
+const (
+	quietTime = 300 * time.Millisecond
+	busyTime  = time.Second
+)
+
+// What begins a pass, as the metrics name it.
+const (
+	reasonStart    = "start"
+	reasonAPI      = "api"
+	reasonKernel   = "kernel"
+	reasonPoll     = "poll"
+	reasonSettle   = "settle"
+	reasonPeriodic = "periodic"
+)
+
+// Agent watches a node.
+type Agent struct {
+	Options
+
+	objects   *objects
+	announced *announcements
+	metrics   *metrics
+	settler   settler
+	latency   latency
+	budget    budget
+
+	mu    sync.Mutex
+	said  map[string]bool // errors that are logged once, until they end
+	woken chan string     // reasons
+
+	// Of the last pass.
+	index   *judge.Cluster
+	version int           // of the objects of index
+	at      time.Time     // when it began to read; zero: there was none
+	next    time.Time     // when the next one is due
+	polled  bool          // the kernel does not announce all changes
+	grace   time.Duration // that kube-proxy was given
+}
+
+// New makes an agent.
+func New(o Options) (*Agent, error) {
+	a := &Agent{
+		Options: o, announced: &announcements{}, metrics: newMetrics(), said: map[string]bool{},
+		budget: budget{share: o.Share}, woken: make(chan string, 1),
+	}
+	var err error
+	if a.objects, err = newObjects(o.Client, o.Node); err != nil {
+		return nil, err
+	}
+	a.objects.wake = func() { a.wake(reasonAPI) }
+	a.objects.failed = func(kind string, err error) {
+		a.metrics.apiErrors.WithLabelValues(kind).Inc()
+		a.say("api "+kind, fmt.Errorf("the API's %s: %w", kind, err))
+	}
+	a.objects.answered = func(kind string) { a.ended("api " + kind) }
+	if o.Dialer != nil {
+		a.objects.reached = o.Dialer.use
+	}
+	return a, nil
+}
+
+// Handler serves the metrics, and says that the process lives.
+func (a *Agent) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	return mux
+}
+
+// Serve answers requests until the context ends. The error is that of the listener.
+func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+	s := &http.Server{
+		Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // its error would be that of the listener
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Run watches the node until the context ends.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { a.objects.run(ctx) })
+	wg.Go(func() {
+		listen(ctx, a.announces, a.heard, func(err error) {
+			a.metrics.errorsSeen.Inc()
+			a.say(notifications, err)
+		})
+	})
+	if err := a.awaitObjects(ctx); err != nil {
+		return err
+	}
+	for reason := reasonStart; ; {
+		a.pass(ctx, reason)
+		var err error
+		if reason, err = a.await(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// notifications are those of the kernel, in the log.
+const notifications = "notifications of nf_tables"
+
+// announces notes whether the kernel announces changes.
+func (a *Agent) announces(works bool) {
+	a.announced.set(works)
+	if works {
+		a.ended(notifications)
+	}
+}
+
+// heard notes a notification of the kernel.
+func (a *Agent) heard(lost bool) {
+	if lost {
+		a.metrics.lost.Inc()
+	} else {
+		a.metrics.announced.Inc()
+	}
+	a.announced.add(time.Now())
+	a.wake(reasonKernel)
+}
+
+// wake has a pass begin soon.
+func (a *Agent) wake(reason string) {
+	select {
+	case a.woken <- reason:
+	default: // one is to begin already
+	}
+}
+
+// awaitObjects waits until all objects were read once.
+func (a *Agent) awaitObjects(ctx context.Context) error {
+	for !a.objects.synced() {
+		a.showState()
+		if err := pause(ctx, quietTime); err != nil {
+			return err
+		}
+	}
+	a.log("the API's objects were read")
+	return nil
+}
+
+// pause waits, unless the context ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// await waits for the next pass, and returns what begins it.
+func (a *Agent) await(ctx context.Context) (reason string, err error) {
+	due, reason := a.next, reasonPeriodic
+	if a.polled {
+		due, reason = a.at.Add(a.Poll), reasonPoll
+	}
+	if n, in := a.settler.waiting(time.Now(), a.grace); n > 0 {
+		// Not at once: what waits longer than its time does so for a second sighting.
+		if at := time.Now().Add(max(in, quietTime)); at.Before(due) {
+			due, reason = at, reasonSettle
+		}
+	}
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	for waiting := true; waiting; {
+		select {
+		case reason = <-a.woken:
+			waiting = false
+			if err := a.quieten(ctx); err != nil {
+				return "", err
+			}
+		case <-timer.C:
+			waiting = false
+		case <-time.After(stateTime):
+			a.showState()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	for {
+		wait := a.budget.wait(time.Now())
+		if wait == 0 {
+			break
+		}
+		a.showState()
+		if err := pause(ctx, min(wait, stateTime)); err != nil {
+			return "", err
+		}
+	}
+	select {
+	case <-a.woken: // the pass that begins now sees that change, too
+	default:
+	}
+	return reason, nil
+}
+
+// stateTime is how old what showState shows becomes.
+const stateTime = time.Second
+
+// showState exports what is not of a pass.
+func (a *Agent) showState() {
+	set := func(g interface{ Set(v float64) }, on bool) {
+		if on {
+			g.Set(1)
+		} else {
+			g.Set(0)
+		}
+	}
+	_, works := a.announced.all()
+	set(a.metrics.announcing, works)
+	set(a.metrics.connected, a.objects.synced() && a.objects.connected())
+}
+
+// quieten waits until changes have ended for a moment.
+func (a *Agent) quieten(ctx context.Context) error {
+	for begin := time.Now(); time.Since(begin) < busyTime; {
+		select {
+		case <-a.woken:
+			if err := pause(ctx, quietTime/10); err != nil { // of thousands of changes not each needs to be taken
+				return err
+			}
+		case <-time.After(quietTime):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// pass reads the node and judges it.
+func (a *Agent) pass(ctx context.Context, reason string) {
+	at, used := time.Now(), processorTime()
+	err := a.look(ctx, at)
+	now, spent := time.Now(), processorTime()-used
+	a.budget.spend(now, spent)
+	a.metrics.cpu.Add(spent.Seconds())
+	a.next = now.Add(jittered(a.Full))
+	a.showState()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.metrics.failures.Inc()
+		a.next = now.Add(jittered(min(a.Full, failurePause)))
+		a.say("pass", fmt.Errorf("the node was not judged: %w", err))
+	default:
+		a.metrics.passes.WithLabelValues(reason).Inc()
+		a.ended("pass")
+	}
+}
+
+// failurePause is how long after a pass that failed the next one is due.
+const failurePause = 30 * time.Second
+
+// jittered is a time, a tenth of it more or less: the agents of many nodes shall not work at the same moments.
+func jittered(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d)) //nolint:gosec // no secret
+}
+
+// look does the work of a pass. at is when it begins.
+func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
+	defer func() {
+		// Of a node that this program cannot cope with nothing is claimed, and the agent goes on.
+		if bug := recover(); bug != nil {
+			err = fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug)
+		}
+	}()
+	before := a.at
+	a.at = at
+	files, err := a.Read(ctx)
+	if err != nil {
+		return err
+	}
+	end := time.Now()
+	state, err := nodestate.Load(files)
+	if err != nil {
+		return err
+	}
+	connected := a.objects.connected()
+	objects, version := a.objects.cluster()
+	if a.index == nil || version != a.version {
+		a.index, a.version = judge.NewCluster(objects), version
+	}
+	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true})
+	if got.Error != "" {
+		return errors.New(got.Error)
+	}
+	a.grace = graceOf(state.Config, &state.Proxy, connected)
+	a.settler.pass(at, subjectsOf(&got), a.objects.lastChange, a.grace)
+	a.polled = a.isPolled(&got)
+	a.measure(&got, at, end)
+	v := a.viewOf(&got, state)
+	v.at, v.took = at, time.Since(at)
+	if a.polled && !before.IsZero() {
+		v.polling = at.Sub(before)
+	}
+	a.metrics.show(v)
+	return nil
+}
+
+// isPolled tells whether the kernel does not announce the changes of all rules of a node: it does not of the legacy
+// tables and of virtual servers.
+func (a *Agent) isPolled(r *report.NodeReport) bool {
+	_, works := a.announced.all()
+	if !works || r.Mode == nil {
+		return true
+	}
+	backend := r.Mode.Backend
+	return r.Mode.Actual == kubeproxy.IPVS || backend != "" && backend != string(netfilter.BackendNFT)
+}
+
+// measure takes the time that the rules took to follow the API.
+func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
+	for _, c := range a.objects.take() {
+		a.latency.changed(c.of, c.at)
+	}
+	announced, _ := a.announced.all()
+	mode := ""
+	if r.Mode != nil {
+		mode = r.Mode.Actual
+	}
+	for _, x := range a.latency.pass(r, at, end, announced, a.polled) {
+		a.metrics.latency.WithLabelValues(string(x.family), mode).Observe(x.time.Seconds())
+	}
+	if len(a.latency.changes) == 0 {
+		a.announced.forget(at)
+	}
+}
+
+// viewOf counts what a pass has shown. A path on which nothing counts of what is wrong is settling.
+func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
+	v := &view{
+		paths: map[report.Verdict]int{
+			report.Match: r.Summary.Matched, report.ByDesign: r.Summary.ByDesign, report.Warning: r.Summary.Warnings,
+			report.Mismatch: r.Summary.Mismatched, report.Unknown: r.Summary.Unknown,
+		},
+		findings: map[series]int{},
+	}
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		waits, counts := false, map[series]bool{}
+		for k := range p.Findings {
+			f := &p.Findings[k]
+			if !severe(f) {
+				continue
+			}
+			if s := subjectOf(p, f); a.settler.counts(s) {
+				counts[series{f.Code, string(f.Severity), s.service.Namespace, s.service.Name}] = true
+			} else {
+				waits = true
+			}
+		}
+		for s := range counts {
+			v.findings[s]++
+		}
+		if waits && len(counts) == 0 && (p.Verdict == report.Mismatch || p.Verdict == report.Warning) {
+			v.paths[p.Verdict]--
+			v.paths[settling]++
+		}
+	}
+	for i := range r.Findings {
+		if f := &r.Findings[i]; severe(f) && a.settler.counts(subjectOf(nil, f)) {
+			v.findings[series{code: f.Code, severity: string(f.Severity)}] = 1
+		}
+	}
+	v.settling, _ = a.settler.waiting(time.Now(), a.grace)
+	if r.Mode != nil {
+		v.mode, v.backend, v.version = r.Mode.Actual, r.Mode.Backend, r.Mode.KubeProxyVersion
+	}
+	for _, x := range state.Proxy.Syncs {
+		if x.Synced > 0 && (v.synced == 0 || x.Synced < v.synced) {
+			v.synced = x.Synced
+		}
+	}
+	for _, f := range state.UnreadFiles() {
+		if f != snapshot.ConntrackFile { // which nobody has tried to read
+			v.unread++
+		}
+	}
+	return v
+}
+
+// say logs an error, once until it has ended.
+func (a *Agent) say(what string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.said[what] {
+		a.said[what] = true
+		a.log("error: " + err.Error())
+	}
+}
+
+// ended notes that an error has ended.
+func (a *Agent) ended(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.said[what] {
+		delete(a.said, what)
+		a.log("it works again: " + what)
+	}
+}
+
+func (a *Agent) log(line string) {
+	if a.Log != nil {
+		a.Log(line)
+	}
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// captured is a node of a captured snapshot, and a client of a cluster that has its objects.
+type captured struct {
+	cluster *snapshot.Cluster
+	node    *snapshot.Node
+	client  kubernetes.Interface
+}
+
+func capture(t *testing.T, name, node string) *captured {
+	t.Helper()
+	s, err := snapshot.Open(filepath.Join("../../testdata/snapshots", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &captured{}
+	if c.cluster, err = s.Cluster(); err != nil {
+		t.Fatal(err)
+	}
+	if c.node, err = s.Node(node); err != nil {
+		t.Fatal(err)
+	}
+	var objects []runtime.Object
+	for _, o := range c.cluster.Services {
+		objects = append(objects, o)
+	}
+	for _, o := range c.cluster.EndpointSlices {
+		objects = append(objects, o)
+	}
+	for _, o := range c.cluster.Nodes {
+		objects = append(objects, o)
+	}
+	c.client = fake.NewClientset(objects...)
+	return c
+}
+
+// agent returns an agent of the node that has read the objects; its passes are made by the test.
+func (c *captured) agent(t *testing.T) *Agent {
+	t.Helper()
+	a, err := New(Options{
+		Node: c.node.Name, Client: c.client, Share: 1, Full: time.Hour, Poll: time.Hour,
+		Read: func(context.Context) (*snapshot.Node, error) { return c.node, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.announced.set(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.objects.run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	for !a.objects.synced() {
+		<-time.After(time.Millisecond)
+	}
+	return a
+}
+
+// look makes a pass at a time.
+func look(t *testing.T, a *Agent, seconds float64) {
+	t.Helper()
+	if err := a.look(t.Context(), after(seconds)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutLine returns the node without the first line of a file that contains a text.
+func withoutLine(t *testing.T, n *snapshot.Node, file, text string) *snapshot.Node {
+	t.Helper()
+	data, _, err := n.File(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	i := slices.IndexFunc(lines, func(line []byte) bool { return bytes.Contains(line, []byte(text)) })
+	if i < 0 {
+		t.Fatalf("%s has no line with %q", file, text)
+	}
+	return n.With(file, bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil))
+}
+
+// A rule that is gone is a finding that counts when it was seen twice and kube-proxy had its time, and does so no more
+// once the rule is back.
+func TestARuleThatIsGone(t *testing.T) {
+	c := capture(t, "real-2node-iptables", "node1")
+	healthy := c.node
+	a := c.agent(t)
+	h := a.Handler()
+	var service *corev1.Service
+	for _, s := range c.cluster.Services {
+		if s.Namespace != metav1.NamespaceSystem && s.Name != "kubernetes" && len(s.Spec.ClusterIP) > 4 {
+			service = s
+			break
+		}
+	}
+	of := func() (findings []string, wrong, settling string) {
+		got := exposed(t, h)
+		for s := range got {
+			if strings.HasPrefix(s, findingsMetric+"{") {
+				findings = append(findings, s)
+			}
+		}
+		return findings, got[`svcproxy_paths{verdict="Mismatch"}`], got[`svcproxy_paths{verdict="Settling"}`]
+	}
+	look(t, a, 0)
+	look(t, a, 10)
+	if f, wrong, settling := of(); len(f) > 0 || wrong != "0" || settling != "0" {
+		t.Fatalf("on the healthy node: %v, %s paths are wrong, %s settling", f, wrong, settling)
+	}
+	c.node = withoutLine(t, healthy, snapshot.IPTablesNFTFile, "-A KUBE-SERVICES -d "+service.Spec.ClusterIP+"/32")
+	look(t, a, 20)
+	if f, wrong, settling := of(); len(f) > 0 || wrong != "0" || settling == "0" {
+		t.Errorf("seen once: %v, %s paths are wrong, %s settling", f, wrong, settling)
+	}
+	look(t, a, 20.5)
+	if f, _, _ := of(); len(f) > 0 {
+		t.Errorf("within kube-proxy's time: %v", f)
+	}
+	look(t, a, 30)
+	f, wrong, settling := of()
+	if len(f) == 0 || wrong == "0" || settling != "0" {
+		t.Errorf("seen twice: %v, %s paths are wrong, %s settling", f, wrong, settling)
+	}
+	for _, s := range f {
+		if !strings.Contains(s, `namespace="`+service.Namespace+`",service="`+service.Name+`"`) {
+			t.Errorf("a finding of another Service: %s", s)
+		}
+	}
+	c.node = healthy
+	look(t, a, 31)
+	if f, wrong, _ := of(); len(f) > 0 || wrong != "0" {
+		t.Errorf("repaired: %v, %s paths are wrong", f, wrong)
+	}
+}
+
+// While the API changes a Service faster than kube-proxy can follow, what is wrong with it does not count.
+func TestABurstOfChangesIsNoFinding(t *testing.T) {
+	c := capture(t, "real-2node-iptables", "node1")
+	a := c.agent(t)
+	s := c.cluster.EndpointSlices[slices.IndexFunc(c.cluster.EndpointSlices, func(
+		s *discoveryv1.EndpointSlice,
+	) bool {
+		return len(s.Endpoints) > 0 && s.Namespace != metav1.NamespaceSystem &&
+			s.Labels[discoveryv1.LabelServiceName] != "kubernetes"
+	})]
+	select {
+	case <-a.woken: // of what was there from the beginning
+	default:
+	}
+	for i := range 10 {
+		at := float64(2 * i)
+		a.objects.mu.Lock()
+		a.objects.now = func() time.Time { return after(at) }
+		a.objects.mu.Unlock()
+		other := s.DeepCopy()
+		other.Endpoints[0].Addresses = []string{"10.244.9." + string(rune('0'+i))}
+		if _, err := c.client.DiscoveryV1().EndpointSlices(s.Namespace).Update(t.Context(), other,
+			metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		<-a.woken
+		look(t, a, at+0.5)
+		look(t, a, at+1.5)
+		got := exposed(t, a.Handler())
+		if got[`svcproxy_paths{verdict="Settling"}`] == "0" || got[`svcproxy_paths{verdict="Mismatch"}`] != "0" {
+			t.Errorf("after change %d: %s paths settle, %s are wrong", i, got[`svcproxy_paths{verdict="Settling"}`],
+				got[`svcproxy_paths{verdict="Mismatch"}`])
+		}
+	}
+	look(t, a, 100) // kube-proxy does not follow
+	if got := exposed(t, a.Handler())[`svcproxy_paths{verdict="Mismatch"}`]; got == "0" {
+		t.Error("at last it counts")
+	}
+}
+
+// A node that cannot be read is said, and what was known stays.
+func TestANodeThatCannotBeRead(t *testing.T) {
+	c := capture(t, "iptables", "node1")
+	a := c.agent(t)
+	var said []string
+	a.Log = func(line string) { said = append(said, line) }
+	a.pass(t.Context(), reasonStart)
+	before := exposed(t, a.Handler())
+	read := a.Read
+	a.Read = func(context.Context) (*snapshot.Node, error) { return nil, errors.New("no such node") }
+	a.pass(t.Context(), reasonPeriodic)
+	a.pass(t.Context(), reasonPeriodic)
+	a.Read = func(context.Context) (*snapshot.Node, error) { panic("a defect") }
+	a.pass(t.Context(), reasonPeriodic)
+	got := exposed(t, a.Handler())
+	if got[failuresMetric] != "3" || got[lastPassMetric] != before[lastPassMetric] {
+		t.Errorf("%s failures, last pass %s, before %s", got[failuresMetric], got[lastPassMetric], before[lastPassMetric])
+	}
+	a.Read = read
+	a.pass(t.Context(), reasonPeriodic)
+	want := []string{"error: the node was not judged: no such node", "it works again: pass"}
+	if !slices.Equal(said, want) {
+		t.Errorf("it said %q, want %q", said, want)
+	}
+}
+
+// What an agent reads of the API suffices: nothing is found wrong that is not with all objects.
+func TestItsObjectsSuffice(t *testing.T) {
+	all, err := filepath.Glob("../../testdata/snapshots/*/nodes/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range all {
+		name, node := filepath.Base(filepath.Dir(filepath.Dir(dir))), filepath.Base(dir)
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || strings.HasPrefix(name, "scale-") {
+			continue
+		}
+		t.Run(name+" "+node, func(t *testing.T) {
+			c := capture(t, name, node)
+			few := &snapshot.Cluster{
+				Services: c.cluster.Services, EndpointSlices: c.cluster.EndpointSlices, Missing: []string{"pods", "configmaps"},
+			}
+			for _, o := range c.cluster.Nodes {
+				if o.Name == node {
+					few.Nodes = append(few.Nodes, o)
+				}
+			}
+			request := judge.Request{Backwards: true, PerPathService: true}
+			before, got := judge.Files(c.cluster, c.node, request), judge.Files(few, c.node, request)
+			known := map[subject]bool{}
+			for _, s := range subjectsOf(&before) {
+				known[s] = true
+			}
+			for _, s := range subjectsOf(&got) {
+				if !known[s] {
+					t.Errorf("found only without the other objects: %+v", s)
+				}
+			}
+			if got.Summary.Unknown > before.Summary.Unknown {
+				t.Errorf("%d paths are unknown, and %d with all objects", got.Summary.Unknown, before.Summary.Unknown)
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+const (
+	// announceBuffer is how much the kernel keeps of its notifications until they are received, in bytes. What exceeds
+	// that is lost, which it tells (ENOBUFS).
+	announceBuffer = 4 << 20
+	// announceStep is after which time it is looked whether the context has ended.
+	announceStep = 500 * time.Millisecond
+	// announceRetry is the pause before another socket is opened where one has failed.
+	announceRetry = 10 * time.Second
+)
+
+// listen receives the notifications of nf_tables in this process's network namespace until the context ends. heard is
+// called for each datagram, with lost where the kernel has discarded some; failed for an error, after which it begins
+// anew.
+func listen(ctx context.Context, works func(bool), heard func(lost bool), failed func(error)) {
+	for ctx.Err() == nil {
+		err := receive(ctx, works, heard)
+		if ctx.Err() != nil {
+			return
+		}
+		works(false)
+		failed(fmt.Errorf(notifications+": %w", err))
+		heard(true) // what was announced meanwhile is not known
+		select {
+		case <-time.After(announceRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// receive receives notifications from one socket.
+func receive(ctx context.Context, works func(bool), heard func(lost bool)) error {
+	conn, err := netlink.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetReceiveBuffer(announceBuffer); err != nil {
+		return err
+	}
+	if err := conn.Subscribe(unix.NFNLGRP_NFTABLES); err != nil {
+		return err
+	}
+	works(true)
+	for ctx.Err() == nil {
+		switch _, err := conn.Receive(announceStep); {
+		case err == nil:
+			heard(false)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, unix.ENOBUFS):
+			heard(true)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// processorTime returns what this process and the programs that it has run have used.
+func processorTime() time.Duration {
+	var sum time.Duration
+	for _, of := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(of, &u) == nil { // it fails for another number only
+			sum += time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+		}
+	}
+	return sum
+}
+
+// notWatched is why an agent does not read the connection table.
+const notWatched = "an agent does not read it: it takes the longer the more traffic there is"
+
+// ReadNode reads the files of the node of this process's network namespace, but for its connection table. root is where
+// the node's file system is.
+func ReadNode(ctx context.Context, node, root string) (*snapshot.Node, error) {
+	want := slices.DeleteFunc(slices.Clone(snapshot.NodeFiles), func(f string) bool { return f == snapshot.ConntrackFile })
+	files, unread := map[string][]byte{}, map[string]string{snapshot.ConntrackFile: notWatched}
+	err := collect.Collect(ctx, collect.Options{Root: root, Files: want}, func(f collect.File) error {
+		if f.Unread != "" {
+			unread[f.Name] = f.Unread
+		} else {
+			files[f.Name] = f.Data
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	files[snapshot.UnreadFile] = snapshot.EncodeUnread(unread)
+	return snapshot.NewNode(node, files), nil
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+var errSystem = errors.New("nodes run Linux, and this system does not")
+
+func listen(_ context.Context, _ func(bool), _ func(bool), failed func(error)) { failed(errSystem) }
+
+func processorTime() time.Duration { return 0 }
+
+// ReadNode fails: this system is no node.
+func ReadNode(context.Context, string, string) (*snapshot.Node, error) { return nil, errSystem }
+
+// Enter fails: this system is no node.
+func Enter(string, string, []string) (net.Listener, error) { return nil, errSystem }

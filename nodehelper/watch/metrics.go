@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// metric is the declaration of a metric. All of them are in [declared], which docs/metrics.md lists.
+type metric struct {
+	name   string
+	kind   string // gauge, counter, histogram
+	help   string
+	labels []string
+}
+
+// The names of the metrics.
+const (
+	pathsMetric       = "svcproxy_paths"
+	findingsMetric    = "svcproxy_findings"
+	foldedMetric      = "svcproxy_findings_folded"
+	settlingMetric    = "svcproxy_findings_settling"
+	nodeMetric        = "svcproxy_node_info"
+	latencyMetric     = "svcproxy_api_to_kernel_seconds"
+	lastPassMetric    = "svcproxy_last_full_pass_timestamp_seconds"
+	durationMetric    = "svcproxy_last_full_pass_duration_seconds"
+	passesMetric      = "svcproxy_passes_total"
+	failuresMetric    = "svcproxy_pass_failures_total"
+	cpuMetric         = "svcproxy_passes_cpu_seconds_total"
+	unreadMetric      = "svcproxy_unread_files"
+	pollingMetric     = "svcproxy_polling_resolution_seconds"
+	announcedMetric   = "svcproxy_kernel_notifications_total"
+	lostMetric        = "svcproxy_kernel_notifications_lost_total"
+	announcingMetric  = "svcproxy_kernel_notifications_received"
+	connectedMetric   = "svcproxy_api_connected"
+	apiErrorsMetric   = "svcproxy_api_errors_total"
+	errorsMetric      = "svcproxy_errors_total"
+	proxySyncedMetric = "svcproxy_kube_proxy_last_sync_timestamp_seconds"
+)
+
+// declared are all metrics, in the order of their page.
+var declared = []metric{
+	{pathsMetric, "gauge", "Paths by verdict: a path is one frontend of a Service from one origin. Settling is a path " +
+		"with which something is wrong that does not count yet.", []string{"verdict"}},
+	{findingsMetric, "gauge", "Findings that count, on how many paths; 1 for one of the node, which has no service.",
+		[]string{"code", "severity", "namespace", "service"}},
+	{foldedMetric, "gauge", "Series of svcproxy_findings that are folded into those with the namespace (others).", nil},
+	{settlingMetric, "gauge", "Findings that do not count yet.", nil},
+	{nodeMetric, "gauge", "1, with what the node runs.", []string{"mode", "backend", "kube_proxy_version"}},
+	{latencyMetric, "histogram", "Seconds from a change of endpoints in the API, as it was heard of here, until the " +
+		"rules of the node are right.", []string{"family", "mode"}},
+	{proxySyncedMetric, "gauge", "When kube-proxy says that it last wrote its rules; the older of its families.", nil},
+	{lastPassMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
+	{durationMetric, "gauge", "How long that pass took.", nil},
+	{passesMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
+	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
+	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
+	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
+	{pollingMetric, "gauge", "Seconds between the last two readings, where rules are on the node whose changes the " +
+		"kernel does not announce; 0 where none are.", nil},
+	{announcedMetric, "counter", "Datagrams of nf_tables' notifications.", nil},
+	{lostMetric, "counter", "How often the kernel has discarded notifications (ENOBUFS) or could not be heard.", nil},
+	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},
+	{connectedMetric, "gauge", "1 while the last request for each kind of object succeeded.", nil},
+	{apiErrorsMetric, "counter", "Requests to the API server that failed.", []string{"resource"}},
+	{errorsMetric, "counter", "Errors that were logged, other than those of passes and of the API.", nil},
+}
+
+// latencyBuckets are those of kube-proxy's kubeproxy_network_programming_duration_seconds
+// (pkg/proxy/metrics/metrics.go).
+var latencyBuckets = slices.Concat(
+	prometheus.LinearBuckets(0.25, 0.25, 2), prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12),
+	prometheus.LinearBuckets(120, 30, 7))
+
+// maxFindings is how many series svcproxy_findings has at most, beside those of what is folded: one for each code.
+const maxFindings = 200
+
+// foldedNamespace stands for the namespaces of what is folded. No namespace has that name.
+const foldedNamespace = "(others)"
+
+// verdicts are those that svcproxy_paths has a series for, always.
+var verdicts = []report.Verdict{
+	report.Match, report.ByDesign, report.Warning, report.Mismatch, report.Unknown, settling,
+}
+
+// series are the labels of one series of svcproxy_findings.
+type series struct {
+	code, severity, namespace, service string
+}
+
+// view is what a pass has shown, as the metrics export it.
+type view struct {
+	paths                  map[report.Verdict]int
+	findings               map[series]int
+	settling               int
+	mode, backend, version string
+	synced                 float64 // Unix time in seconds; 0: not known
+	at                     time.Time
+	took                   time.Duration
+	unread                 int
+	polling                time.Duration
+}
+
+// metrics are the agent's. Those of the last pass are exported together.
+type metrics struct {
+	registry *prometheus.Registry
+	descs    map[string]*prometheus.Desc // of what collect makes
+
+	latency                                    *prometheus.HistogramVec
+	passes, apiErrors                          *prometheus.CounterVec
+	failures, cpu, announced, lost, errorsSeen prometheus.Counter
+	announcing, connected                      prometheus.Gauge
+
+	mu   sync.Mutex
+	last *view
+}
+
+// newMetrics makes the metrics, and registers them with those of Go and of the process.
+func newMetrics() *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), descs: map[string]*prometheus.Desc{}}
+	byName := map[string]metric{}
+	for _, d := range declared {
+		byName[d.name] = d
+	}
+	counters := func(name string) *prometheus.CounterVec {
+		d := byName[name]
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.name, Help: d.help}, d.labels)
+	}
+	gauge := func(name string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: byName[name].help})
+	}
+	counter := func(name string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: byName[name].help})
+	}
+	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: latencyMetric, Help: byName[latencyMetric].help, Buckets: latencyBuckets,
+	}, byName[latencyMetric].labels)
+	m.passes, m.apiErrors = counters(passesMetric), counters(apiErrorsMetric)
+	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
+	m.lost, m.errorsSeen = counter(lostMetric), counter(errorsMetric)
+	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
+	for _, name := range []string{
+		pathsMetric, findingsMetric, foldedMetric, settlingMetric, nodeMetric, proxySyncedMetric, lastPassMetric,
+		durationMetric, unreadMetric, pollingMetric,
+	} {
+		d := byName[name]
+		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	}
+	m.registry.MustRegister(
+		m, m.latency, m.passes, m.apiErrors, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing, m.connected,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	for _, kind := range []string{kindServices, kindEndpointSlices, kindNodes} {
+		m.apiErrors.WithLabelValues(kind)
+	}
+	return m
+}
+
+// show exports what a pass has shown.
+func (m *metrics) show(v *view) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = v
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range m.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. Before the first pass there is nothing to export.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	m.mu.Lock()
+	v := m.last
+	m.mu.Unlock()
+	if v == nil {
+		return
+	}
+	gauge := func(name string, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(m.descs[name], prometheus.GaugeValue, value, labels...)
+	}
+	for _, verdict := range verdicts {
+		gauge(pathsMetric, float64(v.paths[verdict]), string(verdict))
+	}
+	findings, folded := bounded(v.findings)
+	for s, n := range findings {
+		gauge(findingsMetric, float64(n), s.code, s.severity, s.namespace, s.service)
+	}
+	gauge(foldedMetric, float64(folded))
+	gauge(settlingMetric, float64(v.settling))
+	gauge(nodeMetric, 1, v.mode, v.backend, v.version)
+	if v.synced > 0 {
+		gauge(proxySyncedMetric, v.synced)
+	}
+	gauge(lastPassMetric, float64(v.at.UnixMilli())/1e3)
+	gauge(durationMetric, v.took.Seconds())
+	gauge(unreadMetric, float64(v.unread))
+	gauge(pollingMetric, v.polling.Seconds())
+}
+
+// bounded keeps the first maxFindings series, errors before warnings, those of many paths before those of few, and
+// folds the others into one for each code. folded is how many these are.
+func bounded(all map[series]int) (out map[series]int, folded int) {
+	if len(all) <= maxFindings {
+		return all, 0
+	}
+	keys := make([]series, 0, len(all))
+	for s := range all {
+		keys = append(keys, s)
+	}
+	slices.SortFunc(keys, func(a, b series) int {
+		return cmp.Or(cmp.Compare(a.severity, b.severity), cmp.Compare(all[b], all[a]), cmp.Compare(a.code, b.code),
+			cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.service, b.service))
+	})
+	out = map[series]int{}
+	for i, s := range keys {
+		if i < maxFindings {
+			out[s] = all[s]
+			continue
+		}
+		out[series{s.code, s.severity, foldedNamespace, ""}] += all[s]
+		folded++
+	}
+	return out, folded
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// The kinds that are watched, as the metrics name them.
+const (
+	kindServices       = "services"
+	kindEndpointSlices = "endpointslices"
+	kindNodes          = "nodes"
+)
+
+// maxChanges is how many Services' changes are remembered before old ones are forgotten, which is after changeAge.
+const (
+	maxChanges = 1000
+	changeAge  = 2 * maxGrace
+)
+
+// objects are the API's Services, EndpointSlices and this Node, as they are told by watches. While the API cannot be
+// reached they stay as they were.
+type objects struct {
+	informers map[string]cache.SharedIndexInformer
+	handlers  []cache.ResourceEventHandlerRegistration
+	// wake is called after a change that may ask for other rules.
+	wake func()
+	// failed is called when a request for a kind fails.
+	failed func(kind string, err error)
+	// answered is called when one succeeds.
+	answered func(kind string)
+	// reached is told the addresses of the API server.
+	reached func(addresses []string)
+	now     func() time.Time
+
+	mu      sync.Mutex
+	version int                                // of the objects
+	changes map[types.NamespacedName]time.Time // the last change of each Service, where there was one
+	pending []endpointChange                   // changes of endpoints that nobody has taken yet
+	away    map[string]bool                    // kinds whose last request failed
+}
+
+// endpointChange is a change of a Service's endpoints.
+type endpointChange struct {
+	of familyOf
+	at time.Time
+}
+
+// newObjects makes watches, which start in run.
+func newObjects(client kubernetes.Interface, node string) (*objects, error) {
+	o := &objects{
+		wake: func() {}, failed: func(string, error) {}, answered: func(string) {}, reached: func([]string) {}, now: time.Now,
+		changes: map[types.NamespacedName]time.Time{}, away: map[string]bool{},
+	}
+	o.informers = map[string]cache.SharedIndexInformer{
+		kindServices: informer[corev1.Service](o, client, kindServices, client.CoreV1().Services(metav1.NamespaceAll), ""),
+		kindEndpointSlices: informer[discoveryv1.EndpointSlice](o, client, kindEndpointSlices,
+			client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), ""),
+		kindNodes: informer[corev1.Node](o, client, kindNodes, client.CoreV1().Nodes(),
+			fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()),
+	}
+	for _, i := range o.informers {
+		if err := i.SetTransform(lean); err != nil {
+			return nil, err
+		}
+		h, err := i.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc:    func(now any, initial bool) { o.changed(nil, now, initial) },
+			UpdateFunc: func(before, now any) { o.changed(before, now, false) },
+			DeleteFunc: func(before any) { o.changed(before, nil, false) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		o.handlers = append(o.handlers, h)
+	}
+	return o, nil
+}
+
+// lister lists and watches one kind.
+type lister[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error)
+}
+
+// informer makes the informer of a kind. Each request that fails is told of, and each that succeeds ends the failure.
+func informer[T any, P interface {
+	*T
+	runtime.Object
+}, L runtime.Object](
+	o *objects, client kubernetes.Interface, kind string, of lister[L], selector string,
+) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = selector
+			list, err := of.List(ctx, options)
+			o.asked(ctx, kind, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			options.FieldSelector = selector
+			w, err := of.Watch(ctx, options)
+			o.asked(ctx, kind, err)
+			return w, err
+		},
+	}
+	return cache.NewSharedIndexInformer(
+		cache.ToListWatcherWithWatchListSemantics(lw, client), P(new(T)), 0, cache.Indexers{})
+}
+
+// asked notes what became of a request.
+func (o *objects) asked(ctx context.Context, kind string, err error) {
+	if ctx.Err() != nil {
+		return // this process ends
+	}
+	o.mu.Lock()
+	o.away[kind] = err != nil
+	o.mu.Unlock()
+	if err != nil {
+		o.failed(kind, err)
+	} else {
+		o.answered(kind)
+	}
+}
+
+// run watches until the context ends.
+func (o *objects) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, i := range o.informers {
+		wg.Go(func() { i.RunWithContext(ctx) })
+	}
+	wg.Wait()
+}
+
+// synced tells whether all kinds were read once.
+func (o *objects) synced() bool {
+	return !slices.ContainsFunc(o.handlers, func(h cache.ResourceEventHandlerRegistration) bool { return !h.HasSynced() })
+}
+
+// connected tells whether the last request for each kind succeeded: a watch that ends is followed by another request.
+func (o *objects) connected() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, away := range o.away {
+		if away {
+			return false
+		}
+	}
+	return true
+}
+
+// changed notes a change of an object: before is nil of a new one, now of one that is gone.
+func (o *objects) changed(before, now any, initial bool) {
+	if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
+		before = gone.Obj
+	}
+	object := now
+	if object == nil {
+		object = before
+	}
+	if was, is := nodeOf(before), nodeOf(now); was != nil && is != nil && sameNode(was, is) {
+		return // a heartbeat
+	}
+	reachAgain := false
+	o.mu.Lock()
+	at := o.now()
+	o.version++
+	switch x := object.(type) {
+	case *corev1.Service:
+		o.note(types.NamespacedName{Namespace: x.Namespace, Name: x.Name}, at, initial)
+	case *discoveryv1.EndpointSlice:
+		name := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
+		o.note(name, at, initial)
+		if !initial && name.Name != "" && !sameEndpoints(before, now) {
+			o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
+		}
+		if name.Namespace == metav1.NamespaceDefault && name.Name == "kubernetes" {
+			reachAgain = true
+		}
+	}
+	o.mu.Unlock()
+	if reachAgain {
+		o.reached(apiAddresses(listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices])))
+	}
+	o.wake()
+}
+
+// nodeOf returns a Node; nil for anything else.
+func nodeOf(object any) *corev1.Node {
+	n, _ := object.(*corev1.Node)
+	return n
+}
+
+// note notes the change of a Service. What was there from the beginning is no change.
+func (o *objects) note(name types.NamespacedName, at time.Time, initial bool) {
+	if initial {
+		return
+	}
+	if len(o.changes) >= maxChanges {
+		maps.DeleteFunc(o.changes, func(_ types.NamespacedName, last time.Time) bool { return at.Sub(last) > changeAge })
+	}
+	o.changes[name] = at
+}
+
+// lastChange returns when the API last changed a Service or its endpoints; zero: not since this process started.
+func (o *objects) lastChange(name types.NamespacedName) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.changes[name]
+}
+
+// take returns the changes of endpoints since the last call.
+func (o *objects) take() []endpointChange {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.pending
+	o.pending = nil
+	return out
+}
+
+// sameEndpoints tells whether two versions of a slice have the same endpoints and ports: then no rule has to change.
+func sameEndpoints(before, now any) bool {
+	a, _ := before.(*discoveryv1.EndpointSlice)
+	b, _ := now.(*discoveryv1.EndpointSlice)
+	return a != nil && b != nil && equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints) &&
+		equality.Semantic.DeepEqual(a.Ports, b.Ports)
+}
+
+// sameNode tells whether two versions of a Node are the same to a proxy.
+func sameNode(a, b *corev1.Node) bool {
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status.Addresses, b.Status.Addresses)
+}
+
+// lean removes from an object what judging needs none of, before it is kept.
+func lean(object any) (any, error) {
+	switch x := object.(type) {
+	case *corev1.Service:
+		x.ManagedFields = nil
+	case *discoveryv1.EndpointSlice:
+		x.ManagedFields = nil
+	case *corev1.Node:
+		x.ManagedFields = nil
+		x.Status = corev1.NodeStatus{Addresses: x.Status.Addresses, NodeInfo: x.Status.NodeInfo}
+	}
+	return object, nil
+}
+
+// cluster returns the objects, in the order of their names, and their version.
+func (o *objects) cluster() (*snapshot.Cluster, int) {
+	o.mu.Lock()
+	version := o.version // what changes from here on may be among the objects, and makes another version
+	o.mu.Unlock()
+	return &snapshot.Cluster{
+		Services:       listed[*corev1.Service](o.informers[kindServices]),
+		EndpointSlices: listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices]),
+		Nodes:          listed[*corev1.Node](o.informers[kindNodes]),
+		Missing:        []string{"pods", "configmaps"},
+	}, version
+}
+
+// listed returns the objects of an informer, in the order of their names.
+func listed[P metav1.Object](i cache.SharedIndexInformer) []P {
+	all := i.GetStore().List()
+	out := make([]P, 0, len(all))
+	for _, x := range all {
+		if p, ok := x.(P); ok {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b P) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+	})
+	return out
+}

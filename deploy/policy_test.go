@@ -38,7 +38,7 @@ var harmless = map[string]string{
 	"PodSpec.preemptionPolicy":           "admission refuses one that is not that of priorityClassName",
 	"Container.imagePullPolicy":          "when the image is fetched, not which it is",
 	"Container.terminationMessagePolicy": "what of the container's own output its status shows",
-	"Container.resizePolicy":             "whether it is started anew when its limits change",
+	"Container.resizePolicy":             "whether it is started again when its limits change",
 }
 
 // words are the fields that an expression names.

@@ -24,7 +24,7 @@ func TestFindingsAreExplained(t *testing.T) {
 	}
 	for _, f := range Findings() {
 		if known[f.Code] == "" {
-			t.Errorf("%s is no finding", f.Code)
+			t.Errorf("%s is not a finding", f.Code)
 		}
 	}
 	if _, ok := FindingOf("Nonsense"); ok {

@@ -28,7 +28,7 @@ func faults(text string) []string {
 		switch {
 		case i == 0:
 			if !pictureStart.MatchString(line) {
-				fault = "is no beginning"
+				fault = "is not a beginning"
 			}
 		case line == "  end" && inside:
 			inside = false
@@ -51,7 +51,7 @@ func faults(text string) []string {
 				}
 			}
 		default:
-			fault = "is no line of a picture"
+			fault = "is not a line of a picture"
 		}
 		if fault != "" {
 			out = append(out, line+" "+fault)

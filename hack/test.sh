@@ -89,6 +89,7 @@ step_lint() {
 	hack/golangci-lint.sh config verify
 	hack/golangci-lint.sh run
 	"$(hack/tool.sh actionlint)" .github/workflows/*.yaml
+	go test -run '^Test(MarkdownIsPlainEnglish|MessagesArePlainEnglish|Spelling|Lines|Links)$' ./docs
 }
 
 # What is compiled into the programs has licences that we accept.

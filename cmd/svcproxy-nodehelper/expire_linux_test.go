@@ -30,7 +30,7 @@ func TestExpire(t *testing.T) {
 	file := build(t)
 	to := plan.Destination{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.1:8080")}}
 	r := program.Record{
-		Version: 1, Mode: wire.NFTables, Run: "a", By: "somebody", Expires: time.Now().Add(4 * time.Second), Complete: true,
+		Version: 1, Mode: wire.NFTables, Run: "a", By: "someone", Expires: time.Now().Add(4 * time.Second), Complete: true,
 		Holder: program.Process{PID: 1, Started: 1}, // not the first process, but an earlier one of its number
 		Plan: plan.Plan{Name: "0123abcd", Services: []string{"shop/web"}, Mark: 0x4000, Frontends: []plan.Frontend{{
 			Port: "shop/web:http", Kind: "ClusterIP", Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP",

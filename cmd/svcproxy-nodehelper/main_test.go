@@ -41,7 +41,7 @@ func TestCommand(t *testing.T) {
 			args: []string{"-h"}, stderr: "svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node",
 		},
 		"no such command": {
-			args: []string{"dance"}, stderr: `error: "dance" is no command of svcproxy-nodehelper: serve, wait, watch and version are`,
+			args: []string{"dance"}, stderr: `error: "dance" is not a command of svcproxy-nodehelper: use serve, wait, watch or version`,
 			code: 2,
 		},
 		"a word too many": {

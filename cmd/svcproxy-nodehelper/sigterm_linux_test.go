@@ -60,7 +60,7 @@ func programmed(t *testing.T, root string, args ...string) (cmd *exec.Cmd, stder
 		t.Fatal(err)
 	}
 	err = c.Call(wire.MethodProgram, wire.ProgramParams{Plan: encoded, ProgramOptions: wire.ProgramOptions{
-		Mode: wire.IPTables, Backend: wire.BackendLegacy, TTL: time.Hour, Run: "a", By: "somebody",
+		Mode: wire.IPTables, Backend: wire.BackendLegacy, TTL: time.Hour, Run: "a", By: "someone",
 		Allow: plan.Askable(),
 	}}, wire.Sink{File: func(wire.Received) {}})
 	if err != nil {

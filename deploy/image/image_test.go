@@ -219,7 +219,7 @@ func TestReproducible(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                "are needed",
-		"-o x -t y -arch vax":             `"vax" is no architecture: amd64 and arm64 are`,
+		"-o x -t y -arch vax":             `"vax" is not an architecture: use amd64 or arm64`,
 		"-o x -t y -arch amd64 -add here": "-add here is not FILE:PATH",
 		"-o x -t y more":                  `"more" is one word too many`,
 	} {

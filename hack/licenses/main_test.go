@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-const isc = `Copyright (c) 2026 Somebody
+const isc = `Copyright (c) 2026 Someone
 
 Permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby
 granted, provided that the above copyright notice and this permission notice appear in all copies.
@@ -36,7 +36,7 @@ func TestLicences(t *testing.T) {
 	}{
 		"accepted": {
 			files: map[string]string{
-				"LICENSE": isc, "NOTICE.txt": "by Somebody", "main.go": "package x", "license.go": "package x",
+				"LICENSE": isc, "NOTICE.txt": "by Someone", "main.go": "package x", "license.go": "package x",
 			},
 			texts: []string{"LICENSE", "NOTICE.txt"},
 		},
@@ -55,7 +55,7 @@ func TestLicences(t *testing.T) {
 			},
 			err: "are licences that are known",
 		},
-		"a notice is none":   {files: map[string]string{"NOTICE": "by Somebody"}, err: "there is no licence"},
+		"a notice is none":   {files: map[string]string{"NOTICE": "by Someone"}, err: "there is no licence"},
 		"nothing is nothing": {err: "there is no licence"},
 	} {
 		t.Run(name, func(t *testing.T) {

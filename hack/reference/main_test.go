@@ -15,7 +15,7 @@ const dir = "../../docs/commands"
 
 // The pages in the tree are those of the commands as they are now.
 func TestPagesAreCurrent(t *testing.T) {
-	t.Setenv("HOME", "/home/somebody") // which no page says
+	t.Setenv("HOME", "/home/someone") // which no page says
 	want, err := pages()
 	if err != nil {
 		t.Fatal(err)

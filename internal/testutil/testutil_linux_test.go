@@ -36,7 +36,7 @@ func TestNamespaces(t *testing.T) {
 			}
 		}
 		if _, err := Ask(nil, network, netip.Addr{}, "10.244.1.5:8081", 5*time.Second); err == nil {
-			t.Errorf("%s: somebody answers where nobody listens", network)
+			t.Errorf("%s: someone answers where nothing listens", network)
 		}
 	}
 	other.Run(t, "nft", "add table ip theirs")

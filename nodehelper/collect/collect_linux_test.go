@@ -382,7 +382,7 @@ func TestGenerationChangesWithTheRules(t *testing.T) {
 	}
 	feed(t, "add rule inet mine in tcp dport 83 drop\n", "nft", "-f", "-")
 	if r.generation() == before {
-		t.Error("a new rule is no new generation")
+		t.Error("a new rule is not a new generation")
 	}
 }
 

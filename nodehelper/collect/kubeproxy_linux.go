@@ -122,7 +122,7 @@ func readConfig(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", name))
+		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", name))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, bounds.Config+1))
 	if err == nil && len(data) > bounds.Config {

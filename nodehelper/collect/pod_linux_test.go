@@ -65,7 +65,7 @@ func TestPod(t *testing.T) {
 	pod := podns.Pod{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.90")}}
 	if err := Pod(t.Context(), Options{Root: "/"}, pod, func(f File) error {
 		if !slices.Contains(snapshot.PodFiles, f.Name) {
-			t.Errorf("%s is no file of a pod", f.Name)
+			t.Errorf("%s is not a file of a pod", f.Name)
 		}
 		files[f.Name], unread[f.Name] = string(f.Data), f.Unread
 		return nil

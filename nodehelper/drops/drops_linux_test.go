@@ -62,7 +62,7 @@ func TestReasonsOfTheKernel(t *testing.T) {
 		reasons        []string
 		elsewhere      bool
 	}{
-		{"nobody listens in the pod", "10.244.1.1", "10.244.1.5:9", false, []string{"NO_SOCKET"}, true},
+		{"nothing listens in the pod", "10.244.1.1", "10.244.1.5:9", false, []string{"NO_SOCKET"}, true},
 		{"a rule drops it at output", "10.244.1.1", "10.244.1.5:77", false, []string{"NETFILTER_DROP"}, false},
 		{"a rule drops it at forward", "10.244.1.5", "192.0.2.66:9", true, []string{"NETFILTER_DROP"}, false},
 		{"a blackhole", "10.244.1.5", "198.51.100.7:9", true, []string{"IP_INNOROUTES", "NOT_SPECIFIED"}, false},

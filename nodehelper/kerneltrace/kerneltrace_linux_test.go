@@ -124,7 +124,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	}
 	foreign := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", table.Name())
 	if out, err := foreign.CombinedOutput(); err == nil {
-		t.Errorf("somebody else may delete the table: %s", out)
+		t.Errorf("someone else may delete the table: %s", out)
 	}
 	if err := table.Trace(testConnection); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func TestProbes(t *testing.T) {
 			false,
 		},
 		// its entry goes with the reset
-		{"nobody listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, []string{"10.244.9.1:9999"}, false},
+		{"nothing listens", "TCP", "10.96.0.1:81", node, 2, snapshot.ProbeRefused, []string{"10.244.9.1:9999"}, false},
 		{"dropped", "TCP", "10.244.9.3:80", node, 2, snapshot.ProbeTimeout, nil, false},
 		{"rejected", "TCP", "10.244.9.4:80", node, 2, snapshot.ProbeRefused, nil, false},
 		{"no route", "TCP", "192.0.2.1:80", node, 1, snapshot.ProbeNoRoute, nil, false},

@@ -86,7 +86,7 @@ func TestSCTP(t *testing.T) {
 			[]string{"[fd00:9::1]:3869"},
 			[]string{"out 1 jump", "services 3 accept"},
 		},
-		{"nobody listens", target("10.96.0.1:3870", netip.Addr{}, 1), snapshot.ProbeRefused, nil, nil},
+		{"nothing listens", target("10.96.0.1:3870", netip.Addr{}, 1), snapshot.ProbeRefused, nil, nil},
 		{"dropped", target("10.244.9.3:3868", netip.Addr{}, 1), snapshot.ProbeTimeout, nil, nil},
 		{"no route", target("192.0.2.1:3868", netip.Addr{}, 1), snapshot.ProbeNoRoute, nil, nil},
 	} {

@@ -78,7 +78,7 @@ func dial(ctx context.Context, q snapshot.NameQuestion) (net.Conn, error) {
 		network = "tcp"
 	}
 	if !q.Server.IsValid() || q.Server.Port() == 0 {
-		return nil, fmt.Errorf("%s is no address and port to ask", q.Server)
+		return nil, fmt.Errorf("%s is not an address and port to ask", q.Server)
 	}
 	return (&net.Dialer{Timeout: patience}).DialContext(ctx, network, q.Server.String())
 }
@@ -180,7 +180,7 @@ func overTCP(c net.Conn, query []byte, q dnsmessage.Question, id uint16, a *snap
 }
 
 // errStray says that a packet is no answer to the question.
-var errStray = errors.New("what came is no answer to the question")
+var errStray = errors.New("what came is not an answer to the question")
 
 // codes are the names of answers' codes (RFC 1035, 4.1.1).
 var codes = map[dnsmessage.RCode]string{

@@ -127,13 +127,13 @@ func TestDoReportsErrors(t *testing.T) {
 	// The kernel explains what is wrong with an attribute: "integer out of range" or the like.
 	long := nftables(unix.NFT_MSG_NEWTABLE, String(unix.NFTA_TABLE_NAME, strings.Repeat("x", 300)))
 	if err := c.Commit(long); err == nil {
-		t.Error("a name of 300 bytes is no error")
+		t.Error("a name of 300 bytes is not an error")
 	} else {
 		t.Log(err)
 	}
 	large := nftables(unix.NFT_MSG_GETTABLE, Bytes(unix.NFTA_TABLE_NAME, make([]byte, 1<<16)))
 	if _, err := c.Do(large); err == nil {
-		t.Error("a request with an attribute of 64 KiB is no error")
+		t.Error("a request with an attribute of 64 KiB is not an error")
 	}
 	if got := tables(t, c); len(got) > 0 {
 		t.Errorf("there are the tables %v", got)

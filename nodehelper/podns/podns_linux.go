@@ -254,7 +254,7 @@ func fileBelow(dir, path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s of the pod is no regular file", path)
+		return nil, fmt.Errorf("%s of the pod is not a regular file", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {

@@ -18,7 +18,7 @@ import (
 // A name of a control group is the kubelet's, with either driver; a UID that is a part of another word is no name.
 func TestCgroupNames(t *testing.T) {
 	if got := cgroupNames([]string{"short"}); got != nil {
-		t.Errorf("a word that is no UID is searched for: %q", got)
+		t.Errorf("a word that is not a UID is searched for: %q", got)
 	}
 	names := cgroupNames([]string{"0a1b2c3d-0000-4000-8000-000000000001"})
 	for _, c := range []struct {

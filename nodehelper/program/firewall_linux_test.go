@@ -269,7 +269,7 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 			do:   []string{"nft rename chain ip filter FORWARD WALL", "nft chain ip filter WALL { policy drop ; }"},
 			stay: "chain WALL", said: []string{"table ip filter stays"},
 		},
-		"a chain that is made anew": {
+		"a chain that is created again": {
 			do: []string{
 				"nft flush chain ip filter FORWARD", "nft delete chain ip filter FORWARD",
 				"nft add chain ip filter FORWARD { type filter hook forward priority 7 ; }",

@@ -39,7 +39,7 @@ var values = regexp.MustCompile(`^\d{1,10}$`)
 func (i *IPVS) check(p, earlier *plan.Plan) error {
 	for name, value := range i.Sysctls {
 		if ipvsSysctls[name] == "" || !values.MatchString(value) {
-			return fmt.Errorf("%.40q = %.20q is no setting of IPVS that is changed", name, value)
+			return fmt.Errorf("%.40q = %.20q is not a setting of IPVS that is changed", name, value)
 		}
 	}
 	has := func(p *plan.Plan, k serverKey) bool {

@@ -91,7 +91,7 @@ func TestIdleRealServersOfDH(t *testing.T) {
 		t.Errorf("an update: %v", err)
 	}
 	if err := m.checkIdle(&Record{Plan: *after, Scheduler: "dh"}, now); err == nil {
-		t.Error("real servers of somebody else's are left to dh")
+		t.Error("real servers of another program are left to dh")
 	}
 	if err := m.checkIdle(&Record{Plan: *after, Scheduler: "rr"}, now); err != nil {
 		t.Errorf("rr: %v", err)

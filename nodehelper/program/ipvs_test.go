@@ -113,7 +113,7 @@ func TestOurs(t *testing.T) {
 	left := s
 	left.Left = true
 	if left.ours(&s.After, true, nil) || left.ours(&s.After, false, nil) {
-		t.Error("what was found to be somebody else's is touched")
+		t.Error("what was found to be someone else's is touched")
 	}
 }
 

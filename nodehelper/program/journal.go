@@ -103,9 +103,9 @@ func (r *Record) check() error {
 	case r.Holder.PID < 1, r.Expirer != nil && r.Expirer.PID < 1:
 		return errors.New("it names a process that cannot be: its number is below 1")
 	case !slices.Contains(wire.Modes, r.Mode):
-		return fmt.Errorf("%.20q is no mode", r.Mode)
+		return fmt.Errorf("%.20q is not a mode", r.Mode)
 	case wire.NeedsBackend(r.Mode) && r.Backend != wire.BackendNFT && r.Backend != wire.BackendLegacy:
-		return fmt.Errorf("%.20q is no backend of iptables", r.Backend)
+		return fmt.Errorf("%.20q is not a backend of iptables", r.Backend)
 	case r.Before.IPVS == nil:
 		return nil
 	}

@@ -142,7 +142,7 @@ func readRegular(path string, limit int64) (data []byte, err error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("it is no file, but %v", info.Mode().Type())
+		return nil, fmt.Errorf("it is not a file, but %v", info.Mode().Type())
 	case info.Size() > limit:
 		return nil, fmt.Errorf("it has %d bytes, and may have %d", info.Size(), limit)
 	}

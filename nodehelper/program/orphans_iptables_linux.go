@@ -166,7 +166,7 @@ func (g *chainGroup) add(table, chain string) {
 	t := g.tables[len(g.tables)-1]
 	t.chains = append(t.chains, chain)
 	if planOfChain(chain) == "" {
-		g.orphan.doubt("%s is no name of a chain that program writes", chain)
+		g.orphan.doubt("%s is not a name of a chain that program writes", chain)
 	}
 	if !slices.Contains(iptTables, table) {
 		g.orphan.doubt("%s is in the table %s, in which program writes nothing", chain, table)

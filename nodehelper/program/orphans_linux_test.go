@@ -111,7 +111,7 @@ func TestRestoredRulesAreFoundAndRemoved(t *testing.T) {
 			}
 			for _, o := range found {
 				if len(o.Foreign) > 0 {
-					t.Errorf("%s is said to be somebody else's: %q", o.ID, o.Foreign)
+					t.Errorf("%s is said to be someone else's: %q", o.ID, o.Foreign)
 				}
 			}
 			if testutil.Listing(t, testutil.Rules...) != programmed {
@@ -220,7 +220,7 @@ func TestForeignRulesOfOurNamesStay(t *testing.T) {
 		},
 		{
 			"another name", "nft -f -", "table ip svcproxy-metrics { chain f0 { drop; }; }",
-			"nftables ip svcproxy-metrics", "svcproxy-metrics is no name of a table that program writes",
+			"nftables ip svcproxy-metrics", "svcproxy-metrics is not a name of a table that program writes",
 		},
 		{
 			"a target", "iptables-nft-restore --noflush",
@@ -239,7 +239,7 @@ func TestForeignRulesOfOurNamesStay(t *testing.T) {
 		},
 		{
 			"another chain", "iptables-nft-restore --noflush", "*nat\n:SVCPROXY-LOG - [0:0]\nCOMMIT\n",
-			"iptables nft ip LOG", "SVCPROXY-LOG is no name of a chain that program writes",
+			"iptables nft ip LOG", "SVCPROXY-LOG is not a name of a chain that program writes",
 		},
 		{
 			"another table", "iptables-nft-restore --noflush",
@@ -390,7 +390,7 @@ func FuzzChainGroups(f *testing.F) {
 				}
 				for _, r := range table.unhook {
 					if !strings.Contains(save, "-A"+r[2:]) {
-						t.Errorf("%q is no rule of the file", r)
+						t.Errorf("%q is not a rule of the file", r)
 					}
 				}
 			}

@@ -129,7 +129,7 @@ func traces(table string) bool {
 // ofTable looks for what program never writes into a table of its own.
 func (o *orphan) ofTable(family, name string, content []nftObject) {
 	if !plan.IsName(name) {
-		o.doubt("%s%s is no name of a table that program writes", kubeproxy.ProgramTablePrefix, name)
+		o.doubt("%s%s is not a name of a table that program writes", kubeproxy.ProgramTablePrefix, name)
 	}
 	if family != ipName(false) && family != ipName(true) {
 		o.doubt("it is of the family %s", family)

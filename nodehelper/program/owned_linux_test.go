@@ -77,7 +77,7 @@ func TestTableBecomesTheirs(t *testing.T) {
 	}
 	const table = "svcproxy-0123abcd"
 	for name, c := range map[string]struct{ do, stay, said string }{
-		"made anew": {
+		"made again": {
 			"delete table ip " + table + "; add table ip " + table + "; add chain ip " + table +
 				" wall { type filter hook input priority 0; policy drop; }",
 			"policy drop", "table ip " + table + " stays: no helper has made it",
@@ -123,7 +123,7 @@ func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
 			"chain ip svcproxy-0123abcd output { policy drop; }",
 			"others have made or changed its chains output (its policy is DROP)",
 		},
-		"made anew": {
+		"made again": {
 			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,
 			"no helper has made it",
 		},

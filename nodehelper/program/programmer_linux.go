@@ -114,7 +114,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	}
 	mode := p.modes[req.Mode]
 	if mode == nil {
-		return nil, fmt.Errorf("%q is no mode: %s are", req.Mode, strings.Join(wire.Modes, ", "))
+		return nil, fmt.Errorf("%q is not a mode: use one of %s", req.Mode, strings.Join(wire.Modes, ", "))
 	}
 	if err := p.reach(req); err != nil {
 		return nil, err

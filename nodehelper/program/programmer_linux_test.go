@@ -58,7 +58,7 @@ var executables = []string{"nft", "iptables-nft-restore", "iptables-legacy-resto
 
 func params(p *plan.Plan, mode, backend, run string) *Request {
 	return &Request{Plan: p, ProgramOptions: wire.ProgramOptions{
-		Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "somebody", Allow: plan.Askable(),
+		Mode: mode, Backend: backend, TTL: time.Minute, Run: run, By: "someone", Allow: plan.Askable(),
 	}}
 }
 
@@ -148,7 +148,7 @@ func TestTwoPeople(t *testing.T) {
 		var refusal RefusalError
 		r, err := two.Apply(t.Context(), req)
 		if !errors.As(err, &refusal) ||
-			!strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by somebody, until ") {
+			!strings.Contains(err.Error(), "is programmed on this node already, in nftables mode, by someone, until ") {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 		if testutil.Listing(t, testutil.Rules...) != there {
@@ -156,7 +156,7 @@ func TestTwoPeople(t *testing.T) {
 		}
 	}
 	r, err := two.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.NFTables, "", "b"))
-	if err != nil || r.What != wire.Unchanged || r.By != "somebody" {
+	if err != nil || r.What != wire.Unchanged || r.By != "someone" {
 		t.Errorf("the same: %+v %v", r, err)
 	}
 	refused("other endpoints", params(web(0, "10.244.9.9:8080"), wire.NFTables, "", "b"))
@@ -183,7 +183,7 @@ func TestTwoPeople(t *testing.T) {
 	}
 	_, err = one.Undo(t.Context(), wire.UndoDead)
 	if err != nil || !strings.Contains(testutil.Listing(t, testutil.Rules...), "10.244.5.5") {
-		t.Errorf("what is held by somebody alive was taken for left: %v", err)
+		t.Errorf("what is held by someone alive was taken for left: %v", err)
 	}
 	if _, err := one.Undo(t.Context(), wire.UndoAll); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func onWire(t *testing.T, p *plan.Plan, f *plan.Facts, mode, backend, old, now s
 	}
 	message, err := json.Marshal(wire.ProgramParams{
 		Plan: json.RawMessage(changed), Facts: facts, ProgramOptions: wire.ProgramOptions{
-			Mode: mode, Backend: backend, TTL: time.Minute, Run: "a", By: "somebody", Allow: allow,
+			Mode: mode, Backend: backend, TTL: time.Minute, Run: "a", By: "someone", Allow: allow,
 		},
 	})
 	if err != nil {
@@ -137,8 +137,8 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 			{"the node's router", "10.96.0.10:80", "198.51.100.1:80", "(class gateway)"},
 			{"a frontend at loopback", "10.96.0.10:80", "127.0.0.53:53", "(class loopback): that is never"},
 			{"a frontend at metadata", "10.96.0.10:80", "169.254.169.254:80", "(class link-local): that is never"},
-			{"a mapped frontend", "10.96.0.10:80", "[::ffff:10.96.0.10]:80", "this is no address and port"},
-			{"a frontend with a zone", "10.96.0.10:80", "[fe80::1%25eth0]:80", "this is no address and port"},
+			{"a mapped frontend", "10.96.0.10:80", "[::ffff:10.96.0.10]:80", "this is not an address and port"},
+			{"a frontend with a zone", "10.96.0.10:80", "[fe80::1%25eth0]:80", "this is not an address and port"},
 			{"a NodePort elsewhere", "198.51.100.10:30080", "203.0.113.5:443", "(class elsewhere)"},
 			{"a NodePort of the kubelet's", "198.51.100.10:30080", "198.51.100.10:10250", "(class listener)"},
 		} {
@@ -148,7 +148,7 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 				t.Errorf("%v: %s: got %v, want %q", m, tt.name, err, tt.want)
 			}
 			if _, ok := errors.AsType[RefusalError](err); strings.Contains(tt.want, "(class ") && !ok {
-				t.Errorf("%v: %s: %v is no refusal", m, tt.name, err)
+				t.Errorf("%v: %s: %v is not a refusal", m, tt.name, err)
 			}
 			// What is never programmed is not with any flag.
 			if strings.Contains(tt.want, "never") {
@@ -170,7 +170,7 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	for _, tt := range []struct{ allow, want string }{
 		{"resolver", ""},
 		{"node", "(class resolver)"},
-		{"loopback", `"loopback" is no class of addresses that can be allowed`},
+		{"loopback", `"loopback" is not a class of addresses that can be allowed`},
 	} {
 		req := onWire(t, right, facts, wire.NFTables, "", "10.96.0.10:80", "8.8.8.8:53", tt.allow)
 		req.DryRun = true

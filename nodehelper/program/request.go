@@ -47,7 +47,7 @@ func (r *Request) Check() error {
 	}
 	for _, class := range r.Allow {
 		if !slices.Contains(plan.Askable(), class) {
-			return fmt.Errorf("%q is no class of addresses that can be allowed: %s are", class,
+			return fmt.Errorf("%q is not a class of addresses that can be allowed: use one of %s", class,
 				strings.Join(plan.Askable(), ", "))
 		}
 	}

@@ -24,7 +24,7 @@ func TestRequestTravels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := wire.ProgramOptions{Mode: wire.NFTables, TTL: time.Minute, Run: "run", By: "somebody", Follow: true}
+	options := wire.ProgramOptions{Mode: wire.NFTables, TTL: time.Minute, Run: "run", By: "someone", Follow: true}
 	message, err := json.Marshal(wire.ProgramParams{Plan: encoded, ProgramOptions: options})
 	if err != nil {
 		t.Fatal(err)
@@ -46,12 +46,12 @@ func TestRequestTravels(t *testing.T) {
 }
 
 func TestRequestErrors(t *testing.T) {
-	options := `"mode":"nftables","ttl":60000000000,"run":"run","by":"somebody"`
+	options := `"mode":"nftables","ttl":60000000000,"run":"run","by":"someone"`
 	for _, tt := range []struct{ name, message, want string }{
 		{"no plan", `{` + options + `}`, "there is no plan"},
 		{"a plan that is null", `{"plan":null,` + options + `}`, "there is no plan"},
-		{"a plan that is no object", `{"plan":7,` + options + `}`, "the parameters of the request cannot be read"},
-		{"a plan without a name", `{"plan":{},` + options + `}`, "is no name of a plan"},
+		{"a plan that is not an object", `{"plan":7,` + options + `}`, "the parameters of the request cannot be read"},
+		{"a plan without a name", `{"plan":{},` + options + `}`, "is not a name of a plan"},
 	} {
 		var params wire.ProgramParams
 		if err := json.Unmarshal([]byte(tt.message), &params); err != nil {

@@ -24,7 +24,7 @@ const undoTime = 2 * time.Minute
 func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	mode := p.modes[r.Mode]
 	if mode == nil {
-		return fmt.Errorf("%q is no mode that this program knows", r.Mode)
+		return fmt.Errorf("%q is not a mode that this program knows", r.Mode)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()

@@ -30,8 +30,8 @@ var unreadables = map[string]func(path string, good []byte) error{
 	"it is of version 99": func(path string, good []byte) error {
 		return os.WriteFile(path, bytes.Replace(good, []byte(`"version":1`), []byte(`"version":99`), 1), 0o600)
 	},
-	"it is no file, but d": func(path string, _ []byte) error { return os.Mkdir(path, 0o700) },
-	"it is no file, but p": func(path string, _ []byte) error { return unix.Mkfifo(path, 0o600) },
+	"it is not a file, but d": func(path string, _ []byte) error { return os.Mkdir(path, 0o700) },
+	"it is not a file, but p": func(path string, _ []byte) error { return unix.Mkfifo(path, 0o600) },
 	"symbolic link": func(path string, good []byte) error {
 		if err := os.WriteFile(path+".elsewhere", good, 0o600); err != nil {
 			return err
@@ -47,11 +47,11 @@ var unreadables = map[string]func(path string, good []byte) error{
 	"not the name of the file": func(path string, good []byte) error {
 		return os.WriteFile(path, bytes.ReplaceAll(good, []byte("ffff0003"), []byte("ffff0004")), 0o600)
 	},
-	"is no name of a plan": func(path string, good []byte) error {
+	"is not a name of a plan": func(path string, good []byte) error {
 		return os.WriteFile(filepath.Join(filepath.Dir(path), "x -j DROP.json"),
 			bytes.ReplaceAll(good, []byte("ffff0003"), []byte("x -j DROP")), 0o600)
 	},
-	"is no mode": func(path string, good []byte) error {
+	"is not a mode": func(path string, good []byte) error {
 		return os.WriteFile(path, bytes.Replace(good, []byte(`"mode":"iptables"`), []byte(`"mode":"rm"`), 1), 0o600)
 	},
 	"the earlier state of the plan is": func(path string, good []byte) error {
@@ -62,7 +62,7 @@ var unreadables = map[string]func(path string, good []byte) error{
 		return os.WriteFile(path, append(append(good[:len(good)-1:len(good)-1], `,"earlier":`...), append(earlier, '}')...),
 			0o600)
 	},
-	"is no setting of IPVS": func(path string, good []byte) error {
+	"is not a setting of IPVS": func(path string, good []byte) error {
 		return os.WriteFile(path, bytes.Replace(good, []byte(`"before":{`),
 			[]byte(`"before":{"ipvs":{"servers":null,"sysctls":{"../../../kernel/hostname":"x"}},`), 1), 0o600)
 	},
@@ -106,7 +106,7 @@ func TestUnreadableRecord(t *testing.T) {
 			if err := put(path, good); err != nil {
 				t.Fatal(err)
 			}
-			byName := said != "is no name of a plan" // otherwise its rules are not known
+			byName := said != "is not a name of a plan" // otherwise its rules are not known
 
 			prog := newProgrammer(t, root)
 			r, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a"))

@@ -78,14 +78,14 @@ func parseAddrPort(text string) (netip.AddrPort, error) {
 	address, port, _ := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(address)
 	if err != nil || len(raw)%4 != 0 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
 	}
 	for word := range slices.Chunk(raw, 4) {
 		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
 	}
 	a, ok := netip.AddrFromSlice(raw)
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
 	}
 	p, err := strconv.ParseUint(port, 16, 16)
 	return netip.AddrPortFrom(a, uint16(p)), err

@@ -126,11 +126,11 @@ func NeedsBackend(mode string) bool { return mode != NFTables }
 func (o *ProgramOptions) Check() error {
 	switch {
 	case !slices.Contains(Modes, o.Mode):
-		return fmt.Errorf("%q is no mode: %s are", o.Mode, strings.Join(Modes, ", "))
+		return fmt.Errorf("%q is not a mode: use one of %s", o.Mode, strings.Join(Modes, ", "))
 	case o.Scheduler != "" && !slices.Contains(Schedulers[o.Mode], o.Scheduler):
-		return fmt.Errorf("%q is no scheduler of mode %s", o.Scheduler, o.Mode)
+		return fmt.Errorf("%q is not a scheduler of mode %s", o.Scheduler, o.Mode)
 	case NeedsBackend(o.Mode) && o.Backend != BackendNFT && o.Backend != BackendLegacy:
-		return fmt.Errorf("%q is no backend of iptables: %s and %s are", o.Backend, BackendNFT, BackendLegacy)
+		return fmt.Errorf("%q is not a backend of iptables: use %s or %s", o.Backend, BackendNFT, BackendLegacy)
 	case o.TTL < time.Second || o.TTL > MaxTTL:
 		return fmt.Errorf("a time of %v: it may be 1s to %v", o.TTL, MaxTTL)
 	}

@@ -94,7 +94,7 @@ func (s *Server) read(ctx context.Context, requests chan<- incoming) {
 		case err != nil:
 			r.err = err
 		case k != kindRequest:
-			r.err = fmt.Errorf("a frame of kind %q is no request", byte(k))
+			r.err = fmt.Errorf("a frame of kind %q is not a request", byte(k))
 		case requestJSON.Check("a request", payload) != nil:
 			r.err = requestJSON.Check("a request", payload)
 		default:

@@ -126,7 +126,7 @@ func TestHostilePlugin(t *testing.T) {
 	}{
 		"more and more requests": {ask(1, 2, 3), "the plugin asks on and on, and takes no answer"},
 		"no request": {
-			func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is no request",
+			func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is not a request",
 		},
 		"a request for nothing": {
 			func(e *encoder) error { return e.writeJSON(kindRequest, request{ID: 1}) }, "a request asks for nothing",
@@ -160,7 +160,7 @@ func TestAnswerFileName(t *testing.T) {
 	c, end := pair(t, DefaultLimits, map[string]Handler{MethodCollect: files(File{Name: "a/b"})})
 	sink, got := collect()
 	err := c.Call(MethodCollect, nil, sink)
-	if err == nil || !strings.Contains(err.Error(), `"a/b" is no name of a file`) || len(got) != 0 {
+	if err == nil || !strings.Contains(err.Error(), `"a/b" is not a name of a file`) || len(got) != 0 {
 		t.Errorf("got %v and %d files", err, len(got))
 	}
 	if err := end(); err != nil {

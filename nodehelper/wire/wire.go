@@ -139,7 +139,7 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkName(name string) error {
 	if !fileName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a file: letters, digits, '.', '_' and '-' are", safetext.Line(name, 200))
+		return fmt.Errorf("%q is not a name of a file: use letters, digits, '.', '_' and '-'", safetext.Line(name, 200))
 	}
 	return nil
 }

@@ -293,10 +293,10 @@ func TestHostileHelper(t *testing.T) {
 		"too many files":      {all(file("a", 1), file("b", 1), file("c", 1)), "there are more than 2 files"},
 		"the same file twice": {all(file("a", 1), file("a", 2)), "a comes twice"},
 		"a name of another directory": {
-			file("../../etc/passwd", 1), `"../../etc/passwd" is no name of a file: letters, digits, '.', '_' and '-' are`,
+			file("../../etc/passwd", 1), `"../../etc/passwd" is not a name of a file: use letters, digits, '.', '_' and '-'`,
 		},
 		"a name with an escape sequence": {
-			file("a\x1b[2J", 1), "\"a\uFFFD[2J\" is no name of a file: letters, digits, '.', '_' and '-' are",
+			file("a\x1b[2J", 1), "\"a\uFFFD[2J\" is not a name of a file: use letters, digits, '.', '_' and '-'",
 		},
 		"bytes of no file": {
 			func(e *encoder) error { return e.write(kindChunk, []byte("x")) }, "bytes came that belong to no file",
@@ -341,7 +341,7 @@ func TestHostileHelper(t *testing.T) {
 			_, err := e.flate.Write([]byte{byte(kindChunk), 0xff, 0xff, 0xff, 0xff})
 			return err
 		}, "a frame of kind 'c' announces 4294967295 bytes, and the protocol allows 1048576"},
-		"a body that is no JSON": {
+		"a body that is not JSON": {
 			func(e *encoder) error { return e.write(kindFile, []byte("{")) },
 			"a frame cannot be read: unexpected end of JSON input",
 		},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -149,6 +150,7 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 			}
 		}
 		objects.Missing = slices.DeleteFunc(objects.Missing, func(k string) bool { return k == "pods" })
+		a.mounted(ctx, objects, pods)
 	}
 	listed := func(selector fields.Selector) error {
 		pods, err := list(ctx, "pods", metav1.ListOptions{FieldSelector: selector.String()},
@@ -196,6 +198,34 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 		return nil
 	}
 	return denied(err)
+}
+
+// mostConfigMaps is how many ConfigMaps are read because pods of kube-proxy mount them.
+const mostConfigMaps = 16
+
+// mounted adds the ConfigMaps that pods of kube-proxy mount: nodes may run kube-proxy by several DaemonSets, each with a
+// configuration of its own. One that may not be read stays out, and the nodes that need it say so.
+func (a *API) mounted(ctx context.Context, objects *snapshot.Cluster, pods []*corev1.Pod) {
+	asked := map[types.NamespacedName]bool{}
+	for _, m := range objects.ConfigMaps {
+		asked[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = true
+	}
+	for _, p := range pods {
+		if !kubeproxy.RunsIn(p) {
+			continue
+		}
+		for _, name := range kubeproxy.MountedConfigMaps(p) {
+			key := types.NamespacedName{Namespace: p.Namespace, Name: name}
+			if asked[key] || len(asked) == mostConfigMaps {
+				continue
+			}
+			asked[key] = true
+			m, err := a.client.CoreV1().ConfigMaps(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			if err == nil {
+				objects.ConfigMaps = append(objects.ConfigMaps, m)
+			}
+		}
+	}
 }
 
 // fatal tells whether an error is not about one kind of objects only: nothing else can be read either, or it is that of

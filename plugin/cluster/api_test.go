@@ -96,7 +96,7 @@ func TestAPI(t *testing.T) {
 			prepare: func(c *fake.Clientset) { forbid(c, "list", "endpointslices", "*") },
 		},
 		{
-			name: "the credentials are no good", fallback: "shop", err: "does not accept your credentials",
+			name: "the credentials are not good", fallback: "shop", err: "does not accept your credentials",
 			prepare: func(c *fake.Clientset) {
 				c.PrependReactor("*", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewUnauthorized("expired")

@@ -6,11 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods'
-// environment, commands and volumes, annotations, managed fields, the nodes' lists of images.
+// environment, commands and volumes (but for the ConfigMaps that
+// kube-proxy's pods mount), annotations, managed fields, the nodes' lists of images.
 func Lean(c *snapshot.Cluster) *snapshot.Cluster {
 	out := &snapshot.Cluster{Missing: c.Missing, Unread: c.Unread}
 	for _, o := range c.Services {
@@ -81,6 +83,13 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports})
+	}
+	if kubeproxy.RunsIn(p) { // which ConfigMaps it mounts tells which one holds its configuration
+		for i := range p.Spec.Volumes {
+			if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Projected != nil {
+				out.Spec.Volumes = append(out.Spec.Volumes, *v.DeepCopy())
+			}
+		}
 	}
 	return out
 }

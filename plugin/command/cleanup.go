@@ -40,7 +40,7 @@ plugin was killed: helper pods are removed then, too, and programmed paths end a
 
 On these nodes it also finds rules of program that are in no record there, as they were saved and restored after ` +
 			`their path had ended. They are
-listed, and removed after a question. What has such a name and holds what program never writes may be somebody ` +
+listed, and removed after a question. What has such a name and holds what program never writes may be someone ` +
 			`else's: it is named, and stays
 without --foreign.
 
@@ -76,7 +76,7 @@ Pods that are still in use, or that --keep left, and paths whose time is not ove
 		"Remove also helper pods that are in use, by whomever, those that --keep left, and paths whose time is not over")
 	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules are removed that no record is of")
 	f.BoolVar(&o.foreign, "foreign", false,
-		"Remove also rules that have a name of program's and may be somebody else's: they hold what it never writes")
+		"Remove also rules that have a name of program's and may be someone else's: they hold what it never writes")
 	return cmd
 }
 

@@ -217,9 +217,9 @@ func TestBadInput(t *testing.T) {
 		{"trace web --timeout soon", `invalid argument "soon" for "--timeout"`},
 		{
 			"trace web --server https://127.0.0.1:1 --security-profile root",
-			`"root" is no security profile: privileged and netadmin are`,
+			`"root" is not a security profile: use privileged or netadmin`,
 		},
-		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is no image pull policy`},
+		{"trace web --server https://127.0.0.1:1 --image-pull-policy Often", `"Often" is not an image pull policy`},
 		{"trace web --server https://127.0.0.1:1 --helper-namespace a/b", `"a/b" is not a valid name of a namespace`},
 		{"dump", "dump needs a file to write"},
 		{"dump -o x.zip --node n", `-o "x.zip": dump writes a gzipped tar archive`},

@@ -32,8 +32,8 @@ func newDiffCommand(env *environment) *cobra.Command {
 or before and after a repair. Both are judged; what comes out differently is listed first, then findings that came and
 went, rules, sets, settings, kube-proxy's configuration and version, routes, interfaces, neighbours, and API objects.
 
-Counters, and the order in which kube-proxy writes the rules of Services and endpoints, are no difference. -o wide lists
-everything, without it long lists are folded.
+Counters, and the order in which kube-proxy writes the rules of Services and endpoints, do not
+count. -o wide lists everything; without it long lists are folded.
 
 The exit code is 0 where neither paths nor rules differ, 1 where they do or a node is in one snapshot only, 2 for wrong
 usage or unreadable input, and 3 where a node could not be inspected and nothing else differs. -o name prints node/NODE

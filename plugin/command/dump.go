@@ -28,12 +28,13 @@ type dumpOptions struct {
 	output string
 	from   string
 	ends   endFlags
+	script bool
 }
 
 func newDumpCommand(env *environment) *cobra.Command {
 	o := &dumpOptions{}
 	cmd := &cobra.Command{
-		Use:   "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end} -o FILE.tar.gz",
+		Use:   "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end | --script} -o FILE.tar.gz",
 		Short: "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
 		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of ` +
 			`nodes and their kube-proxy
@@ -42,6 +43,9 @@ hold. Every command reads it by --snapshot. Its files are what standard tools pr
 With SERVICE, --from pod/NAME and --end-to-end it holds what trace reads with these: the client's node and the ` +
 			`endpoints' nodes,
 and the network namespaces of the pods at both ends.
+
+With --script it prints a script for a POSIX shell, which writes the same files of a node with the node's own tools. It is
+for nodes where no pod may be made and no program be installed; no cluster is contacted.
 
 It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
 commands, annotations, managed fields.
@@ -54,9 +58,15 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
   kubectl svcproxy dump web -n shop --from pod/client --end-to-end -o web.tar.gz
 
   # All nodes, to another machine
-  kubectl svcproxy dump --all-nodes -o - | ssh me@laptop 'cat > dump.tar.gz'`,
+  kubectl svcproxy dump --all-nodes -o - | ssh me@laptop 'cat > dump.tar.gz'
+
+  # Where nothing may be run but a shell: read the script, and run it as root on the node
+  kubectl svcproxy dump --script --node worker-2 -o collect.sh`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.script {
+				return o.writeScript(env, cmd.Flags(), args)
+			}
 			c, err := o.config(env, cmd.Flags(), args)
 			if err != nil {
 				return err
@@ -72,6 +82,7 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
 	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME or pod/NAMESPACE/NAME")
+	f.BoolVar(&o.script, "script", false, "Print a shell script that collects the files on the node, and read nothing")
 	o.ends.add(cmd)
 	return cmd
 }

@@ -345,7 +345,7 @@ const defaultProbes = 20
 // add defines the flags.
 func (p *probeFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.live, "live", false, "Also make real connections from the node and its pods, without a payload, "+
-		"and have the kernel trace some: say what became of them, and with -o wide which rules they met")
+		"and have the kernel trace some: say what happened to them, and with -o wide which rules they met")
 	f.IntVar(&p.probes, "probes", defaultProbes, fmt.Sprintf(
 		"How many connections to make of each frontend and origin, 1 to %d (with --live)", run.MaxProbes))
 }

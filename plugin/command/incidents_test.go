@@ -21,7 +21,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-var updateIncidents = flag.Bool("update", false, "write the golden files of testdata/incidents anew")
+var updateIncidents = flag.Bool("update", false, "write the golden files of testdata/incidents again")
 
 // incidents is where the first screens are: NAME.txt for each incident.
 const incidents = "../../testdata/incidents"
@@ -174,7 +174,7 @@ func TestFirstScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if screen != string(want) {
-				t.Errorf("%s differs (go test ./plugin/command -run FirstScreen -update writes it anew); got:\n%s", file, screen)
+				t.Errorf("%s differs (go test ./plugin/command -run FirstScreen -update writes it again); got:\n%s", file, screen)
 			}
 		})
 	}

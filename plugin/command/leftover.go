@@ -80,7 +80,7 @@ func (l *leftOver) describe(node string, o *wire.Orphan) string {
 	if len(o.Foreign) == 0 {
 		return text
 	}
-	text += "; it may be somebody else's: " + safetext.Line(strings.Join(o.Foreign, ", "), 500)
+	text += "; it may be someone else's: " + safetext.Line(strings.Join(o.Foreign, ", "), 500)
 	if !l.removable(o) {
 		text += "; it stays (--foreign removes it)"
 	}

@@ -37,13 +37,13 @@ func TestLeftOverIsNamedAndAskedAbout(t *testing.T) {
 				"terminal to ask at\n",
 		},
 		{
-			"somebody else's", &wire.Orphans{Found: []wire.Orphan{foreign}}, false, run.ExitWarning,
-			"node/n1: without a record: nftables: table ip svcproxy-metrics; it may be somebody else's: it has a set ?[31mx; " +
+			"someone else's", &wire.Orphans{Found: []wire.Orphan{foreign}}, false, run.ExitWarning,
+			"node/n1: without a record: nftables: table ip svcproxy-metrics; it may be someone else's: it has a set ?[31mx; " +
 				"it stays (--foreign removes it)\n", "",
 		},
 		{
-			"somebody else's, which is asked for", &wire.Orphans{Found: []wire.Orphan{foreign}}, true, run.ExitUsage,
-			"node/n1: without a record: nftables: table ip svcproxy-metrics; it may be somebody else's: it has a set ?[31mx\n",
+			"someone else's, which is asked for", &wire.Orphans{Found: []wire.Orphan{foreign}}, true, run.ExitUsage,
+			"node/n1: without a record: nftables: table ip svcproxy-metrics; it may be someone else's: it has a set ?[31mx\n",
 			"error: cleanup removes rules of a node that no record is of only after a question: give --yes where there is no " +
 				"terminal to ask at\n",
 		},

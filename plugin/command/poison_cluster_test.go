@@ -273,7 +273,7 @@ func peers(t *testing.T) map[string]*peer {
 		"the name of a file": {answer: func(a *peerAnswer, _ string) error {
 			return a.file("../"+poison, []byte("x"), "")
 		}},
-		"a frame that is no JSON": {answer: func(a *peerAnswer, _ string) error {
+		"a frame that is not JSON": {answer: func(a *peerAnswer, _ string) error {
 			return a.frame('f', []byte(`{"name":`+poison))
 		}},
 		"a frame of no kind": {answer: func(a *peerAnswer, _ string) error { return a.frame('\x1b', []byte(poison)) }},

@@ -87,7 +87,7 @@ func wrongWith(out string, terminal bool) (wrong []string) {
 	for at, r := range out {
 		switch {
 		case r == utf8.RuneError && !strings.HasPrefix(out[at:], "\uFFFD"):
-			add("a byte that is no UTF-8: %q", around(at))
+			add("a byte that is not UTF-8: %q", around(at))
 		case r < ' ' && r != '\n' && r != '\t', isBanned(r):
 			add("%U: %q", r, around(at))
 		}

@@ -263,7 +263,7 @@ const orDryRun = "program changes the node: give --yes where there is no termina
 
 // whoami names the user, for others who find the path on the node.
 func whoami() string {
-	who := "somebody"
+	who := "someone"
 	if u, err := user.Current(); err == nil {
 		who = u.Username
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
@@ -153,10 +154,14 @@ func viewOf(ctx context.Context, in *expect.Inputs, s *run.Session, node string)
 	}
 	in.NodeName = node
 	// The configuration's feature gates decide on topology; a broken one is for trace to complain about.
-	for _, cm := range s.Objects.ConfigMaps {
-		if cfg, err := kubeproxy.ParseConfigMap(cm); err == nil {
-			in.Config = cfg
+	var pod *corev1.Pod
+	for _, p := range s.Objects.Pods {
+		if p.Spec.NodeName == node && kubeproxy.RunsIn(p) {
+			pod = p
 		}
+	}
+	if cfg, _, err := kubeproxy.ConfigOf(pod, kubeproxy.StoredConfigs(s.Objects.ConfigMaps)); err == nil && cfg != nil {
+		in.Config = *cfg
 	}
 	if s.Live() || !slices.Contains(inspected, node) {
 		return nil

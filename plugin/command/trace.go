@@ -317,7 +317,7 @@ func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Reme
 			"does with the connection, and with data at what --live --payload shows"}
 	}
 	if !c.live {
-		return report.Remedy{Text: "the rules are right; on the cluster --live shows what becomes of real connections, and " +
+		return report.Remedy{Text: "the rules are right; on the cluster --live shows what happens to real connections, and " +
 			"--end-to-end --from pod/NAME follows them from the client's pod into the endpoint's"}
 	}
 	out := report.Remedy{Text: "the rules are right"}
@@ -341,7 +341,7 @@ func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Reme
 		if c.from != "" {
 			words = append(words, "--from", c.from)
 		}
-		add("real connections show what becomes of them", words...)
+		add("real connections show what happens to them", words...)
 	}
 	if c.local {
 		return out

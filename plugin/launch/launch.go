@@ -140,12 +140,12 @@ func (o *Options) validate() error {
 		return fmt.Errorf("%q is not a valid name of a namespace for the helper: %s", o.Namespace, strings.Join(errs, "; "))
 	}
 	if _, ok := profiles[o.Profile]; !ok {
-		return fmt.Errorf("%q is no security profile: %s are", o.Profile, strings.Join(Profiles(), " and "))
+		return fmt.Errorf("%q is not a security profile: use %s", o.Profile, strings.Join(Profiles(), " or "))
 	}
 	switch o.PullPolicy {
 	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
 	default:
-		return fmt.Errorf("%q is no image pull policy: Always, IfNotPresent and Never are", o.PullPolicy)
+		return fmt.Errorf("%q is not an image pull policy: use Always, IfNotPresent or Never", o.PullPolicy)
 	}
 	if strings.TrimSpace(o.Image) != o.Image {
 		return fmt.Errorf("%q is not a valid name of an image", o.Image)

@@ -163,10 +163,10 @@ func TestOpenPodFails(t *testing.T) {
 		"ended without a word": {
 			events(corev1.PodStatus{Phase: corev1.PodSucceeded}), prefix + "it ended before it answered",
 		},
-		"being deleted": {[][]told{{{status: statusStarted, going: true}}}, prefix + "somebody is deleting its pod"},
+		"being deleted": {[][]told{{{status: statusStarted, going: true}}}, prefix + "someone is deleting its pod"},
 		"deleted": {
 			[][]told{{{status: statusStarted, deleted: true}}},
-			"the helper on node node1 did not start: somebody deleted its pod tools/svcproxy-abcde",
+			"the helper on node node1 did not start: someone deleted its pod tools/svcproxy-abcde",
 		},
 		"after a broken watch": {
 			append(events(statusStarted), events(waiting("InvalidImageName", ""))...),

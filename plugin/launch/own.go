@@ -160,7 +160,7 @@ func (m *connecting) update(u change) error {
 	case u.err != nil:
 		return fmt.Errorf("cannot follow the helper pod %s/%s: %w", m.pod.Namespace, m.pod.Name, u.err)
 	case u.gone:
-		return fmt.Errorf("the helper on node %s did not start: somebody deleted its pod %s/%s",
+		return fmt.Errorf("the helper on node %s did not start: someone deleted its pod %s/%s",
 			m.node, m.pod.Namespace, m.pod.Name)
 	}
 	m.pod = u.pod

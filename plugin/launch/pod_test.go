@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func TestPod(t *testing.T) {
 	for name, o := range map[string]Options{
@@ -42,7 +42,7 @@ func TestPod(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s differs (go test -update writes it anew); got:\n%s", file, got)
+				t.Errorf("%s differs (go test -update writes it again); got:\n%s", file, got)
 			}
 		})
 	}
@@ -83,11 +83,11 @@ func TestNewRefuses(t *testing.T) {
 			func(o *Options) { o.Run = "a,b!=c" }, `"a,b!=c" cannot be the id of a run: it has to be the value of a label`,
 		},
 		"an unknown profile": {
-			func(o *Options) { o.Profile = "root" }, `"root" is no security profile: privileged and netadmin are`,
+			func(o *Options) { o.Profile = "root" }, `"root" is not a security profile: use privileged or netadmin`,
 		},
 		"an unknown policy": {
 			func(o *Options) { o.PullPolicy = "Sometimes" },
-			`"Sometimes" is no image pull policy: Always, IfNotPresent and Never are`,
+			`"Sometimes" is not an image pull policy: use Always, IfNotPresent or Never`,
 		},
 		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is not a valid name of an image`},
 		"a short timeout": {

@@ -64,7 +64,7 @@ func podState(pod *corev1.Pod) state {
 		return state{end: t}
 	}
 	if pod.DeletionTimestamp != nil {
-		return state{end: "somebody is deleting its pod"}
+		return state{end: "someone is deleting its pod"}
 	}
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]

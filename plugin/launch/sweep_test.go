@@ -43,7 +43,7 @@ func TestSweep(t *testing.T) {
 		pod("owned", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet"}}
 		}),
-		pod("somebody-elses", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) }),
+		pod("someone-elses", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) }),
 		pod("without-run", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { delete(p.Labels, labelRun) }),
 		pod("elsewhere", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Namespace = "default" }),
 		pod("no-deadline", time.Hour, corev1.PodSucceeded, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }),

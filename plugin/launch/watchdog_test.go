@@ -285,6 +285,6 @@ func TestAccess(t *testing.T) {
 		t.Errorf("got\n%#v\nwant\n%#v", got.ExecProvider, want.ExecProvider)
 	}
 	if _, err := accessOf(&rest.Config{Transport: http.DefaultTransport}); err == nil {
-		t.Error("an access that cannot be encoded is no error")
+		t.Error("an access that cannot be encoded is not an error")
 	}
 }

@@ -43,7 +43,7 @@ func TestFindingsThatSayTheSame(t *testing.T) {
 			"MISMATCH Code in, rule\nwhy a rule in the chain",
 		},
 		{
-			"messages that differ by what is no name of the subject",
+			"messages that differ by what is not a name of the subject",
 			[]report.Finding{wrong("1", "1 rule is missing"), wrong("2", "2 rule is missing")},
 			"MISMATCH Code 1\nwhy 1 rule is missing\nMISMATCH Code 2\nwhy 2 rule is missing",
 		},

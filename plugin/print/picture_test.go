@@ -45,7 +45,7 @@ func TestMermaid(t *testing.T) {
 		vertices := map[string]bool{}
 		for line := range strings.SplitSeq(strings.TrimSuffix(out, "\n"), "\n") {
 			if !mermaidLine.MatchString(line) {
-				t.Errorf("%s: %q is no line of a flowchart", name, line)
+				t.Errorf("%s: %q is not a line of a flowchart", name, line)
 			}
 			if m := regexp.MustCompile(`^ {4}(\w+)[\[({]`).FindStringSubmatch(line); m != nil {
 				if vertices[m[1]] {
@@ -59,7 +59,7 @@ func TestMermaid(t *testing.T) {
 			}
 			for _, label := range regexp.MustCompile(`"[^"]*"`).FindAllString(line, -1) {
 				if strings.ContainsAny(tags.Replace(label), "<>`%&\\") {
-					t.Errorf("%s: in the label %s is something that is no text", name, label)
+					t.Errorf("%s: in the label %s is something that is not text", name, label)
 				}
 			}
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {
@@ -39,7 +39,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test -update writes it anew); got:\n%s\nwant:\n%s", file, got, want)
+		t.Errorf("%s differs (go test -update writes it again); got:\n%s\nwant:\n%s", file, got, want)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestObject(t *testing.T) {
 		}
 		o := &reportObject{r}
 		if c := o.DeepCopyObject().(*reportObject); !reflect.DeepEqual(c.Report, r) || c.Report == r {
-			t.Errorf("%s: the deep copy is no copy", name)
+			t.Errorf("%s: the deep copy is not a copy", name)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if c := r.DeepCopyObject().(*Resolve); !reflect.DeepEqual(c, r) {
-		t.Error("the deep copy is no copy")
+		t.Error("the deep copy is not a copy")
 	}
 }
 

@@ -93,7 +93,7 @@ func missing(address, node string) report.Finding {
 			address,
 		}, Expected: "33.3%", Actual: "none",
 		Message:  "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
-		Remedy:   "restart kube-proxy on " + node + ": it writes every rule anew",
+		Remedy:   "restart kube-proxy on " + node + ": it rewrites all its rules",
 		Commands: []report.Command{{Line: "kubectl -n kube-system delete pod/kube-proxy-" + node}},
 		Evidence: []report.Evidence{
 			{
@@ -166,7 +166,7 @@ func reports() map[string]*report.Report {
 		Evidence: []report.Evidence{{
 			Where: rule("filter", "FORWARD", 2), Text: "-A FORWARD -m bpf --object-pinned /sys/fs/bpf/guard -j DROP",
 		}},
-		Remedy:   "real connections show what becomes of them",
+		Remedy:   "real connections show what happens to them",
 		Commands: []report.Command{{Line: "kubectl svcproxy trace --live --node worker-2 -n shop -- web"}},
 	})
 
@@ -217,7 +217,7 @@ func reports() map[string]*report.Report {
 			Severity: report.Error,
 			Message:  "no rule translates the packet",
 			Expected: "sent to one of 3 endpoints",
-			Actual:   "passes untranslated",
+			Actual:   "is not translated",
 			Commands: []report.Command{{Line: "kubectl -n kube-system delete pod/kube-proxy-x"}},
 		})
 	stale := paths(clusterIP, report.Mismatch, dnat(three[:2]), report.Actual{Outcomes: sent(three)},
@@ -402,7 +402,7 @@ func modesReport() *report.Report {
 	}
 	cilium := report.Finding{
 		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by " +
-			"kube-proxy but by Cilium, whose own tools tell what becomes of a packet",
+			"kube-proxy but by Cilium, whose own tools tell what happens to a packet",
 		Evidence: []report.Evidence{
 			{Text: "process 912 cilium-agent"},
 			{Text: "interface cilium_host"},

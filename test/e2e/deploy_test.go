@@ -75,7 +75,7 @@ func TestDeploy(t *testing.T) {
 		}
 		return out
 	}
-	asReader := []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:readers"}
+	asReader := []string{"--helper-namespace", deployed, "--as", "someone", "--as-group", "svcproxy:readers"}
 
 	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, asReader...)...); r.code != 0 {
 		t.Errorf("with a pod of its own: %s", r)

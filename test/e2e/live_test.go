@@ -110,7 +110,7 @@ func TestLiveFaults(t *testing.T) {
 		elsewhere = judge.PacketDropped
 	}
 	for _, tt := range []struct{ name, service, code string }{
-		{"nobody listens", app + "-deaf", judge.EndpointRefused},
+		{"nothing listens", app + "-deaf", judge.EndpointRefused},
 		{drops, app, elsewhere},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

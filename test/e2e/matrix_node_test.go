@@ -134,7 +134,7 @@ func linkFaults() []matrixFault {
 			fails: some, named: `hairpin`, ci: true,
 		},
 		{
-			name:  "hairpin is off on the port of a pod that is no endpoint",
+			name:  "hairpin is off on the port of a pod that is not an endpoint",
 			make:  `once ip link set $CV type bridge_slave hairpin off`,
 			undo:  `ip link set $CV type bridge_slave hairpin on`,
 			fails: none,

@@ -297,7 +297,7 @@ func answerFaults() []matrixFault {
 			fails: none, unknownToo: true,
 		},
 		{
-			name:  "a source address of another's choice that nobody answers to",
+			name:  "a source address of another's choice that nothing answers to",
 			make:  `ipt nat POSTROUTING -s $C -d $R -p tcp --dport 8080 -j SNAT --to-source 192.0.2.1`,
 			fails: some, named: `SNAT|192\.0\.2\.1`,
 		},

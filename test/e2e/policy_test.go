@@ -27,7 +27,7 @@ import (
 const helperPolicy = "svcproxy-helper"
 
 // asOperator are the flags of a person with the rights of deploy/ and no others.
-var asOperator = []string{"--helper-namespace", deployed, "--as", "somebody", "--as-group", "svcproxy:operators"}
+var asOperator = []string{"--helper-namespace", deployed, "--as", "someone", "--as-group", "svcproxy:operators"}
 
 // What deploy/policy.yaml lets in, and what it does not.
 func TestPolicy(t *testing.T) {

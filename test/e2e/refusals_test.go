@@ -95,11 +95,11 @@ func TestRefusals(t *testing.T) {
 func TestRBAC(t *testing.T) {
 	applyRBAC(t)
 	for _, group := range []string{"svcproxy:readers", "svcproxy:operators"} {
-		r := svcproxy(t, "trace", app, "--node", nodes[0], "--as", "somebody", "--as-group", group)
+		r := svcproxy(t, "trace", app, "--node", nodes[0], "--as", "someone", "--as-group", group)
 		if r.code != 0 {
 			t.Errorf("%s: %s", group, r)
 		}
-		if r := svcproxy(t, "verify", "-A", "--node", nodes[1], "--as", "somebody", "--as-group", group); r.code != 0 {
+		if r := svcproxy(t, "verify", "-A", "--node", nodes[1], "--as", "someone", "--as-group", group); r.code != 0 {
 			t.Errorf("%s: %s", group, r)
 		}
 	}

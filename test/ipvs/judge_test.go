@@ -323,7 +323,7 @@ var faults = [][]fault{
 			[]string{"IPSetMissing KUBE-NODE-PORT-TCP"},
 		},
 		{
-			"a rule of somebody else's",
+			"a rule of someone else's",
 			[]string{"iptables -I OUTPUT -d 10.244.3.21 -j DROP"},
 			[]string{"iptables -D OUTPUT -d 10.244.3.21 -j DROP"},
 			[]string{"Dropped 10.244.3.21:8080"},

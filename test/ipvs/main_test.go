@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	// On any other machine this would rewrite its network.
 	if _, err := os.Stat("/run/vm/inside"); err != nil {
-		return 1, errors.New(`this is no machine of test/vm: run go test with -exec "$PWD/test/vm/vm run"`)
+		return 1, errors.New(`this is not a machine of test/vm: run go test with -exec "$PWD/test/vm/vm run"`)
 	}
 	if os.Getenv(child) != "" {
 		return m.Run(), nil // all is there

@@ -68,7 +68,7 @@ func Blocks(file string) ([]*Block, error) {
 					}
 				}
 			} else if said != nil {
-				return nil, fmt.Errorf("%s:%d: this is no block of shell", file, i+1)
+				return nil, fmt.Errorf("%s:%d: this is not a block of shell", file, i+1)
 			}
 		case open != "" && m != nil && m[1] == open && m[2] == "":
 			switch {

@@ -40,7 +40,7 @@ func TestBlocks(t *testing.T) {
 		{"nobody runs it", "# A\n\n```sh\none\n```\n", nil, ":3: nobody runs this block"},
 		{"nobody runs it, in a list", "- so\n\n  ```console\n  $ one\n  ```\n", nil, ":3: nobody runs this block"},
 		{"nobody of that name", "<!-- run: me -->\n```sh\none\n```\n", nil, ":2: nobody runs this block"},
-		{"a note for another language", "<!-- run: docs -->\n```yaml\na: b\n```\n", nil, ":2: this is no block of shell"},
+		{"a note for another language", "<!-- run: docs -->\n```yaml\na: b\n```\n", nil, ":2: this is not a block of shell"},
 		{"a note without a block", "<!-- run: docs -->\nWords.\n", nil, ":1: a note without a block"},
 		{"no end", "<!-- run: docs -->\n```sh\none\n", nil, "a block does not end"},
 	} {

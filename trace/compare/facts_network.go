@@ -142,7 +142,7 @@ func (r *reader) neighbours() {
 
 // What is said of a neighbour that nobody answered for, and of one that somebody has set.
 const (
-	failed = "nobody answers"
+	failed = "nothing answers"
 	byHand = " set by hand"
 )
 

@@ -282,7 +282,7 @@ func TestAgainstTheKernel(t *testing.T) {
 			name: "listens at another port", listen: ":9090", segment: report.SegmentEndpointPod,
 			code: endtoend.EndpointListensElse,
 		},
-		{name: "nobody listens", segment: report.SegmentEndpointPod, code: endtoend.EndpointNotListening},
+		{name: "nothing listens", segment: report.SegmentEndpointPod, code: endtoend.EndpointNotListening},
 		{name: "the queue is full", listen: "full", segment: report.SegmentEndpointPod, code: endtoend.BacklogFull},
 		{
 			name: "the pod's firewall drops", listen: ":8080", segment: report.SegmentEndpointPod, code: endtoend.PodDrops,

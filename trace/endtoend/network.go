@@ -141,7 +141,7 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 		return s, true
 	case e.Failed:
 		return with(unknown(segment, place, x.from.Name, show,
-			"when %s last asked for the link-layer address of %s, nobody answered", x.from.Name, x.hop),
+			"when %s last asked for the link-layer address of %s, nothing answered", x.from.Name, x.hop),
 			fmt.Sprintf("ip neigh: %s dev %s %s", x.hop, x.out, e.State)), false
 	case e.MAC == "" || strings.EqualFold(e.MAC, mac):
 		return s, true
@@ -159,7 +159,7 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 			false
 	}
 	return with(unknown(segment, place, x.from.Name, show,
-		"%s sends frames for %s to %s, and not to the address of %s: somebody between the two has to pass them on",
+		"%s sends frames for %s to %s, and not to the address of %s: someone between the two has to pass them on",
 		x.from.Name, x.hop, e.MAC, x.to.Name), line, own), false
 }
 

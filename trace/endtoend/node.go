@@ -135,7 +135,7 @@ func (f *follower) toPod(place string) report.Segment {
 	}
 	if there && e.Failed {
 		return with(unknown(segment, place, f.to.Node, "ip neigh show "+hop.String(),
-			"when the node last asked for the pod's link-layer address, nobody answered"),
+			"when the node last asked for the pod's link-layer address, nothing answered"),
 			fmt.Sprintf("ip neigh: %s dev %s %s", hop, out, e.State))
 	}
 	return right(segment, place, "forwarded to the pod's interface %s", end)

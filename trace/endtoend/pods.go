@@ -197,18 +197,18 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, 
 			at, proto, packets)
 	case len(same) > 0:
 		return with(wrong(EndpointListensElse, segment, place, "the workload",
-			"nobody takes %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(same, at)),
+			"nothing accepts %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(same, at)),
 			textsOf(same)...)
 	case packets < 0 && !f.to.HostNetwork && s != f.node.State:
 		return unknown(segment, place, f.to.Node, command, "nothing listens at %s %s; whether packet sockets take its "+
 			"frames was not read (%s)", at, proto, snapshot.PacketFile)
 	case len(other) > 0 && !f.to.HostNetwork:
 		return with(wrong(EndpointListensElse, segment, place, "the workload",
-			"nobody takes %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at),
+			"nothing accepts %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at),
 			textsOf(other)...)
 	}
 	return wrong(EndpointNotListening, segment, place, "the workload",
-		"nobody listens at %s for %s: connections are refused", at, strings.ToUpper(proto))
+		"nothing listens at %s for %s: connections are refused", at, strings.ToUpper(proto))
 }
 
 // elsewhere says where sockets listen that have the port and not the address.

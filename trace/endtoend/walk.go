@@ -128,7 +128,7 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 		t.owner = "a setting of the kernel"
 		t.evidence = append(t.evidence, report.Evidence{Text: strings.Clone(o.Why)})
 	case netfilter.Taken, netfilter.Lost:
-		t.unknown, t.message = true, "what becomes of the packet"+at+" is not known"
+		t.unknown, t.message = true, "what happens to the packet"+at+" is not known"
 		if o.Why != "" {
 			t.message += ": " + strings.Clone(o.Why)
 		}

@@ -97,7 +97,7 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 		has = port.spec.NodePort != 0
 	}
 	if !has {
-		return none(ReasonNotForKubeProxy, f.Address.String()+" is no "+string(f.Kind)+" that kube-proxy serves for this "+
+		return none(ReasonNotForKubeProxy, f.Address.String()+" is not an address of kind "+string(f.Kind)+" that kube-proxy serves for this "+
 			"Service")
 	}
 	return s, fam, port
@@ -328,7 +328,7 @@ func (n *Node) refuse(p *Path, port *servicePort, a Action) {
 		return
 	}
 	p.Action = None
-	p.Why += "; kube-proxy refuses this at other hooks than the packet passes, so it goes on untranslated"
+	p.Why += "; kube-proxy refuses this at other hooks than the packet passes, so it continues without translation"
 	if n.in.Addresses == nil && p.Unsure == "" {
 		p.Unsure = "whether " + f.Address.String() + " is an address of the node is not known"
 	}

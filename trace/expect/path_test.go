@@ -141,7 +141,7 @@ func TestPath(t *testing.T) {
 		{
 			name: "refusal at hooks that the node's packets do not pass", mods: []func(*corev1.Service){loadBalancer},
 			slice: testSlice("web-1"), f: vipFrontend, o: aNode,
-			want: "None  NoEndpoints", why: "untranslated",
+			want: "None  NoEndpoints", why: "without translation",
 		},
 		{
 			name: "the same with the address bound on the node", mods: []func(*corev1.Service){loadBalancer},

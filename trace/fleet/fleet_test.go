@@ -65,7 +65,7 @@ func TestShared(t *testing.T) {
 			}
 		}, "kernel is 6.18.0 37/37 0/963"},
 		{
-			"the kernel, which one good node has, too, is no separation of few", 6, 3,
+			"the kernel, which one good node has, too, is not a separation of few", 6, 3,
 			func(i int, n *corev1.Node, _ *report.NodeReport) {
 				if i < 4 {
 					n.Status.NodeInfo.KernelVersion = "6.18.0"

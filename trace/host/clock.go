@@ -50,7 +50,7 @@ func (n *Network) readClock(data []byte) error {
 	var c Clock
 	var err error
 	if c.Now, err = time.Parse(time.RFC3339, lines[0]); err != nil {
-		return fmt.Errorf("%.40q is no time such as 2006-01-02T15:04:05Z", lines[0])
+		return fmt.Errorf("%.40q is not a time such as 2006-01-02T15:04:05Z", lines[0])
 	}
 	if Unterminated(data) {
 		return fmt.Errorf("it is cut off in line %d", len(lines))
@@ -58,7 +58,7 @@ func (n *Network) readClock(data []byte) error {
 	if len(lines) == 2 {
 		zone, ok := strings.CutPrefix(lines[1], zoneKey)
 		if c.Zone, err = strconv.Atoi(zone); !ok || err != nil || c.Zone < -maxZone || c.Zone > maxZone {
-			return fmt.Errorf("%.40q is no %sMINUTES, from -%d to %d", lines[1], zoneKey, maxZone, maxZone)
+			return fmt.Errorf("%.40q is not a %sMINUTES, from -%d to %d", lines[1], zoneKey, maxZone, maxZone)
 		}
 		c.ZoneKnown = true
 	}

@@ -26,9 +26,9 @@ func TestClock(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "empty", "now\n": `"now" is no time`, "2026-11-22 12:00:00": "is no time",
+		"": "empty", "now\n": `"now" is not a time`, "2026-11-22 12:00:00": "is not a time",
 		"2026-11-22T12:00:00Z\ntz_minuteswest=-12":      "cut off in line 2",
-		"2026-11-22T12:00:00Z\nUTC\n":                   `"UTC" is no tz_minuteswest=MINUTES`,
+		"2026-11-22T12:00:00Z\nUTC\n":                   `"UTC" is not a tz_minuteswest=MINUTES`,
 		"2026-11-22T12:00:00Z\ntz_minuteswest=901\n":    "from -900 to 900",
 		"2026-11-22T12:00:00Z\ntz_minuteswest=0\nx=1\n": "3 lines",
 	} {

@@ -109,7 +109,7 @@ func badJSON(err error, size int) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the JSON is cut off at byte %d", size)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("it is no JSON: %w (byte %d)", err, syntax.Offset)
+		return fmt.Errorf("it is not JSON: %w (byte %d)", err, syntax.Offset)
 	case errors.As(err, &typ):
 		where := "at its top"
 		if typ.Field != "" {

@@ -40,13 +40,13 @@ func (n *Network) readSysctl(data []byte) error {
 	case len(values) == 0 && odd == 0:
 		return errors.New("it is empty")
 	case len(values) == 0:
-		return fmt.Errorf("line %d is no KEY=VALUE", odd)
+		return fmt.Errorf("line %d is not KEY=VALUE", odd)
 	}
 	n.sysctl = values
 	n.readLocalPorts()
 	switch {
 	case odd > 0:
-		return &incomplete{fmt.Sprintf("line %d is no KEY=VALUE", odd)}
+		return &incomplete{fmt.Sprintf("line %d is not KEY=VALUE", odd)}
 	case cut:
 		return &incomplete{fmt.Sprintf("it is cut off in line %d", len(lines))}
 	}

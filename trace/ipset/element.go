@@ -70,7 +70,7 @@ func (x *set) add(text string, f []string) error {
 func (x *set) element(text string) (e element, err error) {
 	parts := strings.Split(text, ",")
 	if len(parts) != len(x.dims) && (x.typ != "bitmap:ip,mac" || len(parts) != 1) {
-		return e, fmt.Errorf("%q is no element of a %s", short(text), x.typ)
+		return e, fmt.Errorf("%q is not an element of a %s", short(text), x.typ)
 	}
 	for i, p := range parts {
 		switch x.dims[i] {
@@ -93,17 +93,17 @@ func (x *set) element(text string) (e element, err error) {
 		case dimMark:
 			var m uint64
 			if m, err = strconv.ParseUint(p, 0, 32); err != nil {
-				err = fmt.Errorf("%q is no mark", short(p))
+				err = fmt.Errorf("%q is not a mark", short(p))
 			}
 			e.mark = uint32(m) & x.markMask
 		case dimMAC:
 			if !isMAC(p) {
-				err = fmt.Errorf("%q is no MAC address", short(p))
+				err = fmt.Errorf("%q is not a MAC address", short(p))
 			}
 		case dimIface:
 			e.iface.name, e.iface.physdev = strings.CutPrefix(p, "physdev:")
 			if e.iface.name == "" {
-				err = fmt.Errorf("%q is no interface", short(p))
+				err = fmt.Errorf("%q is not an interface", short(p))
 			}
 		case dimSet:
 		}
@@ -131,7 +131,7 @@ func (x *set) prefixes(s string) ([]netip.Prefix, error) {
 	if x.family == netfilter.IPv6 {
 		want = "IPv6"
 	}
-	bad := fmt.Errorf("%q is no %s address", short(s), want)
+	bad := fmt.Errorf("%q is not an %s address", short(s), want)
 	ours := func(a netip.Addr) bool {
 		return a.Zone() == "" && !a.Is4In6() && a.Is4() == (x.family == netfilter.IPv4)
 	}
@@ -190,7 +190,7 @@ func last(p netip.Prefix) netip.Addr {
 
 // ports reads "tcp:80", "80-90", "icmp:echo-request", "gre:0". Without a name the protocol is TCP.
 func (e *element) ports(s string, withProto bool) error {
-	bad := fmt.Errorf("%q is no port", short(s))
+	bad := fmt.Errorf("%q is not a port", short(s))
 	port := s
 	if withProto {
 		e.proto = netfilter.TCP
@@ -200,7 +200,7 @@ func (e *element) ports(s string, withProto bool) error {
 				proto, known = uint8(n), true
 			}
 			if !known {
-				return fmt.Errorf("%q is no protocol", short(name))
+				return fmt.Errorf("%q is not a protocol", short(name))
 			}
 			e.proto, port = proto, rest
 		}

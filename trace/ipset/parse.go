@@ -66,7 +66,7 @@ func (s *Sets) line(line string) error {
 	case len(f) == 0 || strings.HasPrefix(f[0], "#") || f[0] == "COMMIT":
 		return nil
 	case len(f) < 3 || f[0] != "create" && f[0] != "add":
-		return fmt.Errorf("%q is no create and no add", short(line))
+		return fmt.Errorf("%q is neither create nor add", short(line))
 	case f[0] == "create":
 		if s.byName[f[1]] != nil {
 			return fmt.Errorf("set %s is there already", f[1])
@@ -162,7 +162,7 @@ func create(name, typ string, f []string) (*set, error) {
 	x := &set{name: name, typ: typ, dims: types[typ], markMask: ^uint32(0)}
 	if x.dims == nil {
 		if !strings.Contains(typ, ":") {
-			return nil, fmt.Errorf("%q is no set type", short(typ))
+			return nil, fmt.Errorf("%q is not a set type", short(typ))
 		}
 		x.unknown = "set " + name + " is of the type " + typ + ", which this version does not know"
 		return x, nil
@@ -194,7 +194,7 @@ func (x *set) masks(opts map[string]string) error {
 	if v := opts["markmask"]; v != "" {
 		m, err := strconv.ParseUint(v, 0, 32)
 		if err != nil {
-			return fmt.Errorf("markmask %q is no number", short(v))
+			return fmt.Errorf("markmask %q is not a number", short(v))
 		}
 		x.markMask = uint32(m)
 	}
@@ -205,7 +205,7 @@ func (x *set) masks(opts map[string]string) error {
 	if v := opts["netmask"]; v != "" {
 		bits, err := strconv.Atoi(v)
 		if err != nil || bits < 0 || bits > size.BitLen() {
-			return fmt.Errorf("netmask %q is no prefix length", short(v))
+			return fmt.Errorf("netmask %q is not a prefix length", short(v))
 		}
 		ones := size.AsSlice()
 		for i := range bits {
@@ -218,7 +218,7 @@ func (x *set) masks(opts map[string]string) error {
 		text, _, _ := strings.Cut(v, "/") // ipset 7.17 prints "255.0.255.0/51"
 		m, err := netip.ParseAddr(text)
 		if err != nil || m.BitLen() != size.BitLen() {
-			return fmt.Errorf("bitmask %q is no mask of the set's family", short(v))
+			return fmt.Errorf("bitmask %q is not a mask of the set's family", short(v))
 		}
 		x.mask, x.masked = m, true
 	}

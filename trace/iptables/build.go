@@ -136,7 +136,7 @@ func chainOf(text string) string {
 func (b *builder) item(x *item, list bool) error {
 	switch x.kind {
 	case '.':
-		b.missing(fmt.Sprintf("line %d is no rule, and rules may be missing there: %s", x.line, excerpt(x.text)), x.text)
+		b.missing(fmt.Sprintf("line %d is not a rule, and rules may be missing there: %s", x.line, excerpt(x.text)), x.text)
 	case 'A':
 		to := b.chains[chainOf(x.text)]
 		if to == nil {

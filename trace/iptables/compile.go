@@ -91,7 +91,7 @@ func (c *compiler) compile(in *scope, num int, text string, offset int, words []
 }
 
 // errFamily is in the error of a rule with an address of another family.
-var errFamily = errors.New("is no ")
+var errFamily = errors.New("is not an ")
 
 // ruleSpec is a rule being compiled.
 type ruleSpec struct {

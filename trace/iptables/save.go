@@ -62,7 +62,7 @@ func Parse(data []byte, family netfilter.Family, backend netfilter.Backend) ([]*
 	return p.tables, nil
 }
 
-var errNoText = errors.New("it is no text: the output of iptables-save was expected")
+var errNoText = errors.New("it is not text: the output of iptables-save was expected")
 
 func isText(data []byte) bool {
 	const first = 4096
@@ -300,7 +300,7 @@ func (p *parser) rule(line string) error {
 	}
 	spec, ok := strings.CutPrefix(text, "-A ")
 	if !ok {
-		return fmt.Errorf("line %d: %q is no rule: -A CHAIN was expected", p.line, excerpt(line))
+		return fmt.Errorf("line %d: %q is not a rule: -A CHAIN was expected", p.line, excerpt(line))
 	}
 	name, spec, _ := strings.Cut(spec, " ")
 	to := p.last

@@ -98,20 +98,20 @@ func TestHeader(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
-		"binary":           {"*nat\n\x00\x01\x02", "no text"},
+		"binary":           {"*nat\n\x00\x01\x02", "not text"},
 		"some other text":  {"hello\n", "line 1: \"hello\" is outside of any table"},
 		"cut off":          {small[:len(small)-8], "cut off"},
 		"cut in a rule":    {strings.SplitAfter(small, "\"service")[0], "line 5"},
 		"undeclared chain": {"*nat\n-A KUBE-X -j ACCEPT\nCOMMIT\n", `chain "KUBE-X" is not declared`},
 		"table in a table": {"*nat\n*filter\nCOMMIT\n", "before table nat has its COMMIT"},
-		"no rule":          {"*nat\nwhat\nCOMMIT\n", "is no rule"},
+		"no rule":          {"*nat\nwhat\nCOMMIT\n", "is not a rule"},
 		"chain without":    {"*nat\n:X\nCOMMIT\n", "declares no chain"},
 		"counters without": {"*nat\n[1:2 -A X\nCOMMIT\n", "no end of its counters"},
 		"chain twice":      {"*nat\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", "declared twice"},
 		"HTML":             {"<html>\n<body>\n", "outside of any table"},
 		"an nft dump":      {"table ip nat {\n}\n", "outside of any table"},
 		"another family": {
-			"*nat\n:X - [0:0]\n-A X -d fd00::1/128 -j RETURN\nCOMMIT\n", "line 3: fd00::1/128 is no IPv4 address",
+			"*nat\n:X - [0:0]\n-A X -d fd00::1/128 -j RETURN\nCOMMIT\n", "line 3: fd00::1/128 is not an IPv4 address",
 		},
 		"iptables -S": {"-P INPUT ACCEPT\n-N X\n", "outside of any table"},
 		"an open quote": {

@@ -171,7 +171,7 @@ func (v *VirtualServer) at(text string) error {
 	if v.Protocol == "FWM" {
 		mark, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return fmt.Errorf("%q is no firewall mark", text)
+			return fmt.Errorf("%q is not a firewall mark", text)
 		}
 		v.Mark = uint32(mark)
 		return nil
@@ -223,7 +223,7 @@ func (v *VirtualServer) set(option, value string) error {
 	case "-p", "persistent":
 		seconds, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
-			return fmt.Errorf("%q is no number of seconds", value)
+			return fmt.Errorf("%q is not a number of seconds", value)
 		}
 		v.Persistent = uint32(seconds)
 	default:
@@ -275,7 +275,7 @@ func (p *parser) savedReal(f []string) error {
 
 func (p *parser) add(i int, r RealServer) error {
 	if !r.Address.IsValid() || r.Method == "" || r.Weight < 0 {
-		return errors.New("it is no real server: it has no address, no forwarding method, or a weight below 0")
+		return errors.New("it is not a real server: it has no address, no forwarding method, or a weight below 0")
 	}
 	p.servers[i].Reals = append(p.servers[i].Reals, r)
 	return nil
@@ -326,7 +326,7 @@ func (p *parser) listedReal(f []string) error {
 	}
 	r := RealServer{Method: f[1]}
 	if !slices.Contains([]string{"Masq", "Route", "Tunnel", "Local"}, r.Method) {
-		return fmt.Errorf("%q is no forwarding method", r.Method)
+		return fmt.Errorf("%q is not a forwarding method", r.Method)
 	}
 	var err error
 	if r.Address, err = netip.ParseAddrPort(f[0]); err != nil {
@@ -334,7 +334,7 @@ func (p *parser) listedReal(f []string) error {
 	}
 	for i, to := range []*int{&r.Weight, &r.Active, &r.Inactive} {
 		if *to, err = strconv.Atoi(f[2+i]); err != nil {
-			return fmt.Errorf("%q is no number", f[2+i])
+			return fmt.Errorf("%q is not a number", f[2+i])
 		}
 	}
 	return p.add(len(p.servers)-1, r)

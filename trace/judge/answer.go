@@ -105,7 +105,7 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 				evidence: evidenceOf(&u), remedy: p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...),
 			}
 			if !is.predicate {
-				is.message = "what becomes of answers of endpoints or of later packets depends on " + u.What + ": " + u.Why
+				is.message = "what happens to answers of endpoints or to later packets depends on " + u.What + ": " + u.Why
 			}
 			if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
 				out = append(out, is)

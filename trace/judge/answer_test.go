@@ -71,7 +71,7 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 			w.first(v4, "filter", "FORWARD", "-s 10.244.2.20/32 -j DROP")
 			w.first(v4, "filter", "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 		}, ""},
-		{"the frontend is no source of answers in FORWARD", forward("-s 10.96.77.154/32 -j DROP"), ""},
+		{"the frontend is not a source of answers in FORWARD", forward("-s 10.96.77.154/32 -j DROP"), ""},
 		{"the client's port", forward("-p tcp -m tcp --dport 8080 -m conntrack --ctdir REPLY -j LOG"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

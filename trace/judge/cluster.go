@@ -36,8 +36,7 @@ type Cluster struct {
 	twice     map[netip.Addr]bool  // that a Service lists more than once
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
-	config      *kubeproxy.Config // of the ConfigMap; nil where there is none
-	configErr   error
+	configs     []kubeproxy.StoredConfig // of the ConfigMaps
 }
 
 // pod is a pod with an address of its own.
@@ -70,7 +69,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c.indexNodes()
 	c.indexEndpoints()
 	c.indexPods()
-	c.readConfigMap()
+	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)
 	return c
 }
 
@@ -165,23 +164,6 @@ func (c *Cluster) indexPods() {
 	}
 	for _, list := range c.pods {
 		slices.SortFunc(list, func(a, b pod) int { return strings.Compare(a.name, b.name) })
-	}
-}
-
-// configMapName is the source of kube-proxy's configuration where neither the process nor its file was read.
-const configMapName = "ConfigMap kube-system/kube-proxy"
-
-func (c *Cluster) readConfigMap() {
-	for _, cm := range c.ConfigMaps {
-		if cm.Namespace != "kube-system" || cm.Name != "kube-proxy" {
-			continue
-		}
-		var config kubeproxy.Config
-		if config, c.configErr = kubeproxy.ParseConfigMap(cm); c.configErr == nil {
-			config.Source = configMapName
-			c.config = &config
-		}
-		return
 	}
 }
 

@@ -37,9 +37,9 @@ func compareDNAT(n *node, want *expect.Path, got *outcomes) []issue {
 	issues := refusals(n, want, got)
 	if got.all(acceptAction) {
 		return append(issues, issue{
-			code: ServiceNotProgrammed, expected: describe(want), actual: "passes untranslated",
+			code: ServiceNotProgrammed, expected: describe(want), actual: "is not translated",
 			message: "no rule translates the packet: it goes on to " +
-				netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port).String() + " itself, where nobody answers",
+				netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port).String() + " itself, where nothing answers",
 		})
 	}
 	if len(issues) > 0 && len(got.translated()) == 0 {

@@ -117,7 +117,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 			expected: "a serving endpoint",
 			actual:   w.to.String(),
 			message: fmt.Sprintf(
-				"%s to %s %s in the kernel's connection table to %s, which is no serving endpoint: as long as packets come the "+
+				"%s to %s %s in the kernel's connection table to %s, which is not a serving endpoint: as long as packets come the "+
 					"entry stays, whatever the rules say",
 				number(len(w.clients), string(f.Protocol)+" connection"),
 				at,

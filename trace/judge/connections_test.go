@@ -65,7 +65,7 @@ func TestStaleConnections(t *testing.T) {
 		{
 			"UDP to a pod that is gone",
 			entry("udp", "", client, dns, gone),
-			"to " + gone + ", which is no serving endpoint",
+			"to " + gone + ", which is not a serving endpoint",
 			"conntrack -D -f ipv4 -p udp --orig-dst " + hostPart(dns) + " --orig-port-dst " + portPart(dns) +
 				" --reply-src 10.244.9.9 (on node1)",
 		},
@@ -89,7 +89,7 @@ func TestStaleConnections(t *testing.T) {
 			"is not translated", "-p tcp",
 		},
 		{"TCP from before the rules, which is over", entry("tcp", "SYN_SENT", client, web, web), "", ""},
-		{"somebody else's connection", entry("udp", "", client, "10.0.0.9:53", "10.0.0.9:53"), "", ""},
+		{"someone else's connection", entry("udp", "", client, "10.0.0.9:53", "10.0.0.9:53"), "", ""},
 		{"a table that is full", "full", "is full", "nf_conntrack_max on node1"},
 		{"a table that is nearly full", "nearly", "as good as full", ""},
 	} {

@@ -280,7 +280,7 @@ func (w *worker) forOthers(job *pathJob, first *report.Path) []judged {
 		g.path.Findings = append(g.path.Findings, w.finding(issue{
 			code: DiffersByPod, subject: nameOfOrigin(&g.path.Origin), predicate: true,
 			message: "is one of " + number(len(g.pods), "pod") + " of the node for which this was found (" + cut(g.pods, 4) +
-				"); other pods of the node fare otherwise",
+				"); other pods of the node have another result",
 		}))
 		out = append(out, judged{g.path, false})
 	}

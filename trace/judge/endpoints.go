@@ -100,7 +100,7 @@ func uneven(n *node, want *expect.Path, got *outcomes) []issue {
 		message: "the rules do not choose the endpoints with equal chance",
 	}
 	if through := got.of(acceptAction); len(through) > 0 {
-		is.message += fmt.Sprintf("; %s passes untranslated", percent(through[0].share))
+		is.message += fmt.Sprintf("; %s is not translated", percent(through[0].share))
 	}
 	for i := range got.list {
 		if o := &got.list[i]; o.certain && n.notTranslated(o) {

@@ -52,7 +52,7 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is made anew; " +
+		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is created again; " +
 			"if it " +
 			"comes back without a route, look at the CNI plugin's configuration and log"),
 	})
@@ -66,7 +66,7 @@ var (
 		code: endtoend.EndpointNodeNoRoute, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the endpoint's node has no way to the pod's interface: restart the CNI plugin's pod there, or " +
 			"delete " +
-			"the endpoint's pod, so that its interface and route are made anew"),
+			"the endpoint's pod, so that its interface and route are created again"),
 	})
 	_ = register(kind{
 		code: endtoend.TunnelPeerMissing, severity: mismatch, scope: onPath, by: segments,
@@ -98,7 +98,7 @@ var (
 	})
 	_ = register(kind{
 		code: SegmentUnknown, severity: note, scope: onPath, by: segments,
-		remedy: advice("run the commands above where they say; a snapshot that lacks files is made anew by dump " +
+		remedy: advice("run the commands above where they say; a snapshot that lacks files is created again by dump " +
 			"--end-to-end"),
 	})
 	_ = register(kind{

@@ -70,7 +70,7 @@ var clusterCosts = map[string]string{
 	"configmaps": "kube-proxy's configuration is taken from elsewhere",
 }
 
-// refusedFile is a source that names a mode which there is not.
+// refusedFile is a source that names a mode which there is not, or a ConfigMap that cannot be used.
 type refusedFile struct {
 	source string
 	err    error
@@ -110,9 +110,6 @@ var fileCoverage = &detector{stage: stageCoverage, node: func(n *node) []issue {
 			cost = clusterCosts["configmaps"]
 		}
 		add(c.source, c.err.Error(), cost)
-	}
-	if n.cluster.configErr != nil {
-		add(configMapName, n.cluster.configErr.Error(), clusterCosts["configmaps"])
 	}
 	if why := n.Unread(snapshot.NFTDumpFile); why != "" && n.HasNFT() {
 		add(snapshot.NFTDumpFile, why, snapshot.NFTFile+" counts, in which nft leaves out what it cannot print")

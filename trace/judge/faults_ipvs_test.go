@@ -179,7 +179,7 @@ func ipvsFaults() []fault {
 			},
 		},
 		{
-			name: "somebody else's virtual server, by firewall mark",
+			name: "someone else's virtual server, by firewall mark",
 			do:   func(w *capturedNode) { w.replace(f, vsEp3+" -s rr", vsEp3+" -s rr\n-A -f 7 -s rr") },
 		},
 		{

@@ -353,47 +353,47 @@ func nftFaults() []fault {
 			},
 		},
 		{
-			name: "somebody drops on FORWARD",
+			name: "someone drops on FORWARD",
 			do:   func(w *capturedNode) { w.foreign("inet", "filter", "forward", "-10", jEp20+","+jDrop) },
 			want: []string{
 				"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: Dropped 10.244.2.20:8080",
 			},
 		},
 		{
-			name: "somebody drops ahead of all",
+			name: "someone drops ahead of all",
 			do:   func(w *capturedNode) { w.foreign("ip", "filter", "prerouting", "-300", jToEp3+","+jDrop) },
 			want: []string{
 				"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: Dropped",
 			},
 		},
-		{name: "somebody rejects what the node sends", do: func(w *capturedNode) {
+		{name: "someone rejects what the node sends", do: func(w *capturedNode) {
 			w.foreign("inet", "filter", "output", "0", jEp20+`,{"reject":{"type":"icmpx","expr":"admin-prohibited"}}`)
 		}, want: []string{
 			"shop/ep3 ClusterIP 10.96.77.154:80/TCP from node → Mismatch: Rejected 10.244.2.20:8080",
 		}},
-		{name: "somebody translates first", do: func(w *capturedNode) {
+		{name: "someone translates first", do: func(w *capturedNode) {
 			w.foreign("ip", "nat", "prerouting", "-110", jToEp3+`,{"dnat":{"addr":"192.0.2.1","port":80}}`)
 		}, want: []string{
 			"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: Shadowed",
 		}},
 		{
-			name: "somebody takes packets out of connection tracking",
+			name: "someone takes packets out of connection tracking",
 			do:   func(w *capturedNode) { w.foreign("ip", "filter", "prerouting", "-300", jToEp3+`,{"notrack":null}`) },
 			want: []string{
 				"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Mismatch: Shadowed",
 			},
 		},
-		{name: "somebody's rule is not known", do: func(w *capturedNode) {
+		{name: "someone's rule is not known", do: func(w *capturedNode) {
 			w.foreign("ip", "filter", "forward", "-10", jEp20+`,{"match":{"op":"==","left":{"odd":{}},"right":1}},`+jDrop)
 		}, want: []string{
 			"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Unknown",
 		}},
-		{name: "somebody's rule depends on a rate", do: func(w *capturedNode) {
+		{name: "someone's rule depends on a rate", do: func(w *capturedNode) {
 			w.foreign("ip", "filter", "forward", "-10", jEp20+`,{"limit":{"rate":1,"per":"second","inv":true}},`+jDrop)
 		}, want: []string{
 			"shop/ep3 ClusterIP 10.96.77.154:80/TCP from pod → Unknown",
 		}},
-		{name: "somebody only counts", do: func(w *capturedNode) {
+		{name: "someone only counts", do: func(w *capturedNode) {
 			w.foreign("inet", "filter", "forward", "-10", jEp20+`,{"counter":{"packets":1,"bytes":60}}`)
 		}},
 		{name: "a Service is gone", do: func(w *capturedNode) {

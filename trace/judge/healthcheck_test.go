@@ -25,7 +25,7 @@ func TestHealthCheckNodePorts(t *testing.T) {
 		{name: "as captured, nftables", base: "nftables"},
 		{name: "as captured, ipvs", base: "ipvs"},
 		{
-			name: "nobody listens", base: "iptables",
+			name: "nothing listens", base: "iptables",
 			do:   func(w *capturedNode) { w.drop("listen.txt", ":31000") },
 			want: []string{"HealthCheckNotServed " + local + " 31000"},
 		},

@@ -39,7 +39,7 @@ var (
 	_ = register(kind{
 		code: SchedulerMismatch, severity: mismatch, scope: onPath, by: explanation,
 		effect: map[string]string{"": "scheduler {actual}"},
-		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+		remedy: advice("restart kube-proxy on {node}: it rewrites all its rules; where another program owns the virtual "+
 			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 	})
 	_ = register(kind{
@@ -237,7 +237,7 @@ const (
 var (
 	_ = register(kind{
 		code: VirtualServerStale, severity: mismatch, scope: onNode, by: backwards,
-		remedy: advice("restart kube-proxy on {node}: it writes every rule anew; where another program owns the virtual "+
+		remedy: advice("restart kube-proxy on {node}: it rewrites all its rules; where another program owns the virtual "+
 			"server, list its address in ipvs.excludeCIDRs", restartProxy),
 		issues: []string{"kubernetes/kubernetes#78421"},
 	})
@@ -246,7 +246,7 @@ var (
 		severity: mismatch,
 		scope:    onNode,
 		by:       backwards,
-		remedy: advice("restart kube-proxy on {node}: it writes every rule anew",
+		remedy: advice("restart kube-proxy on {node}: it rewrites all its rules",
 			restartProxy,
 			command{
 				line:   "ip addr del {subject} dev " + kubeproxy.IPVSDevice,

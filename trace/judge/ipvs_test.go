@@ -38,7 +38,7 @@ func TestLeftoversOfIPVS(t *testing.T) {
 			want:    []string{"virtual servers of IPVS", "addresses on kube-ipvs0"},
 		},
 		{
-			name:    "somebody else's",
+			name:    "someone else's",
 			base:    "iptables",
 			servers: "-A -t 10.77.0.11:8443 -s rr\n-a -t 10.77.0.11:8443 -r 10.77.0.12:6443 -m -w 1\n-A -f 3 -s rr\n",
 		},

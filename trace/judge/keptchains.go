@@ -36,5 +36,5 @@ func (n *node) beforeRestart(i *issue) (first []report.Command, note string) {
 		remove.When = "where kube-proxy is 1.33 to 1.35"
 	}
 	return []report.Command{remove}, "kube-proxy 1.33 to 1.35 keeps the chains of endpoints that it finds when it " +
-		"starts: only without its table it writes them anew, and no Service works on " + n.Name + " until it has"
+		"starts: it rewrites them only without its table, and no Service works on " + n.Name + " until it has"
 }

@@ -26,7 +26,7 @@ func TestEffects(t *testing.T) {
 		{PersistenceMismatch, "ClientIP for 300s", "session affinity: ClientIP for 300s"},
 		{SchedulerMismatch, "rr", "scheduler rr"},
 		{ForwardMethod, "Tunnel", "forward method Tunnel"},
-		{ProxyNotListening, "nobody does", "nobody listens"},
+		{ProxyNotListening, "nothing does", "nothing listens"},
 		{EndpointRefused, "7 of 20 refused", "7 of 20 refused"},
 		{EndpointTimeout, "", ""},
 		{EndpointReachableDirectly, "7 of 20 refused", "7 of 20 refused"},

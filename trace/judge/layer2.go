@@ -47,7 +47,7 @@ var (
 		by: stopped(
 			WrongNeighbour,
 			(*pathCase).misledByNeighbour,
-			"the next hop has a link-layer address that is not its own, set by a person or a program: nobody takes the frames",
+			"the next hop has a link-layer address that is not its own, set by a person or a program: no host takes the frames",
 		),
 	})
 	_ = register(kind{
@@ -61,11 +61,11 @@ var (
 		code: NeighbourFailed, severity: warning, scope: onPath,
 		remedy: advice(
 			"see whether the next hop is there (the pod runs, the node is up, both are on that network); the next "+
-				"packet makes the kernel ask again, and trace --live shows what becomes of it",
+				"packet makes the kernel ask again, and trace --live shows what happens to it",
 			command{line: "ip neigh show nud failed nud incomplete", onNode: true},
 		),
 		by: unsureHop(stageSettings, NeighbourFailed, (*pathCase).silentNeighbour,
-			"when the kernel last asked for the next hop's link-layer address, nobody answered"),
+			"when the kernel last asked for the next hop's link-layer address, nothing answered"),
 	})
 	_ = register(kind{
 		code: MTUTooSmall, severity: note, scope: onPath,

@@ -64,10 +64,10 @@ func TestLayer2(t *testing.T) {
 		{name: "another interface's", do: func(w *capturedNode) {
 			w.layer2("10.77.0.12", "eth0", permanent(cni0), "02:00:00:00:00:02", "10.77.0.12")
 		}},
-		{name: "nobody answers", do: func(w *capturedNode) {
+		{name: "nothing answers", do: func(w *capturedNode) {
 			w.layer2("10.77.0.12", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}, want: NeighbourFailed, away: true},
-		{name: "somebody else does not answer", do: func(w *capturedNode) {
+		{name: "someone else does not answer", do: func(w *capturedNode) {
 			w.layer2("10.77.0.99", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}},
 		{name: "no carrier", do: func(w *capturedNode) {

@@ -18,7 +18,7 @@ const ProxyNotListening = "ProxyNotListening"
 
 var _ = register(kind{
 	code: ProxyNotListening, severity: mismatch, scope: onPath, by: listening, effect: map[string]string{
-		"": "nobody listens",
+		"": "nothing listens",
 	},
 	remedy: advice("look in kube-proxy's log on {node} for why it cannot listen (the port may be taken), then restart it",
 		restartProxy),
@@ -71,8 +71,8 @@ var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue
 	switch {
 	case s == nil:
 		return []issue{{
-			code: ProxyNotListening, subject: at.String(), expected: "kube-proxy listens", actual: "nobody does",
-			predicate: true, message: "is where kube-proxy itself should listen, and nobody does: connections are refused",
+			code: ProxyNotListening, subject: at.String(), expected: "kube-proxy listens", actual: "nothing does",
+			predicate: true, message: "is where kube-proxy itself should listen, and nothing does: connections are refused",
 		}}
 	case s.Process == "":
 		want.Unsure = "whether it is kube-proxy that listens at " + at.String() + " was not collected (ss -p as root tells)"

@@ -39,7 +39,7 @@ var reasons = map[string]struct {
 	"IP_RPFILTER": {
 		"the reverse path filter: the route back to its source leaves by another interface",
 		advice(
-			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or let the filter " +
+			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or let the filter " +
 				"be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
 		),
 	},

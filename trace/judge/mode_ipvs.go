@@ -187,7 +187,7 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 			actual:    "on no interface",
 			evidence:  say("ipvs " + v.String()),
 			predicate: true,
-			message: "is no address of the node: what comes in for it is forwarded, and IPVS never " +
+			message: "is not an address of the node: what comes in for it is forwarded, and IPVS never " +
 				"sees it",
 		})
 	}

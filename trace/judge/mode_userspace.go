@@ -55,9 +55,9 @@ var inUserspace = &detector{stage: stageRecognise, path: func(p *pathCase) []iss
 			if s == nil {
 				return []issue{{
 					code: ProxyNotListening, subject: o.to.String(), endpoints: []string{o.to.String()}, where: o.by,
-					expected: who + " listens", actual: "nobody does", evidence: []report.Evidence{cite(o.by)},
+					expected: who + " listens", actual: "nothing does", evidence: []report.Evidence{cite(o.by)},
 					message: "the packet is brought to " + o.to.String() + " on the node, where " + who +
-						" should listen, and nobody does: connections are refused",
+						" should listen, and nothing does: connections are refused",
 				}}
 			}
 			listens = processOf(s) + " listens there"

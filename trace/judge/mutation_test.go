@@ -242,8 +242,8 @@ var unchangedBy = []unchanged{
 	{what: `comment "other traffic to .* will be dropped by KUBE-PROXY-FIREWALL"$`, why: "a rule that is a comment"},
 	{what: `--ctstate INVALID `, why: "a path's packet opens a connection"},
 	{what: `-A KUBE-FORWARD .* -j ACCEPT$|-A FORWARD .* -j KUBE-FORWARD$`, why: "the policy of FORWARD accepts, too"},
-	{what: `-A INPUT .*health check|HEALTH-CHECK-NODE-PORT`, why: "a health check's port is no frontend of a Service"},
-	{what: `health check node port" -m tcp`, why: "a health check's port is no frontend of a Service"},
+	{what: `-A INPUT .*health check|HEALTH-CHECK-NODE-PORT`, why: "a health check's port is not a frontend of a Service"},
+	{what: `health check node port" -m tcp`, why: "a health check's port is not a frontend of a Service"},
 	{
 		what: `-A INPUT .*-j KUBE-(PROXY-FIREWALL|EXTERNAL-SERVICES)$`,
 		why:  "the address of a load balancer or an external IP is not the node's own: packets to it are forwarded",

@@ -38,7 +38,7 @@ var (
 		code: DNSServerUnreachable, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the pod cannot resolve names: make the way to its name server right, as the message says what is "+
 			"wrong there; where the address is wrong, correct the kubelet's clusterDNS, or the pod's dnsConfig, and delete "+
-			"the pod, so that it is made anew",
+			"the pod, so that it is created again",
 			command{line: "kubectl get services,endpointslices -A -l k8s-app=kube-dns", when: "to see the cluster's DNS"}),
 	})
 	_ = register(kind{

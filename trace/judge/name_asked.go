@@ -186,7 +186,7 @@ func (n *naming) answered(kind string) report.Segment {
 	}
 	switch {
 	case len(missing) == 0 || len(silent) > 0:
-		return wrong(DNSNoAnswer, "nobody answers for %s: %s", n.full, cut(silent, 4))
+		return wrong(DNSNoAnswer, "nothing answers for %s: %s", n.full, cut(silent, 4))
 	case len(n.want) == 0 && n.alias == "":
 		return report.Segment{
 			Verdict: report.SegmentRight, Message: n.full + " has no address, as no endpoint is ready",

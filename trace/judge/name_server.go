@@ -85,9 +85,9 @@ func (n *naming) inPod(a netip.Addr) report.Segment {
 		s.Message = "the name server " + a.String() + " is in the pod itself; who listens there was not read"
 	case who == nil:
 		s.Verdict, s.Code, s.Owner = report.SegmentWrong, DNSServerUnreachable, "the pod's DNS settings"
-		s.Message = "the name server " + a.String() + " is in the pod itself, and nobody listens there"
+		s.Message = "the name server " + a.String() + " is in the pod itself, and nothing listens there"
 		if n.conf.NoServer {
-			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nobody listens there"
+			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nothing listens there"
 		}
 	default:
 		s.Message = fmt.Sprintf("a process in the pod (%s) is asked at %s", strings.Clone(who.Process), a)
@@ -190,7 +190,7 @@ func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment
 	case who == nil:
 		return report.Segment{
 			Verdict: report.SegmentWrong, Code: DNSServerUnreachable, Owner: "the node's DNS cache",
-			Message: fmt.Sprintf("node %s has %s itself, and nobody listens there at port %d of %s", n.Name, at.Addr(),
+			Message: fmt.Sprintf("node %s has %s itself, and nothing listens there at port %d of %s", n.Name, at.Addr(),
 				dnsPort, proto),
 		}
 	}
@@ -209,7 +209,7 @@ func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment
 func (n *naming) elsewhere(a netip.Addr, proto corev1.Protocol) report.Segment {
 	s := report.Segment{
 		Verdict: report.SegmentUnknown,
-		Message: fmt.Sprintf("the name server %s is no Service of the cluster, and packets to it leave node %s (%s): "+
+		Message: fmt.Sprintf("the name server %s is not a Service of the cluster, and packets to it leave node %s (%s): "+
 			"whether it knows Services is not known", a, n.Name, proto),
 	}
 	var policy corev1.DNSPolicy

@@ -163,7 +163,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "trap: the node's resolver", conf: "nameserver 192.0.2.53\nsearch example.org", verdict: unknown,
-			codes: NameUnknown, has: "is no Service of the cluster",
+			codes: NameUnknown, has: "is not a Service of the cluster",
 		},
 		{
 			name: "the node's DNS cache", conf: kubeletDNS + "169.254.20.10", verdict: right,
@@ -171,7 +171,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "the node's DNS cache is gone", conf: kubeletDNS + "169.254.20.10", verdict: wrong,
-			codes: DNSServerUnreachable, do: local("169.254.20.10", ""), has: "nobody listens there at port 53 of UDP",
+			codes: DNSServerUnreachable, do: local("169.254.20.10", ""), has: "nothing listens there at port 53 of UDP",
 		},
 		{
 			name: "no server, and none in the pod", conf: "search shop.svc.cluster.local\n", verdict: wrong,
@@ -296,7 +296,7 @@ func TestNameAnswers(t *testing.T) {
 			codes: DNSAnswer, has: "10.96.219.56",
 		},
 		{name: "no such name", answer: func(*snapshot.NameAnswer) {}, verdict: wrong, codes: DNSAnswer, has: "NXDOMAIN"},
-		{name: "nobody answers", answer: fails("no answer in time"), verdict: wrong, codes: DNSNoAnswer, has: "in time"},
+		{name: "nothing answers", answer: fails("no answer in time"), verdict: wrong, codes: DNSNoAnswer, has: "in time"},
 		{
 			name: "the server fails", verdict: wrong, codes: DNSNoAnswer, has: "SERVFAIL",
 			answer: func(a *snapshot.NameAnswer) { a.Code = "SERVFAIL" },

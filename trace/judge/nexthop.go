@@ -25,7 +25,7 @@ var (
 	_ = register(kind{
 		code: NextHopUnknown, severity: note, scope: onPath,
 		by: unsureHop(stageOnward, NextHopUnknown, (*pathCase).unknownHop,
-			"the next hop is no Node's address, nor a default gateway, and the kernel has not found it so far: whether "+
+			"the next hop is not a Node's address, nor a default gateway, and the kernel has not found it so far: whether "+
 				"anybody takes the packets is not known"),
 	})
 	_ = register(kind{
@@ -80,7 +80,7 @@ func unsureHop(
 			return nil
 		}
 		is.subject = cut(is.endpoints, 4)
-		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what becomes of them"
+		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
 		is.remedy.Commands = append(is.remedy.Commands, p.askLive().Commands...)
 		if st == stageOnward && p.verdict != report.Mismatch {
 			p.verdict = report.Unknown

@@ -29,6 +29,7 @@ type node struct {
 	object  *corev1.Node  // nil where Nodes were not collected
 	net     *host.Network // State.Host, with the addresses that the API knows
 	config  kubeproxy.Config
+	stored  *kubeproxy.Config // that of the ConfigMap; nil where there is none, or which one counts is not known
 	exp     *expect.Node
 	mode    mode        // in which the rules are judged
 	shown   report.Mode // for the report
@@ -96,7 +97,7 @@ func (n *node) findObject() error {
 		names = append(names, o.Name)
 	}
 	return fmt.Errorf(
-		"the cluster has no Node of that name (it has %s): the folder below nodes/ must bear the Node's name",
+		"the cluster has no Node of that name (it has %s): the folder below nodes/ must have the Node's name",
 		cut(names, 8),
 	)
 }
@@ -168,7 +169,16 @@ func (n *node) pods() []pod { return n.cluster.pods[n.Name] }
 // is none.
 func (n *node) readConfig() {
 	n.config = kubeproxy.DefaultConfig()
-	for _, c := range []*kubeproxy.Config{n.cluster.config, n.Config} {
+	var pod *corev1.Pod
+	if x := n.cluster.proxyPods[n.Name]; x != nil {
+		pod = x.object
+	}
+	var about string
+	var err error
+	if n.stored, about, err = kubeproxy.ConfigOf(pod, n.cluster.configs); err != nil {
+		n.refused = append(n.refused, refusedFile{about, err})
+	}
+	for _, c := range []*kubeproxy.Config{n.stored, n.Config} {
 		if c == nil {
 			continue
 		}

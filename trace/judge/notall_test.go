@@ -96,7 +96,7 @@ func TestHalfAnInput(t *testing.T) {
 		},
 		{
 			"a binary file", func(w *capturedNode) { w.files[v4] = bytes.Repeat([]byte{0, 1, 0xff}, 500) },
-			"Unknown", "it is no text", true, "Unknown",
+			"Unknown", "it is not text", true, "Unknown",
 		},
 		{"a note of tables of the other backend", func(w *capturedNode) {
 			w.files[v4] = append([]byte("# Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n"),

@@ -207,7 +207,7 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			predicate: true, evidence: say(evidence...),
 			remedy: report.Remedy{
 				Text: "restart the CNI's pod on " + p.Name + ", or restore what the pods' interface has lost; real connections " +
-					"(trace --live) show what becomes of them",
+					"(trace --live) show what happens to them",
 				Commands: append(fix, p.askLive().Commands...),
 			},
 		}}

@@ -70,7 +70,7 @@ func placements() []placed {
 		return map[string]func(string) string{"ip-neigh.json": do}
 	}
 	return []placed{
-		{"nobody answers", nobody, nil, report.Warning, []string{NeighbourFailed}},
+		{"nothing answers", nobody, nil, report.Warning, []string{NeighbourFailed}},
 		{"one of two next hops does not answer", half, nil, report.Warning, []string{NeighbourFailed}},
 		{
 			"nobody was asked", nobody, neigh(instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`)),
@@ -84,7 +84,7 @@ func placements() []placed {
 		}, report.Match, nil},
 		{"routed to the bridge", bridge, nil, report.Mismatch, []string{RoutedToOwnPods, NeighbourFailed}},
 		{
-			"routed to the bridge, where somebody answers", bridge,
+			"routed to the bridge, where someone answers", bridge,
 			neigh(instead(`"dst":"`+awayEndpoint+`","dev":"cni0","state":["INCOMPLETE"]`,
 				`"dst":"`+awayEndpoint+`","dev":"cni0","lladdr":"02:00:00:00:00:77","state":["STALE"]`)), report.Match, nil,
 		},

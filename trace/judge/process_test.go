@@ -28,12 +28,12 @@ func TestLocalhostNodePorts(t *testing.T) {
 	}{
 		{"it listens", listening, report.Match, ""},
 		{
-			"nobody does",
+			"nothing does",
 			"tcp LISTEN 0 4096 127.0.0.1:22 0.0.0.0:* users:((\"sshd\",pid=1,fd=3))\n",
 			report.Mismatch,
 			ProxyNotListening,
 		},
-		{"somebody else does", strings.Replace(listening, "kube-proxy", "nginx", 1), report.Mismatch, Shadowed},
+		{"someone else does", strings.Replace(listening, "kube-proxy", "nginx", 1), report.Mismatch, Shadowed},
 		{"nobody looked", "", report.Unknown, NotCollected},
 		{"nobody knows who", "tcp LISTEN 0 4096 127.0.0.1:30080 0.0.0.0:*\n", report.Unknown, NotCollected},
 	} {
@@ -103,7 +103,7 @@ func TestUserspaceMode(t *testing.T) {
 			report.Unknown,
 			"process kube-proxy (812) listens there",
 		},
-		{"nobody does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, "nobody does"},
+		{"nothing does", "tcp LISTEN 0 4096 *:22 *:* users:((\"sshd\",pid=1,fd=3))\n", report.Mismatch, "nothing does"},
 		{"nobody looked", "", report.Unknown, "not collected"},
 	} {
 		w := openCaptured(t, "iptables")

@@ -299,6 +299,42 @@ func TestConfigMapOfAnotherMode(t *testing.T) {
 	}
 }
 
+// TestModeMismatchOfAnotherConfigMap: a node whose kube-proxy mounts a ConfigMap of its own is not compared with
+// kubeadm's.
+func TestModeMismatchOfAnotherConfigMap(t *testing.T) {
+	for name, mounts := range map[string]string{
+		"its own": "kube-proxy-iptables", "one that was not collected": "kube-proxy-x",
+	} {
+		w := openCaptured(t, "iptables")
+		for name, mode := range map[string]string{"kube-proxy": "nftables", "kube-proxy-iptables": "iptables"} {
+			w.cluster.ConfigMaps = append(w.cluster.ConfigMaps, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name},
+				Data: map[string]string{
+					"config.conf": configHead + "mode: " + mode + "\n",
+				},
+			})
+		}
+		w.cluster.Pods = append(w.cluster.Pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "kube-system", Name: "kube-proxy-zzzzz", Labels: map[string]string{"k8s-app": "kube-proxy"},
+				CreationTimestamp: metav1.Now(),
+			},
+			Spec: corev1.PodSpec{
+				NodeName: "node1", HostNetwork: true,
+				Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: mounts},
+				}}}},
+			},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+		r := w.modeOf()
+		if slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == ModeMismatch }) ||
+			r.Verdict != report.Match {
+			t.Errorf("%s: %s %+v", name, r.Verdict, r.Findings)
+		}
+	}
+}
+
 // TestDownAnswersOnce: what KubeProxyDown says is not said again of each file.
 func TestDownAnswersOnce(t *testing.T) {
 	w := openCaptured(t, "iptables")

@@ -205,7 +205,7 @@ func compareRefusal(want *expect.Path, got *outcomes) []issue {
 		return []issue{is}
 	}
 	if len(got.of(acceptAction)) > 0 {
-		is.code, is.actual = AcceptedWithoutEndpoints, "passes untranslated"
+		is.code, is.actual = AcceptedWithoutEndpoints, "is not translated"
 		if want.Reason == expect.ReasonSourceRange {
 			is.code = SourceRangesMismatch
 		}

@@ -36,7 +36,7 @@ func advice(text string, commands ...command) remedy { return remedy{text, comma
 var restartProxy = command{restart: true}
 
 // restart is the remedy where kube-proxy has to write its rules again.
-var restart = advice("restart kube-proxy on {node}: it writes every rule anew", restartProxy)
+var restart = advice("restart kube-proxy on {node}: it rewrites all its rules", restartProxy)
 
 // advise fills in a remedy for an issue of the node.
 func (n *node) advise(r remedy, i *issue) report.Remedy {

@@ -96,7 +96,7 @@ func (e replacedError) Error() string { return e.by.message() }
 
 func (r *replacement) message() string {
 	return "Services on this node are not " +
-		"handled by kube-proxy but by " + r.name + ", whose own tools tell what becomes of a packet"
+		"handled by kube-proxy but by " + r.name + ", whose own tools tell what happens to a packet"
 }
 
 // replaced is the answer for such a node.

@@ -5,7 +5,6 @@ package judge
 import (
 	"cmp"
 	"regexp"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,19 +22,19 @@ type proxyPod struct {
 	live            bool // it runs, or is about to, and is not being deleted
 	created         int64
 	image           string // of kube-proxy's container
+	object          *corev1.Pod
 }
 
-// proxyPodOf tells whether a pod is kube-proxy's; nil where it is not. kubeadm, EKS and k0s label it k8s-app, GKE, AKS
-// and RKE2 component; else its container's name tells.
+// proxyPodOf tells whether a pod is kube-proxy's; nil where it is not.
 func proxyPodOf(p *corev1.Pod) *proxyPod {
-	named := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == kubeproxy.Process })
-	labelled := p.Labels["k8s-app"] == kubeproxy.Process || p.Labels["component"] == kubeproxy.Process
-	if !named && !labelled || p.Spec.NodeName == "" {
+	if !kubeproxy.RunsIn(p) || p.Spec.NodeName == "" {
 		return nil
 	}
 	source := p.Annotations[snapshot.StaticPodAnnotations[0]]
 	_, mirror := p.Annotations[snapshot.StaticPodAnnotations[1]]
-	x := &proxyPod{namespace: p.Namespace, name: p.Name, static: mirror || source == "file" || source == "http"}
+	x := &proxyPod{
+		namespace: p.Namespace, name: p.Name, static: mirror || source == "file" || source == "http", object: p,
+	}
 	for _, o := range p.OwnerReferences {
 		x.static = x.static || o.Kind == "Node" // of mirrors, since 1.20
 		x.owned = x.owned || o.Kind != "Node"

@@ -185,7 +185,7 @@ func TestRestartFitsHowKubeProxyRuns(t *testing.T) {
 						continue
 					}
 					found++
-					text := strings.TrimPrefix(f.Remedy, "restart kube-proxy on node1: it writes every rule anew")
+					text := strings.TrimPrefix(f.Remedy, "restart kube-proxy on node1: it rewrites all its rules")
 					if !strings.Contains(text, tt.says) || tt.says == "" && text != "" || text == f.Remedy {
 						t.Errorf("%q does not say %q", f.Remedy, tt.says)
 					}

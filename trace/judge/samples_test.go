@@ -53,11 +53,11 @@ func TestASampleIsARealPodWhereOneIsKnown(t *testing.T) {
 		want []string
 	}{
 		{
-			"a pod of pods.json that is no endpoint", func(w *capturedNode) { w.withPods("10.244.1.200") },
+			"a pod of pods.json that is not an endpoint", func(w *capturedNode) { w.withPods("10.244.1.200") },
 			[]string{node, "pod 10.244.1.200 shop/client-a sample"},
 		},
 		{
-			"of the pods of pods.json those that are no endpoint first",
+			"of the pods of pods.json those that are not endpoints first",
 			func(w *capturedNode) { w.withPods("10.244.1.16", "10.244.1.200") },
 			[]string{node, "pod 10.244.1.200 shop/client-b sample"},
 		},

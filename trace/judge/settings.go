@@ -93,7 +93,7 @@ var (
 		severity: mismatch,
 		scope:    onPath,
 		remedy: advice(
-			"make the way back the way there (a route or routing rule for {node}: ip rule, ip route); or, where " +
+			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or, where " +
 				"it is meant to differ, let the filter be loose (2; the larger of the interface's and of all counts)",
 		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},

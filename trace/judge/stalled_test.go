@@ -56,7 +56,7 @@ func TestChainThatTranslatesNothingIsNamed(t *testing.T) {
 	x := openCaptured(t, "iptables")
 	sep1, sep2 := x.sep("shop/np", "10.244.1.32:8080"), x.sep("shop/np", "10.244.2.33:8080")
 	const v4Drop, firewall = "policy drops it", "filter KUBE-FIREWALL rule 1 drops it"
-	const restart = "restart kube-proxy on node1: it writes every rule anew"
+	const restart = "restart kube-proxy on node1: it rewrites all its rules"
 	for _, tt := range []struct {
 		name, base string
 		do         func(w *capturedNode)

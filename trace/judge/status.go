@@ -143,7 +143,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 				subject:  kubeproxy.Process,
 				expected: "a process kube-proxy",
 				actual:   "none, and nothing answers at its addresses",
-				message:  "no kube-proxy runs on the node: the rules stay as they are, whatever becomes of Services and endpoints",
+				message:  "no kube-proxy runs on the node: the rules stay as they are, whatever happens to Services and endpoints",
 				evidence: say(n.unanswered()...),
 			},
 		}
@@ -249,8 +249,8 @@ func (n *node) anotherMode() string {
 // configMapDiffers is information for whoever asks for the mode: the ConfigMap names another one than kube-proxy was
 // started with.
 func (n *node) configMapDiffers() []issue {
-	c := n.cluster.config
-	if c == nil || n.shown.ConfigSource == configMapName || n.reported == "" || c.Mode == "" ||
+	c := n.stored
+	if c == nil || n.shown.ConfigSource == c.Source || n.reported == "" || c.Mode == "" ||
 		c.Mode == n.reported {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (n *node) configMapDiffers() []issue {
 			subject:  kubeproxy.Process,
 			severity: note,
 			unlinked: true,
-			expected: c.Mode + " (" + configMapName + ")",
+			expected: c.Mode + " (" + c.Source + ")",
 			actual:   n.reported + " (/proxyMode)",
 			message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
 				"or this kube-proxy is not started with it",

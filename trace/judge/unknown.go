@@ -38,7 +38,7 @@ func (p *pathCase) notEvaluated() []issue {
 			is.code, is.message = ProgramOnPath, "is on the packet's path, and cannot be evaluated: "+u.Why
 		}
 		if !is.predicate {
-			is.message = "what becomes of the packet " + is.message
+			is.message = "what happens to the packet " + is.message
 		}
 		if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject && o.message == is.message }) {
 			out = append(out, is)
@@ -51,7 +51,7 @@ func (p *pathCase) notEvaluated() []issue {
 // depends on.
 func (p *pathCase) askLive(objects ...report.Command) report.Remedy {
 	return report.Remedy{
-		Text: "real connections show what becomes of them",
+		Text: "real connections show what happens to them",
 		Commands: append([]report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node",
 			p.Name, "-n", p.svc.Namespace, "--", p.svc.Name)}}, objects...),
 	}

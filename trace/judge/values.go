@@ -51,7 +51,14 @@ type answer struct {
 var configSources = map[string]origin{
 	snapshot.ConfigzFile:     {kubeproxy.FromConfigz, snapshot.ConfigzFile},
 	snapshot.ProxyConfigFile: {kubeproxy.FromFile, snapshot.ProxyConfigFile},
-	configMapName:            {kubeproxy.FromConfigMap, configMapName},
+}
+
+// originOf is the origin of a whole configuration by its source; the zero origin of one that is none.
+func originOf(source string) origin {
+	if strings.HasPrefix(source, kubeproxy.ConfigMapPrefix) {
+		return origin{kubeproxy.FromConfigMap, source}
+	}
+	return configSources[source]
 }
 
 // running tells whether a source is the running process, and not a file that may have been changed since it started.
@@ -63,8 +70,8 @@ func (o origin) running() bool {
 // tells: that of a kube-proxy which was started without --config goes before files, since it has read none.
 func (n *node) noteSources() {
 	n.values.sources = map[kubeproxy.Setting]origin{}
-	whole, ok := configSources[n.config.Source]
-	if !ok {
+	whole := originOf(n.config.Source)
+	if whole.source == "" {
 		whole = origin{kubeproxy.NotKnown, ""}
 	}
 	f := n.Flags
@@ -262,7 +269,7 @@ func (n *node) listValues() {
 	case n.shown.Actual != "":
 		mode = origin{kubeproxy.FromRules, ""}
 	default:
-		if mode = configSources[n.shown.ConfigSource]; mode.source == "" {
+		if mode = originOf(n.shown.ConfigSource); mode.source == "" {
 			mode.source = kubeproxy.NotKnown
 		}
 	}

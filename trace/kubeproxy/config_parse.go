@@ -169,7 +169,7 @@ func decode(doc string) (*file, error) {
 		return nil, err
 	}
 	if err := yaml.Unmarshal([]byte(doc), f); err != nil {
-		return nil, fmt.Errorf("it is no %s: %w", configKind, err)
+		return nil, fmt.Errorf("it is not a %s: %w", configKind, err)
 	}
 	return f, nil
 }
@@ -186,7 +186,7 @@ func ParseConfigz(data []byte) (Config, error) {
 	}
 	var all map[string]any
 	if err := yaml.Unmarshal(data, &all); err != nil {
-		return Config{}, fmt.Errorf("it is no JSON object: %w", err)
+		return Config{}, fmt.Errorf("it is not a JSON object: %w", err)
 	}
 	inner, ok := all[configGroup]
 	if !ok {
@@ -226,7 +226,7 @@ func ParseConfigMap(cm *corev1.ConfigMap) (Config, error) {
 			return parseKey(key, cm.Data[key])
 		}
 	}
-	return Config{}, fmt.Errorf("no key holds a %s: its keys are %s", configKind, strings.Join(keys, ", "))
+	return Config{}, fmt.Errorf("%w: its keys are %s", errNoConfig, strings.Join(keys, ", "))
 }
 
 func parseKey(key, data string) (Config, error) {
@@ -270,14 +270,14 @@ func (f *file) fillCIDRs(c *Config) error {
 	if f.BindAddress != "" {
 		a, ok := ParseAddr(f.BindAddress)
 		if !ok {
-			return fmt.Errorf("bindAddress %q is no IP address", f.BindAddress)
+			return fmt.Errorf("bindAddress %q is not an IP address", f.BindAddress)
 		}
 		c.BindAddress = a
 	}
 	for _, s := range f.IPVS.ExcludeCIDRs {
 		p, ok := ParsePrefix(strings.TrimSpace(s))
 		if !ok {
-			return fmt.Errorf("ipvs.excludeCIDRs has %q, which is no CIDR", s)
+			return fmt.Errorf("ipvs.excludeCIDRs has %q, which is not a CIDR", s)
 		}
 		c.ExcludeCIDRs = append(c.ExcludeCIDRs, p)
 	}
@@ -288,7 +288,7 @@ func (f *file) fillCIDRs(c *Config) error {
 	for _, s := range cidrs {
 		p, ok := ParsePrefix(strings.TrimSpace(s))
 		if !ok {
-			return fmt.Errorf("clusterCIDR has %q, which is no CIDR", s)
+			return fmt.Errorf("clusterCIDR has %q, which is not a CIDR", s)
 		}
 		c.ClusterCIDRs = append(c.ClusterCIDRs, p)
 	}

@@ -111,7 +111,7 @@ func TestParseConfigErrors(t *testing.T) {
 	head := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	for _, c := range []struct{ data, want string }{
 		{"", "holds no KubeProxyConfiguration"},
-		{"a: [", "no KubeProxyConfiguration"},
+		{"a: [", "not a KubeProxyConfiguration"},
 		{"kind: Pod", `kind is "Pod"`},
 		{"kind: KubeProxyConfiguration\napiVersion: v2", `apiVersion is "v2"`},
 		{head + "clusterCIDR: 10.244.0.0", `clusterCIDR has "10.244.0.0"`},

@@ -4,6 +4,7 @@ package kubeproxy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ var flagSet = map[string]flag{
 	"bind-address": {"", func(f *Flags, v string) error {
 		a, ok := ParseAddr(v)
 		if !ok {
-			return fmt.Errorf("%q is no IP address", v)
+			return fmt.Errorf("%q is not an IP address", v)
 		}
 		f.Config.BindAddress = a
 		return nil
@@ -96,7 +97,7 @@ var flagSet = map[string]flag{
 			name, text, _ := strings.Cut(w, "=")
 			on, err := strconv.ParseBool(text)
 			if err != nil {
-				return fmt.Errorf("%q is no NAME=true and no NAME=false", w)
+				return fmt.Errorf("%q is neither NAME=true nor NAME=false", w)
 			}
 			if f.Config.FeatureGates == nil {
 				f.Config.FeatureGates = map[string]bool{}
@@ -116,7 +117,7 @@ func prefixList(text string) ([]netip.Prefix, error) {
 	for _, w := range words(text) {
 		p, ok := ParsePrefix(w)
 		if !ok {
-			return nil, fmt.Errorf("%q is no CIDR", w)
+			return nil, fmt.Errorf("%q is not a CIDR", w)
 		}
 		out = append(out, p)
 	}
@@ -136,6 +137,12 @@ func boolFlag(of func(c *Config) *bool) func(f *Flags, value string) error {
 
 // embeddedArgs is the flag by which k3s and RKE2 pass flags on to kube-proxy: NAME=VALUE, as often as one likes.
 const embeddedArgs = "kube-proxy-arg"
+
+// FlagNames are the flags of kube-proxy that decide what is programmed, sorted, and those of them that may stand
+// without a value.
+func FlagNames() (all, valueless []string) {
+	return slices.Sorted(maps.Keys(flagSet)), slices.Sorted(maps.Keys(alone))
+}
 
 // PickFlags picks from the arguments of a process those that decide what kube-proxy programs, as --NAME=VALUE, in
 // their order. It leaves out all others, which may be secrets. program is the name of the process.
@@ -183,7 +190,7 @@ func ParseFlags(data []byte) (*Flags, error) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "--"), "=")
 		x, ok := flagSet[name]
 		if !ok {
-			return nil, fmt.Errorf("line %d: --%s is no flag that decides what kube-proxy programs", i+2, name)
+			return nil, fmt.Errorf("line %d: --%s is not a flag that decides what kube-proxy programs", i+2, name)
 		}
 		if err := x.set(f, value); err != nil {
 			return nil, fmt.Errorf("line %d: --%s: %w", i+2, name, err)

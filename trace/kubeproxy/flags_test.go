@@ -96,11 +96,11 @@ func TestFlagsThatAreNone(t *testing.T) {
 	for data, want := range map[string]string{
 		"":                                    `line 1 is ""`,
 		"bash\n":                              `line 1 is "bash"`,
-		"kube-proxy\n--token=x\n":             "line 2: --token is no flag",
-		"kube-proxy\n--cluster-cidr=x\n":      `line 2: --cluster-cidr: "x" is no CIDR`,
+		"kube-proxy\n--token=x\n":             "line 2: --token is not a flag",
+		"kube-proxy\n--cluster-cidr=x\n":      `line 2: --cluster-cidr: "x" is not a CIDR`,
 		"kube-proxy\n--masquerade-all=x\n":    "line 2: --masquerade-all",
 		"kube-proxy\n--feature-gates=A\n":     "line 2: --feature-gates",
-		"kube-proxy\n--bind-address=x\n":      `line 2: --bind-address: "x" is no IP address`,
+		"kube-proxy\n--bind-address=x\n":      `line 2: --bind-address: "x" is not an IP address`,
 		"kube-proxy\n--detect-local-mode=x\n": `detectLocalMode is "x"`,
 	} {
 		if _, err := ParseFlags([]byte(data)); err == nil || !strings.Contains(err.Error(), want) {

@@ -87,10 +87,10 @@ func (m *moment) UnmarshalJSON(data []byte) error {
 		const parts = 3 // date, time, offset
 		f := strings.Fields(text)
 		if len(f) < parts {
-			return fmt.Errorf("%.60q is no time", text)
+			return fmt.Errorf("%.60q is not a time", text)
 		}
 		if t, err = time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(f[:parts], " ")); err != nil {
-			return fmt.Errorf("%.60q is no time", text)
+			return fmt.Errorf("%.60q is not a time", text)
 		}
 	}
 	*m = moment(t)
@@ -162,7 +162,7 @@ func ParseMode(data []byte) (string, error) {
 	case text == "":
 		return "", errors.New("it is empty")
 	case !modeName.MatchString(text):
-		return "", fmt.Errorf("%.40q is no mode, such as %s", text, IPTables)
+		return "", fmt.Errorf("%.40q is not a mode, such as %s", text, IPTables)
 	}
 	return text, nil
 }

@@ -146,8 +146,8 @@ func TestNoHealth(t *testing.T) {
 	for text, why := range map[string]string{
 		"": "empty", "ok": "not what kube-proxy answers", "404 page not found\n": "not what kube-proxy answers",
 		"[]": "not what kube-proxy answers", "null": "no currentTime", "{}": "no currentTime",
-		`{"kind":"Status","code":403}`: "no currentTime", `{"currentTime":"now"}`: `"now" is no time`,
-		`{"currentTime":1700000000}`: "not what kube-proxy answers", `{"currentTime":"2026-11-20 19:41"}`: "is no time",
+		`{"kind":"Status","code":403}`: "no currentTime", `{"currentTime":"now"}`: `"now" is not a time`,
+		`{"currentTime":1700000000}`: "not what kube-proxy answers", `{"currentTime":"2026-11-20 19:41"}`: "is not a time",
 		`{"lastUpdated": "2026-01-02 15:04:05 +0000 UTC","currentTime": "2026-01-02 15:04:0`: "not what kube-proxy answers",
 	} {
 		if h, err := ParseHealth([]byte(text)); err == nil || !strings.Contains(err.Error(), why) {

@@ -77,7 +77,7 @@ func (m metrics) check() (metrics, error) {
 		case line[0] == '#', len(bytes.TrimSpace(line)) == 0:
 			continue
 		case !sample.Match(line):
-			reason = cmp.Or(reason, fmt.Sprintf("line %d is no metric in Prometheus' text format", number))
+			reason = cmp.Or(reason, fmt.Sprintf("line %d is not a metric in Prometheus' text format", number))
 			continue
 		}
 		out, samples = append(out, line...), samples+1

@@ -41,7 +41,7 @@ func (w *Walker) over(at Ref) bool {
 	default:
 		return false
 	}
-	what := "what becomes of the packet behind " + at.String()
+	what := "what happens to the packet behind " + at.String()
 	w.unknown = append(w.unknown, Uncertain{Where: at, What: what, Why: w.budget})
 	w.lose(at, w.budget)
 	return true

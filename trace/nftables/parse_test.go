@@ -142,7 +142,7 @@ func TestErrors(t *testing.T) {
 	const chain = `{"nftables":[{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"c",%s}}]}`
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":          {" \n", "it is empty"},
-		"text":           {"table ip filter {\n", "no JSON"},
+		"text":           {"table ip filter {\n", "not JSON"},
 		"cut off":        {string(good[:900]), "cut off at byte 900"},
 		"cut off at end": {strings.TrimSpace(string(good))[:len(strings.TrimSpace(string(good)))-1], "cut off"},
 		"other JSON":     {`{"kind":"List","items":[]}`, `no "nftables"`},

@@ -298,7 +298,7 @@ func TestWalk(t *testing.T) {
 			"100% not known?, 100% sent?",
 		},
 		{
-			"a translation by what is no map", "", "nat", "prerouting",
+			"a translation by what is not a map", "", "nat", "prerouting",
 			`{"set":{IN,"name":"s","type":"inet_service","elem":[80]}}`,
 			[]string{`{"dnat":{"addr":{"map":{"key":` + thDport + `,"data":"@s"}}}}`},
 			"100% not known?, 100% sent?",

@@ -266,7 +266,7 @@ func (at place) table(families netfilter.Family, text string) *netfilter.Table {
 		base.Hook, base.Priority = netfilter.Egress, behindAll
 	}
 	why := map[string]string{"tc": "filters of tc", "tcx": "programs of BPF (tcx)"}[at.kind]
-	return programTable(at.kind, at.at+" "+at.dir, base, anyPacket(families, text, why+" decide, which are no rules"))
+	return programTable(at.kind, at.at+" "+at.dir, base, anyPacket(families, text, why+" decide, which are not rules"))
 }
 
 // policy is a policy of IPsec.

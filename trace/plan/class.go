@@ -67,7 +67,7 @@ var classes = []struct {
 	{Resolver, ask, unnoticed, "the address of a DNS resolver that the node or the public uses"},
 	{Gateway, ask, unnoticed, "the address of one of the node's routers"},
 	{Listener, ask, unnoticed, "a NodePort at which a process of the node listens"},
-	{NoPod, unnoticed, ask, "no address of a Pod of the Service's namespace"},
+	{NoPod, unnoticed, ask, "not an address of a Pod of the Service's namespace"},
 }
 
 // Askable names the classes that can be allowed, in order.

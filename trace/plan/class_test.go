@@ -107,8 +107,8 @@ func TestClassesOfFrontends(t *testing.T) {
 		{"a Service bound for IPVS, said to be a NodePort", "10.96.0.99:80", nodePort, []Class{Elsewhere}},
 		{"a NodePort where the kubelet listens", "192.0.2.10:10250", nodePort, []Class{Listener}},
 		{"a NodePort where sshd listens", "192.0.2.10:30022", nodePort, []Class{Listener}},
-		{"a NodePort where somebody listens at another address", "192.0.2.10:30023", nodePort, nil},
-		{"a NodePort of IPv6 where somebody listens for IPv4", "[fd00:1::10]:30022", nodePort, nil},
+		{"a NodePort where someone listens at another address", "192.0.2.10:30023", nodePort, nil},
+		{"a NodePort of IPv6 where someone listens for IPv4", "[fd00:1::10]:30022", nodePort, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &Plan{Frontends: []Frontend{{Kind: tt.kind, Address: netip.MustParseAddrPort(tt.at), Protocol: "TCP"}}}
@@ -211,7 +211,7 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 	}}
 	err := p.Expose(someFacts(), []string{"node"})
 	want := "ExternalIP 8.8.8.8:53/UDP is the address of a DNS resolver that the node or the public uses " +
-		"(class resolver); the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is no address of a Pod of the Service's " +
+		"(class resolver); the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is not an address of a Pod of the Service's " +
 		"namespace (class no-pod); if that is meant, add --allow resolver,no-pod"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

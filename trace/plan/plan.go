@@ -120,19 +120,19 @@ func IsName(text string) bool { return names.MatchString(text) }
 func (p *Plan) Check() error {
 	switch {
 	case !names.MatchString(p.Name):
-		return fmt.Errorf("%q is no name of a plan: eight hexadecimal digits are", p.Name)
+		return fmt.Errorf("%q is not a name of a plan: eight hexadecimal digits were expected", p.Name)
 	case len(p.Frontends) == 0:
 		return errors.New("there is nothing to program")
 	case len(p.Frontends) > maxFrontends:
 		return fmt.Errorf("%d frontends are too many: at most %d", len(p.Frontends), maxFrontends)
 	case !schedulers.MatchString(p.Scheduler):
-		return fmt.Errorf("%q is no name of a scheduler", p.Scheduler)
+		return fmt.Errorf("%q is not a name of a scheduler", p.Scheduler)
 	case p.Mark == 0 || p.Mark&(p.Mark-1) != 0:
 		return fmt.Errorf("the mark 0x%x is not one bit", p.Mark)
 	}
 	for _, s := range p.Services {
 		if !services.MatchString(s) {
-			return fmt.Errorf("%q is no namespace/name of a Service", s)
+			return fmt.Errorf("%q is not a namespace/name of a Service", s)
 		}
 	}
 	type key struct {
@@ -164,9 +164,9 @@ func (p *Plan) Check() error {
 func (f *Frontend) check() error {
 	switch {
 	case !ports.MatchString(f.Port):
-		return fmt.Errorf("%q is no name of a Service port", f.Port)
+		return fmt.Errorf("%q is not a name of a Service port", f.Port)
 	case !plain(f.Address):
-		return errors.New("this is no address and port")
+		return errors.New("this is not an address and port")
 	case !slices.Contains(protocols, f.Protocol):
 		return fmt.Errorf("the protocol %q is none of %v", f.Protocol, protocols)
 	case f.Affinity < 0 || f.Affinity > 86400:
@@ -185,7 +185,7 @@ func (f *Frontend) check() error {
 			return errors.New("pods are told by a CIDR of the frontend's family, or by an interface")
 		}
 		if byIface && !ifaces.MatchString(f.Pods.Iface) {
-			return fmt.Errorf("%q is no name of an interface", f.Pods.Iface)
+			return fmt.Errorf("%q is not a name of an interface", f.Pods.Iface)
 		}
 	}
 	for _, d := range f.Destinations() {

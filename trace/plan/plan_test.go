@@ -25,24 +25,24 @@ func TestCheck(t *testing.T) {
 		return func(p *Plan) { change(&p.Frontends[0]) }
 	}
 	for want, spoil := range map[string]func(*Plan){
-		`"x -j ACCEPT" is no name of a plan`: func(p *Plan) { p.Name = "x -j ACCEPT" },
-		"there is nothing to program":        func(p *Plan) { p.Frontends = nil },
-		"the mark 0x6000 is not one bit":     func(p *Plan) { p.Mark = 0x6000 },
-		"the mark 0x0 is not one bit":        func(p *Plan) { p.Mark = 0 },
-		`"shop" is no namespace/name`:        func(p *Plan) { p.Services = []string{"shop"} },
-		"10.96.0.10:80/TCP is there twice":   func(p *Plan) { p.Frontends = append(p.Frontends, p.Frontends[0]) },
-		`is no name of a Service port`:       front(func(f *Frontend) { f.Port = `shop/web" -j ACCEPT` }),
-		"this is no address and port":        front(func(f *Frontend) { f.Address = netip.MustParseAddrPort("0.0.0.0:80") }),
-		`the protocol "tcp" is none of`:      front(func(f *Frontend) { f.Protocol = "tcp" }),
-		"an affinity of -1 seconds":          front(func(f *Frontend) { f.Affinity = -1 }),
-		"belong together":                    front(func(f *Frontend) { f.ForPods = nil }),
+		`"x -j ACCEPT" is not a name of a plan`: func(p *Plan) { p.Name = "x -j ACCEPT" },
+		"there is nothing to program":           func(p *Plan) { p.Frontends = nil },
+		"the mark 0x6000 is not one bit":        func(p *Plan) { p.Mark = 0x6000 },
+		"the mark 0x0 is not one bit":           func(p *Plan) { p.Mark = 0 },
+		`"shop" is not a namespace/name`:        func(p *Plan) { p.Services = []string{"shop"} },
+		"10.96.0.10:80/TCP is there twice":      func(p *Plan) { p.Frontends = append(p.Frontends, p.Frontends[0]) },
+		`is not a name of a Service port`:       front(func(f *Frontend) { f.Port = `shop/web" -j ACCEPT` }),
+		"this is not an address and port":       front(func(f *Frontend) { f.Address = netip.MustParseAddrPort("0.0.0.0:80") }),
+		`the protocol "tcp" is none of`:         front(func(f *Frontend) { f.Protocol = "tcp" }),
+		"an affinity of -1 seconds":             front(func(f *Frontend) { f.Affinity = -1 }),
+		"belong together":                       front(func(f *Frontend) { f.ForPods = nil }),
 		"the source range fd00::/8 is of": front(func(f *Frontend) {
 			f.Ranges = []netip.Prefix{
 				netip.MustParsePrefix("fd00::/8"),
 			}
 		}),
-		"pods are told by a CIDR":             front(func(f *Frontend) { f.Pods.Iface = "cni0" }),
-		`"cni0 -j" is no name of an interfac`: front(func(f *Frontend) { f.Pods = &Pods{Iface: "cni0 -j"} }),
+		"pods are told by a CIDR":                front(func(f *Frontend) { f.Pods.Iface = "cni0" }),
+		`"cni0 -j" is not a name of an interfac`: front(func(f *Frontend) { f.Pods = &Pods{Iface: "cni0 -j"} }),
 		"the endpoint [fd00::1]:80 is of": front(func(f *Frontend) {
 			f.ForNode.Endpoints = []netip.AddrPort{
 				netip.MustParseAddrPort("[fd00::1]:80"),

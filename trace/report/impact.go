@@ -103,7 +103,7 @@ func (e effect) sentence(to, from string) string {
 		}
 		return connections + " may be affected: " + e.what
 	case notKnownYet:
-		return "it is not known what becomes of " + several
+		return "it is not known what happens to " + several
 	case uneven:
 		return several + " are shared unevenly among the endpoints"
 	case fewerEndpoints:

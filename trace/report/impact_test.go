@@ -83,7 +83,7 @@ func TestImpact(t *testing.T) {
 		},
 		"not known": {
 			[]Path{pathOf(Unknown, node, nil)},
-			"it is not known what becomes of connections to shop/web from worker-1 itself",
+			"it is not known what happens to connections to shop/web from worker-1 itself",
 		},
 	} {
 		r := Combine(KindTrace, &ServiceInfo{Namespace: "shop", Name: "web"}, []NodeReport{{

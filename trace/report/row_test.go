@@ -284,10 +284,10 @@ func TestComplete(t *testing.T) {
 			Path{
 				Verdict: Mismatch, Expected: Expected{Action: "Proxy"},
 				Actual:   Actual{Outcomes: []Outcome{{Action: "Accept", Share: 1}}},
-				Findings: []Finding{{Code: "ProxyNotListening", Severity: Error, Effect: "nobody listens"}},
+				Findings: []Finding{{Code: "ProxyNotListening", Severity: Error, Effect: "nothing listens"}},
 			},
-			"kube-proxy listens", "nobody listens",
-			[]string{"Proxy listens/nobody listens Wrong ProxyNotListening"},
+			"kube-proxy listens", "nothing listens",
+			[]string{"Proxy listens/nothing listens Wrong ProxyNotListening"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func Parse(data []byte) (*Config, error) {
 	for line := range bytes.Lines(data) {
 		number++
 		if !utf8.Valid(line) || bytes.IndexByte(line, 0) >= 0 {
-			return nil, fmt.Errorf("line %d is no text", number)
+			return nil, fmt.Errorf("line %d is not text", number)
 		}
 		if at := bytes.IndexAny(line, "#;"); at >= 0 {
 			line = line[:at]

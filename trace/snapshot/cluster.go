@@ -140,7 +140,7 @@ func (s *Snapshot) readObjects(c *Cluster, k *kind, name string, o opener) error
 	}
 	if path.Ext(name) != ".json" {
 		if data, err = yaml.YAMLToJSON(data); err != nil {
-			return fmt.Errorf("it is no YAML: %w", err)
+			return fmt.Errorf("it is not YAML: %w", err)
 		}
 		if int64(len(data)) > objects.size {
 			return bounds.TooLarge("what its aliases make of it", objects.size)
@@ -252,9 +252,9 @@ func badJSON(err error) error {
 	}
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if syntax.ByteOffset == 0 {
-			return fmt.Errorf("it is no JSON, from its first byte on: %w", syntax)
+			return fmt.Errorf("it is not JSON, from its first byte on: %w", syntax)
 		}
-		return fmt.Errorf("it is no JSON: %w", syntax)
+		return fmt.Errorf("it is not JSON: %w", syntax)
 	}
 	return err
 }

@@ -155,7 +155,7 @@ func TestBadInput(t *testing.T) {
 		"cut archive":       {file(whole[:len(whole)/2]), "damaged or cut off"},
 		"cut member":        {with("cluster/services.json", gz(t, oneService)[:20]), "damaged or cut off"},
 		"cut JSON":          {with("cluster/services.json", oneService[:40]), "cut off"},
-		"no JSON":           {with("cluster/services.json", "<html>"), "no JSON"},
+		"not JSON":          {with("cluster/services.json", "<html>"), "not JSON"},
 		"empty JSON":        {with("cluster/services.json", ""), "is empty"},
 		"null item":         {with("cluster/services.json", `{"kind":"List","items":[null]}`), "has no name"},
 		"pods for Services": {with("cluster/services.json", `{"kind":"List","items":[{"kind":"Pod"}]}`), `kind "Pod"`},

@@ -44,7 +44,7 @@ func (n *Node) Unread() (map[string]string, error) {
 	known := func(file string) bool { return slices.Contains(NodeFiles, file) || slices.Contains(PodFiles, file) }
 	// An error page in JSON must not make all that is missing count as absent from the node.
 	if names := slices.Sorted(maps.Keys(reasons)); len(names) > 0 && !slices.ContainsFunc(names, known) {
-		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it names %q, which is no file of a node", UnreadFile, names[0]))
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it names %q, which is not a file of a node", UnreadFile, names[0]))
 	}
 	return reasons, nil
 }

@@ -14,12 +14,12 @@ import (
 func TestUnreadKinds(t *testing.T) {
 	for name, tt := range map[string]struct{ file, data, why string }{
 		"cut":           {"cluster/pods.json", `{"kind":"List","items":[{"kind":"Pod","metada`, "cut off"},
-		"an HTML page":  {"cluster/pods.json", "<html>404</html>", "no JSON"},
+		"an HTML page":  {"cluster/pods.json", "<html>404</html>", "not JSON"},
 		"empty":         {"cluster/pods.json", "", "is empty"},
-		"noise":         {"cluster/nodes.json", "\x00\xff\x17", "no JSON"},
+		"noise":         {"cluster/nodes.json", "\x00\xff\x17", "not JSON"},
 		"of other kind": {"cluster/configmaps.json", `{"kind":"PodList","items":[]}`, `kind "PodList"`},
 		"a refusal":     {"cluster/nodes.json", `{"kind":"Status","code":403}`, `kind "Status"`},
-		"bad YAML":      {"cluster/nodes.yaml", "a: [b", "no YAML"},
+		"bad YAML":      {"cluster/nodes.yaml", "a: [b", "not YAML"},
 		"cut YAML":      {"cluster/pods.yaml", "kind: List\nitems:\n- metadata:\n    name", "/items/0/metadata"},
 		"cut gzip":      {"cluster/pods.json.gz", gz(t, strings.Repeat(" ", 999))[:15], "damaged or cut off"},
 	} {

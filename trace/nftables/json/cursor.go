@@ -250,7 +250,7 @@ func badJSON(err error, size int) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("the JSON is cut off at byte %d", size)
 	case errors.As(err, &syntactic):
-		return fmt.Errorf("it is no JSON: %w (byte %d)", syntactic.Err, syntactic.ByteOffset)
+		return fmt.Errorf("it is not JSON: %w (byte %d)", syntactic.Err, syntactic.ByteOffset)
 	}
 	return err
 }

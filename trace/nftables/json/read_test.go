@@ -153,7 +153,7 @@ func TestErrors(t *testing.T) {
 	good := readFile(t, "firewalld.json")
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":      {" \n", "it is empty"},
-		"text":       {"table ip filter {\n", "it is no JSON: invalid character"},
+		"text":       {"table ip filter {\n", "it is not JSON: invalid character"},
 		"cut off":    {string(good[:900]), "the JSON is cut off at byte 900"},
 		"other JSON": {`{"kind":"List","items":[]}`, `it has no "nftables"`},
 		"a list":     {`[]`, "it has [ where { was due (byte 1)"},
@@ -170,8 +170,8 @@ func TestErrors(t *testing.T) {
 			`{"nftables":[{"table":{"flags":5}}]}`, "it has a number for the flags of a table, where a list was expected",
 		},
 		"behind it":   {`{"nftables":[]} {}`, "there is something behind the ruleset"},
-		"a bad rule":  {`{"nftables":[{"rule":{"expr":[{]}}]}`, "it is no JSON"},
-		"deep enough": {`{"nftables":[{"rule":{"expr":` + strings.Repeat("[", 20000), "it is no JSON: exceeded max depth"},
+		"a bad rule":  {`{"nftables":[{"rule":{"expr":[{]}}]}`, "it is not JSON"},
+		"deep enough": {`{"nftables":[{"rule":{"expr":` + strings.Repeat("[", 20000), "it is not JSON: exceeded max depth"},
 	} {
 		rs, err := Read([]byte(c.text))
 		if err == nil || rs != nil || !strings.Contains(err.Error(), c.want) {

@@ -59,7 +59,7 @@ func cutHeader(data []byte) (h *Header, order binary.ByteOrder, rest []byte, err
 		return nil, nil, nil, errors.New("its first line, the header, has no end")
 	}
 	if err := json.Unmarshal(line, h); err != nil {
-		return nil, nil, nil, fmt.Errorf("its header is no JSON: %w", err)
+		return nil, nil, nil, fmt.Errorf("its header is not JSON: %w", err)
 	}
 	if h.Version != dumpVersion {
 		return nil, nil, nil, fmt.Errorf("it has the version %d, where %d was expected", h.Version, dumpVersion)

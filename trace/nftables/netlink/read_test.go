@@ -37,7 +37,7 @@ func TestErrors(t *testing.T) {
 	}{
 		"empty":         {nil, "it is empty"},
 		"no line":       {[]byte(`{"version":1}`), "has no end"},
-		"no JSON":       {[]byte("table ip nat\n"), "no JSON"},
+		"not JSON":      {[]byte("table ip nat\n"), "not JSON"},
 		"version":       {[]byte("{\"version\":9}\n"), "version 9"},
 		"order":         {[]byte("{\"version\":1,\"order\":\"middle\"}\n"), `"middle"`},
 		"cut off":       {good[:len(good)-3], "are left"},

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// oddPhrases are those that read oddly in technical English, with what to write in their place. They are looked for in
+// Markdown and in the texts of the programs.
+var oddPhrases = []struct {
+	phrase *regexp.Regexp
+	write  string
+}{
+	{regexp.MustCompile(`\banew\b`), "again"},
+	{regexp.MustCompile(`(?i)\bsomebody\b`), "someone"},
+	{regexp.MustCompile(`\bthe way there\b`), "the request, or its route"},
+	{regexp.MustCompile(`\bfares?\b`), "whether it is healthy, or what its result is"},
+	{regexp.MustCompile(`\bwhich are named\b`), "and names them"},
+	{regexp.MustCompile(`\bhas it that\b`), "says that"},
+	{regexp.MustCompile(`\bpass(es)? untranslated\b|\bgoes on untranslated\b`), "is not translated"},
+	{regexp.MustCompile(`\bwhat(ever)? bec(omes|ame) of\b`), "what happens to"},
+	{regexp.MustCompile(`\bbefore success is said\b`), "before the command reports success"},
+	{regexp.MustCompile(`\bnobody (listens|answers|answered)\b`), "nothing listens, nothing answers"},
+	{regexp.MustCompile(`\b(it|this|that|which|value|[%.\d]+q|") is no (a-z )*[a-z]+ (of|that|to)\b`), "is not a"},
+	{regexp.MustCompile(`%[.\d]*q is no [a-z]`), "is not a"},
+	{regexp.MustCompile(`\bis no (finding|command|fault|mismatch|rule|route|mode|file|name|address|number)\b`), "is not a"},
+	{regexp.MustCompile(`\bare no (findings?|rules|mismatch|danger|difference)\b`), "are not"},
+	{regexp.MustCompile(`\b(is|are|was|were|be) to blame\b`), "causes"},
+	{regexp.MustCompile(`\bheld against\b`), "compared with"},
+	{regexp.MustCompile(`\bmust bear\b`), "must have"},
+	{regexp.MustCompile(`\b[Tt]hose of old\b`), "the old ones"},
+	{regexp.MustCompile(`\bis it well\b`), "is it healthy"},
+}
+
+// allowedPhrases are right wherever they are.
+var allowedPhrases = regexp.MustCompile(`(?i)\bthere is no\b|\band there is no\b|\bthere are no\b`)
+
+// oddIn returns what reads oddly in a text, and what to write in its place.
+func oddIn(text string) []string {
+	text = strings.Join(strings.Fields(allowedPhrases.ReplaceAllString(text, "")), " ")
+	var out []string
+	for _, p := range oddPhrases {
+		if m := p.phrase.FindString(text); m != "" {
+			out = append(out, strconv.Quote(m)+": write "+p.write)
+		}
+	}
+	return out
+}
+
+// Markdown is read by paragraphs, so that a phrase that a line ends in is found, too.
+func TestMarkdownIsPlainEnglish(t *testing.T) {
+	for _, page := range pages(t) {
+		name := strings.TrimPrefix(page, root+"/")
+		fence := false
+		for i, paragraph := range strings.Split(read(t, page), "\n\n") {
+			inCode := fence
+			fence = fence != (strings.Count("\n"+paragraph, "\n```")%2 == 1)
+			if inCode {
+				continue
+			}
+			for _, odd := range oddIn(paragraph) {
+				t.Errorf("%s, paragraph %d: %s", name, i+1, odd)
+			}
+		}
+	}
+}
+
+// The texts of the programs are those of their source: strings that are put together are read as one.
+func TestMessagesArePlainEnglish(t *testing.T) {
+	for _, dir := range []string{"cmd", "internal", "nodehelper", "plugin", "trace"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				e, ok := n.(ast.Expr)
+				if !ok {
+					return true
+				}
+				text, ok := textOf(e)
+				if !ok {
+					return true
+				}
+				for _, odd := range oddIn(text) {
+					t.Errorf("%s: %s", files.Position(e.Pos()), odd)
+				}
+				return false
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// textOf returns the text of a string, or of several that are put together; what is not one of them is "%s" there.
+func textOf(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind != token.STRING {
+			return "", false
+		}
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.BinaryExpr:
+		if e.Op != token.ADD {
+			return "", false
+		}
+		left, of := textOf(e.X)
+		right, and := textOf(e.Y)
+		if !of && !and {
+			return "", false
+		}
+		if !of {
+			left = "%s"
+		}
+		if !and {
+			right = "%s"
+		}
+		return left + right, true
+	}
+	return "", false
+}
+
+func TestOddPhrases(t *testing.T) {
+	for text, odd := range map[string]bool{
+		"it writes every rule anew": true, "%q is no mode": true, "there is no node %q": false,
+		"it is no longer there": false, "what\nbecomes of the packet": true, "Rules that do the right thing are no finding": true,
+		"nobody may make pods": false,
+	} {
+		if got := oddIn(text); (len(got) > 0) != odd {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes what kubectl svcproxy reads of a node: the files of a snapshot, with the node's own tools. Run it as root on the
+# node, in the node's network namespace:
+#
+#   sh collect.sh [OUT]
+#
+# OUT is a new directory, or a file that ends in .tar.gz; without it, svcproxy-NODE in the working directory. Nothing on
+# the node is changed: a tool is run only where the kernel's module that it asks is there already. Then, where kubectl
+# works, add the API's side, within seconds, and read both:
+#
+#   mkdir -p OUT/cluster
+#   for kind in services endpointslices pods nodes; do kubectl get "$kind" -A -o json > "OUT/cluster/$kind.json"; done
+#   kubectl -n kube-system get configmap kube-proxy -o json > OUT/cluster/configmaps.json    # where there is one
+#   kubectl svcproxy verify -A --snapshot OUT
+#
+# The files hold names, addresses and firewall rules.
+set -eu
+umask 077
+
+node='@NODE@'
+: "${node:=$(uname -n)}" # the Node's name in the API
+out=${1:-svcproxy-$node}
+
+if [ -e "$out" ]; then
+	echo "error: $out exists: name another directory or file" >&2
+	exit 2
+fi
+if [ "$(id -u)" != 0 ]; then
+	echo "error: only root may read the rules of a node" >&2
+	exit 2
+fi
+case $out in
+*.tar.gz)
+	base=$(mktemp -d)
+	trap 'rm -rf "$base"' EXIT
+	;;
+*) base=$out ;;
+esac
+dir=$base/nodes/$node
+mkdir -p "$dir"
+
+limit=
+if command -v timeout >/dev/null 2>&1; then
+	limit="timeout 60"
+fi
+
+# run FILE COMMAND… writes what a command prints. The file of a command that fails, or that prints nothing, is left out:
+# a file that is not there was not collected.
+run() {
+	file=$1
+	shift
+	if ! command -v "$1" >/dev/null 2>&1; then
+		echo "$file: not collected, $1 is not installed" >&2
+		return 0
+	fi
+	# shellcheck disable=SC2086 # the words of a command
+	if ! $limit "$@" >"$dir/$file" 2>"$base/errors"; then
+		echo "$file: not collected, $* failed: $(head -n 1 "$base/errors")" >&2
+		rm -f "$dir/$file"
+	elif [ ! -s "$dir/$file" ]; then
+		rm -f "$dir/$file"
+	fi
+}
+
+# loaded MODULE FUNCTION: the kernel has the module, which has that function, so that a request does not load it. One
+# without loadable modules loads none.
+loaded() {
+	[ ! -e /proc/modules ] || [ -e "/sys/module/$1" ] || grep -q "^$1 " /proc/modules ||
+		grep -q "/$1\\.ko" "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null || grep -q " $2\$" /proc/kallsyms
+}
+
+# saved FAMILY: the rules of iptables or ip6tables, of each backend.
+saved() {
+	if ! command -v "$1-nft-save" >/dev/null 2>&1 && ! command -v "$1-legacy-save" >/dev/null 2>&1; then
+		run "$1-save.txt" "$1-save" -c
+		return 0
+	fi
+	if loaded nf_tables nft_register_expr; then
+		run "$1-nft-save.txt" "$1-nft-save" -c
+	fi
+	tables=/proc/net/ip_tables_names
+	if [ "$1" = ip6tables ]; then
+		tables=/proc/net/ip6_tables_names
+	fi
+	if [ -s "$tables" ]; then
+		run "$1-legacy-save.txt" "$1-legacy-save" -c
+	fi
+}
+
+# get PATH FILE: what kube-proxy answers.
+get() {
+	if command -v curl >/dev/null 2>&1; then
+		run "$2" curl -s -f -m 10 "http://127.0.0.1:$1"
+	else
+		run "$2" wget -q -T 10 -O - "http://127.0.0.1:$1"
+	fi
+}
+
+saved iptables
+saved ip6tables
+if loaded nf_tables nft_register_expr; then
+	run nft-ruleset.json nft -j list ruleset
+	if command -v nft >/dev/null 2>&1; then # older ones than 1.0.1 do not know it
+		nft list hooks >"$dir/nft-hooks.txt" 2>/dev/null || true
+		[ -s "$dir/nft-hooks.txt" ] || rm -f "$dir/nft-hooks.txt"
+	fi
+fi
+if loaded ip_set ip_set_type_register; then
+	run ipset-save.txt ipset save
+fi
+if loaded ip_vs register_ip_vs_scheduler; then
+	run ipvsadm.txt ipvsadm-save -n
+fi
+date -u +%Y-%m-%dT%H:%M:%SZ >"$dir/time.txt"
+run ip-addr.json ip -j addr
+run ip-link.json ip -j -d link
+run ip-route.json ip -j -4 route show table all
+run ip6-route.json ip -j -6 route show table all
+run ip-rule.json ip -j rule
+run ip6-rule.json ip -j -6 rule
+run ip-neigh.json ip -j neigh show nud all
+run bridge-fdb.json bridge -j fdb show
+if loaded xfrm_user xfrm_user_rcv_msg; then
+	run xfrm-policy.txt ip xfrm policy
+fi
+if command -v sysctl >/dev/null 2>&1; then # some settings can only be written: it fails for these, and prints the others
+	sysctl -a >"$dir/sysctl.txt" 2>/dev/null || [ -s "$dir/sysctl.txt" ] || rm -f "$dir/sysctl.txt"
+fi
+if command -v tc >/dev/null 2>&1; then
+	for d in /sys/class/net/*; do
+		for w in ingress egress; do
+			tc filter show dev "${d##*/}" "$w" 2>/dev/null | sed "s/^/tc ${d##*/} $w /"
+		done
+	done >"$dir/programs.txt"
+	[ -s "$dir/programs.txt" ] || rm -f "$dir/programs.txt"
+fi
+if loaded nf_conntrack_netlink ctnetlink_dump_table; then
+	run conntrack.txt conntrack -L -o extended
+fi
+run listen.txt ss -Hltunp
+run processes.txt ps -e -o pid=,cgroup:512=,comm=
+
+get 10249/configz configz.json
+get 10249/metrics metrics.txt
+get 10249/proxyMode proxyMode.txt
+get 10256/healthz healthz.json
+get 10256/livez livez.json
+
+# Of kube-proxy's command line only the flags that decide what it programs: others may be secrets.
+for p in /proc/[0-9]*; do
+	if [ "$(cat "$p/comm" 2>/dev/null || true)" != kube-proxy ] ||
+		[ "$(readlink "$p/ns/net")" != "$(readlink /proc/self/ns/net)" ]; then
+		continue
+	fi
+	{
+		echo kube-proxy
+		tr '\0' '\n' <"$p/cmdline" | awk -v names='@FLAGS@' -v bools='@BOOLS@' '
+			BEGIN {
+				n = split(names, a, " "); for (i = 1; i <= n; i++) known[a[i]] = 1
+				n = split(bools, a, " "); for (i = 1; i <= n; i++) bare[a[i]] = 1
+			}
+			NR == 1 { next }
+			of != "" { print "--" of "=" $0; of = ""; next }
+			/^-/ {
+				sub(/^-+/, ""); at = index($0, "="); name = at ? substr($0, 1, at - 1) : $0
+				if (!(name in known)) next
+				if (at) print "--" $0
+				else if (name in bare) print "--" name "="
+				else of = name
+			}'
+	} >"$dir/kube-proxy-flags.txt"
+	config=$(sed -n 's/^--config=//p' "$dir/kube-proxy-flags.txt")
+	if [ -n "$config" ] && [ -f "$p/root$config" ]; then
+		cat "$p/root$config" >"$dir/kube-proxy-config.yaml"
+	fi
+	break
+done
+
+{
+	uname -r
+	iptables --version || true
+	nft --version || true
+} >"$dir/versions.txt" 2>/dev/null
+
+rm -f "$base/errors"
+if [ "$base" != "$out" ]; then
+	tar -C "$base" -cf - nodes | gzip >"$out"
+fi
+echo "$out: $(find "$dir" -type f | wc -l) files of node $node"

@@ -71,7 +71,8 @@ func run() int {
 	}
 	run := commands[command]
 	if run == nil {
-		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait, watch and version are\n", command)
+		fmt.Fprintf(os.Stderr, "error: %q is no command of svcproxy-nodehelper: serve, wait, watch and version are\n",
+			command)
 		return 2
 	}
 	err := run(ctx, args, stdout)

@@ -71,7 +71,8 @@ func run() int {
 	}
 	run := commands[command]
 	if run == nil {
-		fmt.Fprintf(os.Stderr, "error: %q is not a command of svcproxy-nodehelper: use serve, wait, watch or version\n", command)
+		fmt.Fprintf(os.Stderr, "error: %q is not a command of svcproxy-nodehelper: use serve, wait, watch or version\n",
+			command)
 		return 2
 	}
 	err := run(ctx, args, stdout)

@@ -33,7 +33,7 @@ type captured struct {
 
 func capture(t *testing.T, name, node string) *captured {
 	t.Helper()
-	s, err := snapshot.Open(filepath.Join("../../testdata/snapshots", name))
+	s, err := snapshot.Open(filepath.Join("..", "..", "testdata", "snapshots", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,8 +214,8 @@ func TestANodeThatCannotBeRead(t *testing.T) {
 	a.Read = func(context.Context) (*snapshot.Node, error) { panic("a defect") }
 	a.pass(t.Context(), reasonPeriodic)
 	got := exposed(t, a.Handler())
-	if got[failuresMetric] != "3" || got[lastPassMetric] != before[lastPassMetric] {
-		t.Errorf("%s failures, last pass %s, before %s", got[failuresMetric], got[lastPassMetric], before[lastPassMetric])
+	if got[failuresMetric] != "3" || got[readMetric] != before[readMetric] {
+		t.Errorf("%s failures, last pass %s, before %s", got[failuresMetric], got[readMetric], before[readMetric])
 	}
 	a.Read = read
 	a.pass(t.Context(), reasonPeriodic)

@@ -27,7 +27,8 @@ func (b *budget) accrue(now time.Time) {
 
 // wait returns how long the next pass has to wait.
 func (b *budget) wait(now time.Time) time.Duration {
-	if b.accrue(now); b.left >= 0 {
+	b.accrue(now)
+	if b.left >= 0 {
 		return 0
 	}
 	return time.Duration(float64(-b.left) / b.share)

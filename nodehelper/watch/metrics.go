@@ -30,9 +30,9 @@ const (
 	settlingMetric    = "svcproxy_findings_settling"
 	nodeMetric        = "svcproxy_node_info"
 	latencyMetric     = "svcproxy_api_to_kernel_seconds"
-	lastPassMetric    = "svcproxy_last_full_pass_timestamp_seconds"
+	readMetric        = "svcproxy_last_full_pass_timestamp_seconds"
 	durationMetric    = "svcproxy_last_full_pass_duration_seconds"
-	passesMetric      = "svcproxy_passes_total"
+	judgedMetric      = "svcproxy_passes_total"
 	failuresMetric    = "svcproxy_pass_failures_total"
 	cpuMetric         = "svcproxy_passes_cpu_seconds_total"
 	unreadMetric      = "svcproxy_unread_files"
@@ -50,17 +50,19 @@ const (
 var declared = []metric{
 	{pathsMetric, "gauge", "Paths by verdict: a path is one frontend of a Service from one origin. Settling is a path " +
 		"with which something is wrong that does not count yet.", []string{"verdict"}},
-	{findingsMetric, "gauge", "Findings that count, on how many paths; 1 for one of the node, which has no service.",
-		[]string{"code", "severity", "namespace", "service"}},
+	{
+		findingsMetric, "gauge", "Findings that count, on how many paths; 1 for one of the node, which has no service.",
+		[]string{"code", "severity", "namespace", "service"},
+	},
 	{foldedMetric, "gauge", "Series of svcproxy_findings that are folded into those with the namespace (others).", nil},
 	{settlingMetric, "gauge", "Findings that do not count yet.", nil},
 	{nodeMetric, "gauge", "1, with what the node runs.", []string{"mode", "backend", "kube_proxy_version"}},
 	{latencyMetric, "histogram", "Seconds from a change of endpoints in the API, as it was heard of here, until the " +
 		"rules of the node are right.", []string{"family", "mode"}},
 	{proxySyncedMetric, "gauge", "When kube-proxy says that it last wrote its rules; the older of its families.", nil},
-	{lastPassMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
+	{readMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
 	{durationMetric, "gauge", "How long that pass took.", nil},
-	{passesMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
+	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
@@ -143,12 +145,12 @@ func newMetrics() *metrics {
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: latencyMetric, Help: byName[latencyMetric].help, Buckets: latencyBuckets,
 	}, byName[latencyMetric].labels)
-	m.passes, m.apiErrors = counters(passesMetric), counters(apiErrorsMetric)
+	m.passes, m.apiErrors = counters(judgedMetric), counters(apiErrorsMetric)
 	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
 	m.lost, m.errorsSeen = counter(lostMetric), counter(errorsMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
-		pathsMetric, findingsMetric, foldedMetric, settlingMetric, nodeMetric, proxySyncedMetric, lastPassMetric,
+		pathsMetric, findingsMetric, foldedMetric, settlingMetric, nodeMetric, proxySyncedMetric, readMetric,
 		durationMetric, unreadMetric, pollingMetric,
 	} {
 		d := byName[name]
@@ -202,7 +204,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if v.synced > 0 {
 		gauge(proxySyncedMetric, v.synced)
 	}
-	gauge(lastPassMetric, float64(v.at.UnixMilli())/1e3)
+	gauge(readMetric, float64(v.at.UnixMilli())/1e3)
 	gauge(durationMetric, v.took.Seconds())
 	gauge(unreadMetric, float64(v.unread))
 	gauge(pollingMetric, v.polling.Seconds())

@@ -58,7 +58,7 @@ func TestThePageListsAllMetrics(t *testing.T) {
 	}
 	want := make([]string, 0, len(declared))
 	for _, d := range declared {
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", d.name, d.kind, strings.Join(d.labels, ", "), d.help))
+		want = append(want, "| `"+d.name+"` | "+d.kind+" | "+strings.Join(d.labels, ", ")+" | "+d.help+" |")
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the table of docs/metrics.md has to be\n%s", strings.Join(want, "\n"))

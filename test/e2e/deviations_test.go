@@ -211,7 +211,8 @@ var deviations = []deviation{
 	{"another name", label("app.kubernetes.io/name", "web"), badLabels},
 	{"nobody's", label("app.kubernetes.io/managed-by", ""), badLabels},
 	{"of no run", label("svcproxy.dev/run-id", ""), badLabels},
-	{"of another part", label("app.kubernetes.io/component", "watch"), badLabels},
+	{"of another part", label("app.kubernetes.io/component", "proxy"), badLabels},
+	{"an agent's without a DaemonSet", label("app.kubernetes.io/component", "watch"), "this pod has no DaemonSet"},
 	{"a DaemonSet's without one", func(p *corev1.Pod) {
 		asDaemons(p)
 		p.OwnerReferences = nil

@@ -41,8 +41,25 @@ func (t *text) print() {
 		t.say(plain, "Explain", t.view.Explain, false)
 	}
 	verdict, rest := t.conclusion()
-	t.Add(colorOf(t.report.Verdict), verdict)
-	t.Linef(": %s", rest)
+	t.last(verdict, rest)
+}
+
+// last writes the conclusion, in lines that fit.
+func (t *text) last(verdict, rest string) {
+	const indent = 2
+	limit := 0
+	if t.columns > 0 {
+		limit = max(t.columns-indent, 40)
+	}
+	for i, line := range plaintext.Wrap(plaintext.Clean(verdict+": "+rest), limit) {
+		if i == 0 {
+			t.Add(colorOf(t.report.Verdict), verdict)
+			t.Add(plain, strings.TrimPrefix(line, verdict))
+		} else {
+			t.Addf("%*s%s", indent, "", line)
+		}
+		t.End()
+	}
 }
 
 // next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.

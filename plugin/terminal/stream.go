@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,6 +28,12 @@ type Style struct {
 	Width int // columns; 0 where nothing is to be cut (a pipe, a file)
 }
 
+// narrowest and widest are the widths that COLUMNS may set.
+const (
+	narrowest = 20
+	widest    = 10000
+)
+
 // Stream is standard output or standard error. It is safe for concurrent use.
 type Stream struct {
 	mu       sync.Mutex
@@ -36,12 +43,17 @@ type Stream struct {
 	live     bool // a terminal that can move its cursor
 }
 
-// NewStream makes a Stream of a writer, and finds out what it can show. Only a terminal has colour and a width, and
-// NO_COLOR (no-color.org) removes the colour.
+// NewStream makes a Stream of a writer, and finds out what it can show. Only a terminal has colour, and NO_COLOR
+// (no-color.org) removes it. The width is that of the terminal; of anything else that of COLUMNS, which watch(1) sets and
+// no shell exports by itself.
 func NewStream(out io.Writer, getenv func(string) string) *Stream {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return &Stream{out: out}
+		s := &Stream{out: out}
+		if w, err := strconv.Atoi(getenv("COLUMNS")); err == nil && w >= narrowest && w <= widest {
+			s.style.Width = w
+		}
+		return s
 	}
 	s := &Stream{out: out, terminal: true, live: getenv("TERM") != "dumb"}
 	s.style.Color = s.live && getenv("NO_COLOR") == ""

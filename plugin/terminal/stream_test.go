@@ -155,3 +155,20 @@ func TestStyle(t *testing.T) {
 		}
 	}
 }
+
+// TestColumns: what is no terminal has the width that someone exports, such as watch(1).
+func TestColumns(t *testing.T) {
+	for value, want := range map[string]int{
+		"": 0, "80": 80, "20": 20, "19": 0, "0": 0, "-80": 0, "80x": 0, "10001": 0, "99999999999999999999": 0,
+	} {
+		getenv := func(key string) string {
+			if key == "COLUMNS" {
+				return value
+			}
+			return ""
+		}
+		if got := NewStream(&bytes.Buffer{}, getenv).Style(); got != (Style{Width: want}) {
+			t.Errorf("COLUMNS=%q: %+v, want a width of %d and no colour", value, got, want)
+		}
+	}
+}

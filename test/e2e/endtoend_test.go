@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -307,7 +308,10 @@ func TestNameFaults(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			undo := tt.do()
+			defer func(parent *testing.T) { s.T = parent }(s.T)
+			s.T = t
+			undo := sync.OnceFunc(tt.do())
+			defer undo()
 			if got := connects(t, "client", app+":80"); got != tt.connects {
 				t.Errorf("the client connects: %t, want %t", got, tt.connects)
 			}

@@ -80,6 +80,13 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 			HostIP: p.Status.HostIP, HostIPs: p.Status.HostIPs, StartTime: p.Status.StartTime,
 		},
 	}
+	for i := range p.Status.ContainerStatuses {
+		if c := &p.Status.ContainerStatuses[i]; !c.Ready { // why it is not
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: c.Name, RestartCount: c.RestartCount, State: c.State, LastTerminationState: c.LastTerminationState,
+			})
+		}
+	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports})

@@ -76,3 +76,22 @@ func TestEndToEndSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// A pod whose container crashes is an endpoint where the Service publishes addresses that are not ready: that nobody
+// listens is said with what the API says of the container.
+func TestEndToEndCrashLoop(t *testing.T) {
+	args := "trace crash -n shop --from pod/web-76bbf6d6cc-76zpd --end-to-end --snapshot " +
+		"../../testdata/endtoend/crash-loop.tar.gz"
+	code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+	if code != run.ExitMismatch {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		"EndpointNotListening  10.245.0.8:8080", "container echo does not run: CrashLoopBackOff (exit code 1, Error), 11 " +
+			"restarts", "kubectl describe -n shop pod/crash", "LOST HERE",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("it lacks %q:\n%s", want, stdout)
+		}
+	}
+}

@@ -204,7 +204,9 @@ func traced(ctx context.Context, env *environment, c *traceConfig, s *run.Sessio
 	if from != nil && from.HostNetwork {
 		s.Progress.Note("%s uses the host network: its packets start on the node itself", c.from)
 	}
-	s.NoteNodes(nodes, c.printer.ForPeople(), "run its endpoints")
+	if !c.ends.endToEnd {
+		s.NoteNodes(nodes, c.printer.ForPeople(), "run its endpoints")
+	}
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return nil, v, err
 	}

@@ -12,6 +12,8 @@
 //	E2E_PLUGIN        the plugin's binary; bin/kubectl-svcproxy of this repository by default
 //	E2E_IMAGE         the helper's image, on every node already or to be pulled
 //	E2E_ECHO_IMAGE    the image of test/cluster's echo server, likewise
+//	E2E_DNS           the address that kubelets write into pods as the name server's, where no Service has it: the
+//	                  tests make one; without it such tests are skipped
 //	E2E_CLUSTER       the program that runs the cluster (test/cluster), for what Kubernetes itself cannot do; without it
 //	                  such tests are skipped
 package e2e

@@ -167,6 +167,10 @@ func services() []*corev1.Service {
 			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
 		}),
 		of(app+"-headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}),
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: app + "-alias"},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: aliasOf},
+		},
 	}
 }
 

@@ -241,6 +241,7 @@ func (t *tour) follow(p *report.Path) {
 	}
 	here := t.here(p)
 	p.Segments = conn.Segments(&here)
+	t.withContainers(p)
 	t.conclude(p, left)
 	report.Complete(p)
 }
@@ -344,9 +345,32 @@ func (t *tour) conclude(p *report.Path, left int) {
 				len(p.Expected.Endpoints)-left, len(p.Expected.Endpoints)),
 		})
 	}
+	explain(p, found)
 	more := t.findings(found)
 	p.Findings = append(p.Findings, more...)
 	p.Verdict = report.WithFindings(p.Verdict, more)
+}
+
+// ofLostConnections are findings that say of endpoints only that connections to them fail.
+var ofLostConnections = []string{EndpointRefused, EndpointTimeout, EndpointUnreachable}
+
+// explain makes what connections have shown of endpoints the evidence of what is wrong in a segment of theirs: one fault
+// is one finding.
+func explain(p *report.Path, found []issue) {
+	for i := range found {
+		is := &found[i]
+		if kinds[is.code].severity != mismatch || len(is.endpoints) == 0 {
+			continue
+		}
+		p.Findings = slices.DeleteFunc(p.Findings, func(f report.Finding) bool {
+			same := slices.Contains(ofLostConnections, f.Code) && len(f.Endpoints) > 0 &&
+				!slices.ContainsFunc(f.Endpoints, func(e string) bool { return !slices.Contains(is.endpoints, e) })
+			if same {
+				is.evidence = append(slices.Clip(is.evidence), f.Evidence...)
+			}
+			return same
+		})
+	}
 }
 
 // segmentText names a segment's place, and says what is the matter there.
@@ -385,9 +409,7 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
 	pod := strings.TrimPrefix(s.Place, "pod ")
 	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place && s.Code == endtoend.EndpointNotListening {
-		is.remedy.Commands = append(is.remedy.Commands, report.Command{
-			Line: report.ShellLine("kubectl", "logs", "-n", ns, "pod/"+name, "--all-containers", "--tail=50"),
-		})
+		is.remedy.Commands = append(is.remedy.Commands, podCommands(t.cluster.podObject(pod), ns, name)...)
 	}
 	return append(found, is)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -137,5 +138,43 @@ func TestWhatWasNotReadIsNotRight(t *testing.T) {
 	}
 	if followed == 0 {
 		t.Error("no path was followed")
+	}
+}
+
+// What connections to an endpoint have shown is evidence of the segment that loses them, and no finding beside it. That
+// of another endpoint, and what is no consequence, stay.
+func TestSegmentsExplainConnections(t *testing.T) {
+	tour := tourOf(t)
+	const here, other = "10.244.2.9:8080", "10.244.2.10:8080"
+	finding := func(code, endpoint string) report.Finding {
+		return report.Finding{
+			Code: code, Severity: report.Error, Endpoints: []string{endpoint},
+			Evidence: []report.Evidence{{Text: code + " " + endpoint}},
+		}
+	}
+	p := report.Path{
+		Verdict: report.Mismatch,
+		Findings: []report.Finding{
+			finding(EndpointRefused, here), finding(EndpointRefused, other), finding(EndpointReachableDirectly, here),
+		},
+		Segments: []report.Segment{{
+			Segment: report.SegmentEndpointPod, Endpoint: here, Place: "pod shop/web-1", Message: "nobody listens",
+			Verdict: report.SegmentWrong, Code: endtoend.EndpointNotListening, Lost: true,
+		}},
+	}
+	tour.conclude(&p, 0)
+	var got []string
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		got = append(got, f.Code+" "+strings.Join(f.Endpoints, ","))
+		if f.Code == endtoend.EndpointNotListening && (len(f.Evidence) != 1 || f.Evidence[0].Text != EndpointRefused+" "+here) {
+			t.Errorf("%+v", f.Evidence)
+		}
+	}
+	want := strings.Join([]string{
+		EndpointRefused + " " + other, EndpointReachableDirectly + " " + here, endtoend.EndpointNotListening + " " + here,
+	}, "; ")
+	if is := strings.Join(got, "; "); is != want || p.Verdict != report.Mismatch {
+		t.Errorf("%s %s, want %s", p.Verdict, is, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -72,7 +73,8 @@ const maxForms = 3
 // named is what the client's pod does with the Service's name.
 type named struct {
 	segment report.Segment
-	issues  []issue // beside the segment's own
+	issues  []issue              // beside the segment's own
+	server  types.NamespacedName // the Service that is the first name server; zero for none
 }
 
 // naming is what is known of the Service's name in the client's pod.
@@ -136,6 +138,9 @@ func (t *tour) naming(svc *corev1.Service) (n *naming, why string) {
 	return n, why
 }
 
+// notAsked are the findings of a name server that queries, or answers, do not come to.
+var notAsked = []string{DNSServerUnreachable, DNSOverTCPUnreachable, DNSNoAnswer}
+
 // addName adds what was judged of the name to a path that it is a name for: one to a ClusterIP, and that of a Service
 // without one. The connection by address is what the path's other segments are about: a name that is not known takes
 // nothing from them.
@@ -147,6 +152,14 @@ func (t *tour) addName(p *report.Path, of *named) {
 	found := slices.Clone(of.issues)
 	if of.segment.Code != "" {
 		found = t.add(found, &of.segment)
+		if of.server.Name != "" && slices.Contains(notAsked, of.segment.Code) {
+			last := &found[len(found)-1]
+			last.remedy.Commands = append(last.remedy.Commands, report.Command{
+				When: "to see where queries are lost",
+				Line: report.ShellLine("kubectl", "svcproxy", "trace", of.server.Name, "-n", of.server.Namespace,
+					"--from", "pod/"+t.ends.Pod, "--end-to-end", "--live"),
+			})
+		}
 	}
 	more := t.findings(found)
 	p.Findings = append(p.Findings, more...)
@@ -227,6 +240,7 @@ func (n *naming) clusterDomain() string {
 func (n *naming) judge() *named {
 	first := n.server(n.conf.Servers[0])
 	out := &named{segment: first}
+	out.server, _ = n.serviceAt(n.conf.Servers[0])
 	s := &out.segment
 	s.Segment, s.Place = report.SegmentName, n.clientPlace()
 	command := "nsenter -t PID -n dig +short " + report.ShellWord(n.full+".") + " @" + n.conf.Servers[0].String()

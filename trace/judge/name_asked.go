@@ -186,7 +186,15 @@ func (n *naming) answered(kind string) report.Segment {
 	}
 	switch {
 	case len(missing) == 0 || len(silent) > 0:
-		return wrong(DNSNoAnswer, "nothing answers for %s: %s", n.full, cut(silent, 4))
+		s := wrong(DNSNoAnswer, "nothing answers for %s: %s", n.full, cut(silent, 4))
+		if n.conf.TCP {
+			return s
+		}
+		udp, tcp := n.answerOf(n.question(0, n.full, kind, false)), n.answerOf(n.question(0, n.full, kind, true))
+		if udp != nil && udp.Error != "" && tcp != nil && tcp.Error == "" {
+			s.Message += "; over TCP " + tcp.Server.Addr().String() + " does answer"
+		}
+		return s
 	case len(n.want) == 0 && n.alias == "":
 		return report.Segment{
 			Verdict: report.SegmentRight, Message: n.full + " has no address, as no endpoint is ready",

@@ -157,8 +157,7 @@ func (n *naming) ofService(
 		if paths[i].quiet {
 			continue
 		}
-		s.Message = fmt.Sprintf("%s to %s (Service %s) on node %s: %s", proto, at, svc, n.Name,
-			strings.Join(p.Codes(), ", "))
+		s.Message = fmt.Sprintf("%s to %s (Service %s) on node %s: %s", proto, at, svc, n.Name, whyNot(p))
 		switch {
 		case p.Verdict == report.Match || p.Verdict == report.Warning:
 			return report.Segment{
@@ -176,6 +175,22 @@ func (n *naming) ofService(
 		break
 	}
 	return s
+}
+
+// whyNot says what is wrong with a path, or why connections are refused: the first finding that says so.
+func whyNot(p *report.Path) string {
+	rank := []report.Severity{report.Error, report.Warn, report.Info}
+	list := slices.Clone(p.Findings)
+	slices.SortStableFunc(list, func(a, b report.Finding) int {
+		return slices.Index(rank, a.Severity) - slices.Index(rank, b.Severity)
+	})
+	if len(list) == 0 {
+		return "the path is not known"
+	}
+	if f := &list[0]; f.Message != "" {
+		return f.Code + ": " + f.Message
+	}
+	return list[0].Code
 }
 
 // onNode judges a name server whose address the client's node has: a DNS cache on the node.

@@ -32,6 +32,7 @@ type nameCase struct {
 	answer func(*snapshot.NameAnswer) // what a server answers, in place of NXDOMAIN; nil: nobody is asked
 	of     string                     // the Service; shop/ep1 if empty
 	named  string                     // the client, where it is on the host network
+	last   report.NodeReport          // what judged has made
 }
 
 func newNameCase(t *testing.T, resolvConf string) *nameCase {
@@ -81,6 +82,7 @@ func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Ve
 		Services: []types.NamespacedName{ends.Service}, From: &From{Kind: expect.FromPod, Pod: nameClient}, Matching: true,
 	})
 	EndToEnd(index, ends, &r)
+	w.last = r
 	for i := range r.Paths {
 		for k := range r.Paths[i].Segments {
 			if r.Paths[i].Segments[k].Segment == report.SegmentName {
@@ -102,6 +104,41 @@ func (w *nameCase) judged() (s report.Segment, codes []string, verdict report.Ve
 
 var nameCodes = []string{
 	DNSServerUnreachable, DNSOverTCPUnreachable, NameServerUnknown, NameUnknown, ShortNames, DNSAnswer, DNSNoAnswer,
+}
+
+// A name that is not answered is no endpoint's fault: no endpoint is marked, and the sentence of impact says so. What is
+// lost on the way to the server is traced by the command that is given.
+func TestNameIsNoEndpointsFault(t *testing.T) {
+	w := newNameCase(t, kubeletDNS+nameServer)
+	w.answer = func(a *snapshot.NameAnswer) {
+		if a.Code = ""; a.TCP {
+			a.Code = "NXDOMAIN"
+		} else {
+			a.Error = "no answer in time"
+		}
+	}
+	s, codes, _ := w.judged()
+	if strings.Join(codes, " ") != DNSNoAnswer || !strings.Contains(s.Message, "over TCP "+nameServer+" does answer") {
+		t.Errorf("%v %s", codes, s.Message)
+	}
+	for i := range w.last.Paths {
+		p := &w.last.Paths[i]
+		for _, r := range p.Rows {
+			if r.Code != "" {
+				t.Errorf("%s is marked %s", r.Address, r.Code)
+			}
+		}
+		for _, f := range p.Findings {
+			if want := "kubectl svcproxy trace multiport -n shop --from pod/" + nameClient + " --end-to-end --live"; f.Code ==
+				DNSNoAnswer && f.Commands[len(f.Commands)-1].Line != want {
+				t.Errorf("%+v", f.Commands)
+			}
+		}
+	}
+	r := report.Report{Verdict: report.Mismatch, Nodes: []report.NodeReport{w.last}}
+	if got := report.Impact(&r); !strings.Contains(got, "all connections by name to the Service") {
+		t.Error(got)
+	}
 }
 
 // What a pod does with a Service's name, by its resolv.conf: what is wrong before anybody is asked, and what cannot be

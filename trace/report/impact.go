@@ -63,6 +63,7 @@ const (
 	fewerEndpoints
 	otherEnd // they should end without an endpoint, and end in another way
 	affected
+	unnamed // the Service's name does not lead to it
 	toStranger
 	failing
 )
@@ -112,6 +113,8 @@ func (e effect) sentence(to, from string) string {
 		return several + ": " + e.what
 	case affected:
 		return connections + " " + verb("is", "are") + " affected: " + e.what
+	case unnamed:
+		return e.quantity + " by name to " + to + from + " " + verb("fails", "fail") + ": " + e.what
 	case toStranger:
 		return connections + " " + verb("goes", "go") + " to " + e.what
 	case failing:
@@ -133,7 +136,10 @@ func effectOn(p *Path) effect {
 	case Unknown:
 		return effect{kind: notKnownYet}
 	case Warning:
-		return codedEffect(p, StatusSuspect, maybeAffected)
+		if e := codedEffect(p, StatusSuspect, maybeAffected); e.kind != noEffect {
+			return e
+		}
+		return nameEffect(p, Warn, maybeAffected)
 	case Mismatch:
 		return mismatchEffect(p)
 	case Match:
@@ -178,6 +184,9 @@ func mismatchEffect(p *Path) effect {
 		}
 	}
 	if e := codedEffect(p, StatusWrong, affected); e.kind != noEffect {
+		return e
+	}
+	if e := nameEffect(p, Error, unnamed); e.kind != noEffect {
 		return e
 	}
 	switch {
@@ -231,6 +240,16 @@ func codedEffect(p *Path, status Status, kind effectKind) effect {
 		break
 	}
 	return out
+}
+
+// nameEffect is that of a finding of the Service's name.
+func nameEffect(p *Path, severity Severity, kind effectKind) effect {
+	for i := range p.Findings {
+		if f := &p.Findings[i]; f.Severity == severity && p.ofName(f.Code) {
+			return effect{kind, allConnections, 1, codeWords(f.Code)}
+		}
+	}
+	return effect{}
 }
 
 // lostAs says how connections end that do not arrive: as the finding has it, or by their action.

@@ -309,7 +309,7 @@ func statusOf(action string) Status {
 func markCodes(p *Path, rows []Row) {
 	for i := range p.Findings {
 		f := &p.Findings[i]
-		if f.Severity == Info {
+		if f.Severity == Info || p.ofName(f.Code) {
 			continue
 		}
 		status, shown := StatusSuspect, false
@@ -327,6 +327,11 @@ func markCodes(p *Path, rows []Row) {
 			rows[0].Status, rows[0].Code = status, f.Code
 		}
 	}
+}
+
+// ofName tells whether a finding is what the segment of the Service's name has: no endpoint is concerned.
+func (p *Path) ofName(code string) bool {
+	return slices.ContainsFunc(p.Segments, func(s Segment) bool { return s.Segment == SegmentName && s.Code == code })
 }
 
 // markObserved writes into each endpoint's row how many connections were sent to it and how they ended, and into the

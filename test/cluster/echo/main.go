@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command echo is the server behind the tests' Services, and their client.
+// Command echo is the server behind the tests' Services, their client, and their name server.
 //
 //	echo [:8080]                     answer each TCP connection, UDP packet and, where the kernel has it, SCTP
 //	                                 association with the host's name
 //	echo connect [-for 10s] ADDRESS  connect over and over, and print how often that went well
 //	echo get URL                     print what an HTTP server answers
+//	echo dns [NAME=ADDRESS,…]…       answer for these names at port 53 of UDP and TCP, and that others do not exist;
+//	                                 NAME=NAME makes one an alias
 package main
 
 import (
@@ -31,11 +33,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == "connect" {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "connect":
 		err = connect(ctx, os.Args[2:])
-	} else if len(os.Args) == 3 && os.Args[1] == "get" {
+	case len(os.Args) == 3 && os.Args[1] == "get":
 		err = get(ctx, os.Args[2])
-	} else {
+	case len(os.Args) > 1 && os.Args[1] == "dns":
+		err = serveDNS(ctx, ":53", os.Args[2:])
+	default:
 		address := ":8080"
 		if len(os.Args) > 1 {
 			address = os.Args[1]

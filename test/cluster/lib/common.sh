@@ -19,6 +19,8 @@ bridge=svcproxy0
 api4=10.79.0.1 api6=fd00:79::1
 pods=10.245.0.0/16,fd00:10:245::/56
 services=10.97.0.0/16,fd00:10:97::/112
+# Of a Service kube-dns, for whoever makes one: the cluster has none.
+dns=10.97.0.10
 cgroup=svcproxy-cluster
 
 helper_image="ghcr.io/svcproxy/nodehelper:dev"

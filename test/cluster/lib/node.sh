@@ -99,6 +99,8 @@ write_config() {
 		nodeStatusUpdateFrequency: 5s
 		shutdownGracePeriod: 0s
 		resolvConf: /etc/svcproxy/resolv.conf
+		clusterDNS: [$dns]
+		clusterDomain: cluster.local
 	EOF
 }
 

@@ -30,7 +30,7 @@ type Cluster struct {
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
 	onNode    map[string]map[netip.Addr]string
 	nodesAt   map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
-	pods      map[string][]pod // of each node, those with an address of their own, by name
+	pods      map[string][]pod        // of each node, those with an address of their own, by name
 	podNames  map[netip.Addr]string
 	proxyPods map[string]*proxyPod // of each node, kube-proxy's
 	twice     map[netip.Addr]bool  // that a Service lists more than once

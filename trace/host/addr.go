@@ -18,6 +18,7 @@ type address struct {
 	secondary  bool
 	temporary  bool
 	deprecated bool
+	awaitsDAD  string // why it is not in use: how ip names the state of duplicate address detection; "" where it is
 }
 
 // ipLink is an interface as ip -j addr and ip -j link print it.
@@ -114,8 +115,18 @@ func (n *Network) readAddrs(data []byte) error {
 
 // awaitsDAD tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection has
 // completed (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 has no such state.
-func (a *ipAddr) awaitsDAD() bool {
-	return a.Family == "inet6" && (a.Tentative && !a.Optimistic || a.DADFailed)
+func (a *ipAddr) awaitsDAD() bool { return a.stateOfDAD() != "" }
+
+func (a *ipAddr) stateOfDAD() string {
+	switch {
+	case a.Family != "inet6":
+		return ""
+	case a.DADFailed:
+		return "dadfailed"
+	case a.Tentative && !a.Optimistic:
+		return "tentative"
+	}
+	return ""
 }
 
 func (a *ipAddr) read(dev string) (address, error) {
@@ -141,7 +152,7 @@ func (a *ipAddr) read(dev string) (address, error) {
 	}
 	return address{
 		ip: ip, prefix: prefix, dev: dev, scope: scopeOf(a.Scope), secondary: a.Secondary && ip.Is4(),
-		temporary: a.Temporary, deprecated: a.Deprecated,
+		temporary: a.Temporary, deprecated: a.Deprecated, awaitsDAD: a.stateOfDAD(),
 	}, nil
 }
 

@@ -44,6 +44,25 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	return true, "", true
 }
 
+// Unused says why the node takes no packets for any IPv6 address that it has on an interface beside those of the link:
+// duplicate address detection has found each of them with another host, or goes on (ndisc_recv_ns in
+// net/ipv6/ndisc.c answers for no such address). "" where it has none there, where one is in use, and where that is not
+// known.
+func (n *Network) Unused(dev string) (why string) {
+	for _, i := range n.devs[dev] {
+		a := &n.addrs[i]
+		switch {
+		case a.ip.Is4() || a.scope >= scopeLink:
+		case a.awaitsDAD == "":
+			return ""
+		default:
+			why = "ip -6 addr: " + netip.PrefixFrom(a.ip, a.prefix.Bits()).String() + " dev " + dev + " " + a.awaitsDAD +
+				": duplicate address detection does not let the node use it"
+		}
+	}
+	return why
+}
+
 // arpIgnored says why an address is not told in a mode of arp_ignore; "" where it is.
 func (n *Network) arpIgnored(mode int, dev string, target, asker netip.Addr) (why string, known bool) {
 	var has, shares, host bool

@@ -4,6 +4,7 @@ package host
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -65,6 +66,32 @@ func (n *Network) setLink(l *ipLink) {
 func (n *Network) NoCarrier(dev string) bool {
 	l := n.links[dev]
 	return l.flags && l.up && l.noCarrier
+}
+
+// discarding are the kinds of interfaces that discard what is sent by them: dummy_xmit in drivers/net/dummy.c, ifb_xmit
+// in drivers/net/ifb.c for what no filter of tc has sent there, nlmon_xmit in drivers/net/nlmon.c.
+var discarding = map[string]bool{"dummy": true, "ifb": true, "nlmon": true}
+
+// Discards says why nobody gets what is routed to another host by an interface; "" where that is not known. What is
+// sent by lo comes in again by it. On an ordinary link without ARP the kernel does not ask for the next hop: frames
+// that nothing else gives an address carry that of the interface itself (arp_constructor in net/ipv4/arp.c,
+// ndisc_constructor in net/ipv6/ndisc.c), which its other end does not take.
+func (n *Network) Discards(dev string, nextHop netip.Addr) (why string) {
+	l := n.links[dev]
+	switch {
+	case dev == "lo":
+		return "what is sent by lo comes in again by it, and the address is none of the node's own"
+	case discarding[l.kind]:
+		return "ip -d link: " + dev + " is of the kind " + l.kind + ", which discards what is sent by it"
+	case !l.flags || !l.noARP || !n.kindsKnown || !resolving[l.kind] || !n.NeighboursKnown():
+		return ""
+	}
+	e, ok := n.Neighbour(dev, nextHop)
+	if !ok || l.mac == "" || !strings.EqualFold(e.MAC, l.mac) {
+		return ""
+	}
+	return "ip link: " + dev + " has NOARP; ip neigh: " + nextHop.String() + " dev " + dev + " lladdr " + e.MAC +
+		", which is the address of " + dev + " itself"
 }
 
 // MTU returns the largest packet that an interface sends, in bytes; 0 where that is not known.

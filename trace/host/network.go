@@ -262,6 +262,21 @@ func (n *Network) SubnetOf(a netip.Addr) (dev string, subnet netip.Prefix) {
 	return dev, subnet
 }
 
+// Within returns the only interface that has an address whose subnet contains another host's; "" where none or several
+// have one.
+func (n *Network) Within(a netip.Addr) (dev string) {
+	for i := range n.addrs {
+		switch x := &n.addrs[i]; {
+		case !x.prefix.Contains(a) || x.prefix.IsSingleIP() || x.dev == dev:
+		case dev != "":
+			return ""
+		default:
+			dev = x.dev
+		}
+	}
+	return dev
+}
+
 // HasLinks tells whether the interfaces were collected, so that one that is not listed does not exist.
 func (n *Network) HasLinks() bool { return n.master != nil }
 

@@ -126,6 +126,17 @@ func (d Decision) tool() string {
 // RefusedByRule tells whether the rule itself refuses, so that there is no route.
 func (d Decision) RefusedByRule() bool { return d.rule != nil && d.rule.refuses != "" }
 
+// Refusal returns the type that refuses, RouteNone for no route, and whether it is the action of a rule.
+func (d Decision) Refusal() (typ RouteType, byRule bool) {
+	switch {
+	case d.RefusedByRule():
+		return d.rule.refuses, true
+	case d.entry != nil:
+		return d.entry.typ, false
+	}
+	return RouteNone, false
+}
+
 // HasRule tells whether a rule that is none of the default ones decided.
 func (d Decision) HasRule() bool { return d.rule != nil }
 

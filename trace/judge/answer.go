@@ -166,6 +166,12 @@ func (p *pathCase) walkOnward() []onward {
 				continue
 			}
 		}
+		if u := p.answerRefused(end, in, certain); u != nil {
+			p.keep()
+			end = &p.res.Outcomes[i]
+			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
+			continue
+		}
 		if !p.walker.FollowPasses(s, end) {
 			p.keep()
 			end = &p.res.Outcomes[i]
@@ -176,6 +182,25 @@ func (p *pathCase) walkOnward() []onward {
 	}
 	p.onward = &out
 	return out
+}
+
+// answerRefused says which setting stops the endpoint's answer if it comes in by the interface that the packet has left
+// by; nil for none, and where that is certain: ForwardingOff is found there.
+func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool) *netfilter.Uncertain {
+	o, dst := &p.want.Origin, end.Packet.Dst
+	if certain || in == netfilter.UnknownIface || end.End != netfilter.Sent || o.Kind == expect.FromNode ||
+		p.sameBridge(o, end) {
+		return nil
+	}
+	key := p.offFor(in, dst.Is4())
+	if key == "" {
+		return nil
+	}
+	return &netfilter.Uncertain{
+		What: "the interface by which they come in",
+		Why: "the route to " + dst.String() + " is by " + in + ", and what comes in there is not forwarded: " + key +
+			"=0",
+	}
 }
 
 // of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
@@ -261,7 +286,7 @@ func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.O
 
 // laterOf walks a later packet to an outcome.
 func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome) onward {
-	res := p.walker.Follow(*s, end, netfilter.Options{})
+	res := p.walker.Follow(*s, end, netfilter.Options{Enters: p.entered})
 	return judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
 		if o.Packet.Dst != end.Packet.Dst || o.Packet.DstPort != end.Packet.DstPort {
 			return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(), false

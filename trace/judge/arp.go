@@ -28,7 +28,7 @@ var _ = register(kind{
 // found before stays in its table while it is confirmed, and it also learns it when the node asks for its own
 // (arp_process in net/ipv4/arp.c).
 var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
-	if p.want.Action != expect.DNAT || !p.want.Frontend.Address.Is4() {
+	if p.want.Action != expect.DNAT {
 		return nil
 	}
 	is := issue{
@@ -48,6 +48,9 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			}
 			asked[h] = true
 			why := p.unanswered4(h)
+			if !h.ip.Is4() {
+				why = p.unanswered6(h)
+			}
 			if why == "" {
 				continue
 			}
@@ -89,6 +92,15 @@ func (p *pathCase) unanswered4(h hop) string {
 		return ""
 	}
 	return fmt.Sprintf("%s by %s: %s", h.ip, h.dev, strings.Join(why, "; "))
+}
+
+// unanswered6: [host.Network.Unused]. An address of the link is no pod's gateway where the interface has another.
+func (p *pathCase) unanswered6(h hop) string {
+	why := p.net.Unused(h.dev)
+	if why == "" || !p.asksFor(h.dev) {
+		return ""
+	}
+	return fmt.Sprintf("%s by %s: %s", h.ip, h.dev, why)
 }
 
 // asksFor tells whether the other end of an interface asks for addresses: a pod's, or one of an ordinary link.

@@ -113,6 +113,11 @@ func samples() []sample {
 			silences[0].hush(w)
 			w.drop(v4, "-A KUBE-SERVICES", "-j KUBE-NODEPORTS")
 		}},
+		{code: LeadsNowhere, base: "real-2node-iptables", do: (*capturedNode).byLo},
+		{
+			code: ConnectionForgotten, base: "real-2node-iptables",
+			do: set("net/netfilter/nf_conntrack_tcp_timeout_syn_sent", "0"),
+		},
 		{code: ForwardingOff, base: "real-2node-iptables", do: set("net/ipv4/ip_forward", "0")},
 		{code: BridgeNetfilterOff, base: "real-2node-iptables", do: set("net/bridge/bridge-nf-call-iptables", "0")},
 		{code: RouteLocalnetOff, base: "real-2node-iptables", do: func(w *capturedNode) {

@@ -22,6 +22,7 @@ const (
 	NoCarrier       = "NoCarrier"
 	WrongNeighbour  = "WrongNeighbour"
 	NeighbourFailed = "NeighbourFailed"
+	LeadsNowhere    = "LeadsNowhere"
 	NoTunnelEnd     = "NoTunnelEnd"
 	MTUTooSmall     = "MTUTooSmall"
 )
@@ -68,6 +69,14 @@ var (
 			"when the kernel last asked for the next hop's link-layer address, nothing answered"),
 	})
 	_ = register(kind{
+		code: LeadsNowhere, severity: mismatch, scope: onPath,
+		remedy: advice("have the route lead by the interface behind which the next hop is; where an interface has lost ARP, "+
+			"turn it on again: ip link set dev IFACE arp on", command{line: "ip route", onNode: true},
+			command{line: "ip -d link", onNode: true}),
+		by: stopped(LeadsNowhere, (*pathCase).discarded,
+			"the route leads by an interface behind which nobody takes the packets"),
+	})
+	_ = register(kind{
 		code: MTUTooSmall, severity: note, scope: onPath,
 		remedy: advice(
 			"give the pods' network the MTU of the smallest interface on its way (the CNI's configuration), unless "+
@@ -110,6 +119,19 @@ func (p *pathCase) withoutCarrier(_ *expect.Origin, end *netfilter.Outcome) []st
 		return nil
 	}
 	return []string{"ip link: " + end.Packet.Out + " is UP and has NO-CARRIER"}
+}
+
+// discarded: [host.Network.Discards].
+func (p *pathCase) discarded(o *expect.Origin, end *netfilter.Outcome) []string {
+	for _, h := range p.hops(o, end) {
+		if local, _ := p.net.Local(h.ip); local {
+			continue // a client whose address is the node's own: ClientAddressTaken
+		}
+		if why := p.net.Discards(h.dev, h.ip); why != "" {
+			return []string{p.routeBy(h) + why}
+		}
+	}
+	return nil
 }
 
 // zeroMAC is an address that no interface has.

@@ -35,6 +35,7 @@ type pathCase struct {
 	res  netfilter.Result
 	got  outcomes
 
+	entered bool // the packet is certain to come in by its origin's interface
 	kept    bool // res.Outcomes is the case's own, and not the walker's
 	settled bool // a detector has recognised who else answers
 	several several
@@ -96,8 +97,9 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		return out
 	}
 	named := w.req.From != nil && w.req.From.Address.IsValid()
+	p.entered = w.enters(&f, &o, named)
 	p.res = w.walker.Walk(start(f, o), netfilter.Options{
-		Steps: w.req.Steps, Enters: w.enters(&f, &o, named), Watch: w.distinct.chains,
+		Steps: w.req.Steps, Enters: p.entered, Watch: w.distinct.chains,
 	})
 	w.watched = p.res.Watched
 	p.got = w.outcomesOf(f, &p.res)

@@ -59,7 +59,7 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 // misplaced makes the detector of packets to endpoints that end where these are not. at returns the evidence and the
 // remedy, or none.
 func misplaced(
-	code, actual, message string,
+	code, actual, message, remedy string,
 	at func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command),
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
@@ -83,7 +83,7 @@ func misplaced(
 			out = append(out, issue{
 				code: code, subject: to, endpoints: []string{to}, expected: describe(p.want), actual: actual,
 				message: message, evidence: say(evidence...),
-				remedy: report.Remedy{Text: removeIt, Commands: fix},
+				remedy: report.Remedy{Text: remedy, Commands: fix},
 			})
 		}
 		return out
@@ -94,14 +94,17 @@ const removeIt = "remove it, and find out what has made it (a CNI that has not c
 	"it comes back otherwise"
 
 // addressTaken: ip_route_input_slow (net/ipv4/route.c) and ip6_input (net/ipv6/ip6_input.c) give packets to an address
-// of the table local to the node's own sockets, whichever node the pod is on.
+// of the table local to the node's own sockets, whichever node the pod is on; and those that a route of the type
+// broadcast is for, too.
 var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 	"the endpoint is a pod with an address of its own, and the node has made that address its own: packets to it do not "+
 		"leave the node",
+	removeIt,
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
 		dst := end.Packet.Dst
-		local, known := p.net.Local(dst)
-		if at := p.placeOf(dst); end.End != netfilter.Delivered || !local || !known || !at.own {
+		t, known := p.net.AddrType(dst)
+		taken := t == host.RouteLocal || t == host.RouteBroadcast
+		if at := p.placeOf(dst); end.End != netfilter.Delivered || !taken || !known || !at.own {
 			return nil, nil
 		}
 		return p.taken(dst)
@@ -143,6 +146,7 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 // asks in vain (neigh_resolve_output in net/core/neighbour.c). Where somebody has answered, it is no such case.
 var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	"the endpoint is on another node, and the route to it leads to the pods of this node, of which none has its address",
+	removeIt,
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
 		pkt := &end.Packet
 		at := p.placeOf(pkt.Dst)
@@ -232,6 +236,14 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 			!slices.ContainsFunc(p.net.AddressesOn(dev), func(x netip.Addr) bool { return x.Is4() == v4 })
 	}
 	away := l.Gateway.IsValid() && l.Dev == p.net.Uplink(v4)
+	if dev := p.net.Within(a); away && dev != "" {
+		if up, known := p.net.Up(dev); known && !up {
+			return []string{
+				fmt.Sprintf("%s: the route to %s, a pod of this node, leads off the node", l.By, a),
+				"ip link: " + dev + ", which has an address of its subnet, is down",
+			}, []report.Command{p.onNode("", "ip", "link", "set", "dev", dev, "up")}
+		}
+	}
 	if away && !slices.ContainsFunc(p.net.Devs(), bare) || !away && !bare(l.Dev) {
 		return nil, nil
 	}

@@ -79,11 +79,12 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 		switch o.action {
 		case noneAction:
 			is.code, is.actual, is.message = NoRoute, "no route", "the packet is translated, but the node has "+o.why
-			if !o.to.IsValid() {
-				is.message = "the node has " + o.why + ": the connection fails before any rule is asked"
+			how, _ := n.failure(want, o)
+			if is.message += ": " + how; !o.to.IsValid() {
+				is.message = "the node has " + o.why + ", before any rule is asked: " + how
 			}
 			if text := o.decided.String(); text != "" {
-				n.refusing(&is, o)
+				n.refusing(&is, want, o)
 				issues = foldRefusal(issues, is)
 				continue
 			}
@@ -122,15 +123,19 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 }
 
 // refusing says which routing rule and route refuse a packet, and how to remove them.
-func (n *node) refusing(is *issue, o *outcome) {
+func (n *node) refusing(is *issue, want *expect.Path, o *outcome) {
 	by := o.decided
 	is.code, is.actual, is.evidence = RefusingRoute, "refused by a route", say(by.String())
-	what := "the node's routing refuses it"
-	if keeps := "keeps the packet on the node"; strings.HasSuffix(o.why, keeps) {
-		is.actual, what = "kept by a route", "a route "+keeps+", though the address is none of its own"
+	how, hangs := n.failure(want, o)
+	what, how := "the node's routing refuses it", "; "+how
+	if hangs {
+		is.actual, what = "dropped by a route", "the node's routing drops it"
 	}
-	if is.message = "the packet is translated, but " + what + ": " + by.String(); !o.to.IsValid() {
-		is.message = what + ": " + by.String()
+	if keeps := "keeps the packet on the node"; strings.HasSuffix(o.why, keeps) {
+		is.actual, how, what = "kept by a route", "", "a route "+keeps+", though the address is none of its own"
+	}
+	if is.message = "the packet is translated, but " + what + ": " + by.String() + how; !o.to.IsValid() {
+		is.message = what + ": " + by.String() + how
 	}
 	is.remedy = n.withoutRoute(by)
 }

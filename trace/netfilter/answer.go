@@ -239,10 +239,15 @@ func (w *Walker) clear(k *class, back *Packet, local bool, to string) bool {
 		k.out = UnknownIface
 	}
 	x := w.passage(k)
+	back.Mark = x.mark
+	if k.turn == Later && k.hook == Prerouting { // with another mark than the first packet
+		if drop, _ := w.host.ReversePath(query(back)); drop != (host.Reverse{}) {
+			return false
+		}
+	}
 	if !x.all || x.mark == 0 {
 		return x.all
 	}
-	back.Mark = x.mark
 	again := w.route(back)
 	return sameRoute(&r, &again)
 }

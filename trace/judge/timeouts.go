@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// ConnectionForgotten says that connection tracking forgets connections at once.
+const ConnectionForgotten = "ConnectionForgotten"
+
+var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPath, by: misplaced(
+	ConnectionForgotten, "the answer does not come back",
+	"connection tracking forgets the connection at once, so that nothing translates the packets behind the first one",
+	"set it back to the kernel's default, and find what has set it (/etc/sysctl.d, kube-proxy's conntrack settings)",
+	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+		if !end.Packet.DNAT || end.Packet.Untracked {
+			return nil, nil
+		}
+		for _, t := range timeouts {
+			key := "net/netfilter/nf_conntrack_" + t.name
+			if t.proto == end.Packet.Proto && p.isOff(key) {
+				evidence = append(evidence, key+"=0")
+				fix = append(fix, p.onNode("", "sysctl", "-w", fmt.Sprintf("%s=%d", key, t.usual)))
+			}
+		}
+		return evidence, fix
+	},
+)})
+
+// timeouts are how long connection tracking keeps what a connection begins with, in seconds: a state with 0 is over
+// before the next packet comes (nf_ct_is_expired in include/net/netfilter/nf_conntrack.h; tcp_timeouts and udp_timeouts
+// in net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c have the defaults). That of SYN_RECV is not
+// among them: the client's next packet makes a new entry, which may lead to another endpoint.
+var timeouts = []struct {
+	proto uint8
+	name  string
+	usual int
+}{
+	{netfilter.TCP, "tcp_timeout_syn_sent", 120},
+	{netfilter.TCP, "tcp_timeout_established", 432000},
+	{netfilter.UDP, "udp_timeout", 30},
+}

@@ -41,25 +41,8 @@ func (t *text) print() {
 		t.say(plain, "Explain", t.view.Explain, false)
 	}
 	verdict, rest := t.conclusion()
-	t.last(verdict, rest)
-}
-
-// last writes the conclusion, in lines that fit.
-func (t *text) last(verdict, rest string) {
-	const indent = 2
-	limit := 0
-	if t.columns > 0 {
-		limit = max(t.columns-indent, 40)
-	}
-	for i, line := range plaintext.Wrap(plaintext.Clean(verdict+": "+rest), limit) {
-		if i == 0 {
-			t.Add(colorOf(t.report.Verdict), verdict)
-			t.Add(plain, strings.TrimPrefix(line, verdict))
-		} else {
-			t.Addf("%*s%s", indent, "", line)
-		}
-		t.End()
-	}
+	t.Add(colorOf(t.report.Verdict), verdict)
+	t.Linef(": %s", rest) // not wrapped: the last line begins with the verdict, however narrow the terminal is
 }
 
 // next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.

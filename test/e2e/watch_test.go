@@ -112,14 +112,15 @@ func breakService(t *testing.T, node string) {
 	}
 	s := siteOf(t, node)
 	for line := range strings.Lines(s.run(s.program+"-save", "-t", "nat")) {
-		if strings.HasPrefix(line, "-A KUBE-SERVICES -d "+svc.Spec.ClusterIP+"/32 ") {
-			comment := regexp.MustCompile(`"[^"]*"`).FindString(line)
-			words := strings.Fields(strings.Replace(strings.TrimSpace(line), comment, "COMMENT", 1))
-			words[0] = "-D"
-			words[slices.Index(words, "COMMENT")] = strings.Trim(comment, `"`)
-			s.run(append([]string{s.program, "-t", "nat"}, words...)...)
-			return
+		if !strings.HasPrefix(line, "-A KUBE-SERVICES -d "+svc.Spec.ClusterIP+"/32 ") {
+			continue
 		}
+		comment := regexp.MustCompile(`"[^"]*"`).FindString(line)
+		words := strings.Fields(strings.Replace(strings.TrimSpace(line), comment, "COMMENT", 1))
+		words[0] = "-D"
+		words[slices.Index(words, "COMMENT")] = strings.Trim(comment, `"`)
+		s.run(append([]string{s.program, "-t", "nat"}, words...)...)
+		return
 	}
 	t.Fatalf("%s has no rule for %s", node, svc.Spec.ClusterIP)
 }

@@ -140,8 +140,8 @@ func textOf(e ast.Expr) (text string, ok bool) {
 func TestOddPhrases(t *testing.T) {
 	for text, odd := range map[string]bool{
 		"it writes every rule anew": true, "%q is no mode": true, "there is no node %q": false,
-		"it is no longer there": false, "what\nbecomes of the packet": true, "Rules that do the right thing are no finding": true,
-		"nobody may make pods": false,
+		"it is no longer there": false, "what\nbecomes of the packet": true,
+		"Rules that do the right thing are no finding": true, "nobody may make pods": false,
 	} {
 		if got := oddIn(text); (len(got) > 0) != odd {
 			t.Errorf("%q: %v", text, got)

@@ -34,7 +34,8 @@ func build(o options) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range o.archs {
 		if triplets[arch] == "" {
-			return fmt.Errorf("%q is not an architecture: use %s", arch, strings.Join(slices.Sorted(maps.Keys(triplets)), " or "))
+			return fmt.Errorf("%q is not an architecture: use %s", arch,
+				strings.Join(slices.Sorted(maps.Keys(triplets)), " or "))
 		}
 		img, err := imageOf(o, arch)
 		if err != nil {

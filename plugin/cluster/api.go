@@ -203,8 +203,8 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 // mostConfigMaps is how many ConfigMaps are read because pods of kube-proxy mount them.
 const mostConfigMaps = 16
 
-// mounted adds the ConfigMaps that pods of kube-proxy mount: nodes may run kube-proxy by several DaemonSets, each with a
-// configuration of its own. One that may not be read stays out, and the nodes that need it say so.
+// mounted adds the ConfigMaps that pods of kube-proxy mount: nodes may run kube-proxy by several DaemonSets, each with
+// a configuration of its own. One that may not be read stays out, and the nodes that need it say so.
 func (a *API) mounted(ctx context.Context, objects *snapshot.Cluster, pods []*corev1.Pod) {
 	asked := map[types.NamespacedName]bool{}
 	for _, m := range objects.ConfigMaps {

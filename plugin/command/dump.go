@@ -44,8 +44,8 @@ With SERVICE, --from pod/NAME and --end-to-end it holds what trace reads with th
 			`endpoints' nodes,
 and the network namespaces of the pods at both ends.
 
-With --script it prints a script for a POSIX shell, which writes the same files of a node with the node's own tools. It is
-for nodes where no pod may be made and no program be installed; no cluster is contacted.
+With --script it prints a script for a POSIX shell, which writes the same files of a node with the node's own tools. It
+is for nodes where no pod may be made and no program be installed; no cluster is contacted.
 
 It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
 commands, annotations, managed fields.

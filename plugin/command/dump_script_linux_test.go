@@ -17,7 +17,8 @@ import (
 // TestScriptCollectsWhatIsJudged runs the script of dump --script where there are real rules, those of the example with
 // an endpoint missing, and judges what it has written: as a directory and as an archive.
 func TestScriptCollectsWhatIsJudged(t *testing.T) {
-	testutil.NeedRoot(t, "iptables-nft-restore", "ip6tables-nft-restore", "ip", "nft", "nfacct", "sh", "tar", "gzip", "awk")
+	testutil.NeedRoot(t, "iptables-nft-restore", "ip6tables-nft-restore", "ip", "nft", "nfacct", "sh", "tar", "gzip",
+		"awk")
 	ns := testutil.NewNamespace(t)
 	for _, command := range []string{
 		"ip link set lo up", "ip link add eth0 type veth peer name peer0", "ip link add cni0 type bridge",

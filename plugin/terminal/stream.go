@@ -44,8 +44,8 @@ type Stream struct {
 }
 
 // NewStream makes a Stream of a writer, and finds out what it can show. Only a terminal has colour, and NO_COLOR
-// (no-color.org) removes it. The width is that of the terminal; of anything else that of COLUMNS, which watch(1) sets and
-// no shell exports by itself.
+// (no-color.org) removes it. The width is that of the terminal; of anything else that of COLUMNS, which watch(1) sets
+// and no shell exports by itself.
 func NewStream(out io.Writer, getenv func(string) string) *Stream {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -97,8 +97,8 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 		has = port.spec.NodePort != 0
 	}
 	if !has {
-		return none(ReasonNotForKubeProxy, f.Address.String()+" is not an address of kind "+string(f.Kind)+" that kube-proxy serves for this "+
-			"Service")
+		return none(ReasonNotForKubeProxy, f.Address.String()+" is not an address of kind "+string(f.Kind)+
+			" that kube-proxy serves for this Service")
 	}
 	return s, fam, port
 }

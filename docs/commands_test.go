@@ -30,6 +30,7 @@ var elsewhere = map[string]struct{ file, line string }{
 	},
 	"kubectl krew install svcproxy":     {"hack/release-test.sh", `kubectl krew install --manifest="$one/svcproxy.yaml"`},
 	"kubectl apply -k deploy/daemonset": {"test/e2e/deploy_test.go", `"kustomize", "../../deploy/daemonset"`},
+	"kubectl apply -k deploy/watch":     {"test/e2e/watch_test.go", `"kustomize", "../../deploy/watch"`},
 }
 
 func blocks(t *testing.T, file string) []*snippet.Block {

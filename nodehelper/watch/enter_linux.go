@@ -48,7 +48,7 @@ func Enter(address, node string, argv []string) (net.Listener, error) {
 func inherited(number string) (net.Listener, error) {
 	fd, err := strconv.Atoi(number)
 	if err != nil || fd < 0 {
-		return nil, fmt.Errorf("%s is %q, which is no file descriptor", listenerVariable, number)
+		return nil, fmt.Errorf("%s is %q, which is not a file descriptor", listenerVariable, number)
 	}
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()

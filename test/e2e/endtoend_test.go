@@ -308,8 +308,9 @@ func TestNameFaults(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			defer func(parent *testing.T) { s.T = parent }(s.T)
+			parent := s.T
 			s.T = t
+			defer func() { s.T = parent }()
 			undo := sync.OnceFunc(tt.do())
 			defer undo()
 			if got := connects(t, "client", app+":80"); got != tt.connects {

@@ -227,7 +227,10 @@ func TestTheOrderOfRealServersDoesNotShow(t *testing.T) {
 // once they are translated.
 func TestLaterPacketsOfTheNode(t *testing.T) {
 	for _, tt := range []struct{ name, table, chain, rule, want string }{
-		{"dropped in OUTPUT", "filter", "OUTPUT", "-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP", ConnectionCut},
+		{
+			"dropped in OUTPUT", "filter", "OUTPUT",
+			"-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -j DROP", ConnectionCut,
+		},
 		{"dropped behind OUTPUT", "mangle", "POSTROUTING", "-m conntrack --ctstate ESTABLISHED -j DROP", ConnectionCut},
 		{"dropped by flags", "filter", "OUTPUT", "-o eth0 -p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP", ConnectionCut},
 		{"another interface", "filter", "OUTPUT", "-o eth7 -p tcp -m tcp --tcp-flags SYN,ACK ACK -j DROP", ""},
@@ -279,7 +282,8 @@ func TestAnswersThatLeaveElsewhere(t *testing.T) {
 					continue
 				}
 				seen++
-				if slices.Contains(codesOfAll(p.Findings), AnswerLost) || slices.Contains(codesOfAll(p.Findings), AnswerNotEvaluated) {
+				codes := codesOfAll(p.Findings)
+				if slices.Contains(codes, AnswerLost) || slices.Contains(codes, AnswerNotEvaluated) {
 					lost++
 				}
 			}

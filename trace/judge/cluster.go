@@ -58,7 +58,8 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
 		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
 		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{}, onNode: map[string]map[netip.Addr]string{},
-		nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
+		nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{},
+		twice: map[netip.Addr]bool{},
 	}
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s

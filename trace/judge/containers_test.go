@@ -30,7 +30,8 @@ func TestContainers(t *testing.T) {
 			}, "container echo does not run: ErrImagePull", "kubectl describe",
 		},
 		{
-			"ended", corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended}},
+			"ended",
+			corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended}},
 			"container echo has ended (exit code 1, Error)", "kubectl describe",
 		},
 		{

@@ -354,8 +354,8 @@ func (t *tour) conclude(p *report.Path, left int) {
 // ofLostConnections are findings that say of endpoints only that connections to them fail.
 var ofLostConnections = []string{EndpointRefused, EndpointTimeout, EndpointUnreachable}
 
-// explain makes what connections have shown of endpoints the evidence of what is wrong in a segment of theirs: one fault
-// is one finding.
+// explain makes what connections have shown of endpoints the evidence of what is wrong in a segment of theirs: one
+// fault is one finding.
 func explain(p *report.Path, found []issue) {
 	for i := range found {
 		is := &found[i]

@@ -167,7 +167,8 @@ func TestSegmentsExplainConnections(t *testing.T) {
 	for i := range p.Findings {
 		f := &p.Findings[i]
 		got = append(got, f.Code+" "+strings.Join(f.Endpoints, ","))
-		if f.Code == endtoend.EndpointNotListening && (len(f.Evidence) != 1 || f.Evidence[0].Text != EndpointRefused+" "+here) {
+		if f.Code == endtoend.EndpointNotListening &&
+			(len(f.Evidence) != 1 || f.Evidence[0].Text != EndpointRefused+" "+here) {
 			t.Errorf("%+v", f.Evidence)
 		}
 	}

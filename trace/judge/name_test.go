@@ -106,8 +106,8 @@ var nameCodes = []string{
 	DNSServerUnreachable, DNSOverTCPUnreachable, NameServerUnknown, NameUnknown, ShortNames, DNSAnswer, DNSNoAnswer,
 }
 
-// A name that is not answered is no endpoint's fault: no endpoint is marked, and the sentence of impact says so. What is
-// lost on the way to the server is traced by the command that is given.
+// A name that is not answered is no endpoint's fault: no endpoint is marked, and the sentence of impact says so. What
+// is lost on the way to the server is traced by the command that is given.
 func TestNameIsNoEndpointsFault(t *testing.T) {
 	w := newNameCase(t, kubeletDNS+nameServer)
 	w.answer = func(a *snapshot.NameAnswer) {

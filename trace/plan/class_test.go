@@ -211,8 +211,8 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 	}}
 	err := p.Expose(someFacts(), []string{"node"})
 	want := "ExternalIP 8.8.8.8:53/UDP is the address of a DNS resolver that the node or the public uses " +
-		"(class resolver); the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is not an address of a Pod of the Service's " +
-		"namespace (class no-pod); if that is meant, add --allow resolver,no-pod"
+		"(class resolver); the endpoint 203.0.113.5:53 of ExternalIP 8.8.8.8:53 is not an address of a Pod of the " +
+		"Service's namespace (class no-pod); if that is meant, add --allow resolver,no-pod"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

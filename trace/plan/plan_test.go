@@ -32,10 +32,12 @@ func TestCheck(t *testing.T) {
 		`"shop" is not a namespace/name`:        func(p *Plan) { p.Services = []string{"shop"} },
 		"10.96.0.10:80/TCP is there twice":      func(p *Plan) { p.Frontends = append(p.Frontends, p.Frontends[0]) },
 		`is not a name of a Service port`:       front(func(f *Frontend) { f.Port = `shop/web" -j ACCEPT` }),
-		"this is not an address and port":       front(func(f *Frontend) { f.Address = netip.MustParseAddrPort("0.0.0.0:80") }),
-		`the protocol "tcp" is none of`:         front(func(f *Frontend) { f.Protocol = "tcp" }),
-		"an affinity of -1 seconds":             front(func(f *Frontend) { f.Affinity = -1 }),
-		"belong together":                       front(func(f *Frontend) { f.ForPods = nil }),
+		"this is not an address and port": front(func(f *Frontend) {
+			f.Address = netip.MustParseAddrPort("0.0.0.0:80")
+		}),
+		`the protocol "tcp" is none of`: front(func(f *Frontend) { f.Protocol = "tcp" }),
+		"an affinity of -1 seconds":     front(func(f *Frontend) { f.Affinity = -1 }),
+		"belong together":               front(func(f *Frontend) { f.ForPods = nil }),
 		"the source range fd00::/8 is of": front(func(f *Frontend) {
 			f.Ranges = []netip.Prefix{
 				netip.MustParsePrefix("fd00::/8"),

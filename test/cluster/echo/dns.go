@@ -37,7 +37,7 @@ func parseZone(args []string) (zone, error) {
 			return nil, fmt.Errorf("%q is not NAME=ADDRESS", arg)
 		}
 		var r record
-		for _, text := range strings.Split(value, ",") {
+		for text := range strings.SplitSeq(value, ",") {
 			if a, err := netip.ParseAddr(text); err == nil {
 				r.addresses = append(r.addresses, a.Unmap())
 			} else if text != "" {

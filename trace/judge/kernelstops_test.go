@@ -96,3 +96,44 @@ func TestHowConnectionsFailForWantOfARoute(t *testing.T) {
 		}
 	}
 }
+
+// These were MATCH, and in a network namespace connections from pods failed.
+func TestFaultsThatWereMatch(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		do      func(w *capturedNode)
+		code    string
+		verdict report.Verdict
+	}{
+		{"an endpoint at a broadcast address", func(w *capturedNode) {
+			w.files["ip-route.json"] = []byte(strings.Replace(string(w.files["ip-route.json"]), "[",
+				`[{"type":"broadcast","dst":"10.244.2.3","dev":"eth0","scope":"link"},`, 1))
+		}, EndpointAddressTaken, report.Mismatch},
+		{"what comes in by the uplink is not forwarded", func(w *capturedNode) {
+			w.set("net/ipv4/conf/eth0/forwarding", "0")
+		}, AnswerNotEvaluated, report.Unknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := openCaptured(t, "real-2node-iptables")
+			count := func() (n int) {
+				r := w.run()
+				for i := range r.Paths {
+					p := &r.Paths[i]
+					for _, f := range p.Findings {
+						if f.Code == c.code && p.Verdict == c.verdict && p.Origin.Kind == string(expect.FromPod) {
+							n++
+						}
+					}
+				}
+				return n
+			}
+			if n := count(); n != 0 {
+				t.Fatalf("%d paths as captured", n)
+			}
+			c.do(w)
+			if count() == 0 {
+				t.Error("no path")
+			}
+		})
+	}
+}

@@ -219,7 +219,7 @@ in_vm() {
 # and binaries are fetched and built when they are not in the cache.
 step_ipvs() {
 	with_vm
-	in_vm 1800 -tags vm ./test/ipvs
+	in_vm 2700 -tags vm ./test/ipvs
 	in_vm 300 -run '^TestSCTP$' ./nodehelper/live
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Lean returns the objects without what judging needs none of, and what a person would rather not pass on: the pods'
-// environment, commands and volumes (but for the ConfigMaps that
-// kube-proxy's pods mount), annotations, managed fields, the nodes' lists of images.
+// environment, commands and volumes (but for the ConfigMaps that kube-proxy's pods mount), annotations, managed fields,
+// the nodes' lists of images.
 func Lean(c *snapshot.Cluster) *snapshot.Cluster {
 	out := &snapshot.Cluster{Missing: c.Missing, Unread: c.Unread}
 	for _, o := range c.Services {

@@ -106,18 +106,16 @@ func (n *Network) readAddrs(data []byte) error {
 	}
 	for i, b := range all {
 		n.subnet(from[i].link, from[i].addr, b)
-		if !from[i].addr.awaitsDAD() {
+		if b.awaitsDAD == "" {
 			n.family(b.ip).local[b.ip] = n.primaryOf(b)
 		}
 	}
 	return nil
 }
 
-// awaitsDAD tells whether an IPv6 address has no local route yet: it gets one when duplicate address detection has
-// completed (addrconf_dad_completed in net/ipv6/addrconf.c). IPv4 has no such state.
-func (a *ipAddr) awaitsDAD() bool { return a.stateOfDAD() != "" }
-
-func (a *ipAddr) stateOfDAD() string {
+// awaitsDAD says why an IPv6 address has no local route yet: it gets one when duplicate address detection has completed
+// (addrconf_dad_completed in net/ipv6/addrconf.c). "" for one that has; IPv4 has no such state.
+func (a *ipAddr) awaitsDAD() string {
 	switch {
 	case a.Family != "inet6":
 		return ""
@@ -152,7 +150,7 @@ func (a *ipAddr) read(dev string) (address, error) {
 	}
 	return address{
 		ip: ip, prefix: prefix, dev: dev, scope: scopeOf(a.Scope), secondary: a.Secondary && ip.Is4(),
-		temporary: a.Temporary, deprecated: a.Deprecated, awaitsDAD: a.stateOfDAD(),
+		temporary: a.Temporary, deprecated: a.Deprecated, awaitsDAD: a.awaitsDAD(),
 	}, nil
 }
 

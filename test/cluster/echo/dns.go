@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/netip"
 	"strings"
@@ -55,30 +54,12 @@ func serveDNS(ctx context.Context, address string, args []string) error {
 	if err != nil {
 		return err
 	}
-	var lc net.ListenConfig
-	tcp, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	udp, err := lc.ListenPacket(ctx, "udp", address)
+	tcp, udp, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}
 	context.AfterFunc(ctx, func() { _, _ = tcp.Close(), udp.Close() })
-	go func() {
-		for {
-			c, err := tcp.Accept()
-			switch {
-			case errors.Is(err, net.ErrClosed):
-				return
-			case err != nil:
-				log.Print(err)
-				time.Sleep(10 * time.Millisecond)
-			default:
-				go z.overTCP(c)
-			}
-		}
-	}()
+	go accept(tcp, z.overTCP)
 	buf := make([]byte, maxQuery)
 	for {
 		n, from, err := udp.ReadFrom(buf)

@@ -81,14 +81,14 @@ func serve(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	var lc net.ListenConfig
-	tcp, err := lc.Listen(ctx, "tcp", address)
+	tcp, udp, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}
-	udp, err := lc.ListenPacket(ctx, "udp", address)
-	if err != nil {
-		return err
+	greeting := func(c net.Conn) {
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(c, name+"\n")
 	}
 	listeners := []net.Listener{tcp}
 	port := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
@@ -104,7 +104,7 @@ func serve(ctx context.Context, address string) error {
 		_ = udp.Close()
 	})
 	for _, l := range listeners[1:] {
-		go accept(l, name)
+		go accept(l, greeting)
 	}
 	go func() {
 		buf := make([]byte, 2048)
@@ -118,11 +118,23 @@ func serve(ctx context.Context, address string) error {
 			}
 		}
 	}()
-	accept(tcp, name)
+	accept(tcp, greeting)
 	return nil
 }
 
-func accept(l net.Listener, name string) {
+// listen listens at an address for TCP and UDP.
+func listen(ctx context.Context, address string) (net.Listener, net.PacketConn, error) {
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	udp, err := lc.ListenPacket(ctx, "udp", address)
+	return tcp, udp, err
+}
+
+// accept serves the connections of a listener until it is closed.
+func accept(l net.Listener, serve func(c net.Conn)) {
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -133,11 +145,7 @@ func accept(l net.Listener, name string) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		go func() {
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-			_, _ = io.WriteString(c, name+"\n")
-		}()
+		go serve(c)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -24,6 +25,8 @@ type worker struct {
 	walker    *netfilter.Walker
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
+	// hopsTo is what anyHops has found.
+	hopsTo map[netip.Addr][]host.Hop
 }
 
 // pathCase is one path under judgement: a frontend from an origin.

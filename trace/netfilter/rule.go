@@ -73,7 +73,8 @@ type Chain struct {
 	// read.
 	Unread string
 
-	index *index // made by Link
+	index   *index   // made by Link
+	targets []*Chain // made by Link
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

@@ -69,6 +69,10 @@ readme: build ## Put that output into the README
 screenshots: build ## Take the pictures of the HTML report that docs/ shows, with Chromium
 	hack/screenshots.sh
 
+.PHONY: recording
+recording: build ## Make the recording of a terminal that the README begins with (npm)
+	hack/recording.sh
+
 .PHONY: docs
 docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas from the code
 	@mkdir -p docs/commands

@@ -30,7 +30,10 @@ func (t *text) steps(paths []report.Path) {
 			continue
 		}
 		t.Blank()
-		t.Linef("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		title := fmt.Sprintf("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		for _, line := range plaintext.Wrap(title, t.columns) {
+			t.Linef("%s", line)
+		}
 		rows := printedSteps(p)
 		tab := &table{columns: []column{
 			{" ", false},

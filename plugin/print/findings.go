@@ -407,8 +407,8 @@ func joinTexts(list []report.Evidence) []report.Evidence {
 	return out
 }
 
-// quote writes a piece of evidence, broken between words and indented as it is: with a verdict what that is due to, with
-// its mark and in the verdict's colour.
+// quote writes a piece of evidence, broken between words and indented as it is: with a verdict what that is due to,
+// with its mark and in the verdict's colour.
 func (t *text) quote(label, s string, v report.Verdict) {
 	text := strings.TrimLeft(s, " ")
 	indent := s[:len(s)-len(text)]

@@ -320,7 +320,7 @@ shard_versions() {
 # Every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a mode of its own.
 shard_faults() {
 	once test/cluster/cluster build
-	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^TestFaultMatrix$' ./test/e2e
+	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults)$' ./test/e2e
 }
 
 shard_bench() {

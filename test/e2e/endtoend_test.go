@@ -252,6 +252,9 @@ func TestEndToEnd(t *testing.T) {
 	noHelperPods(t)
 }
 
+// nameFaultsInCI are those that CI makes, each of them a way of its own to fail; SVCPROXY_FAULTS=all makes all.
+var nameFaultsInCI = []string{"no such name", "no endpoint", "TCP dropped on the server's node"}
+
 // What keeps a pod from resolving a Service's name: what is said of it without asking, and by asking.
 func TestNameFaults(t *testing.T) {
 	if dnsService == "" {
@@ -307,6 +310,9 @@ func TestNameFaults(t *testing.T) {
 			}, false, judge.DNSServerUnreachable, judge.DNSServerUnreachable,
 		},
 	} {
+		if os.Getenv("SVCPROXY_FAULTS") != "all" && !slices.Contains(nameFaultsInCI, tt.name) {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			parent := s.T
 			s.T = t

@@ -15,7 +15,8 @@ import (
 var segmentNames = map[string]string{
 	report.SegmentClientPod: "client's pod", report.SegmentClientNode: "client's node", report.SegmentNetwork: "network",
 	report.SegmentEndpointNode: "endpoint's node", report.SegmentEndpointPod: "endpoint's pod",
-	report.SegmentAnswer: "answer", report.SegmentName: "name",
+	report.SegmentAnswer: "answer", report.SegmentName: "name", report.SegmentEntryNode: "entry node",
+	report.SegmentHealthCheck: "health check",
 }
 
 // segmentStatus is what stands beside a segment.

@@ -34,7 +34,7 @@ func TestAskNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &Ends{
-		Client: "node3", Pod: "shop/web-76bbf6d6cc-m4dxw", named: "shop/web-76bbf6d6cc-m4dxw",
+		Clients: []string{"node3"}, Pod: "shop/web-76bbf6d6cc-m4dxw", named: "shop/web-76bbf6d6cc-m4dxw",
 		of: types.NamespacedName{Namespace: "shop", Name: "web"}, all: true, pods: map[string][]wirePod{},
 	}
 	e.pods["node3"] = podsOf(objects, "node3", map[string]bool{e.Pod: true})
@@ -66,7 +66,7 @@ func TestAskNames(t *testing.T) {
 			})
 		})
 	}
-	ends := e.judged(map[string]*judge.Visited{"node3": {State: state, Files: files}})
+	ends := e.judged("node3", map[string]*judge.Visited{"node3": {State: state, Files: files}})
 	if err := s.askNames(t.Context(), ends, objects, e); err != nil {
 		t.Fatal(err)
 	}

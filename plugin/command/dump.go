@@ -81,7 +81,8 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	f.Lookup("node").Usage = "Read this node (repeatable)" // none is chosen, and there is no snapshot to read
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
-	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME, pod/NAMESPACE/NAME, external or an IP address")
+	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME, pod/NAMESPACE/NAME, "+
+		"external or an IP address")
 	f.BoolVar(&o.script, "script", false, "Print a shell script that collects the files on the node, and read nothing")
 	o.ends.add(cmd)
 	return cmd

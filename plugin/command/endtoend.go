@@ -38,8 +38,8 @@ func (e *endFlags) check(from string, local bool) error {
 	case !e.endToEnd:
 		return nil
 	case !strings.HasPrefix(from, "pod/") && !isOutside(from):
-		return run.Usagef("--end-to-end begins at a pod, or outside of the cluster: give --from pod/NAME, or --from external " +
-			"or an IP address, with --node for the node that connections come in to")
+		return run.Usagef("--end-to-end begins at a pod, or outside of the cluster: give --from pod/NAME, or --from " +
+			"external or an IP address, with --node for the node that connections come in to")
 	case local:
 		return run.Usagef("--end-to-end reads several nodes, and --local is one")
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// The topology: two nodes on one link, each with a bridge and a pod on it, and a host outside of the cluster, which both
-// nodes have for a router.
+// The topology: two nodes on one link, each with a bridge and a pod on it, and a host outside of the cluster, which
+// both nodes have for a router.
 //
 //	client 10.244.1.5 ── cni0 node1 eth0 192.168.50.1 ══ 192.168.50.2 eth0 node2 cni0 ── endpoint 10.244.2.9
 //	                          eth1 192.168.60.1          192.168.61.1 eth1
@@ -99,11 +99,13 @@ var faults = []fault{
 	{name: "nothing listens", segment: report.SegmentEndpointPod, code: endtoend.EndpointNotListening},
 	{name: "the queue is full", listen: "full", segment: report.SegmentEndpointPod, code: endtoend.BacklogFull},
 	{
-		name: "the pod's firewall drops", six: true, listen: ":8080", segment: report.SegmentEndpointPod, code: endtoend.PodDrops,
+		name: "the pod's firewall drops",
+		six:  true, listen: ":8080", segment: report.SegmentEndpointPod, code: endtoend.PodDrops,
 		do: []string{"endpoint iptables-nft -A INPUT -p tcp --dport 8080 -j DROP"},
 	},
 	{
-		name: "no route in the client's pod", six: true, listen: ":8080", segment: report.SegmentClientPod, code: endtoend.PodNoRoute,
+		name: "no route in the client's pod",
+		six:  true, listen: ":8080", segment: report.SegmentClientPod, code: endtoend.PodNoRoute,
 		do: []string{"client ip route del default"},
 	},
 	{
@@ -123,7 +125,8 @@ var faults = []fault{
 		code: endtoend.TunnelPeerMissing, do: []string{"node2 bridge fdb del 02:00:00:00:00:01 dev flannel.1"},
 	},
 	{
-		name: "a firewall drops the tunnel's packets", six: true, vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
+		name: "a firewall drops the tunnel's packets",
+		six:  true, vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
 		code: endtoend.TunnelDropped, do: []string{"node2 iptables-nft -A INPUT -p udp --dport 8472 -j DROP"},
 	},
 	{
@@ -135,7 +138,8 @@ var faults = []fault{
 		code: endtoend.EndpointNodeDrops, do: []string{"node2 iptables-nft -A FORWARD -d 10.244.2.9 -j DROP"},
 	},
 	{
-		name: "the endpoint's node does not forward", six: true, vxlan: true, listen: ":8080", segment: report.SegmentEndpointNode,
+		name: "the endpoint's node does not forward",
+		six:  true, vxlan: true, listen: ":8080", segment: report.SegmentEndpointNode,
 		code: endtoend.EndpointNodeDrops, do: []string{"node2 sysctl -qw net.ipv4.ip_forward=0"},
 	},
 	{
@@ -190,7 +194,8 @@ var faults = []fault{
 		toEndpoint, masquerade,
 	}},
 	{
-		name: "outside: the source address is kept, and the endpoint is on another node", six: true, outside: true, listen: ":8080",
+		name: "outside: the source address is kept, and the endpoint is on another node",
+		six:  true, outside: true, listen: ":8080",
 		do: []string{toEndpoint}, segment: report.SegmentAnswer, code: endtoend.EndToEndAnswerLost,
 	},
 	{

@@ -14,8 +14,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// fromOutside judges the load balancer of a captured node from end to end, from outside; answer is what the health-check
-// port answered, nil where it was not asked.
+// fromOutside judges the load balancer of a captured node from end to end, from outside; answer is what the
+// health-check port answered, nil where it was not asked.
 func (w *capturedNode) fromOutside(answer func(*snapshot.HealthAnswer)) report.NodeReport {
 	w.t.Helper()
 	node := w.node()

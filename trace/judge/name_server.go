@@ -148,7 +148,7 @@ func (n *naming) ofService(
 		Message: fmt.Sprintf("Service %s has %s, and no port %d of %s", svc, at.Addr(), dnsPort, proto),
 	}
 	paths := n.paths(&Request{
-		Services: []types.NamespacedName{svc}, From: &From{Kind: expect.FromPod, Address: conn.Start.Packet.Src},
+		Services: []types.NamespacedName{svc}, Matching: true, From: &From{Kind: expect.FromPod, Address: conn.Start.Packet.Src},
 		Select: func(f expect.Frontend) bool {
 			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
 		},
@@ -191,9 +191,9 @@ func (n *naming) beyond(
 	}
 	all, followed := len(p.Expected.Endpoints), len(conn.Endpoints)
 	far := "as far as node " + n.Name
-	switch {
-	case followed == 0:
-	case followed == all:
+	switch followed {
+	case 0:
+	case all:
 		far = "into the pods of all its endpoints, and back"
 	default:
 		far = fmt.Sprintf("into the pods of %d of its %d endpoints, and back", followed, all)

@@ -14,6 +14,7 @@ func TestEndToEndNeedsAPod(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"trace web -n shop --end-to-end --snapshot " + broken, "give --from pod/NAME"},
 		{"trace web -n shop --end-to-end --from node --snapshot " + broken, "give --from pod/NAME"},
+		{"trace web -n shop --end-to-end --from 10.77.0.11 --snapshot " + broken, "is an address of a node"},
 		{"trace web -n shop --all-endpoints --snapshot " + broken, "--all-endpoints is about --end-to-end"},
 		{"trace web -n shop --end-to-end --from pod/x --local", "--local is one"},
 		{"dump web --from pod/x -o x.tar.gz", "takes no argument"},

@@ -78,6 +78,40 @@ func TestEndToEndSnapshots(t *testing.T) {
 	}
 }
 
+// What was read on a cluster of connections from outside, that were measured, is judged offline as it was there.
+func TestEndToEndFromOutsideSnapshots(t *testing.T) {
+	for _, c := range []struct {
+		args, snapshot string
+		code, lost     int
+		has            []string
+	}{
+		{"lb -n shop --node node1", "outside", run.ExitRight, 0, []string{
+			"health check", "expected: 200, as 1 ready endpoint is on this node", "leaves for 10.79.0.1 by eth0",
+			"not judged: programs of tc and BPF (programs.txt), what the node answers health checks (--live asks), what is " +
+				"between the client and the node",
+		}},
+		{"node1:30350", "outside-kept", run.ExitMismatch, 2, []string{
+			"EndToEndAnswerLost  10.245.1.2:8080", "EndToEndAnswerLost  10.245.2.2:8080",
+			"the answer goes to 10.79.0.1 straight from here",
+		}},
+	} {
+		args := "trace " + c.args + " --from 10.79.0.1 --end-to-end --snapshot ../../testdata/endtoend/" + c.snapshot +
+			".tar.gz"
+		code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != c.code {
+			t.Errorf("%s: %d %s%s", c.snapshot, code, stdout, stderr)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s lacks %q:\n%s", c.snapshot, want, stdout)
+			}
+		}
+		if n := strings.Count(stdout, "LOST HERE"); n != c.lost {
+			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
+		}
+	}
+}
+
 // A pod whose container crashes is an endpoint where the Service publishes addresses that are not ready: that nobody
 // listens is said with what the API says of the container.
 func TestEndToEndCrashLoop(t *testing.T) {

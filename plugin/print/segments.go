@@ -48,7 +48,9 @@ func (t *text) segments(paths []report.Path) {
 		for at := 0; at < len(p.Segments); {
 			s := &p.Segments[at]
 			n := 1
-			for !t.wide && s.Verdict == report.SegmentRight && at+n < len(p.Segments) &&
+			// A health check is no part of the connection: what it was answered stands for itself.
+			fold := !t.wide && s.Segment != report.SegmentHealthCheck
+			for fold && s.Verdict == report.SegmentRight && at+n < len(p.Segments) &&
 				p.Segments[at+n].Verdict == report.SegmentRight && p.Segments[at+n].Endpoint == s.Endpoint {
 				n++
 			}

@@ -191,6 +191,14 @@ func (f *follower) sameNode() bool {
 	return f.end.End == netfilter.Delivered || f.to.Node == f.Client.Name
 }
 
+// first is what the node is called that the client's packets come to first.
+func (c *Connection) first() string {
+	if c.Outside {
+		return "the entry node"
+	}
+	return "the client's node"
+}
+
 func nodePlace(name string) string { return "node " + name }
 func podPlace(name string) string  { return "pod " + name }
 

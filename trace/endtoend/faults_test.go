@@ -166,6 +166,46 @@ var faults = []fault{
 		do: []string{"client ip link set eth0 gso_max_segs 1", "node2 ip link set eth0 mtu 1000"},
 	},
 	{
+		name: "the client's node drops the tunnel's packets", vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
+		code: endtoend.TunnelDropped, do: []string{"node1 iptables-nft -A OUTPUT -p udp --dport 8472 -j DROP"},
+	},
+	{
+		name: "the tunnel's table leads to an address that nobody has", vxlan: true, listen: ":8080",
+		segment: report.SegmentNetwork, verdict: report.SegmentUnknown,
+		do: []string{"node1 bridge fdb replace 02:00:00:00:00:02 dev flannel.1 dst 192.168.50.77"},
+	},
+	{
+		name: "a wrong neighbour for the answer", listen: ":8080", segment: report.SegmentAnswer,
+		code: endtoend.EndToEndWrongNeighbour,
+		do:   []string{"node2 ip neigh replace 192.168.50.1 lladdr 02:00:00:00:99:99 dev eth0 nud permanent"},
+	},
+	{
+		name: "the client's node drops the answer", listen: ":8080", segment: report.SegmentAnswer,
+		code: endtoend.EndToEndAnswerLost, do: []string{"node1 iptables-nft -A FORWARD -s 10.244.2.9 -j DROP"},
+	},
+	{
+		name: "the client's pod drops the answer", listen: ":8080", segment: report.SegmentAnswer,
+		code: endtoend.EndToEndAnswerLost, do: []string{"client iptables-nft -A INPUT -p tcp --sport 80 -j DROP"},
+	},
+	{
+		name: "the endpoint's pod drops its answers", listen: ":8080", segment: report.SegmentAnswer,
+		code: endtoend.EndToEndAnswerLost, do: []string{"endpoint iptables-nft -A OUTPUT -p tcp --sport 8080 -j DROP"},
+	},
+	{
+		name: "the reverse path filter of the endpoint's node", listen: ":8080", segment: report.SegmentEndpointNode,
+		code: endtoend.EndpointNodeDrops, do: []string{
+			"node2 ip route replace 10.244.1.0/24 via 192.168.61.2", "node2 sysctl -qw net.ipv4.conf.eth0.rp_filter=1",
+		},
+	},
+	{
+		name: "the pod's interface is down", listen: ":8080", segment: report.SegmentEndpointNode,
+		code: endtoend.EndpointNodeNoRoute, do: []string{"node2 ip link set vethpod down"},
+	},
+	{
+		name: "the endpoint's node has a route that refuses", listen: ":8080", segment: report.SegmentEndpointNode,
+		code: endtoend.EndpointNodeNoRoute, do: []string{"node2 ip route add unreachable 10.244.2.9"},
+	},
+	{
 		name: "trap: a rule for another port, and one for a pod beside it", listen: ":8080", works: true,
 		do: []string{
 			"endpoint iptables-nft -A INPUT -p tcp --dport 8081 -j DROP",

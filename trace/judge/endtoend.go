@@ -82,7 +82,9 @@ var (
 	_ = register(kind{
 		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the request arrives, and its answer does not come back: have {where} let packets of established " +
-			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there"),
+			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there; " +
+			"where it goes to a client outside straight, have the node that the request came in to translate the source " +
+			"address (kube-proxy does), or set the Service's externalTrafficPolicy to Local"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,

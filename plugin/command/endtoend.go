@@ -55,6 +55,9 @@ func isOutside(from string) bool {
 // clients are the nodes that connections begin at, or come in to. chosen are those to read.
 func clients(from *run.Origin, what string, chosen []string) ([]string, error) {
 	switch {
+	case from.IsOutside() && len(chosen) > run.MaxEndNodes:
+		return nil, run.Usagef("--end-to-end from outside keeps what it reads of all nodes, and %d were chosen: give --node "+
+			"for those that connections come in to, at most %d", len(chosen), run.MaxEndNodes)
 	case from.IsOutside():
 		return chosen, nil
 	case from.Pod == "" && from.HostPod == "":

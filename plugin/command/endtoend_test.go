@@ -3,10 +3,13 @@
 package command
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // What --end-to-end needs is said, and nothing is read for what cannot be done.
@@ -75,6 +78,29 @@ func TestEndToEndSnapshots(t *testing.T) {
 		if n := strings.Count(stdout, "LOST HERE"); n != 2*c.code {
 			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
 		}
+	}
+}
+
+// Nodes that connections from outside come in to are those chosen, and no more than are kept in memory.
+func TestClientsOfEndToEnd(t *testing.T) {
+	s, err := run.Open(run.Config{Snapshot: broken, Progress: run.NewProgress(terminal.NewStream(io.Discard, os.Getenv))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ReadObjects(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	from, err := s.FindOrigin(t.Context(), "203.0.113.9", "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := make([]string, run.MaxEndNodes+1)
+	if _, err := clients(from, "203.0.113.9", many); err == nil || !strings.Contains(err.Error(), "17 were chosen") {
+		t.Error(err)
+	}
+	if got, err := clients(from, "203.0.113.9", many[1:]); err != nil || len(got) != run.MaxEndNodes {
+		t.Error(got, err)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestAskHealth(t *testing.T) {
 	s.askEnds(t.Context(), ends, objects, e)
 	k := slices.IndexFunc(objects.Services, func(svc *corev1.Service) bool { return svc.Name == "lb" })
 	want := netip.AddrPortFrom(netip.MustParseAddr("10.79.0.11"),
-		uint16(objects.Services[k].Spec.HealthCheckNodePort)) //nolint:gosec // a port
+		uint16(objects.Services[k].Spec.HealthCheckNodePort))
 	if !slices.Contains(asked.Ports, want) || len(ends.Health.List) != len(asked.Ports) {
 		t.Fatalf("%v, want %s", asked.Ports, want)
 	}

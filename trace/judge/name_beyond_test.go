@@ -94,7 +94,8 @@ func TestNamesBeyondTheNode(t *testing.T) {
 			has: "UDP gets to the name server, TCP does not",
 		},
 		{
-			name: "its pod drops", listens: dnsListens, verdict: wrong, codes: DNSServerUnreachable, has: "dropped by filter INPUT",
+			name: "its pod drops", listens: dnsListens, verdict: wrong, codes: DNSServerUnreachable,
+			has: "dropped by filter INPUT",
 			do: func(_ *nameCase, server map[string]string) { server[snapshot.IPTablesFile] = drop },
 		},
 		{

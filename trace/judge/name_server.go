@@ -148,7 +148,8 @@ func (n *naming) ofService(
 		Message: fmt.Sprintf("Service %s has %s, and no port %d of %s", svc, at.Addr(), dnsPort, proto),
 	}
 	paths := n.paths(&Request{
-		Services: []types.NamespacedName{svc}, Matching: true, From: &From{Kind: expect.FromPod, Address: conn.Start.Packet.Src},
+		Services: []types.NamespacedName{svc}, Matching: true,
+		From: &From{Kind: expect.FromPod, Address: conn.Start.Packet.Src},
 		Select: func(f expect.Frontend) bool {
 			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
 		},

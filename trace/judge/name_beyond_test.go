@@ -96,7 +96,7 @@ func TestNamesBeyondTheNode(t *testing.T) {
 		{
 			name: "its pod drops", listens: dnsListens, verdict: wrong, codes: DNSServerUnreachable,
 			has: "dropped by filter INPUT",
-			do: func(_ *nameCase, server map[string]string) { server[snapshot.IPTablesFile] = drop },
+			do:  func(_ *nameCase, server map[string]string) { server[snapshot.IPTablesFile] = drop },
 		},
 		{
 			name: "its pod has no route back", listens: dnsListens, verdict: wrong, codes: DNSServerUnreachable,

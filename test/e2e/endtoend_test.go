@@ -366,7 +366,7 @@ func TestEndToEndFromOutside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return uint16(svc.Spec.Ports[0].NodePort) //nolint:gosec // a port
+		return uint16(svc.Spec.Ports[0].NodePort)
 	}
 	at := func(node, service string) netip.AddrPort {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -401,11 +401,13 @@ func TestEndToEndFromOutside(t *testing.T) {
 		code       string
 	}{
 		{
-			"the source address is kept", entry, []string{"nat", "POSTROUTING", "-j", "ACCEPT"},
+			"the source address is kept", entry,
+			[]string{"nat", "POSTROUTING", "-j", "ACCEPT"},
 			endtoend.EndToEndAnswerLost,
 		},
 		{
-			"an endpoint's node drops", nodes[1], []string{"filter", "FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"},
+			"an endpoint's node drops", nodes[1],
+			[]string{"filter", "FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"},
 			endtoend.EndpointNodeDrops,
 		},
 	} {

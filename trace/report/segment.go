@@ -7,6 +7,8 @@ const (
 	SegmentName         = "name"         // the Service's name: what the client's pod asks, and whom
 	SegmentClientPod    = "clientPod"    // the client's pod: its route, source address and rules
 	SegmentClientNode   = "clientNode"   // the client's node: what Path is about without --end-to-end
+	SegmentEntryNode    = "entryNode"    // of a client outside of the cluster: the node that its packets come in to
+	SegmentHealthCheck  = "healthCheck"  // what that node answers load balancers which ask whether it has endpoints
 	SegmentNetwork      = "network"      // between the two nodes, as far as both ends tell
 	SegmentEndpointNode = "endpointNode" // the endpoint's node, up to the pod's interface
 	SegmentEndpointPod  = "endpointPod"  // the endpoint's pod: its rules, and who listens

@@ -87,6 +87,8 @@ type Agent struct {
 	next    time.Time     // when the next one is due
 	polled  bool          // the kernel does not announce all changes
 	grace   time.Duration // that kube-proxy was given
+	memory  judge.Memory
+	anewAt  time.Time // when the next pass is due that judges everything; zero: at once
 }
 
 // New makes an agent.
@@ -324,6 +326,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	defer func() {
 		// Of a node that this program cannot cope with nothing is claimed, and the agent goes on.
 		if bug := recover(); bug != nil {
+			a.anewAt = time.Time{}
 			err = fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug)
 		}
 	}()
@@ -343,7 +346,12 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	if a.index == nil || version != a.version {
 		a.index, a.version = judge.NewCluster(objects), version
 	}
-	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true})
+	if !at.Before(a.anewAt) {
+		a.memory.Forget()
+		a.anewAt = at.Add(jittered(a.Full))
+	}
+	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true, Memory: &a.memory})
+	a.metrics.judged(&a.memory)
 	if got.Error != "" {
 		return errors.New(got.Error)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -31,7 +33,7 @@ type captured struct {
 	client  kubernetes.Interface
 }
 
-func capture(t *testing.T, name, node string) *captured {
+func capture(t testing.TB, name, node string) *captured {
 	t.Helper()
 	s, err := snapshot.Open(filepath.Join("..", "..", "testdata", "snapshots", name))
 	if err != nil {
@@ -261,5 +263,37 @@ func TestItsObjectsSuffice(t *testing.T) {
 				t.Errorf("%d paths are unknown, and %d with all objects", got.Summary.Unknown, before.Summary.Unknown)
 			}
 		})
+	}
+}
+
+// A pass takes over what the one before has found of paths about which nothing has changed, and after Options.Full
+// everything is judged anew.
+func TestPassesReuse(t *testing.T) {
+	c := capture(t, "iptables", "node1")
+	files := snap.Files(t, c.node)
+	delete(files, snapshot.ConntrackFile) // which an agent does not read
+	c.node = snapshot.NewNode(c.node.Name, files)
+	a := c.agent(t)
+	a.Full = 10 * time.Minute
+	count := func(how string) int {
+		n, err := strconv.Atoi(exposed(t, a.Handler())[judgingMetric+`{how="`+how+`"}`])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	look(t, a, 0)
+	all := count("anew")
+	if all == 0 || count("reused") != 0 {
+		t.Fatalf("the first pass: %d anew, %d reused", all, count("reused"))
+	}
+	look(t, a, 60)
+	reused := count("reused")
+	if anew := count("anew") - all; reused <= all/3 || anew+reused != all {
+		t.Errorf("the second pass: %d anew, %d reused, of %d", anew, reused, all)
+	}
+	look(t, a, 11*60+1)
+	if more := count("reused") - reused; more != 0 {
+		t.Errorf("after eleven minutes %d were reused", more)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -35,6 +36,7 @@ const (
 	judgedMetric      = "svcproxy_passes_total"
 	failuresMetric    = "svcproxy_pass_failures_total"
 	cpuMetric         = "svcproxy_passes_cpu_seconds_total"
+	judgingMetric     = "svcproxy_paths_judged_total"
 	unreadMetric      = "svcproxy_unread_files"
 	pollingMetric     = "svcproxy_polling_resolution_seconds"
 	announcedMetric   = "svcproxy_kernel_notifications_total"
@@ -64,6 +66,10 @@ var declared = []metric{
 	{durationMetric, "gauge", "How long that pass took.", nil},
 	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
+	{
+		judgingMetric, "counter", "Paths of passes by how their verdict was found: anew, or reused from the pass before, as " +
+			"nothing that decides them has changed.", []string{"how"},
+	},
 	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two readings, where rules are on the node whose changes the " +
@@ -117,7 +123,7 @@ type metrics struct {
 	descs    map[string]*prometheus.Desc // of what collect makes
 
 	latency                                    *prometheus.HistogramVec
-	passes, apiErrors                          *prometheus.CounterVec
+	passes, apiErrors, judging                 *prometheus.CounterVec
 	failures, cpu, announced, lost, errorsSeen prometheus.Counter
 	announcing, connected                      prometheus.Gauge
 
@@ -146,6 +152,7 @@ func newMetrics() *metrics {
 		Name: latencyMetric, Help: byName[latencyMetric].help, Buckets: latencyBuckets,
 	}, byName[latencyMetric].labels)
 	m.passes, m.apiErrors = counters(judgedMetric), counters(apiErrorsMetric)
+	m.judging = counters(judgingMetric)
 	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
 	m.lost, m.errorsSeen = counter(lostMetric), counter(errorsMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
@@ -157,13 +164,21 @@ func newMetrics() *metrics {
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	m.registry.MustRegister(
-		m, m.latency, m.passes, m.apiErrors, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing, m.connected,
+		m, m.latency, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
+		m.connected,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, kind := range []string{kindServices, kindEndpointSlices, kindNodes} {
 		m.apiErrors.WithLabelValues(kind)
 	}
+	m.judged(&judge.Memory{})
 	return m
+}
+
+// judged counts the paths of a pass.
+func (m *metrics) judged(of *judge.Memory) {
+	m.judging.WithLabelValues("anew").Add(float64(of.Anew))
+	m.judging.WithLabelValues("reused").Add(float64(of.Reused))
 }
 
 // show exports what a pass has shown.

@@ -11,15 +11,25 @@ import (
 // be changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for
 // opaque.
 func (rs *Ruleset) Link() {
+	rs.count = 0
 	for _, t := range rs.Tables {
-		t.link()
+		rs.link(t)
+	}
+}
+
+// link makes a table ready, and numbers its chains.
+func (rs *Ruleset) link(t *Table) {
+	t.link()
+	for _, c := range t.Chains {
+		c.number = rs.count
+		rs.count++
 	}
 }
 
 // Add adds tables to a linked ruleset.
 func (rs *Ruleset) Add(tables ...*Table) {
 	for _, t := range tables {
-		t.link()
+		rs.link(t)
 	}
 	rs.Tables = append(rs.Tables, tables...)
 }

@@ -147,6 +147,8 @@ type Walker struct {
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
+
+	trail, classTrail *Trail // WithTrails; nil: nobody asks
 }
 
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.

@@ -78,7 +78,7 @@ docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
 	go run ./hack/findings docs/findings.md
-	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json
+	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json docs/status.schema.json
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)

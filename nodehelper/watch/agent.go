@@ -30,6 +30,8 @@ type Options struct {
 	// Client reaches the API server; Dialer, which may be nil, is what it connects with.
 	Client kubernetes.Interface
 	Dialer *Dialer
+	// Reports publishes what is found in the API; nil: it is in the metrics alone.
+	Reports Reports
 	// Read reads the node's files: see [ReadNode].
 	Read func(ctx context.Context) (*snapshot.Node, error)
 	// Share is how much of one processor passes may take on average, over a minute.
@@ -72,6 +74,7 @@ type Agent struct {
 	objects   *objects
 	announced *announcements
 	metrics   *metrics
+	publisher *publisher // nil where nothing is published
 	settler   settler
 	latency   latency
 	budget    budget
@@ -110,6 +113,7 @@ func New(o Options) (*Agent, error) {
 	if o.Dialer != nil {
 		a.objects.reached = o.Dialer.use
 	}
+	a.publisher = newPublisher(a)
 	return a, nil
 }
 
@@ -142,6 +146,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { a.objects.run(ctx) })
+	if a.publisher != nil {
+		wg.Go(func() { a.publisher.run(ctx) })
+	}
 	wg.Go(func() {
 		listen(ctx, a.announces, a.heard, func(err error) {
 			a.metrics.errorsSeen.Inc()
@@ -305,6 +312,7 @@ func (a *Agent) pass(ctx context.Context, reason string) {
 	case ctx.Err() != nil:
 	case err != nil:
 		a.metrics.failures.Inc()
+		a.publisher.failed(err)
 		a.next = now.Add(jittered(min(a.Full, failurePause)))
 		a.say("pass", fmt.Errorf("the node was not judged: %w", err))
 	default:
@@ -365,6 +373,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		v.polling = at.Sub(before)
 	}
 	a.metrics.show(v)
+	a.publisher.judged(&got, v, &a.settler)
 	return nil
 }
 

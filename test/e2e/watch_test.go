@@ -59,6 +59,8 @@ func TestWatch(t *testing.T) {
 		return len(agents) >= len(nodes), fmt.Errorf("%d of %d", len(agents), len(nodes))
 	})
 	t.Run("the policy refuses deviations", func(t *testing.T) { watchDeviations(t, agents[nodes[0]]) })
+	t.Run("status", statusTells)
+	t.Run("its own report alone", func(t *testing.T) { ownReportAlone(t, agents[nodes[0]]) })
 	for _, node := range nodes {
 		t.Run(node, func(t *testing.T) {
 			scrape := func() metrics { return scrapeFrom(t, agents[node]) }

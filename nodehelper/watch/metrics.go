@@ -70,8 +70,8 @@ var declared = []metric{
 	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{
-		judgingMetric, "counter", "Paths of passes by how their verdict was found: anew, or reused from the pass before, as " +
-			"nothing that decides them has changed.", []string{"how"},
+		judgingMetric, "counter", "Paths of passes by how their verdict was found: anew, or reused from the pass before, " +
+			"as nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},

@@ -31,6 +31,7 @@ type agents struct {
 
 // answer serves nodes and reports; the Services are those of the snapshot broken.
 func (a *agents) answer(t *testing.T) func(w http.ResponseWriter, r *http.Request) bool {
+	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Accept") == "" {
 			t.Errorf("%s is asked for in any form", r.URL)
@@ -77,6 +78,7 @@ func (a *agents) answer(t *testing.T) func(w http.ResponseWriter, r *http.Reques
 
 // report is the object of a node.
 func (a *agents) report(t *testing.T, i int) string {
+	t.Helper()
 	now := time.Now().UTC().Truncate(time.Second)
 	o := map[string]any{
 		"metadata": map[string]any{
@@ -171,21 +173,25 @@ func TestStatus(t *testing.T) {
 	}{
 		{agents{}, "", run.ExitRight, "MATCH: nothing is wrong, on 12 of 12 nodes, as their agents judged them", ""},
 		{
-			agents{without: 2}, "", run.ExitNotInspected,
+			agents{without: 2},
+			"", run.ExitNotInspected,
 			"UNKNOWN: 2 of 12 nodes not known, so nothing is claimed of the cluster", "",
 		},
 		{
-			agents{without: 2, wrong: 1}, "", run.ExitMismatch,
+			agents{without: 2, wrong: 1},
+			"", run.ExitMismatch,
 			"MISMATCH: 2 findings, on 1 of 12 nodes; 2 of 12 nodes not known", "",
 		},
 		{agents{wrong: 3}, "shop/web", run.ExitMismatch, "MISMATCH: 1 finding with shop/web, on 3 of 12 nodes", ""},
 		{
-			agents{wrong: 3}, "admin -n shop", run.ExitRight,
+			agents{wrong: 3},
+			"admin -n shop", run.ExitRight,
 			"MATCH: nothing is wrong with shop/admin, on 12 of 12 nodes, as their agents judged them", "",
 		},
 		{agents{wrong: 2}, "-o name", run.ExitMismatch, "node/worker-2", ""},
 		{
-			agents{without: 1}, "-o name", run.ExitNotInspected, "node/worker-12",
+			agents{without: 1},
+			"-o name", run.ExitNotInspected, "node/worker-12",
 			"error: node worker-12 is not known: there is no report of it",
 		},
 		{agents{wrong: 3}, "-o jsonpath={.summary.mismatched}", run.ExitMismatch, "3", ""},
@@ -194,7 +200,8 @@ func TestStatus(t *testing.T) {
 		{agents{}, "-l a,,=", run.ExitUsage, "", `--selector "a,,="`},
 		{agents{}, "-o html", run.ExitUsage, "", "-o html is not for this command"},
 		{
-			agents{text: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, code: 404}, "",
+			agents{text: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, code: 404},
+			"",
 			run.ExitNotInspected, "",
 			"error: the cluster has no reports of agents (nodereports): install the agents with kubectl apply -k deploy",
 		},

@@ -30,10 +30,7 @@ func (t *text) steps(paths []report.Path) {
 			continue
 		}
 		t.Blank()
-		title := fmt.Sprintf("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
-		for _, line := range plaintext.Wrap(title, t.columns) {
-			t.Linef("%s", line)
-		}
+		t.Linef("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		rows := printedSteps(p)
 		tab := &table{columns: []column{
 			{" ", false},

@@ -28,7 +28,7 @@ func statusOf(t *testing.T, args ...string) (*report.StatusReport, result) {
 	t.Helper()
 	r := svcproxy(t, append([]string{"status", "-o=json"}, args...)...)
 	out := &report.StatusReport{}
-	if len(r.out) > 0 {
+	if r.out != "" {
 		if err := json.Unmarshal([]byte(r.out), out); err != nil {
 			t.Fatalf("%v\n%s", err, r)
 		}

@@ -44,7 +44,7 @@ func hostile(r *rand.Rand, limit int) string {
 // is in it or counted.
 func TestTheObjectAlwaysFits(t *testing.T) {
 	for seed := range uint64(60) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same each time
+		r := rand.New(rand.NewPCG(seed, 1))
 		o := object(strings.Repeat("n", 1+r.IntN(253)))
 		mode := &report.Mode{
 			Actual: hostile(r, 80), Backend: hostile(r, 80), KubeProxyVersion: hostile(r, 80), Health: hostile(r, 80),
@@ -106,8 +106,10 @@ func TestWhatIsKept(t *testing.T) {
 	var findings []Finding
 	for i := range 100 {
 		for _, f := range []Finding{
-			{Code: "Missing", Severity: report.Error}, {Code: "Stale", Severity: report.Error},
-			{Code: "Opaque", Severity: report.Info}, {Code: "Uneven", Severity: report.Warn},
+			{Code: "Missing", Severity: report.Error},
+			{Code: "Stale", Severity: report.Error},
+			{Code: "Opaque", Severity: report.Info},
+			{Code: "Uneven", Severity: report.Warn},
 		} {
 			f.Namespace, f.Service, f.Paths = "shop", fmt.Sprintf("web-%03d", i), 2
 			findings = append(findings, f)
@@ -115,7 +117,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 	findings = append(findings, Finding{Code: "Zombie", Severity: report.Error, Namespace: "shop", Service: "web-999"})
 	for seed := range uint64(5) {
-		rand.New(rand.NewPCG(seed, 2)).Shuffle(len(findings), func(i, k int) { //nolint:gosec // the same each time
+		rand.New(rand.NewPCG(seed, 2)).Shuffle(len(findings), func(i, k int) {
 			findings[i], findings[k] = findings[k], findings[i]
 		})
 		o := object("worker-1")
@@ -143,8 +145,12 @@ func TestWhatIsKept(t *testing.T) {
 // A value that does not fit is left out and counted: what is cut would be compared as another value.
 func TestValuesAreLeftOutWhole(t *testing.T) {
 	m := ModeOf(&report.Mode{Actual: "iptables", KubeProxyVersion: "v1\n", Values: []report.Value{
-		{Name: "mode", Value: "iptables"}, {Name: "version", Value: "v1.36.3"}, {Name: "masqueradeAll", Value: "true"},
-		{Name: "nodePortAddresses", Value: strings.Repeat("1", 200)}, {Name: "clusterCIDR"}, {Name: "x", Value: "a\x1b"},
+		{Name: "mode", Value: "iptables"},
+		{Name: "version", Value: "v1.36.3"},
+		{Name: "masqueradeAll", Value: "true"},
+		{Name: "nodePortAddresses", Value: strings.Repeat("1", 200)},
+		{Name: "clusterCIDR"},
+		{Name: "x", Value: "a\x1b"},
 	}})
 	if len(m.Values) != 1 || m.Values[0] != (Value{"masqueradeAll", "true"}) || m.ValuesLeft != 2 ||
 		m.KubeProxyVersion != "" {
@@ -160,12 +166,18 @@ func TestRead(t *testing.T) {
 		want   string
 	}{
 		{"as it is", func(*Object) {}, ""},
-		{"a verdict", func(o *Object) { o.Status.Verdict = "Fine" },
-			"its report has a verdict that this version does not know"},
-		{"no time", func(o *Object) { o.Status.RenewedAt = metav1.Time{} },
-			"its report does not say when it was written and when it is due again"},
-		{"never due", func(o *Object) { o.Status.RenewSeconds = 1e6 },
-			"its report does not say when it was written and when it is due again"},
+		{
+			"a verdict", func(o *Object) { o.Status.Verdict = "Fine" },
+			"its report has a verdict that this version does not know",
+		},
+		{
+			"no time", func(o *Object) { o.Status.RenewedAt = metav1.Time{} },
+			"its report does not say when it was written and when it is due again",
+		},
+		{
+			"never due", func(o *Object) { o.Status.RenewSeconds = 1e6 },
+			"its report does not say when it was written and when it is due again",
+		},
 		{"a code", func(o *Object) {
 			o.Status.Findings = []Finding{{Code: "\x1b[31m", Severity: report.Error}}
 		}, "its report has a finding that this version does not know"},
@@ -175,12 +187,18 @@ func TestRead(t *testing.T) {
 		{"a namespace alone", func(o *Object) {
 			o.Status.Findings = []Finding{{Code: "A", Severity: report.Error, Namespace: "a"}}
 		}, "its report has a finding that this version does not know"},
-		{"too many", func(o *Object) { o.Status.Findings = make([]Finding, 81) },
-			"its report has 81 findings and 0 counts of findings: at most 80 and 16 were expected"},
-		{"below zero", func(o *Object) { o.Status.Paths.Total = -1 },
-			"its report has a number of paths or findings that cannot be"},
-		{"an annotation", func(o *Object) { o.Annotations = map[string]string{"a": strings.Repeat("x", 70000)} },
-			"its report has 70430 bytes: at most 65536 were expected"},
+		{
+			"too many", func(o *Object) { o.Status.Findings = make([]Finding, 81) },
+			"its report has 81 findings and 0 counts of findings: at most 80 and 16 were expected",
+		},
+		{
+			"below zero", func(o *Object) { o.Status.Paths.Total = -1 },
+			"its report has a number of paths or findings that cannot be",
+		},
+		{
+			"an annotation", func(o *Object) { o.Annotations = map[string]string{"a": strings.Repeat("x", 70000)} },
+			"its report has 70430 bytes: at most 65536 were expected",
+		},
 	} {
 		o := object("worker-1")
 		c.change(o)
@@ -237,11 +255,15 @@ func TestOutdated(t *testing.T) {
 	}{
 		{"now", 0, nil, ""},
 		{"three times", 9 * time.Minute, nil, ""},
-		{"longer", 9*time.Minute + time.Second, nil,
-			"its report is stale: it was last written at 2026-11-20T12:00:00Z, and is due every 3m0s"},
+		{
+			"longer", 9*time.Minute + time.Second, nil,
+			"its report is stale: it was last written at 2026-11-20T12:00:00Z, and is due every 3m0s",
+		},
 		{"its clock is ahead by little", -2 * time.Minute, nil, ""},
-		{"its clock is ahead", -3 * time.Minute, nil,
-			"its report was written at 2026-11-20T12:00:00Z, which is ahead of the clock here: compare the clocks"},
+		{
+			"its clock is ahead", -3 * time.Minute, nil,
+			"its report was written at 2026-11-20T12:00:00Z, which is ahead of the clock here: compare the clocks",
+		},
 		{"an error", 0, func(o *Object) { o.Status.Error = "no rules" }, "its agent says: no rules"},
 		{"never judged", 0, func(o *Object) { o.Status.JudgedAt = nil }, "its agent has not judged it yet"},
 	} {

@@ -283,13 +283,13 @@ func TestPassesReuse(t *testing.T) {
 		return n
 	}
 	look(t, a, 0)
-	all := count("anew")
+	all := count("judged")
 	if all == 0 || count("reused") != 0 {
 		t.Fatalf("the first pass: %d anew, %d reused", all, count("reused"))
 	}
 	look(t, a, 60)
 	reused := count("reused")
-	if anew := count("anew") - all; reused <= all/3 || anew+reused != all {
+	if anew := count("judged") - all; reused <= all/3 || anew+reused != all {
 		t.Errorf("the second pass: %d anew, %d reused, of %d", anew, reused, all)
 	}
 	look(t, a, 11*60+1)

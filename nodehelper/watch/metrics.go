@@ -70,7 +70,7 @@ var declared = []metric{
 	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{
-		judgingMetric, "counter", "Paths of passes by how their verdict was found: anew, or reused from the pass before, " +
+		judgingMetric, "counter", "Paths of passes by how their verdict was found: judged, or reused from the pass before, " +
 			"as nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
@@ -188,7 +188,7 @@ func newMetrics() *metrics {
 
 // judged counts the paths of a pass.
 func (m *metrics) judged(of *judge.Memory) {
-	m.judging.WithLabelValues("anew").Add(float64(of.Anew))
+	m.judging.WithLabelValues("judged").Add(float64(of.Anew))
 	m.judging.WithLabelValues("reused").Add(float64(of.Reused))
 }
 

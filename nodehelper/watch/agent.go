@@ -345,7 +345,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		return err
 	}
 	end := time.Now()
-	state, err := nodestate.Load(files)
+	state, err := nodestate.LoadToCompare(files)
 	if err != nil {
 		return err
 	}

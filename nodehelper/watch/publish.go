@@ -225,14 +225,7 @@ func publishedVerdict(paths *nodereport.Paths, findings []nodereport.Finding) re
 		}
 	}
 	for i := range findings {
-		switch findings[i].Severity {
-		case report.Error:
-			v = report.Worse(v, report.Mismatch)
-		case report.Warn:
-			v = report.Worse(v, report.Warning)
-		case report.Info:
-			v = report.Worse(v, report.Unknown)
-		}
+		v = report.Worse(v, report.AgentVerdict(findings[i].Severity))
 	}
 	return v
 }
@@ -256,7 +249,8 @@ func publishedOf(r *report.NodeReport, s *settler) []nodereport.Finding {
 		x.Paths += paths
 		if seen := s.seen[of]; severity != report.Info && seen != nil &&
 			(x.Since == nil || seen.since.Before(x.Since.Time)) {
-			x.Since = &metav1.Time{Time: seen.since.UTC().Truncate(time.Second)}
+			since := nodereport.TimeOf(seen.since)
+			x.Since = &since
 		}
 	}
 	for i := range r.Paths {
@@ -369,7 +363,7 @@ func (p *publisher) current(now time.Time) (*nodereport.Status, []nodereport.Fin
 	if out.Error != "" {
 		out.Verdict = report.Unknown
 	}
-	out.RenewedAt = metav1.Time{Time: now.UTC().Truncate(time.Second)}
+	out.RenewedAt = nodereport.TimeOf(now)
 	out.RenewSeconds = int(publishRenew / time.Second)
 	return &out, p.findings
 }

@@ -133,11 +133,7 @@ func showStatus(ctx context.Context, env *environment, c statusConfig) error {
 	if err != nil {
 		return err
 	}
-	r.Source = &report.Source{
-		Tool: "kubectl-svcproxy " + readBuildInfo().Version, Command: commandLine(env.args),
-		ReadAt: s.Now().UTC().Format(time.RFC3339), Nodes: []string{},
-	}
-	r.Source.Context, r.Source.Cluster = env.cluster()
+	r.Source, _ = env.source(s, nil)
 	for i := range r.Nodes {
 		r.Source.Nodes = append(r.Source.Nodes, r.Nodes[i].Node)
 	}

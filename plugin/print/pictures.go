@@ -45,8 +45,7 @@ func (d *drawing) parts() []picture.Drawing {
 // should be.
 func nodeNotRight(p *report.Path) bool {
 	return slices.ContainsFunc(p.Segments, func(s report.Segment) bool {
-		return (s.Segment == report.SegmentClientNode || s.Segment == report.SegmentEntryNode) &&
-			s.Verdict != report.SegmentRight
+		return s.OfFirstNode() && s.Verdict != report.SegmentRight
 	})
 }
 

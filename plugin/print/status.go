@@ -20,19 +20,12 @@ type statusObject struct {
 	*report.StatusReport
 }
 
-func (o *statusObject) GetObjectKind() schema.ObjectKind { return o }
+func (o *statusObject) GetObjectKind() schema.ObjectKind { return kindOf(o.APIVersion, o.Kind) }
 
 func (o *statusObject) DeepCopyObject() runtime.Object {
 	out := &statusObject{&report.StatusReport{}}
 	deepCopy(o.StatusReport, out.StatusReport)
 	return out
-}
-
-// SetGroupVersionKind does nothing: the kind is the report's.
-func (*statusObject) SetGroupVersionKind(schema.GroupVersionKind) {}
-
-func (o *statusObject) GroupVersionKind() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 }
 
 // Status prints a StatusReport.
@@ -86,7 +79,7 @@ func (t *text) status(r *report.StatusReport) {
 		t.Linef("… and %s than are listed", plaintext.Plural(r.GroupsLeft, "more finding"))
 	}
 	t.Blank()
-	t.statusNotKnown(r)
+	t.lostFor(notKnown(r), "NOT KNOWN")
 	t.next(t.view.Next)
 	if t.view.Explain != "" {
 		t.say(plain, "Explain", t.view.Explain, false)
@@ -148,20 +141,8 @@ func statusBlocksOf(r *report.StatusReport) []*statusBlock {
 	return out
 }
 
-// statusVerdict is the verdict that a group stands for.
-func statusVerdict(g *report.StatusGroup) report.Verdict {
-	switch g.Severity {
-	case report.Error:
-		return report.Mismatch
-	case report.Warn:
-		return report.Warning
-	case report.Info:
-	}
-	return report.Unknown
-}
-
 func (t *text) statusBlock(b *statusBlock, r *report.StatusReport) {
-	v := statusVerdict(b.StatusGroup)
+	v := report.AgentVerdict(b.Severity)
 	t.blockHead(&block{verdict: v, code: b.Code}, b.services[:t.shownServices(b)])
 	if more := len(b.services) - t.shownServices(b); more > 0 {
 		t.line("", fmt.Sprintf("and %s (-o wide shows them all)", plaintext.Plural(more, "more Service")), true)
@@ -196,15 +177,14 @@ func (t *text) shownServices(b *statusBlock) int {
 	return min(len(b.services), statusServices)
 }
 
-// statusNotKnown writes the nodes of which nothing is known, those for the same reason in one line.
-func (t *text) statusNotKnown(r *report.StatusReport) {
-	var nodes []*report.NodeReport
+// notKnown are the nodes of which nothing is known, as reports of nodes that could not be inspected.
+func notKnown(r *report.StatusReport) (out []*report.NodeReport) {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Error != "" {
-			nodes = append(nodes, &report.NodeReport{Node: n.Node, Error: n.Error})
+			out = append(out, &report.NodeReport{Node: n.Node, Error: n.Error})
 		}
 	}
-	t.lostFor(nodes, "NOT KNOWN")
+	return out
 }
 
 // statusConclusion is the last line: how much of what was asked for the verdict holds for.
@@ -238,13 +218,7 @@ func statusConclusion(r *report.StatusReport) string {
 
 // StatusNotKnown says which nodes nothing is known of, and why: a text for each reason.
 func StatusNotKnown(r *report.StatusReport) []string {
-	all := report.Report{}
-	for i := range r.Nodes {
-		if n := &r.Nodes[i]; n.Error != "" {
-			all.Nodes = append(all.Nodes, report.NodeReport{Node: n.Node, Error: n.Error})
-		}
-	}
-	return uninspected(&all, "is", "are", "not known")
+	return uninspected(notKnown(r), "is", "are", "not known")
 }
 
 // statusNode is the node of a group on which to look first: the one that had it first, else the first.

@@ -11,14 +11,16 @@ import (
 )
 
 // Uninspected says which nodes of a report could not be inspected, and why: a text for each reason.
-func Uninspected(r *report.Report) []string { return uninspected(r, "was", "were", "not inspected") }
-
-// uninspected is Uninspected in the words of a command.
-func uninspected(r *report.Report, one, several, words string) []string {
+func Uninspected(r *report.Report) []string {
 	nodes := make([]*report.NodeReport, len(r.Nodes))
 	for i := range r.Nodes {
 		nodes[i] = &r.Nodes[i]
 	}
+	return uninspected(nodes, "was", "were", "not inspected")
+}
+
+// uninspected is Uninspected in the words of a command.
+func uninspected(nodes []*report.NodeReport, one, several, words string) []string {
 	groups := report.UninspectedNodes(nodes)
 	out := make([]string, 0, len(groups))
 	for _, u := range groups {

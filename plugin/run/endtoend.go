@@ -14,11 +14,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -126,7 +126,7 @@ type end struct {
 // endpoints are those of a Service, those on the client's node first.
 func (e *Ends) endpoints(objects *snapshot.Cluster, of types.NamespacedName) (list []end) {
 	for _, slice := range objects.EndpointSlices {
-		if slice.Namespace != of.Namespace || slice.Labels[discoveryv1.LabelServiceName] != of.Name {
+		if expect.ServiceOf(slice) != of {
 			continue
 		}
 		for i := range slice.Endpoints {
@@ -173,10 +173,7 @@ func nameServices(objects *snapshot.Cluster, pod string) (out []types.Namespaced
 		if c := spec.DNSConfig; c != nil {
 			asked = asked || slices.Contains(c.Nameservers, svc.Spec.ClusterIP)
 		}
-		serves := slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
-			return p.Port == 53 && p.Protocol == corev1.ProtocolUDP
-		})
-		if asked && serves && svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
+		if asked && judge.ServesNames(svc) {
 			out = append(out, types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
 		}
 	}
@@ -236,11 +233,13 @@ func (s *Session) JudgeEndToEnd(
 			objects, err = lists.get(ctx, s)
 		}
 		ends, got, again := make([]*judge.Ends, len(e.Clients)), make([]report.NodeReport, len(e.Clients)), false
-		for i, client := range e.Clients {
-			if err != nil {
+		if err != nil {
+			for i, client := range e.Clients {
 				got[i] = notInspected(client, err)
-				continue
 			}
+			return got, nil
+		}
+		for i, client := range e.Clients {
 			s.Progress.Say("following connections from %s", client)
 			ends[i] = e.judged(client, visited)
 			if probes.Probes > 0 {
@@ -248,9 +247,6 @@ func (s *Session) JudgeEndToEnd(
 			}
 			got[i] = s.followed(ends[i], objects, request(client), nil)
 			again = !s.settled(earlier[i], &got[i], read) || again
-		}
-		if err != nil {
-			return got, nil
 		}
 		if again {
 			for i := range got {

@@ -44,32 +44,16 @@ func TestAskNames(t *testing.T) {
 	e.pods["node3"] = podsOf(objects, "node3", map[string]bool{e.Pod: true})
 	var asked wire.NamesParams
 	s := &Session{Objects: objects, index: &objectIndex{}}
-	s.helper = func(ctx context.Context, node string) (*launch.Helper, error) {
-		return launch.Local(ctx, node, launch.Options{}, func(ctx context.Context, in io.Reader, out io.Writer) error {
-			server, err := wire.NewServer(in, out, "test")
-			if err != nil {
-				return err
-			}
-			return server.Serve(ctx, map[string]wire.Handler{
-				wire.MethodNames: func(_ context.Context, params json.RawMessage, a *wire.Answer) error {
-					if err := json.Unmarshal(params, &asked); err != nil {
-						return err
-					}
-					var answers snapshot.NameAnswers
-					for _, q := range asked.Questions {
-						answers.List = append(answers.List, snapshot.NameAnswer{
-							NameQuestion: q, Code: "NOERROR", Addresses: []netip.Addr{netip.MustParseAddr("10.97.166.150")},
-						})
-					}
-					data, err := json.Marshal(answers)
-					if err != nil {
-						return err
-					}
-					return a.File(wire.File{Name: snapshot.NamesFile, Data: data})
-				},
+	s.helper = answering(wire.MethodNames, snapshot.NamesFile, func(params wire.NamesParams) any {
+		asked = params
+		var answers snapshot.NameAnswers
+		for _, q := range asked.Questions {
+			answers.List = append(answers.List, snapshot.NameAnswer{
+				NameQuestion: q, Code: "NOERROR", Addresses: []netip.Addr{netip.MustParseAddr("10.97.166.150")},
 			})
-		})
-	}
+		}
+		return answers
+	})
 	ends := e.judged("node3", map[string]*judge.Visited{"node3": {State: state, Files: files}})
 	if err := s.askNames(t.Context(), ends, objects, e); err != nil {
 		t.Fatal(err)
@@ -123,32 +107,14 @@ func TestAskHealth(t *testing.T) {
 	s := &Session{
 		Objects: objects, index: &objectIndex{}, Progress: NewProgress(terminal.NewStream(io.Discard, os.Getenv)),
 	}
-	s.helper = func(ctx context.Context, node string) (*launch.Helper, error) {
-		return launch.Local(ctx, node, launch.Options{}, func(ctx context.Context, in io.Reader, out io.Writer) error {
-			server, err := wire.NewServer(in, out, "test")
-			if err != nil {
-				return err
-			}
-			return server.Serve(ctx, map[string]wire.Handler{
-				wire.MethodHealth: func(_ context.Context, params json.RawMessage, a *wire.Answer) error {
-					if err := json.Unmarshal(params, &asked); err != nil {
-						return err
-					}
-					var answers snapshot.HealthAnswers
-					for _, at := range asked.Ports {
-						answers.List = append(answers.List, snapshot.HealthAnswer{
-							At: at, Code: 503, KubeProxy: true, Service: "shop/lb",
-						})
-					}
-					data, err := json.Marshal(answers)
-					if err != nil {
-						return err
-					}
-					return a.File(wire.File{Name: snapshot.HealthFile, Data: data})
-				},
-			})
-		})
-	}
+	s.helper = answering(wire.MethodHealth, snapshot.HealthFile, func(params wire.HealthParams) any {
+		asked = params
+		var answers snapshot.HealthAnswers
+		for _, at := range asked.Ports {
+			answers.List = append(answers.List, snapshot.HealthAnswer{At: at, Code: 503, KubeProxy: true, Service: "shop/lb"})
+		}
+		return answers
+	})
 	ends := e.judged("node1", map[string]*judge.Visited{"node1": {State: state, Files: files}})
 	s.askEnds(t.Context(), ends, objects, e)
 	k := slices.IndexFunc(objects.Services, func(svc *corev1.Service) bool { return svc.Name == "lb" })
@@ -172,5 +138,29 @@ func TestAskHealth(t *testing.T) {
 	}
 	if found != 1 {
 		t.Errorf("%d findings: %+v", found, got.Paths)
+	}
+}
+
+// answering makes helpers that answer requests of one method, with a file of JSON.
+func answering[P any](method, file string, answer func(P) any) func(context.Context, string) (*launch.Helper, error) {
+	handler := func(_ context.Context, params json.RawMessage, a *wire.Answer) error {
+		var p P
+		if err := json.Unmarshal(params, &p); err != nil {
+			return err
+		}
+		data, err := json.Marshal(answer(p))
+		if err != nil {
+			return err
+		}
+		return a.File(wire.File{Name: file, Data: data})
+	}
+	return func(ctx context.Context, node string) (*launch.Helper, error) {
+		return launch.Local(ctx, node, launch.Options{}, func(ctx context.Context, in io.Reader, out io.Writer) error {
+			server, err := wire.NewServer(in, out, "test")
+			if err != nil {
+				return err
+			}
+			return server.Serve(ctx, map[string]wire.Handler{method: handler})
+		})
 	}
 }

@@ -264,14 +264,7 @@ func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.
 		v = report.Match
 	}
 	for _, f := range findings {
-		switch f.Severity {
-		case report.Error:
-			v = report.Worse(v, report.Mismatch)
-		case report.Warn:
-			v = report.Worse(v, report.Warning)
-		case report.Info:
-			v = report.Worse(v, report.Unknown)
-		}
+		v = report.Worse(v, report.AgentVerdict(f.Severity))
 	}
 	return v
 }

@@ -144,7 +144,7 @@ func markLost(segments []report.Segment) {
 	lost := map[string]bool{}
 	for i := range segments {
 		s := &segments[i]
-		goesOn := (s.Segment == report.SegmentClientNode || s.Segment == report.SegmentEntryNode) && i+1 < len(segments)
+		goesOn := s.OfFirstNode() && i+1 < len(segments)
 		if s.Verdict != report.SegmentWrong || goesOn || lost[""] || lost[s.Endpoint] {
 			continue
 		}

@@ -163,9 +163,6 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 	return out, left
 }
 
-// severities are those of what is grouped, the worst first; Info is what could not be judged.
-var severities = []report.Severity{report.Error, report.Info, report.Warn}
-
 // inOrder are the keys of groups in the order in which they are said.
 func inOrder(groups map[key]*group) []key {
 	out := make([]key, 0, len(groups))
@@ -174,7 +171,7 @@ func inOrder(groups map[key]*group) []key {
 	}
 	slices.SortFunc(out, func(a, b key) int {
 		return cmp.Or(
-			slices.Index(severities, groups[a].severity)-slices.Index(severities, groups[b].severity),
+			report.CompareSeverities(groups[a].severity, groups[b].severity),
 			len(groups[b].on)-len(groups[a].on), strings.Compare(a.code, b.code),
 			strings.Compare(nameOf(&a.service), nameOf(&b.service)),
 		)
@@ -195,7 +192,7 @@ func grouped(nodes []Node) map[key]*group {
 	for i := range nodes {
 		n := &nodes[i]
 		for _, f := range n.Findings {
-			if !slices.Contains(severities, f.Severity) {
+			if !slices.Contains(report.AgentSeverities, f.Severity) {
 				continue
 			}
 			k := key{f.Service, f.Code, f.Severity == report.Info}
@@ -205,7 +202,7 @@ func grouped(nodes []Node) map[key]*group {
 				out[k] = x
 			}
 			x.on[n.Name] = true
-			if slices.Index(severities, f.Severity) < slices.Index(severities, x.severity) {
+			if report.CompareSeverities(f.Severity, x.severity) < 0 {
 				x.severity = f.Severity
 			}
 		}

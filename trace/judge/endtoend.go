@@ -335,7 +335,7 @@ func (t *tour) conclude(p *report.Path, left int) {
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		switch {
-		case s.Segment == report.SegmentClientNode || s.Segment == report.SegmentEntryNode:
+		case s.OfFirstNode():
 			continue
 		case s.Verdict == report.SegmentUnknown:
 			text := segmentText(s)

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -61,7 +60,7 @@ func (n *node) healthPorts(svc *corev1.Service) (out []netip.AddrPort) {
 func (n *node) localReady(svc *corev1.Service) (count [2]int) {
 	seen := map[netip.Addr]bool{}
 	for _, slice := range n.cluster.EndpointSlices {
-		if slice.Namespace != svc.Namespace || slice.Labels[discoveryv1.LabelServiceName] != svc.Name {
+		if expect.ServiceOf(slice) != expect.NameOf(svc) {
 			continue
 		}
 		for i := range slice.Endpoints {
@@ -133,8 +132,7 @@ func (t *tour) health(svc *corev1.Service, at netip.AddrPort) (s report.Segment,
 	if is, wrong := t.notServed(svc, at.Port()); wrong {
 		return of(is)
 	}
-	w := &worker{node: t.node, req: &Request{}, walker: NewWalker(t.State, t.net)}
-	if list := w.blocked(svc, at.Port()); len(list) > 0 {
+	if list := t.newWorker(&Request{}, false).blocked(svc, at.Port()); len(list) > 0 {
 		return of(list[0])
 	}
 	if a := t.healthAnswer(at); a != nil {

@@ -23,16 +23,20 @@ import (
 // dnsServices are the Services with a ClusterIP that serve DNS, by their names.
 func (n *naming) dnsServices() (out []string) {
 	for name, svc := range n.cluster.services {
-		for i := range svc.Spec.Ports {
-			p := &svc.Spec.Ports[i]
-			if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP && svc.Spec.ClusterIP != "" &&
-				svc.Spec.ClusterIP != corev1.ClusterIPNone {
-				out = append(out, name.String()+" "+svc.Spec.ClusterIP)
-			}
+		if ServesNames(svc) {
+			out = append(out, name.String()+" "+svc.Spec.ClusterIP)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// ServesNames tells whether a Service has a ClusterIP at which it serves DNS.
+func ServesNames(svc *corev1.Service) bool {
+	return svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone &&
+		slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+			return p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP
+		})
 }
 
 // serviceAt returns the Service that has an address.

@@ -45,7 +45,8 @@ func ModeOf(m *report.Mode) *Mode {
 		KubeProxyVersion: word(m.KubeProxyVersion), Health: word(m.Health),
 	}
 	if t, err := time.Parse(time.RFC3339, m.LastSync); err == nil {
-		out.LastSync = timeOf(t)
+		at := TimeOf(t)
+		out.LastSync = &at
 	}
 	for _, v := range m.Values {
 		switch {
@@ -72,8 +73,8 @@ func isText(s string, limit int) bool {
 	return s != "" && len(s) <= limit && !safetext.HasUnsafe(s)
 }
 
-// timeOf is a time as objects have it: to the second, UTC.
-func timeOf(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }
+// TimeOf is a time as objects have it: to the second, UTC.
+func TimeOf(t time.Time) metav1.Time { return metav1.Time{Time: t.UTC().Truncate(time.Second)} }
 
 // Fit writes findings into the object, whose other fields are set. What does not fit is folded: errors are kept before
 // what could not be judged, and that before warnings; of each the first Services of every code before the second ones,
@@ -142,12 +143,9 @@ func isCode(s string) bool {
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-// severities order findings, the worst first; info is what could not be judged.
-var severities = []report.Severity{report.Error, report.Info, report.Warn}
-
 // compare orders findings as the object lists them.
 func compare(a, b Finding) int {
-	return cmp.Or(slices.Index(severities, a.Severity)-slices.Index(severities, b.Severity),
+	return cmp.Or(report.CompareSeverities(a.Severity, b.Severity),
 		strings.Compare(a.Code, b.Code), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service))
 }
 
@@ -166,7 +164,7 @@ func inTurns(findings []Finding) []Finding {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(slices.Index(severities, sorted[a].Severity)-slices.Index(severities, sorted[b].Severity),
+		return cmp.Or(report.CompareSeverities(sorted[a].Severity, sorted[b].Severity),
 			turn[a]-turn[b])
 	})
 	out := make([]Finding, len(sorted))
@@ -197,7 +195,7 @@ func folded(findings []Finding) []Folded {
 		x := &out[at]
 		x.Services++
 		x.Paths = min(x.Paths+f.Paths, maxCount)
-		if slices.Index(severities, f.Severity) < slices.Index(severities, x.Severity) {
+		if report.CompareSeverities(f.Severity, x.Severity) < 0 {
 			x.Severity = f.Severity
 		}
 		if f.Since != nil && (x.Since == nil || f.Since.Before(x.Since)) {
@@ -205,7 +203,7 @@ func folded(findings []Finding) []Folded {
 		}
 	}
 	slices.SortFunc(out, func(a, b Folded) int {
-		return cmp.Or(slices.Index(severities, a.Severity)-slices.Index(severities, b.Severity),
+		return cmp.Or(report.CompareSeverities(a.Severity, b.Severity),
 			strings.Compare(a.Code, b.Code))
 	})
 	return out

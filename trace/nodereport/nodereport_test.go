@@ -61,7 +61,7 @@ func TestTheObjectAlwaysFits(t *testing.T) {
 		total, long := 0, r.IntN(2) == 0
 		for i := range r.IntN(4000) {
 			f := Finding{
-				Code: fmt.Sprintf("Code%d", r.IntN(1+r.IntN(60))), Severity: severities[r.IntN(3)], Paths: r.IntN(1e6),
+				Code: fmt.Sprintf("Code%d", r.IntN(1+r.IntN(60))), Severity: report.AgentSeverities[r.IntN(3)], Paths: r.IntN(1e6),
 				Namespace: "shop", Service: fmt.Sprintf("web-%d", i), Since: &metav1.Time{Time: written},
 			}
 			if long {

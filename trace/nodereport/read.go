@@ -65,14 +65,14 @@ func (o *Object) check() error {
 	}
 	for i := range s.Findings {
 		f := &s.Findings[i]
-		if !f.isNamed() || !slices.Contains(severities, f.Severity) || f.Paths < 0 || f.Paths > maxCount {
+		if !f.isNamed() || !slices.Contains(report.AgentSeverities, f.Severity) || f.Paths < 0 || f.Paths > maxCount {
 			return errors.New("its report has a finding that this version does not know")
 		}
 	}
 	for i := range s.Folded {
 		f := &s.Folded[i]
-		if !isCode(f.Code) || !slices.Contains(severities, f.Severity) || f.Services < 1 || f.Services > maxCount ||
-			f.Paths < 0 || f.Paths > maxCount {
+		if !isCode(f.Code) || !slices.Contains(report.AgentSeverities, f.Severity) ||
+			f.Services < 1 || f.Services > maxCount || f.Paths < 0 || f.Paths > maxCount {
 			return errors.New("its report has a count of findings that this version does not know")
 		}
 	}

@@ -44,3 +44,9 @@ type Segment struct {
 	Node    string `json:"node,omitempty"`
 	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong
 }
+
+// OfFirstNode tells whether it is the segment of the node that the client's packets come to first: the client's own, or
+// that by which packets from outside of the cluster come in.
+func (s *Segment) OfFirstNode() bool {
+	return s.Segment == SegmentClientNode || s.Segment == SegmentEntryNode
+}

@@ -2,6 +2,8 @@
 
 package report
 
+import "slices"
+
 // KindStatus is the kind of StatusReport.
 const KindStatus = "StatusReport"
 
@@ -79,4 +81,25 @@ func (r *StatusReport) Worst() string {
 		}
 	}
 	return ""
+}
+
+// AgentSeverities are those of what agents find, the worst first. With Info they say why paths could not be judged.
+var AgentSeverities = []Severity{Error, Info, Warn}
+
+// CompareSeverities compares severities of agents' findings as AgentSeverities has them: negative where a is worse than
+// b.
+func CompareSeverities(a, b Severity) int {
+	return slices.Index(AgentSeverities, a) - slices.Index(AgentSeverities, b)
+}
+
+// AgentVerdict is the verdict that an agent's finding of a severity stands for.
+func AgentVerdict(s Severity) Verdict {
+	switch s {
+	case Error:
+		return Mismatch
+	case Warn:
+		return Warning
+	case Info:
+	}
+	return Unknown
 }

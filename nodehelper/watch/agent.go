@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,7 @@ type Agent struct {
 	grace   time.Duration // that kube-proxy was given
 	memory  judge.Memory
 	anewAt  time.Time // when the next pass is due that judges everything; zero: at once
+	nodesAt time.Time // when the other Nodes may be read again
 }
 
 // New makes an agent.
@@ -350,16 +352,21 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		return err
 	}
 	connected := a.objects.connected()
-	objects, version := a.objects.cluster()
-	if a.index == nil || version != a.version {
-		a.index, a.version = judge.NewCluster(objects), version
-	}
 	if !at.Before(a.anewAt) {
 		a.memory.Forget()
 		a.anewAt = at.Add(jittered(a.Full))
 	}
-	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true, Memory: &a.memory})
-	a.metrics.judged(&a.memory)
+	got := a.judge(state)
+	if asksForNodes(&got) && !at.Before(a.nodesAt) {
+		a.nodesAt = at.Add(jittered(a.Full))
+		if err := a.objects.readNodes(ctx); err != nil {
+			a.nodesAt = at.Add(jittered(min(a.Full, failurePause)))
+			a.say(otherNodes, err)
+		} else {
+			a.ended(otherNodes)
+			got = a.judge(state)
+		}
+	}
 	if got.Error != "" {
 		return errors.New(got.Error)
 	}
@@ -375,6 +382,28 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.metrics.show(v)
 	a.publisher.judged(&got, v, &a.settler)
 	return nil
+}
+
+// judge judges the node by the API's objects as they are now.
+func (a *Agent) judge(state *nodestate.State) report.NodeReport {
+	objects, version := a.objects.cluster()
+	if a.index == nil || version != a.version {
+		a.index, a.version = judge.NewCluster(objects), version
+	}
+	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true, Memory: &a.memory})
+	a.metrics.judged(&a.memory)
+	return got
+}
+
+// otherNodes are the Nodes but this one, in the log.
+const otherNodes = "other Nodes"
+
+// asksForNodes tells whether the addresses of the other Nodes may change a report: with them a gateway that this node
+// has sent nothing to for a while is known to be a Node.
+func asksForNodes(r *report.NodeReport) bool {
+	return slices.ContainsFunc(r.Paths, func(p report.Path) bool {
+		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == judge.NextHopUnknown })
+	})
 }
 
 // isPolled tells whether the kernel does not announce the changes of all rules of a node: it does not of the legacy

@@ -48,10 +48,10 @@ func statusTells(t *testing.T) {
 		})
 	}
 	healthy("all nodes are right")
-	breakService(t, nodes[0])
 	var groups []report.StatusGroup
 	for _, args := range [][]string{nil, {app}} {
 		wait(t, "status tells of the deleted rule", func() (bool, error) {
+			breakService(t, nodes[0])
 			s, r := statusOf(t, args...)
 			groups = s.Groups
 			return r.code == 1 && len(s.Groups) > 0, errors.New(r.String())

@@ -172,21 +172,31 @@ step_fuzz() {
 	run_fuzz "${FUZZTIME:-2s}"
 }
 
-# Packages whose tests compute for minutes, and ten times as long under the race detector: all of each runs without it
-# (step_compute), and under it what judges side by side, each family of rules with its faults, and no search through all
-# inputs.
-computing=(trace/judge plugin/command)
-judge_race='^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$'
-command_plain='^Test(Poison|Hostile)'
+# Packages whose tests compute for minutes, or send thousands of packets one after another, and take up to ten times as
+# long under the race detector: all of each runs without it (step_compute). Under it runs what does things side by side.
+computing=(
+	plugin/command test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend trace/judge
+	trace/snapshot
+)
+# PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
+# family of rules with its faults; no search through all inputs.
+computing_race=(
+	"plugin/command -skip ^Test(Poison|Hostile)"
+	"trace/judge -run ^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$"
+	"trace/snapshot -skip ^TestLargeArchiveIsReadNodeByNode$"
+)
 
-# run_tests ARG… runs every package under the race detector, of those that compute a part.
+# run_tests ARG… runs every package under the race detector, of those that compute a part. Many wait for the kernel, or
+# for time to pass: three at once.
 run_tests() {
-	local packages computes
+	local packages computes part words
 	computes="$(IFS='|'; echo "${computing[*]}")"
 	mapfile -t packages < <(go list ./... | grep -vE "/($computes)\$")
-	go run ./hack/gotest -race "$@" "${packages[@]}"
-	go run ./hack/gotest -race "$@" -run "$judge_race" ./trace/judge
-	go run ./hack/gotest -race "$@" -skip "$command_plain" ./plugin/command
+	go run ./hack/gotest -race -p 3 "$@" "${packages[@]}"
+	for part in "${computing_race[@]}"; do
+		read -ra words <<<"$part"
+		go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}"
+	done
 }
 
 step_compute() {

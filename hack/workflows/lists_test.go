@@ -229,7 +229,8 @@ func TestEveryTestIsRun(t *testing.T) {
 	for _, line := range []string{ // of the main module: some packages by themselves, the others together
 		"go run ./hack/gotest -timeout 30m \"${computing[@]/#/./}\"\n",
 		"mapfile -t packages < <(go list ./... | grep -vE \"/($computes)\\$\")\n",
-		"go run ./hack/gotest -race \"$@\" \"${packages[@]}\"\n",
+		"go run ./hack/gotest -race -p 3 \"$@\" \"${packages[@]}\"\n",
+		"go run ./hack/gotest -race \"$@\" \"${words[1]}\" \"${words[2]}\" \"./${words[0]}\"\n",
 		"\trun_tests -timeout 40m\n",
 	} {
 		if !strings.Contains(s.text, line) {
@@ -245,16 +246,10 @@ func TestEveryTestIsRun(t *testing.T) {
 	if !strings.Contains(s.text, "(cd "+oracle+" && ORACLE_SERVICES=") {
 		t.Error("nothing runs the oracle")
 	}
-	raced := regexp.MustCompile(`(?m)^judge_race='\^\((.*)\)\$'$`).FindStringSubmatch(s.text)
-	if raced == nil {
-		t.Fatal("hack/test.sh does not say what of trace/judge runs under the race detector")
-	}
-	inJudge := map[string]bool{}
+	names := map[string][]string{} // of tests, by folder
 	seen := map[string]bool{}
 	for _, f := range testFiles(t) {
-		for _, name := range f.tests {
-			inJudge[name] = inJudge[name] || f.dir == "trace/judge"
-		}
+		names[f.dir] = append(names[f.dir], f.tests...)
 		seen[f.module] = true
 		if f.module != "." && f.module != oracle && !slices.Contains(strings.Fields(modules[1]), f.module) {
 			t.Errorf("nothing runs the tests of module %s", f.module)
@@ -267,9 +262,29 @@ func TestEveryTestIsRun(t *testing.T) {
 			}
 		}
 	}
-	for name := range strings.SplitSeq(raced[1], "|") {
-		if !inJudge[name] {
-			t.Errorf("trace/judge has no %s to be run under the race detector", name)
+	computing := regexp.MustCompile(`(?m)^computing=\(\n((?:\t.*\n)+)\)$`).FindStringSubmatch(s.text)
+	raced := regexp.MustCompile(`(?m)^\t"(\S+) -(?:run|skip) \^(?:Test)?\((.*)\)\$?"$|^\t"(\S+) -skip \^(Test\w+)\$"$`).
+		FindAllStringSubmatch(s.text, -1)
+	if computing == nil || len(raced) == 0 {
+		t.Fatal("hack/test.sh does not say which packages compute, or what of them runs under the race detector")
+	}
+	packages := strings.Fields(computing[1])
+	for _, dir := range packages {
+		if len(names[dir]) == 0 {
+			t.Errorf("%s, of the packages that compute, has no tests", dir)
+		}
+	}
+	for _, m := range raced {
+		dir, tests := m[1]+m[3], m[2]+m[4]
+		if !slices.Contains(packages, dir) {
+			t.Errorf("%s is not among the packages that compute", dir)
+		}
+		for name := range strings.SplitSeq(tests, "|") {
+			if !slices.ContainsFunc(names[dir], func(have string) bool {
+				return strings.HasPrefix(strings.TrimPrefix(have, "Test"), strings.TrimPrefix(name, "Test"))
+			}) {
+				t.Errorf("%s has no %s, which hack/test.sh names", dir, name)
+			}
 		}
 	}
 	for _, module := range []string{".", oracle, "deploy/image", "hack/licenses"} {

@@ -239,9 +239,9 @@ func addressesOf(device string) ([]netip.Addr, error) {
 }
 
 // onLink returns the number of the interface in whose own network the node looks for an address. ok is false where it
-// does not: it has no route there, or one by a router, or the address is its own.
-func onLink(a netip.Addr) (index int, ok bool) {
-	routes, err := netlink.RouteGet(a.AsSlice())
+// does not: it has no route there, or one by a router, or the address is its own. get asks the kernel for a route.
+func onLink(get func(net.IP) ([]netlink.Route, error), a netip.Addr) (index int, ok bool) {
+	routes, err := get(a.AsSlice())
 	if err != nil || len(routes) == 0 {
 		return 0, false
 	}
@@ -256,7 +256,7 @@ func bindable(a netip.Addr) error {
 	if a.Is6() {
 		return nil
 	}
-	index, ok := onLink(a)
+	index, ok := onLink(netlink.RouteGet, a)
 	if !ok {
 		return nil // without a route nobody asks; one with a router asks elsewhere
 	}

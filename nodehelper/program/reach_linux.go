@@ -64,7 +64,11 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	broadcasts, gateways, uplinks := routed(routes)
 	f.Broadcasts, f.Gateways = broadcasts, gateways
 	f.Resolvers = resolvers(p.o.Root)
-	f.AllPods = slices.Concat(f.AllPods, podsHere(of, uplinks))
+	pods, err := podsHere(of, uplinks)
+	if err != nil {
+		return err
+	}
+	f.AllPods = slices.Concat(f.AllPods, pods)
 	if at, ok := apiServer(os.Getenv); ok {
 		f.APIServer = append(slices.Clone(f.APIServer), at)
 	}
@@ -152,14 +156,19 @@ func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks 
 // podsHere returns the frontends of a plan that the node sends to a container of its own: out of an interface that is
 // one end of a veth pair, or a bridge that has no other ports, and by which no router is reached (a node may itself be
 // a container).
-func podsHere(p *plan.Plan, uplinks map[int]bool) []netip.Addr {
+func podsHere(p *plan.Plan, uplinks map[int]bool) ([]netip.Addr, error) {
+	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE) // one socket for thousands of frontends
+	if err != nil {
+		return nil, fmt.Errorf("the node's routes: %w", err)
+	}
+	defer kernel.Close()
 	var out []netip.Addr
 	for i := range p.Frontends {
 		a := p.Frontends[i].Address.Addr()
 		if p.Frontends[i].Kind == expect.NodePort || slices.Contains(out, a) {
 			continue
 		}
-		index, ok := onLink(a)
+		index, ok := onLink(kernel.RouteGet, a)
 		if !ok || uplinks[index] {
 			continue
 		}
@@ -167,7 +176,7 @@ func podsHere(p *plan.Plan, uplinks map[int]bool) []netip.Addr {
 			out = append(out, a)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // toContainers tells whether an interface leads to containers only.

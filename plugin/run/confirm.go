@@ -5,8 +5,11 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -47,6 +50,11 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		if err != nil {
 			return notInspected(node, err)
 		}
+		if earlier != nil {
+			if after, err = c.withPods(ctx, after, judge.NodesOfMissingPods(earlier)); err != nil {
+				return notInspected(node, err)
+			}
+		}
 		c.Progress.Node(node, "analysing")
 		got, err := c.inMemory(ctx, files, after, request)
 		if err != nil {
@@ -79,6 +87,20 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 			return notInspected(node, err)
 		}
 	}
+}
+
+// withPods returns objects with the pods of nodes as they are now: pods are read once, and EndpointSlices again with
+// each reading.
+func (c *confirmer) withPods(
+	ctx context.Context, objects *snapshot.Cluster, nodes []string,
+) (*snapshot.Cluster, error) {
+	if len(nodes) == 0 {
+		return objects, nil
+	}
+	out := *objects
+	out.Pods, out.Missing = slices.Clone(objects.Pods), slices.Clone(objects.Missing)
+	err := c.ask(ctx, func(ctx context.Context) error { return c.source.Pods(ctx, &out, cluster.Pods{Nodes: nodes}) })
+	return &out, err
 }
 
 // wait waits, unless the context ends before.

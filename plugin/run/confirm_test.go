@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
@@ -35,6 +38,7 @@ type moving struct {
 	base   *snapshot.Cluster
 	states []state
 	reads  atomic.Int32
+	young  []*corev1.Pod // that are there when pods are listed again
 }
 
 // state is what one reading finds.
@@ -60,7 +64,10 @@ func (m *moving) state() state { return m.states[min(int(m.reads.Load()), len(m.
 
 func (m *moving) Objects(context.Context) (*snapshot.Cluster, error) { return m.base, nil }
 
-func (m *moving) Pods(context.Context, *snapshot.Cluster, cluster.Pods) error { return nil }
+func (m *moving) Pods(_ context.Context, objects *snapshot.Cluster, _ cluster.Pods) error {
+	objects.Pods = append(objects.Pods, m.young...)
+	return nil
+}
 
 func (m *moving) Proxied(_ context.Context, objects *snapshot.Cluster) (*snapshot.Cluster, error) {
 	c := *objects
@@ -184,6 +191,38 @@ func TestConfirm(t *testing.T) {
 					t.Errorf("findings %s, want %s", codes, tt.codes)
 				}
 			})
+		})
+	}
+}
+
+// EndpointSlices are read again with each reading, and pods are not: one that is younger than the list of pods is not
+// missed.
+func TestAPodThatIsYoungerThanTheListOfPods(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMoving(t, []state{{}})
+			var missing []*corev1.Pod
+			for _, s := range m.base.EndpointSlices {
+				if s.Labels[discoveryv1.LabelServiceName] != "frontend" || len(missing) > 0 {
+					continue
+				}
+				i := slices.IndexFunc(m.base.Pods, func(p *corev1.Pod) bool {
+					return s.Endpoints[0].TargetRef != nil && p.Name == s.Endpoints[0].TargetRef.Name
+				})
+				missing = append(missing, m.base.Pods[i])
+				m.base.Pods = slices.Delete(m.base.Pods, i, i+1)
+			}
+			want := report.Warning
+			if made {
+				m.young, want = missing, report.Match
+			}
+			got, err := m.session().Judge(t.Context(), Task{Nodes: []string{"worker-1"}, Request: frontendOfShop})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[0].Verdict != want || m.reads.Load() != 2 {
+				t.Errorf("made %v: %s after %d readings, want %s after two", made, got[0].Verdict, m.reads.Load(), want)
+			}
 		})
 	}
 }

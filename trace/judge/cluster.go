@@ -28,12 +28,15 @@ type Cluster struct {
 	endpoints map[netip.Addr]bool
 	onNodes   map[netip.Addr]bool
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
-	onNode    map[string]map[netip.Addr]string
-	nodesAt   map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
-	pods      map[string][]pod        // of each node, those with an address of their own, by name
-	podNames  map[netip.Addr]string
-	proxyPods map[string]*proxyPod // of each node, kube-proxy's
-	twice     map[netip.Addr]bool  // that a Service lists more than once
+	onNode   map[string]map[netip.Addr]string
+	nodesAt  map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
+	pods     map[string][]pod        // of each node, those with an address of their own, by name
+	podNames map[netip.Addr]string
+	// podsByName are all pods by namespace/name, podSpaces the namespaces of the pods of each node.
+	podsByName map[string]*corev1.Pod
+	podSpaces  map[string]map[string]bool
+	proxyPods  map[string]*proxyPod // of each node, kube-proxy's
+	twice      map[netip.Addr]bool  // that a Service lists more than once
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
 	configs     []kubeproxy.StoredConfig // of the ConfigMaps
@@ -137,9 +140,16 @@ func (c *Cluster) noteEndpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 func (c *Cluster) indexPods() {
 	if len(c.Pods) > 0 {
 		c.podNames = make(map[netip.Addr]string, len(c.Pods))
+		c.podsByName = make(map[string]*corev1.Pod, len(c.Pods))
+		c.podSpaces = map[string]map[string]bool{}
 	}
 	for _, p := range c.Pods {
 		name := p.Namespace + "/" + p.Name
+		c.podsByName[name] = p
+		if c.podSpaces[p.Spec.NodeName] == nil {
+			c.podSpaces[p.Spec.NodeName] = map[string]bool{}
+		}
+		c.podSpaces[p.Spec.NodeName][p.Namespace] = true
 		if x := proxyPodOf(p); x != nil && x.better(c.proxyPods[p.Spec.NodeName]) {
 			c.proxyPods[p.Spec.NodeName] = x
 		}

@@ -51,7 +51,7 @@ type Request struct {
 	// read. What is set by hand on the node is compared with what they say of themselves. nil: nothing of others is known.
 	Others func(Owner) (*snapshot.Node, error)
 	// Memory is what the last judgement of the node has left; nil: nothing is taken over, nor left. It counts for requests
-	// for all Services alone, of which only what is not a match is reported.
+	// for all Services alone, of which only what is not a match is reported, and for states of [nodestate.LoadToCompare].
 	Memory *Memory
 }
 
@@ -122,7 +122,11 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 
 // Files loads a node's files and judges the node, for one judgement alone.
 func Files(objects *snapshot.Cluster, files *snapshot.Node, req Request) report.NodeReport {
-	s, err := nodestate.Load(files)
+	load := nodestate.Load
+	if req.Memory != nil {
+		load = nodestate.LoadToCompare
+	}
+	s, err := load(files)
 	if err != nil {
 		return Unread(files.Name, err)
 	}

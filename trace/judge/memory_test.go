@@ -41,11 +41,11 @@ var remembering = []struct {
 }
 
 // A judgement with a Memory has the report of a judgement without, whatever has changed in the API and on the node
-// since the last one: byte for byte, at each of SVCPROXY_MEMORY_STEPS random changes in a row, which SVCPROXY_MEMORY_SEED
-// chooses.
+// since the last one: byte for byte, at each of SVCPROXY_MEMORY_STEPS random changes in a row, which
+// SVCPROXY_MEMORY_SEED chooses.
 func TestAJudgementWithMemoryIsAFreshOne(t *testing.T) {
 	steps := testutil.Count(t, "SVCPROXY_MEMORY_STEPS", 100)
-	seed := uint64(testutil.Count(t, "SVCPROXY_MEMORY_SEED", 1)) //nolint:gosec // from 1 on
+	seed := uint64(testutil.Count(t, "SVCPROXY_MEMORY_SEED", 1))
 	for _, x := range remembering {
 		t.Run(x.snapshot, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func newChanging(t *testing.T, name, node string, seed uint64) *changingNode {
 	t.Helper()
 	c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", name), node)
 	w := &changingNode{
-		Rand: rand.New(rand.NewPCG(seed, 0)), t: t, name: n.Name, first: *c, asRead: snap.Files(t, n), //nolint:gosec // a test
+		Rand: rand.New(rand.NewPCG(seed, 0)), t: t, name: n.Name, first: *c, asRead: snap.Files(t, n),
 	}
 	delete(w.asRead, snapshot.ConntrackFile) // which no agent reads
 	// As an agent has them.
@@ -431,8 +431,8 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"ConfigMaps": "compared", "Missing": "compared", "Unread": "compared",
 		}},
 	} {
-		for i := range x.of.NumField() {
-			if name := x.of.Field(i).Name; x.want[name] == "" {
+		for field := range x.of.Fields() {
+			if name := field.Name; x.want[name] == "" {
 				t.Errorf("nobody has decided how %s.%s is compared", x.of, name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -26,6 +27,8 @@ type worker struct {
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
 	wanted    expect.Path // what was expected of the last path, before it was judged
+	// hopsTo is what anyHops has found.
+	hopsTo map[netip.Addr][]host.Hop
 
 	// For a Memory; nil without one.
 	digest            *digest.Digest

@@ -75,8 +75,9 @@ type Chain struct {
 	// read.
 	Unread string
 
-	index  *index // made by Link
-	number int32  // among all chains of the ruleset; made by Link
+	index   *index   // made by Link
+	targets []*Chain // made by Link
+	number  int32    // among all chains of the ruleset; made by Link
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

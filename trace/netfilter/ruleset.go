@@ -40,20 +40,36 @@ func (t *Table) link() {
 		c.Table = t
 		t.byName[c.Name] = c
 	}
+	var targets []*Chain // of all chains, in one piece of memory
 	for _, c := range t.Chains {
 		c.index = newIndex(c.Rules)
+		first := len(targets)
 		for _, r := range c.Rules {
 			for _, op := range r.Ops {
 				switch j := op.(type) {
 				case Jumper:
-					j.Resolve(t.byName[j.JumpsTo()])
+					to := t.byName[j.JumpsTo()]
+					j.Resolve(to)
+					if to != nil {
+						targets = append(targets, to)
+					}
 				case Brancher:
 					j.ResolveAll(t.Chain)
+					j.BranchesTo(func(name string) {
+						if to := t.byName[name]; to != nil {
+							targets = append(targets, to)
+						}
+					})
 				}
 			}
 		}
+		c.targets = targets[first:len(targets):len(targets)]
 	}
 }
+
+// Targets are the chains that the chain's rules jump, go or branch to, in the order of the rules, and as often as they
+// do. The ruleset must be linked.
+func (c *Chain) Targets() []*Chain { return c.targets }
 
 // Chain returns the table's chain of that name, nil when there is none. The ruleset must be linked.
 func (t *Table) Chain(name string) *Chain { return t.byName[name] }

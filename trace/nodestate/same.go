@@ -18,8 +18,17 @@ var asTheyAre = []string{
 	snapshot.ListenFile, snapshot.JournalFile, snapshot.VersionsFile, snapshot.UnreadFile,
 }
 
-// prints notes what the files were that are compared byte by byte.
-func (l *loader) prints() error {
+// LoadToCompare is Load of a reading that SameBeside compares with others, for which it reads some files once more.
+func LoadToCompare(files *snapshot.Node) (*State, error) {
+	s, err := Load(files)
+	if err == nil {
+		(&loader{State: s, from: files}).note()
+	}
+	return s, err
+}
+
+// note notes what the files were that are compared byte by byte.
+func (l *loader) note() {
 	p := digest.New()
 	for _, name := range asTheyAre {
 		data, err := l.file(name)
@@ -30,20 +39,23 @@ func (l *loader) prints() error {
 		p.Flag(data != nil)
 		p.Text(string(data))
 	}
-	l.asTheyWere = p.Sum()
-	return nil
+	sum := p.Sum()
+	l.asTheyWere = &sum
 }
 
 // SameBeside tells whether two readings of a node are equal in all that the judgement of a path goes by, beside the
 // rules ([netfilter.Ruleset.Prints]). What kube-proxy says of its progress, the time, and how many connections there
-// are may differ. Of readings with connections, or probes, nothing is claimed.
+// are may differ. Of readings with connections, or probes, nothing is claimed, nor of those not made by LoadToCompare.
 func (s *State) SameBeside(o *State) bool {
+	if s.asTheyWere == nil || o.asTheyWere == nil {
+		return false
+	}
 	if s.Connections != nil || o.Connections != nil || s.Probes != nil || o.Probes != nil || s.Tracked != nil ||
 		o.Tracked != nil {
 		return false
 	}
 	p, q := &s.Proxy, &o.Proxy
-	return s.Name == o.Name && s.asTheyWere == o.asTheyWere && s.Host.Same(o.Host) &&
+	return s.Name == o.Name && *s.asTheyWere == *o.asTheyWere && s.Host.Same(o.Host) &&
 		reflect.DeepEqual(s.Virtual, o.Virtual) &&
 		reflect.DeepEqual(s.Have, o.Have) && maps.Equal(s.Backends, o.Backends) && reflect.DeepEqual(s.NotAll, o.NotAll) &&
 		reflect.DeepEqual(s.Config, o.Config) && reflect.DeepEqual(s.Flags, o.Flags) &&

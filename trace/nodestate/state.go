@@ -65,7 +65,7 @@ type State struct {
 	readings map[string]Reading // of files that could not be read here, or not all of them
 	failed   map[string]string  // why files of rules that were collected cannot be read
 
-	asTheyWere digest.Sum // of the files that SameBeside compares byte by byte
+	asTheyWere *digest.Sum // of the files that SameBeside compares byte by byte; nil: they were not noted
 }
 
 // Load reads a node's files. The error names the node and the file of rules that cannot be read, and what is wrong with
@@ -83,7 +83,7 @@ func Load(files *snapshot.Node) (*State, error) {
 	l := &loader{State: s, from: files}
 	for _, read := range []func() error{
 		l.rules, l.sets, l.virtual, l.host, l.programs, l.connections, l.probes, l.sockets, l.config, l.flags, l.proxy,
-		l.journal, l.prints,
+		l.journal,
 	} {
 		if err := read(); err != nil {
 			return s, snapshot.ErrorOf(s.Name, err)

@@ -103,15 +103,31 @@ func TestMonitoring(t *testing.T) {
 	}
 	for _, g := range rules.Spec.Groups {
 		for _, r := range g.Rules {
-			names := regexp.MustCompile(`svcproxy_\w+`).FindAllString(r.Expr, -1)
-			if len(names) == 0 || r.Labels["severity"] == "" || r.Annotations["summary"] == "" {
+			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" {
 				t.Errorf("%s: %+v", r.Alert, r)
 			}
-			for _, name := range names {
-				if !strings.Contains(string(page), "| `"+name+"` |") {
-					t.Errorf("%s: there is no metric %s", r.Alert, name)
-				}
-			}
+			namesMetrics(t, string(page), r.Alert, r.Expr)
+		}
+	}
+	data, err = os.ReadFile("watch/monitoring/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		if len(p.Targets) == 0 {
+			t.Errorf("panel %s shows nothing", p.Title)
+		}
+		for _, q := range p.Targets {
+			namesMetrics(t, string(page), p.Title, q.Expr)
 		}
 	}
 	monitor, err := os.ReadFile("watch/monitoring/podmonitor.yaml")
@@ -121,6 +137,26 @@ func TestMonitoring(t *testing.T) {
 	ds := get[*appsv1.DaemonSet](t, render(t, "watch"), "DaemonSet svcproxy/svcproxy-watch")
 	if port := ds.Spec.Template.Spec.Containers[0].Ports[0].Name; !strings.Contains(string(monitor), "port: "+port+"\n") {
 		t.Errorf("the PodMonitor does not scrape %s", port)
+	}
+}
+
+// elsewhere are metrics that are not the agent's own: Prometheus makes them, every process has them, or kube-proxy does
+// (pkg/proxy/metrics/metrics.go).
+var elsewhere = []string{"up", "process_resident_memory_bytes", "kubeproxy_network_programming_duration_seconds"}
+
+// namesMetrics tells whether every metric of a query is there, in docs/metrics.md or elsewhere.
+func namesMetrics(t *testing.T, page, where, expr string) {
+	t.Helper()
+	// What has labels or a range is a metric; so is what begins as ours do.
+	names := regexp.MustCompile(`[a-z_]+(?:\{|\[)|svcproxy_\w+`).FindAllString(expr, -1)
+	if len(names) == 0 {
+		t.Errorf("%s: %s has no metric", where, expr)
+	}
+	for _, name := range names {
+		name = strings.TrimSuffix(strings.TrimRight(name, "{["), "_bucket")
+		if !strings.Contains(page, "| `"+name+"` |") && !slices.Contains(elsewhere, name) {
+			t.Errorf("%s: there is no metric %s", where, name)
+		}
 	}
 }
 

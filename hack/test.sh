@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release axe)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release axe alerts)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -70,7 +70,7 @@ step_readme() {
 step_vet() {
 	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
-	go vet -tags e2e,vm,bench,axe ./...
+	go vet -tags e2e,vm,bench,axe,prometheus ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
@@ -361,6 +361,15 @@ shard_axe() {
 	once npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$dir"
 	SVCPROXY_AXE="$dir/node_modules/axe-core/axe.min.js" \
 		go run ./hack/gotest -count=1 -timeout 20m -tags axe -run '^TestAxe$' ./plugin/print
+}
+
+# The alerts, the dashboard and the agent with a Prometheus, which is built once, in five minutes.
+shard_alerts() {
+	local promtool prometheus
+	promtool="$(hack/tool.sh promtool)"
+	prometheus="$(hack/tool.sh prometheus)"
+	SVCPROXY_PROMTOOL="$promtool" SVCPROXY_PROMETHEUS="$prometheus" \
+		go run ./hack/gotest -count=1 -timeout 20m -tags prometheus ./test/alerts
 }
 
 # run KIND NAME runs a step or a shard, and says how long it took.

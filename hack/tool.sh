@@ -6,6 +6,7 @@
 # "$(hack/tool.sh krew)" version
 set -euo pipefail
 
+tags=''
 case "${1:-}" in
 # The newest whose module and Go version can be had from the module proxy.
 goreleaser) module=github.com/goreleaser/goreleaser/v2 version=v2.16.0 package=$module ;;
@@ -14,8 +15,10 @@ validate-krew-manifest) module=sigs.k8s.io/krew version=v0.5.0 package=$module/c
 govulncheck) module=golang.org/x/vuln version=v1.8.0 package=$module/cmd/govulncheck ;;
 syft) module=github.com/anchore/syft version=v1.42.3 package=$module/cmd/syft ;;
 actionlint) module=github.com/rhysd/actionlint version=v1.7.12 package=$module/cmd/actionlint ;;
+# Prometheus without the discovery of targets by the APIs of clouds, which would be most of what is compiled.
+prometheus | promtool) module=github.com/prometheus/prometheus version=v0.316.0 package=$module/cmd/$1 tags=remove_all_sd ;;
 *)
-	echo "usage: hack/tool.sh actionlint|goreleaser|govulncheck|krew|syft|validate-krew-manifest" >&2
+	echo "usage: hack/tool.sh actionlint|goreleaser|govulncheck|krew|prometheus|promtool|syft|validate-krew-manifest" >&2
 	exit 2
 	;;
 esac
@@ -31,7 +34,7 @@ if [[ ! -x "$tool" ]]; then
 		export GOFLAGS=-mod=mod GOWORK=off CGO_ENABLED=0
 		go mod init tool 2>/dev/null
 		go mod edit -require="$module@$version"
-		go build -trimpath -ldflags '-s -w' -o tool "$package" 2>build.log || { cat build.log >&2 && exit 1; }
+		go build -trimpath -tags "$tags" -ldflags '-s -w' -o tool "$package" 2>build.log || { cat build.log >&2 && exit 1; }
 	)
 	mkdir -p "$(dirname "$tool")"
 	mv "$dir/tool" "$tool"

@@ -127,6 +127,7 @@ var lengths = []struct{ shard, says string }{
 	{"bench-vm", "bench-ipvs RUNS="},
 	{"release", "release-test.sh twice"},
 	{"axe", "-tags axe -run '^TestAxe$' ./plugin/print"},
+	{"alerts", "-tags prometheus ./test/alerts"},
 }
 
 func TestShardsAreLong(t *testing.T) {

@@ -323,18 +323,46 @@ func (x *proxy) connect(
 	}
 }
 
-// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other. The kernel
-// copies (splice).
+// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the latest
+// by the caller, who closes both.
 func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {
-		n, _ := io.Copy(b, a)
+		n := copyOne(b, a)
 		_ = b.CloseWrite()
 		done <- n
 	}()
-	received, _ = io.Copy(a, b)
-	_ = a.CloseWrite()
-	return <-done, received
+	received = copyOne(a, b)
+	select {
+	case sent = <-done:
+	default:
+		_ = a.CloseWrite()
+		sent = <-done
+	}
+	return sent, received
+}
+
+// firstBytes is how much of a connection is read and written before the kernel copies the rest (splice): most
+// connections are shorter, and for these a pipe costs more than it saves.
+const firstBytes = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+
+// copyOne copies from one connection to another until the end or an error, and returns how many bytes.
+func copyOne(to, from *net.TCPConn) (n int64) {
+	buf := buffers.Get().(*[16 << 10]byte) //nolint:forcetypeassert // of that pool
+	for n < firstBytes {
+		got, err := from.Read(buf[:])
+		put, writeErr := to.Write(buf[:got])
+		n += int64(put)
+		if err != nil || writeErr != nil {
+			buffers.Put(buf)
+			return n
+		}
+	}
+	buffers.Put(buf)
+	rest, _ := io.Copy(to, from)
+	return n + rest
 }
 
 func (x *proxy) logEvent(what string, args ...any) {

@@ -323,8 +323,8 @@ func (x *proxy) connect(
 	}
 }
 
-// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the latest
-// by the caller, who closes both.
+// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the
+// latest by the caller, who closes both.
 func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {

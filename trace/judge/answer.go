@@ -229,8 +229,12 @@ func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
 
 // answerOf walks the answer to an outcome.
 func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in string) onward {
-	res := p.walker.Answer(*s, end, in, netfilter.Options{})
 	o := &p.want.Origin
+	opt := netfilter.Options{}
+	if in == o.Iface && p.neighbours(o, end) {
+		opt.Bridge = in
+	}
+	res := p.walker.Answer(*s, end, in, opt)
 	return judgeOnward(&res, AnswerDropped, AnswerLost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
@@ -248,6 +252,13 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 		}
 		return "", true
 	})
+}
+
+// neighbours tells whether an endpoint answers a client on the same bridge as its neighbour: both are in the bridge's
+// subnet, and the client's address was not translated.
+func (p *pathCase) neighbours(o *expect.Origin, end *netfilter.Outcome) bool {
+	return p.sameBridge(o, end) && !end.Packet.SNAT && p.net.Within(o.Address) == o.Iface &&
+		p.net.Within(end.Packet.Dst) == o.Iface
 }
 
 // passedBy are the hooks that packets of a connection in a flowtable do not come to.

@@ -176,8 +176,9 @@ var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	})
 
 // podsCutOff makes a path Unknown on which a pod of this node is the client, or the endpoint, and the node's own route
-// to it leads off the node, or its bridge has no address that pods could have as their gateway. How packets get from
-// the pod to the node, and to it, is then not known: a route of the pod's own network namespace is not read.
+// to it leads off the node, or by another interface than that behind which the kernel has found it; or its bridge has
+// no address that pods could have as their gateway. How packets get from the pod to the node, and to it, is then not
+// known: a route of the pod's own network namespace is not read.
 var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT || p.verdict == report.Mismatch {
 		return nil
@@ -230,6 +231,15 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
 	if !l.Known || l.Type != host.RouteUnicast || l.Dev == "" {
 		return nil, nil
+	}
+	if !p.net.PodsOnly(l.Dev, v4) {
+		if dev := p.net.Behind(a); dev != "" {
+			there := fmt.Sprintf("ip addr: %s is in the subnet of %s, a bridge for pods", a, dev)
+			if e, ok := p.net.Neighbour(dev, a); ok && e.MAC != "" {
+				there = fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", a, dev, e.MAC, e.State)
+			}
+			return []string{fmt.Sprintf("%s: the route to %s, a pod of this node, is by %s", l.By, a, l.Dev), there}, nil
+		}
 	}
 	bare := func(dev string) bool {
 		return p.net.Bridge(dev) && p.net.PodsOnly(dev, v4) && p.net.Addresses() != nil &&

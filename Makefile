@@ -69,12 +69,16 @@ readme: build ## Put that output into the README
 screenshots: build ## Take the pictures of the HTML report that docs/ shows, with Chromium
 	hack/screenshots.sh
 
+.PHONY: recording
+recording: build ## Make the recording of a terminal that the README begins with (npm)
+	hack/recording.sh
+
 .PHONY: docs
 docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas from the code
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
 	go run ./hack/findings docs/findings.md
-	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json
+	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json docs/status.schema.json
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)

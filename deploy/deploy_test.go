@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -40,6 +41,13 @@ func render(t *testing.T, dir string) map[string]runtime.Object {
 			t.Fatal(err)
 		}
 		o, kind, err := decoder.Decode(text, nil, nil)
+		if runtime.IsNotRegisteredError(err) { // a CustomResourceDefinition: the API server checks it (test/e2e)
+			var fields map[string]any
+			if fields, err = r.Map(); err == nil {
+				u := &unstructured.Unstructured{Object: fields}
+				o, kind = u, new(u.GroupVersionKind())
+			}
+		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}

@@ -3,6 +3,9 @@
 package deploy_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -10,11 +13,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // The agent reads what kube-proxy reads and no more, and is the helper of deploy/daemonset but for what it needs
@@ -22,18 +31,21 @@ import (
 func TestWatch(t *testing.T) {
 	objects := render(t, "watch")
 	want := []string{
-		"ClusterRole /svcproxy-watch", "ClusterRoleBinding /svcproxy-watch", "DaemonSet svcproxy/svcproxy-watch",
+		"ClusterRole /svcproxy-watch", "ClusterRoleBinding /svcproxy-watch",
+		"CustomResourceDefinition /nodereports.svcproxy.dev", "DaemonSet svcproxy/svcproxy-watch",
 		"NetworkPolicy svcproxy/svcproxy-watch", "ServiceAccount svcproxy/svcproxy-watch",
+		"ValidatingAdmissionPolicy /svcproxy-nodereport", "ValidatingAdmissionPolicyBinding /svcproxy-nodereport",
 	}
 	if got := slices.Sorted(maps.Keys(objects)); !slices.Equal(got, want) {
 		t.Errorf("it has %v, want %v", got, want)
 	}
 	for _, r := range get[*rbacv1.ClusterRole](t, objects, "ClusterRole /svcproxy-watch").Rules {
-		if !slices.Equal(r.Verbs, []string{"list", "watch"}) {
-			t.Errorf("it grants %v", r)
+		verbs, kinds := []string{"list", "watch"}, []string{"services", "nodes", "endpointslices"}
+		if slices.Equal(r.APIGroups, []string{"svcproxy.dev"}) {
+			verbs, kinds = []string{"get", "create", "update"}, []string{nodereport.Resource}
 		}
 		for _, kind := range r.Resources {
-			if !slices.Contains([]string{"services", "nodes", "endpointslices"}, kind) {
+			if !slices.Equal(r.Verbs, verbs) || !slices.Contains(kinds, kind) {
 				t.Errorf("it grants %v", r)
 			}
 		}
@@ -109,5 +121,91 @@ func TestMonitoring(t *testing.T) {
 	ds := get[*appsv1.DaemonSet](t, render(t, "watch"), "DaemonSet svcproxy/svcproxy-watch")
 	if port := ds.Spec.Template.Spec.Containers[0].Ports[0].Name; !strings.Contains(string(monitor), "port: "+port+"\n") {
 		t.Errorf("the PodMonitor does not scrape %s", port)
+	}
+}
+
+// What an agent publishes is what the schema of its kind takes, however little room there is; what it never writes is
+// refused.
+func TestTheSchemaOfReports(t *testing.T) {
+	crd := get[*unstructured.Unstructured](t, render(t, "watch"), "CustomResourceDefinition /nodereports.svcproxy.dev")
+	spec, _ := crd.Object["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any) // with integers, which unstructured's own functions do not take
+	if len(versions) != 1 {
+		t.Fatalf("%v", versions)
+	}
+	version := versions[0].(map[string]any)
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	if got := group + "/" + version["name"].(string); got != nodereport.APIVersion || kind != nodereport.Kind ||
+		plural != nodereport.Resource {
+		t.Errorf("it is %s %s %s", got, kind, plural)
+	}
+	text, err := json.Marshal(version["schema"].(map[string]any)["openAPIV3Schema"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource("crd.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("crd.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := func(o *nodereport.Object) error {
+		data, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema.Validate(v)
+	}
+	now := metav1.Now()
+	o := &nodereport.Object{Status: nodereport.Status{
+		Verdict: report.Unknown, RenewedAt: now, RenewSeconds: 180, JudgedAt: &now, Error: strings.Repeat("e", 600),
+		Mode: nodereport.ModeOf(&report.Mode{
+			Actual: "iptables", LastSync: "2026-11-20T12:00:00Z", Values: slices.Repeat([]report.Value{
+				{Name: strings.Repeat("n", 64), Value: strings.Repeat("v", 128)},
+			}, 30),
+		}),
+	}}
+	var findings []nodereport.Finding
+	for i := range 3000 {
+		findings = append(findings, nodereport.Finding{
+			Code: fmt.Sprintf("Code%d", i%40), Severity: []report.Severity{report.Error, report.Warn, report.Info}[i%3],
+			Namespace: strings.Repeat("n", 63), Service: fmt.Sprintf("web-%d", i), Paths: i, Since: &now,
+		})
+	}
+	o.Fit(findings)
+	if err := valid(o); err != nil {
+		t.Error(err)
+	}
+	if len(o.Status.Folded) == 0 || len(o.Status.Findings) == 0 {
+		t.Errorf("%d findings and %d counts", len(o.Status.Findings), len(o.Status.Folded))
+	}
+	for name, change := range map[string]func(s *nodereport.Status){
+		"a verdict":     func(s *nodereport.Status) { s.Verdict = "Fine" },
+		"a long error":  func(s *nodereport.Status) { s.Error = strings.Repeat("e", 513) },
+		"many findings": func(s *nodereport.Status) { s.Findings = slices.Repeat(s.Findings[:1], 81) },
+		"many counts":   func(s *nodereport.Status) { s.Folded = slices.Repeat(s.Folded[:1], 17) },
+		"a name": func(s *nodereport.Status) {
+			s.Findings = []nodereport.Finding{{Code: "A", Severity: "error", Service: "\x1b"}}
+		},
+		"never due": func(s *nodereport.Status) { s.RenewSeconds = 86400 },
+	} {
+		other := *o
+		change(&other.Status)
+		if valid(&other) == nil {
+			t.Errorf("%s is taken", name)
+		}
 	}
 }

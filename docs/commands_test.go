@@ -24,7 +24,10 @@ var shown = []string{"README.md", "docs/getting-started.md"}
 var elsewhere = map[string]struct{ file, line string }{
 	"hack/test.sh":    {".ci/run", "\nexec hack/test.sh\n"},
 	"make cluster-up": {"hack/test.sh", "\n\tmake --no-print-directory cluster-up >/dev/null\n"},
-	"make image":      {"test/cluster/lib/binaries.sh", `"$root/hack/image.sh" "$images/nodehelper.tar"`},
+	"kubectl svcproxy status": {
+		"test/e2e/status_test.go", `svcproxy(t, append([]string{"status", "-o=json"}, args...)...)`,
+	},
+	"make image": {"test/cluster/lib/binaries.sh", `"$root/hack/image.sh" "$images/nodehelper.tar"`},
 	"make differential": {
 		"test/walk/random/differential_linux_test.go", "\nfunc TestRandomRuleSetsAgainstTheKernel(",
 	},

@@ -17,13 +17,13 @@ cd "$(dirname "$0")/.."
 
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
-ci=(tidy cross readme vet lint licenses vulns release oracle fuzz test ipvs e2e)
+ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e)
 nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release axe)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
 # cluster.
-beside=ipvs beside_from=vet beside_to=fuzz
+beside=ipvs beside_from=vet beside_to=compute
 
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
@@ -172,8 +172,9 @@ step_fuzz() {
 	run_fuzz "${FUZZTIME:-2s}"
 }
 
-# Packages whose tests compute for minutes, and ten times as long under the race detector: all of each runs without it,
-# and under it what judges side by side, each family of rules with its faults, and no search through all inputs.
+# Packages whose tests compute for minutes, and ten times as long under the race detector: all of each runs without it
+# (step_compute), and under it what judges side by side, each family of rules with its faults, and no search through all
+# inputs.
 computing=(trace/judge plugin/command)
 judge_race='^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$'
 command_plain='^Test(Poison|Hostile)'
@@ -188,10 +189,14 @@ run_tests() {
 	go run ./hack/gotest -race "$@" -skip "$command_plain" ./plugin/command
 }
 
+step_compute() {
+	with_kubectl
+	go run ./hack/gotest -timeout 30m "${computing[@]/#/./}"
+}
+
 step_test() {
 	local dir
 	with_kubectl
-	go run ./hack/gotest -timeout 20m "${computing[@]/#/./}"
 	run_tests -timeout 40m
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)
@@ -273,10 +278,12 @@ shard_oracle-old() {
 }
 
 # The walk against the kernel: a million packets through random rule sets; everything of kube-proxy's deleted from the
-# captured nodes, one at a time; and in the virtual machine all captured rules in ipvs mode.
+# captured nodes, one at a time; judgements that take over what the one before has found; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 SVCPROXY_EVIDENCE=all \
 		go run ./hack/gotest -count=1 -timeout 20m -run '^(TestEveryDeletionIsFound|TestEvidence)$' ./trace/judge
+	SVCPROXY_MEMORY_STEPS=2000 SVCPROXY_MEMORY_SEED="$(date +%s)" \
+		go run ./hack/gotest -count=1 -timeout 30m -run '^TestAJudgementWithMemoryIsAFreshOne$' ./trace/judge
 	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \
 		./test/walk/random
 	make --no-print-directory differential CASES="${CASES:-1000000}"
@@ -315,7 +322,7 @@ shard_versions() {
 # Every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a mode of its own.
 shard_faults() {
 	once test/cluster/cluster build
-	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^TestFaultMatrix$' ./test/e2e
+	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults)$' ./test/e2e
 }
 
 shard_bench() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/healthcheck"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/names"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
@@ -113,6 +114,7 @@ func (o Options) handlers(p *paths) map[string]wire.Handler {
 		wire.MethodCollect: handler(o.collect),
 		wire.MethodPod:     handler(o.pod),
 		wire.MethodNames:   handler(o.names),
+		wire.MethodHealth:  handler(o.health),
 		wire.MethodProbe:   handler(o.probe),
 		wire.MethodProgram: handler(p.program),
 		wire.MethodUndo:    handler(p.undo),
@@ -186,6 +188,15 @@ func (Options) names(ctx context.Context, p wire.NamesParams, a *wire.Answer) er
 		return err
 	}
 	return sendJSON(a, snapshot.NamesFile, answers)
+}
+
+// health asks health-check ports of the node.
+func (Options) health(ctx context.Context, p wire.HealthParams, a *wire.Answer) error {
+	answers, err := healthcheck.Ask(ctx, p.Ports)
+	if err != nil {
+		return err
+	}
+	return sendJSON(a, snapshot.HealthFile, answers)
 }
 
 // collect reads the node.

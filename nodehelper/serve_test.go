@@ -111,8 +111,8 @@ func TestHandlers(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		wire.MethodCollect, wire.MethodNames, wire.MethodOrphans, wire.MethodPod, wire.MethodProbe, wire.MethodProgram,
-		wire.MethodUndo,
+		wire.MethodCollect, wire.MethodHealth, wire.MethodNames, wire.MethodOrphans, wire.MethodPod, wire.MethodProbe,
+		wire.MethodProgram, wire.MethodUndo,
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("requests %v, want %v", names, want)

@@ -91,7 +91,8 @@ func (o *watchFlags) run(ctx context.Context) error {
 		return err
 	}
 	agent, err := watch.New(watch.Options{
-		Node: o.node, Client: client, Dialer: dialer, Share: o.share, Full: o.full, Poll: o.poll,
+		Node: o.node, Client: client, Reports: watch.NewReports(client), Dialer: dialer,
+		Share: o.share, Full: o.full, Poll: o.poll,
 		Read: func(ctx context.Context) (*snapshot.Node, error) { return watch.ReadNode(ctx, o.node, o.root) },
 		Log:  func(line string) { fmt.Fprintln(os.Stderr, safetext.Line(line, maxMessage)) },
 	})

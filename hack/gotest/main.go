@@ -3,11 +3,13 @@
 // Command gotest runs go test with the arguments it is given and prints a line per package, the whole output of
 // what failed, and every test that was skipped, with the reason. With CI=true a skipped test is a failure: a test
 // that needs root or a tool has to get it there, and must not vanish without anybody noticing. For the same reason
-// it fails where no test was run at all.
+// it fails where no test was run at all. At the end it names the tests that took longest, as a list that runs at every
+// push has to stay short.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -86,7 +89,20 @@ type summary struct {
 	failed  []string
 	skipped []string            // tests, each with what it said
 	output  map[string][]string // of what has not ended yet
+	slow    []slowTest
 }
+
+// slowTest is a test, without its subtests, that took long.
+type slowTest struct {
+	name    string
+	seconds float64
+}
+
+// From how many seconds on a test is called slow, and how many are named.
+const (
+	slowFrom  = 10
+	slowShown = 12
+)
 
 func (s *summary) read(r io.Reader, w io.Writer) error {
 	s.output = map[string][]string{}
@@ -122,6 +138,7 @@ func (s *summary) take(e *event, w io.Writer) {
 			fmt.Fprintf(w, "ok    %s %.1fs\n", e.Package, e.Elapsed)
 		} else {
 			s.passed++
+			s.time(e)
 		}
 		delete(s.output, name)
 	case "skip":
@@ -133,6 +150,13 @@ func (s *summary) take(e *event, w io.Writer) {
 		s.failed = append(s.failed, name)
 		fmt.Fprintf(w, "FAIL  %s %.1fs\n%s", name, e.Elapsed, strings.Join(s.output[name], ""))
 		delete(s.output, name)
+	}
+}
+
+// time keeps a test that took long.
+func (s *summary) time(e *event) {
+	if e.Elapsed >= slowFrom && !strings.Contains(e.Test, "/") {
+		s.slow = append(s.slow, slowTest{e.name(), e.Elapsed})
 	}
 }
 
@@ -151,6 +175,10 @@ func reason(output []string) string {
 }
 
 func (s *summary) report(w io.Writer) {
+	slices.SortFunc(s.slow, func(a, b slowTest) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range s.slow[:min(len(s.slow), slowShown)] {
+		fmt.Fprintf(w, "slow  %s %.1fs\n", t.name, t.seconds)
+	}
 	for _, name := range s.skipped {
 		fmt.Fprintf(w, "SKIP  %s\n", name)
 	}

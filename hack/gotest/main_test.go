@@ -50,3 +50,21 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// TestSlow: the tests that took longest are named, longest first, without their subtests.
+func TestSlow(t *testing.T) {
+	var s summary
+	if err := s.read(strings.NewReader(`{"Action":"pass","Package":"x","Test":"TestA","Elapsed":12.25}
+{"Action":"pass","Package":"x","Test":"TestB/long","Elapsed":60}
+{"Action":"pass","Package":"x","Test":"TestB","Elapsed":61}
+{"Action":"pass","Package":"x","Test":"TestC","Elapsed":9.9}
+`), &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	s.report(&out)
+	want := "slow  x TestB 61.0s\nslow  x TestA 12.2s\n4 tests passed, 0 failed, 0 skipped\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schema writes the JSON Schemas of reports and of diffs from their types in trace/report, with the comments
-// there as descriptions:
+// Command schema writes the JSON Schemas of reports, of diffs and of what status prints from their types in
+// trace/report, with the comments there as descriptions:
 //
-//	schema PACKAGEDIR REPORTFILE DIFFFILE
+//	schema PACKAGEDIR REPORTFILE DIFFFILE STATUSFILE
 package main
 
 import (
@@ -30,8 +30,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 3 {
-		return errors.New("usage: schema PACKAGEDIR REPORTFILE DIFFFILE")
+	if len(args) != 1+len(documents) {
+		return errors.New("usage: schema PACKAGEDIR REPORTFILE DIFFFILE STATUSFILE")
 	}
 	for i, of := range documents {
 		out, err := schema(args[0], of)
@@ -58,6 +58,7 @@ var documents = []document{
 		[]any{report.KindTrace, report.KindVerify, report.KindMode},
 	},
 	{"Diffs", reflect.TypeFor[report.Diff](), []any{report.KindDiff}},
+	{"Status reports", reflect.TypeFor[report.StatusReport](), []any{report.KindStatus}},
 }
 
 // values are those that a type of strings may have.

@@ -20,10 +20,11 @@ const root = "../.."
 var (
 	file  = filepath.Join(root, "docs", "report.schema.json")
 	diffs = filepath.Join(root, "docs", "diff.schema.json")
+	stats = filepath.Join(root, "docs", "status.schema.json")
 )
 
 func TestTheSchemaIsCurrent(t *testing.T) {
-	for i, name := range []string{file, diffs} {
+	for i, name := range []string{file, diffs, stats} {
 		want, err := schema(filepath.Join(root, "trace", "report"), documents[i])
 		if err != nil {
 			t.Fatal(err)

@@ -227,7 +227,7 @@ func tagsOf(t *testing.T, name, text string) []string {
 func TestEveryTestIsRun(t *testing.T) {
 	s := readScript(t)
 	for _, line := range []string{ // of the main module: some packages by themselves, the others together
-		"go run ./hack/gotest -timeout 20m \"${computing[@]/#/./}\"\n",
+		"go run ./hack/gotest -timeout 30m \"${computing[@]/#/./}\"\n",
 		"mapfile -t packages < <(go list ./... | grep -vE \"/($computes)\\$\")\n",
 		"go run ./hack/gotest -race \"$@\" \"${packages[@]}\"\n",
 		"\trun_tests -timeout 40m\n",

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type Options struct {
 	// Client reaches the API server; Dialer, which may be nil, is what it connects with.
 	Client kubernetes.Interface
 	Dialer *Dialer
+	// Reports publishes what is found in the API; nil: it is in the metrics alone.
+	Reports Reports
 	// Read reads the node's files: see [ReadNode].
 	Read func(ctx context.Context) (*snapshot.Node, error)
 	// Share is how much of one processor passes may take on average, over a minute.
@@ -72,6 +75,7 @@ type Agent struct {
 	objects   *objects
 	announced *announcements
 	metrics   *metrics
+	publisher *publisher // nil where nothing is published
 	settler   settler
 	latency   latency
 	budget    budget
@@ -87,6 +91,9 @@ type Agent struct {
 	next    time.Time     // when the next one is due
 	polled  bool          // the kernel does not announce all changes
 	grace   time.Duration // that kube-proxy was given
+	memory  judge.Memory
+	anewAt  time.Time // when the next pass is due that judges everything; zero: at once
+	nodesAt time.Time // when the other Nodes may be read again
 }
 
 // New makes an agent.
@@ -108,6 +115,7 @@ func New(o Options) (*Agent, error) {
 	if o.Dialer != nil {
 		a.objects.reached = o.Dialer.use
 	}
+	a.publisher = newPublisher(a)
 	return a, nil
 }
 
@@ -140,6 +148,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { a.objects.run(ctx) })
+	if a.publisher != nil {
+		wg.Go(func() { a.publisher.run(ctx) })
+	}
 	wg.Go(func() {
 		listen(ctx, a.announces, a.heard, func(err error) {
 			a.metrics.errorsSeen.Inc()
@@ -303,6 +314,7 @@ func (a *Agent) pass(ctx context.Context, reason string) {
 	case ctx.Err() != nil:
 	case err != nil:
 		a.metrics.failures.Inc()
+		a.publisher.failed(err)
 		a.next = now.Add(jittered(min(a.Full, failurePause)))
 		a.say("pass", fmt.Errorf("the node was not judged: %w", err))
 	default:
@@ -324,6 +336,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	defer func() {
 		// Of a node that this program cannot cope with nothing is claimed, and the agent goes on.
 		if bug := recover(); bug != nil {
+			a.anewAt = time.Time{}
 			err = fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug)
 		}
 	}()
@@ -334,16 +347,26 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		return err
 	}
 	end := time.Now()
-	state, err := nodestate.Load(files)
+	state, err := nodestate.LoadToCompare(files)
 	if err != nil {
 		return err
 	}
 	connected := a.objects.connected()
-	objects, version := a.objects.cluster()
-	if a.index == nil || version != a.version {
-		a.index, a.version = judge.NewCluster(objects), version
+	if !at.Before(a.anewAt) {
+		a.memory.Forget()
+		a.anewAt = at.Add(jittered(a.Full))
 	}
-	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true})
+	got := a.judge(state)
+	if asksForNodes(&got) && !at.Before(a.nodesAt) {
+		a.nodesAt = at.Add(jittered(a.Full))
+		if err := a.objects.readNodes(ctx); err != nil {
+			a.nodesAt = at.Add(jittered(min(a.Full, failurePause)))
+			a.say(otherNodes, err)
+		} else {
+			a.ended(otherNodes)
+			got = a.judge(state)
+		}
+	}
 	if got.Error != "" {
 		return errors.New(got.Error)
 	}
@@ -357,7 +380,30 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		v.polling = at.Sub(before)
 	}
 	a.metrics.show(v)
+	a.publisher.judged(&got, v, &a.settler)
 	return nil
+}
+
+// judge judges the node by the API's objects as they are now.
+func (a *Agent) judge(state *nodestate.State) report.NodeReport {
+	objects, version := a.objects.cluster()
+	if a.index == nil || version != a.version {
+		a.index, a.version = judge.NewCluster(objects), version
+	}
+	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true, Memory: &a.memory})
+	a.metrics.judged(&a.memory)
+	return got
+}
+
+// otherNodes are the Nodes but this one, in the log.
+const otherNodes = "other Nodes"
+
+// asksForNodes tells whether the addresses of the other Nodes may change a report: with them a gateway that this node
+// has sent nothing to for a while is known to be a Node.
+func asksForNodes(r *report.NodeReport) bool {
+	return slices.ContainsFunc(r.Paths, func(p report.Path) bool {
+		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == judge.NextHopUnknown })
+	})
 }
 
 // isPolled tells whether the kernel does not announce the changes of all rules of a node: it does not of the legacy

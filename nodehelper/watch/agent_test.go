@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -31,7 +35,7 @@ type captured struct {
 	client  kubernetes.Interface
 }
 
-func capture(t *testing.T, name, node string) *captured {
+func capture(t testing.TB, name, node string) *captured {
 	t.Helper()
 	s, err := snapshot.Open(filepath.Join("..", "..", "testdata", "snapshots", name))
 	if err != nil {
@@ -52,9 +56,22 @@ func capture(t *testing.T, name, node string) *captured {
 		objects = append(objects, o)
 	}
 	for _, o := range c.cluster.Nodes {
-		objects = append(objects, o)
+		if o.Name == node { // a watch of the fake would tell of all, whatever fields are asked for
+			objects = append(objects, o)
+		}
 	}
-	c.client = fake.NewClientset(objects...)
+	client := fake.NewClientset(objects...)
+	client.PrependReactor("list", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list := action.(clienttesting.ListAction)
+		out := &corev1.NodeList{}
+		for _, n := range c.cluster.Nodes {
+			if list.GetListRestrictions().Fields.Matches(fields.Set{metav1.ObjectNameField: n.Name}) {
+				out.Items = append(out.Items, *n)
+			}
+		}
+		return true, out, nil
+	})
+	c.client = client
 	return c
 }
 
@@ -261,5 +278,67 @@ func TestItsObjectsSuffice(t *testing.T) {
 				t.Errorf("%d paths are unknown, and %d with all objects", got.Summary.Unknown, before.Summary.Unknown)
 			}
 		})
+	}
+}
+
+// A gateway that this node has sent nothing to for a while is a Node nonetheless: the other Nodes are read where a path
+// hangs on them, and not again before everything is judged anew.
+func TestAGatewayIsANodeThatIsNotWatched(t *testing.T) {
+	c := capture(t, filepath.Join("..", "faults", "iptables-neighbours", "healthy"), "node1")
+	files := snap.Files(t, c.node)
+	delete(files, snapshot.ConntrackFile)
+	if bytes.Contains(files[snapshot.NeighbourFile], []byte(`"10.79.0.12"`)) {
+		t.Fatal("the node has an entry of another node")
+	}
+	c.node = snapshot.NewNode(c.node.Name, files)
+	a := c.agent(t)
+	a.Full = 10 * time.Minute
+	unknown := func() string { return exposed(t, a.Handler())[`svcproxy_paths{verdict="Unknown"}`] }
+	lists := func() (n int) {
+		for _, x := range c.client.(*fake.Clientset).Actions() {
+			if l, ok := x.(clienttesting.ListAction); ok && l.GetResource().Resource == "nodes" &&
+				l.GetListRestrictions().Fields.Empty() {
+				n++
+			}
+		}
+		return n
+	}
+	for i, seconds := range []float64{0, 60, 120} {
+		look(t, a, seconds)
+		if got := unknown(); got != "0" || lists() != 1 {
+			t.Errorf("pass %d: %s paths are unknown; %d lists of Nodes", i+1, got, lists())
+		}
+	}
+}
+
+// A pass takes over what the one before has found of paths about which nothing has changed, and after Options.Full
+// everything is judged anew.
+func TestPassesReuse(t *testing.T) {
+	c := capture(t, "iptables", "node1")
+	files := snap.Files(t, c.node)
+	delete(files, snapshot.ConntrackFile) // which an agent does not read
+	c.node = snapshot.NewNode(c.node.Name, files)
+	a := c.agent(t)
+	a.Full = 10 * time.Minute
+	count := func(how string) int {
+		n, err := strconv.Atoi(exposed(t, a.Handler())[judgingMetric+`{how="`+how+`"}`])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	look(t, a, 0)
+	all := count("judged")
+	if all == 0 || count("reused") != 0 {
+		t.Fatalf("the first pass: %d anew, %d reused", all, count("reused"))
+	}
+	look(t, a, 60)
+	reused := count("reused")
+	if anew := count("judged") - all; reused <= all/3 || anew+reused != all {
+		t.Errorf("the second pass: %d anew, %d reused, of %d", anew, reused, all)
+	}
+	look(t, a, 11*60+1)
+	if more := count("reused") - reused; more != 0 {
+		t.Errorf("after eleven minutes %d were reused", more)
 	}
 }

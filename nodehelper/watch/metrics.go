@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -35,6 +36,7 @@ const (
 	judgedMetric      = "svcproxy_passes_total"
 	failuresMetric    = "svcproxy_pass_failures_total"
 	cpuMetric         = "svcproxy_passes_cpu_seconds_total"
+	judgingMetric     = "svcproxy_paths_judged_total"
 	unreadMetric      = "svcproxy_unread_files"
 	pollingMetric     = "svcproxy_polling_resolution_seconds"
 	announcedMetric   = "svcproxy_kernel_notifications_total"
@@ -44,6 +46,9 @@ const (
 	apiErrorsMetric   = "svcproxy_api_errors_total"
 	errorsMetric      = "svcproxy_errors_total"
 	proxySyncedMetric = "svcproxy_kube_proxy_last_sync_timestamp_seconds"
+	publishedMetric   = "svcproxy_report_writes_total"
+	unpublishedMetric = "svcproxy_report_write_failures_total"
+	publishedAtMetric = "svcproxy_report_last_write_timestamp_seconds"
 )
 
 // declared are all metrics, in the order of their page.
@@ -64,6 +69,10 @@ var declared = []metric{
 	{durationMetric, "gauge", "How long that pass took.", nil},
 	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
+	{
+		judgingMetric, "counter", "Paths of passes by how their verdict was found: judged, or reused from the pass before, " +
+			"as nothing that decides them has changed.", []string{"how"},
+	},
 	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two readings, where rules are on the node whose changes the " +
@@ -73,6 +82,9 @@ var declared = []metric{
 	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},
 	{connectedMetric, "gauge", "1 while the last request for each kind of object succeeded.", nil},
 	{apiErrorsMetric, "counter", "Requests to the API server that failed.", []string{"resource"}},
+	{publishedMetric, "counter", "How often the NodeReport of the node was written.", nil},
+	{unpublishedMetric, "counter", "How often it could not be written, by why.", []string{"reason"}},
+	{publishedAtMetric, "gauge", "When it was last written; 0: not since this process started.", nil},
 	{errorsMetric, "counter", "Errors that were logged, other than those of passes and of the API.", nil},
 }
 
@@ -116,10 +128,10 @@ type metrics struct {
 	registry *prometheus.Registry
 	descs    map[string]*prometheus.Desc // of what collect makes
 
-	latency                                    *prometheus.HistogramVec
-	passes, apiErrors                          *prometheus.CounterVec
-	failures, cpu, announced, lost, errorsSeen prometheus.Counter
-	announcing, connected                      prometheus.Gauge
+	latency                                               *prometheus.HistogramVec
+	passes, apiErrors, publishFailures, judging           *prometheus.CounterVec
+	failures, cpu, announced, lost, errorsSeen, published prometheus.Counter
+	announcing, connected, publishedAt                    prometheus.Gauge
 
 	mu   sync.Mutex
 	last *view
@@ -146,6 +158,9 @@ func newMetrics() *metrics {
 		Name: latencyMetric, Help: byName[latencyMetric].help, Buckets: latencyBuckets,
 	}, byName[latencyMetric].labels)
 	m.passes, m.apiErrors = counters(judgedMetric), counters(apiErrorsMetric)
+	m.judging = counters(judgingMetric)
+	m.published, m.publishFailures = counter(publishedMetric), counters(unpublishedMetric)
+	m.publishedAt = gauge(publishedAtMetric)
 	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
 	m.lost, m.errorsSeen = counter(lostMetric), counter(errorsMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
@@ -157,13 +172,24 @@ func newMetrics() *metrics {
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	m.registry.MustRegister(
-		m, m.latency, m.passes, m.apiErrors, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing, m.connected,
+		m, m.latency, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
+		m.connected, m.published, m.publishFailures, m.publishedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, kind := range []string{kindServices, kindEndpointSlices, kindNodes} {
 		m.apiErrors.WithLabelValues(kind)
 	}
+	m.judged(&judge.Memory{})
+	for _, why := range publishWhy {
+		m.publishFailures.WithLabelValues(why)
+	}
 	return m
+}
+
+// judged counts the paths of a pass.
+func (m *metrics) judged(of *judge.Memory) {
+	m.judging.WithLabelValues("judged").Add(float64(of.Anew))
+	m.judging.WithLabelValues("reused").Add(float64(of.Reused))
 }
 
 // show exports what a pass has shown.

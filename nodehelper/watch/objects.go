@@ -5,6 +5,7 @@ package watch
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -38,9 +40,11 @@ const (
 	changeAge  = 2 * maxGrace
 )
 
-// objects are the API's Services, EndpointSlices and this Node, as they are told by watches. While the API cannot be
-// reached they stay as they were.
+// objects are the API's Services, EndpointSlices and this Node, as they are told by watches, and other Nodes where they
+// were asked for. While the API cannot be reached they stay as they were.
 type objects struct {
+	client    kubernetes.Interface
+	node      string
 	informers map[string]cache.SharedIndexInformer
 	handlers  []cache.ResourceEventHandlerRegistration
 	// wake is called after a change that may ask for other rules.
@@ -58,6 +62,7 @@ type objects struct {
 	changes map[types.NamespacedName]time.Time // the last change of each Service, where there was one
 	pending []endpointChange                   // changes of endpoints that nobody has taken yet
 	away    map[string]bool                    // kinds whose last request failed
+	others  []*corev1.Node                     // the other Nodes, as of the last readNodes
 }
 
 // endpointChange is a change of a Service's endpoints.
@@ -69,6 +74,7 @@ type endpointChange struct {
 // newObjects makes watches, which start in run.
 func newObjects(client kubernetes.Interface, node string) (*objects, error) {
 	o := &objects{
+		client: client, node: node,
 		wake: func() {}, failed: func(string, error) {}, answered: func(string) {}, reached: func([]string) {}, now: time.Now,
 		changes: map[types.NamespacedName]time.Time{}, away: map[string]bool{},
 	}
@@ -268,15 +274,45 @@ func lean(object any) (any, error) {
 // cluster returns the objects, in the order of their names, and their version.
 func (o *objects) cluster() (*snapshot.Cluster, int) {
 	o.mu.Lock()
-	version := o.version // what changes from here on may be among the objects, and makes another version
+	version, others := o.version, o.others // what changes from here on may be among the objects, and makes another version
 	o.mu.Unlock()
 	return &snapshot.Cluster{
 		Services:       listed[*corev1.Service](o.informers[kindServices]),
 		EndpointSlices: listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices]),
-		Nodes:          listed[*corev1.Node](o.informers[kindNodes]),
+		Nodes:          inOrder(append(listed[*corev1.Node](o.informers[kindNodes]), others...)),
 		Missing:        []string{"pods", "configmaps"},
 	}, version
 }
+
+// readNodes reads the other Nodes, of which no judgement needs more than their addresses. They are not watched: each of
+// thousands of agents would be told of each heartbeat of thousands of Nodes. The answer is the API server's cache's.
+func (o *objects) readNodes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nodesTime)
+	defer cancel()
+	var others []*corev1.Node
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return o.client.CoreV1().Nodes().List(ctx, options)
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(object runtime.Object) error {
+		if n, ok := object.(*corev1.Node); ok && n.Name != o.node {
+			others = append(others, &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the other Nodes: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.others = others
+	o.version++
+	return nil
+}
+
+// nodesTime is how long readNodes may take.
+const nodesTime = 10 * time.Second
 
 // listed returns the objects of an informer, in the order of their names.
 func listed[P metav1.Object](i cache.SharedIndexInformer) []P {
@@ -287,6 +323,11 @@ func listed[P metav1.Object](i cache.SharedIndexInformer) []P {
 			out = append(out, p)
 		}
 	}
+	return inOrder(out)
+}
+
+// inOrder sorts objects by their names.
+func inOrder[P metav1.Object](out []P) []P {
 	slices.SortFunc(out, func(a, b P) int {
 		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})

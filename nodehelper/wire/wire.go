@@ -43,6 +43,9 @@ const (
 	// MethodNames has the helper ask name servers from a pod's network namespace; its parameters are NamesParams, the
 	// answer is the file snapshot.NamesFile.
 	MethodNames = "names"
+	// MethodHealth has the helper ask health-check ports of its node; its parameters are HealthParams, the answer is the
+	// file snapshot.HealthFile.
+	MethodHealth = "health"
 	// MethodProgram has the helper program paths; its parameters are ProgramParams, the answer is the file ProgramFile.
 	MethodProgram = "program"
 	// MethodUndo has the helper undo programmed paths; its parameters are UndoParams, the answer is the file ProgramFile.
@@ -74,6 +77,11 @@ type PodParams struct {
 type NamesParams struct {
 	Pod       PodParams               `json:"pod"`
 	Questions []snapshot.NameQuestion `json:"questions"`
+}
+
+// HealthParams say which ports of the node to ask.
+type HealthParams struct {
+	Ports []netip.AddrPort `json:"ports"`
 }
 
 // ProbeParams say what to connect to.

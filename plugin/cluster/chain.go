@@ -106,7 +106,7 @@ func endpointsOf(
 }
 
 func isSliceOf(s *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
-	return s.Namespace == svc.Namespace && s.Labels[discoveryv1.LabelServiceName] == svc.Name
+	return expect.ServiceOf(s) == expect.NameOf(svc)
 }
 
 // samePort tells whether a port of an EndpointSlice is that of a Service port.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -89,7 +88,7 @@ func NodesOf(objects *snapshot.Cluster, targets []Target, limit int) []string {
 	for i := range targets {
 		svc := targets[i].Service
 		for _, s := range objects.EndpointSlices {
-			if s.Namespace != svc.Namespace || s.Labels[discoveryv1.LabelServiceName] != svc.Name {
+			if !isSliceOf(s, svc) {
 				continue
 			}
 			for k := range s.Endpoints {

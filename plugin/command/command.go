@@ -114,7 +114,8 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	env.kube.AddFlags(cmd.PersistentFlags())
 	addLogFlags(cmd.PersistentFlags())
 	cmd.AddCommand(
-		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newResolveCommand(env), newDumpCommand(env),
+		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newStatusCommand(env),
+		newResolveCommand(env), newDumpCommand(env),
 		newDiffCommand(env), newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
 		newOptionsCommand(), newWatchdogCommand(),
 	)

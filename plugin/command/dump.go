@@ -81,7 +81,8 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	f.Lookup("node").Usage = "Read this node (repeatable)" // none is chosen, and there is no snapshot to read
 	f.StringVarP(&o.output, "output", "o", "", "File to write, FILE.tar.gz or FILE.tgz; - is standard output")
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
-	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME or pod/NAMESPACE/NAME")
+	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME, pod/NAMESPACE/NAME, "+
+		"external or an IP address")
 	f.BoolVar(&o.script, "script", false, "Print a shell script that collects the files on the node, and read nothing")
 	o.ends.add(cmd)
 	return cmd
@@ -152,7 +153,7 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 	defer s.Close()
 	var ends *run.Ends
 	if c.service != nil {
-		if ends, err = c.findEnds(ctx, s); err != nil {
+		if ends, err = c.findEnds(ctx, s, nodes); err != nil {
 			return err
 		}
 		nodes = ends.Nodes()

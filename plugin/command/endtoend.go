@@ -4,6 +4,8 @@ package command
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,8 @@ type endFlags struct {
 func (e *endFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&e.endToEnd, "end-to-end", false, "With --from pod/NAME: follow connections from that pod over the "+
-		"endpoints' nodes into their pods, and back; the helper reads the pods' network namespaces, too")
+		"endpoints' nodes into their pods, and back; the helper reads the pods' network namespaces, too. With --from "+
+		"external or an IP address outside of the cluster: from the nodes that they come in to (--node)")
 	f.BoolVar(&e.allEndpoints, "all-endpoints", false, "With --end-to-end: follow connections to every endpoint, not to "+
 		"one on each of a few nodes")
 }
@@ -34,31 +37,56 @@ func (e *endFlags) check(from string, local bool) error {
 		return run.Usagef("--all-endpoints is about --end-to-end: give that, too")
 	case !e.endToEnd:
 		return nil
-	case !strings.HasPrefix(from, "pod/"):
-		return run.Usagef("--end-to-end begins at a pod: give --from pod/NAME")
+	case !strings.HasPrefix(from, "pod/") && !isOutside(from):
+		return run.Usagef("--end-to-end begins at a pod, or outside of the cluster: give --from pod/NAME, or --from " +
+			"external or an IP address, with --node for the node that connections come in to")
 	case local:
 		return run.Usagef("--end-to-end reads several nodes, and --local is one")
 	}
 	return nil
 }
 
-// endToEnd judges the client's node, and what is beyond it.
-func (c *traceConfig) endToEnd(
-	ctx context.Context, s *run.Session, from *run.Origin, target *cluster.Target, request func(string) run.Request,
-) ([]report.NodeReport, error) {
-	ends, err := s.FindEnds(ctx, from, target, c.ends.allEndpoints)
-	if err != nil {
-		return nil, err
-	}
-	got, err := s.JudgeEndToEnd(ctx, ends, request(from.Node), run.ProbingOf(c.probes, c.payload))
-	if err != nil {
-		return nil, err
-	}
-	return []report.NodeReport{got}, nil
+// isOutside tells whether --from may be outside of the cluster; of an address the objects tell.
+func isOutside(from string) bool {
+	_, err := netip.ParseAddr(from)
+	return err == nil || from == "external"
 }
 
-// findEnds finds what the Service's connections touch.
-func (c *dumpConfig) findEnds(ctx context.Context, s *run.Session) (*run.Ends, error) {
+// clients are the nodes that connections begin at, or come in to. chosen are those to read.
+func clients(from *run.Origin, what string, chosen []string) ([]string, error) {
+	switch {
+	case from.IsOutside() && len(chosen) > run.MaxEndNodes:
+		return nil, run.Usagef("--end-to-end from outside keeps what it reads of all nodes, and %d were chosen: give --node "+
+			"for those that connections come in to, at most %d", len(chosen), run.MaxEndNodes)
+	case from.IsOutside():
+		return chosen, nil
+	case from.Pod == "" && from.HostPod == "":
+		return nil, run.Usagef("--from %s is an address of a node: --end-to-end begins at a pod, or outside of the cluster",
+			what)
+	case len(chosen) > 0 && !slices.Equal(chosen, []string{from.Node}):
+		return nil, run.Usagef("--from %s is on node %s, where its packets start: give --node %s", what, from.Node, from.Node)
+	}
+	return []string{from.Node}, nil
+}
+
+// endToEnd judges the client's node, or those that connections from outside come in to, and what is beyond.
+func (c *traceConfig) endToEnd(
+	ctx context.Context, s *run.Session, from *run.Origin, target *cluster.Target, nodes []string,
+	request func(string) run.Request,
+) ([]report.NodeReport, error) {
+	begin, err := clients(from, c.from, nodes)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := s.FindEnds(ctx, from, begin, target, c.ends.allEndpoints)
+	if err != nil {
+		return nil, err
+	}
+	return s.JudgeEndToEnd(ctx, ends, request, run.ProbingOf(c.probes, c.payload))
+}
+
+// findEnds finds what the Service's connections touch. nodes are those chosen.
+func (c *dumpConfig) findEnds(ctx context.Context, s *run.Session, nodes []string) (*run.Ends, error) {
 	target, err := cluster.Find(s.Objects, c.namespace, *c.service)
 	if err != nil {
 		return nil, run.Usagef("%w", err)
@@ -67,5 +95,15 @@ func (c *dumpConfig) findEnds(ctx context.Context, s *run.Session) (*run.Ends, e
 	if err != nil {
 		return nil, err
 	}
-	return s.FindEnds(ctx, from, &target, c.ends.allEndpoints)
+	switch {
+	case !from.IsOutside():
+		nodes = nil // the origin tells
+	case target.Node != "" && !c.session.Nodes.Chosen():
+		nodes = []string{target.Node}
+	}
+	begin, err := clients(from, c.from, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return s.FindEnds(ctx, from, begin, &target, c.ends.allEndpoints)
 }

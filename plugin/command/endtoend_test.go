@@ -3,10 +3,13 @@
 package command
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
 // What --end-to-end needs is said, and nothing is read for what cannot be done.
@@ -14,6 +17,7 @@ func TestEndToEndNeedsAPod(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"trace web -n shop --end-to-end --snapshot " + broken, "give --from pod/NAME"},
 		{"trace web -n shop --end-to-end --from node --snapshot " + broken, "give --from pod/NAME"},
+		{"trace web -n shop --end-to-end --from 10.77.0.11 --snapshot " + broken, "is an address of a node"},
 		{"trace web -n shop --all-endpoints --snapshot " + broken, "--all-endpoints is about --end-to-end"},
 		{"trace web -n shop --end-to-end --from pod/x --local", "--local is one"},
 		{"dump web --from pod/x -o x.tar.gz", "takes no argument"},
@@ -72,6 +76,63 @@ func TestEndToEndSnapshots(t *testing.T) {
 			}
 		}
 		if n := strings.Count(stdout, "LOST HERE"); n != 2*c.code {
+			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
+		}
+	}
+}
+
+// Nodes that connections from outside come in to are those chosen, and no more than are kept in memory.
+func TestClientsOfEndToEnd(t *testing.T) {
+	s, err := run.Open(run.Config{Snapshot: broken, Progress: run.NewProgress(terminal.NewStream(io.Discard, os.Getenv))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ReadObjects(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	from, err := s.FindOrigin(t.Context(), "203.0.113.9", "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := make([]string, run.MaxEndNodes+1)
+	if _, err := clients(from, "203.0.113.9", many); err == nil || !strings.Contains(err.Error(), "17 were chosen") {
+		t.Error(err)
+	}
+	if got, err := clients(from, "203.0.113.9", many[1:]); err != nil || len(got) != run.MaxEndNodes {
+		t.Error(got, err)
+	}
+}
+
+// What was read on a cluster of connections from outside, that were measured, is judged offline as it was there.
+func TestEndToEndFromOutsideSnapshots(t *testing.T) {
+	for _, c := range []struct {
+		args, snapshot string
+		code, lost     int
+		has            []string
+	}{
+		{"lb -n shop --node node1", "outside", run.ExitRight, 0, []string{
+			"health check", "expected: 200, as 1 ready endpoint is on this node", "leaves for 10.79.0.1 by eth0",
+			"not judged: programs of tc and BPF (programs.txt), what the node answers health checks (--live asks), what is " +
+				"between the client and the node",
+		}},
+		{"node1:30350", "outside-kept", run.ExitMismatch, 2, []string{
+			"EndToEndAnswerLost  10.245.1.2:8080", "EndToEndAnswerLost  10.245.2.2:8080",
+			"the answer goes to 10.79.0.1 straight from here",
+		}},
+	} {
+		args := "trace " + c.args + " --from 10.79.0.1 --end-to-end --snapshot ../../testdata/endtoend/" + c.snapshot +
+			".tar.gz"
+		code, stdout, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != c.code {
+			t.Errorf("%s: %d %s%s", c.snapshot, code, stdout, stderr)
+		}
+		for _, want := range c.has {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s lacks %q:\n%s", c.snapshot, want, stdout)
+			}
+		}
+		if n := strings.Count(stdout, "LOST HERE"); n != c.lost {
 			t.Errorf("%s: %d segments lose the packet:\n%s", c.snapshot, n, stdout)
 		}
 	}

@@ -52,7 +52,12 @@ func conclude(env *environment, p *print.Printer, r *report.Report, v print.View
 	if err := p.Report(env.out, r, v); err != nil {
 		return run.Usagef("%w", err)
 	}
-	switch r.Verdict {
+	return exitOf(r.Verdict)
+}
+
+// exitOf makes the exit code of a verdict, as an error; nil where nothing is wrong.
+func exitOf(v report.Verdict) error {
+	switch v {
 	case report.Mismatch:
 		return &run.ExitError{Code: run.ExitMismatch}
 	case report.Unknown:

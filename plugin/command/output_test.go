@@ -73,6 +73,7 @@ func TestOutputCompletion(t *testing.T) {
 		"verify":  all + " html markdown mermaid dot",
 		"mode":    all + " html markdown",
 		"resolve": all,
+		"status":  all,
 	} {
 		_, stdout, _ := runPlugin(t, "__completeNoDesc", command, "-o", "")
 		values, _, _ := strings.Cut(stdout, "\n:")

@@ -222,7 +222,7 @@ func traced(ctx context.Context, env *environment, c *traceConfig, s *run.Sessio
 	}
 	var reports []report.NodeReport
 	if c.ends.endToEnd {
-		reports, err = c.endToEnd(ctx, s, from, &target, request)
+		reports, err = c.endToEnd(ctx, s, from, &target, nodes, request)
 	} else {
 		reports, err = s.Judge(ctx, run.Task{Nodes: nodes, Probes: c.probes, Payload: c.payload, Request: request})
 	}
@@ -365,9 +365,18 @@ func (c *traceConfig) keep(r *report.Report) report.Remedy {
 		return report.Remedy{}
 	}
 	if c.ends.endToEnd && r.Service != nil && r.Verdict.NeedsAttention() { // at both ends
-		return next("", slices.Concat([]string{
+		words := []string{
 			"dump", nameArgument(r.Service.Name), "-n", r.Service.Namespace, "--from", c.from, "--end-to-end",
-		}, c.again, []string{"-o", "evidence.tar.gz"})...)
+		}
+		for i := range r.Nodes {
+			if isOutside(c.from) && len(r.Nodes) <= keptNodes {
+				words = append(words, "--node", r.Nodes[i].Node)
+			}
+		}
+		if isOutside(c.from) && len(r.Nodes) > keptNodes {
+			words = append(words, "--all-nodes")
+		}
+		return next("", slices.Concat(words, c.again, []string{"-o", "evidence.tar.gz"})...)
 	}
 	return keepEvidence(r, c.again)
 }

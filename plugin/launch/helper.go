@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -101,6 +102,15 @@ func (h *Helper) Names(
 		return nil, fmt.Errorf("cannot ask for names on node %s: %w", h.node, err)
 	}
 	return snapshot.ParseNameAnswers(data)
+}
+
+// Health has the helper ask health-check ports of its node.
+func (h *Helper) Health(ctx context.Context, ports []netip.AddrPort) (*snapshot.HealthAnswers, error) {
+	data, err := h.small(ctx, "asking health-check ports", wire.MethodHealth, wire.HealthParams{Ports: ports})
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask health-check ports of node %s: %w", h.node, err)
+	}
+	return snapshot.ParseHealthAnswers(data)
 }
 
 // small returns the last file of an answer that has one, and is not large; also with an error, if there is one.

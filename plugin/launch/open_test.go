@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -207,6 +208,8 @@ func TestOpenTimesOut(t *testing.T) {
 		objects []runtime.Object
 		want    string
 		force   bool
+		// more: what the connection itself says may stand behind it, where its own time of the same length is over first.
+		more bool
 	}{
 		"the kubelet is deaf": {
 			watches: events(), want: prefix + "scheduling; the node's kubelet has not touched its pod", force: true,
@@ -228,7 +231,7 @@ func TestOpenTimesOut(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			},
-			want: prefix + "connecting",
+			want: prefix + "connecting", more: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +243,9 @@ func TestOpenTimesOut(t *testing.T) {
 				w.attach = c.attach
 			}
 			_, err := w.l.Open(t.Context(), "node1")
-			expect(t, err, c.want)
+			if !c.more || err == nil || !strings.HasPrefix(err.Error(), c.want+"; ") {
+				expect(t, err, c.want)
+			}
 			if left := w.left(); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}

@@ -69,7 +69,7 @@ func (t *text) covered() string {
 // followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was
 // not.
 func (t *text) followed() (all bool, open []string) {
-	asked := false
+	asked, pods, outside, healthOpen := false, false, false, false
 	for i := range t.report.Nodes {
 		for k := range t.report.Nodes[i].Paths {
 			p := &t.report.Nodes[i].Paths[k]
@@ -80,10 +80,16 @@ func (t *text) followed() (all bool, open []string) {
 				return false, nil
 			}
 			all = true
+			if p.Origin.Kind == "external" {
+				outside = true
+			} else {
+				pods = true
+			}
 			ends := map[string]bool{}
 			for at := range p.Segments {
 				s := &p.Segments[at]
 				ends[s.Endpoint] = true
+				healthOpen = healthOpen || s.Segment == report.SegmentHealthCheck && s.Command != ""
 				asked = asked || s.Segment == report.SegmentName && s.Verdict == report.SegmentRight && s.Command == ""
 			}
 			delete(ends, "")
@@ -92,7 +98,13 @@ func (t *text) followed() (all bool, open []string) {
 			}
 		}
 	}
-	if !asked {
+	if healthOpen {
+		open = append(open, "what the node answers health checks (--live asks)")
+	}
+	if outside {
+		open = append(open, "what is between the client and the node")
+	}
+	if pods && !asked {
 		open = append(open, "what the Service's name is answered (--live asks)")
 	}
 	return all, open

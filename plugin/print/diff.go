@@ -20,19 +20,12 @@ type diffObject struct {
 	*report.Diff
 }
 
-func (o *diffObject) GetObjectKind() schema.ObjectKind { return o }
+func (o *diffObject) GetObjectKind() schema.ObjectKind { return kindOf(o.APIVersion, o.Kind) }
 
 func (o *diffObject) DeepCopyObject() runtime.Object {
 	out := &diffObject{&report.Diff{}}
 	deepCopy(o.Diff, out.Diff)
 	return out
-}
-
-// SetGroupVersionKind does nothing: the kind is the report's.
-func (*diffObject) SetGroupVersionKind(schema.GroupVersionKind) {}
-
-func (o *diffObject) GroupVersionKind() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 }
 
 // Diff prints a DiffReport.

@@ -27,9 +27,9 @@ var behindNode = []string{report.SegmentNetwork, report.SegmentEndpointNode, rep
 
 // endToEndOf draws a path from one end to the other; nil where it was not followed beyond the node.
 func endToEndOf(node string, p *report.Path) *picture.EndToEnd {
-	// The name is asked before there is a connection; the table of segments has it.
+	// The name is asked before there is a connection, and health checks are others; the table of segments has them.
 	segments := slices.DeleteFunc(slices.Clone(p.Segments), func(s report.Segment) bool {
-		return s.Segment == report.SegmentName
+		return s.Segment == report.SegmentName || s.Segment == report.SegmentHealthCheck
 	})
 	if len(segments) == 0 {
 		return nil

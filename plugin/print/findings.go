@@ -384,7 +384,11 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 		if room := max(t.Width-labelWidth-len(noMark), 40); t.Width > 0 && plaintext.Width(rule) > room {
 			rule = plaintext.Middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
 		}
-		t.line(label, noMark+rule, false)
+		if t.wide { // nothing is cut
+			t.quote(label, rule, "")
+		} else {
+			t.line(label, noMark+rule, false)
+		}
 		label = ""
 	}
 }
@@ -403,22 +407,25 @@ func joinTexts(list []report.Evidence) []report.Evidence {
 	return out
 }
 
-// quote writes a piece of evidence, broken between words: with a verdict what that is due to, with its mark and in the
-// verdict's colour.
+// quote writes a piece of evidence, broken between words and indented as it is: with a verdict what that is due to,
+// with its mark and in the verdict's colour.
 func (t *text) quote(label, s string, v report.Verdict) {
+	text := strings.TrimLeft(s, " ")
+	indent := s[:len(s)-len(text)]
+	below := noMark + indent + "  "
 	limit := 0
 	if t.columns > 0 {
-		limit = max(t.columns-labelWidth-len(guiltyMark), 40)
+		limit = max(t.columns-labelWidth-len(below), 40)
 	}
 	mark := guiltyMark
 	if !pressing(v) {
 		mark = noMark
 	}
-	for _, line := range plaintext.Wrap(plaintext.Clean(s), limit) {
+	for _, line := range plaintext.Wrap(plaintext.Clean(text), limit) {
 		t.Addf("%-*s", labelWidth, strings.TrimRight("  "+label, " "))
-		t.Add(colorOf(v), mark+line)
+		t.Add(colorOf(v), mark+indent+line)
 		t.End()
-		label, mark = "", noMark+"  "
+		label, mark, indent = "", below, ""
 	}
 }
 

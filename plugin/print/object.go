@@ -17,7 +17,7 @@ type reportObject struct {
 	*report.Report
 }
 
-func (o *reportObject) GetObjectKind() schema.ObjectKind { return o }
+func (o *reportObject) GetObjectKind() schema.ObjectKind { return kindOf(o.APIVersion, o.Kind) }
 
 func (o *reportObject) DeepCopyObject() runtime.Object {
 	out := &reportObject{&report.Report{}}
@@ -25,12 +25,18 @@ func (o *reportObject) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// SetGroupVersionKind does nothing: the kind is the report's.
-func (*reportObject) SetGroupVersionKind(schema.GroupVersionKind) {}
+// fixedKind is the kind of a report, which nobody sets.
+type fixedKind schema.GroupVersionKind
 
-func (o *reportObject) GroupVersionKind() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+// kindOf makes the schema.ObjectKind of a report.
+func kindOf(apiVersion, kind string) schema.ObjectKind {
+	return fixedKind(schema.FromAPIVersionAndKind(apiVersion, kind))
 }
+
+// SetGroupVersionKind does nothing: the kind is the report's.
+func (fixedKind) SetGroupVersionKind(schema.GroupVersionKind) {}
+
+func (k fixedKind) GroupVersionKind() schema.GroupVersionKind { return schema.GroupVersionKind(k) }
 
 // deepCopy copies by way of JSON; a share is written with as many digits as it takes to read the same number again.
 func deepCopy(from, to any) {

@@ -24,7 +24,11 @@ func (t *text) onNodes(names []string) string {
 
 // shared says what the nodes of a block have in common that the others do not have.
 func (t *text) shared(b *block) {
-	list := t.sharedBy(b)
+	t.sharedList(t.sharedBy(b))
+}
+
+// sharedList writes what nodes have in common that others do not have.
+func (t *text) sharedList(list []report.Shared) {
 	for i := range list {
 		label := "shared"
 		if i > 0 {

@@ -41,10 +41,11 @@ func (d *drawing) parts() []picture.Drawing {
 	return out
 }
 
-// nodeNotRight tells whether the segment of the client's node is not as it should be.
+// nodeNotRight tells whether the segment of the client's node, or of that which connections come in to, is not as it
+// should be.
 func nodeNotRight(p *report.Path) bool {
 	return slices.ContainsFunc(p.Segments, func(s report.Segment) bool {
-		return s.Segment == report.SegmentClientNode && s.Verdict != report.SegmentRight
+		return s.OfFirstNode() && s.Verdict != report.SegmentRight
 	})
 }
 

@@ -15,7 +15,8 @@ import (
 var segmentNames = map[string]string{
 	report.SegmentClientPod: "client's pod", report.SegmentClientNode: "client's node", report.SegmentNetwork: "network",
 	report.SegmentEndpointNode: "endpoint's node", report.SegmentEndpointPod: "endpoint's pod",
-	report.SegmentAnswer: "answer", report.SegmentName: "name",
+	report.SegmentAnswer: "answer", report.SegmentName: "name", report.SegmentEntryNode: "entry node",
+	report.SegmentHealthCheck: "health check",
 }
 
 // segmentStatus is what stands beside a segment.
@@ -47,7 +48,9 @@ func (t *text) segments(paths []report.Path) {
 		for at := 0; at < len(p.Segments); {
 			s := &p.Segments[at]
 			n := 1
-			for !t.wide && s.Verdict == report.SegmentRight && at+n < len(p.Segments) &&
+			// A health check is no part of the connection: what it was answered stands for itself.
+			fold := !t.wide && s.Segment != report.SegmentHealthCheck
+			for fold && s.Verdict == report.SegmentRight && at+n < len(p.Segments) &&
 				p.Segments[at+n].Verdict == report.SegmentRight && p.Segments[at+n].Endpoint == s.Endpoint {
 				n++
 			}

@@ -259,7 +259,7 @@ func stateColor(s picture.State) terminal.Color {
 }
 
 // fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
-// node and the pod out. What is right or wrong always stays.
+// node and the pod out, but for wide output. What is right or wrong always stays.
 func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	if t.columns == 0 || tab.width() <= t.columns {
 		return tab, false
@@ -274,7 +274,7 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 		r[0] = "  " + r[0]
 	}
 	if t.wide {
-		return low, true
+		return low, true // nothing is cut
 	}
 	for _, leave := range []string{"", "NODE", "POD"} {
 		low = low.without(leave)

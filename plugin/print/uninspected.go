@@ -16,24 +16,32 @@ func Uninspected(r *report.Report) []string {
 	for i := range r.Nodes {
 		nodes[i] = &r.Nodes[i]
 	}
+	return uninspected(nodes, "was", "were", "not inspected")
+}
+
+// uninspected is Uninspected in the words of a command.
+func uninspected(nodes []*report.NodeReport, one, several, words string) []string {
 	groups := report.UninspectedNodes(nodes)
 	out := make([]string, 0, len(groups))
 	for _, u := range groups {
-		who := "node " + u.Nodes[0] + " was"
+		who := "node " + u.Nodes[0] + " " + one
 		if len(u.Nodes) > 1 {
-			who = plaintext.Plural(len(u.Nodes), "node") + " (" + strings.Join(plaintext.Ranges(u.Nodes), ", ") + ") were"
+			who = plaintext.Plural(len(u.Nodes), "node") + " (" + strings.Join(plaintext.Ranges(u.Nodes), ", ") + ") " + several
 		}
-		out = append(out, who+" not inspected: "+u.Error)
+		out = append(out, who+" "+words+": "+u.Error)
 	}
 	return out
 }
 
 // lost writes the nodes that could not be inspected, those for the same reason in one line.
-func (t *text) lost(nodes []*report.NodeReport) {
+func (t *text) lost(nodes []*report.NodeReport) { t.lostFor(nodes, "NOT INSPECTED") }
+
+// lostFor is lost in the words of a command.
+func (t *text) lostFor(nodes []*report.NodeReport, words string) {
 	left := len(nodes)
 	for i, l := range report.UninspectedNodes(nodes) {
 		if i >= wrongNodes && !t.wide {
-			t.Linef("… and %s not inspected (-o wide shows them all)", plaintext.Plural(left, "more node"))
+			t.Linef("… and %s %s (-o wide shows them all)", plaintext.Plural(left, "more node"), strings.ToLower(words))
 			break
 		}
 		left -= len(l.Nodes)
@@ -41,6 +49,6 @@ func (t *text) lost(nodes []*report.NodeReport) {
 		if len(l.Nodes) > 1 {
 			label, of = "Nodes", fmt.Sprintf(" (%d)", len(l.Nodes))
 		}
-		t.say(yellow, label, t.list(plaintext.Ranges(l.Nodes), nodeLimit, ", ")+of+"  NOT INSPECTED: "+l.Error, true)
+		t.say(yellow, label, t.list(plaintext.Ranges(l.Nodes), nodeLimit, ", ")+of+"  "+words+": "+l.Error, true)
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -25,13 +27,16 @@ import (
 // Ends are what a connection from end to end touches: the client's pod and node, and endpoints with their pods and
 // nodes.
 type Ends struct {
-	Client string               // the client's node
-	Pod    string               // namespace/name of the client's pod; "" where it has its node's network namespace
-	named  string               // namespace/name of the client's pod
-	of     types.NamespacedName // the Service
-	pods   map[string][]wirePod // by node: the pods whose network namespaces are read
-	follow map[netip.Addr]bool  // endpoints' addresses
-	all    bool                 // every endpoint is followed
+	// Clients are the client's node; of a client outside of the cluster the nodes that its packets come in to, each of
+	// which is followed on its own.
+	Clients []string
+	Pod     string               // namespace/name of the client's pod; "" where it has its node's network namespace
+	outside bool                 // the client is outside of the cluster
+	named   string               // namespace/name of the client's pod
+	of      types.NamespacedName // the Service
+	pods    map[string][]wirePod // by node: the pods whose network namespaces are read
+	follow  map[netip.Addr]bool  // endpoints' addresses
+	all     bool                 // every endpoint is followed
 }
 
 // wirePod is a pod as a helper is asked for it.
@@ -44,26 +49,89 @@ type wirePod struct {
 // followed.
 const MaxEndNodes = 16
 
-// FindEnds finds what connections from a pod to a Service touch: without all, one endpoint on each of FewNodes nodes at
-// most, the client's own first. It reads the pods of these nodes.
-func (s *Session) FindEnds(ctx context.Context, from *Origin, target *cluster.Target, all bool) (*Ends, error) {
+// FindEnds finds what connections from a pod, or from outside to each of some nodes, to a Service touch: without all,
+// one endpoint on each of FewNodes nodes at most, the client's own first. It reads the pods of these nodes.
+func (s *Session) FindEnds(
+	ctx context.Context, from *Origin, clients []string, target *cluster.Target, all bool,
+) (*Ends, error) {
 	e := &Ends{
-		Client: from.Node, Pod: from.Pod, named: cmp.Or(from.Pod, from.HostPod), of: target.Name(),
-		pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{},
+		Clients: clients, Pod: from.Pod, named: cmp.Or(from.Pod, from.HostPod), of: target.Name(),
+		outside: from.IsOutside(), pods: map[string][]wirePod{}, follow: map[netip.Addr]bool{},
 	}
-	type endpoint struct {
-		address   netip.Addr
-		node, pod string
+	limit := FewNodes
+	if all {
+		limit = MaxEndNodes
 	}
-	var list []endpoint
-	for _, slice := range s.Objects.EndpointSlices {
-		if slice.Namespace != target.Service.Namespace || slice.Labels["kubernetes.io/service-name"] !=
-			target.Service.Name {
+	type place struct {
+		node string
+		v4   bool
+	}
+	seen := map[place]bool{}
+	wanted := map[string]map[string]bool{} // pods by node
+	want := func(node, pod string) {
+		if wanted[node] == nil {
+			wanted[node] = map[string]bool{}
+		}
+		if pod != "" {
+			wanted[node][pod] = true
+		}
+	}
+	for _, n := range e.Clients {
+		want(n, e.Pod)
+	}
+	limit += len(wanted)
+	e.all = true
+	for _, x := range e.endpoints(s.Objects, target.Name()) {
+		at := place{x.node, x.address.Is4()}
+		beyond := x.node != "" && wanted[x.node] == nil && len(wanted) >= limit
+		if !all && seen[at] || beyond {
+			e.all = false
+			continue
+		}
+		seen[at], e.follow[x.address] = true, true
+		if x.node != "" {
+			want(x.node, x.pod)
+		}
+	}
+	limit = len(wanted) + nameNodes
+	if all {
+		limit = MaxEndNodes
+	}
+	for _, name := range nameServices(s.Objects, e.Pod) {
+		for _, x := range e.endpoints(s.Objects, name) {
+			if x.node != "" && (wanted[x.node] != nil || len(wanted) < limit) {
+				want(x.node, x.pod)
+			}
+		}
+	}
+	if err := s.ReadPods(ctx, cluster.Pods{Nodes: slices.Sorted(maps.Keys(wanted))}); err != nil {
+		return nil, err
+	}
+	for node, names := range wanted {
+		e.pods[node] = podsOf(s.Objects, node, names)
+	}
+	return e, nil
+}
+
+// nameNodes is how many nodes are read for the name servers of the client's pod alone, unless all endpoints are asked
+// for.
+const nameNodes = 1
+
+// end is an endpoint, as an EndpointSlice has it.
+type end struct {
+	address   netip.Addr
+	node, pod string
+}
+
+// endpoints are those of a Service, those on the client's node first.
+func (e *Ends) endpoints(objects *snapshot.Cluster, of types.NamespacedName) (list []end) {
+	for _, slice := range objects.EndpointSlices {
+		if expect.ServiceOf(slice) != of {
 			continue
 		}
 		for i := range slice.Endpoints {
 			x := &slice.Endpoints[i]
-			out := endpoint{}
+			out := end{}
 			if x.NodeName != nil {
 				out.node = *x.NodeName
 			}
@@ -78,55 +146,39 @@ func (s *Session) FindEnds(ctx context.Context, from *Origin, target *cluster.Ta
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b endpoint) int {
-		if (a.node == e.Client) != (b.node == e.Client) {
-			if a.node == e.Client {
+	slices.SortStableFunc(list, func(a, b end) int {
+		if own := slices.Contains(e.Clients, a.node); own != slices.Contains(e.Clients, b.node) {
+			if own {
 				return -1
 			}
 			return 1
 		}
 		return a.address.Compare(b.address)
 	})
-	limit := FewNodes
-	if all {
-		limit = MaxEndNodes
+	return list
+}
+
+// nameServices are the Services that a pod asks for names, as far as the API tells: those that its dnsConfig names, and
+// those that serve DNS where the kubelet writes the cluster's (ClusterFirst). What its resolv.conf says is known only
+// when its node is read.
+func nameServices(objects *snapshot.Cluster, pod string) (out []types.NamespacedName) {
+	k := slices.IndexFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace+"/"+p.Name == pod })
+	if pod == "" || k < 0 {
+		return nil
 	}
-	type place struct {
-		node string
-		v4   bool
-	}
-	seen := map[place]bool{}
-	nodes := map[string]bool{e.Client: true}
-	e.all = true
-	wanted := map[string]map[string]bool{e.Client: {}}
-	if e.Pod != "" {
-		wanted[e.Client][e.Pod] = true
-	}
-	for _, x := range list {
-		at := place{x.node, x.address.Is4()}
-		beyond := !nodes[x.node] && len(nodes) > limit
-		if !all && seen[at] || beyond {
-			e.all = false
-			continue
+	spec := &objects.Pods[k].Spec
+	for _, svc := range objects.Services {
+		asked := spec.DNSPolicy == "" || spec.DNSPolicy == corev1.DNSClusterFirst ||
+			spec.DNSPolicy == corev1.DNSClusterFirstWithHostNet
+		if c := spec.DNSConfig; c != nil {
+			asked = asked || slices.Contains(c.Nameservers, svc.Spec.ClusterIP)
 		}
-		seen[at], nodes[x.node], e.follow[x.address] = true, true, true
-		if x.node == "" {
-			continue
-		}
-		if wanted[x.node] == nil {
-			wanted[x.node] = map[string]bool{}
-		}
-		if x.pod != "" {
-			wanted[x.node][x.pod] = true
+		if asked && judge.ServesNames(svc) {
+			out = append(out, types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
 		}
 	}
-	if err := s.ReadPods(ctx, cluster.Pods{Nodes: slices.Sorted(maps.Keys(wanted))}); err != nil {
-		return nil, err
-	}
-	for node, names := range wanted {
-		e.pods[node] = podsOf(s.Objects, node, names)
-	}
-	return e, nil
+	slices.SortFunc(out, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	return out
 }
 
 // podsOf are the pods of some names with a network namespace of their own.
@@ -150,9 +202,9 @@ func podsOf(objects *snapshot.Cluster, node string, names map[string]bool) (out 
 
 // Nodes are the nodes that are read, the client's first.
 func (e *Ends) Nodes() []string {
-	out := []string{e.Client}
+	out := slices.Clone(e.Clients)
 	for _, n := range slices.Sorted(maps.Keys(e.pods)) {
-		if n != e.Client && n != "" {
+		if !slices.Contains(out, n) && n != "" {
 			out = append(out, n)
 		}
 	}
@@ -160,52 +212,58 @@ func (e *Ends) Nodes() []string {
 }
 
 // JudgeEndToEnd reads the client's node and those of the endpoints with their pods, side by side, and judges the paths
-// of the client's node from end to end. What is wrong in a cluster is read a second time before it is said.
+// of the client's node from end to end; of a client outside of the cluster those of each node that it comes in to. What
+// is wrong in a cluster is read a second time before it is said.
 //
-// With probes connections are made, too, and name servers asked from the client's pod.
+// With probes connections are made, too, and name servers asked from the client's pod, or health-check ports.
 func (s *Session) JudgeEndToEnd(
-	ctx context.Context, e *Ends, request Request, probes Probing,
-) (report.NodeReport, error) {
+	ctx context.Context, e *Ends, request func(node string) Request, probes Probing,
+) ([]report.NodeReport, error) {
 	defer s.Progress.Done()
 	lists := objectLists{}
-	var earlier *report.NodeReport
+	earlier := make([]*report.NodeReport, len(e.Clients))
 	for read := 1; ; read++ {
 		visited := s.visit(ctx, e, snapshot.NodeFiles)
 		if err := ctx.Err(); err != nil {
-			return report.NodeReport{}, err
+			return nil, err
 		}
 		objects := s.Objects
+		var err error
 		if s.live {
-			var err error
-			if objects, err = lists.get(ctx, s); err != nil {
-				return notInspected(e.Client, err), nil
-			}
+			objects, err = lists.get(ctx, s)
 		}
-		s.Progress.Say("following connections from %s", e.Client)
-		ends := e.judged(visited)
-		if probes.Probes > 0 {
-			if err := s.askNames(ctx, ends, objects, e); err != nil {
-				s.Progress.Note("%s: the Service's name was not asked for: %v", e.named, err)
+		ends, got, again := make([]*judge.Ends, len(e.Clients)), make([]report.NodeReport, len(e.Clients)), false
+		if err != nil {
+			for i, client := range e.Clients {
+				got[i] = notInspected(client, err)
 			}
+			return got, nil
 		}
-		got := s.followed(ends, objects, request, nil)
-		switch {
-		case !s.live || nothingWrong(&got):
-		case earlier != nil && confirmed(earlier, &got):
-		case read == confirmReads:
-			withdraw(earlier, &got, fmt.Sprintf("it was different each of the %d times that it was read", read))
-		default:
-			earlier = &got
+		for i, client := range e.Clients {
+			s.Progress.Say("following connections from %s", client)
+			ends[i] = e.judged(client, visited)
+			if probes.Probes > 0 {
+				s.askEnds(ctx, ends[i], objects, e)
+			}
+			got[i] = s.followed(ends[i], objects, request(client), nil)
+			again = !s.settled(earlier[i], &got[i], read) || again
+		}
+		if again {
+			for i := range got {
+				earlier[i] = &got[i]
+			}
 			if err := wait(ctx, confirmPause); err != nil {
-				return report.NodeReport{}, err
+				return nil, err
 			}
 			continue
 		}
 		if probes.Probes > 0 {
-			got = s.followed(ends, objects, request, func(plain report.NodeReport) report.NodeReport {
-				c := &confirmer{Session: s, probes: probes, pause: confirmPause, reads: confirmReads}
-				return c.observe(ctx, e.Client, request, plain)
-			})
+			for i, client := range e.Clients {
+				got[i] = s.followed(ends[i], objects, request(client), func(plain report.NodeReport) report.NodeReport {
+					c := &confirmer{Session: s, probes: probes, pause: confirmPause, reads: confirmReads}
+					return c.observe(ctx, client, request(client), plain)
+				})
+			}
 		}
 		for _, n := range e.Nodes() {
 			s.nodes.Release(n)
@@ -214,9 +272,52 @@ func (s *Session) JudgeEndToEnd(
 	}
 }
 
-// judged are the ends as the judgement takes them.
-func (e *Ends) judged(visited map[string]*judge.Visited) *judge.Ends {
-	out := &judge.Ends{Client: e.Client, Pod: e.Pod, Named: e.named, Service: e.of, Visited: visited}
+// settled tells whether a report can be given: nothing is wrong in it, or the same as in the earlier one, which may be
+// nil. What is not confirmed at the last reading is withdrawn.
+func (s *Session) settled(earlier, got *report.NodeReport, read int) bool {
+	switch {
+	case !s.live || nothingWrong(got):
+	case earlier != nil && confirmed(earlier, got):
+	case read == confirmReads:
+		withdraw(earlier, got, fmt.Sprintf("it was different each of the %d times that it was read", read))
+	default:
+		return false
+	}
+	return true
+}
+
+// askEnds asks name servers from the client's pod, and health-check ports of the node that a client outside of the
+// cluster comes in to.
+func (s *Session) askEnds(ctx context.Context, ends *judge.Ends, objects *snapshot.Cluster, e *Ends) {
+	if !e.outside {
+		if err := s.askNames(ctx, ends, objects, e); err != nil {
+			s.Progress.Note("%s: the Service's name was not asked for: %v", e.named, err)
+		}
+		return
+	}
+	if err := s.askHealth(ctx, ends, objects); err != nil {
+		s.Progress.Note("%s: health-check ports were not asked: %v", ends.Client, err)
+	}
+}
+
+// askHealth asks health-check ports on the node that a client outside of the cluster comes in to.
+func (s *Session) askHealth(ctx context.Context, ends *judge.Ends, objects *snapshot.Cluster) (err error) {
+	defer recovered(func(defect error) { err = defect })
+	ports := judge.HealthQuestions(s.index.get(objects), ends)
+	if len(ports) == 0 {
+		return nil
+	}
+	h, err := s.helper(ctx, ends.Client)
+	if err != nil {
+		return err
+	}
+	ends.Health, err = h.Health(ctx, ports)
+	return err
+}
+
+// judged are the ends of connections of a client's node as the judgement takes them.
+func (e *Ends) judged(client string, visited map[string]*judge.Visited) *judge.Ends {
+	out := &judge.Ends{Client: client, Pod: e.Pod, Named: e.named, Service: e.of, Visited: visited}
 	if !e.all {
 		out.Follow = func(a netip.Addr) bool { return e.follow[a] }
 	}
@@ -259,11 +360,11 @@ func (s *Session) askNames(ctx context.Context, ends *judge.Ends, objects *snaps
 	if len(questions) == 0 {
 		return nil
 	}
-	h, err := s.helper(ctx, e.Client)
+	h, err := s.helper(ctx, ends.Client)
 	if err != nil {
 		return err
 	}
-	for _, p := range e.pods[e.Client] {
+	for _, p := range e.pods[ends.Client] {
 		if p.name == e.Pod {
 			ends.Answers, err = h.Names(ctx, p.params, questions)
 		}

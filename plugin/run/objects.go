@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -49,8 +49,7 @@ func versions(c *snapshot.Cluster) map[proxied]string {
 		out[proxied{service: name}] = string(svc.UID) + svc.ResourceVersion
 	}
 	for _, s := range c.EndpointSlices {
-		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
-		out[proxied{name, s.Name}] = string(s.UID) + s.ResourceVersion
+		out[proxied{expect.ServiceOf(s), s.Name}] = string(s.UID) + s.ResourceVersion
 	}
 	return out
 }

@@ -194,6 +194,9 @@ func fromAddress(a netip.Addr, objects *snapshot.Cluster) *Origin {
 // IsNamed tells whether --from names a pod or a node: its packets start on one node, and no other can be meant.
 func (o *Origin) IsNamed() bool { return o != nil && o.named }
 
+// IsOutside tells whether packets come from outside of the cluster.
+func (o *Origin) IsOutside() bool { return o != nil && o.kind == expect.FromExternal }
+
 // On returns the origin as a node sees it: what another node's pod or process sends comes in from outside.
 func (o *Origin) On(node string) *RequestOrigin {
 	if o == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -188,7 +189,7 @@ func podFacts(f *plan.Facts, objects *snapshot.Cluster, of *corev1.Service) {
 		}
 	}
 	for _, s := range objects.EndpointSlices {
-		if s.Namespace != of.Namespace || s.Labels[discoveryv1.LabelServiceName] != of.Name {
+		if expect.ServiceOf(s) != expect.NameOf(of) {
 			continue
 		}
 		for i := range s.Endpoints {

@@ -181,7 +181,7 @@ func (s *scene) judge(t *testing.T, f *matrixFault, o *outcome) {
 	o.problems = append(o.problems, wrong("trace --live", f, c, live, path, named)...)
 	for _, code := range codes(&live.report) {
 		if code == judge.WalkDisagrees || code == judge.Changing {
-			o.problems = append(o.problems, "trace --live says "+code)
+			o.problems = append(o.problems, "trace --live says "+code+":\n"+live.out)
 		}
 	}
 }
@@ -263,7 +263,11 @@ func (s *scene) note(t *testing.T, f *matrixFault, o *outcome) {
 	t.Helper()
 	state := "ok"
 	if len(o.problems) > 0 {
-		state = "WRONG: " + strings.Join(o.problems, " / ")
+		firsts := make([]string, len(o.problems))
+		for i, p := range o.problems {
+			firsts[i], _, _ = strings.Cut(p, "\n")
+		}
+		state = "WRONG: " + strings.Join(firsts, " / ")
 	}
 	line := fmt.Sprintf("%s %s | %s, from %s | %d of %d fail | %s | live: %s | %s", s.node, s.mode, f.name, f.origin(),
 		o.failed, o.made, o.offline, o.live, state)
@@ -277,7 +281,7 @@ func (s *scene) note(t *testing.T, f *matrixFault, o *outcome) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	if _, err := out.WriteString(strings.ReplaceAll(line, "\n", " ") + "\n"); err != nil {
+	if _, err := out.WriteString(line + "\n"); err != nil {
 		t.Fatal(err)
 	}
 }

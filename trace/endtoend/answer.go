@@ -3,6 +3,9 @@
 package endtoend
 
 import (
+	"fmt"
+	"net/netip"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -40,6 +43,9 @@ func (f *follower) answer() report.Segment {
 			return f.lostAt(bad, f.node.State, place)
 		}
 		p := &sent.Packet
+		if s, lost := f.otherWay(p); lost {
+			return s
+		}
 		x := &crossing{f.Connection, f.node, f.Client, p.Out, hopOf(p), p.Mark, p.Proto, f.to.At.Port()}
 		s, by := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
@@ -85,6 +91,9 @@ func (f *follower) backAtClient(in string) report.Segment {
 	if bad != nil {
 		return f.lostAt(bad, f.Client.State, nodePlace(f.Client.Name))
 	}
+	if f.Outside {
+		return f.leaves(&sent.Packet)
+	}
 	if f.Pod == "" {
 		return right(segment, nodePlace(f.Client.Name), "back at the client, from %s", f.Start.Packet.Dst)
 	}
@@ -101,4 +110,53 @@ func (f *follower) backAtClient(in string) report.Segment {
 		return f.lostAt(bad, pod, place)
 	}
 	return right(segment, place, "back at the client, from %s", f.Start.Packet.Dst)
+}
+
+// otherWay tells whether the endpoint's node sends the answer to a client outside of the cluster by another next hop
+// than the node that the request came in to. That one alone knows the connection's translation
+// (nf_nat_packet in net/netfilter/nf_nat_core.c): the client gets an answer from an address that it has not asked, and
+// refuses it.
+func (f *follower) otherWay(p *netfilter.Packet) (s report.Segment, lost bool) {
+	local, known := f.Client.Host.Local(p.Dst)
+	if !f.Outside || p.Dst != f.Start.Packet.Src || !known || local {
+		return s, false
+	}
+	hop := hopOf(p)
+	if local, known = f.Client.Host.Local(hop); !known || local {
+		return s, false
+	}
+	s = wrong(EndToEndAnswerLost, report.SegmentAnswer, nodePlace(f.node.Name), "",
+		"the answer goes to %s straight from here, as the node %s has not translated the source address: the client gets "+
+			"it from %s, and not from %s", p.Dst, f.Client.Name, f.to.At, f.frontend())
+	return with(s, fmt.Sprintf("ip route get %s: %s dev %s", p.Dst, hop, p.Out)), true
+}
+
+// frontend is what the client connects to.
+func (c *Connection) frontend() netip.AddrPort {
+	return netip.AddrPortFrom(c.Start.Packet.Dst, c.Start.Packet.DstPort)
+}
+
+// leaves judges how the answer leaves the node that the request came in to, for a client outside of the cluster. What
+// is behind the next hop is not known.
+func (f *follower) leaves(p *netfilter.Packet) report.Segment {
+	const segment = report.SegmentAnswer
+	place, hop, own := nodePlace(f.Client.Name), hopOf(p), f.Client.Host
+	if netfilter.IsUnknown(p.Out) || p.Out == "" {
+		return unknown(segment, place, f.Client.Name, "ip route get "+p.Dst.String(),
+			"the answer: the interface that it leaves by is not known")
+	}
+	if own.NoCarrier(p.Out) {
+		return with(wrong("NoCarrier", segment, place, "the network", "the answer: %s of %s has no carrier", p.Out,
+			f.Client.Name), "ip link: "+p.Out+" is UP and has NO-CARRIER")
+	}
+	if e, there := own.Neighbour(p.Out, hop); there && e.Failed {
+		return with(unknown(segment, place, f.Client.Name, "ip neigh show "+hop.String()+" dev "+p.Out,
+			"the answer: when the node last asked for the link-layer address of %s, nothing answered", hop),
+			fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, e.State))
+	}
+	s := right(segment, place, "leaves for %s by %s%s, from %s", p.Dst, p.Out, via(p.NextHop), f.frontend())
+	if in := f.Start.Packet.In; in != "" && !netfilter.IsUnknown(in) && in != p.Out {
+		s.Message += "; the request came in by " + in
+	}
+	return s
 }

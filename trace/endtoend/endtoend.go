@@ -54,11 +54,14 @@ type Endpoint struct {
 // Connection is what is followed.
 type Connection struct {
 	// Start is how the packet enters the client's node; its Src is the client's address, its Dst the frontend.
-	Start  netfilter.Start
+	Start netfilter.Start
+	// Client is the client's node; that by which packets of a client outside of the cluster come in.
 	Client *Node
-	// Pod is the client's pod; "" where the client is a process in the node's own namespace.
-	Pod       string
-	Endpoints []Endpoint
+	// Pod is the client's pod; "" where the client is a process in the node's own namespace, or Outside.
+	Pod string
+	// Outside: the client is outside of the cluster. Enters: its packets are certain to come in by Start's interface.
+	Outside, Enters bool
+	Endpoints       []Endpoint
 	// Nodes are those of the endpoints, by name, and Unread says why others were not read.
 	Nodes  map[string]*Node
 	Unread map[string]string
@@ -73,14 +76,19 @@ type Connection struct {
 // Segments follows the connection. judged is the segment of the client's node, which the caller has judged; where the
 // packet ends there, or does not leave the client's pod, it is the last one.
 func (c *Connection) Segments(judged *report.Segment) []report.Segment {
-	first, out := c.clientPod()
-	segments := []report.Segment{first, *judged}
-	if first.Verdict == report.SegmentWrong {
-		markLost(segments)
-		return segments
+	segments := []report.Segment{*judged}
+	var out *passed
+	if !c.Outside {
+		var first report.Segment
+		first, out = c.clientPod()
+		segments = []report.Segment{first, *judged}
+		if first.Verdict == report.SegmentWrong {
+			markLost(segments)
+			return segments
+		}
 	}
 	w := c.Walker(c.Client.State)
-	res := w.Walk(c.Start, netfilter.Options{Enters: c.Start.Hook == netfilter.Prerouting})
+	res := w.Walk(c.Start, netfilter.Options{Enters: c.enters()})
 	ends := slices.Clone(res.Outcomes)
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
@@ -107,6 +115,11 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 	return segments
 }
 
+// enters tells whether the packet is certain to come in to the client's node by the interface of Start.
+func (c *Connection) enters() bool {
+	return c.Start.Hook == netfilter.Prerouting && (!c.Outside || c.Enters)
+}
+
 // worseOf takes of each segment the worse of two.
 func worseOf(a, b []report.Segment) []report.Segment {
 	if a == nil {
@@ -131,7 +144,7 @@ func markLost(segments []report.Segment) {
 	lost := map[string]bool{}
 	for i := range segments {
 		s := &segments[i]
-		goesOn := s.Segment == report.SegmentClientNode && i+1 < len(segments)
+		goesOn := s.OfFirstNode() && i+1 < len(segments)
 		if s.Verdict != report.SegmentWrong || goesOn || lost[""] || lost[s.Endpoint] {
 			continue
 		}
@@ -176,6 +189,14 @@ func (f *follower) segments() []report.Segment {
 // sameNode tells whether the endpoint is on the client's node.
 func (f *follower) sameNode() bool {
 	return f.end.End == netfilter.Delivered || f.to.Node == f.Client.Name
+}
+
+// first is what the node is called that the client's packets come to first.
+func (c *Connection) first() string {
+	if c.Outside {
+		return "the entry node"
+	}
+	return "the client's node"
 }
 
 func nodePlace(name string) string { return "node " + name }

@@ -32,7 +32,7 @@ func (f *follower) network() report.Segment {
 	const segment = report.SegmentNetwork
 	if f.sameNode() {
 		f.node = f.Client
-		return right(segment, nodePlace(f.Client.Name), "none: the endpoint is on the client's node")
+		return right(segment, nodePlace(f.Client.Name), "none: the endpoint is on %s", f.first())
 	}
 	place := nodePlace(f.Client.Name) + " to " + nodePlace(f.to.Node)
 	if f.to.Node == "" {

@@ -35,7 +35,7 @@ func (f *follower) endpointNode() report.Segment {
 		}
 		s := f.toPod(place)
 		if s.Verdict == report.SegmentRight {
-			s.Message = "the client's node; " + s.Message
+			s.Message = f.first() + "; " + s.Message
 		}
 		return s
 	}

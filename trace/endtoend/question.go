@@ -22,7 +22,7 @@ func (c *Connection) ComesTo() (report.Segment, netfilter.Outcome) {
 	to := &c.Start.Packet
 	place := nodePlace(c.Client.Name)
 	w := c.Walker(c.Client.State)
-	res := w.Walk(c.Start, netfilter.Options{Enters: c.Start.Hook == netfilter.Prerouting})
+	res := w.Walk(c.Start, netfilter.Options{Enters: c.enters()})
 	end, bad := c.passes(c.Client.State, to.Family, &res, func(o *netfilter.Outcome) bool {
 		return (o.End == netfilter.Sent || o.End == netfilter.Delivered) && !o.Packet.DNAT && o.Packet.Dst == to.Dst
 	})

@@ -48,7 +48,7 @@ func TestQuestionsAgainstTheKernel(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newTopology(t, false)
+			n := newTopology(t, false, false)
 			n.run("node1 ip addr add 169.254.20.10/32 dev lo")
 			testutil.Echo(t, testutil.NewThread(t, n.names["node1"].Path), "udp", cache.String())
 			n.run(c.do...)

@@ -44,11 +44,10 @@ func indexSlices(all []*discoveryv1.EndpointSlice) map[types.NamespacedName][]*d
 	index := make(map[types.NamespacedName][]*discoveryv1.EndpointSlice, len(all))
 	backing := make([]*discoveryv1.EndpointSlice, len(all)) // one array for the many lists of one
 	for i, s := range all {
-		svc := s.Labels[discoveryv1.LabelServiceName]
-		if svc == "" {
+		key := ServiceOf(s)
+		if key.Name == "" {
 			continue
 		}
-		key := types.NamespacedName{Namespace: s.Namespace, Name: svc}
 		l := index[key]
 		if l == nil {
 			backing[i] = s

@@ -11,6 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -26,6 +27,11 @@ const defaultAffinitySeconds = 10800
 // NameOf returns the name of a Service as Inputs and Frontend have it.
 func NameOf(svc *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}
+}
+
+// ServiceOf returns the name of the Service that an EndpointSlice is of; without Name where it is of none.
+func ServiceOf(s *discoveryv1.EndpointSlice) types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 }
 
 // service is what kube-proxy computes of one Service. It is filled in on first use.

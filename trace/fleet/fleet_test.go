@@ -171,7 +171,7 @@ func TestPatterns(t *testing.T) {
 	var said []string
 	for _, p := range Patterns(reports, objects) {
 		said = append(said,
-			fmt.Sprintf("%s %s %q without %d not known %d", p.Code, nameOf(&p), p.Nodes, p.Without, p.NotKnown))
+			fmt.Sprintf("%s %s %q without %d not known %d", p.Code, nameOf(p.Service), p.Nodes, p.Without, p.NotKnown))
 	}
 	want := []string{
 		`NotProgrammed shop/web ["worker-1" "worker-2" "worker-3" "worker-6" "worker-7" "worker-8" "worker-9" "worker-10" ` +

@@ -26,6 +26,8 @@ type properties struct {
 	object bool // the Node object is known: a label that is not in texts is not there
 	texts  map[string]string
 	times  map[string]time.Time
+	// read is when a time of times was read, where that was not at the same moment on all nodes.
+	read map[string]time.Time
 }
 
 // text returns a text, and whether it is known. That of a label that the node does not have is "".
@@ -100,9 +102,9 @@ func rank(a, b string) int {
 }
 
 // propertiesOf reads what is known of a node: from the Node object, nil where it is not known, and from what was
-// found out about kube-proxy there.
-func propertiesOf(n *corev1.Node, mode *report.Mode) properties {
-	p := properties{texts: map[string]string{}, times: map[string]time.Time{}}
+// found out about kube-proxy there. at is when that was; zero where it was at the same time on all nodes.
+func propertiesOf(n *corev1.Node, mode *report.Mode, at time.Time) properties {
+	p := properties{texts: map[string]string{}, times: map[string]time.Time{}, read: map[string]time.Time{}}
 	if n != nil {
 		p.object = true
 		i := &n.Status.NodeInfo
@@ -119,6 +121,9 @@ func propertiesOf(n *corev1.Node, mode *report.Mode) properties {
 	}
 	if mode != nil {
 		p.setMode(mode)
+		if !at.IsZero() {
+			p.read[propSync] = at
+		}
 	}
 	return p
 }

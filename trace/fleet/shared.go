@@ -71,6 +71,7 @@ type values struct {
 	known  int            // on how many nodes
 	counts map[string]int // of texts
 	times  []time.Time    // in order
+	read   time.Time      // when the first of times was read; zero: all of them at the same time
 }
 
 func valuesOf(name string, nodes []properties) values {
@@ -82,6 +83,9 @@ func valuesOf(name string, nodes []properties) values {
 		} else if t, ok := nodes[i].times[name]; ok {
 			v.times = append(v.times, t)
 			v.known++
+			if at := nodes[i].read[name]; !at.IsZero() && (v.read.IsZero() || at.Before(v.read)) {
+				v.read = at
+			}
 		}
 	}
 	slices.SortFunc(v.times, time.Time.Compare)
@@ -123,16 +127,19 @@ func byText(s *report.Shared, bad, good *values) bool {
 }
 
 // byTime tells whether a time separates the nodes: those with the finding are all earlier than the others, or later.
+// Where nodes were read at different moments, those with the earlier times must have been read after all later ones:
+// a node that was read earlier has an earlier last sync for that alone.
 func byTime(s *report.Shared, bad, good *values) bool {
 	if len(bad.times) != bad.known || len(good.times) != good.known ||
 		2/choices(bad.known+good.known, bad.known) > timeByChance {
 		return false
 	}
 	first, last := bad.times[0], bad.times[len(bad.times)-1]
+	until := good.times[len(good.times)-1]
 	switch {
-	case first.After(good.times[len(good.times)-1]):
+	case first.After(until) && good.readAfter(last):
 		s.Relation, s.Value = report.SharedSince, first.UTC().Format(time.RFC3339)
-	case last.Before(good.times[0]):
+	case last.Before(good.times[0]) && bad.readAfter(until):
 		s.Relation, s.Value = report.SharedUntil, last.UTC().Format(time.RFC3339)
 	default:
 		return false
@@ -140,6 +147,9 @@ func byTime(s *report.Shared, bad, good *values) bool {
 	s.With = bad.known
 	return true
 }
+
+// readAfter tells whether all nodes were read after a time.
+func (v *values) readAfter(t time.Time) bool { return v.read.IsZero() || !v.read.Before(t) }
 
 // byMost tells whether nearly all nodes with the finding have the same text, and nearly none of the others.
 func byMost(s *report.Shared, bad, good *values) bool {

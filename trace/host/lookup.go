@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -31,7 +32,9 @@ func (n *Network) Lookup(q Query) Lookup {
 	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown:
 		return Lookup{Route: Route{Type: RouteMulticast}, Known: true} // every interface has a route to ff00::/8
 	}
-	s := search{n: n, f: f, q: &q, left: maxRules}
+	s := searches.Get().(*search) //nolint:forcetypeassert // nothing else is put there
+	defer s.over()
+	s.n, s.f, s.q, s.left, s.got = n, f, q, maxRules, s.few[:0]
 	rules := f.rules
 	if rules == nil {
 		rules = defaultRules
@@ -87,11 +90,20 @@ type candidate struct {
 type search struct {
 	n   *Network
 	f   *family
-	q   *Query
-	few [2]candidate
+	q   Query
+	few [2]candidate // room for most answers
 	got []candidate
 	// left is how many more rules may be followed, jumps that need not be taken counted twice and more.
 	left int
+}
+
+// searches are those that are over: a node's paths need hundreds of thousands.
+var searches = sync.Pool{New: func() any { return new(search) }}
+
+// over makes a search ready for the next one. It keeps nothing of the node alive.
+func (s *search) over() {
+	*s = search{}
+	searches.Put(s)
 }
 
 // maxRules bounds the work of one lookup. A node has some tens of rules, and a jump that may not be taken doubles those
@@ -99,9 +111,6 @@ type search struct {
 const maxRules = 1 << 14
 
 func (s *search) add(c candidate) {
-	if s.got == nil {
-		s.got = s.few[:0]
-	}
 	s.got = append(s.got, c)
 }
 
@@ -115,7 +124,7 @@ func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 			s.add(candidate{unknown: true, why: "the routing rules jump too often to follow them all"})
 			return true
 		}
-		applies, known := ru.applies(s.n, s.q)
+		applies, known := ru.applies(s.n, &s.q)
 		if known && !applies || ru.nop {
 			continue
 		}
@@ -141,7 +150,7 @@ func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 
 // act does what a rule says. It returns true where that is an answer for certain if the rule applies.
 func (s *search) act(ru *rule, why string) bool {
-	f, q := s.f, s.q
+	f, q := s.f, &s.q
 	by := Decision{rule: ru, v6: !q.Dst.Is4()}
 	if ru.standard() {
 		by.rule = nil
@@ -221,7 +230,7 @@ func (s *search) merged(bits int, by Decision) {
 // table looks up a rule's table. It returns true where an answer was found for certain.
 func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 	done, open := false, "" // open: the route by which the next rule may be asked
-	t.each(s.q, func(e *entry, certain bool) bool {
+	t.each(&s.q, func(e *entry, certain bool) bool {
 		end := certain
 		certain = certain && open == ""
 		reason := why

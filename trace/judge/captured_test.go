@@ -34,7 +34,7 @@ type capturedNode struct {
 }
 
 // openSnapshot opens a snapshot of the repository.
-func openSnapshot(t *testing.T, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
+func openSnapshot(t testing.TB, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
 	c, n := snap.Node(t, filepath.Join("..", "..", dir), node)
 	data, ok, err := n.File(snapshot.ListenFile)

@@ -82,7 +82,9 @@ var (
 	_ = register(kind{
 		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the request arrives, and its answer does not come back: have {where} let packets of established " +
-			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there"),
+			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there; " +
+			"where it goes to a client outside straight, have the node that the request came in to translate the source " +
+			"address (kube-proxy does), or set the Service's externalTrafficPolicy to Local"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,
@@ -117,13 +119,15 @@ type Visited struct {
 
 // Ends are the ends of the connections to follow.
 type Ends struct {
-	Client  string               // the client's node
+	Client  string               // the client's node, or that by which a client outside of the cluster comes in
 	Pod     string               // namespace/name of the client's pod; "" where it has its node's network namespace
 	Named   string               // namespace/name of the client's pod
 	Service types.NamespacedName // whose name is judged
 	Visited map[string]*Visited
 	// Answers are what name servers answered to [NameQuestions]; nil where they were not asked.
 	Answers *snapshot.NameAnswers
+	// Health is what health-check ports of the client's node answered to [HealthQuestions]; nil where they were not asked.
+	Health *snapshot.HealthAnswers
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
 
@@ -146,6 +150,7 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 	for i := range out.Paths {
 		t.follow(&out.Paths[i])
 		t.addName(&out.Paths[i], name)
+		t.addHealth(&out.Paths[i], out.Findings)
 		out.Summary.Count(out.Paths[i].Verdict)
 		verdict = report.Together(verdict, out.Paths[i].Verdict)
 	}
@@ -213,18 +218,16 @@ func (t *tour) follow(p *report.Path) {
 	dst, err := netip.ParseAddr(p.Frontend.Address)
 	src, err2 := netip.ParseAddr(p.Origin.Address)
 	kind := expect.OriginKind(p.Origin.Kind)
-	if err != nil || err2 != nil || kind != expect.FromPod && kind != expect.FromNode {
+	if err != nil || err2 != nil {
 		return
-	}
-	origin := expect.Origin{Kind: kind, Address: src}
-	if kind == expect.FromPod {
-		origin.Iface = t.ifaceOf(src)
 	}
 	f := expect.Frontend{
 		Address: dst, Port: uint16(p.Frontend.Port), //nolint:gosec // a port
 		Protocol: corev1.Protocol(p.Frontend.Protocol),
 	}
+	origin, enters := t.originOf(p, &f, src)
 	conn := t.connection(start(f, origin))
+	conn.Outside, conn.Enters = kind == expect.FromExternal, enters
 	left := 0
 	for i := range p.Expected.Endpoints {
 		e := &p.Expected.Endpoints[i]
@@ -244,6 +247,22 @@ func (t *tour) follow(p *report.Path) {
 	t.withContainers(p)
 	t.conclude(p, left)
 	report.Complete(p)
+}
+
+// originOf is where a path's packets come from, and whether those of a client outside of the cluster are certain to
+// come in by the interface that they are taken to.
+func (t *tour) originOf(p *report.Path, f *expect.Frontend, src netip.Addr) (o expect.Origin, enters bool) {
+	o = expect.Origin{Kind: expect.OriginKind(p.Origin.Kind), Address: src}
+	switch o.Kind {
+	case expect.FromPod:
+		o.Iface = t.ifaceOf(src)
+	case expect.FromExternal:
+		named := !p.Origin.Sample
+		o.Iface = t.entrance(f, named)
+		enters = t.enters(f, &o, named)
+	case expect.FromNode:
+	}
+	return o, enters
 }
 
 // onHostNetwork tells whether an endpoint is a pod without a network namespace of its own.
@@ -276,6 +295,9 @@ func ofConnections(code string) bool {
 // compared in the segment of the network.
 func (t *tour) here(p *report.Path) report.Segment {
 	s := report.Segment{Segment: report.SegmentClientNode, Place: "node " + t.Name, Verdict: report.SegmentRight}
+	if p.Origin.Kind == string(expect.FromExternal) {
+		s.Segment = report.SegmentEntryNode
+	}
 	var codes []string
 	for i := range p.Findings {
 		f := &p.Findings[i]
@@ -316,7 +338,7 @@ func (t *tour) conclude(p *report.Path, left int) {
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		switch {
-		case s.Segment == report.SegmentClientNode:
+		case s.OfFirstNode():
 			continue
 		case s.Verdict == report.SegmentUnknown:
 			text := segmentText(s)

@@ -83,7 +83,7 @@ var healthChecks = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 			continue
 		}
 		if w == nil {
-			w = &worker{node: n, req: req, walker: NewWalker(n.State, n.net)}
+			w = n.newWorker(req, false)
 		}
 		out = append(out, w.blocked(svc, port)...)
 	}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -49,6 +50,9 @@ type Request struct {
 	// Others returns the files of another Node, or of a pod of the node, [PeerFiles] at least; nil where they were not
 	// read. What is set by hand on the node is compared with what they say of themselves. nil: nothing of others is known.
 	Others func(Owner) (*snapshot.Node, error)
+	// Memory is what the last judgement of the node has left; nil: nothing is taken over, nor left. It counts for requests
+	// for all Services alone, of which only what is not a match is reported, and for states of [nodestate.LoadToCompare].
+	Memory *Memory
 }
 
 // From is the origin asked for by --from.
@@ -118,7 +122,11 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 
 // Files loads a node's files and judges the node, for one judgement alone.
 func Files(objects *snapshot.Cluster, files *snapshot.Node, req Request) report.NodeReport {
-	s, err := nodestate.Load(files)
+	load := nodestate.Load
+	if req.Memory != nil {
+		load = nodestate.LoadToCompare
+	}
+	s, err := load(files)
 	if err != nil {
 		return Unread(files.Name, err)
 	}
@@ -212,14 +220,31 @@ func withoutQuiet(paths []judged) []judged {
 }
 
 // NewWalker prepares walks over a node's rules as the judgement makes them. It is for one goroutine.
-func NewWalker(s *nodestate.State, network *host.Network) *netfilter.Walker {
-	return netfilter.NewWalker(s.Rules, network, s.Sets, netfilter.WithClientLists(clientLists()...),
+func NewWalker(
+	s *nodestate.State, network *host.Network, options ...netfilter.WalkerOption,
+) *netfilter.Walker {
+	return netfilter.NewWalker(s.Rules, network, s.Sets, append(options, netfilter.WithClientLists(clientLists()...),
 		netfilter.WithPorts(network.Port),
 		netfilter.WithSockets(func(proto uint8, port uint16) (listens, known bool) {
 			return slices.ContainsFunc(s.Sockets, func(x host.Socket) bool {
 				return x.Port == port && protocolNumber(corev1.Protocol(strings.ToUpper(x.Protocol))) == proto
 			}), s.SocketsRead
-		}))
+		}))...)
+}
+
+// batch is how many paths a worker takes at once.
+const batch = 64
+
+// newWorker prepares the judgement of paths. With remember it notes what decides them.
+func (n *node) newWorker(req *Request, remember bool) *worker {
+	w := &worker{node: n, req: req, detectors: detectors(onPath)}
+	var options []netfilter.WalkerOption
+	if remember {
+		w.digest, w.trail, w.classTrail = digest.New(), n.Rules.NewTrail(), n.Rules.NewTrail()
+		options = append(options, netfilter.WithTrails(w.trail, w.classTrail))
+	}
+	w.walker = NewWalker(n.State, n.net, options...)
+	return w
 }
 
 // paths judges every path asked for, on all processors, in a stable order.
@@ -228,16 +253,24 @@ func (n *node) paths(req *Request) []judged {
 	out := make([]judged, len(jobs), len(jobs)+len(ignored))
 	several := map[int][]judged{} // in place of a path, where it is not one for all pods
 	var mu sync.Mutex
-	onPath := detectors(onPath)
-	const batch = 64
+	known := n.recalled(req, len(jobs))
+	workers := make([]*worker, min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch))
 	var wg sync.WaitGroup
 	next := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch) {
+	for i := range workers {
+		w := n.newWorker(req, known != nil)
+		workers[i] = w
 		wg.Go(func() {
-			w := &worker{node: n, req: req, detectors: onPath, walker: NewWalker(n.State, n.net)}
 			for first := range next {
 				for i := first; i < min(first+batch, len(jobs)); i++ {
+					if known.match(n, &jobs[i], w.digest) {
+						w.reused++
+						out[i] = judged{report.Path{Verdict: report.Match}, jobs[i].from.quiet}
+						continue
+					}
+					w.trail.Begin()
 					out[i] = judged{w.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}
+					known.judged(w, &jobs[i], &out[i])
 					if list := w.forOthers(&jobs[i], &out[i].Path); list != nil {
 						mu.Lock()
 						several[i] = list
@@ -252,6 +285,7 @@ func (n *node) paths(req *Request) []judged {
 	}
 	close(next)
 	wg.Wait()
+	known.end(workers, len(jobs))
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(several))) {
 		out = slices.Replace(out, i, i+1, several[i]...)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -57,7 +56,7 @@ func (n *node) lastChange(of map[types.NamespacedName]bool) (last time.Time, ser
 		return last, ""
 	}
 	for _, s := range n.cluster.EndpointSlices {
-		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		name := expect.ServiceOf(s)
 		svc := n.cluster.services[name]
 		if !of[name] || svc == nil {
 			continue

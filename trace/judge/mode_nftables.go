@@ -223,14 +223,13 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 			}
 		}
 	}
-	for name := range c.JumpTargets() {
-		ep := c.Table.Chain(name)
-		if ep == nil || !m.chains.ofService(ep.Name, m.chains.Endpoint) {
+	for _, ep := range c.Targets() {
+		if !m.chains.ofService(ep.Name, m.chains.Endpoint) {
 			continue
 		}
-		targets[name] = true
-		if !translates(ep) && !slices.Contains(empty, name) {
-			empty = append(empty, name)
+		targets[ep.Name] = true
+		if !translates(ep) && !slices.Contains(empty, ep.Name) {
+			empty = append(empty, ep.Name)
 		}
 	}
 	is.message = fmt.Sprintf("%s leads to %d endpoints, not to this one", chainName(c), len(targets))

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -301,7 +300,7 @@ func (n *naming) records() (want []netip.Addr, alias string) {
 		return want, ""
 	}
 	for _, slice := range n.cluster.EndpointSlices {
-		if slice.Namespace != n.svc.Namespace || slice.Labels[discoveryv1.LabelServiceName] != n.svc.Name {
+		if expect.ServiceOf(slice) != expect.NameOf(n.svc) {
 			continue
 		}
 		for i := range slice.Endpoints {

@@ -23,16 +23,20 @@ import (
 // dnsServices are the Services with a ClusterIP that serve DNS, by their names.
 func (n *naming) dnsServices() (out []string) {
 	for name, svc := range n.cluster.services {
-		for i := range svc.Spec.Ports {
-			p := &svc.Spec.Ports[i]
-			if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP && svc.Spec.ClusterIP != "" &&
-				svc.Spec.ClusterIP != corev1.ClusterIPNone {
-				out = append(out, name.String()+" "+svc.Spec.ClusterIP)
-			}
+		if ServesNames(svc) {
+			out = append(out, name.String()+" "+svc.Spec.ClusterIP)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// ServesNames tells whether a Service has a ClusterIP at which it serves DNS.
+func ServesNames(svc *corev1.Service) bool {
+	return svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone &&
+		slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+			return p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP
+		})
 }
 
 // serviceAt returns the Service that has an address.
@@ -126,7 +130,7 @@ func (n *naming) over(a netip.Addr, proto corev1.Protocol, svc types.NamespacedN
 		if s := conn.LeavesPod(); s.Verdict != report.SegmentRight {
 			return unreachable(s)
 		}
-		return n.ofService(at, proto, svc, src)
+		return n.ofService(at, proto, svc, conn)
 	}
 	s, end := conn.ComesTo()
 	if s.Verdict != report.SegmentRight {
@@ -138,16 +142,18 @@ func (n *naming) over(a netip.Addr, proto corev1.Protocol, svc types.NamespacedN
 	return n.elsewhere(a, proto)
 }
 
-// ofService judges a name server that is a Service, on the client's node, as the Service itself would be.
+// ofService judges a name server that is a Service: on the client's node as the Service itself would be, and beyond
+// that to those of its endpoints whose pods were read.
 func (n *naming) ofService(
-	at netip.AddrPort, proto corev1.Protocol, svc types.NamespacedName, src netip.Addr,
+	at netip.AddrPort, proto corev1.Protocol, svc types.NamespacedName, conn *endtoend.Connection,
 ) report.Segment {
 	s := report.Segment{
 		Verdict: report.SegmentWrong, Code: DNSServerUnreachable,
 		Message: fmt.Sprintf("Service %s has %s, and no port %d of %s", svc, at.Addr(), dnsPort, proto),
 	}
 	paths := n.paths(&Request{
-		Services: []types.NamespacedName{svc}, From: &From{Kind: expect.FromPod, Address: src},
+		Services: []types.NamespacedName{svc}, Matching: true,
+		From: &From{Kind: expect.FromPod, Address: conn.Start.Packet.Src},
 		Select: func(f expect.Frontend) bool {
 			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
 		},
@@ -160,10 +166,7 @@ func (n *naming) ofService(
 		s.Message = fmt.Sprintf("%s to %s (Service %s) on node %s: %s", proto, at, svc, n.Name, whyNot(p))
 		switch {
 		case p.Verdict == report.Match || p.Verdict == report.Warning:
-			return report.Segment{
-				Verdict: report.SegmentRight,
-				Message: fmt.Sprintf("%s (Service %s), where UDP and TCP get to, as far as node %s", at.Addr(), svc, n.Name),
-			}
+			return n.beyond(at, proto, svc, conn, p)
 		case slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == NodeLocalDNS }):
 			return n.onNode(at, proto)
 		case p.Verdict == report.Unknown:
@@ -175,6 +178,69 @@ func (n *naming) ofService(
 		break
 	}
 	return s
+}
+
+// beyond follows queries to the endpoints of a name server's Service whose pods were read, and their answers back.
+func (n *naming) beyond(
+	at netip.AddrPort, proto corev1.Protocol, svc types.NamespacedName, conn *endtoend.Connection, p *report.Path,
+) report.Segment {
+	for i := range p.Expected.Endpoints {
+		e := &p.Expected.Endpoints[i]
+		to, ok := e.AddrPort()
+		x := endtoend.Endpoint{
+			At: to, Pod: e.Pod, Node: e.Node, HostNetwork: n.cluster.onHostNetwork(e.Pod, e.Node, to.Addr()),
+		}
+		if ok && n.wasRead(&x) {
+			conn.Endpoints = append(conn.Endpoints, x)
+		}
+	}
+	all, followed := len(p.Expected.Endpoints), len(conn.Endpoints)
+	far := "as far as node " + n.Name
+	switch followed {
+	case 0:
+	case all:
+		far = "into the pods of all its endpoints, and back"
+	default:
+		far = fmt.Sprintf("into the pods of %d of its %d endpoints, and back", followed, all)
+	}
+	out := report.Segment{
+		Verdict: report.SegmentRight,
+		Message: fmt.Sprintf("%s (Service %s), where UDP and TCP get to, %s", at.Addr(), svc, far),
+	}
+	if followed == 0 {
+		return out
+	}
+	lost := map[string]bool{}
+	segments := conn.Segments(&report.Segment{Segment: report.SegmentClientNode, Verdict: report.SegmentRight})
+	for i := range segments {
+		s := &segments[i]
+		worse := s.Verdict == report.SegmentWrong && out.Verdict != report.SegmentWrong ||
+			s.Verdict == report.SegmentUnknown && out.Verdict == report.SegmentRight
+		if s.Verdict == report.SegmentWrong {
+			lost[s.Endpoint] = true
+		}
+		if worse {
+			out = report.Segment{
+				Verdict: s.Verdict, Owner: s.Owner, Evidence: s.Evidence,
+				Message: fmt.Sprintf("%s to %s (Service %s), endpoint %s: %s", proto, at, svc, s.Endpoint, segmentText(s)),
+			}
+		}
+	}
+	if len(lost) > 0 {
+		out.Code = DNSServerUnreachable
+		out.Message += fmt.Sprintf(" (%d of %d endpoints cannot be asked)", len(lost), all)
+	}
+	return out
+}
+
+// wasRead tells whether an endpoint's node was read, and its pod where that has a network namespace of its own.
+func (n *naming) wasRead(e *endtoend.Endpoint) bool {
+	node := n.nodes[e.Node]
+	if node == nil {
+		return false
+	}
+	pod := node.Pods[e.Pod]
+	return e.HostNetwork || pod != nil && pod.State != nil
 }
 
 // whyNot says what is wrong with a path, or why connections are refused: the first finding that says so.

@@ -92,11 +92,7 @@ func unsureHop(
 // possibleHops are the next hops that a packet may leave by, and that of the answer to a pod of the node.
 func (p *pathCase) possibleHops(end *netfilter.Outcome) []hop {
 	hops := p.hops(&p.want.Origin, end)
-	l := p.net.Lookup(host.Query{Dst: end.Packet.Dst, AnyMark: true, AnyUID: true})
-	if !l.Known {
-		return hops
-	}
-	for _, h := range l.Hops {
+	for _, h := range p.anyHops(end.Packet.Dst) {
 		next := hop{h.Dev, h.Gateway}
 		if !next.ip.IsValid() {
 			next.ip = end.Packet.Dst
@@ -104,6 +100,22 @@ func (p *pathCase) possibleHops(end *netfilter.Outcome) []hop {
 		if h.Dev != "" && !slices.Contains(hops, next) {
 			hops = append(hops, next)
 		}
+	}
+	return hops
+}
+
+// anyHops are the next hops that packets to an address may have, whatever their mark and sender; none where there is
+// one, or the route is not known.
+func (w *worker) anyHops(dst netip.Addr) []host.Hop {
+	hops, known := w.hopsTo[dst]
+	if !known {
+		if l := w.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true}); l.Known {
+			hops = l.Hops
+		}
+		if w.hopsTo == nil {
+			w.hopsTo = map[netip.Addr][]host.Hop{}
+		}
+		w.hopsTo[dst] = hops
 	}
 	return hops
 }

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -24,6 +26,14 @@ type worker struct {
 	walker    *netfilter.Walker
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
+	wanted    expect.Path // what was expected of the last path, before it was judged
+	// hopsTo is what anyHops has found.
+	hopsTo map[netip.Addr][]host.Hop
+
+	// For a Memory; nil without one.
+	digest            *digest.Digest
+	trail, classTrail *netfilter.Trail
+	reused            int
 }
 
 // pathCase is one path under judgement: a frontend from an origin.
@@ -86,7 +96,7 @@ func (p *pathCase) settle() { p.settled = true }
 // path judges one frontend from one origin.
 func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
 	want := w.exp.Path(f, o)
-	w.watched = false
+	w.watched, w.wanted = false, want
 	p := &pathCase{worker: w, svc: svc, want: &want}
 	if why := w.blind(svc, f, o); why != "" {
 		out := report.Path{

@@ -107,12 +107,9 @@ func masqueradesMarked(c *netfilter.Chain) bool {
 
 // leadsToKubeProxy tells whether a rule of a chain leads to one of kube-proxy's.
 func (w *walked) leadsToKubeProxy(c *netfilter.Chain) bool {
-	for name := range c.JumpTargets() {
-		if to := c.Table.Chain(name); to != nil && w.byKubeProxy(netfilter.Ref{Chain: to}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Targets(), func(to *netfilter.Chain) bool {
+		return w.byKubeProxy(netfilter.Ref{Chain: to})
+	})
 }
 
 // postrouting is the base chain from which kube-proxy's rules are to translate sources; nil where there is none.

@@ -75,7 +75,7 @@ func (n *node) contest(profiles []expect.Profile) []expect.Profile {
 		nodes[i] = &w
 	}
 	c := &contest{
-		worker: &worker{node: n, req: &Request{}, walker: NewWalker(n.State, n.net), detectors: detectors(onPath)},
+		worker: n.newWorker(&Request{}, false),
 		nodes:  nodes, alike: map[string]int{}, better: make([][]int, len(nodes)), shows: make([][]bool, len(nodes)),
 	}
 	for i := range nodes {

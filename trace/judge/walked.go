@@ -133,9 +133,7 @@ func reachableFrom(t *netfilter.Table, from ...*netfilter.Chain) map[*netfilter.
 			continue
 		}
 		seen[c] = true
-		for name := range c.JumpTargets() {
-			next = append(next, t.Chain(name))
-		}
+		next = append(next, c.Targets()...)
 	}
 	return seen
 }

@@ -266,7 +266,9 @@ func (w *Walker) passage(k *class) passage {
 	kept := w.limits
 	w.limits.work, w.limits.uncertain = classWork, classWork
 	w.reset(Options{})
+	w.trail, w.classTrail = w.classTrail, w.trail
 	x := w.class(k)
+	w.trail, w.classTrail = w.classTrail, w.trail
 	w.limits = kept
 	if w.classes == nil || len(w.classes) >= maxClasses {
 		w.classes = map[class]passage{}

@@ -36,6 +36,9 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()
 	w.watched = w.watched || w.opt.Watch[c]
+	if w.trail != nil {
+		w.trail.add(c)
+	}
 	cur := &f.cur
 	*cur = *in
 	cur.verdict, cur.end, cur.where, cur.why, cur.route, cur.by = Next, Sent, Ref{}, "", "", host.Decision{}

@@ -112,7 +112,7 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
 	alive := w.comeIn(append(w.first[:0], in))
-	var toRoute []branch
+	toRoute := w.list(len(alive))
 	for _, b := range alive {
 		// One that is translated to itself may still be IPVS's.
 		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
@@ -194,6 +194,9 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		}
 		if alive = w.act(h, s.order(h), !s.nat, alive); len(alive) == 0 {
 			return nil
+		}
+		if cap(w.spare) < len(alive) {
+			w.spare = w.list(len(alive) + 1)
 		}
 		next := w.spare[:0]
 		for j := range alive {
@@ -319,6 +322,9 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 	}
 	w.ctx.Base = c.Base
 	out := w.chain(h, c, b, 0)
+	if cap(alive)-len(alive) < len(out) {
+		alive = append(w.list(len(alive)+len(out)), alive...)
+	}
 	for i := range out {
 		o := &out[i]
 		switch {

@@ -64,16 +64,17 @@ func (w *Walker) filtered(b branch) bool {
 
 // byRoute sorts branches by whether their route is to the node itself; to both where that is not known.
 func (w *Walker) byRoute(bs []branch) (local, other []branch) {
-	for _, b := range bs {
-		if r := &b.pkt.route; r.known {
+	local, other = w.list(len(bs)), w.list(len(bs))
+	for i := range bs {
+		if r := &bs[i].pkt.route; r.known {
 			if r.local {
-				local = append(local, b)
+				local = append(local, bs[i])
 			} else {
-				other = append(other, b)
+				other = append(other, bs[i])
 			}
 			continue
 		}
-		local, other = w.byAddress(b, local, other)
+		local, other = w.byAddress(bs[i], local, other)
 	}
 	return local, other
 }
@@ -298,7 +299,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 	if !slices.ContainsFunc(bs[from:], func(b branch) bool { return changed(&b.pkt) }) {
 		return bs
 	}
-	fresh := slices.Clone(bs[from:])
+	fresh := append(w.list(len(bs)-from), bs[from:]...)
 	bs = bs[:from]
 	for i := range fresh {
 		b := &fresh[i]

@@ -23,6 +23,8 @@ type Ruleset struct {
 	// Rank tells the place of a base chain among all functions of its hook, for packets of a family; nil where the order
 	// of chains of the same priority is not known.
 	Rank func(f Family, c *Chain) (at int, known bool)
+
+	count int32 // of chains; made by Link
 }
 
 // Table is one table of one backend.
@@ -73,7 +75,9 @@ type Chain struct {
 	// read.
 	Unread string
 
-	index *index // made by Link
+	index   *index   // made by Link
+	targets []*Chain // made by Link
+	number  int32    // among all chains of the ruleset; made by Link
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

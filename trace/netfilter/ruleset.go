@@ -11,15 +11,25 @@ import (
 // be changed afterwards. A jump to a chain that its table does not have stays unresolved, and the walk takes it for
 // opaque.
 func (rs *Ruleset) Link() {
+	rs.count = 0
 	for _, t := range rs.Tables {
-		t.link()
+		rs.link(t)
+	}
+}
+
+// link makes a table ready, and numbers its chains.
+func (rs *Ruleset) link(t *Table) {
+	t.link()
+	for _, c := range t.Chains {
+		c.number = rs.count
+		rs.count++
 	}
 }
 
 // Add adds tables to a linked ruleset.
 func (rs *Ruleset) Add(tables ...*Table) {
 	for _, t := range tables {
-		t.link()
+		rs.link(t)
 	}
 	rs.Tables = append(rs.Tables, tables...)
 }
@@ -30,20 +40,36 @@ func (t *Table) link() {
 		c.Table = t
 		t.byName[c.Name] = c
 	}
+	var targets []*Chain // of all chains, in one piece of memory
 	for _, c := range t.Chains {
 		c.index = newIndex(c.Rules)
+		first := len(targets)
 		for _, r := range c.Rules {
 			for _, op := range r.Ops {
 				switch j := op.(type) {
 				case Jumper:
-					j.Resolve(t.byName[j.JumpsTo()])
+					to := t.byName[j.JumpsTo()]
+					j.Resolve(to)
+					if to != nil {
+						targets = append(targets, to)
+					}
 				case Brancher:
 					j.ResolveAll(t.Chain)
+					j.BranchesTo(func(name string) {
+						if to := t.byName[name]; to != nil {
+							targets = append(targets, to)
+						}
+					})
 				}
 			}
 		}
+		c.targets = targets[first:len(targets):len(targets)]
 	}
 }
+
+// Targets are the chains that the chain's rules jump, go or branch to, in the order of the rules, and as often as they
+// do. The ruleset must be linked.
+func (c *Chain) Targets() []*Chain { return c.targets }
 
 // Chain returns the table's chain of that name, nil when there is none. The ruleset must be linked.
 func (t *Table) Chain(name string) *Chain { return t.byName[name] }

@@ -127,6 +127,7 @@ type Walker struct {
 	frames [maxDepth]frame
 	spare  []branch // the other one of two buffers that branches go to and fro between
 	first  []branch // a buffer for the branch that a walk starts with
+	room   []branch // what the walk's lists of branches take their room from
 	ended  []branch // branches that have come to an end
 	resent []branch // what IPVS has scheduled at the hook in progress, and sends on itself
 	found  []Outcome
@@ -150,12 +151,14 @@ type Walker struct {
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
+
+	trail, classTrail *Trail // WithTrails; nil: nobody asks
 }
 
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOption) *Walker {
 	w := &Walker{
-		host: h, first: make([]branch, 0, 1), slots: map[Family][hooks][]slot{},
+		host: h, first: make([]branch, 0, 1), room: make([]branch, 0, roomOfWalk), slots: map[Family][hooks][]slot{},
 		groups: map[string]string{},
 		unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}, limits: defaults, memoAfter: memoAfter,
 	}
@@ -211,16 +214,27 @@ func (w *Walker) reset(opt Options) {
 	w.stepCalls, w.calls, w.passes = w.stepCalls[:0], 0, 0
 	w.held, w.gaveUp, w.budget, w.watched = 0, false, "", false
 	w.memo, w.recording = memo{}, nil
+	w.spare, w.room = nil, w.room[:0]
 	w.unkIDs, w.stepIDs = emptied(w.unkIDs), emptied(w.stepIDs)
 	if cap(w.ended) > keptBranches {
 		w.ended = nil
 	}
-	if cap(w.spare) > keptBranches {
-		w.spare = nil
-	}
 	if cap(w.found) > keptBranches {
 		w.found = nil
 	}
+}
+
+// roomOfWalk is how many branches the lists of one walk have room for without a new allocation: enough for most.
+const roomOfWalk = 96
+
+// list returns an empty list with room for n branches at least, that nothing else has. It is good until the next walk.
+func (w *Walker) list(n int) []branch {
+	used := len(w.room)
+	if cap(w.room)-used < n {
+		return make([]branch, 0, n)
+	}
+	w.room = w.room[:used+n]
+	return w.room[used : used : used+n]
 }
 
 // emptied empties a map. A large one is not kept: emptying it takes as long as it was.

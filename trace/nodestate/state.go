@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
+	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipset"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
@@ -63,6 +64,8 @@ type State struct {
 	reasons  map[string]string  // why the collector did not read files; nil: not recorded
 	readings map[string]Reading // of files that could not be read here, or not all of them
 	failed   map[string]string  // why files of rules that were collected cannot be read
+
+	asTheyWere *digest.Sum // of the files that SameBeside compares byte by byte; nil: they were not noted
 }
 
 // Load reads a node's files. The error names the node and the file of rules that cannot be read, and what is wrong with

@@ -12,6 +12,8 @@ type Pattern struct {
 	Without  int        `json:"without"`            // nodes that were judged and do not have it
 	NotKnown int        `json:"notKnown,omitempty"` // nodes that could not be inspected, or where the Service is Unknown
 	Shared   []Shared   `json:"shared,omitempty"`   // what is true of Nodes, and of none or few of the others
+	// NotCompared: there are very many different sets of nodes, and these were not compared.
+	NotCompared bool `json:"notCompared,omitempty"`
 }
 
 // Relations of a property to the value that separates nodes.

@@ -7,6 +7,8 @@ const (
 	SegmentName         = "name"         // the Service's name: what the client's pod asks, and whom
 	SegmentClientPod    = "clientPod"    // the client's pod: its route, source address and rules
 	SegmentClientNode   = "clientNode"   // the client's node: what Path is about without --end-to-end
+	SegmentEntryNode    = "entryNode"    // of a client outside of the cluster: the node that its packets come in to
+	SegmentHealthCheck  = "healthCheck"  // what that node answers load balancers which ask whether it has endpoints
 	SegmentNetwork      = "network"      // between the two nodes, as far as both ends tell
 	SegmentEndpointNode = "endpointNode" // the endpoint's node, up to the pod's interface
 	SegmentEndpointPod  = "endpointPod"  // the endpoint's pod: its rules, and who listens
@@ -41,4 +43,10 @@ type Segment struct {
 	Command string `json:"command,omitempty"`
 	Node    string `json:"node,omitempty"`
 	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong
+}
+
+// OfFirstNode tells whether it is the segment of the node that the client's packets come to first: the client's own, or
+// that by which packets from outside of the cluster come in.
+func (s *Segment) OfFirstNode() bool {
+	return s.Segment == SegmentClientNode || s.Segment == SegmentEntryNode
 }

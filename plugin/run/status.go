@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/maruel/natural"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/fleet"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// maxStatusGroups is how many groups of findings a StatusReport lists.
+const maxStatusGroups = 1000
+
+// foldedService stands for the Services whose findings have no room in the object of a node. No namespace has that
+// name.
+var foldedService = report.ObjectRef{Namespace: "(others)"}
+
+// Status reads what the agents of nodes have published. selector is one of labels of nodes; "": all nodes are asked
+// for. service is the one that is asked for; nil: all are.
+func (s *Session) Status(ctx context.Context, selector string, service *corev1.Service) (*report.StatusReport, error) {
+	s.Progress.Say("reading what the nodes' agents have found")
+	defer s.Progress.Done()
+	var nodes []*corev1.Node
+	var published []*cluster.NodeReport
+	err := s.ask(ctx, func(ctx context.Context) error {
+		var wg sync.WaitGroup
+		var listed, read error
+		wg.Go(func() { nodes, listed = cluster.Nodes(ctx, s.client, selector) })
+		wg.Go(func() { published, read = cluster.NodeReports(ctx, s.client) })
+		wg.Wait()
+		if read != nil {
+			return read
+		}
+		return listed
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(nodes) == 0 {
+		if selector != "" {
+			return nil, Usagef("--selector %q selects no node of the cluster", selector)
+		}
+		return nil, NotInspected(errors.New("the cluster has no nodes"))
+	}
+	return statusOf(nodes, published, service, s.Now()), nil
+}
+
+// status makes a StatusReport.
+type status struct {
+	service *corev1.Service // nil: all Services
+	now     time.Time
+	out     *report.StatusReport
+	fleet   []fleet.Node
+	details map[detailKey]*detail
+}
+
+// detailKey is what is added up for a group.
+type detailKey struct {
+	code    string
+	unknown bool
+	service report.ObjectRef
+}
+
+// detail is what a group has besides the nodes.
+type detail struct {
+	paths, folded int
+	since         time.Time
+	node          string // of since
+}
+
+// statusOf puts together what the agents of nodes say.
+func statusOf(
+	nodes []*corev1.Node, published []*cluster.NodeReport, service *corev1.Service, now time.Time,
+) *report.StatusReport {
+	s := &status{
+		service: service, now: now, details: map[detailKey]*detail{},
+		out: &report.StatusReport{
+			APIVersion: report.APIVersion, Kind: report.KindStatus, Verdict: report.ByDesign, Groups: []report.StatusGroup{},
+			Nodes: []report.StatusNode{},
+		},
+	}
+	if service != nil {
+		s.out.Service = &report.ObjectRef{Namespace: service.Namespace, Name: service.Name}
+	}
+	of := make(map[string]*cluster.NodeReport, len(published))
+	for _, p := range published {
+		of[p.Node] = p
+	}
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return natural.Compare(a.Name, b.Name) })
+	for _, n := range nodes {
+		s.add(n, of[n.Name])
+	}
+	patterns, left := fleet.Group(s.fleet, nodes, maxStatusGroups)
+	s.out.GroupsLeft = left
+	for i := range patterns {
+		s.out.Groups = append(s.out.Groups, s.group(&patterns[i]))
+	}
+	for k := range s.details {
+		if !k.unknown {
+			s.out.Summary.Findings++
+		}
+	}
+	return s.out
+}
+
+// add adds a node with what its agent has published; nil: nothing.
+func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
+	sum := &s.out.Summary
+	sum.Nodes++
+	node := report.StatusNode{Node: n.Name, Verdict: report.Unknown}
+	known := fleet.Node{Name: n.Name}
+	if p != nil && p.Object != nil {
+		node.WrittenAt = p.Object.Status.RenewedAt.UTC().Format(time.RFC3339)
+		if at := p.Object.Status.JudgedAt; at != nil {
+			node.JudgedAt = at.UTC().Format(time.RFC3339)
+		}
+	}
+	if node.Error = s.notKnown(n, p); node.Error != "" {
+		sum.NotKnown++
+	} else {
+		o := &p.Object.Status
+		known = fleet.Node{
+			Name: n.Name, Known: true, Mode: o.Mode.ReportMode(), ModeAt: o.JudgedAt.Time, Unsure: unsureOf(o),
+			Findings: s.findings(n.Name, o),
+		}
+		node.Verdict = s.verdict(o, known.Findings)
+		node.Paths = &report.Summary{
+			Paths: o.Paths.Total, Matched: o.Paths.Matched, Mismatched: o.Paths.Mismatched, ByDesign: o.Paths.ByDesign,
+			Unknown: o.Paths.Unknown, Warnings: o.Paths.Warnings,
+		}
+		node.Settling, node.Findings = o.Paths.Settling, o.FindingsTotal
+		for i := range o.Folded {
+			if o.Folded[i].Severity != report.Info {
+				node.Folded += o.Folded[i].Services
+			}
+		}
+		if s.service != nil && len(o.Folded) > 0 && node.Verdict != report.Mismatch {
+			node.Verdict = report.Unknown
+			node.Error = "its report has no room for all findings, and names others than those of the Service"
+		}
+		sum.Paths += o.Paths.Total
+		sum.Settling += o.Paths.Settling
+		if sum.OldestJudgedAt == "" || node.JudgedAt < sum.OldestJudgedAt {
+			sum.OldestJudgedAt = node.JudgedAt
+		}
+		switch node.Verdict {
+		case report.Mismatch:
+			sum.Mismatched++
+		case report.Warning:
+			sum.Warnings++
+		case report.Unknown:
+			sum.Unknown++
+		case report.Match, report.ByDesign:
+			sum.Right++
+		}
+	}
+	s.out.Verdict = report.Together(s.out.Verdict, node.Verdict)
+	s.out.Nodes = append(s.out.Nodes, node)
+	s.fleet = append(s.fleet, known)
+}
+
+// notKnown says why nothing is known of a node; "" where something is.
+func (s *status) notKnown(n *corev1.Node, p *cluster.NodeReport) string {
+	switch {
+	case p == nil && n.Labels[corev1.LabelOSStable] == "windows":
+		return "it runs Windows, where there is no agent"
+	case p == nil:
+		return "there is no report of it: no agent of deploy/watch runs there, or it cannot reach the API server"
+	case p.Err != nil:
+		return p.Err.Error()
+	}
+	o := p.Object
+	if len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != n.UID {
+		return "its report is of an earlier Node of this name"
+	}
+	if why := o.Outdated(s.now); why != "" {
+		return why
+	}
+	if s.service != nil && !s.service.CreationTimestamp.Time.Before(o.Status.JudgedAt.Time) {
+		return "its report is older than the Service"
+	}
+	return ""
+}
+
+// unsureOf tells of which findings it is not known whether a node has them: those whose code is folded there, and those
+// of a Service that could not be judged.
+func unsureOf(o *nodereport.Status) func(code string, of report.ObjectRef) bool {
+	folded, unknown := map[string]bool{}, map[report.ObjectRef]bool{}
+	for i := range o.Folded {
+		folded[o.Folded[i].Code] = true
+		if o.Folded[i].Severity == report.Info {
+			folded[nodereport.OtherCodes] = true // any Service may be among those that could not be judged
+		}
+	}
+	for i := range o.Findings {
+		if f := &o.Findings[i]; f.Severity == report.Info {
+			unknown[report.ObjectRef{Namespace: f.Namespace, Name: f.Service}] = true
+		}
+	}
+	return func(code string, of report.ObjectRef) bool {
+		return folded[code] || folded[nodereport.OtherCodes] || unknown[of]
+	}
+}
+
+// findings are those of a node that were asked for, with the details of their groups.
+func (s *status) findings(node string, o *nodereport.Status) []fleet.Finding {
+	var out []fleet.Finding
+	add := func(f fleet.Finding, paths, folded int, since time.Time) {
+		out = append(out, f)
+		k := detailKey{f.Code, f.Severity == report.Info, f.Service}
+		d := s.details[k]
+		if d == nil {
+			d = &detail{}
+			s.details[k] = d
+		}
+		d.paths += paths
+		d.folded = max(d.folded, folded)
+		if !since.IsZero() && (d.since.IsZero() || since.Before(d.since)) {
+			d.since, d.node = since, node
+		}
+	}
+	for i := range o.Findings {
+		f := &o.Findings[i]
+		of := report.ObjectRef{Namespace: f.Namespace, Name: f.Service}
+		if s.service != nil && of != (report.ObjectRef{}) && of != *s.out.Service {
+			continue
+		}
+		var since time.Time
+		if f.Since != nil {
+			since = f.Since.Time
+		}
+		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: of}, f.Paths, 0, since)
+	}
+	for i := range o.Folded {
+		f := &o.Folded[i]
+		if s.service != nil {
+			break // of which Services they are is not known
+		}
+		var since time.Time
+		if f.Since != nil {
+			since = f.Since.Time
+		}
+		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: foldedService}, f.Paths, f.Services, since)
+	}
+	return out
+}
+
+// verdict is that of a node: of its object, which findings can only make worse, or of the Service that was asked for
+// and of the node as a whole.
+func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.Verdict {
+	v := o.Verdict
+	if s.service != nil {
+		v = report.Match
+	}
+	for _, f := range findings {
+		v = report.Worse(v, report.AgentVerdict(f.Severity))
+	}
+	return v
+}
+
+// group makes a group of what nodes have in common.
+func (s *status) group(p *report.Pattern) report.StatusGroup {
+	g := report.StatusGroup{Pattern: *p}
+	k := detailKey{code: p.Code, unknown: p.Severity == report.Info}
+	if p.Service != nil {
+		k.service = *p.Service
+	}
+	if k.service == foldedService {
+		g.Service = nil
+	}
+	if p.Code != nodereport.OtherCodes {
+		g.Page = report.PageOf(p.Code)
+	}
+	if d := s.details[k]; d != nil {
+		g.Paths, g.Folded = d.paths, d.folded
+		if !d.since.IsZero() {
+			g.Since, g.SinceNode = d.since.UTC().Format(time.RFC3339), d.node
+		}
+	}
+	return g
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"maps"
+	"reflect"
+)
+
+// conntrackCount counts the kernel's connections. It differs at each reading, and decides no packet.
+const conntrackCount = "net/netfilter/nf_conntrack_count"
+
+// Same tells whether two readings of a node's network are equal in all that packets go by: all but the time and the
+// number of connections.
+func (n *Network) Same(o *Network) bool {
+	a, b := *n, *o
+	for _, x := range []*Network{&a, &b} {
+		x.clock.Now = Clock{}.Now
+		if _, ok := x.sysctl[conntrackCount]; ok {
+			x.sysctl = maps.Clone(x.sysctl)
+			x.sysctl[conntrackCount] = ""
+		}
+	}
+	return reflect.DeepEqual(&a, &b)
+}
+
+// KnowsAddresses tells whether the node's own addresses of a family were collected, so that nothing else has to tell
+// which are not its own.
+func (n *Network) KnowsAddresses(v4 bool) bool {
+	if v4 {
+		return n.fam[0].addrsKnown
+	}
+	return n.fam[1].addrsKnown
+}

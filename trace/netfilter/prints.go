@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import (
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
+)
+
+// Prints are digests of a linked ruleset, by which it is compared with another reading of the same node. They keep
+// nothing of it alive.
+type Prints struct {
+	// frame is of the tables, their base chains, and all that these have.
+	frame  digest.Sum
+	chains []chainPrint // by Chain.number
+	at     map[digest.Sum]int32
+	// unfit says that what packets meet may differ though the texts are the same: a rule goes by the time, a jump leads
+	// to a chain that is not there, two chains have one name.
+	unfit bool
+}
+
+type chainPrint struct{ name, content digest.Sum }
+
+// Prints returns the prints of a ruleset. The virtual servers of IPVS have real servers that no text shows, and count
+// as the same.
+func (rs *Ruleset) Prints() *Prints {
+	out := &Prints{chains: make([]chainPrint, rs.count), at: make(map[digest.Sum]int32, rs.count)}
+	frame, p := digest.New(), digest.New()
+	for i, t := range rs.Tables {
+		frame.Number(int(t.Family))
+		frame.Text(string(t.Backend))
+		frame.Text(t.Name)
+		frame.Text(t.Holes)
+		sets := setPrints(t, p)
+		for _, c := range t.Chains {
+			p.Reset()
+			p.Number(i)
+			p.Text(c.Name)
+			name := p.Sum()
+			if _, twice := out.at[name]; twice || t.timed(c) || t.leadsNowhere(c) {
+				out.unfit = true
+			}
+			p.Reset()
+			c.print(p, sets)
+			out.at[name], out.chains[c.number] = c.number, chainPrint{name, p.Sum()}
+			if c.Base != nil {
+				frame.Text(c.Name)
+				c.print(frame, sets)
+			}
+		}
+	}
+	out.frame = frame.Sum()
+	return out
+}
+
+// timed tells whether a rule of a chain asks for the time (xt_time), so that the same rule does not do the same later.
+func (t *Table) timed(c *Chain) bool {
+	if t.Backend != BackendNFT && t.Backend != BackendLegacy {
+		return false
+	}
+	for _, r := range c.Rules {
+		if strings.Contains(r.Text, " -m time ") {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsNowhere tells whether a rule of a chain leads to one that the table does not have: once it has, the rule does
+// something else.
+func (t *Table) leadsNowhere(c *Chain) bool {
+	for name := range c.JumpTargets() {
+		if t.byName[name] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// setPrints are those of a table's sets and maps, by name.
+func setPrints(t *Table, p *digest.Digest) map[string]digest.Sum {
+	if len(t.Sets) == 0 {
+		return nil
+	}
+	out := make(map[string]digest.Sum, len(t.Sets))
+	for _, s := range t.Sets {
+		p.Reset()
+		p.Flag(s.Expires())
+		p.Text(s.Unread())
+		s.Texts(p.Text)
+		out[s.Name()] = p.Sum()
+	}
+	return out
+}
+
+// print adds all that decides what a chain does: its texts, and the sets and maps that these name.
+func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum) {
+	p.Text(c.Unread)
+	p.Flag(c.Base != nil)
+	if b := c.Base; b != nil {
+		p.Number(int(b.Hook))
+		p.Number(b.Priority)
+		p.Number(int(b.Type))
+		p.Number(int(b.Policy))
+		p.Flag(b.Devices != nil)
+		p.Number(len(b.Devices))
+		for _, d := range b.Devices {
+			p.Text(d)
+		}
+	}
+	p.Number(len(c.Rules))
+	for _, r := range c.Rules {
+		p.Number(r.Num)
+		p.Text(r.Text)
+		p.Text(r.Target)
+		p.Flag(r.Masked)
+		if sets == nil {
+			continue
+		}
+		for rest := r.Text; ; {
+			_, after, found := strings.Cut(rest, "@")
+			if !found {
+				break
+			}
+			end := strings.IndexAny(after, " ,}")
+			if end < 0 {
+				end = len(after)
+			}
+			p.Add(sets[after[:end]]) // zero of what is no set ("@th,16,16")
+			rest = after
+		}
+	}
+}
+
+// Changed is what a chain's number becomes whose content is not what it was, or that is gone.
+const Changed = -1
+
+// Moved compares with a later reading. numbers has for each chain its number in the later one, or Changed; ok is false
+// where more may have changed than chains that are only jumped to.
+func (x *Prints) Moved(later *Prints) (numbers []int32, ok bool) {
+	if x.unfit || later.unfit || x.frame != later.frame {
+		return nil, false
+	}
+	numbers = make([]int32, len(x.chains))
+	for i := range x.chains {
+		c := &x.chains[i]
+		if at, there := later.at[c.name]; there && later.chains[at].content == c.content {
+			numbers[i] = at
+		} else {
+			numbers[i] = Changed
+		}
+	}
+	return numbers, true
+}
+
+// Trail has the chains that the walks of a Walker come to, by their numbers ([Prints.Moved]). It is for one goroutine.
+type Trail struct {
+	seen  []uint32 // by number: the round in which the walks last came to the chain
+	round uint32
+	met   []int32
+}
+
+// NewTrail makes a Trail for walks through a linked ruleset.
+func (rs *Ruleset) NewTrail() *Trail { return &Trail{seen: make([]uint32, rs.count), round: 1} }
+
+// Begin forgets the walks before. Of nil there are none.
+func (t *Trail) Begin() {
+	if t == nil {
+		return
+	}
+	t.round++
+	t.met = t.met[:0]
+}
+
+// Met returns the numbers of the chains, each once. They are good until the next Begin.
+func (t *Trail) Met() []int32 { return t.met }
+
+func (t *Trail) add(c *Chain) {
+	if n := c.number; t.seen[n] != t.round {
+		t.seen[n] = t.round
+		t.met = append(t.met, n)
+	}
+}
+
+// WithTrails has a Walker note the chains that it comes to: those of what it asks for one path, and those of what it
+// finds out for all packets of a class, and remembers.
+func WithTrails(path, classes *Trail) WalkerOption {
+	return func(w *Walker) { w.trail, w.classTrail = path, classes }
+}
+
+// Number is the chain's among all of its linked ruleset.
+func (c *Chain) Number() int32 { return c.number }

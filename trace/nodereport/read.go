@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodereport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// maxRead is the largest object that is read, in bytes: whoever may write it may also add labels and annotations.
+const maxRead = 4 * MaxSize
+
+// Read reads an object of the API. name is its name, also where the error says why the rest is not accepted: a node's
+// object is as trustworthy as the node. Every text of it is one short line.
+func Read(data []byte) (o *Object, name string, err error) {
+	var head struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, "", fmt.Errorf("its report is not an object: %s", safetext.Line(err.Error(), maxError))
+	}
+	name = head.Metadata.Name
+	if len(data) > maxRead {
+		return nil, name, fmt.Errorf("its report has %d bytes: at most %d were expected", len(data), maxRead)
+	}
+	o = &Object{}
+	if err := json.Unmarshal(data, o); err != nil {
+		return nil, name, fmt.Errorf("its report cannot be read: %s", safetext.Line(err.Error(), maxError))
+	}
+	if err := o.check(); err != nil {
+		return nil, name, err
+	}
+	return o, name, nil
+}
+
+// verdicts are those that an object may have.
+var verdicts = []report.Verdict{report.Match, report.ByDesign, report.Warning, report.Mismatch, report.Unknown}
+
+// The least and the most that RenewSeconds may be.
+const (
+	minRenew = 1
+	maxRenew = 3600
+)
+
+// check refuses what no agent writes, and makes the texts short lines.
+func (o *Object) check() error {
+	s := &o.Status
+	s.Error = safetext.Line(s.Error, maxError)
+	switch {
+	case !slices.Contains(verdicts, s.Verdict):
+		return errors.New("its report has a verdict that this version does not know")
+	case s.RenewedAt.IsZero() || s.RenewSeconds < minRenew || s.RenewSeconds > maxRenew:
+		return errors.New("its report does not say when it was written and when it is due again")
+	case len(s.Findings) > maxFindings || len(s.Folded) > maxFolded:
+		return fmt.Errorf("its report has %d findings and %d counts of findings: at most %d and %d were expected",
+			len(s.Findings), len(s.Folded), maxFindings, maxFolded)
+	}
+	for i := range s.Findings {
+		f := &s.Findings[i]
+		if !f.isNamed() || !slices.Contains(report.AgentSeverities, f.Severity) || f.Paths < 0 || f.Paths > maxCount {
+			return errors.New("its report has a finding that this version does not know")
+		}
+	}
+	for i := range s.Folded {
+		f := &s.Folded[i]
+		if !isCode(f.Code) || !slices.Contains(report.AgentSeverities, f.Severity) ||
+			f.Services < 1 || f.Services > maxCount || f.Paths < 0 || f.Paths > maxCount {
+			return errors.New("its report has a count of findings that this version does not know")
+		}
+	}
+	for _, n := range []int{
+		s.Paths.Total, s.Paths.Matched, s.Paths.Mismatched, s.Paths.ByDesign, s.Paths.Warnings, s.Paths.Unknown,
+		s.Paths.Settling, s.UnreadFiles, s.FindingsTotal,
+	} {
+		if n < 0 || n > maxCount {
+			return errors.New("its report has a number of paths or findings that cannot be")
+		}
+	}
+	if m := s.Mode; m != nil {
+		for _, text := range []*string{&m.Actual, &m.Configured, &m.Backend, &m.KubeProxyVersion, &m.Health} {
+			*text = word(*text)
+		}
+		m.Values = slices.DeleteFunc(m.Values[:min(len(m.Values), maxValues)], func(v Value) bool {
+			return !isText(v.Name, maxWord) || !isText(v.Value, maxValue)
+		})
+	}
+	return nil
+}
+
+// maxCount is more than any cluster has of anything that is counted.
+const maxCount = 100_000_000
+
+// missed is after how many renewals that did not come an object is stale.
+const missed = 3
+
+// clockSlack is by how much the clock of a node may be ahead of the reader's.
+const clockSlack = 2 * time.Minute
+
+// Outdated says why what an object says does not count at a time; "" where it does.
+func (o *Object) Outdated(now time.Time) string {
+	s := &o.Status
+	due := time.Duration(s.RenewSeconds) * time.Second
+	switch age := now.Sub(s.RenewedAt.Time); {
+	case age > missed*due:
+		return fmt.Sprintf("its report is stale: it was last written at %s, and is due every %v",
+			s.RenewedAt.UTC().Format(time.RFC3339), due)
+	case age < -clockSlack:
+		return fmt.Sprintf("its report was written at %s, which is ahead of the clock here: compare the clocks",
+			s.RenewedAt.UTC().Format(time.RFC3339))
+	case s.Error != "":
+		return "its agent says: " + s.Error
+	case s.JudgedAt == nil:
+		return "its agent has not judged it yet"
+	}
+	return ""
+}
+
+// ReportMode is the mode as a report has it.
+func (m *Mode) ReportMode() *report.Mode {
+	if m == nil {
+		return nil
+	}
+	out := &report.Mode{
+		Actual: m.Actual, Configured: m.Configured, Backend: m.Backend, KubeProxyVersion: m.KubeProxyVersion,
+		Health: m.Health,
+	}
+	if m.LastSync != nil {
+		out.LastSync = m.LastSync.UTC().Format(time.RFC3339)
+	}
+	for _, v := range m.Values {
+		out.Values = append(out.Values, report.Value{Name: v.Name, Value: v.Value})
+	}
+	return out
+}

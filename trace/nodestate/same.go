@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// asTheyAre are the files that are compared byte by byte: all but rules, those of the node's network, and what
+// kube-proxy says of itself, of which what was read is compared.
+var asTheyAre = []string{
+	snapshot.IPSetFile, snapshot.ProgramsFile, snapshot.XfrmFile, snapshot.EbtablesFile, snapshot.NFTHooksFile,
+	snapshot.ListenFile, snapshot.JournalFile, snapshot.VersionsFile, snapshot.UnreadFile,
+}
+
+// LoadToCompare is Load of a reading that SameBeside compares with others, for which it reads some files once more.
+func LoadToCompare(files *snapshot.Node) (*State, error) {
+	s, err := Load(files)
+	if err == nil {
+		(&loader{State: s, from: files}).note()
+	}
+	return s, err
+}
+
+// note notes what the files were that are compared byte by byte.
+func (l *loader) note() {
+	p := digest.New()
+	for _, name := range asTheyAre {
+		data, err := l.file(name)
+		if err != nil {
+			continue // it is in State.readings
+		}
+		p.Text(name)
+		p.Flag(data != nil)
+		p.Text(string(data))
+	}
+	sum := p.Sum()
+	l.asTheyWere = &sum
+}
+
+// SameBeside tells whether two readings of a node are equal in all that the judgement of a path goes by, beside the
+// rules ([netfilter.Ruleset.Prints]). What kube-proxy says of its progress, the time, and how many connections there
+// are may differ. Of readings with connections, or probes, nothing is claimed, nor of those not made by LoadToCompare.
+func (s *State) SameBeside(o *State) bool {
+	if s.asTheyWere == nil || o.asTheyWere == nil {
+		return false
+	}
+	if s.Connections != nil || o.Connections != nil || s.Probes != nil || o.Probes != nil || s.Tracked != nil ||
+		o.Tracked != nil {
+		return false
+	}
+	p, q := &s.Proxy, &o.Proxy
+	return s.Name == o.Name && *s.asTheyWere == *o.asTheyWere && s.Host.Same(o.Host) &&
+		reflect.DeepEqual(s.Virtual, o.Virtual) &&
+		reflect.DeepEqual(s.Have, o.Have) && maps.Equal(s.Backends, o.Backends) && reflect.DeepEqual(s.NotAll, o.NotAll) &&
+		reflect.DeepEqual(s.Config, o.Config) && reflect.DeepEqual(s.Flags, o.Flags) &&
+		maps.Equal(s.files, o.files) && maps.Equal(s.reasons, o.reasons) && maps.Equal(s.readings, o.readings) &&
+		maps.Equal(s.failed, o.failed) &&
+		p.Reported == q.Reported && p.Version == q.Version && p.Listed == q.Listed && p.Responds == q.Responds &&
+		maps.Equal(p.Processes, q.Processes) && maps.Equal(p.Cgroups, q.Cgroups)
+}
+
+// Beside returns a copy of a state without its rules, for SameBeside, which keeps nothing of the rules alive.
+func (s *State) Beside() *State {
+	out := *s
+	out.Rules, out.Sets, out.Sockets, out.GroupPrograms = nil, nil, nil, nil
+	out.Virtual = slices.Clone(s.Virtual)
+	return &out
+}

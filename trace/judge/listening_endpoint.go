@@ -26,6 +26,9 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 		if here, known := p.net.Local(pkt.Dst); !here || !known {
 			continue // where that is not known, one end stands for both
 		}
+		if p.placeOf(pkt.Dst).own {
+			continue // it is a pod's, and the node has taken it: EndpointAddressTaken
+		}
 		if end.End != netfilter.Delivered || !end.Certain || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.expects(at) ||
 			slices.ContainsFunc(out, func(o issue) bool { return o.subject == at.String() }) {
 			continue

@@ -172,6 +172,12 @@ func (p *pathCase) walkOnward() []onward {
 			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
 			continue
 		}
+		if u := p.astray(end); u != nil {
+			p.keep()
+			end = &p.res.Outcomes[i]
+			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
+			continue
+		}
 		if !p.walker.FollowPasses(s, end) {
 			p.keep()
 			end = &p.res.Outcomes[i]
@@ -200,6 +206,33 @@ func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool
 		What: "the interface by which they come in",
 		Why: "the route to " + dst.String() + " is by " + in + ", and what comes in there is not forwarded: " + key +
 			"=0",
+	}
+}
+
+// astray says why an endpoint's answer may not come back to the node: a rule has given the packet a source that is not
+// the node's own address, and no pod network of it has. From another node the answer goes wherever the routes there
+// lead. A pod on a bridge of the node sends it by the node, but for a source in the bridge's subnet, which it takes for
+// a neighbour.
+func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
+	pkt := &end.Packet
+	if end.End != netfilter.Sent || !pkt.SNAT || !pkt.Src.IsValid() || pkt.Src == pkt.OrigSrc {
+		return nil
+	}
+	if own, known := p.net.Local(pkt.Src); own || !known {
+		return nil
+	}
+	why := "it is not the node's own: whether the routes beyond the node lead answers to it back here is not known"
+	switch {
+	case p.local(pkt.Dst):
+		if dev := p.net.Within(pkt.Src); dev == "" || dev != pkt.Out {
+			return nil
+		}
+		why = "it is in the subnet of " + pkt.Out + ", and not the node's own: the endpoint asks there who has it"
+	case slices.ContainsFunc(p.podCIDRs, func(x netip.Prefix) bool { return x.Contains(pkt.Src) }):
+		return nil
+	}
+	return &netfilter.Uncertain{
+		Where: pkt.SNATBy, What: "the source " + pkt.Src.String() + " that it gives packets", Why: why,
 	}
 }
 

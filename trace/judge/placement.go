@@ -292,8 +292,11 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		return nil, nil
 	}
 	e, ok := p.net.Neighbour(l.Dev, a)
-	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) {
+	if !p.net.HasForwarding(l.Dev) {
 		return nil, nil
+	}
+	if !ok || e.MAC == "" {
+		return p.atDownPort(a, l.Dev)
 	}
 	if evidence, fix = p.atDeadPort(a, l.Dev, e.MAC); evidence != nil {
 		return evidence, fix
@@ -320,6 +323,24 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		none = ""
 	}
 	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
+}
+
+// atDownPort: the kernel does not know a pod's MAC, so that nothing tells its port, and a port of the bridge that leads
+// to a pod is down: this may be the pod's.
+func (p *pathCase) atDownPort(a netip.Addr, dev string) (evidence []string, fix []report.Command) {
+	if !p.net.HasNeighbours() {
+		return nil, nil
+	}
+	down, _ := p.net.LostPorts(dev)
+	for _, port := range down {
+		if up, _ := p.net.Up(port); up || len(evidence) == maxEvidence {
+			continue
+		}
+		text := "ip link: %s is a port of %s, and is down; ip neigh does not tell which port %s is at"
+		evidence = append(evidence, fmt.Sprintf(text, port, dev, a))
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", port, "up"))
+	}
+	return evidence, fix
 }
 
 // atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; or to one that somebody has

@@ -4,8 +4,9 @@ package iptables
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 
-// hopsLeft are the options of ttl and hl (net/netfilter/xt_hl.c). What a client gives its packets is not known, but
-// that it is 2 at least: with less the next node that forwards ends them, be there a Service or not.
+// hopsLeft are the options of ttl and hl (net/netfilter/xt_hl.c). What a client gives its packets is not known. It is
+// taken to be 2 at least: with less, a node that forwards them ends them, be there a Service or not (ip_forward in
+// net/ipv4/ip_forward.c), and only what traces routes sends such packets.
 func hopsLeft(name string) map[string]reader {
 	return map[string]reader{
 		"--" + name + "-eq": hops(func(n uint32) truth { return noIf(n < 2) }),

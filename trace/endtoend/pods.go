@@ -149,9 +149,6 @@ func (f *follower) endpointPod() report.Segment {
 	return s
 }
 
-// protocols are the names that ss has for protocols whose sockets are listed.
-var protocols = map[uint8]string{netfilter.TCP: "tcp", netfilter.UDP: "udp"}
-
 // listens looks for the socket that takes the packet. packets is how many sockets of the namespace take frames before
 // IP does; -1 where that was not read.
 func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, packets int) report.Segment {
@@ -167,48 +164,29 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, 
 	case !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole:
 		return unknown(segment, place, f.to.Node, command, "who listens there was not read (%s)", snapshot.ListenFile)
 	}
-	var taking, maybe, same, other []*host.Socket
-	for i := range s.Sockets {
-		x := &s.Sockets[i]
-		switch {
-		case x.Protocol != proto:
-		case x.Accepts(proto, at):
-			taking = append(taking, x)
-		case x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() && x.Backlog == 0:
-			// A listing that does not tell the limit of a queue is not of sock_diag, and does not tell either whether the
-			// socket takes IPv4, too.
-			maybe = append(maybe, x)
-		case x.Port == at.Port():
-			same = append(same, x)
-		default:
-			other = append(other, x)
-		}
-	}
+	l := listenersAt(s, proto, at)
 	switch {
-	case len(taking) > 0:
-		return f.queued(taking, at, place)
-	case len(maybe) > 0:
+	case len(l.taking) > 0:
+		return f.queued(l.taking, at, place)
+	case len(l.maybe) > 0:
 		return with(unknown(segment, place, f.to.Node, command,
-			"whether the socket at %s takes IPv4, too, is not told", socketText(maybe[0])), textsOf(maybe)...)
+			"whether the socket at %s takes IPv4, too, is not told", socketText(l.maybe[0])), textsOf(l.maybe)...)
 	case packets > 0:
 		return unknown(segment, place, f.to.Node, enter("ss -0lnp"),
 			"nothing listens at %s %s, but %d packet sockets see every frame (a user space's IP stack as gVisor's, a "+
 				"capture)",
 			at, proto, packets)
-	case len(same) > 0:
-		return with(wrong(EndpointListensElse, segment, place, "the workload",
-			"nothing accepts %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(same, at)),
-			textsOf(same)...)
+	case len(l.same) > 0:
+		return l.elsewhere(proto, at, place)
 	case packets < 0 && !f.to.HostNetwork && s != f.node.State:
 		return unknown(segment, place, f.to.Node, command, "nothing listens at %s %s; whether packet sockets take its "+
 			"frames was not read (%s)", at, proto, snapshot.PacketFile)
-	case len(other) > 0 && !f.to.HostNetwork:
+	case len(l.other) > 0 && !f.to.HostNetwork:
 		return with(wrong(EndpointListensElse, segment, place, "the workload",
 			"nothing accepts %s connections to %s: the pod listens at other ports", strings.ToUpper(proto), at),
-			textsOf(other)...)
+			textsOf(l.other)...)
 	}
-	return wrong(EndpointNotListening, segment, place, "the workload",
-		"nothing listens at %s for %s: connections are refused", at, strings.ToUpper(proto))
+	return l.nobody(proto, at, place)
 }
 
 // elsewhere says where sockets listen that have the port and not the address.

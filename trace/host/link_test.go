@@ -69,3 +69,48 @@ func TestBehindInterfaces(t *testing.T) {
 		t.Errorf("%s %s", dev, prefix)
 	}
 }
+
+// A pod is behind the interface where the kernel has found it, else behind the bridge in whose subnet it is.
+func TestPodsAreBehindInterfaces(t *testing.T) {
+	veth := func(name, master string) string {
+		return `{"ifname":"` + name + `","master":"` + master + `","link_netnsid":1,"flags":["UP"],` +
+			`"linkinfo":{"info_kind":"veth","info_slave_kind":"bridge","info_slave_data":{}}},`
+	}
+	read := func(bridge string) *Network {
+		n, errs := Parse(Files{
+			Addr: []byte(`[{"ifname":"cni0","addr_info":[{"family":"inet","local":"10.244.1.1","prefixlen":24,"scope":"global"}]},` +
+				`{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.77.0.11","prefixlen":24,"scope":"global"}]}]`),
+			Link: []byte(`[` + veth("v1", "cni0") + veth("v2", "br1") + `{"ifname":"cni0","flags":[` + bridge +
+				`],"linkinfo":{"info_kind":"bridge"}},{"ifname":"br1","flags":["UP"],"linkinfo":{"info_kind":"bridge"}},` +
+				`{"ifname":"eth0","flags":["UP"]}]`),
+			Route4: []byte(`[{"dst":"default","gateway":"10.77.0.1","dev":"eth0","flags":[]}]`),
+			Neighbours: []byte(`[{"dst":"10.244.1.2","dev":"br1","lladdr":"02:00:00:00:00:02","state":["STALE"]},` +
+				`{"dst":"10.244.1.3","dev":"eth0","lladdr":"02:00:00:00:00:03","state":["REACHABLE"]},` +
+				`{"dst":"10.244.1.4","dev":"br1","state":["FAILED"]},` +
+				`{"dst":"10.244.1.5","dev":"br1","lladdr":"02:00:00:00:00:05","state":["PERMANENT"]},` +
+				`{"dst":"10.244.1.6","dev":"br1","lladdr":"02:00:00:00:00:06","state":["STALE"]},` +
+				`{"dst":"10.244.1.6","dev":"cni0","lladdr":"02:00:00:00:00:06","state":["STALE"]}]`),
+		})
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		return n
+	}
+	n, down := read(`"UP"`), read(``)
+	for a, want := range map[string]string{
+		"10.244.1.2": "br1",  // found there
+		"10.244.1.3": "",     // found where others are, too
+		"10.244.1.4": "cni0", // nowhere
+		"10.244.1.5": "cni0", // set by hand
+		"10.244.1.6": "",     // at two
+		"10.244.1.9": "cni0",
+		"10.77.0.12": "", // behind eth0 are others
+	} {
+		if got := n.Behind(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s is behind %q, want %q", a, got, want)
+		}
+	}
+	if got := down.Behind(netip.MustParseAddr("10.244.1.9")); got != "" {
+		t.Errorf("behind %q, which is down", got)
+	}
+}

@@ -98,5 +98,5 @@ func parseSocket(text string) (netip.Addr, uint16, error) {
 	if err != nil {
 		return netip.Addr{}, 0, fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
 	}
-	return a, uint16(port), nil
+	return a.Unmap(), uint16(port), nil // a socket of IPv6 that is bound to an address of IPv4
 }

@@ -58,7 +58,12 @@ func (n *Network) readNeighbours(data []byte) error {
 		e.Failed = is("FAILED") || is("INCOMPLETE")
 		all[neighbourKey{x.Dev, ip}] = e
 	}
-	n.neighbours = all
+	n.neighbours, n.foundAt = all, map[netip.Addr][]string{}
+	for key, e := range all {
+		if e.MAC != "" && !e.Static && !e.Failed {
+			n.foundAt[key.ip] = append(n.foundAt[key.ip], key.dev)
+		}
+	}
 	return nil
 }
 
@@ -81,4 +86,29 @@ func (n *Network) Neighbours(dev, mac string) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// Behind returns the interface for pods only that an address is behind: where the kernel has found it, by asking for it
+// or by being asked; and where it has found it nowhere, the bridge in whose subnet it is, if that is up. "" where there
+// is none, or several, and where that was not collected.
+func (n *Network) Behind(a netip.Addr) (dev string) {
+	a = a.Unmap().WithZone("")
+	at := n.foundAt[a]
+	for _, d := range at {
+		switch {
+		case !n.PodsOnly(d, a.Is4()):
+		case dev != "":
+			return ""
+		default:
+			dev = d
+		}
+	}
+	if len(at) > 0 {
+		return dev
+	}
+	if within := n.Within(a); n.Bridge(within) && n.links[within].up && !n.NoCarrier(within) &&
+		n.PodsOnly(within, a.Is4()) {
+		return within
+	}
+	return ""
 }

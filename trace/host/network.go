@@ -25,6 +25,7 @@ type Network struct {
 	kindsKnown  bool                       // the kinds of interfaces were collected
 	links       map[string]link            // by name; nil where not collected
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
+	foundAt     map[netip.Addr][]string    // of them those that the kernel has found: their interfaces, by address
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise
 	fixed       map[string][]learned       // of them those that are sticky, likewise
@@ -45,8 +46,9 @@ type family struct {
 	routesKnown bool // the main table was collected
 	allTables   bool // and all other tables: one that is missing is empty
 	tables      map[string]*table
-	rules       []rule // nil: the default rules
-	rulesKnown  bool   // they were collected
+	gateways    map[string]bool // the interfaces by which routes go to gateways
+	rules       []rule          // nil: the default rules
+	rulesKnown  bool            // they were collected
 }
 
 // localNet is a prefix whose every address is the node's own.

@@ -12,12 +12,17 @@ import (
 // one that the kernel computes when the route is added (fib_info_update_nhc_saddr in net/ipv4/fib_semantics.c).
 func (n *Network) buildTables() {
 	for i := range n.fam {
+		n.fam[i].gateways = map[string]bool{}
 		for _, t := range n.fam[i].tables {
 			for _, es := range t.at {
 				for j := range es {
 					e := &es[j]
 					for k := range e.hops {
-						if h := &e.hops[k]; e.prefSrc.IsValid() {
+						h := &e.hops[k]
+						if h.Gateway.IsValid() {
+							n.fam[i].gateways[h.Dev] = true
+						}
+						if e.prefSrc.IsValid() {
 							h.PrefSrc = e.prefSrc
 						} else if i == 0 && h.Dev != "" {
 							h.PrefSrc = n.selectAddress(h.Dev, h.Gateway, e.scope)

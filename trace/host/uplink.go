@@ -43,20 +43,10 @@ func (n *Network) Toward(a netip.Addr) string {
 // HasGateway tells whether some route of any table goes to a gateway by an interface: hosts beyond the link are reached
 // by it, too.
 func (n *Network) HasGateway(dev string, v4 bool) bool {
-	f := &n.fam[1]
 	if v4 {
-		f = &n.fam[0]
+		return n.fam[0].gateways[dev]
 	}
-	for _, t := range f.tables {
-		for _, es := range t.at {
-			for i := range es {
-				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Dev == dev && h.Gateway.IsValid() }) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return n.fam[1].gateways[dev]
 }
 
 // DefaultGateway tells whether an address is the gateway of a default route, of any table.

@@ -27,7 +27,6 @@ var notCompared = map[string]string{
 	"-j QUEUE":       "the kernel takes NFQUEUE in its place, which is compared",
 	"-j SECMARK":     "the kernel takes it with SELinux alone",
 	"-j SYNPROXY":    "the kernel answers in the server's place: the packet is at its end",
-	"-j TEE":         "the copies that the kernel makes meet the rules as well, and are counted",
 	"-j TPROXY":      "it needs a socket that listens for it; without one the kernel drops",
 	"-j ULOG":        "Linux has had none since 3.17",
 }

@@ -137,6 +137,9 @@ pif -m physdev ! --physdev-in veth9
 -m limit --limit 5/sec
 -m length --length 0:10
 -m ttl --ttl-gt 70
+-m ttl --ttl-gt 1
+-m ttl --ttl-lt 2
+-m ttl ! --ttl-eq 1
 -m time --datestop 2026-01-01T00:00:00
 -m time --datestart 2026-01-01T00:00:00
 -m time --datestart 2037-01-01T00:00:00

@@ -68,7 +68,7 @@ var matches = map[string]*matchSpec{
 	"hbh":       none(),
 	// xt_helper.c: a condition on the connection that expected this one
 	"helper":     {options: map[string]reader{"--helper": anyArg(op.NoPacket)}},
-	"hl":         needs("the packet's hop limit"),
+	"hl":         {options: hopsLeft("hl")},
 	"icmp":       otherProtocol(netfilter.ICMP),
 	"icmp6":      otherProtocol(netfilter.ICMPv6),
 	"icmpv6":     otherProtocol(netfilter.ICMPv6),
@@ -122,7 +122,7 @@ var matches = map[string]*matchSpec{
 	"tcpmss": tcpPacket("the TCP options"),
 	"time":   {whole: timeOf},
 	"tos":    needs("the packet's TOS"),
-	"ttl":    needs("the packet's TTL"),
+	"ttl":    {options: hopsLeft("ttl")},
 	"u32":    needs("the packet's bytes"),
 	"udp":    {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }

@@ -50,7 +50,7 @@ var targets = map[string]targetSpec{
 	"SYNPROXY":    verdict(netfilter.Stolen, "SYNPROXY answers in the server's place"),
 	"TCPMSS":      nothing,
 	"TCPOPTSTRIP": nothing,
-	"TEE":         nothing,
+	"TEE":         opaque("it sends a copy to another host, whose answers may break the connection (TEE)"),
 	"TOS":         tos,
 	"TPROXY":      tproxy,
 	"TRACE":       nothing,
@@ -76,7 +76,8 @@ func offload(*ruleSpec, []option) (netfilter.Op, bool) {
 	return &op.Offload{Flowtable: "of the target FLOWOFFLOAD"}, true
 }
 
-// hopLimit: a TTL of 0 or 1 ends the packet at the next routing decision; decrementing may do so.
+// hopLimit: each node and router on the way to the endpoint takes one, and ends a packet that has 1 left (ip_forward in
+// net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c); decrementing may leave too little, too.
 func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	if len(opts) != 1 {
 		return nil, false
@@ -85,7 +86,7 @@ func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	n, ok := number(arg)
 	switch opts[0].name {
 	case "--ttl-set", "--hl-set":
-		return nil, ok && n > 1
+		return nil, ok && n >= op.EnoughHops
 	case "--ttl-inc", "--hl-inc":
 		return nil, ok
 	}

@@ -74,6 +74,7 @@ func TestTargets(t *testing.T) {
 		{"-j HMARK --hmark-mod 7", "opaque", same},
 		{"-j TTL --ttl-set 64", "matches", same},
 		{"-j TTL --ttl-set 1", "opaque", same},
+		{"-j TTL --ttl-set 2", "opaque", same}, // the endpoint's node ended the packet
 		{"-j HL --hl-dec 1", "opaque", same},
 		{"-j SET --add-set pods src -m", "opaque", same},
 		{"-j SET --map-set pods src --map-mark", "opaque", same},
@@ -85,7 +86,7 @@ func TestTargets(t *testing.T) {
 		{"-j MARK", "opaque", same},
 		{"-j NETMAP --to what", "opaque", same},
 		{"-j TPROXY --on-port what", "opaque", same},
-		{"-j TEE --gateway 10.0.0.9", "matches", same},
+		{"-j TEE --gateway 10.0.0.9", "opaque", same},
 		{"-j DNAT --to-destination [fd00::1]:8080", "accept", "fd00::1:8080 dnat mark 0x4001/0x10"},
 		{"-j DNAT --to-destination fd00::1", "accept", "fd00::1:80 dnat mark 0x4001/0x10"},
 		{"-j DNAT --to-destination 10.1.1.1:70-90/3", "split 1: 10.1.1.1:84", same},

@@ -172,6 +172,12 @@ func (p *pathCase) walkOnward() []onward {
 			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
 			continue
 		}
+		if u := p.astray(end); u != nil {
+			p.keep()
+			end = &p.res.Outcomes[i]
+			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
+			continue
+		}
 		if !p.walker.FollowPasses(s, end) {
 			p.keep()
 			end = &p.res.Outcomes[i]
@@ -203,6 +209,33 @@ func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool
 	}
 }
 
+// astray says why an endpoint's answer may not come back to the node: a rule has given the packet a source that is not
+// the node's own address, and no pod network of it has. From another node the answer goes wherever the routes there
+// lead. A pod on a bridge of the node sends it by the node, but for a source in the bridge's subnet, which it takes for
+// a neighbour.
+func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
+	pkt := &end.Packet
+	if end.End != netfilter.Sent || !pkt.SNAT || !pkt.Src.IsValid() || pkt.Src == pkt.OrigSrc {
+		return nil
+	}
+	if own, known := p.net.Local(pkt.Src); own || !known {
+		return nil
+	}
+	why := "it is not the node's own: whether the routes beyond the node lead answers to it back here is not known"
+	switch {
+	case p.local(pkt.Dst):
+		if dev := p.net.Within(pkt.Src); dev == "" || dev != pkt.Out {
+			return nil
+		}
+		why = "it is in the subnet of " + pkt.Out + ", and not the node's own: the endpoint asks there who has it"
+	case slices.ContainsFunc(p.podCIDRs, func(x netip.Prefix) bool { return x.Contains(pkt.Src) }):
+		return nil
+	}
+	return &netfilter.Uncertain{
+		Where: pkt.SNATBy, What: "the source " + pkt.Src.String() + " that it gives packets", Why: why,
+	}
+}
+
 // of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
 func (x onward) of(end *netfilter.Outcome) onward {
 	if x.end = end; x.code != "" && !end.Certain {
@@ -229,8 +262,12 @@ func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
 
 // answerOf walks the answer to an outcome.
 func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in string) onward {
-	res := p.walker.Answer(*s, end, in, netfilter.Options{})
 	o := &p.want.Origin
+	opt := netfilter.Options{}
+	if in == o.Iface && p.neighbours(o, end) {
+		opt.Bridge = in
+	}
+	res := p.walker.Answer(*s, end, in, opt)
 	return judgeOnward(&res, AnswerDropped, AnswerLost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
@@ -248,6 +285,13 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 		}
 		return "", true
 	})
+}
+
+// neighbours tells whether an endpoint answers a client on the same bridge as its neighbour: both are in the bridge's
+// subnet, and the client's address was not translated.
+func (p *pathCase) neighbours(o *expect.Origin, end *netfilter.Outcome) bool {
+	return p.sameBridge(o, end) && !end.Packet.SNAT && p.net.Within(o.Address) == o.Iface &&
+		p.net.Within(end.Packet.Dst) == o.Iface
 }
 
 // passedBy are the hooks that packets of a connection in a flowtable do not come to.

@@ -30,7 +30,7 @@ const (
 
 var (
 	_ = register(kind{
-		code: endtoend.EndpointNotListening, severity: mismatch, scope: onPath, by: segments,
+		code: endtoend.EndpointNotListening, severity: mismatch, scope: onPath, by: endpointOnNode,
 		remedy: advice("look at the pod: is its process up, and which port does it listen at? The Service's targetPort " +
 			"has to be that one"),
 	})
@@ -279,8 +279,11 @@ func (c *Cluster) onHostNetwork(pod, node string, at netip.Addr) bool {
 	return false
 }
 
-// ofNetwork are findings of a path that are about the network behind the node.
-var ofNetwork = []string{NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall}
+// ofNetwork are findings of a path that are about what is behind the node, or its sockets: segments of their own.
+var ofNetwork = []string{
+	NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall, endtoend.EndpointNotListening,
+	endtoend.EndpointListensElse,
+}
 
 // ofConnections tells whether a finding is what real connections showed, wherever they were lost.
 func ofConnections(code string) bool {

@@ -36,10 +36,11 @@ var costs = map[string]string{
 	snapshot.SysctlFile:    "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
 	snapshot.ProgramsFile: "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked " +
 		"for",
-	snapshot.XfrmFile:        "policies of IPsec are not looked for",
-	snapshot.EbtablesFile:    "rules of ebtables-legacy are not looked for",
-	snapshot.NFTHooksFile:    "the order of chains of the same priority is not known: each is tried",
-	snapshot.ListenFile:      "who listens where kube-proxy itself should is not judged",
+	snapshot.XfrmFile:     "policies of IPsec are not looked for",
+	snapshot.EbtablesFile: "rules of ebtables-legacy are not looked for",
+	snapshot.NFTHooksFile: "the order of chains of the same priority is not known: each is tried",
+	snapshot.ListenFile: "who listens where kube-proxy itself should, and at endpoints of the node's own addresses, is " +
+		"not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",
 	snapshot.ConfigzFile:     "kube-proxy's configuration is taken from elsewhere",
 	snapshot.ProxyConfigFile: "kube-proxy's configuration is taken from elsewhere",

@@ -30,6 +30,14 @@ func TestWhatTheKernelStopsBehindTheRules(t *testing.T) {
 		{"a route by lo", (*capturedNode).byLo, LeadsNowhere},
 		{"forgotten before the answer", func(w *capturedNode) { w.set(tcp+"syn_sent", "0") }, ConnectionForgotten},
 		{"forgotten once established", func(w *capturedNode) { w.set(tcp+"established", "0") }, ConnectionForgotten},
+		{"forgotten when a packet is not acknowledged", func(w *capturedNode) {
+			w.set(tcp+"unacknowledged", "0")
+		}, ConnectionForgotten},
+		{"forgotten while there is no window", func(w *capturedNode) { w.set(tcp+"max_retrans", "0") }, ConnectionForgotten},
+		{"forgotten at the answer, of several endpoints", func(w *capturedNode) {
+			w.set(tcp+"syn_recv", "0")
+		}, ConnectionForgotten},
+		{"forgotten at the end", func(w *capturedNode) { w.set(tcp+"fin_wait", "0"); w.set(tcp+"close", "0") }, ""},
 		{"forgotten soon", func(w *capturedNode) { w.set(tcp+"established", "60") }, ""},
 		{"datagrams are forgotten", func(w *capturedNode) { w.set("net/netfilter/nf_conntrack_udp_timeout", "0") }, ""},
 	} {

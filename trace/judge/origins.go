@@ -180,12 +180,19 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// ifaceOf returns the interface that packets of a pod come in by.
+// ifaceOf returns the interface that packets of a pod come in by: behind which the kernel has found it, and else that
+// of the node's own route to it, which may be for others than it.
 func (n *node) ifaceOf(a netip.Addr) string {
 	if !a.IsValid() {
 		return netfilter.UnknownIface
 	}
-	if dev, known := n.net.IfaceOf(a); known && dev != "" {
+	dev, known := n.net.IfaceOf(a)
+	if (!known || !n.net.PodsOnly(dev, a.Is4())) && n.local(a) {
+		if behind := n.net.Behind(a); behind != "" {
+			return behind
+		}
+	}
+	if known && dev != "" {
 		return dev
 	}
 	return netfilter.UnknownIface

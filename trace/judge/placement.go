@@ -176,8 +176,9 @@ var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	})
 
 // podsCutOff makes a path Unknown on which a pod of this node is the client, or the endpoint, and the node's own route
-// to it leads off the node, or its bridge has no address that pods could have as their gateway. How packets get from
-// the pod to the node, and to it, is then not known: a route of the pod's own network namespace is not read.
+// to it leads off the node, or by another interface than that behind which the kernel has found it; or its bridge has
+// no address that pods could have as their gateway. How packets get from the pod to the node, and to it, is then not
+// known: a route of the pod's own network namespace is not read.
 var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT || p.verdict == report.Mismatch {
 		return nil
@@ -231,6 +232,15 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 	if !l.Known || l.Type != host.RouteUnicast || l.Dev == "" {
 		return nil, nil
 	}
+	if !p.net.PodsOnly(l.Dev, v4) {
+		if dev := p.net.Behind(a); dev != "" {
+			there := fmt.Sprintf("ip addr: %s is in the subnet of %s, a bridge for pods", a, dev)
+			if e, ok := p.net.Neighbour(dev, a); ok && e.MAC != "" {
+				there = fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", a, dev, e.MAC, e.State)
+			}
+			return []string{fmt.Sprintf("%s: the route to %s, a pod of this node, is by %s", l.By, a, l.Dev), there}, nil
+		}
+	}
 	bare := func(dev string) bool {
 		return p.net.Bridge(dev) && p.net.PodsOnly(dev, v4) && p.net.Addresses() != nil &&
 			!slices.ContainsFunc(p.net.AddressesOn(dev), func(x netip.Addr) bool { return x.Is4() == v4 })
@@ -282,8 +292,11 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		return nil, nil
 	}
 	e, ok := p.net.Neighbour(l.Dev, a)
-	if !ok || e.MAC == "" || !p.net.HasForwarding(l.Dev) {
+	if !p.net.HasForwarding(l.Dev) {
 		return nil, nil
+	}
+	if !ok || e.MAC == "" {
+		return p.atDownPort(a, l.Dev)
 	}
 	if evidence, fix = p.atDeadPort(a, l.Dev, e.MAC); evidence != nil {
 		return evidence, fix
@@ -310,6 +323,24 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 		none = ""
 	}
 	return evidence[:min(len(evidence), maxEvidence)], fix[:min(len(fix), maxEvidence)]
+}
+
+// atDownPort: the kernel does not know a pod's MAC, so that nothing tells its port, and a port of the bridge that leads
+// to a pod is down: this may be the pod's.
+func (p *pathCase) atDownPort(a netip.Addr, dev string) (evidence []string, fix []report.Command) {
+	if !p.net.HasNeighbours() {
+		return nil, nil
+	}
+	down, _ := p.net.LostPorts(dev)
+	for _, port := range down {
+		if up, _ := p.net.Up(port); up || len(evidence) == maxEvidence {
+			continue
+		}
+		text := "ip link: %s is a port of %s, and is down; ip neigh does not tell which port %s is at"
+		evidence = append(evidence, fmt.Sprintf(text, port, dev, a))
+		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", port, "up"))
+	}
+	return evidence, fix
 }
 
 // atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; or to one that somebody has

@@ -119,6 +119,20 @@ func placements() []placed {
 		},
 		{"the bridge has no address", bare, nil, report.Unknown, []string{PodsCutOff}},
 		{"a port is down", down, nil, report.Unknown, []string{PodsCutOff}},
+		{
+			"a port is down, and the kernel has forgotten the pod", down,
+			neigh(instead(`"dst":"10.245.1.5"`, `"dst":"10.245.1.99"`)), report.Unknown,
+			[]string{PodsCutOff},
+		},
+		{
+			"a port is down, and the kernel asks for the pod in vain", down,
+			neigh(instead(`"dst":"10.245.1.5","dev":"cni0","lladdr":"da:0b:8a:4b:9b:c6","state":["STALE"]`,
+				`"dst":"10.245.1.5","dev":"cni0","state":["FAILED"]`)), report.Unknown, []string{PodsCutOff, NeighbourFailed},
+		},
+		{
+			"all ports are up, and the kernel has forgotten a pod", unused,
+			neigh(instead(`"dst":"10.245.1.5"`, `"dst":"10.245.1.99"`)), report.Match, nil,
+		},
 		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},
 		{"the bridge answers no ARP requests", arp, nil, report.Unknown, []string{ARPNotAnswered}},
 		{"a port does not forward", unused, map[string]func(string) string{

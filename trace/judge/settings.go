@@ -271,8 +271,7 @@ func (p *pathCase) sameBridge(o *expect.Origin, end *netfilter.Outcome) bool {
 	return o.Kind == expect.FromPod && end.Packet.Out == o.Iface && p.net.Bridge(o.Iface)
 }
 
-// pastTheRules: br_nf_pre_routing (net/bridge/br_netfilter_hooks.c) hands bridged packets to iptables where
-// bridge-nf-call-iptables is set. The setting does not exist where br_netfilter is not loaded.
+// pastTheRules: [host.Network.BridgeCalls]. The setting does not exist where br_netfilter is not loaded.
 func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []string {
 	key := "net/bridge/bridge-nf-call-iptables"
 	if !end.Packet.Dst.Is4() {
@@ -281,7 +280,10 @@ func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []stri
 	if !p.sameBridge(o, end) || end.Packet.SNAT {
 		return nil
 	}
-	if p.isOff(key) {
+	if on, known := p.net.BridgeCalls(o.Iface, end.Packet.Dst.Is4()); known {
+		if on {
+			return nil
+		}
 		return []string{key + "=0"}
 	}
 	// The settings of connection tracking come behind those of bridges in the file: with them it is not cut off before.

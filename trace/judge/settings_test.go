@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -108,6 +109,12 @@ func TestSettings(t *testing.T) {
 				func(e report.Endpoint) bool { return strings.HasPrefix(e.Address, "10.244.1.") },
 			)
 		}},
+		{"bridge-nf-call-iptables, and the bridge's own nf_call_iptables is on", []func(*capturedNode){
+			set("net/bridge/bridge-nf-call-iptables", "0"), func(w *capturedNode) {
+				w.files["ip-link.json"] = bytes.Replace(w.files["ip-link.json"], []byte(`{"ifname":"cni0"}`),
+					[]byte(`{"ifname":"cni0","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":1}}}`), 1)
+			},
+		}, nil, "", nil},
 		{"hairpin mode", []func(*capturedNode){
 			func(w *capturedNode) { w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, false) },
 		}, itself, HairpinOff, func(p *report.Path) bool {

@@ -122,6 +122,12 @@ func (w *Walker) fromPrerouting(in branch) {
 		if w.martian(&b) {
 			continue
 		}
+		if w.opt.Bridge != "" && b.pkt.Dst == in.pkt.Dst {
+			b.pkt.route = routed{known: true, mark: b.pkt.Mark, src: b.pkt.Src}
+			b.pkt.route.by(w.opt.Bridge, netip.Addr{})
+			toRoute = append(toRoute, b)
+			continue
+		}
 		toRoute = w.take(Forward, b, w.route(&b.pkt), toRoute)
 	}
 	local, toForward := w.byRoute(slices.DeleteFunc(toRoute, w.filtered))

@@ -49,6 +49,10 @@ type Options struct {
 	// may be asked. What it would make of a packet is not asked where that is an assumption, and nothing is claimed
 	// where its inputs were not collected.
 	Enters bool
+	// Bridge says that the packet is for a neighbour on this bridge, which it came in by: where it is not translated to
+	// another destination, the bridge forwards it, and its route is not asked for (br_nf_pre_routing_finish in
+	// net/bridge/br_netfilter_hooks.c). "" for all other packets.
+	Bridge string
 	// Watch are chains of which the Result says whether the packet came to one of them.
 	Watch map[*Chain]bool
 	// Steps records the rules that applied.

@@ -32,7 +32,7 @@ var effects = map[string]effect{
 	"counter":        nothing,
 	"last":           nothing,
 	"log":            nothing,
-	"dup":            nothing,
+	"dup":            duplicate,
 	"flow":           offload(""), // one that is not read
 	"ct helper":      nothing,
 	"ct timeout":     nothing,
@@ -42,6 +42,15 @@ var effects = map[string]effect{
 	"optstrip":       ofTCP,
 	"fwd":            verdict(netfilter.Opaque, "it sends the packet out by another interface (fwd)"),
 	"xt":             verdict(netfilter.Opaque, "it is a match or a target of iptables, which nft does not show (xt)"),
+}
+
+// duplicate is dup: in the family netdev it sends a copy of the frame out by an interface, for whoever listens to all
+// frames there (nft_dup_netdev_eval in net/netfilter/nft_dup_netdev.c); in others a copy of the packet to another host
+// (nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c), whose answers get to the client.
+func duplicate(b *builder) {
+	if b.table.Family != "netdev" {
+		b.add(op.OpaqueTarget("it sends a copy to another host, whose answers may break the connection (dup)"))
+	}
 }
 
 // named adds the ops of a statement of which only the name counts; false for one that is not known.
@@ -362,9 +371,8 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 		b.add(op.ChangeTOS)
 		return true
 	case kind == "payload" && (field == "ttl" || field == "hoplimit"):
-		// One that leaves nothing to live on ends the packet at the next routing decision.
 		n, isNumber := m.Value.(syntax.Number)
-		return isNumber && n > 1
+		return isNumber && n >= op.EnoughHops
 	case kind == "payload", field != "mark":
 		return false
 	}

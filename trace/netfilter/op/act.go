@@ -4,6 +4,10 @@ package op
 
 import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 
+// EnoughHops is a TTL, or hop limit, that gets a packet to any endpoint of a cluster, be there tunnels and some routers
+// on its way. One that a rule sets, and that is smaller, may end it there.
+const EnoughHops = 16
+
 // Verdict is an op that only decides.
 type Verdict struct {
 	Kind netfilter.Kind

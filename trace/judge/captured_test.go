@@ -36,20 +36,8 @@ type capturedNode struct {
 // openSnapshot opens a snapshot of the repository.
 func openSnapshot(t testing.TB, dir, node string) (*snapshot.Cluster, *snapshot.Node) {
 	t.Helper()
-	c, n := snap.Node(t, filepath.Join("..", "..", dir), node)
-	data, ok, err := n.File(snapshot.ListenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ok && strings.HasPrefix(dir, filepath.Join("testdata", "snapshots")) {
-		n = n.With(snapshot.ListenFile, append(data, hostNetwork...))
-	}
-	return c, n
+	return snap.Node(t, filepath.Join("..", "..", dir), node)
 }
-
-// hostNetwork is the socket of shop/hostnet's pod on node1. Behind the objects of the captures there is none
-// (testdata/snapshots/README.md), and nothing listened there: TestEndpointsOnTheNodeAtWhichNothingListens.
-const hostNetwork = `tcp LISTEN 0 4096 0.0.0.0:9100 0.0.0.0:* users:(("exporter",pid=4711,fd=3))` + "\n"
 
 func openCaptured(t *testing.T, name string) *capturedNode {
 	t.Helper()

@@ -115,7 +115,6 @@ func TestUnknownSegments(t *testing.T) {
 // A node or a pod that was not read leaves a connection unknown there, never right: a snapshot of one node alone.
 func TestWhatWasNotReadIsNotRight(t *testing.T) {
 	w := openCaptured(t, "iptables")
-	delete(w.files, snapshot.ListenFile)
 	r := w.run()
 	files := snapshot.NewNode("node1", w.files)
 	EndToEnd(NewCluster(w.cluster), &Ends{

@@ -29,7 +29,7 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 		if p.placeOf(pkt.Dst).own {
 			continue // it is a pod's, and the node has taken it: EndpointAddressTaken
 		}
-		if end.End != netfilter.Delivered || !end.Certain || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.expects(at) ||
+		if end.End != netfilter.Delivered || !end.Certain || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.runs(at) ||
 			slices.ContainsFunc(out, func(o issue) bool { return o.subject == at.String() }) {
 			continue
 		}
@@ -48,7 +48,10 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	return out
 }}
 
-// expects tells whether an endpoint is one that connections should be sent to.
-func (p *pathCase) expects(at netip.AddrPort) bool {
-	return slices.ContainsFunc(p.want.Endpoints, func(e expect.Endpoint) bool { return e.Address == at })
+// runs tells whether an address is that of an endpoint which is not said to be a pod that the API does not list: where
+// nobody has run such a pod, as in a cluster of objects alone, nothing is expected to listen.
+func (p *pathCase) runs(at netip.AddrPort) bool {
+	return slices.ContainsFunc(p.want.Endpoints, func(e expect.Endpoint) bool {
+		return e.Address == at && (e.Pod == "" || p.cluster.podsByName[e.Pod] != nil)
+	})
 }

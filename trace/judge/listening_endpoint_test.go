@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -15,30 +18,33 @@ import (
 // An endpoint whose address is the node's own was a Match whoever listened there. In a network namespace connections to
 // it were refused where nothing did, from the node and from a pod.
 func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
-	socket := func(line string) func(string) string {
-		return func(string) string { return line + "\n" }
+	// The pod of shop/hostnet on node1, and its socket. The captures have objects alone: no pod, and nothing listens
+	// (testdata/snapshots/README.md).
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-107"},
+		Spec:       corev1.PodSpec{NodeName: "node1", HostNetwork: true},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.77.0.11"}}},
 	}
 	for _, c := range []struct {
-		name string
-		do   func(line string) string // the line of the endpoint's socket
-		code string                   // of both paths; "" for a Match
+		name, socket string // the line of ss
+		code         string // of both paths; "" for a Match
 	}{
-		{"any address of IPv4", socket("tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:*"), ""},
-		{"its address", socket("tcp LISTEN 0 128 10.77.0.11:9100 0.0.0.0:*"), ""},
-		{"its address, of an interface", socket("tcp LISTEN 0 128 10.77.0.11%eth0:9100 0.0.0.0:*"), ""},
-		{"any address of both families", socket("tcp LISTEN 0 128 *:9100 *:*"), ""},
-		{"its address, by a socket of IPv6", socket("tcp LISTEN 0 128 [::ffff:10.77.0.11]:9100 *:*"), ""},
-		{"IPv6, and perhaps IPv4: the helper cannot tell", socket("tcp LISTEN 0 0 [::]:9100 [::]:*"), ""},
-		{"IPv6 alone", socket("tcp LISTEN 0 128 [::]:9100 [::]:*"), endtoend.EndpointListensElse},
-		{"loopback", socket("tcp LISTEN 0 128 127.0.0.1:9100 0.0.0.0:*"), endtoend.EndpointListensElse},
-		{"another protocol", socket("udp UNCONN 0 0 0.0.0.0:9100 0.0.0.0:*"), endtoend.EndpointNotListening},
-		{"as captured: nothing", func(string) string { return "" }, endtoend.EndpointNotListening},
-		{"a list that is cut off", func(string) string { return "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\ntcp LIS" }, ""},
+		{"any address of IPv4", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:*\n", ""},
+		{"its address", "tcp LISTEN 0 128 10.77.0.11:9100 0.0.0.0:*\n", ""},
+		{"its address, of an interface", "tcp LISTEN 0 128 10.77.0.11%eth0:9100 0.0.0.0:*\n", ""},
+		{"any address of both families", "tcp LISTEN 0 128 *:9100 *:*\n", ""},
+		{"its address, by a socket of IPv6", "tcp LISTEN 0 128 [::ffff:10.77.0.11]:9100 *:*\n", ""},
+		{"IPv6, and perhaps IPv4: the helper cannot tell", "tcp LISTEN 0 0 [::]:9100 [::]:*\n", ""},
+		{"IPv6 alone", "tcp LISTEN 0 128 [::]:9100 [::]:*\n", endtoend.EndpointListensElse},
+		{"loopback", "tcp LISTEN 0 128 127.0.0.1:9100 0.0.0.0:*\n", endtoend.EndpointListensElse},
+		{"another protocol", "udp UNCONN 0 0 0.0.0.0:9100 0.0.0.0:*\n", endtoend.EndpointNotListening},
+		{"nothing", "", endtoend.EndpointNotListening},
+		{"a list that is cut off", "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\ntcp LIS", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := openCaptured(t, "iptables")
-			was := string(w.files[snapshot.ListenFile])
-			w.files[snapshot.ListenFile] = []byte(strings.Replace(was, hostNetwork, c.do(hostNetwork), 1))
+			w.cluster.Pods = append(w.cluster.Pods, pod)
+			w.files[snapshot.ListenFile] = append(w.files[snapshot.ListenFile], c.socket...)
 			r := w.run()
 			var wrong []string
 			for i := range r.Paths {
@@ -58,6 +64,12 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 		})
 	}
 	w := openCaptured(t, "iptables")
+	for _, p := range w.run().Paths {
+		if p.Verdict == report.Mismatch {
+			t.Errorf("of objects alone: %s %v", p.Service.Name, p.Codes())
+		}
+	}
+	w.cluster.Pods = append(w.cluster.Pods, pod)
 	delete(w.files, snapshot.ListenFile)
 	for _, p := range w.run().Paths {
 		if p.Verdict == report.Mismatch {

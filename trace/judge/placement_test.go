@@ -127,7 +127,8 @@ func placements() []placed {
 		{
 			"a port is down, and the kernel asks for the pod in vain", down,
 			neigh(instead(`"dst":"10.245.1.5","dev":"cni0","lladdr":"da:0b:8a:4b:9b:c6","state":["STALE"]`,
-				`"dst":"10.245.1.5","dev":"cni0","state":["FAILED"]`)), report.Unknown, []string{PodsCutOff, NeighbourFailed},
+				`"dst":"10.245.1.5","dev":"cni0","state":["FAILED"]`)), report.Unknown,
+			[]string{PodsCutOff, NeighbourFailed},
 		},
 		{
 			"all ports are up, and the kernel has forgotten a pod", unused,

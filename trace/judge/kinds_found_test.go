@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -100,6 +103,14 @@ func samples() []sample {
 		{code: DiffersByPod, do: func(w *capturedNode) {
 			w.withPods("10.244.1.200", "10.244.1.201")
 			w.networkPolicy("-s 10.244.1.201/32")
+		}},
+		{code: endtoend.EndpointNotListening, do: func(w *capturedNode) {
+			w.cluster.Pods = append(w.cluster.Pods, hostNetwork)
+		}},
+		{code: EndpointOfNoPod, do: func(w *capturedNode) {
+			ended := hostNetwork.DeepCopy()
+			ended.Status.Phase = corev1.PodFailed
+			w.cluster.Pods = append(w.cluster.Pods, ended)
 		}},
 		{code: SampleOnly, do: func(w *capturedNode) {
 			w.noPods()

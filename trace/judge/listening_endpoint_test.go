@@ -15,16 +15,17 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
+// hostNetwork is the pod of shop/hostnet on node1. The captures have objects alone: no pod, and nothing listens
+// (testdata/snapshots/README.md).
+var hostNetwork = &corev1.Pod{
+	ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-107"},
+	Spec:       corev1.PodSpec{NodeName: "node1", HostNetwork: true},
+	Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.77.0.11"}}},
+}
+
 // An endpoint whose address is the node's own was a Match whoever listened there. In a network namespace connections to
 // it were refused where nothing did, from the node and from a pod.
 func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
-	// The pod of shop/hostnet on node1, and its socket. The captures have objects alone: no pod, and nothing listens
-	// (testdata/snapshots/README.md).
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-107"},
-		Spec:       corev1.PodSpec{NodeName: "node1", HostNetwork: true},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.77.0.11"}}},
-	}
 	for _, c := range []struct {
 		name, socket string // the line of ss
 		code         string // of both paths; "" for a Match
@@ -43,7 +44,7 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := openCaptured(t, "iptables")
-			w.cluster.Pods = append(w.cluster.Pods, pod)
+			w.cluster.Pods = append(w.cluster.Pods, hostNetwork)
 			w.files[snapshot.ListenFile] = append(w.files[snapshot.ListenFile], c.socket...)
 			r := w.run()
 			var wrong []string
@@ -69,7 +70,7 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 			t.Errorf("of objects alone: %s %v", p.Service.Name, p.Codes())
 		}
 	}
-	w.cluster.Pods = append(w.cluster.Pods, pod)
+	w.cluster.Pods = append(w.cluster.Pods, hostNetwork)
 	delete(w.files, snapshot.ListenFile)
 	for _, p := range w.run().Paths {
 		if p.Verdict == report.Mismatch {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -63,8 +64,8 @@ var ofNoPod = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 	return []issue{is}
 }}
 
-// noPodHas says why the address of an endpoint is that of no pod; "" where it is, or where that is not known: of the
-// pods of a node nothing follows from one that is missing, unless others of the node were listed.
+// noPodHas says why the address of an endpoint is that of no pod; "" where it is, or where that is not known: from a
+// pod that is missing nothing follows unless all pods of its node were listed.
 func (n *node) noPodHas(e *expect.Endpoint) string {
 	a := e.Address.Addr()
 	if e.Pod == "" {
@@ -72,7 +73,7 @@ func (n *node) noPodHas(e *expect.Endpoint) string {
 	}
 	pod, node := n.cluster.podsByName[e.Pod], e.Node
 	switch {
-	case pod == nil && node != "" && n.cluster.podsListed(node, e.Pod):
+	case pod == nil && node != "" && n.cluster.podsListed(node):
 		return fmt.Sprintf("is said to be the pod %s on %s; the API lists that node's pods, and not this one", e.Pod, node)
 	case pod == nil:
 		return ""
@@ -113,7 +114,7 @@ func (n *node) unowned(a netip.Addr) string {
 			if o.Name == n.Name && (n.net.Addresses() == nil || slices.Contains(n.net.Addresses(), a)) {
 				return ""
 			}
-			if !n.cluster.podsListed(o.Name, "") {
+			if !n.cluster.podsListed(o.Name) {
 				return ""
 			}
 			return fmt.Sprintf("is in the pod network %s of %s, and none of the node's pods has it", in, o.Name)
@@ -122,12 +123,11 @@ func (n *node) unowned(a netip.Addr) string {
 	return ""
 }
 
-// podsListed tells whether the pods of a node were listed, as far as the list shows: it has pods of the node in two
-// namespaces, or in that of a pod.
-func (c *Cluster) podsListed(node, pod string) bool {
-	namespace, _, _ := strings.Cut(pod, "/")
+// podsListed tells whether all pods of a node were listed, as far as the list shows: it has some of kube-system, and
+// of another namespace.
+func (c *Cluster) podsListed(node string) bool {
 	in := c.podSpaces[node]
-	return len(in) > 1 || namespace != "" && in[namespace]
+	return len(in) > 1 && in[metav1.NamespaceSystem]
 }
 
 // NodesOfMissingPods are the nodes whose pods a report misses behind endpoints, in order: of a running cluster they are

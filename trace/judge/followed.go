@@ -192,14 +192,14 @@ func (w *watched) fate() (f fate, ok bool) {
 	server := w.Nodes[w.to.Node]
 	// The addresses of a connection that is followed are known before: one from another address is not seen.
 	known := slices.Contains(w.Clients, cmp.Or(x.Source, x.Local).Addr())
-	if server == nil || w.clientSaw == nil || !known {
-		return f, false
+	if server == nil || w.clientSaw == nil || !known || x.Data != "" {
+		return f, false // what is discarded of a connection that was accepted may be its end
 	}
 	if f, ok := w.discarded(); ok {
 		return f, true
 	}
-	if x.Data != "" || server.Partial || w.clientSaw.Partial {
-		return f, false // it was accepted; and what was not kept is no evidence
+	if server.Partial || w.clientSaw.Partial {
+		return f, false // what was not kept is no evidence
 	}
 	return w.missed()
 }

@@ -52,6 +52,7 @@ func TestWhatTheKernelsSaw(t *testing.T) {
 		partial bool // of node b
 		gone    bool // the pod was not found
 		source  string
+		data    string
 		want    []report.SegmentVerdict
 		code    string // of the last segment
 		message string // begins so
@@ -143,13 +144,19 @@ func TestWhatTheKernelsSaw(t *testing.T) {
 			found: WalkDisagrees,
 		},
 		{
+			name: "accepted, and closed without an answer", walk: []report.SegmentVerdict{right, right, right, right},
+			result: snapshot.ProbeConnected, data: snapshot.ProbeClosed,
+			sights: []seen{left, came, entered, answered, {b + " shop/web", snapshot.SightDropped, false, "NO_SOCKET"}},
+			want:   []report.SegmentVerdict{right, right, right, right},
+		},
+		{
 			name: "a datagram that nobody has to answer", walk: []report.SegmentVerdict{right, right, right, right},
 			result: snapshot.ProbeSent, sights: []seen{left, came, entered},
 			want: []report.SegmentVerdict{right, right, right, right}, passed: 1,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := snapshot.Probe{Result: tt.result, Local: local, Endpoint: at}
+			x := snapshot.Probe{Result: tt.result, Local: local, Endpoint: at, Data: tt.data}
 			if tt.source != "" {
 				x.Source = netip.MustParseAddrPort(tt.source)
 			}

@@ -79,9 +79,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if err != nil {
 		return err
 	}
-	p := &paths{Programmer: programmer, root: o.Root}
-	err = s.Serve(ctx, o.handlers(p))
-	return errors.Join(err, p.end(ctx))
+	p, f := &paths{Programmer: programmer, root: o.Root}, &followings{}
+	err = s.Serve(ctx, o.handlers(p, f))
+	return errors.Join(err, f.end(), p.end(ctx))
 }
 
 // meet waits for the plugin's hello.
@@ -109,16 +109,18 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 }
 
 // handlers is the table of requests.
-func (o Options) handlers(p *paths) map[string]wire.Handler {
+func (o Options) handlers(p *paths, f *followings) map[string]wire.Handler {
 	return map[string]wire.Handler{
-		wire.MethodCollect: handler(o.collect),
-		wire.MethodPod:     handler(o.pod),
-		wire.MethodNames:   handler(o.names),
-		wire.MethodHealth:  handler(o.health),
-		wire.MethodProbe:   handler(o.probe),
-		wire.MethodProgram: handler(p.program),
-		wire.MethodUndo:    handler(p.undo),
-		wire.MethodOrphans: handler(p.orphans),
+		wire.MethodCollect:  handler(o.collect),
+		wire.MethodPod:      handler(o.pod),
+		wire.MethodNames:    handler(o.names),
+		wire.MethodHealth:   handler(o.health),
+		wire.MethodProbe:    handler(o.probe),
+		wire.MethodFollow:   handler(f.follow),
+		wire.MethodFollowed: handler(f.followed),
+		wire.MethodProgram:  handler(p.program),
+		wire.MethodUndo:     handler(p.undo),
+		wire.MethodOrphans:  handler(p.orphans),
 	}
 }
 

@@ -106,12 +106,13 @@ func TestServeNobodyThere(t *testing.T) {
 // The table of requests is complete.
 func TestHandlers(t *testing.T) {
 	var names []string
-	for name := range (Options{}).handlers(&paths{}) {
+	for name := range (Options{}).handlers(&paths{}, &followings{}) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	want := []string{
-		wire.MethodCollect, wire.MethodHealth, wire.MethodNames, wire.MethodOrphans, wire.MethodPod, wire.MethodProbe,
+		wire.MethodCollect, wire.MethodFollow, wire.MethodFollowed, wire.MethodHealth, wire.MethodNames,
+		wire.MethodOrphans, wire.MethodPod, wire.MethodProbe,
 		wire.MethodProgram, wire.MethodUndo,
 	}
 	if !slices.Equal(names, want) {

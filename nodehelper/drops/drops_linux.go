@@ -71,29 +71,16 @@ type Watcher struct {
 // Open begins. No packet is reported before [Watcher.Watch]. The caller closes the Watcher. The error says what the
 // kernel lacks, or refuses.
 func Open() (w *Watcher, err error) {
-	spec, err := btf.LoadKernelSpec()
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, btf.ErrNotSupported) {
-		return nil, errNoBTF
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the kernel's description of its types: %w", err)
-	}
-	l, err := layoutOf(spec)
+	l, reasons, err := kernel()
 	if err != nil {
 		return nil, err
 	}
-	w = &Watcher{reasons: map[uint32]string{}, hasReason: l.reason}
+	w = &Watcher{reasons: reasons, hasReason: l.reason}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	var names *btf.Enum
-	if err := spec.TypeByName(reasonType, &names); err == nil {
-		for _, v := range names.Values {
-			w.reasons[uint32(v.Value)] = strings.TrimPrefix(v.Name, reasonPrefix) //nolint:gosec // an enum's
-		}
-	}
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
 		return w, err
@@ -109,17 +96,40 @@ func Open() (w *Watcher, err error) {
 	if err != nil {
 		return w, refused(err)
 	}
-	if w.program, err = ebpf.NewProgram(program(l, w.watched, w.events)); err != nil {
+	if w.program, err = ebpf.NewProgram(program(discarding, l, w.watched, w.events, nil)); err != nil {
 		return w, refused(err)
 	}
 	if w.reader, err = ringbuf.NewReader(w.events); err != nil {
 		return w, err
 	}
-	w.attached, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: w.program})
+	w.attached, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: discarding.tracepoint, Program: w.program})
 	if err != nil {
 		return w, refused(err)
 	}
 	return w, nil
+}
+
+// kernel reads the kernel's description of its own types: where the program finds what it reports, and the names of
+// reasons. The error says what the kernel lacks.
+func kernel() (l layout, reasons map[uint32]string, err error) {
+	spec, err := btf.LoadKernelSpec()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, btf.ErrNotSupported) {
+		return l, nil, errNoBTF
+	}
+	if err != nil {
+		return l, nil, fmt.Errorf("the kernel's description of its types: %w", err)
+	}
+	if l, err = layoutOf(spec); err != nil {
+		return l, nil, err
+	}
+	reasons = map[uint32]string{}
+	var names *btf.Enum
+	if err := spec.TypeByName(reasonType, &names); err == nil {
+		for _, v := range names.Values {
+			reasons[uint32(v.Value)] = strings.TrimPrefix(v.Name, reasonPrefix) //nolint:gosec // an enum's
+		}
+	}
+	return l, reasons, nil
 }
 
 // refused says what a kernel that does not take the program asks for.
@@ -190,19 +200,14 @@ func (w *Watcher) Collect() ([]Packet, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(r.RawSample) < eventSize {
-			return nil, fmt.Errorf("a report of %d bytes, where %d were expected", len(r.RawSample), eventSize)
-		}
 		e := r.RawSample
+		if len(e) < eventSize {
+			return nil, errShort(e)
+		}
 		p := Packet{Protocol: e[atSource+18]}
-		// What is behind the first 4 bytes of both addresses is 0 for IPv4 alone: nobody sends from ::/32 to ::/32.
-		is4 := isZero(e[atSource+4:atSource+16]) && isZero(e[atTarget+4:atTarget+16])
-		p.From, p.To = endOf(e[atSource:], is4), endOf(e[atTarget:], is4)
+		p.From, p.To = endsOf(e)
 		if w.hasReason {
-			n := binary.NativeEndian.Uint32(e[atReason:])
-			if p.Reason = w.reasons[n]; p.Reason == "" {
-				p.Reason = strconv.FormatUint(uint64(n), 10)
-			}
+			p.Reason = reasonName(w.reasons, e)
 		}
 		inode, index := binary.NativeEndian.Uint32(e[atInode:]), binary.NativeEndian.Uint32(e[atDevice:])
 		switch inode {
@@ -220,6 +225,26 @@ func (w *Watcher) Collect() ([]Packet, error) {
 		out[i].Function = names[at[i]]
 	}
 	return out, err
+}
+
+func errShort(e []byte) error {
+	return fmt.Errorf("a report of %d bytes, where %d were expected", len(e), eventSize)
+}
+
+// endsOf are both ends of a reported packet.
+func endsOf(e []byte) (from, to netip.AddrPort) {
+	// What is behind the first 4 bytes of both addresses is 0 for IPv4 alone: nobody sends from ::/32 to ::/32.
+	is4 := isZero(e[atSource+4:atSource+16]) && isZero(e[atTarget+4:atTarget+16])
+	return endOf(e[atSource:], is4), endOf(e[atTarget:], is4)
+}
+
+// reasonName is the name of a report's reason, or its number.
+func reasonName(names map[uint32]string, e []byte) string {
+	n := binary.NativeEndian.Uint32(e[atReason:])
+	if name := names[n]; name != "" {
+		return name
+	}
+	return strconv.FormatUint(uint64(n), 10)
 }
 
 func isZero(b []byte) bool {

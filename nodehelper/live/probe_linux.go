@@ -215,7 +215,7 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.
 		return t.Protocol == "TCP" && p.Result != snapshot.ProbeConnected && e.Assured
 	}
 	if e := ctnetlink.Find(kinds[t.Protocol].proto, p.Local, t.To); e != nil && !earlier(e) {
-		p.Endpoint, p.Unreplied = e.From, e.Unreplied
+		p.Endpoint, p.Source, p.Unreplied = e.From, e.To, e.Unreplied
 	}
 	switch {
 	case t.Payload == "":

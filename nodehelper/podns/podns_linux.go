@@ -27,6 +27,15 @@ type Namespace struct {
 // Close gives up the namespace.
 func (n *Namespace) Close() error { return n.file.Close() }
 
+// Inode is the number by which the kernel tells namespaces apart.
+func (n *Namespace) Inode() (uint32, error) {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(n.file.Fd()), &s); err != nil {
+		return 0, err
+	}
+	return uint32(s.Ino), nil //nolint:gosec // as the kernel has it (struct ns_common)
+}
+
 // The errors of [Find].
 var (
 	// ErrNone says that no process of the pod is to be found.

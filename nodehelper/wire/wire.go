@@ -56,6 +56,12 @@ const (
 	// MethodProbe has the helper make connections; its parameters are ProbeParams, the answer is the file
 	// snapshot.ProbesFile.
 	MethodProbe = "probe"
+	// MethodFollow has the helper follow connections that others make, in its node's kernel, from then on; its parameters
+	// are FollowParams, the answer has no file.
+	MethodFollow = "follow"
+	// MethodFollowed ends what MethodFollow began; its parameters are FollowedParams, the answer is the file
+	// snapshot.FollowedFile.
+	MethodFollowed = "followed"
 )
 
 // CollectParams say which files of the snapshot contract to read.
@@ -87,6 +93,18 @@ type HealthParams struct {
 // ProbeParams say what to connect to.
 type ProbeParams struct {
 	Targets []snapshot.ProbeTarget `json:"targets"`
+}
+
+// FollowParams say what connections to follow, and in which network namespaces beside the node's.
+type FollowParams struct {
+	Servers []snapshot.FollowTarget `json:"servers"`
+	Clients []netip.Addr            `json:"clients"` // addresses, as they are behind translations, too
+	Pods    map[string]PodParams    `json:"pods,omitempty"`
+}
+
+// FollowedParams say of which connections to tell.
+type FollowedParams struct {
+	Flows []snapshot.Flow `json:"flows"`
 }
 
 // File is one file of an answer at its sender, or why there is none.

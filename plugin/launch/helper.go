@@ -93,6 +93,23 @@ func (h *Helper) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (dat
 	return data, nil
 }
 
+// Follow has the helper follow connections that others make, until [Helper.Followed] asks what was seen.
+func (h *Helper) Follow(ctx context.Context, params wire.FollowParams) error {
+	if _, err := h.small(ctx, "following connections", wire.MethodFollow, params); err != nil {
+		return fmt.Errorf("cannot follow connections on node %s: %w", h.node, err)
+	}
+	return nil
+}
+
+// Followed has the helper end what Follow began, and tell what its node's kernel saw of flows.
+func (h *Helper) Followed(ctx context.Context, flows []snapshot.Flow) (*snapshot.Followed, error) {
+	data, err := h.small(ctx, "following connections", wire.MethodFollowed, wire.FollowedParams{Flows: flows})
+	if err != nil {
+		return nil, fmt.Errorf("cannot follow connections on node %s: %w", h.node, err)
+	}
+	return snapshot.ParseFollowed(data)
+}
+
 // Names has the helper ask name servers from a pod of its node.
 func (h *Helper) Names(
 	ctx context.Context, pod wire.PodParams, questions []snapshot.NameQuestion,

@@ -3,6 +3,7 @@
 package print
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -41,7 +42,8 @@ func (t *text) segments(paths []report.Path) {
 		t.Blank()
 		t.Linef("%s from %s, end to end", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		tab := &table{columns: []column{
-			{"ENDPOINT", false}, {"SEGMENT", false}, {"PLACE", false}, {"STATUS", false}, {"WHAT", false},
+			{"ENDPOINT", false}, {"SEGMENT", false}, {"PLACE", false}, {"STATUS", false}, {"SEEN", false},
+			{"WHAT", false},
 		}}
 		var colors []terminal.Color
 		endpoint := ""
@@ -60,12 +62,26 @@ func (t *text) segments(paths []report.Path) {
 			}
 			endpoint = s.Endpoint
 			tab.add(shown, namesOf(p.Segments[at:at+n]), placesOf(p.Segments[at:at+n]), segmentStatus(s),
-				p.Segments[at+n-1].Message)
+				seenText(p.Segments[at:at+n]), p.Segments[at+n-1].Message)
 			colors = append(colors, segmentColor(s))
 			at += n
 		}
-		t.segmentTable(tab.dropEmpty("ENDPOINT"), func(row int) terminal.Color { return colors[row] })
+		t.segmentTable(tab.dropEmpty("ENDPOINT", "SEEN"), func(row int) terminal.Color { return colors[row] })
 	}
+}
+
+// seenText says how many connections the kernels saw pass segments: of the first that does not have all.
+func seenText(list []report.Segment) string {
+	var seen *report.SegmentSeen
+	for i := range list {
+		if s := list[i].Seen; s != nil && (seen == nil || s.Passed < seen.Passed) {
+			seen = s
+		}
+	}
+	if seen == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d pass", seen.Passed, seen.Connections)
 }
 
 // segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below.

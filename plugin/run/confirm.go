@@ -31,6 +31,9 @@ type confirmer struct {
 	// read is told the files and the objects of each reading; nil: nobody needs them.
 	read func(files *snapshot.Node, objects *snapshot.Cluster)
 
+	// followings follow the connections on the nodes; nil: nobody does.
+	followings *followings
+
 	lists objectLists
 }
 

@@ -260,7 +260,10 @@ func (s *Session) JudgeEndToEnd(
 		if probes.Probes > 0 {
 			for i, client := range e.Clients {
 				got[i] = s.followed(ends[i], objects, request(client), func(plain report.NodeReport) report.NodeReport {
-					c := &confirmer{Session: s, probes: probes, pause: confirmPause, reads: confirmReads}
+					c := &confirmer{
+						Session: s, probes: probes, pause: confirmPause, reads: confirmReads,
+						followings: s.followingsOf(ends[i], e),
+					}
 					return c.observe(ctx, client, request(client), plain)
 				})
 			}

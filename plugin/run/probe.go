@@ -68,7 +68,7 @@ func (c *confirmer) observe(
 func (c *confirmer) observeOnce(
 	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget, done *snapshot.Probing,
 ) (report.NodeReport, error) {
-	data, err := c.probe(ctx, node, targets)
+	data, now, err := c.connect(ctx, node, targets)
 	if err != nil {
 		return report.NodeReport{}, err
 	}
@@ -80,13 +80,24 @@ func (c *confirmer) observeOnce(
 	if err != nil {
 		return report.NodeReport{}, err
 	}
-	now, err := files.With(snapshot.ProbesFile, data).Probed()
-	if err != nil {
-		return report.NodeReport{}, err
-	}
 	done.Update(now)
 	if data, err = json.Marshal(done); err != nil {
 		return report.NodeReport{}, err
 	}
 	return c.inMemory(ctx, files.With(snapshot.ProbesFile, data), objects, request)
+}
+
+// connect makes connections, which the kernels of other nodes follow meanwhile where that is asked for.
+func (c *confirmer) connect(
+	ctx context.Context, node string, targets []snapshot.ProbeTarget,
+) (data []byte, now *snapshot.Probing, err error) {
+	if c.followings != nil {
+		end := c.followings.begin(ctx, targets)
+		defer func() { end(now) }()
+	}
+	if data, err = c.probe(ctx, node, targets); err != nil {
+		return nil, nil, err
+	}
+	now, err = snapshot.NewNode(node, map[string][]byte{snapshot.ProbesFile: data}).Probed()
+	return data, now, err
 }

@@ -83,7 +83,7 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 		first, out = c.clientPod()
 		segments = []report.Segment{first, *judged}
 		if first.Verdict == report.SegmentWrong {
-			markLost(segments)
+			MarkLost(segments)
 			return segments
 		}
 	}
@@ -111,7 +111,7 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 		}
 		segments = append(segments, merged...)
 	}
-	markLost(segments)
+	MarkLost(segments)
 	return segments
 }
 
@@ -138,13 +138,14 @@ func worseOf(a, b []report.Segment) []report.Segment {
 	return a
 }
 
-// markLost marks, for each endpoint, the first segment that is wrong; one that all have in common is the first of all.
+// MarkLost marks, for each endpoint, the first segment that is wrong; one that all have in common is the first of all.
 // What is wrong on the client's node loses nothing where the packet goes on to an endpoint all the same.
-func markLost(segments []report.Segment) {
+func MarkLost(segments []report.Segment) {
 	lost := map[string]bool{}
 	for i := range segments {
 		s := &segments[i]
 		goesOn := s.OfFirstNode() && i+1 < len(segments)
+		s.Lost = false
 		if s.Verdict != report.SegmentWrong || goesOn || lost[""] || lost[s.Endpoint] {
 			continue
 		}

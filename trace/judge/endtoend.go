@@ -128,6 +128,8 @@ type Ends struct {
 	Answers *snapshot.NameAnswers
 	// Health is what health-check ports of the client's node answered to [HealthQuestions]; nil where they were not asked.
 	Health *snapshot.HealthAnswers
+	// Followed is what the kernels of the nodes saw of connections that were made, of each run; nil where none were.
+	Followed []*Followed
 	// Follow tells whether connections to an endpoint's address are followed; nil: to all.
 	Follow func(netip.Addr) bool
 
@@ -245,7 +247,7 @@ func (t *tour) follow(p *report.Path) {
 	here := t.here(p)
 	p.Segments = conn.Segments(&here)
 	t.withContainers(p)
-	t.conclude(p, left)
+	t.conclude(p, left, t.observeBehind(p, conn.Endpoints)...)
 	report.Complete(p)
 }
 
@@ -325,9 +327,9 @@ func (t *tour) here(p *report.Path) report.Segment {
 	return s
 }
 
-// conclude makes findings and the path's verdict of its segments. left is how many endpoints were not followed.
-func (t *tour) conclude(p *report.Path, left int) {
-	var found []issue
+// conclude makes findings and the path's verdict of its segments. left is how many endpoints were not followed, found
+// what is known beside the segments.
+func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 	var open []report.Evidence
 	has := func(code string) bool {
 		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == code })
@@ -388,7 +390,8 @@ func explain(p *report.Path, found []issue) {
 			continue
 		}
 		p.Findings = slices.DeleteFunc(p.Findings, func(f report.Finding) bool {
-			same := slices.Contains(ofLostConnections, f.Code) && len(f.Endpoints) > 0 &&
+			lost := slices.Contains(ofLostConnections, f.Code) || f.Code == PacketDropped && lostElsewhere(p, f.Endpoints)
+			same := lost && len(f.Endpoints) > 0 &&
 				!slices.ContainsFunc(f.Endpoints, func(e string) bool { return !slices.Contains(is.endpoints, e) })
 			if same {
 				is.evidence = append(slices.Clip(is.evidence), f.Evidence...)
@@ -396,6 +399,21 @@ func explain(p *report.Path, found []issue) {
 			return same
 		})
 	}
+}
+
+// lostElsewhere tells whether all that the client's node saw discarded of connections to endpoints was so in other
+// network namespaces than its own.
+func lostElsewhere(p *report.Path, endpoints []string) bool {
+	if p.Observed == nil {
+		return false
+	}
+	for i := range p.Observed.Lost {
+		l := &p.Observed.Lost[i]
+		if !l.InPod && (l.Endpoint == "" || slices.Contains(endpoints, l.Endpoint)) {
+			return false
+		}
+	}
+	return true
 }
 
 // segmentText names a segment's place, and says what is the matter there.

@@ -43,6 +43,14 @@ type Segment struct {
 	Command string `json:"command,omitempty"`
 	Node    string `json:"node,omitempty"`
 	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong
+	// Seen is what the kernels of the nodes saw of real connections there (--live); absent where they saw nothing of them.
+	Seen *SegmentSeen `json:"seen,omitempty"`
+}
+
+// SegmentSeen is how many connections have passed a segment.
+type SegmentSeen struct {
+	Connections int `json:"connections"` // whose packets were followed up to a place that is known
+	Passed      int `json:"passed"`
 }
 
 // OfFirstNode tells whether it is the segment of the node that the client's packets come to first: the client's own, or

@@ -151,6 +151,8 @@ type Probe struct {
 	Local netip.AddrPort `json:"local,omitzero"`
 	// Endpoint is the translated destination in the connection tracking table; the zero AddrPort where there is no entry.
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// Source is what Local is translated to, in the connection tracking table; the zero AddrPort where there is no entry.
+	Source netip.AddrPort `json:"source,omitzero"`
 	// RealServer is the real server in IPVS's own connection table (/proc/net/ip_vs_conn); the zero AddrPort where there
 	// is no entry.
 	RealServer netip.AddrPort `json:"realServer,omitzero"`

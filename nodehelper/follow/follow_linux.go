@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/drops"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// protocols are those that can be followed.
+var protocols = map[string]uint8{
+	"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP, "SCTP": unix.IPPROTO_SCTP,
+}
+
+// kinds are what a report calls them.
+var kinds = map[drops.Kind]string{
+	drops.In: snapshot.SightIn, drops.Out: snapshot.SightOut, drops.Discarded: snapshot.SightDropped,
+}
+
+// Following is under way.
+type Following struct {
+	follower *drops.Follower
+	places   map[uint32]*place // by the inode of the network namespace
+	unread   map[string]string // why pods were not found
+	expiry   *time.Timer
+
+	mu      sync.Mutex
+	expired bool
+}
+
+// place is a network namespace.
+type place struct {
+	pod        string            // namespace/name; "": the node's
+	interfaces map[uint32]string // by their index
+}
+
+// Begin begins to follow. It ends by End or Close, and after Longest.
+func Begin(r Request) (*Following, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	f := &Following{places: map[uint32]*place{}, unread: map[string]string{}}
+	if err := f.find(r.Pods); err != nil {
+		return nil, err
+	}
+	var servers []drops.End
+	for _, t := range r.Servers {
+		proto, ok := protocols[t.Protocol]
+		if !ok || !t.At.IsValid() {
+			return nil, fmt.Errorf("%q %s is not what connections can be followed to", t.Protocol, t.At)
+		}
+		servers = append(servers, drops.End{Protocol: proto, At: t.At})
+	}
+	var err error
+	if f.follower, err = drops.Follow(servers, r.Clients); err != nil {
+		return nil, err
+	}
+	f.expiry = time.AfterFunc(Longest, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.expired = true
+		_ = f.follower.Close() // whoever asks is told that it is over
+	})
+	return f, nil
+}
+
+// find finds the network namespaces, and the names of their interfaces.
+func (f *Following) find(pods map[string]podns.Pod) error {
+	var s unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
+		return err
+	}
+	own := &place{interfaces: map[uint32]string{}}
+	own.list()
+	f.places[uint32(s.Ino)] = own //nolint:gosec // as the kernel has it (struct ns_common)
+	for name, pod := range pods {
+		f.unread[name] = ""
+		if err := f.add(name, pod); err != nil {
+			f.unread[name] = err.Error()
+		}
+	}
+	return nil
+}
+
+// add finds the network namespace of a pod. It is not kept: it ends with the pod.
+func (f *Following) add(name string, pod podns.Pod) error {
+	n, err := podns.Find(pod)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	inode, err := n.Inode()
+	if err != nil {
+		return err
+	}
+	p := &place{pod: name, interfaces: map[uint32]string{}}
+	f.places[inode] = p
+	return n.Within(func() error {
+		p.list()
+		return nil
+	})
+}
+
+// list notes the names of the interfaces of the namespace that the thread is in.
+func (p *place) list() {
+	all, err := net.Interfaces()
+	if err != nil {
+		return // they are numbers then
+	}
+	for _, i := range all {
+		p.interfaces[uint32(i.Index)] = i.Name //nolint:gosec // an index
+	}
+}
+
+// End waits a moment for packets under way, ends the following, and returns what was seen of flows.
+func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.Followed, error) {
+	if len(flows) > MaxFlows {
+		return nil, bounds.Errorf("%d connections to tell of: at most %d were expected", len(flows), MaxFlows)
+	}
+	select {
+	case <-time.After(settled):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	f.expiry.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.expired {
+		return nil, fmt.Errorf("nobody has asked what was seen for %v, and it is gone", Longest)
+	}
+	seen, partial, err := f.follower.Stop()
+	if err != nil {
+		return nil, err
+	}
+	out := &snapshot.Followed{Partial: partial, Pods: f.unread, Sights: []snapshot.Sight{}}
+	var places []uint64
+	for i := range seen {
+		if s := &seen[i]; s.Kind == drops.Discarded && !slices.Contains(places, s.Location) && len(places) < maxPlaces {
+			places = append(places, s.Location)
+		}
+	}
+	functions, err := drops.Functions(places)
+	if err != nil {
+		return nil, err
+	}
+	for i := range seen {
+		s := &seen[i]
+		at := f.places[s.Namespace]
+		if at == nil {
+			continue // of other pods, or of other nodes that share this kernel
+		}
+		flow, answer, ok := flowOf(flows, s)
+		if !ok {
+			continue
+		}
+		if len(out.Sights) == maxSights {
+			out.Partial = true
+			break
+		}
+		out.Sights = append(out.Sights, snapshot.Sight{
+			Flow: flow, Pod: at.pod, How: kinds[s.Kind], Interface: at.nameOf(s.Device), Answer: answer, Reset: s.Reset,
+			Reason: s.Reason, Function: functions[s.Location], Count: s.Count,
+		})
+	}
+	return out, nil
+}
+
+// maxPlaces is how many places in the kernel's code are named at most: each is compared with every symbol.
+const maxPlaces = 64
+
+// flowOf finds the flow of a packet among those asked for.
+func flowOf(flows []snapshot.Flow, s *drops.Seen) (flow int, answer, ok bool) {
+	for i := range flows {
+		x := &flows[i]
+		switch {
+		case protocols[x.Protocol] != s.Protocol:
+		case slices.Contains(x.Clients, s.From) && slices.Contains(x.Servers, s.To):
+			return i, false, true
+		case slices.Contains(x.Clients, s.To) && slices.Contains(x.Servers, s.From):
+			return i, true, true
+		}
+	}
+	return 0, false, false
+}
+
+// nameOf is the name of an interface; "" for no interface.
+func (p *place) nameOf(index uint32) string {
+	switch name, ok := p.interfaces[index]; {
+	case index == 0:
+		return ""
+	case ok:
+		return name
+	}
+	return fmt.Sprintf("interface %d", index)
+}
+
+// Close ends the following where nobody asks for what was seen. It may be called more than once.
+func (f *Following) Close() error {
+	f.expiry.Stop()
+	return f.follower.Close()
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// A node between a client and a pod: what its kernel saw of connections that were made for real, healthy and with
+// faults, in the node's network namespace and in the pod's; and nothing of other connections.
+func TestWhatTheKernelSaw(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Skip("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
+	}
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "sysctl") {
+		return
+	}
+	run := func(ns *testutil.Namespace, lines ...string) {
+		t.Helper()
+		for _, l := range lines {
+			words := strings.Fields(l)
+			if ns != nil {
+				ns.Run(t, words...)
+			} else {
+				testutil.Run(t, "", words...)
+			}
+		}
+	}
+	client, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
+	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
+	for i, ns := range []*testutil.Namespace{client, pod} {
+		dev, net := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.244.%d.", i+1)
+		run(nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
+			"ip addr add "+net+"1/24 dev "+dev)
+		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+net+"9/24 dev eth0",
+			"ip addr add "+net+"10/24 dev eth0", "ip route add default via "+net+"1")
+	}
+	at := netip.MustParseAddrPort("10.244.2.9:8080")
+	full := netip.MustParseAddrPort("10.244.2.9:9090")
+	var listener net.Listener
+	var err error
+	inPod := testutil.NewThread(t, pod.Path)
+	inPod.Do(func() { listener, err = net.Listen("tcp", ":8080") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Serve(t, listener, func(net.Conn) {})
+	fd := -1
+	inPod.Do(func() {
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err == nil {
+			if err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(full.Port())}); err == nil {
+				err = unix.Listen(fd, 0)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	inClient := testutil.NewThread(t, client.Path)
+	connect := func(from string, to netip.AddrPort) (local netip.AddrPort, c net.Conn, err error) {
+		d := net.Dialer{Timeout: 300 * time.Millisecond}
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from), Port: ports()}
+		inClient.Do(func() { c, err = d.DialContext(t.Context(), "tcp4", to.String()) })
+		return netip.MustParseAddrPort(d.LocalAddr.String()), c, err
+	}
+	if _, c, err := connect("10.244.1.9", full); err == nil { // the queue has room for one
+		defer c.Close()
+	}
+	for _, tt := range []struct {
+		name     string
+		to       netip.AddrPort
+		do, undo []string // on the node; "pod …": in the pod
+		accepted bool
+		want     []string // "PLACE HOW INTERFACE request|answer", or with the reason in place of an interface
+		not      []string
+	}{
+		{
+			name: "healthy", to: at, accepted: true,
+			want: []string{
+				"node in veth1 request", "node out veth2 request", "pod in eth0 request", "pod out eth0 answer",
+				"node in veth2 answer", "node out veth1 answer",
+			},
+		},
+		{
+			name: "the node drops it", to: at, do: []string{
+				"nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip daddr 10.244.2.9 drop",
+			}, undo: []string{"nft delete table ip t"},
+			want: []string{"node in veth1 request", "node dropped NETFILTER_DROP request"},
+			not:  []string{"node out veth2 request", "pod in eth0 request"},
+		},
+		{
+			name: "the pod drops it", to: at, do: []string{
+				"pod nft add table ip t", "pod nft add chain ip t f { type filter hook input priority 0; }",
+				"pod nft add rule ip t f tcp dport 8080 drop",
+			}, undo: []string{"pod nft delete table ip t"},
+			want: []string{"pod in eth0 request", "pod dropped NETFILTER_DROP request"},
+			not:  []string{"pod out eth0 answer"},
+		},
+		{
+			name: "the pod drops the answer at output", to: at, do: []string{
+				"pod nft add table ip t", "pod nft add chain ip t f { type filter hook output priority 0; }",
+				"pod nft add rule ip t f tcp sport 8080 drop",
+			}, undo: []string{"pod nft delete table ip t"},
+			want: []string{"pod in eth0 request", "pod dropped NETFILTER_DROP answer"},
+			not:  []string{"pod out eth0 answer"},
+		},
+		{
+			name: "nobody listens", to: netip.MustParseAddrPort("10.244.2.9:7070"),
+			want: []string{"pod dropped NO_SOCKET request", "pod out eth0 answer reset"},
+		},
+		{
+			name: "the queue is full", to: full, want: []string{"pod in eth0 request"},
+			not: []string{"pod out eth0 answer"},
+		},
+		{
+			name: "the node drops the answer", to: at, do: []string{
+				"nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip saddr 10.244.2.9 drop",
+			}, undo: []string{"nft delete table ip t"},
+			want: []string{"pod out eth0 answer", "node in veth2 answer", "node dropped NETFILTER_DROP answer"},
+			not:  []string{"node out veth1 answer"},
+		},
+		{
+			name: "the reverse path filter", to: at,
+			do:   []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=1", "ip route add 10.244.1.9/32 dev veth2"},
+			undo: []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=0", "ip route del 10.244.1.9/32 dev veth2"},
+			want: []string{"node in veth1 request", "node dropped IP_RPFILTER request"},
+			not:  []string{"pod in eth0 request"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			change := func(lines []string) {
+				for _, l := range lines {
+					if rest, ok := strings.CutPrefix(l, "pod "); ok {
+						run(pod, rest)
+					} else {
+						run(nil, l)
+					}
+				}
+			}
+			change(tt.do)
+			defer change(tt.undo)
+			f, err := Begin(Request{
+				Servers: []snapshot.FollowTarget{{Protocol: "TCP", At: tt.to}},
+				Clients: []netip.Addr{netip.MustParseAddr("10.244.1.9")},
+				Pods: map[string]podns.Pod{
+					"shop/web":  {Addresses: []netip.Addr{at.Addr()}},
+					"shop/gone": {Addresses: []netip.Addr{netip.MustParseAddr("10.244.2.77")}},
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			for _, from := range []string{"10.244.1.9", "10.244.1.10"} { // one that is not asked about; and another client
+				if _, c, err := connect(from, tt.to); err == nil {
+					c.Close()
+				}
+			}
+			local, c, err := connect("10.244.1.9", tt.to)
+			if err == nil {
+				c.Close()
+			}
+			if (err == nil) != tt.accepted {
+				t.Fatalf("accepted: %v, want %v", err, tt.accepted)
+			}
+			got, err := f.End(t.Context(), []snapshot.Flow{{
+				Protocol: "TCP", Clients: []netip.AddrPort{local}, Servers: []netip.AddrPort{tt.to},
+			}})
+			if err != nil || got.Partial || got.Pods["shop/web"] != "" || got.Pods["shop/gone"] == "" {
+				t.Fatalf("%+v %v", got, err)
+			}
+			var seen []string
+			for i := range got.Sights {
+				s := &got.Sights[i]
+				words := []string{"node", s.How, s.Interface, "request"}
+				if s.Pod != "" {
+					words[0] = "pod"
+				}
+				if s.How == snapshot.SightDropped {
+					words[2] = s.Reason
+				}
+				if s.Answer {
+					words[3] = "answer"
+				}
+				if s.Reset {
+					words = append(words, "reset")
+				}
+				seen = append(seen, strings.Join(words, " "))
+			}
+			t.Logf("%q", seen)
+			for _, want := range tt.want {
+				if !slices.Contains(seen, want) {
+					t.Errorf("%q was not seen: %q", want, seen)
+				}
+			}
+			for _, not := range tt.not {
+				if slices.Contains(seen, not) {
+					t.Errorf("%q was seen: %q", not, seen)
+				}
+			}
+			if _, err := f.End(t.Context(), nil); err != nil {
+				t.Errorf("the second time: %v", err)
+			}
+		})
+	}
+}
+
+// ports gives each connection a port of its own.
+var ports = func() func() int {
+	next := 40000
+	return func() int { next++; return next }
+}()
+
+// More than the limits is refused before anything is attached.
+func TestLimits(t *testing.T) {
+	for _, r := range []Request{
+		{Servers: make([]snapshot.FollowTarget, MaxServers+1)}, {Clients: make([]netip.Addr, MaxClients+1)},
+		{Servers: []snapshot.FollowTarget{{Protocol: "ICMP"}}},
+	} {
+		if f, err := Begin(r); err == nil {
+			f.Close()
+			t.Errorf("%d servers and %d clients are followed", len(r.Servers), len(r.Clients))
+		}
+	}
+}

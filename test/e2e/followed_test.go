@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// The kernels of the endpoints' nodes say what they saw of real connections from a pod: all of them pass where nothing
+// is wrong; and where a node drops them, they are lost there, by its kernel's own word.
+func TestKernelsOfEndpointsNodes(t *testing.T) {
+	traced := func() result { return endToEnd(t, app, "client", "--live", "--probes", "12") }
+	behind := func(r *report.Report) (out []*report.Segment) {
+		for i := range r.Nodes {
+			for k := range r.Nodes[i].Paths {
+				for n := range r.Nodes[i].Paths[k].Segments {
+					if s := &r.Nodes[i].Paths[k].Segments[n]; s.Endpoint != "" {
+						out = append(out, s)
+					}
+				}
+			}
+		}
+		return out
+	}
+	healthy := func() {
+		t.Helper()
+		r := traced()
+		all := behind(&r.report)
+		for _, s := range all {
+			if s.Verdict != report.SegmentRight || s.Seen == nil || s.Seen.Connections == 0 || s.Seen.Passed != s.Seen.Connections {
+				t.Errorf("%+v %+v", s, s.Seen)
+			}
+		}
+		if len(all) == 0 {
+			t.Errorf("%s", r)
+		}
+	}
+	healthy()
+	s := siteOf(t, nodes[1])
+	rule := []string{"FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"}
+	s.run(append([]string{s.program, "-t", "filter", "-I"}, rule...)...)
+	r := traced()
+	s.run(append([]string{s.program, "-t", "filter", "-D"}, rule...)...)
+	found := false
+	for _, s := range behind(&r.report) {
+		if s.Place != "node "+nodes[1] || s.Segment != report.SegmentEndpointNode {
+			continue
+		}
+		found = true
+		said := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
+			return strings.Contains(e.Text, "the kernel, of") && strings.Contains(e.Text, "NETFILTER_DROP")
+		})
+		if s.Code != endtoend.EndpointNodeDrops || !s.Lost || s.Seen == nil || s.Seen.Passed != 0 || !said {
+			t.Errorf("%+v", s)
+		}
+	}
+	if !found {
+		t.Errorf("%s", r)
+	}
+	healthy()
+	noHelperPods(t)
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+)
+
+// FollowedFile has what the kernel of a node saw of some connections ([Followed]). It is made on request, and is in no
+// snapshot.
+const FollowedFile = "followed.json"
+
+// FollowTarget is an address and port whose connections are followed: a frontend, or an endpoint.
+type FollowTarget struct {
+	Protocol string         `json:"protocol"` // TCP, UDP, SCTP
+	At       netip.AddrPort `json:"at"`
+}
+
+// Flow is a connection: its ends as the client has them, and as they are behind the translations of its node.
+type Flow struct {
+	Protocol string           `json:"protocol"`
+	Clients  []netip.AddrPort `json:"clients"`
+	Servers  []netip.AddrPort `json:"servers"`
+}
+
+// What can happen to a packet.
+const (
+	SightIn      = "in"      // it came in by an interface
+	SightOut     = "out"     // it was given to an interface to be sent
+	SightDropped = "dropped" // the kernel discarded it
+)
+
+// Sight is where packets of a flow were seen.
+type Sight struct {
+	Flow      int    `json:"flow"`          // its index among those asked for
+	Pod       string `json:"pod,omitempty"` // namespace/name of the pod in whose network namespace; "": in the node's
+	How       string `json:"how"`           // SightIn, …
+	Interface string `json:"interface,omitempty"`
+	Answer    bool   `json:"answer,omitempty"` // they went to the client
+	Reset     bool   `json:"reset,omitempty"`  // they ended the connection (RST)
+	// Reason and Function are those of Drop.
+	Reason   string `json:"reason,omitempty"`
+	Function string `json:"function,omitempty"`
+	Count    int    `json:"count"`
+}
+
+// Followed is what one node's kernel saw, in the order of the first packets.
+type Followed struct {
+	Sights []Sight `json:"sights"`
+	// Partial: not all that was seen was kept. What is missing is no evidence then.
+	Partial bool `json:"partial,omitempty"`
+	// Pods has, by namespace/name, why pods' network namespaces were not found; "" for those that were.
+	Pods map[string]string `json:"pods,omitempty"`
+}
+
+// ParseFollowed reads what a helper sent.
+func ParseFollowed(data []byte) (*Followed, error) {
+	if err := bounds.NodeJSON.Check(FollowedFile, data); err != nil {
+		return nil, err
+	}
+	var out Followed
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("%s: %w", FollowedFile, err)
+	}
+	return &out, nil
+}

@@ -329,10 +329,12 @@ shard_versions() {
 	done
 }
 
-# Every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a mode of its own.
+# Every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a mode of its own; and the
+# agents through an outage of the API server and other modes.
 shard_faults() {
 	once test/cluster/cluster build
-	SVCPROXY_FAULTS=all on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults)$' ./test/e2e
+	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
+		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
 }
 
 shard_bench() {

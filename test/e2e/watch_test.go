@@ -25,6 +25,53 @@ import (
 // The agents of deploy/watch, as the policy of deploy/ lets them in: a rule that is deleted on a node is a finding in
 // the metrics of its agent within seconds, and none when it is back; of a burst of endpoint changes none is left.
 func TestWatch(t *testing.T) {
+	agents := deployWatch(t)
+	t.Run("the policy refuses deviations", func(t *testing.T) { watchDeviations(t, agents[nodes[0]]) })
+	t.Run("status", statusTells)
+	t.Run("its own report alone", func(t *testing.T) { ownReportAlone(t, agents[nodes[0]]) })
+	for _, node := range nodes {
+		t.Run(node, func(t *testing.T) {
+			scrape := func() metrics { return scrapeFrom(t, agents[node]) }
+			healthy := func(what string) {
+				t.Helper()
+				wait(t, what, func() (bool, error) {
+					m := scrape()
+					return m.healthy(), errors.New(m.String())
+				})
+			}
+			healthy("nothing is wrong")
+
+			begin := time.Now()
+			wait(t, "the metrics tell of the deleted rule", func() (bool, error) {
+				breakService(t, node)
+				m := scrape()
+				return m.finding(namespace, app), errors.New(m.String())
+			})
+			t.Logf("told after %v", time.Since(begin).Round(100*time.Millisecond))
+			restartKubeProxy(t, node)
+			begin = time.Now()
+			healthy("the metrics tell of the repair")
+			t.Logf("cleared after %v", time.Since(begin).Round(100*time.Millisecond))
+
+			burst(t, func() {
+				if m := scrape(); len(m.findings()) > 0 {
+					t.Errorf("while endpoints change: %v", m.findings())
+				}
+			})
+			healthy("nothing is wrong after the changes")
+			m := scrape()
+			if m["process_resident_memory_bytes"] > 200<<20 {
+				t.Errorf("it has %v MB", m["process_resident_memory_bytes"]/(1<<20))
+			}
+			t.Logf("%v", m)
+		})
+	}
+}
+
+// deployWatch applies deploy/watch with the image of the tests, and removes it after the test. It returns the agents'
+// pods by node, once they run.
+func deployWatch(t *testing.T) map[string]*corev1.Pod {
+	t.Helper()
 	kubectl := deploy(t)
 	manifests, err := kubectl("", "kustomize", "../../deploy/watch")
 	if err != nil {
@@ -58,47 +105,7 @@ func TestWatch(t *testing.T) {
 		}
 		return len(agents) >= len(nodes), fmt.Errorf("%d of %d", len(agents), len(nodes))
 	})
-	t.Run("the policy refuses deviations", func(t *testing.T) { watchDeviations(t, agents[nodes[0]]) })
-	t.Run("status", statusTells)
-	t.Run("its own report alone", func(t *testing.T) { ownReportAlone(t, agents[nodes[0]]) })
-	for _, node := range nodes {
-		t.Run(node, func(t *testing.T) {
-			scrape := func() metrics { return scrapeFrom(t, agents[node]) }
-			healthy := func(what string) {
-				t.Helper()
-				wait(t, what, func() (bool, error) {
-					m := scrape()
-					return m[`svcproxy_paths{verdict="Match"}`] > 0 && len(m.findings()) == 0 &&
-						m[`svcproxy_paths{verdict="Mismatch"}`]+m[`svcproxy_paths{verdict="Settling"}`] == 0, errors.New(m.String())
-				})
-			}
-			healthy("nothing is wrong")
-
-			begin := time.Now()
-			wait(t, "the metrics tell of the deleted rule", func() (bool, error) {
-				breakService(t, node)
-				m := scrape()
-				return m.finding(namespace, app), errors.New(m.String())
-			})
-			t.Logf("told after %v", time.Since(begin).Round(100*time.Millisecond))
-			restartKubeProxy(t, node)
-			begin = time.Now()
-			healthy("the metrics tell of the repair")
-			t.Logf("cleared after %v", time.Since(begin).Round(100*time.Millisecond))
-
-			burst(t, func() {
-				if m := scrape(); len(m.findings()) > 0 {
-					t.Errorf("while endpoints change: %v", m.findings())
-				}
-			})
-			healthy("nothing is wrong after the changes")
-			m := scrape()
-			if m["process_resident_memory_bytes"] > 200<<20 {
-				t.Errorf("it has %v MB", m["process_resident_memory_bytes"]/(1<<20))
-			}
-			t.Logf("%v", m)
-		})
-	}
+	return agents
 }
 
 // breakService deletes the rule that leads to the Service web on a node, or its element of the map of Services. It is
@@ -240,13 +247,22 @@ type metrics map[string]float64
 // scrapeFrom reads the metrics of an agent, from another pod.
 func scrapeFrom(t *testing.T, agent *corev1.Pod) metrics {
 	t.Helper()
-	out := metrics{}
-	address := net.JoinHostPort(agent.Status.PodIP, strconv.Itoa(int(agent.Spec.Containers[0].Ports[0].ContainerPort)))
-	text, errOut, err := execIn(t.Context(), "client", nil, "/echo", "get", "http://"+address+"/metrics")
+	text, errOut, err := execIn(t.Context(), "client", nil, "/echo", "get", metricsOf(agent))
 	if err != nil {
 		t.Logf("the agent's metrics: %v: %s", err, errOut)
-		return out
 	}
+	return parseMetrics(text)
+}
+
+// metricsOf is the URL of an agent's metrics.
+func metricsOf(agent *corev1.Pod) string {
+	port := strconv.Itoa(int(agent.Spec.Containers[0].Ports[0].ContainerPort))
+	return "http://" + net.JoinHostPort(agent.Status.PodIP, port) + "/metrics"
+}
+
+// parseMetrics reads what a scrape has answered.
+func parseMetrics(text string) metrics {
+	out := metrics{}
 	for line := range strings.Lines(text) {
 		i := strings.LastIndex(line, " ")
 		if i < 0 || strings.HasPrefix(line, "#") {
@@ -257,6 +273,12 @@ func scrapeFrom(t *testing.T, agent *corev1.Pod) metrics {
 		}
 	}
 	return out
+}
+
+// healthy tells whether the node was judged, and nothing is wrong on it.
+func (m metrics) healthy() bool {
+	return m[`svcproxy_paths{verdict="Match"}`] > 0 && len(m.findings()) == 0 &&
+		m[`svcproxy_paths{verdict="Mismatch"}`]+m[`svcproxy_paths{verdict="Settling"}`] == 0
 }
 
 // findings are those that count.

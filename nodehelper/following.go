@@ -39,7 +39,7 @@ func (f *followings) followed(ctx context.Context, p wire.FollowedParams, a *wir
 		return errors.New("no connections are followed")
 	}
 	seen, err := f.now.End(ctx, p.Flows)
-	if err = errors.Join(err, f.end()); err != nil {
+	if err := errors.Join(err, f.end()); err != nil {
 		return err
 	}
 	return sendJSON(a, snapshot.FollowedFile, seen)

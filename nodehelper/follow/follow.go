@@ -40,7 +40,8 @@ func (r *Request) check() error {
 		name   string
 		n, max int
 	}{
-		{"frontends and endpoints", len(r.Servers), MaxServers}, {"addresses of clients", len(r.Clients), MaxClients},
+		{"frontends and endpoints", len(r.Servers), MaxServers},
+		{"addresses of clients", len(r.Clients), MaxClients},
 		{"pods", len(r.Pods), MaxPods},
 	} {
 		if x.n > x.max {

@@ -42,11 +42,11 @@ func TestWhatTheKernelSaw(t *testing.T) {
 	client, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
 	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
 	for i, ns := range []*testutil.Namespace{client, pod} {
-		dev, net := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.244.%d.", i+1)
+		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.244.%d.", i+1)
 		run(nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
-			"ip addr add "+net+"1/24 dev "+dev)
-		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+net+"9/24 dev eth0",
-			"ip addr add "+net+"10/24 dev eth0", "ip route add default via "+net+"1")
+			"ip addr add "+network+"1/24 dev "+dev)
+		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
+			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
 	}
 	at := netip.MustParseAddrPort("10.244.2.9:8080")
 	full := netip.MustParseAddrPort("10.244.2.9:9090")
@@ -230,7 +230,8 @@ var ports = func() func() int {
 // More than the limits is refused before anything is attached.
 func TestLimits(t *testing.T) {
 	for _, r := range []Request{
-		{Servers: make([]snapshot.FollowTarget, MaxServers+1)}, {Clients: make([]netip.Addr, MaxClients+1)},
+		{Servers: make([]snapshot.FollowTarget, MaxServers+1)},
+		{Clients: make([]netip.Addr, MaxClients+1)},
 		{Servers: []snapshot.FollowTarget{{Protocol: "ICMP"}}},
 	} {
 		if f, err := Begin(r); err == nil {

@@ -42,7 +42,11 @@ func (t *text) segments(paths []report.Path) {
 		t.Blank()
 		t.Linef("%s from %s, end to end", frontendText(&p.Frontend), originWithPod(&p.Origin))
 		tab := &table{columns: []column{
-			{"ENDPOINT", false}, {"SEGMENT", false}, {"PLACE", false}, {"STATUS", false}, {"SEEN", false},
+			{"ENDPOINT", false},
+			{"SEGMENT", false},
+			{"PLACE", false},
+			{"STATUS", false},
+			{"SEEN", false},
 			{"WHAT", false},
 		}}
 		var colors []terminal.Color

@@ -68,7 +68,7 @@ func (c *confirmer) observe(
 func (c *confirmer) observeOnce(
 	ctx context.Context, node string, request Request, targets []snapshot.ProbeTarget, done *snapshot.Probing,
 ) (report.NodeReport, error) {
-	data, now, err := c.connect(ctx, node, targets)
+	now, err := c.connect(ctx, node, targets)
 	if err != nil {
 		return report.NodeReport{}, err
 	}
@@ -81,7 +81,8 @@ func (c *confirmer) observeOnce(
 		return report.NodeReport{}, err
 	}
 	done.Update(now)
-	if data, err = json.Marshal(done); err != nil {
+	data, err := json.Marshal(done)
+	if err != nil {
 		return report.NodeReport{}, err
 	}
 	return c.inMemory(ctx, files.With(snapshot.ProbesFile, data), objects, request)
@@ -90,14 +91,14 @@ func (c *confirmer) observeOnce(
 // connect makes connections, which the kernels of other nodes follow meanwhile where that is asked for.
 func (c *confirmer) connect(
 	ctx context.Context, node string, targets []snapshot.ProbeTarget,
-) (data []byte, now *snapshot.Probing, err error) {
+) (now *snapshot.Probing, err error) {
 	if c.followings != nil {
 		end := c.followings.begin(ctx, targets)
 		defer func() { end(now) }()
 	}
-	if data, err = c.probe(ctx, node, targets); err != nil {
-		return nil, nil, err
+	data, err := c.probe(ctx, node, targets)
+	if err != nil {
+		return nil, err
 	}
-	now, err = snapshot.NewNode(node, map[string][]byte{snapshot.ProbesFile: data}).Probed()
-	return data, now, err
+	return snapshot.NewNode(node, map[string][]byte{snapshot.ProbesFile: data}).Probed()
 }

@@ -34,7 +34,8 @@ func TestKernelsOfEndpointsNodes(t *testing.T) {
 		r := traced()
 		all := behind(&r.report)
 		for _, s := range all {
-			if s.Verdict != report.SegmentRight || s.Seen == nil || s.Seen.Connections == 0 || s.Seen.Passed != s.Seen.Connections {
+			if s.Verdict != report.SegmentRight || s.Seen == nil || s.Seen.Connections == 0 ||
+				s.Seen.Passed != s.Seen.Connections {
 				t.Errorf("%+v %+v", s, s.Seen)
 			}
 		}

@@ -259,8 +259,7 @@ func (w *watched) missed() (f fate, ok bool) {
 	x := &w.of[w.flow].probe
 	server := w.Nodes[w.to.Node]
 	refused := x.Result == snapshot.ProbeRefused
-	switch podRead, there := server.Pods[w.pod()]; {
-	case !w.to.HostNetwork && (!there || podRead != ""):
+	if why, there := server.Pods[w.pod()]; !w.to.HostNetwork && (!there || why != "") {
 		return f, false // what the pod saw is not known
 	}
 	left := last(w.clientPart, func(s *snapshot.Sight) bool { return request("")(s) && s.How == snapshot.SightOut })

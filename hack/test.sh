@@ -258,7 +258,8 @@ on_cluster() {
 step_e2e() {
 	local versions=(v1.28.15 v1.31.14)
 	once test/cluster/cluster build "${versions[@]}"
-	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m ./test/e2e
+	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
+		-skip '^TestWatchEndures$' ./test/e2e # which waits for minutes: shard faults
 }
 
 # Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not

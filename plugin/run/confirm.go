@@ -5,8 +5,11 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -54,9 +57,7 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 			return notInspected(node, err)
 		}
 		if earlier != nil {
-			if after, err = c.withPods(ctx, after, judge.NodesOfMissingPods(earlier)); err != nil {
-				return notInspected(node, err)
-			}
+			after = c.withPods(ctx, after, append(judge.NodesOfMissingPods(earlier), node))
 		}
 		c.Progress.Node(node, "analysing")
 		got, err := c.inMemory(ctx, files, after, request)
@@ -92,18 +93,21 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 	}
 }
 
-// withPods returns objects with the pods of nodes as they are now: pods are read once, and EndpointSlices again with
-// each reading.
-func (c *confirmer) withPods(
-	ctx context.Context, objects *snapshot.Cluster, nodes []string,
-) (*snapshot.Cluster, error) {
-	if len(nodes) == 0 {
-		return objects, nil
-	}
+// withPods returns objects with the pods of nodes as they are now, for a further reading: EndpointSlices are listed
+// with each one, and pods once. One that is younger would be missed behind an endpoint, and one that is gone stand for
+// others. Where pods cannot be listed any more, those that are known remain.
+func (c *confirmer) withPods(ctx context.Context, objects *snapshot.Cluster, nodes []string) *snapshot.Cluster {
 	out := *objects
-	out.Pods, out.Missing = slices.Clone(objects.Pods), slices.Clone(objects.Missing)
+	out.Missing, out.Unread = slices.Clone(objects.Missing), maps.Clone(objects.Unread)
+	out.ConfigMaps = slices.Clip(objects.ConfigMaps) // others read these at the same time
+	out.Pods = slices.DeleteFunc(slices.Clone(objects.Pods), func(p *corev1.Pod) bool {
+		return slices.Contains(nodes, p.Spec.NodeName)
+	})
 	err := c.ask(ctx, func(ctx context.Context) error { return c.source.Pods(ctx, &out, cluster.Pods{Nodes: nodes}) })
-	return &out, err
+	if err != nil || len(out.Unread) > len(objects.Unread) || len(out.Pods) == 0 {
+		return objects
+	}
+	return &out
 }
 
 // wait waits, unless the context ends before.

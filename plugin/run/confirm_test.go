@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
@@ -64,8 +65,12 @@ func (m *moving) state() state { return m.states[min(int(m.reads.Load()), len(m.
 
 func (m *moving) Objects(context.Context) (*snapshot.Cluster, error) { return m.base, nil }
 
-func (m *moving) Pods(_ context.Context, objects *snapshot.Cluster, _ cluster.Pods) error {
-	objects.Pods = append(objects.Pods, m.young...)
+func (m *moving) Pods(_ context.Context, objects *snapshot.Cluster, which cluster.Pods) error {
+	for _, p := range slices.Concat(m.base.Pods, m.young) {
+		if slices.Contains(which.Nodes, p.Spec.NodeName) {
+			objects.Pods = append(objects.Pods, p)
+		}
+	}
 	return nil
 }
 
@@ -224,6 +229,32 @@ func TestAPodThatIsYoungerThanTheListOfPods(t *testing.T) {
 				t.Errorf("made %v: %s after %d readings, want %s after two", made, got[0].Verdict, m.reads.Load(), want)
 			}
 		})
+	}
+}
+
+// A pod that is gone stands for the others no more when a node is read again, and what others judge by stays.
+func TestPodsAreListedAgain(t *testing.T) {
+	m := newMoving(t, []state{{}})
+	old := *m.base
+	gone := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gone"}, Spec: corev1.PodSpec{NodeName: "worker-1"},
+	}
+	elsewhere := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "elsewhere"}, Spec: corev1.PodSpec{NodeName: "worker-9"},
+	}
+	old.Pods = append(slices.Clone(m.base.Pods), gone, elsewhere)
+	c := &confirmer{Session: m.session()}
+	got := c.withPods(t.Context(), &old, []string{"worker-1"})
+	if slices.Contains(got.Pods, gone) || !slices.Contains(got.Pods, elsewhere) || len(got.Pods) < 2 {
+		t.Errorf("%d pods; the one that is gone is among them, or the other node's is not", len(got.Pods))
+	}
+	if !slices.Contains(old.Pods, gone) {
+		t.Error("the objects of others were changed")
+	}
+	m.base.Pods = nil
+	got = c.withPods(t.Context(), &snapshot.Cluster{Pods: []*corev1.Pod{gone}}, []string{"worker-1"})
+	if len(got.Pods) != 1 {
+		t.Errorf("nothing is listed any more, and %d pods remain", len(got.Pods))
 	}
 }
 

@@ -93,12 +93,17 @@ func TestConnected(t *testing.T) {
 	}
 	var failed []string
 	o.failed = func(kind string, _ error) { failed = append(failed, kind) }
+	woken := 0
+	o.wake = func() { woken++ }
 	o.asked(t.Context(), kindServices, nil)
 	o.asked(t.Context(), kindNodes, errors.New("refused"))
 	if o.connected() || !slices.Equal(failed, []string{kindNodes}) {
 		t.Errorf("it is connected: %t; %v failed", o.connected(), failed)
 	}
 	o.asked(t.Context(), kindNodes, nil)
+	if woken != 1 {
+		t.Errorf("%d passes are begun where a kind answers again", woken)
+	}
 	if !o.connected() {
 		t.Error("it is connected again")
 	}

@@ -139,11 +139,16 @@ func (o *objects) asked(ctx context.Context, kind string, err error) {
 		return // this process ends
 	}
 	o.mu.Lock()
+	back := err == nil && o.away[kind]
 	o.away[kind] = err != nil
 	o.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		o.failed(kind, err)
-	} else {
+	case back:
+		o.answered(kind)
+		o.wake() // kube-proxy is given less time from now on
+	default:
 		o.answered(kind)
 	}
 }

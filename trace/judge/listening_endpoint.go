@@ -48,10 +48,10 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	return out
 }}
 
-// runs tells whether an address is that of an endpoint which is not said to be a pod that the API does not list: where
-// nobody has run such a pod, as in a cluster of objects alone, nothing is expected to listen.
+// runs tells whether an address is that of an endpoint which is a pod that the API lists: where nobody has run a pod, as
+// in a cluster of objects alone, nothing is expected to listen.
 func (p *pathCase) runs(at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.want.Endpoints, func(e expect.Endpoint) bool {
-		return e.Address == at && (e.Pod == "" || p.cluster.podsByName[e.Pod] != nil)
+		return e.Address == at && p.cluster.podsByName[e.Pod] != nil
 	})
 }

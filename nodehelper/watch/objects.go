@@ -142,14 +142,13 @@ func (o *objects) asked(ctx context.Context, kind string, err error) {
 	back := err == nil && o.away[kind]
 	o.away[kind] = err != nil
 	o.mu.Unlock()
-	switch {
-	case err != nil:
+	if err != nil {
 		o.failed(kind, err)
-	case back:
-		o.answered(kind)
+		return
+	}
+	o.answered(kind)
+	if back {
 		o.wake() // kube-proxy is given less time from now on
-	default:
-		o.answered(kind)
 	}
 }
 

@@ -55,11 +55,8 @@ var ofNoPod = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 	is.remedy = report.Remedy{
 		Text: "if it stays so for longer than a minute: correct an EndpointSlice that a person or a program of yours has " +
 			"written; of another one (label " + discoveryv1.LabelManagedBy + ") see why its controller does not follow the pods",
-		Commands: []report.Command{
-			{Line: report.ShellLine("kubectl", "get", "endpointslices", "-n", p.svc.Namespace,
-				"-l", discoveryv1.LabelServiceName+"="+p.svc.Name, "-o", "yaml")},
-			{Line: report.ShellLine("kubectl", "get", "pods", "-n", p.svc.Namespace, "-o", "wide")},
-		},
+		Commands: append(readSlices(p.svc).Commands,
+			report.Command{Line: report.ShellLine("kubectl", "get", "pods", "-n", p.svc.Namespace, "-o", "wide")}),
 	}
 	return []issue{is}
 }}

@@ -48,8 +48,8 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	return out
 }}
 
-// runs tells whether an address is that of an endpoint which is a pod that the API lists: where nobody has run a pod, as
-// in a cluster of objects alone, nothing is expected to listen.
+// runs tells whether an address is that of an endpoint which is a pod that the API lists: where nobody has run a pod,
+// as in a cluster of objects alone, nothing is expected to listen.
 func (p *pathCase) runs(at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.want.Endpoints, func(e expect.Endpoint) bool {
 		return e.Address == at && p.cluster.podsByName[e.Pod] != nil

@@ -11,6 +11,9 @@ RUNS ?= 7
 # Of `make differential`: packets (a million take half an hour), and the seed of the first rule set, by default another one each time.
 CASES ?= 1000000
 SEED ?= $(shell date +%s)
+# Of `make bench-agent`: modes of kube-proxy, and how many Services there are.
+AGENT_MODES ?= nftables,iptables,iptables-legacy
+SERVICES ?= 5000
 
 EXAMPLE := examples/broken-node
 
@@ -127,6 +130,11 @@ bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Service
 	go run ./test/bench/nft -runs $(RUNS) -old
 	go test -tags bench -count=1 -v -run '^TestUserspaceAgainstHAProxy$$' ./nodehelper/program
 	cd test/oracle/kubeproxy && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
+
+.PHONY: bench-agent
+bench-agent: ## Measure memory and processor time of the agent on a node of 5,000 Services with changes (needs root, and test/cluster/cluster build)
+	CGO_ENABLED=0 go build -trimpath -o bin/svcproxy-nodehelper ./cmd/svcproxy-nodehelper
+	eval "$$(test/cluster/cluster env)" && go run ./test/bench/agent -modes $(AGENT_MODES) -services $(SERVICES)
 
 .PHONY: bench-ipvs
 bench-ipvs: ## Time program in ipvs mode against kube-proxy, in a virtual machine (Debian, root)

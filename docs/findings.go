@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 //go:embed findings.md
@@ -65,8 +66,14 @@ var Findings = sync.OnceValue(func() []Finding {
 	return out
 })
 
-// FindingOf returns the section of a code, in upper or lower case.
+// FindingOf returns the section of a code, in upper or lower case, and whatever stands between its words or around it.
 func FindingOf(code string) (Finding, bool) {
+	code = strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) {
+			return r
+		}
+		return -1
+	}, code)
 	for _, f := range Findings() {
 		if strings.EqualFold(f.Code, code) {
 			return f, true

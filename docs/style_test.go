@@ -28,7 +28,7 @@ var oddPhrases = []struct {
 	{regexp.MustCompile(`\bhas it that\b`), "says that"},
 	{regexp.MustCompile(`\bpass(es)? untranslated\b|\bgoes on untranslated\b`), "is not translated"},
 	{regexp.MustCompile(`\bwhat(ever)? bec(omes|ame) of\b`), "what happens to"},
-	{regexp.MustCompile(`\bbefore success is said\b`), "before the command reports success"},
+	{regexp.MustCompile(`(?i)\bbefore success is said\b`), "before the command reports success"},
 	{regexp.MustCompile(`\bnobody (listens|answers|answered)\b`), "nothing listens, nothing answers"},
 	{regexp.MustCompile(`\b(it|this|that|which|value|[%.\d]+q|") is no (a-z )*[a-z]+ (of|that|to)\b`), "is not a"},
 	{regexp.MustCompile(`%[.\d]*q is no [a-z]`), "is not a"},

@@ -15,6 +15,7 @@ packages=(
 	conntrack     # what the kernel made of a packet
 	procps        # sysctl
 	iproute2      # ip: network namespaces, addresses, routes
+	wireguard-tools # wg: tunnels of WireGuard, in the virtual machine
 	netbase       # /etc/protocols, which iptables-save prints protocol names from
 	kmod          # modprobe
 	make

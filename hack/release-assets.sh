@@ -38,10 +38,12 @@ find dist -maxdepth 1 \( -name '*.tar.gz' -o -name '*.zip' -o -name '*.sbom.json
 # What kubectl apply takes names this image and no other.
 kubectl kustomize deploy | sed "s|ghcr.io/svcproxy/nodehelper:dev$|$reference|" >"$dir/deploy.yaml"
 kubectl kustomize deploy/daemonset | sed "s|ghcr.io/svcproxy/nodehelper:dev$|$reference|" >"$dir/daemonset.yaml"
-for line in "deploy.yaml:  image.release: $reference" "daemonset.yaml:        image: $reference"; do
+kubectl kustomize deploy/watch | sed "s|ghcr.io/svcproxy/nodehelper:dev$|$reference|" >"$dir/watch.yaml"
+kubectl kustomize deploy/watch/monitoring >"$dir/watch-monitoring.yaml"
+for line in "deploy.yaml:  image.release: $reference" "daemonset.yaml:        image: $reference" "watch.yaml:        image: $reference"; do
 	grep -qxF -- "${line#*:}" "$dir/${line%%:*}" || fail "${line%%:*} does not say \"${line#*:}\""
 done
-if grep -F nodehelper:dev "$dir/deploy.yaml" "$dir/daemonset.yaml"; then
+if grep -F nodehelper:dev "$dir"/*.yaml; then
 	fail "a manifest names the image of no release"
 fi
 

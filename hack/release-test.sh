@@ -97,7 +97,7 @@ one="$work/one/dist/release"
 mapfile -t listed < <(awk '{ print $2 }' "$one/checksums.txt" | sort)
 expected=(
 	"$archive" "$archive.sbom.json" daemonset.yaml deploy.yaml "nodehelper_${version}_linux_amd64.sbom.json"
-	"nodehelper_${version}_linux_arm64.sbom.json" svcproxy.yaml
+	"nodehelper_${version}_linux_arm64.sbom.json" svcproxy.yaml watch-monitoring.yaml watch.yaml
 )
 diff <(printf '%s\n' "${expected[@]}" | sort) <(printf '%s\n' "${listed[@]}") >&2 || fail "checksums.txt does not list what a release has"
 diff <(printf '%s\n' "${listed[@]}" checksums.txt | sort) <(find "$one" -mindepth 1 -printf '%P\n' | sort) >&2 || fail "a file is released without being signed"
@@ -113,7 +113,7 @@ if [[ "${1:-}" == twice ]]; then
 	release "$work/elsewhere/two"
 	two="$work/elsewhere/two/dist/release"
 	# An SBOM says when it was written, and has a number of its own.
-	for file in "$archive" daemonset.yaml deploy.yaml svcproxy.yaml; do
+	for file in "$archive" daemonset.yaml deploy.yaml svcproxy.yaml watch-monitoring.yaml watch.yaml; do
 		cmp "$one/$file" "$two/$file" || fail "$file differs between two builds of one commit"
 	done
 	echo "the same bytes twice: $(grep -vF .sbom.json "$one/checksums.txt")"

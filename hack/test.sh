@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-vm release axe alerts)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-agent bench-vm tunnels release axe alerts)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -175,8 +175,8 @@ step_fuzz() {
 # Packages whose tests compute for minutes, or send thousands of packets one after another, and take up to ten times as
 # long under the race detector: all of each runs without it (step_compute). Under it runs what does things side by side.
 computing=(
-	plugin/command test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend trace/judge
-	trace/snapshot
+	plugin/command test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend
+	trace/judge trace/snapshot
 )
 # PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
 # family of rules with its faults; no search through all inputs.
@@ -342,9 +342,24 @@ shard_bench() {
 	make --no-print-directory bench
 }
 
+# The agent on a large node, beside the cluster's kube-proxy, in each mode; and in the one that matters most with twice
+# the Services.
+shard_bench-agent() {
+	once test/cluster/cluster build
+	make --no-print-directory bench-agent
+	make --no-print-directory bench-agent AGENT_MODES=nftables SERVICES=10000
+}
+
 shard_bench-vm() {
 	with_vm
 	make --no-print-directory bench-ipvs RUNS=3
+}
+
+# Tunnels that this machine's kernel need not have, in the virtual machine: each topology takes half a minute there.
+shard_tunnels() {
+	with_vm
+	in_vm 3500 -tags vm -run '^TestTunnelsAgainstTheKernel$' ./trace/endtoend
+	in_vm 300 -tags vm -run '^TestWireGuardAsWGPrintsIt$' ./nodehelper/collect
 }
 
 shard_release() {

@@ -20,7 +20,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/watch"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // watchFlags are the flags of watch.
@@ -93,7 +92,7 @@ func (o *watchFlags) run(ctx context.Context) error {
 	agent, err := watch.New(watch.Options{
 		Node: o.node, Client: client, Reports: watch.NewReports(client), Dialer: dialer,
 		Share: o.share, Full: o.full, Poll: o.poll,
-		Read: func(ctx context.Context) (*snapshot.Node, error) { return watch.ReadNode(ctx, o.node, o.root) },
+		Read: watch.NodeReader(o.node, o.root),
 		Log:  func(line string) { fmt.Fprintln(os.Stderr, safetext.Line(line, maxMessage)) },
 	})
 	if err != nil {

@@ -21,6 +21,8 @@ type Options struct {
 	// have the same content, both are read for nil, as for a snapshot that people read; if both are named, the second one
 	// only if the first cannot be read.
 	Files []string
+	// Memory is what earlier readings of the same network namespace have left; nil: nothing.
+	Memory *Memory
 }
 
 // wants tells whether a file is to be read.

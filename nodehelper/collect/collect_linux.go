@@ -73,6 +73,7 @@ var others = slices.Concat([]source{
 	{snapshot.ConntrackFile, module("nf_conntrack_netlink", readConntrack)},
 }, routing, []source{
 	{snapshot.BridgeFDBFile, command("bridge", "-j", "fdb", "show")},
+	{snapshot.WireGuardFile, module("wireguard", readWireGuard)},
 }, onPath, []source{
 	{snapshot.EbtablesFile, readEbtables},
 	{snapshot.ListenFile, readListeners},

@@ -37,6 +37,7 @@ var symbolOf = map[string]string{
 	"xfrm_user":            "xfrm_user_rcv_msg",
 	"tcp_diag":             "tcp_diag_dump",
 	"udp_diag":             "udp_diag_dump",
+	"wireguard":            "wg_get_device_dump",
 }
 
 func newKernel(root string) *kernel {

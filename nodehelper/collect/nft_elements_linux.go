@@ -126,7 +126,37 @@ func countedElements(conn *netlink.Conn, out []byte, queries []query) (all []byt
 	if all, incomplete, err = conn.AppendCounted(out, requests); err != nil {
 		return all, nil, fmt.Errorf("nf_tables: %w", err)
 	}
-	return all, incomplete, nil
+	return all, incomplete, keepAnswers(all[len(out):], queries, incomplete)
+}
+
+// keepAnswers has each query keep its answers, of which as many messages were appended as it has keys; none of those
+// that are incomplete.
+func keepAnswers(answers []byte, queries []query, incomplete []int) error {
+	at := 0
+	next := func() { // the query whose answers follow
+		for slices.Contains(incomplete, at) {
+			at++
+		}
+	}
+	next()
+	begin, end, count := 0, 0, 0
+	for m, err := range netlink.Messages(answers) {
+		if err != nil {
+			return err
+		}
+		end += m.Size()
+		count++
+		if count < queries[at].keys {
+			continue
+		}
+		if to := queries[at].answer; to != nil {
+			*to = slices.Clone(answers[begin:end])
+		}
+		begin, count = end, 0
+		at++
+		next()
+	}
+	return nil
 }
 
 // elementQueries makes queries for elements of sets.

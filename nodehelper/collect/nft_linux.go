@@ -46,7 +46,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 			return nil, err
 		}
 		var out []byte
-		if out, err = ruleset(conn, managed); err == nil {
+		if out, err = ruleset(conn, managed, r.Memory); err == nil {
 			return out, nil
 		}
 		if !errors.Is(err, errChanged) {
@@ -58,7 +58,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 
 // ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
 // errChanged if the rules changed while they were read.
-func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byte, error) {
+func ruleset(conn *netlink.Conn, managed func(family, table string) bool, m *Memory) ([]byte, error) {
 	before, err := conn.Generation()
 	if err != nil {
 		return nil, err
@@ -84,7 +84,8 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	parts, err := appendAll(append(line, answers...), queries)
+	answers, queries, kept := m.answer(append(line, answers...), queries)
+	parts, err := appendAll(answers, queries)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +96,7 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool) ([]byt
 	if before != after {
 		return nil, errChanged
 	}
+	m.remember(kept, queries)
 	out := parts[0]
 	for _, p := range parts[1:] {
 		out = append(out, p...)
@@ -120,6 +122,10 @@ type query struct {
 	// [nftnetlink.OutlineSet]. elements is the attribute that requests these elements alone.
 	keys     int
 	elements netlink.Attribute
+
+	// set names the set, if its elements never change, and answer gets what the kernel says of them; nil if they may.
+	set    setName
+	answer *[]byte
 }
 
 // queriesFor returns the queries for all rules and elements of tables, those of one kind together.
@@ -133,6 +139,9 @@ func queriesFor(tables []nftnetlink.OutlineTable) (out []query, err error) {
 			q, err := elements.query(t.Number, t.Name, set)
 			if err != nil {
 				return nil, err
+			}
+			if q.keys > 0 && t.Handle > 0 && set.Handle > 0 {
+				q.set, q.answer = setName{t.Number, t.Handle, set.Handle}, new([]byte)
 			}
 			out = append(out, q)
 		}

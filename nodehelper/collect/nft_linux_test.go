@@ -229,7 +229,7 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 
 func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
 	t.Helper()
-	data, err := ruleset(dial(t), managed)
+	data, err := ruleset(dial(t), managed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readPrograms lists what packets meet that is no rule: filters of tc at ingress and egress, and programs of BPF that
-// are attached to interfaces (tcx), to control groups, and to netfilter's hooks. XDP programs are in
-// the listing of interfaces. What the kernel has not, or refuses, is a line that begins with "#".
+// readPrograms lists what packets meet that is not a rule: queues and filters of tc, and programs of BPF that are
+// attached to interfaces (tcx), to control groups, and to netfilter's hooks. XDP programs are in the listing of
+// interfaces. What the kernel has not, or refuses, is a line that begins with "#".
 func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -39,6 +40,11 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s handle 0x%x\n", name, d.name,
 					protocolOf(f.Attrs().Protocol), f.Attrs().Priority, filterText(f), f.Attrs().Handle)
 			}
+			if d.name == "egress" {
+				if err := queues(&out, link); err != nil {
+					failed["queues of tc"] = err
+				}
+			}
 			ids, err := queryPrograms(uint32(link.Attrs().Index), d.tcx, 0) //nolint:gosec // an index of an interface
 			if err != nil && !errors.Is(err, unix.EINVAL) {
 				failed["programs of tcx"] = err
@@ -55,7 +61,7 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 		failed["programs of netfilter"] = err
 	}
 	for _, what := range []string{
-		"filters of tc", "programs of tcx", "programs of control groups", "programs of netfilter",
+		"filters of tc", "queues of tc", "programs of tcx", "programs of control groups", "programs of netfilter",
 	} {
 		if err := failed[what]; err != nil {
 			fmt.Fprintf(&out, "# %s were not read: %s\n", what, sentence(err))
@@ -65,6 +71,32 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 		return nil, errAbsent
 	}
 	return out.Bytes(), nil
+}
+
+// queues lists the queues of an interface that may lose packets also where there are few: those that are made for it,
+// and with their sizes those that limit a rate.
+func queues(out *bytes.Buffer, link netlink.Link) error {
+	list, err := netlink.QdiscList(link)
+	if err != nil {
+		return err
+	}
+	for _, q := range list {
+		text := q.Type()
+		switch q := q.(type) {
+		case *netlink.Netem:
+			text += fmt.Sprintf(" limit %d loss %.1f%% delay %dus", q.Limit, float64(q.Loss)/math.MaxUint32*100, q.Latency)
+		case *netlink.Tbf:
+			// The kernel keeps the burst as the time that it takes, in ticks.
+			burst := float64(q.Rate) * float64(q.Buffer) / netlink.TickInUsec() / 1e6
+			text += fmt.Sprintf(" rate %dbps burst %.0fb limit %db", q.Rate, burst, q.Limit)
+		default:
+			if text != "blackhole" && text != "plug" {
+				continue
+			}
+		}
+		fmt.Fprintf(out, "tc %s egress qdisc %s\n", link.Attrs().Name, text)
+	}
+	return nil
 }
 
 // directions are those of the clsact qdisc, with the attach types of tcx (enum bpf_attach_type).

@@ -26,6 +26,9 @@ type Message struct {
 	raw  []byte // the whole message with its padding
 }
 
+// Size is how many bytes the message takes, with its padding.
+func (m *Message) Size() int { return len(m.raw) }
+
 // Is tells whether the message is of a subsystem (unix.NFNL_SUBSYS_…) and a type within it.
 func (m *Message) Is(subsystem, kind uint8) bool {
 	return uint16(m.Type) == messageType(subsystem, kind)

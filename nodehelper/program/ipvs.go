@@ -98,7 +98,7 @@ const (
 	mask6      = 128
 )
 
-// serve returns the virtual server for a frontend. Real servers of before that are no endpoints of it are kept with
+// serve returns the virtual server for a frontend. Real servers of before that are not endpoints of it are kept with
 // weight 0: their connections continue, and the order is the same when their weights are restored.
 func serve(f *plan.Frontend, scheduler string, before *VirtualServer) VirtualServer {
 	v := VirtualServer{Protocol: f.Protocol, Address: f.Address, Scheduler: scheduler, Netmask: mask4}

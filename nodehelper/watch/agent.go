@@ -33,9 +33,10 @@ type Options struct {
 	Dialer *Dialer
 	// Reports publishes what is found in the API; nil: it is in the metrics alone.
 	Reports Reports
-	// Read reads the node's files: see [ReadNode].
+	// Read reads the node's files: see [NodeReader].
 	Read func(ctx context.Context) (*snapshot.Node, error)
-	// Share is how much of one processor passes may take on average, over a minute.
+	// Share is how much of one processor passes may take on average, over a minute; three times that where rules are on
+	// the node whose changes the kernel does not announce.
 	Share float64
 	// Full is the time from one pass to the next where nothing changes; a tenth of it more or less, by chance.
 	Full time.Duration
@@ -47,7 +48,7 @@ type Options struct {
 
 // The defaults of Options.
 const (
-	DefaultShare = 0.05
+	DefaultShare = 0.015
 	DefaultFull  = 10 * time.Minute
 	DefaultPoll  = 10 * time.Second
 )
@@ -306,7 +307,9 @@ func (a *Agent) pass(ctx context.Context, reason string) {
 	at, used := time.Now(), processorTime()
 	err := a.look(ctx, at)
 	now, spent := time.Now(), processorTime()-used
-	a.budget.spend(now, spent)
+	if reason != reasonStart { // which judges everything, and the next one shall not wait for minutes
+		a.budget.spend(now, a.charged(spent))
+	}
 	a.metrics.cpu.Add(spent.Seconds())
 	a.next = now.Add(jittered(a.Full))
 	a.showState()

@@ -39,3 +39,15 @@ func (b *budget) spend(now time.Time, used time.Duration) {
 	b.accrue(now)
 	b.left -= used
 }
+
+// polledTimes is how many times the share passes may take where rules are polled: the next one is due in ten seconds,
+// whether something has changed or not.
+const polledTimes = 3
+
+// charged is what of a pass's processor time counts.
+func (a *Agent) charged(spent time.Duration) time.Duration {
+	if a.polled {
+		return spent / polledTimes
+	}
+	return spent
+}

@@ -89,12 +89,17 @@ func processorTime() time.Duration {
 // notWatched is why an agent does not read the connection table.
 const notWatched = "an agent does not read it: it takes the longer the more traffic there is"
 
-// ReadNode reads the files of the node of this process's network namespace, but for its connection table. root is where
-// the node's file system is.
-func ReadNode(ctx context.Context, node, root string) (*snapshot.Node, error) {
+// NodeReader returns what reads the files of the node of this process's network namespace, but for its connection
+// table. root is where the node's file system is. It is for one goroutine.
+func NodeReader(node, root string) func(context.Context) (*snapshot.Node, error) {
+	memory := &collect.Memory{}
+	return func(ctx context.Context) (*snapshot.Node, error) { return readNode(ctx, node, root, memory) }
+}
+
+func readNode(ctx context.Context, node, root string, memory *collect.Memory) (*snapshot.Node, error) {
 	want := slices.DeleteFunc(slices.Clone(snapshot.NodeFiles), func(f string) bool { return f == snapshot.ConntrackFile })
 	files, unread := map[string][]byte{}, map[string]string{snapshot.ConntrackFile: notWatched}
-	err := collect.Collect(ctx, collect.Options{Root: root, Files: want}, func(f collect.File) error {
+	err := collect.Collect(ctx, collect.Options{Root: root, Files: want, Memory: memory}, func(f collect.File) error {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 		} else {

@@ -19,8 +19,10 @@ func listen(_ context.Context, _ func(bool), _ func(bool), failed func(error)) {
 
 func processorTime() time.Duration { return 0 }
 
-// ReadNode fails: this system is no node.
-func ReadNode(context.Context, string, string) (*snapshot.Node, error) { return nil, errSystem }
+// NodeReader returns what fails: this system is not a node.
+func NodeReader(string, string) func(context.Context) (*snapshot.Node, error) {
+	return func(context.Context) (*snapshot.Node, error) { return nil, errSystem }
+}
 
-// Enter fails: this system is no node.
+// Enter fails: this system is not a node.
 func Enter(string, string, []string) (net.Listener, error) { return nil, errSystem }

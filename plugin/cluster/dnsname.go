@@ -20,7 +20,7 @@ func (r *Reference) setDNSName(name string) error {
 	for at < len(labels) && labels[at] != "svc" && labels[at] != "pod" {
 		at++
 	}
-	if at > 4 || at == len(labels) {
+	if at > 4 || at >= len(labels) {
 		at = -1
 	}
 	if r.Kind == "" && at < 0 {

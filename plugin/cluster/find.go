@@ -106,11 +106,7 @@ func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Targ
 			return one(t, err)
 		}
 	}
-	if ref.Name == "" {
-		return nil, fmt.Errorf("%q is not the name of a Service, of a node or of a load balancer of a Service%s",
-			ref.Input, DidYouMean(ref.Host, nodeNames(objects)))
-	}
-	return nil, notFound(objects, namespace, ref.Name)
+	return nil, notFound(objects, namespace, ref)
 }
 
 // portsOf returns the ports that a reference selects. A number that is used for TCP and UDP selects both.
@@ -310,6 +306,11 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 		what += " is a node"
 	}
 	switch {
+	case ref.Address.IsLoopback() && ref.Port == "":
+		return fmt.Errorf("%s is the address of each node for itself: give it with a NodePort", ref.Address)
+	case ref.Address.IsLoopback():
+		return fmt.Errorf("%s is the address of each node for itself, and no Service has NodePort %s", ref.Address,
+			ref.port())
 	case isNode && ref.Port == "":
 		address := node
 		if ref.Address.IsValid() {
@@ -323,7 +324,24 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 		return fmt.Errorf("no Service has NodePort %s", ref.port())
 	}
 	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node and no "+
-		"endpoint has it", ref.Address)
+		"endpoint has it%s", ref.Address, withoutBrackets(objects, ref))
+}
+
+// withoutBrackets says how an IPv6 address with a port is written, where a reference may be one without brackets.
+func withoutBrackets(objects *snapshot.Cluster, ref Reference) string {
+	host, port := cutLast(ref.Address.String(), ":")
+	a, err := netip.ParseAddr(host)
+	if ref.Port != "" || err != nil || !a.Is6() || !isPortNumber(port) {
+		return ""
+	}
+	_, known := nodeOf(objects, a)
+	for _, svc := range objects.Services {
+		known = known || kindOf(svc, a) != ""
+	}
+	if !known {
+		return ""
+	}
+	return "; an IPv6 address with a port is written [" + host + "]:" + port
 }
 
 func names(owners []owner) string {

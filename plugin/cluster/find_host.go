@@ -40,6 +40,9 @@ func findHost(objects *snapshot.Cluster, ref Reference) (t Target, ok bool, err 
 		t, err = findNodePort(objects, ref)
 		return t, true, err
 	}
+	if t, ok, err = findByName(objects, ref); ok {
+		return t, ok, err
+	}
 	if _, err := strconv.Atoi(ref.Host); err == nil && ref.Port == "" {
 		alone := Reference{Input: ref.Input, Port: ref.Host, Protocol: ref.Protocol}
 		if owners := nodePortOwners(objects, alone, ""); len(owners) > 0 {
@@ -48,6 +51,27 @@ func findHost(objects *snapshot.Cluster, ref Reference) (t Target, ok bool, err 
 		}
 	}
 	return Target{}, false, nil
+}
+
+// findByName finds the Service of type ExternalName that stands for a host, and the headless one of a pod's name:
+// POD.SERVICE.NAMESPACE.
+func findByName(objects *snapshot.Cluster, ref Reference) (t Target, ok bool, err error) {
+	labels := strings.Split(ref.Host, ".")
+	for _, svc := range objects.Services {
+		switch {
+		case svc.Spec.ExternalName != "" && strings.EqualFold(strings.TrimSuffix(svc.Spec.ExternalName, "."), ref.Host):
+			t = Target{Service: svc}
+			t.Note = fmt.Sprintf("%s is the host that service/%s/%s of type ExternalName stands for", ref.Host, svc.Namespace,
+				svc.Name)
+			return t, true, nil
+		case len(labels) == 3 && svc.Name == labels[1] && svc.Namespace == labels[2]:
+			t = Target{Service: svc}
+			t.Note = fmt.Sprintf("%s is the name of a pod of service/%s/%s", ref.Host, svc.Namespace, svc.Name)
+			t.Ports, err = portsOf(svc, ref)
+			return t, true, err
+		}
+	}
+	return t, false, nil
 }
 
 // findNodePort finds the Service with a NodePort on a node that is named.

@@ -333,7 +333,7 @@ func TestNotFoundElsewhere(t *testing.T) {
 			`service "zzz" not found in namespace "empty", which has no Service at all: is the namespace right (-n)?`,
 		},
 	} {
-		if err := notFound(objects, tt.namespace, tt.name); err.Error() != tt.want {
+		if err := notFound(objects, tt.namespace, Reference{Name: tt.name}); err.Error() != tt.want {
 			t.Errorf("got  %s\nwant %s", err, tt.want)
 		}
 	}

@@ -43,19 +43,41 @@ var readers = []func(r *Reference, text string) (known bool, err error){
 // ParseReference takes an argument apart. It asks no cluster: whether there is such a Service, Find says.
 func ParseReference(arg string) (Reference, error) {
 	ref := Reference{Input: arg}
-	text, err := ref.cutURL(strings.TrimSpace(arg))
+	text, err := ref.unify(Tidy(arg))
+	if err == nil {
+		text, err = ref.sentence(text)
+	}
 	if err != nil {
 		return ref, err
 	}
-	if text, err = ref.cutProtocol(text); err != nil {
-		return ref, err
-	}
-	for _, read := range readers {
-		if known, err := read(&ref, text); known || err != nil {
+	if err := ref.parse(text); err != nil {
+		if strings.Contains(text, "://") {
 			return ref, err
 		}
+		err = ref.meant(text, err)
+		return ref, err
 	}
-	return ref, fmt.Errorf("%q names no Service: %s", arg, forms)
+	return ref, nil
+}
+
+// parse takes a text apart.
+func (r *Reference) parse(text string) error {
+	text, err := r.cutURL(text)
+	if err != nil {
+		return err
+	}
+	if text, err = r.unify(text); err != nil {
+		return err
+	}
+	if text, err = r.cutProtocol(text); err != nil {
+		return err
+	}
+	for _, read := range readers {
+		if known, err := read(r, text); known || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%q names no Service: %s", r.Input, forms)
 }
 
 // schemePorts are the ports that clients take for URLs without one.

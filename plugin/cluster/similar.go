@@ -10,9 +10,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// notFound says that there is no such Service, and which ones may have been meant: the same name elsewhere, or a
-// similar one.
-func notFound(objects *snapshot.Cluster, namespace, name string) error {
+// notFound says that there is no such Service, and which ones may have been meant.
+func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error {
+	if err := noHost(objects, ref); err != nil {
+		return err
+	}
+	name := ref.Name
 	var elsewhere, here, namespaces []string
 	for _, svc := range objects.Services {
 		switch {
@@ -27,11 +30,23 @@ func notFound(objects *snapshot.Cluster, namespace, name string) error {
 	}
 	what := fmt.Sprintf("service %q not found in namespace %q", name, namespace)
 	slices.Sort(elsewhere)
+	if pair := otherPair(objects, ref); pair != "" {
+		return fmt.Errorf("%s; did you mean %s?", what, pair)
+	}
+	for _, p := range objects.Pods {
+		if p.Name == name && (p.Namespace == namespace || ref.Namespace == "") {
+			return fmt.Errorf("%s; there is a pod of that name: give pod/%s/%s", what, p.Namespace, p.Name)
+		}
+	}
 	switch {
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
 		return fmt.Errorf("%s; there is one in each of the namespaces %s: add -n", what, shorten(elsewhere))
+	case slices.Contains(namespaces, name) || name == namespace:
+		return fmt.Errorf("%s; %s is a namespace: verify -n %s verifies its Services", what, name, name)
+	case isKind(name) || name == "all":
+		return fmt.Errorf("%s; verify -A verifies all Services, verify -n NAMESPACE those of a namespace", what)
 	case DidYouMean(name, here) != "":
 		return fmt.Errorf("%s%s", what, DidYouMean(name, here))
 	case len(here) == 0:
@@ -40,6 +55,53 @@ func notFound(objects *snapshot.Cluster, namespace, name string) error {
 	}
 	slices.Sort(here)
 	return fmt.Errorf("%s, which has %s", what, shorten(here))
+}
+
+// isKind tells whether a name is kubectl's word for a kind.
+func isKind(name string) bool {
+	_, ok := KindOf(name)
+	return ok
+}
+
+// noHost says that there is no node or load balancer with the name of a reference, where it is more likely one of those
+// than the name of a Service; nil where it is not.
+func noHost(objects *snapshot.Cluster, ref Reference) error {
+	nodes := nodeNames(objects)
+	switch owners := nodePortOwners(objects, ref, ""); {
+	case ref.Kind != "" || ref.Host == "":
+		return nil
+	case len(owners) > 0 && len(nodes) > 0:
+		return fmt.Errorf("there is neither a Service nor a node %q%s; :%s is the NodePort of %s, on each node",
+			ref.Host, DidYouMean(ref.Host, nodes), ref.Port, owners[0].Name())
+	case isPortNumber(ref.Host):
+		return fmt.Errorf("no Service has NodePort %s, and none has the name %q", ref.Host, ref.Host)
+	case ref.Name != "":
+		return nil
+	}
+	return fmt.Errorf("%q is not the name of a Service, of a node or of a load balancer of a Service%s%s", ref.Input,
+		DidYouMean(ref.Host, nodes), meantName(objects, ref.Host))
+}
+
+// meantName says which name of DNS may have been meant by one that is none.
+func meantName(objects *snapshot.Cluster, host string) string {
+	labels := strings.Split(host, ".")
+	for _, svc := range objects.Services {
+		if svc.Name == labels[0] && svc.Namespace == labels[1] {
+			return fmt.Sprintf("; did you mean %s.%s.svc.%s?", svc.Name, svc.Namespace, strings.Join(labels[2:], "."))
+		}
+	}
+	return ""
+}
+
+// otherPair is NAMESPACE/NAME of a Service whose two words a reference has in another order, or with another character
+// between them; "" where there is none.
+func otherPair(objects *snapshot.Cluster, ref Reference) string {
+	for _, svc := range objects.Services {
+		if svc.Namespace == ref.Name && (svc.Name == ref.Namespace || ref.Namespace == "" && svc.Name == ref.Port) {
+			return svc.Namespace + "/" + svc.Name
+		}
+	}
+	return ""
 }
 
 // DidYouMean ends an error about a name that there is not with those that are similar, of the ones that there are; "":

@@ -38,10 +38,5 @@ func joinKind(args []string) []string {
 	return []string{args[0] + "/" + args[1]}
 }
 
-// meantPair says what two arguments may have meant: a namespace and a Service.
-func meantPair(args []string) string {
-	if len(args) != 2 || len(validation.IsDNS1123Label(args[0])) > 0 || len(validation.IsDNS1123Label(args[1])) > 0 {
-		return ""
-	}
-	return "; Service " + args[1] + " in namespace " + args[0] + " is " + args[0] + "/" + args[1]
-}
+// isLabel tells whether a text may be the name of a Service or of a namespace.
+func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }

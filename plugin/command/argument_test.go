@@ -154,7 +154,7 @@ func TestMistypedArguments(t *testing.T) {
 		{"trace http://me:secret@we~b/", "xxxxx@we~b"},
 		{"trace 10.96.21.192", "no Service has the address 10.96.21.192"},
 		{"trace 10.96.21.300", "is not a Service name"},
-		{"trace 10.96.0.0/16", "is not a kind that leads to a Service"},
+		{"trace 10.96.0.0/16", "is a range of addresses"},
 		{"trace 10.77.0.12", "10.77.0.12 is an address of node worker-2: give it with a NodePort"},
 		{"trace 10.77.0.12:31000", "no Service has NodePort 31000"},
 		{"trace worker-2", "worker-2 is a node: give it with a NodePort, as worker-2:30080"},

@@ -30,22 +30,22 @@ type cleanupOptions struct {
 func newCleanupCommand(env *environment) *cobra.Command {
 	o := &cleanupOptions{}
 	cmd := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Remove helper pods and programmed paths that a dead run left behind",
-		Long: `Remove the helper pods that a run left behind whose machine was switched off, or lost its connection for ` +
-			`good; and on the nodes that
---node, -l or --all-nodes name, the paths that a helper programmed which is gone. Nothing needs this after an ` +
-			`ordinary run, after ^C, or after the
-plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
+		Use:        "cleanup",
+		SuggestFor: []string{"clean", "delete", "remove"},
+		Short:      "Remove helper pods and programmed paths that a dead run left behind",
+		Long: `Remove the helper pods of runs that ended without removing them, because their machine was switched off or ` +
+			`lost its connection; and,
+on the nodes that --node, -l or --all-nodes name, programmed paths whose helper is gone. It is not needed after an ` +
+			`ordinary run, after ^C, or
+after the plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
 
-On these nodes it also finds rules of program that are in no record there, as they were saved and restored after ` +
-			`their path had ended. They are
-listed, and removed after a question. What has such a name and holds what program never writes may be someone ` +
-			`else's: it is named, and stays
-without --foreign.
+On these nodes it also finds rules of the command program that are in no journal there, as they were saved and ` +
+			`restored after their path had
+ended. They are listed, and removed after a question. Rules that have such a name and hold what program never writes ` +
+			`may be someone else's:
+they are named, and removed only with --foreign.
 
-Pods that are still in use, or that --keep left, and paths whose time is not over, stay, unless --running asks for ` +
-			`them.`,
+Pods that are still in use, pods that --keep left, and paths whose time is not over are removed only with --running.`,
 		Example: `  kubectl svcproxy cleanup
 
   # Also what is running, and what --keep left

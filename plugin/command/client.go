@@ -3,9 +3,12 @@
 package command
 
 import (
+	"cmp"
 	"flag"
 	"log"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,6 +32,9 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server; %s",
 			orSnapshot)
 	}
+	if err := e.checkContext(); err != nil {
+		return nil, nil, err
+	}
 	config, err := e.kube.ToRESTConfig()
 	if err != nil {
 		return nil, nil, run.Usagef("%w (%s)", err, orSnapshot)
@@ -47,6 +53,18 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 		return nil, nil, run.Usagef("%w", err)
 	}
 	return c, config, nil
+}
+
+// checkContext returns an error where --context names none of the kubeconfig.
+func (e *environment) checkContext() error {
+	given := *e.kube.Context
+	raw, err := e.kube.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || given == "" || raw.Contexts[given] != nil {
+		return nil //nolint:nilerr // making a client says what is wrong with the kubeconfig
+	}
+	names := slices.Sorted(maps.Keys(raw.Contexts))
+	return run.Usagef("there is no context %q in the kubeconfig: it has %s%s", given,
+		cmp.Or(run.Shorten(names), "none"), cluster.DidYouMean(given, names))
 }
 
 // addLogFlags adds -v and its like, as kubectl has them.

@@ -45,6 +45,9 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	}()
 	cmd := newRoot(env)
 	cmd.SetArgs(args)
+	if err := oneDash(cmd, args); err != nil {
+		return exit(ctx, err, env.errOut)
+	}
 	return exit(ctx, cmd.ExecuteContext(ctx), env.errOut)
 }
 
@@ -109,7 +112,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	cmd.SetIn(env.in)
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return run.Usagef("%w%s (see %s --help)", err, meantFlag(c, err), c.CommandPath())
+		return flagError(c, env.args, err)
 	})
 	env.kube.AddFlags(cmd.PersistentFlags())
 	addLogFlags(cmd.PersistentFlags())
@@ -144,6 +147,9 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 func (e *environment) namespace() (string, error) {
 	if ns := *e.kube.Namespace; ns != "" {
 		return ns, nil
+	}
+	if err := e.checkContext(); err != nil {
+		return "", err
 	}
 	ns, _, err := e.kube.ToRawKubeConfigLoader().Namespace()
 	if err == nil {

@@ -257,7 +257,7 @@ func completeKubeconfig[T any](e *environment, entries func(*kubeconfig) map[str
 }
 
 // addCompletions adds those of the kubectl flags to the finished command tree. Words without a completion of their own
-// are no file names, but for those of the flags at the end.
+// are not file names, but for those of the flags at the end.
 func (e *environment) addCompletions(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(noFiles)
 	for flag, complete := range map[string]cobra.CompletionFunc{

@@ -25,8 +25,9 @@ type diffOptions struct {
 func newDiffCommand(env *environment) *cobra.Command {
 	o := &diffOptions{}
 	cmd := &cobra.Command{
-		Use:   "diff BEFORE AFTER",
-		Short: "Say what changed between two snapshots: paths first, then the rules and settings behind them",
+		Use:        "diff BEFORE AFTER",
+		SuggestFor: []string{"compare"},
+		Short:      "Say what changed between two snapshots: paths first, then the rules and settings behind them",
 		Long: `Say what changed between two snapshots of the same nodes, each a directory or a .tar.gz as dump writes it: ` +
 			`for a post-mortem,
 or before and after a repair. Both are judged; what comes out differently is listed first, then findings that came and

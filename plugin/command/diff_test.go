@@ -55,7 +55,7 @@ func TestDiffExitCodes(t *testing.T) {
 		{[]string{"diff", broken, ""}, run.ExitUsage, "", "the path of a snapshot is empty"},
 		{[]string{"diff", broken, "no-such"}, run.ExitUsage, "", "there is no snapshot at no-such"},
 		{[]string{"diff", broken, rule, "--node", "nobody"}, run.ExitUsage, "", `node "nobody" is in neither`},
-		{[]string{"diff", broken, rule, "-o", "html"}, run.ExitUsage, "", "-o html is not for this command"},
+		{[]string{"diff", broken, rule, "-o", "html"}, run.ExitUsage, "", "-o html is not an output format of this command"},
 		{
 			[]string{"trace", "shop/web", "--compare", "node1,node2", "--snapshot", two},
 			run.ExitRight,
@@ -89,7 +89,7 @@ func TestDiffExitCodes(t *testing.T) {
 		{
 			[]string{"trace", "shop/web", "--compare", "node1,node2", "-o", "dot", "--snapshot", two},
 			run.ExitUsage, "",
-			"-o dot is not for this command",
+			"-o dot is not an output format of this command",
 		},
 	} {
 		code, stdout, stderr := runPlugin(t, x.args...)

@@ -34,8 +34,9 @@ type dumpOptions struct {
 func newDumpCommand(env *environment) *cobra.Command {
 	o := &dumpOptions{}
 	cmd := &cobra.Command{
-		Use:   "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end | --script} -o FILE.tar.gz",
-		Short: "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
+		Use:        "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end | --script} -o FILE.tar.gz",
+		SuggestFor: []string{"save", "capture", "snapshot", "export"},
+		Short:      "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
 		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of ` +
 			`nodes and their kube-proxy
 hold. Every command reads it by --snapshot. Its files are what standard tools print (docs/snapshots.md).
@@ -47,7 +48,7 @@ and the network namespaces of the pods at both ends.
 With --script it prints a script for a POSIX shell, which writes the same files of a node with the node's own tools. It
 is for nodes where no pod may be made and no program be installed; no cluster is contacted.
 
-It holds names, addresses and firewall rules. What judging needs none of is left out: the Pods' environment, volumes and
+It holds names, addresses and firewall rules. What judging does not need is left out: the Pods' environment, volumes and
 commands, annotations, managed fields.
 
 Exit codes: 0 all was read, 3 a node could not be read (the others are in the file).`,
@@ -124,12 +125,14 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 	chosen := o.ends.endToEnd || len(o.nodes.nodes) > 0 || o.nodes.allNodes || o.nodes.selector != "" || o.helper.local
 	switch {
 	case o.nodes.snapshot != "":
-		return c, run.Usagef("dump reads a cluster, and --snapshot is none")
+		return c, run.Usagef("dump reads the nodes of a cluster: it has no --snapshot")
 	case o.output == "":
 		return c, run.Usagef("dump needs a file to write: give -o FILE.tar.gz, or -o - for standard output")
 	case o.output != "-" && !strings.HasSuffix(o.output, ".tar.gz") && !strings.HasSuffix(o.output, ".tgz"):
 		return c, run.Usagef("-o %q: dump writes a gzipped tar archive: give FILE.tar.gz or FILE.tgz, or - for "+
 			"standard output", o.output)
+	case o.output != "-" && !isDirectory(filepath.Dir(o.output)):
+		return c, run.Usagef("-o %q: there is no directory %s", o.output, filepath.Dir(o.output))
 	case !chosen:
 		return c, run.Usagef("dump needs to know which nodes: give --node NODE, -l SELECTOR, --all-nodes or --local")
 	}
@@ -293,4 +296,9 @@ func writeWhole(name string, out *terminal.Stream, data io.Reader) error {
 		_ = os.Remove(f.Name())
 	}
 	return err
+}
+
+func isDirectory(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }

@@ -16,8 +16,9 @@ import (
 
 func newExplainCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [CODE]",
-		Short: "Explain a finding: what it means, its usual cause and its remedy",
+		Use:        "explain [CODE]",
+		SuggestFor: []string{"finding", "findings", "man"},
+		Short:      "Explain a finding: what it means, its usual cause and its remedy",
 		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its remedy and the upstream issues. ` +
 			`Without a
 code, list all codes with one line each. No cluster is contacted: the text is that of docs/findings.md of this ` +
@@ -45,6 +46,9 @@ func codes() []string {
 
 // explain prints a section of docs/findings.md, or their list.
 func explain(env *environment, args []string) error {
+	if len(args) == 2 && strings.HasPrefix(args[1], "+") { // "MissingEndpoint +1", of a table
+		args = args[:1]
+	}
 	switch len(args) {
 	case 0:
 		return env.out.Document([]byte(listOfFindings()))

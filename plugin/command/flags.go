@@ -61,6 +61,12 @@ func (n *nodeFlags) selection(flags *pflag.FlagSet, h *helperFlags) (run.Selecti
 	if slices.Contains(n.nodes, "") || len(n.nodes) == 0 && flags.Changed("node") {
 		return out, run.Usagef("--node is empty: give the name of a node")
 	}
+	if from := flags.Lookup("from"); from != nil && from.Changed && from.Value.String() == "" {
+		return out, run.Usagef("--from is empty: give pod/NAME, node/NAME, external or an IP address")
+	}
+	if n.snapshot == "-" {
+		return out, run.Usagef("--snapshot -: a snapshot is not read from standard input: give a directory or a .tar.gz")
+	}
 	if n.snapshot == "" && flags.Changed("snapshot") {
 		return out, run.Usagef("--snapshot is empty: give a directory or a .tar.gz")
 	}

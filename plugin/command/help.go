@@ -3,10 +3,9 @@
 package command
 
 import (
-	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -23,8 +22,9 @@ func newHelpCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			topic, rest, err := c.Root().Find(args)
 			if err != nil || len(rest) > 0 {
+				topic := strings.Join(args, " ")
 				return run.Usagef("there is no command %q%s (see %s --help)",
-					args[0], cluster.DidYouMean(args[0], commandNames(c.Root())), name)
+					topic, cluster.DidYouMean(topic, commandNames(c.Root())), name)
 			}
 			topic.InitDefaultHelpFlag()
 			return topic.Help()
@@ -41,19 +41,4 @@ func commandNames(root *cobra.Command) []string {
 		}
 	}
 	return out
-}
-
-// meantFlag says which flag of a command may have been meant, where the error is that there is none of that name.
-func meantFlag(c *cobra.Command, err error) string {
-	missing, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok || len(missing.GetSpecifiedName()) < 2 {
-		return ""
-	}
-	var names []string
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, "--"+f.Name)
-		}
-	})
-	return cluster.DidYouMean("--"+missing.GetSpecifiedName(), names)
 }

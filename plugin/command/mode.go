@@ -27,8 +27,9 @@ type modeOptions struct {
 func newModeCommand(env *environment) *cobra.Command {
 	o := &modeOptions{}
 	cmd := &cobra.Command{
-		Use:   "mode [NODE…]",
-		Short: "Say which proxy each node really runs, and whether it is healthy",
+		Use:        "mode [NODE…]",
+		SuggestFor: []string{"modes", "node", "nodes"},
+		Short:      "Say which proxy each node really runs, and whether it is healthy",
 		Long: `Say of each node in which mode its kernel serves Services (iptables, with the nft or the legacy backend, ` +
 			`nftables, ipvs), which one
 kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not ` +

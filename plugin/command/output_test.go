@@ -43,11 +43,11 @@ func TestDrawnFormats(t *testing.T) {
 		{"mode -o html", run.ExitRight, []string{"<!doctype html>", "Which proxy each node runs", "worker-1"}, ""},
 		{
 			"mode -o dot", run.ExitUsage, nil,
-			"-o dot is not for this command, which has nothing to draw in it: it may be table, wide, json, yaml, name, " +
+			"-o dot is not an output format of this command: it may be table, wide, json, yaml, name, " +
 				"jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html",
 		},
-		{"mode -o mermaid", run.ExitUsage, nil, "-o mermaid is not for this command"},
-		{"resolve web -n shop -o html", run.ExitUsage, nil, "-o html is not for this command"},
+		{"mode -o mermaid", run.ExitUsage, nil, "-o mermaid is not an output format of this command"},
+		{"resolve web -n shop -o html", run.ExitUsage, nil, "-o html is not an output format of this command"},
 		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, markdown, mermaid, dot"},
 	} {
 		code, stdout, stderr := runPlugin(t, append(strings.Fields(tt.args), "--snapshot", broken)...)

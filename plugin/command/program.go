@@ -48,8 +48,9 @@ var programDryRuns = []string{"none", "client", "server"}
 func newProgramCommand(env *environment) *cobra.Command {
 	o := &programOptions{}
 	cmd := &cobra.Command{
-		Use:   "program SERVICE[:PORT] --node NODE",
-		Short: "Put the right path of a Service on a node, beside kube-proxy's, for a limited time",
+		Use:        "program SERVICE[:PORT] --node NODE",
+		SuggestFor: []string{"repair", "apply"},
+		Short:      "Put the right path of a Service on a node, beside kube-proxy's, for a limited time",
 		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, ` +
 			`NodePort, external and
 load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead ` +
@@ -62,9 +63,9 @@ Addresses that the author of a Service could take from others, or reach, by it a
 			`their class; loopback,
 link-local and multicast addresses always are.
 
-Before success is said the node is read again, and packets are walked through its rules. Where they do not go where ` +
-			`they should, all is taken
-back, and the exit code is 1.
+Before the command reports success, the node is read again and packets are walked through its rules. If they do not ` +
+			`go where they should,
+everything is taken back, and the exit code is 1.
 
 --dry-run asks the node and prints exactly what would be done, and what would differ from now; nothing is changed.
 
@@ -143,16 +144,11 @@ type programConfig struct {
 
 // config completes and validates the options.
 func (o *programOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c programConfig, err error) {
-	args = joinKind(args)
-	switch len(args) {
-	case 0:
-		return c, run.Usagef("program needs a Service: %s program SERVICE[:PORT] --node NODE (see %s program --help)",
-			name, name)
-	case 1:
-	default:
-		return c, run.Usagef("program takes one Service, and %d were given (%s)", len(args), run.Shorten(args))
+	arg, err := oneService("program", args, "")
+	if err != nil {
+		return c, err
 	}
-	if c.service, c.namespace, err = env.service(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(arg); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(report.KindTrace); err != nil {

@@ -29,8 +29,9 @@ type resolveOptions struct {
 func newResolveCommand(env *environment) *cobra.Command {
 	o := &resolveOptions{}
 	cmd := &cobra.Command{
-		Use:   "resolve SERVICE[:PORT]",
-		Short: "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
+		Use:        "resolve SERVICE[:PORT]",
+		SuggestFor: []string{"get", "describe", "show", "endpoints", "ep"},
+		Short:      "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
 		Long: `Say what the API holds of a Service, without a look at any node's rules: its DNS name and what DNS answers, ` +
 			`its policies and
 addresses, and every endpoint with its pod, node and conditions, and why connections are sent to it or not.
@@ -73,10 +74,11 @@ type resolveConfig struct {
 
 // config completes and validates the options.
 func (o *resolveOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c resolveConfig, err error) {
-	if args = joinKind(args); len(args) != 1 {
-		return c, run.Usagef("resolve needs one Service: %s resolve SERVICE (see %s resolve --help)", name, name)
+	arg, err := oneService("resolve", args, "")
+	if err != nil {
+		return c, err
 	}
-	if c.service, c.namespace, err = env.service(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(arg); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(print.KindResolve); err != nil {

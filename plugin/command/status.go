@@ -30,8 +30,9 @@ type statusOptions struct {
 func newStatusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
-		Use:   "status [SERVICE]",
-		Short: "Say what the agents on all nodes have found: on which nodes, since when, and what those share",
+		Use:        "status [SERVICE]",
+		SuggestFor: []string{"top"},
+		Short:      "Say what the agents on all nodes have found: on which nodes, since when, and what those share",
 		Long: `Say what the agents of deploy/watch have found, by finding and Service: on how many of how many nodes, ` +
 			`since when, on which, and
 what these nodes share that the others do not have (kernel, OS image, zone, labels, age, kube-proxy's version, mode,

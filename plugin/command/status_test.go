@@ -198,7 +198,7 @@ func TestStatus(t *testing.T) {
 		{agents{}, "wbe -n shop", run.ExitUsage, "", `service "wbe" not found in namespace "shop"; did you mean web?`},
 		{agents{}, "a b", run.ExitUsage, "", "status takes one Service at most, and 2 were given"},
 		{agents{}, "-l a,,=", run.ExitUsage, "", `--selector "a,,="`},
-		{agents{}, "-o html", run.ExitUsage, "", "-o html is not for this command"},
+		{agents{}, "-o html", run.ExitUsage, "", "-o html is not an output format of this command"},
 		{
 			agents{text: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, code: 404},
 			"",

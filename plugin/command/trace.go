@@ -35,8 +35,9 @@ type traceOptions struct {
 func newTraceCommand(env *environment) *cobra.Command {
 	o := &traceOptions{}
 	cmd := &cobra.Command{
-		Use:   "trace SERVICE[:PORT]",
-		Short: "Trace packets to a Service: where they should go, where they do go, and why the two differ",
+		Use:        "trace SERVICE[:PORT]",
+		SuggestFor: []string{"debug", "diagnose", "path", "why"},
+		Short:      "Trace packets to a Service: where they should go, where they do go, and why the two differ",
 		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from ` +
 			`every origin that
 matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
@@ -119,16 +120,11 @@ type traceConfig struct {
 
 // config completes and validates the options.
 func (o *traceOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c traceConfig, err error) {
-	args = joinKind(args)
-	switch len(args) {
-	case 0:
-		return c, run.Usagef("trace needs a Service: %s trace SERVICE[:PORT] (see %s trace --help)", name, name)
-	case 1:
-	default:
-		return c, run.Usagef("trace takes one Service, and %d were given (%s): for several use %s verify%s",
-			len(args), run.Shorten(args), name, meantPair(args))
+	arg, err := oneService("trace", args, verifySeveral)
+	if err != nil {
+		return c, err
 	}
-	if c.service, c.namespace, err = env.service(args[0]); err != nil {
+	if c.service, c.namespace, err = env.service(arg); err != nil {
 		return c, err
 	}
 	if c.printer, err = o.output.printer(report.KindTrace); err != nil {

@@ -31,8 +31,9 @@ type verifyOptions struct {
 func newVerifyCommand(env *environment) *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
-		Use:   "verify [SERVICE[:PORT]…]",
-		Short: "Verify every frontend of the named or of all Services, and list what is wrong",
+		Use:        "verify [SERVICE[:PORT]…]",
+		SuggestFor: []string{"check", "list", "ls", "scan", "test"},
+		Short:      "Verify every frontend of the named or of all Services, and list what is wrong",
 		Long: `Verify every frontend of the named Services, of all Services of a namespace, or with -A of all there are: ` +
 			`what kube-proxy should
 have programmed against what the node's rules do. Only what is wrong is listed; the rest is counted.

@@ -7,6 +7,7 @@ package print
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,7 +74,7 @@ func (p *Printer) For(kind string) error {
 	for _, d := range drawn {
 		if p.format == d.format && !slices.Contains(d.kinds, kind) {
 			return fmt.Errorf(
-				"-o %s is not for this command, which has nothing to draw in it: it may be %s",
+				"-o %s is not an output format of this command: it may be %s",
 				p.format,
 				strings.Join(FormatsOf(kind), ", "),
 			)
@@ -136,9 +137,10 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		return p, nil
 	default:
 		return nil, fmt.Errorf(
-			"-o %q is not an output format: it may be %s",
+			"-o %q is not an output format: it may be %s%s",
 			format,
 			strings.Join(FormatsOf(report.KindTrace), ", "),
+			meantFormat(format),
 		)
 	}
 	if inline != "" || strings.HasSuffix(format, "=") {
@@ -148,6 +150,44 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 		return nil, fmt.Errorf("--template goes with -o jsonpath or -o go-template")
 	}
 	return p, nil
+}
+
+// otherFormats are words that people have for formats.
+var otherFormats = map[string]string{
+	"yml": "yaml", "md": "markdown", "text": "table", "txt": "table", "htm": "html", "svg": "html", "png": "html",
+	"pdf": "html", "graphviz": "dot", "custom-columns": "jsonpath=…", "template": "go-template=…", "long": "wide",
+	"names": "name", "picture": "html",
+}
+
+// meantFormat says which format may have been meant; "" where that cannot be said.
+func meantFormat(format string) string {
+	word, _, _ := strings.Cut(strings.ToLower(format), "=")
+	if meant := otherFormats[word]; meant != "" {
+		return "; did you mean " + meant + "?"
+	}
+	if slices.Contains(FormatsOf(report.KindTrace), word) {
+		return "; did you mean " + word + "?"
+	}
+	if i := strings.LastIndexByte(word, '.'); i >= 0 {
+		end := word[i+1:]
+		if meant := cmp.Or(otherFormats[end], end); slices.Contains(FormatsOf(report.KindTrace), meant) {
+			return "; the report goes to standard output: -o " + meant + " > " + format
+		}
+	}
+	for _, f := range FormatsOf(report.KindTrace) {
+		if len(word) == len(f) && sameLetters(word, f) {
+			return "; did you mean " + f + "?"
+		}
+	}
+	return ""
+}
+
+// sameLetters tells whether two words have the same letters, in whatever order.
+func sameLetters(a, b string) bool {
+	x, y := []byte(a), []byte(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return bytes.Equal(x, y)
 }
 
 func templatePrinter(kind, format, template string, allowMissingKeys bool) (printers.ResourcePrinter, error) {

@@ -92,7 +92,11 @@ func (t *text) verifyTable() {
 		if tab.width() > t.Width {
 			tab = tab.without("ACTUAL")
 		}
-		tab = tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
+		narrow := tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
+		if narrow.width() > t.Width { // the findings below say where from
+			narrow = tab.without("FROM").squeeze("FRONTEND", 20, t.Width).squeeze("SERVICE", 12, t.Width)
+		}
+		tab = narrow
 	}
 	t.byVerdict(tab, verdicts)
 	if more > 0 {

@@ -56,6 +56,9 @@ func (s *Session) CertainNodes() (nodes []string, ok bool, err error) {
 		return nil, false, nil
 	}
 	nodes, err = s.namedNodes()
+	if err != nil && s.Objects == nil {
+		return nil, false, nil // the objects may know the node by an address
+	}
 	return nodes, err == nil, err
 }
 
@@ -85,7 +88,7 @@ func (s *Session) namedNodes() ([]string, error) {
 	known := s.KnownNodes()
 	names := make([]string, len(s.config.Nodes.Names))
 	for i, n := range s.config.Nodes.Names {
-		names[i] = cluster.NodeName(n)
+		names[i] = s.nodeNamed(cluster.NodeName(strings.TrimSpace(n)))
 	}
 	if s.config.Nodes.Local && len(names) > 0 {
 		known = nodeNames(s.Objects) // the files will show whether it is this machine
@@ -99,7 +102,7 @@ func (s *Session) namedNodes() ([]string, error) {
 	var nodes []string
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return nil, Usagef("node %q is not in the %s %s%s", n, s.Place(), Shorten(known), cluster.DidYouMean(n, known))
+			return nil, Usagef("node %q is not in the %s %s%s", n, s.Place(), Shorten(known), meantNode(n, known))
 		}
 		if !slices.Contains(nodes, n) {
 			nodes = append(nodes, n)
@@ -109,6 +112,33 @@ func (s *Session) namedNodes() ([]string, error) {
 		nodes = known
 	}
 	return nodes, nil
+}
+
+// nodeNamed returns the node that has a name, as its own, as a host name or as an address; the name itself where none
+// has.
+func (s *Session) nodeNamed(name string) string {
+	if s.Objects == nil {
+		return name // not read yet
+	}
+	for _, n := range s.Objects.Nodes {
+		for i := range n.Status.Addresses {
+			if strings.EqualFold(n.Status.Addresses[i].Address, name) {
+				return n.Name
+			}
+		}
+	}
+	return name
+}
+
+// meantNode says which nodes may have been meant by a name that none has.
+func meantNode(name string, known []string) string {
+	switch {
+	case name == "*" || name == "all":
+		return "; did you mean --all-nodes?"
+	case strings.ContainsAny(name, " ;"):
+		return "; several are separated by commas"
+	}
+	return cluster.DidYouMean(strings.ToLower(name), known)
 }
 
 // noNodes says why there is no node to read.

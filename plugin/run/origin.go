@@ -79,6 +79,9 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 		return fromPod(from, namespace, name, objects)
 	}
 	if a, err := netip.ParseAddr(from); err == nil {
+		if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			return nil, Usagef("--from %s: no packet has this address as its source", from)
+		}
 		return fromAddress(a.Unmap(), objects), nil
 	}
 	if node := cluster.NodeName(from); node != from {
@@ -101,7 +104,28 @@ func meantOrigin(from, namespace string, objects *snapshot.Cluster) string {
 	if slices.Contains(nodeNames(objects), from) {
 		return "; did you mean node/" + from + "?"
 	}
+	if meant := otherOrigins[strings.ToLower(from)]; meant != "" {
+		return "; did you mean " + meant + "?"
+	}
+	if word, name, ok := strings.Cut(from, "/"); ok {
+		if _, isKind := cluster.KindOf(word); isKind {
+			return "; give one of the pods of " + word + "/" + name + " as pod/NAME"
+		}
+	}
+	if p, err := netip.ParseAddrPort(from); err == nil {
+		return "; did you mean " + p.Addr().String() + "?"
+	}
+	if strings.Contains(from, ",") {
+		return "; it is one of them: run the command once for each"
+	}
 	return cluster.DidYouMean(from, []string{"pod", "node", "external"})
+}
+
+// otherOrigins are words that people have for origins.
+var otherOrigins = map[string]string{
+	"outside": "external", "internet": "external", "world": "external", "client": "external, pod or pod/NAME",
+	"host": "node", "localhost": "node", "local": "node", "pods": "pod", "nodes": "node", "pod": "pod", "node": "node",
+	"external": "external",
 }
 
 func fromPod(from, namespace, name string, objects *snapshot.Cluster) (*Origin, error) {

@@ -29,7 +29,8 @@ const outageVariable = "SVCPROXY_OUTAGE"
 // The agents of deploy/watch endure what happens to a node. While the API server is away nothing is found that is not
 // so, a rule that is deleted meanwhile is noticed, and told of at the latest when the API server is back. An agent that
 // is killed tells the same again. Nothing of a Service is found while kube-proxy restarts. With SVCPROXY_OUTAGE also:
-// once kube-proxy's mode was switched nothing is found, and a fault is.
+// that all rules of a node were flushed is told, and nothing is once they are back; once kube-proxy's mode was switched
+// nothing is found, and a fault is; nothing is found while endpoints change a thousand times.
 func TestWatchEndures(t *testing.T) {
 	if os.Getenv("E2E_CLUSTER") == "" {
 		t.Skip("E2E_CLUSTER is not set: only the API server of test/cluster can be halted")
@@ -60,11 +61,43 @@ func TestWatchEndures(t *testing.T) {
 				w.repaired(t)
 				if whole {
 					w.kubeProxyRestarts(t)
+					w.rulesFlushed(t)
 					w.modeSwitched(t)
 				}
 			})
 		}
 	})
+	if whole {
+		t.Run("a thousand changes", func(t *testing.T) { thousandChanges(t, all) })
+	}
+}
+
+// thousandChanges changes endpoints a thousand times, while connections are made to the Service web, and no finding may
+// count on any node.
+func thousandChanges(t *testing.T, all []*watched) {
+	t.Helper()
+	const bursts = 10 // of 100 changes
+	svc, err := client.CoreV1().Services(namespace).Get(t.Context(), app, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for range bursts {
+		burst(t, func() {
+			for _, w := range all {
+				for _, f := range w.scrape(t.Context()).findings() {
+					seen[w.node+": "+f] = true
+				}
+				w.onIt(t, "timeout", "5", "bash", "-c", "echo hello >/dev/tcp/"+svc.Spec.ClusterIP+"/80")
+			}
+		})
+	}
+	for f := range seen {
+		t.Errorf("found while endpoints change: %s", f)
+	}
+	for _, w := range all {
+		w.healthy(t, "nothing is wrong after a thousand changes")
+	}
 }
 
 // watched is a node with its agent.
@@ -72,6 +105,32 @@ type watched struct {
 	node, mode string
 	agent      *corev1.Pod
 	fault      []string // a command on the node that takes what leads to the Service web away
+}
+
+// rulesFlushed takes all rules of the node away. kube-proxy, which is then started again, writes its own anew; those of
+// the CNI plugin, which does not, are put back.
+func (w *watched) rulesFlushed(t *testing.T) {
+	t.Helper()
+	program, flush := "/usr/sbin/iptables-nft", [][]string{{"/usr/sbin/nft", "flush", "ruleset"}}
+	if w.mode != "nftables" {
+		program, flush = siteOf(t, w.node).program, nil
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			flush = append(flush, []string{program, "-w", "-t", table, "-F"})
+		}
+	}
+	plugins := "*nat\n"
+	for line := range strings.Lines(onNode(t, w.node, nil, program+"-save", "-t", "nat")) {
+		if strings.Contains(line, "CNI") {
+			plugins += line
+		}
+	}
+	for _, argv := range flush {
+		w.onIt(t, argv...)
+	}
+	t.Logf("told %v after all rules were flushed", w.tells(t, "the flushed rules are told of"))
+	onNode(t, w.node, strings.NewReader(plugins+"COMMIT\n"), program+"-restore", "--noflush")
+	restartKubeProxy(t, w.node)
+	t.Logf("nothing is wrong %v after kube-proxy runs again", w.healthy(t, "nothing is wrong after the rules are back"))
 }
 
 // planFault makes up the fault: one that stays until kube-proxy starts again or the Service changes, as it is in what

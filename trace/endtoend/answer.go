@@ -46,7 +46,7 @@ func (f *follower) answer() report.Segment {
 		if s, lost := f.otherWay(p); lost {
 			return s
 		}
-		x := &crossing{f.Connection, f.node, f.Client, p.Out, hopOf(p), p.Mark, p.Proto, f.to.At.Port()}
+		x := f.cross(f.node, f.Client, p, f.to.At.Port())
 		s, by := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
 			s.Segment = segment
@@ -88,8 +88,18 @@ func (f *follower) backAtClient(in string) report.Segment {
 	}
 	res := first.walker.Answer(f.Start, f.end, in, netfilter.Options{Enters: in != ""})
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
+	if bad != nil && bad.unknown {
+		if s, lost := f.untranslated(&res); lost {
+			return s
+		}
+	}
 	if bad != nil {
 		return f.lostAt(bad, f.Client.State, nodePlace(f.Client.Name))
+	}
+	off := forwardingOff(f.Client.State, in, sent.Packet.Dst.Is4())
+	if off != "" && want == netfilter.Sent && !f.sameNode() {
+		return with(wrong(EndToEndAnswerLost, segment, nodePlace(f.Client.Name), "a setting of the kernel",
+			"the node does not forward the answer, which comes in by %s", in), off)
 	}
 	if f.Outside {
 		return f.leaves(&sent.Packet)
@@ -110,6 +120,27 @@ func (f *follower) backAtClient(in string) report.Segment {
 		return f.lostAt(bad, pod, place)
 	}
 	return right(segment, place, "back at the client, from %s", f.Start.Packet.Dst)
+}
+
+// untranslated tells whether the answer is certain to come to the client from the endpoint's own address: connection
+// tracking does not translate it back, and the client has not asked that address.
+func (f *follower) untranslated(res *netfilter.Result) (s report.Segment, lost bool) {
+	for i := range res.Outcomes {
+		o := &res.Outcomes[i]
+		p := &o.Packet
+		arrives := o.End == netfilter.Sent || o.End == netfilter.Delivered
+		asItWas := p.Dst == f.Start.Packet.Src && netip.AddrPortFrom(p.Src, p.SrcPort) == f.to.At
+		if !o.Certain || !arrives || !asItWas {
+			return s, false
+		}
+	}
+	unread := rulesUnread(f.Client.State, f.Start.Packet.Family)
+	if len(res.Outcomes) == 0 || f.to.At == f.frontend() || res.Ended != "" || unread != "" {
+		return s, false
+	}
+	return wrong(EndToEndAnswerLost, report.SegmentAnswer, nodePlace(f.Client.Name), "",
+		"the node does not translate the answer back: the client gets it from %s, and not from %s", f.to.At,
+		f.frontend()), true
 }
 
 // otherWay tells whether the endpoint's node sends the answer to a client outside of the cluster by another next hop

@@ -56,6 +56,7 @@ var six = strings.NewReplacer(
 type fault struct {
 	name    string
 	vxlan   bool
+	tunnel  string // one of tunnels, in place of VXLAN and direct routes
 	listen  string // "": nobody does; full: the queue is
 	outside bool   // the client is the host outside, and connects to the NodePort of node1
 	local   bool   // the endpoint is the pod on node1, as with externalTrafficPolicy Local
@@ -64,6 +65,7 @@ type fault struct {
 	code    string
 	verdict report.SegmentVerdict
 	works   bool // small packets come through all the same
+	hangs   bool // and large ones do not
 	six     bool // it is made in IPv6, too
 }
 
@@ -161,7 +163,7 @@ var faults = []fault{
 	},
 	{
 		name: "the endpoint's node has a smaller MTU", six: true, listen: ":8080", segment: report.SegmentNetwork,
-		code: endtoend.LinkMTUDiffers, verdict: report.SegmentUnknown, works: true,
+		code: endtoend.LinkMTUDiffers, verdict: report.SegmentUnknown, works: true, hangs: true,
 		// veth lets packets pass that are still to be cut (is_skb_forwardable), as no hardware does.
 		do: []string{"client ip link set eth0 gso_max_segs 1", "node2 ip link set eth0 mtu 1000"},
 	},

@@ -120,6 +120,13 @@ func (f *follower) toPod(place string) report.Segment {
 		return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin", "the pod's interface %s is down", end),
 			"ip link: "+end)
 	}
+	if bridge := f.node.Host.Master(end); bridge != "" {
+		if state := f.node.Host.PortState(bridge, end); state != "" {
+			return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin",
+				"the bridge %s sends nothing by its port %s, behind which the pod is", bridge, end),
+				fmt.Sprintf("ip -d link: %s master %s state %s", end, bridge, state))
+		}
+	}
 	hop := hopOf(p)
 	e, there := f.node.Host.Neighbour(out, hop)
 	mac := pod.Host.MAC(dev)

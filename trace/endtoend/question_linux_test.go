@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -27,7 +25,7 @@ func (n *topology) asks() bool {
 
 // A question to a name server on the client's node gets there where the walk says so, and does not where it says that.
 func TestQuestionsAgainstTheKernel(t *testing.T) {
-	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "iptables-nft", "nsenter", "sysctl") {
+	if !isolate(t) {
 		return
 	}
 	for _, c := range []struct {

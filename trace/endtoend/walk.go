@@ -14,7 +14,7 @@ import (
 )
 
 // rulesUnread says why the rules of a network namespace are not all known for a family; "" where they are. A file that
-// is missing is no rule only where the collector says that it has tried to read all.
+// is missing is not a rule only where the collector says that it has tried to read all.
 func rulesUnread(s *nodestate.State, f netfilter.Family) string {
 	if x := s.NotAll[f]; x != nil {
 		return x.String()

@@ -18,6 +18,11 @@ type linkInfo struct {
 	SlaveData struct {
 		Hairpin  *bool `json:"hairpin"`
 		Isolated *bool `json:"isolated"`
+		// Flood, Broadcast and Multicast tell whether frames are sent by the port whose destination the bridge does not know,
+		// those for all, and those for a group.
+		Flood     *bool `json:"flood"`
+		Broadcast *bool `json:"bcast_flood"`
+		Multicast *bool `json:"mcast_flood"`
 		// State is that of the port: forwarding, disabled, blocking, …
 		State string `json:"state"`
 	} `json:"info_slave_data"`
@@ -36,7 +41,8 @@ func (n *Network) setBridge(l *ipLink) {
 		b = &bridge{}
 		n.bridges[l.Master] = b
 	}
-	b.ports = append(b.ports, port{l.Name, l.Info.SlaveData.Hairpin, l.Info.SlaveData.Isolated, l.Info.SlaveData.State})
+	d := &l.Info.SlaveData
+	b.ports = append(b.ports, port{l.Name, d.Hairpin, d.Isolated, d.State, [3]*bool{d.Flood, d.Broadcast, d.Multicast}})
 	veth := l.Info.Kind == "veth"
 	b.hairpin.add(l.Info.SlaveData.Hairpin, veth)
 	b.isolated.add(l.Info.SlaveData.Isolated, veth)
@@ -52,7 +58,8 @@ type bridge struct {
 type port struct {
 	name              string
 	hairpin, isolated *bool
-	state             string // "" where it was not collected
+	state             string   // "" where it was not collected
+	floods            [3]*bool // what the bridge does not know the port of; broadcasts; multicasts
 }
 
 // portFlag counts the ports of a bridge by a flag: those of pods, which are veth, and the others.
@@ -157,6 +164,23 @@ func (n *Network) SomeIsolated(dev string) (ports []string) {
 		return nil
 	}
 	return b.having(func(p *port) bool { return p.isolated != nil && *p.isolated })
+}
+
+// Unflooded are the ports of a bridge by which a frame to a neighbour is not sent unless the bridge knows that it is
+// there (br_flood in net/bridge/br_forward.c): to its link-layer address, where the bridge has that behind no port;
+// where it has none, the question for it. nil where the forwarding table was not collected.
+func (n *Network) Unflooded(dev, mac string, v4 bool) (ports []string) {
+	b := n.bridges[dev]
+	which := 1
+	switch {
+	case b == nil || !n.HasForwarding(dev) || mac != "" && n.BehindPort(dev, mac):
+		return nil
+	case mac != "":
+		which = 0
+	case !v4:
+		which = 2
+	}
+	return b.having(func(p *port) bool { return p.floods[which] != nil && !*p.floods[which] })
 }
 
 // port returns a port by its name; nil for none.

@@ -83,7 +83,7 @@ func (n *Network) Discards(dev string, nextHop netip.Addr) (why string) {
 		return "what is sent by lo comes in again by it, and the address is none of the node's own"
 	case discarding[l.kind]:
 		return "ip -d link: " + dev + " is of the kind " + l.kind + ", which discards what is sent by it"
-	case !l.flags || !l.noARP || !n.kindsKnown || !resolving[l.kind] || !n.NeighboursKnown():
+	case !l.flags || !l.noARP || !n.kindsKnown || !resolving[l.kind] || !n.HasNeighbours():
 		return ""
 	}
 	e, ok := n.Neighbour(dev, nextHop)

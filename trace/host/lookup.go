@@ -254,7 +254,7 @@ func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 		}
 		by.entry = e
 		c := candidate{route: e.route(), hops: e.hops, by: by, why: reason}
-		if len(e.hops) < 2 {
+		if len(c.hops) < 2 {
 			c.hops = nil
 		}
 		if e.unknown != "" {

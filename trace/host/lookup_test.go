@@ -103,7 +103,29 @@ func TestPolicyRouting(t *testing.T) {
 		{"port", hole, rule(`"dport":80`), in, blackhole, "dport 80"},
 		{"ports", hole, rule(`"dport_start":8000,"dport_end":9000`), in, plain, ""},
 		{"source ports", hole, rule(`"sport_start":32768,"sport_end":60999`), in, blackhole, "sport 32768-60999"},
-		{"source port, not known", hole, rule(`"sport":5`), with(in, func(q *Query) { q.SrcPort = 0 }), "?", "sport 5"},
+		{
+			"a client's port", hole, rule(`"sport":40000`), with(in, func(q *Query) { q.SrcPort = 0 }), "?", "sport 40000",
+		},
+		{
+			"a port that clients do not get", hole, rule(`"sport_start":1,"sport_end":1023`),
+			with(in, func(q *Query) { q.SrcPort = 0 }), "unicast eth0", "",
+		},
+		{
+			"ports that a pod's settings may have", hole, rule(`"sport_start":2000,"sport_end":3000`),
+			with(in, func(q *Query) { q.SrcPort = 0 }), "?", "sport 2000-3000",
+		},
+		{
+			"ports that are usual, and no settings are known", hole, rule(`"sport_start":32768,"sport_end":65535`),
+			with(in, func(q *Query) { q.SrcPort = 0 }), "?", "sport 32768-65535",
+		},
+		{
+			"all ports that clients may get", hole, rule(`"sport_start":1024,"sport_end":65535`),
+			with(in, func(q *Query) { q.SrcPort = 0 }), blackhole, "sport 1024-65535",
+		},
+		{
+			"no port is known", hole, rule(`"sport":5`),
+			with(in, func(q *Query) { q.SrcPort, q.DstPort = 0, 0 }), "?", "sport 5",
+		},
 		{"user", hole, rule(`"uid_start":1000,"uid_end":1999`), out, blackhole, "uidrange 1000-1999"},
 		{"user of what came in is root", hole, rule(`"uid_start":0,"uid_end":0`), in, blackhole, ""},
 		{"user, not known", hole, rule(`"uid_start":7,"uid_end":7`), with(out, func(q *Query) { q.AnyUID = true }), "?", "uidrange"},

@@ -30,6 +30,8 @@ type Network struct {
 	learned     map[string][]learned       // by bridge, likewise
 	fixed       map[string][]learned       // of them those that are sticky, likewise
 	vxlans      map[string]VXLAN           // by interface; nil where none was collected
+	tunnels     map[string]Tunnel          // the same of other tunnels
+	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
 	nodes  map[netip.Addr]bool // the Node object's own addresses
 	others map[netip.Addr]bool // addresses of others, by the API

@@ -26,6 +26,7 @@ type Files struct {
 	Sysctl []byte // sysctl.txt
 	// Neighbours is ip-neigh.json, ip -j neigh show nud all; BridgeFDB is bridge-fdb.json, bridge -j fdb show.
 	Neighbours, BridgeFDB []byte
+	WireGuard             []byte // wireguard.txt: wg show all
 	Time                  []byte // time.txt: date -u +%FT%TZ, and the kernel's time zone
 	// Rule4Unread and Rule6Unread: the node has rules that could not be read, so that they need not be the default ones.
 	Rule4Unread, Rule6Unread bool
@@ -76,6 +77,7 @@ func Parse(files Files) (*Network, []error) {
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
 	read(snapshot.NeighbourFile, "ip -j neigh show nud all", files.Neighbours, n.readNeighbours)
 	read(snapshot.BridgeFDBFile, "bridge -j fdb show", files.BridgeFDB, n.readFDB)
+	read(snapshot.WireGuardFile, "wg show all", files.WireGuard, n.readWireGuard)
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)
 	read(snapshot.TimeFile, "date -u +%FT%TZ", files.Time, n.readClock)
 	n.buildTables()

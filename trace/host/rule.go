@@ -49,6 +49,25 @@ type span struct {
 
 func (s span) holds(v uint32) bool { return s.low <= v && v <= s.high }
 
+// The ports that a kernel may choose for a client (inet_sk_ports_range in net/ipv4/af_inet.c): which of them, the
+// settings of the client's network namespace say. It refuses a range that begins with privileged ports
+// (ipv4_local_port_range in net/ipv4/sysctl_net_ipv4.c).
+const (
+	firstClientPort = 1024
+	lastPort        = 65535
+)
+
+// ofClient tells whether a range has the port of a client: one that the kernel has chosen for it. The node's settings
+// are those of its own connections; of a client elsewhere, be it a pod, the settings are not known.
+func (s span) ofClient(n *Network, local bool) truth {
+	low, high := uint32(firstClientPort), uint32(lastPort)
+	if first, last, known := n.LocalPorts(); known && local {
+		low, high = uint32(first), uint32(last)
+	}
+	covers, meets := s.low <= low && high <= s.high, s.low <= high && low <= s.high
+	return truth{covers, covers || !meets}
+}
+
 // bare are the fields of a rule without conditions that looks up a table.
 func bare(table string) rule { return rule{table: table, noPrefix: -1, target: -1} }
 
@@ -121,13 +140,19 @@ var conditions = []struct {
 	},
 	{
 		func(r *rule) bool { return r.sport.set },
-		func(r *rule, _ *Network, q *Query) truth {
+		func(r *rule, n *Network, q *Query) truth {
+			if q.DstPort != 0 && !q.Bare && !q.NoSrcPort && q.SrcPort == 0 {
+				return r.sport.ofClient(n, q.Local)
+			}
 			return truth{q.SrcPort != 0 && r.sport.holds(uint32(q.SrcPort)), q.Bare || q.NoSrcPort || q.SrcPort != 0}
 		},
 	},
 	{
 		func(r *rule) bool { return r.dport.set },
-		func(r *rule, _ *Network, q *Query) truth {
+		func(r *rule, n *Network, q *Query) truth {
+			if q.SrcPort != 0 && !q.Bare && q.DstPort == 0 {
+				return r.dport.ofClient(n, false)
+			}
 			return truth{q.DstPort != 0 && r.dport.holds(uint32(q.DstPort)), q.Bare || q.DstPort != 0}
 		},
 	},

@@ -102,7 +102,7 @@ type setting struct {
 }
 
 // settings returns a setting of IPv4 for all interfaces and that of one; ok is false where one of them was not
-// collected, or is no number.
+// collected, or is not a number.
 func (n *Network) settings(dev, name string) (all, own setting, ok bool) {
 	var both [2]setting
 	for i, of := range []string{"all", dev} {

@@ -24,7 +24,7 @@ type VXLAN struct {
 	Proxy bool
 }
 
-// ipTunnel is a VXLAN interface as ip -j -d link prints it.
+// ipTunnel is a tunnel's interface as ip -j -d link prints it.
 type ipTunnel struct {
 	Name string `json:"ifname"`
 	Info struct {
@@ -33,16 +33,21 @@ type ipTunnel struct {
 	} `json:"linkinfo"`
 }
 
-// readTunnels reads the VXLAN interfaces of ip-link.json. One whose parameters are of another form is left out: then it
-// is not known.
+// readTunnels reads the interfaces of tunnels in ip-link.json.
 func (n *Network) readTunnels(data []byte) {
-	if !bytes.Contains(data, []byte(`"vxlan"`)) {
+	if !bytes.Contains(data, []byte(`"info_data"`)) {
 		return
 	}
 	list, err := decode[ipTunnel](data)
 	if err != nil {
 		return // readLinks says so
 	}
+	n.readVXLANs(list)
+	n.readEncapsulation(list)
+}
+
+// readVXLANs reads the interfaces of VXLAN. One whose parameters are of another form is left out: then it is not known.
+func (n *Network) readVXLANs(list []ipTunnel) {
 	n.vxlans = map[string]VXLAN{}
 	for i := range list {
 		var d struct {
@@ -109,9 +114,6 @@ func (n *Network) Up(dev string) (up, known bool) {
 func (n *Network) Forwardings(dev string) (list []Forwarding, known bool) {
 	return n.fdb[dev], n.fdb != nil
 }
-
-// NeighboursKnown tells whether the neighbour table was collected.
-func (n *Network) NeighboursKnown() bool { return n.neighbours != nil }
 
 // DevOf returns the interface that has an address; "" where none does, or none was collected.
 func (n *Network) DevOf(a netip.Addr) string {

@@ -235,6 +235,10 @@ func (x *set) insert(e *element) {
 	if e.n < 2 {
 		bs = none
 	}
+	if x.protos == nil {
+		x.protos = map[uint8]bool{}
+	}
+	x.protos[e.proto] = true
 	vague := slices.Contains(x.dims, dimPort) || slices.Contains(x.dims, dimMAC)
 	for _, a := range as {
 		x.length(0, a)

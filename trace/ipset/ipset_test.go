@@ -216,6 +216,11 @@ func TestMatch(t *testing.T) {
 	if _, known, why := s.Match(nowhere, "h", []string{"src"}); known || !strings.Contains(why, "src address") {
 		t.Errorf("a source that is not known gives %v, %q", known, why)
 	}
+	other := packet(t, "esp 10.0.0.1:0>10.0.0.2:0") // a protocol of no element, as that of neighbour discovery mostly is
+	other.Packet.Src = netip.Addr{}
+	if in, known, why := s.Match(other, "ipp", []string{"src", "dst"}); in || !known {
+		t.Errorf("a protocol of no element, from a source that is not known, gives %v, %v, %q", in, known, why)
+	}
 	if in, known, _ := s.Match(nowhere, "ni", []string{"dst", "dst"}); in || !known {
 		t.Error("a packet without an outgoing interface is in a set of interfaces")
 	}

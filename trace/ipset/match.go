@@ -4,6 +4,7 @@ package ipset
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -77,6 +78,8 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 		return false, true, ""
 	case x.family != 0 && x.family != c.Packet.Family, x.size == 0:
 		return false, true, ""
+	case x.protos != nil && x.typ != "bitmap:port" && slices.Contains(x.dims, dimPort) && !x.protos[c.Packet.Proto]:
+		return false, true, "" // whatever else is not known of the packet
 	}
 	p, ok, why := x.probe(c, flags)
 	if why != "" {
@@ -92,7 +95,7 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 	return in, true, ""
 }
 
-// probe returns the element of the packet; ok is false where the kernel finds none, which is no match.
+// probe returns the element of the packet; ok is false where the kernel finds none, which is not a match.
 func (x *set) probe(c *netfilter.Context, flags []string) (p probe, ok bool, why string) {
 	pkt, addrs := c.Packet, 0
 	for i, d := range x.dims {

@@ -66,6 +66,7 @@ type set struct {
 	// some is every element without what may be unknown of a packet, its port or its MAC address, with the highest port.
 	some   map[key]uint16
 	ifaces map[key][]ifaceElem // hash:net,iface
+	protos map[uint8]bool      // of the elements
 	lists  []string            // list:set
 }
 

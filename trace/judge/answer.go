@@ -102,7 +102,7 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 				code: AnswerNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
 				message: "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why +
 					p.trackingUnread(x.end),
-				evidence: evidenceOf(&u), remedy: p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...),
+				evidence: evidenceOf(&u), remedy: p.askLiveOf(&u),
 			}
 			if !is.predicate {
 				is.message = "what happens to answers of endpoints or to later packets depends on " + u.What + ": " + u.Why

@@ -36,40 +36,75 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 		message: "who asks for the node's link-layer address there gets no answer: connections work only while it has " +
 			"learned it otherwise",
 	}
-	asked := map[hop]bool{}
-	for i := range p.res.Outcomes {
-		end := &p.res.Outcomes[i]
+	known := map[hop]bool{}
+	for i := range len(p.res.Outcomes) {
+		last := p.res.Outcomes[i]
+		end := &last
 		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
 		for _, h := range p.hops(&p.want.Origin, end) {
-			if asked[h] {
+			if known[h] {
 				continue
 			}
-			asked[h] = true
+			known[h] = true
 			why := p.unanswered4(h)
 			if !h.ip.Is4() {
 				why = p.unanswered6(h)
 			}
-			if why == "" {
+			evidence := say(why)
+			if rule := p.silenced(h); why == "" && rule.Chain != nil && p.verdict != report.Mismatch {
+				is.where, evidence = rule, []report.Evidence{cite(rule)}
+			}
+			if len(evidence) == 0 {
 				continue
 			}
-			is.evidence = append(is.evidence, say(why)...)
+			is.evidence = append(is.evidence, evidence...)
 			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
 			}
 		}
 	}
 	if is.endpoints == nil {
-		return nil
+		return p.betweenPods(is)
 	}
 	is.evidence = is.evidence[:min(len(is.evidence), maxEvidence)]
+	if is.where.Chain != nil {
+		is.remedy = p.advise(letResolve, &is)
+		is.remedy.Commands = append(is.remedy.Commands, p.objectAt(is.where, familyOf(p.want.Frontend))...)
+	}
 	is.subject = cut(is.endpoints, 4)
 	if p.verdict != report.Mismatch {
 		p.verdict = report.Unknown
 	}
 	return []issue{is}
 }}
+
+// betweenPods is silentToARP for an endpoint that asks for the client on the same bridge.
+func (p *pathCase) betweenPods(is issue) []issue {
+	for i := range p.res.Outcomes {
+		end := p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT || p.verdict == report.Mismatch {
+			continue
+		}
+		rule := p.between(&end)
+		if rule.Chain == nil {
+			continue
+		}
+		is.endpoints = append(is.endpoints, addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)))
+		is.where, is.evidence = rule, []report.Evidence{cite(rule)}
+	}
+	if is.endpoints == nil {
+		return nil
+	}
+	is.message = "the endpoint answers the client as its neighbour on the same bridge, and gets no answer when it asks " +
+		"for the client's link-layer address: connections work only while it has learned it otherwise"
+	is.subject = cut(is.endpoints, 4)
+	is.remedy = p.advise(letResolve, &is)
+	is.remedy.Commands = append(is.remedy.Commands, p.objectAt(is.where, familyOf(p.want.Frontend))...)
+	p.verdict = report.Unknown
+	return []issue{is}
+}
 
 // unanswered4 says why the node tells a neighbour none of the addresses that it has on that interface; "" where it
 // tells one, where it has none there (another address is the gateway then), and where settings or addresses were not
@@ -94,13 +129,27 @@ func (p *pathCase) unanswered4(h hop) string {
 	return fmt.Sprintf("%s by %s: %s", h.ip, h.dev, strings.Join(why, "; "))
 }
 
-// unanswered6: [host.Network.Unused]. An address of the link is no pod's gateway where the interface has another.
+// unanswered6: [host.Network.Unused]. An address of the link is not a pod's gateway where the interface has another.
 func (p *pathCase) unanswered6(h hop) string {
 	why := p.net.Unused(h.dev)
 	if why == "" || !p.asksFor(h.dev) {
 		return ""
 	}
 	return fmt.Sprintf("%s by %s: %s", h.ip, h.dev, why)
+}
+
+// silenced returns the rule that drops the questions of a neighbour for the node's link-layer address, or the answers;
+// the zero Ref for none, and where that is not certain.
+func (p *pathCase) silenced(h hop) netfilter.Ref {
+	if !p.asksFor(h.dev) {
+		return netfilter.Ref{}
+	}
+	for _, r := range asksOf(h) {
+		if x := p.passes(r); x.lost != nil {
+			return x.lost.Where
+		}
+	}
+	return netfilter.Ref{}
 }
 
 // asksFor tells whether the other end of an interface asks for addresses: a pod's, or one of an ordinary link.

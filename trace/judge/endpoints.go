@@ -56,7 +56,7 @@ var _ = register(kind{
 	issues: []string{"kubernetes/kubernetes#28674", "kubernetes/kubernetes#67875"},
 })
 
-// staleEndpoints finds destinations that are no endpoints of the path.
+// staleEndpoints finds destinations that are not endpoints of the path.
 func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 	var out []issue
 	for _, o := range got.translated() {

@@ -75,9 +75,9 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.TunnelDropped, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass: UDP, the port that ip -d link " +
-			"shows " +
-			"(8472 for flannel, 4789 for Calico), from node to node; {where} is what drops them"),
+		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass, from node to node: UDP to the " +
+			"port that the message names (8472 for flannel's VXLAN, 4789 for Calico's), or the IP protocol (4 for IPIP); " +
+			"{where} is what drops them"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,

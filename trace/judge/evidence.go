@@ -33,6 +33,7 @@ var costs = map[string]string{
 	snapshot.Rule6File:     "IPv6 routing policy is not judged",
 	snapshot.NeighbourFile: "whether the next hop's link-layer address is known and right is not judged",
 	snapshot.BridgeFDBFile: "whether frames go to the right port or end of a tunnel is not judged",
+	snapshot.WireGuardFile: "where tunnels of WireGuard lead is not judged",
 	snapshot.SysctlFile:    "kernel settings (ip_forward, route_localnet, rp_filter, bridge-nf-call-*) are not judged",
 	snapshot.ProgramsFile: "filters of tc, and programs of BPF (tcx, of control groups, of netfilter), are not looked " +
 		"for",
@@ -169,5 +170,5 @@ var optional = map[string]bool{
 	snapshot.ProgramsFile: true, snapshot.XfrmFile: true, snapshot.NeighbourFile: true, snapshot.BridgeFDBFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
 	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true, snapshot.NFTHooksFile: true,
-	snapshot.EbtablesFile: true,
+	snapshot.EbtablesFile: true, snapshot.WireGuardFile: true,
 }

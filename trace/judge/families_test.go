@@ -68,6 +68,9 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 		}, report.Match, "", ""},
 		{"a filter of tc for arp", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("tc cni0 ingress filter protocol arp pref 1 u32 chain 0\n")
+		}, report.Unknown, NeighbourLapses, "filters of tc decide, which are not rules"},
+		{"a filter of tc for arp at another interface", func(w *capturedNode) {
+			w.files["programs.txt"] = []byte("tc eth9 ingress filter protocol arp pref 1 u32 chain 0\n")
 		}, report.Match, "", ""},
 		{"an XDP program", func(w *capturedNode) {
 			w.replace("ip-link.json", `{"ifname":"cni0",`, `{"ifname":"cni0","xdp":{"mode":2,"prog":{"id":7}},`)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -333,10 +334,20 @@ func TestEveryKindIsFound(t *testing.T) {
 		}
 		codesIn(found, &r)
 	}
-	for _, s := range placements() {
+	for _, s := range append(placements(), droppedARP("arp", "input", ofARP("operation", "reply"), ""),
+		droppedARP("arp", "input", ofARP("operation", "reply"), entryFailed)) {
 		r := s.report(t)
 		codesIn(found, r)
 	}
+	_, other := reportRecorded(t, filepath.Join(recordedFaults, "iptables-neighbours",
+		"a-failed-neighbour-entry-of-an-address-that-nobody-uses.fault"),
+		map[string]func(string) string{"ip-neigh.json": instead(entryOfNode, entryOfOther)},
+		func(req *Request) {
+			req.Others = func(Owner) (*snapshot.Node, error) {
+				return ownLinks("node2", "10.79.0.12/24", "02:00:00:00:00:12"), nil
+			}
+		})
+	codesIn(found, other)
 	lists := []struct {
 		base   string
 		faults []fault

@@ -48,7 +48,7 @@ var (
 		by: stopped(
 			WrongNeighbour,
 			(*pathCase).misledByNeighbour,
-			"the next hop has a link-layer address that is not its own, set by a person or a program: no host takes the frames",
+			"the neighbour table has a link-layer address for the next hop that is not its own: no host takes the frames",
 		),
 	})
 	_ = register(kind{
@@ -145,7 +145,11 @@ func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) [
 	for _, h := range p.hops(o, end) {
 		e, ok := p.net.Neighbour(h.dev, h.ip)
 		own := p.net.MAC(h.dev)
-		if !ok || !p.setByHand(h.dev, &e) || own == "" || own == zeroMAC {
+		if !ok || own == "" || own == zeroMAC {
+			continue
+		}
+		if !p.setByHand(h.dev, &e) {
+			out = append(out, p.misfound(h, &e)...)
 			continue
 		}
 		entry := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
@@ -164,6 +168,23 @@ func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) [
 		}
 	}
 	return out
+}
+
+// misfound finds an entry that the kernel has found by asking, and that is wrong, as that of a pod that had the address
+// before: it has the interface's own address, or among pods, where nobody answers for another, one that the pod itself
+// says it does not have. The kernel asks again some time after it is used, and then finds the right one.
+func (p *pathCase) misfound(h hop, e *host.Neighbour) []string {
+	if e.MAC == "" || e.Failed || !p.net.Resolves(h.dev) {
+		return nil
+	}
+	entry := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
+	if strings.EqualFold(e.MAC, p.net.MAC(h.dev)) {
+		return []string{entry + ", which is the address of " + h.dev + " itself"}
+	}
+	if c, text := p.claimed(h, e.MAC); c == denied && p.net.PodsOnly(h.dev, h.ip.Is4()) {
+		return []string{entry, text}
+	}
+	return nil
 }
 
 // setByHand tells whether a person or a program has set a neighbour's link-layer address. An entry that needs no ARP

@@ -17,6 +17,7 @@ import (
 // Findings about next hops of which nothing shows that they take packets.
 const (
 	NextHopUnknown  = "NextHopUnknown"
+	OtherNeighbour  = "OtherNeighbour"
 	StaticNeighbour = "StaticNeighbour"
 	RoutedByNode    = "RoutedByNode"
 )
@@ -33,6 +34,12 @@ var (
 		by: unsureHop(stageOnward, StaticNeighbour, (*pathCase).staticNeighbour,
 			"a person or a program has set the next hop's link-layer address, and nothing confirms it: whether the next hop "+
 				"has it is not known"),
+	})
+	_ = register(kind{
+		code: OtherNeighbour, severity: note, scope: onPath,
+		by: unsureHop(stageOnward, OtherNeighbour, (*pathCase).otherNeighbour,
+			"the link-layer address that the kernel has found for the next hop seems to be another's: whether that one takes "+
+				"the packets is not known"),
 	})
 	_ = register(kind{
 		code: RoutedByNode, severity: note, scope: onPath,
@@ -58,7 +65,8 @@ func unsureHop(
 		}
 		is := issue{code: code, message: message, expected: describe(p.want), actual: "may not get there"}
 		for i := range p.res.Outcomes {
-			end := &p.res.Outcomes[i]
+			last := p.res.Outcomes[i] // a walk may use the memory of the list
+			end := &last
 			if end.End != netfilter.Sent || !end.Packet.DNAT {
 				continue
 			}
@@ -130,6 +138,9 @@ func (p *pathCase) silentNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
 	if !ok || !e.Failed {
 		return nil
+	}
+	if b := p.blockedAt(h); b != nil && b.certain {
+		return nil // NeighbourBlocked says why
 	}
 	return &doubt{
 		evidence: p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State),
@@ -203,6 +214,34 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	d.look = append(d.look,
 		p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev))
 	return d
+}
+
+// otherNeighbour: an entry that the kernel has found by asking, with an address that the next hop's Node says it does
+// not have, so that another has answered for it; or one that another pod on the same bridge has, too.
+func (p *pathCase) otherNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+	e, ok := p.net.Neighbour(h.dev, h.ip)
+	if !ok || e.MAC == "" || e.Failed || p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) {
+		return nil
+	}
+	d := &doubt{
+		evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State),
+		look: []report.Command{
+			p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
+		},
+	}
+	only := p.net.PodsOnly(h.dev, h.ip.Is4())
+	if c, text := p.claimed(h, e.MAC); c == denied && !only {
+		d.evidence += "; " + text
+		return d
+	}
+	pod := p.cluster.podNames[h.ip]
+	for _, a := range p.net.Neighbours(h.dev, e.MAC) {
+		if other := p.cluster.podNames[a]; only && pod != "" && other != "" && other != pod {
+			d.evidence += "; the pod " + other + " has the same: " + a.String()
+			return d
+		}
+	}
+	return nil
 }
 
 // sameOwner tells whether the kernel has found a MAC by asking for another address of the Node or pod that has a next

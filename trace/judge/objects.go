@@ -61,7 +61,7 @@ func (n *node) objectAt(at netfilter.Ref, family corev1.IPFamily) []report.Comma
 	return out
 }
 
-// programObjects are the commands that show and remove what is no rule, by the name of its table. place are the words
+// programObjects are the commands that show and remove what is not a rule, by the name of its table; place is the words
 // of its chain's name, text those of the rule: see the parser of programs.txt in trace/nodestate.
 var programObjects = map[string]struct {
 	show   func(place []string) []string
@@ -78,6 +78,10 @@ var programObjects = map[string]struct {
 			}
 			return []string{"tc", "filter", "del", "dev", place[0], place[len(place)-1], "pref", pref}
 		},
+	},
+	"qdisc": {
+		func(place []string) []string { return []string{"tc", "-s", "qdisc", "show", "dev", place[0]} },
+		func(place, _ []string) []string { return []string{"tc", "qdisc", "del", "dev", place[0], "root"} },
 	},
 	"tcx": {
 		func(place []string) []string { return []string{"bpftool", "net", "show", "dev", place[0]} },
@@ -139,7 +143,7 @@ func listChain(at netfilter.Ref, family corev1.IPFamily) string {
 		if in == "" {
 			in = "inet"
 		}
-		if t.Family == 0 { // its name begins with the family
+		if t.Family&netfilter.Inet == 0 { // its name begins with the family
 			in, name, _ = strings.Cut(t.Name, " ")
 		}
 		return report.ShellLine("nft", "-a", "list", "chain", in, name, at.Chain.Name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,7 +130,7 @@ func (n *node) claimed(h hop, mac string) (c claim, text string) {
 			return noClaim, text + ", and " + d + " has " + mac
 		}
 	}
-	if ofGroup(mac) || len(n.net.Neighbours(h.dev, mac)) > 0 {
+	if ofGroup(mac) || slices.ContainsFunc(n.net.Neighbours(h.dev, mac), func(a netip.Addr) bool { return a != h.ip }) {
 		return noClaim, text
 	}
 	return denied, text + ", and none has " + mac

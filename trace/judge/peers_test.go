@@ -34,6 +34,9 @@ func TestAStaticNeighbourIsWhatTheNextHopSaysOfItself(t *testing.T) {
 	noARP := map[string]func(string) string{"ip-neigh.json": func(text string) string {
 		return strings.ReplaceAll(text, `"PERMANENT"`, `"NOARP"`)
 	}}
+	found := map[string]func(string) string{"ip-neigh.json": func(text string) string {
+		return strings.ReplaceAll(text, `"PERMANENT"`, `"REACHABLE"`)
+	}}
 	others := map[string]func(string) string{"ip-neigh.json": instead("[",
 		`[{"dst":"10.79.0.77","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)}
 	group := map[string]func(string) string{"ip-neigh.json": func(text string) string {
@@ -56,6 +59,8 @@ func TestAStaticNeighbourIsWhatTheNextHopSaysOfItself(t *testing.T) {
 		{"it has another address", away, nil, moved, nil, report.Unknown, StaticNeighbour, ""},
 		{"others answer with the same", away, others, other, nil, report.Unknown, StaticNeighbour, right},
 		{"an address of a group", away, group, other, nil, report.Unknown, StaticNeighbour, right},
+		{"it was found by asking, and it has another", away, found, other, nil, report.Unknown, OtherNeighbour, right},
+		{"it was found by asking, and nobody read it", away, found, nil, nil, report.Match, "", ""},
 		{"the pod has another", pod, nil, ownLinks("", "10.245.1.5/24", right), nil, report.Mismatch, WrongNeighbour, right},
 		{"the pod has that one", pod, nil, ownLinks("", "10.245.1.5/24", wrongMAC), nil, report.Match, "", ""},
 	} {

@@ -157,7 +157,7 @@ func (r running) restart(n *node) []report.Command {
 		{Line: podsOf(n.Name), When: "to see whether it is a pod"},
 		{
 			Line: `ps -e -o pid=,cgroup:512=,comm= | grep -E ' (kube-proxy|k3s.*|kubelite)$'`, Node: n.Name,
-			When: "to see as what else it runs",
+			When: "to see how else it runs",
 		},
 	}
 }

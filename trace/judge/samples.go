@@ -11,7 +11,7 @@ import (
 
 // sources are the addresses of a node that stand for others in the judgement, where nobody names an origin.
 type sources struct {
-	pods    [2][]pod              // local pods, by family: those that are no endpoint first, then by address
+	pods    [2][]pod              // local pods, by family: those that are not an endpoint first, then by address
 	outside [2][]netip.Addr       // of nobody in the cluster, by family
 	inside  []netip.Prefix        // the networks of pods, Services and nodes
 	local   map[netip.Addr]string // local pods by address, with their names where known

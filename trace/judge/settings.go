@@ -353,7 +353,22 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	o := &p.want.Origin
 	for i := range p.res.Outcomes {
 		end := &p.res.Outcomes[i]
-		if end.End != netfilter.Sent || !end.Packet.DNAT || !p.sameBridge(o, end) {
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
+			continue
+		}
+		for _, h := range p.hops(o, end) {
+			e, _ := p.net.Neighbour(h.dev, h.ip)
+			if e.Failed {
+				e.MAC = ""
+			}
+			ports := p.net.Unflooded(h.dev, e.MAC, h.ip.Is4())
+			if len(ports) == 0 || !p.net.HasNeighbours() {
+				continue
+			}
+			return p.portDoubted(h.dev, "the bridge does not know behind which port "+h.ip.String()+
+				" is, and by these ports of "+h.dev+" it sends only what it knows to be there: ", ports)
+		}
+		if !p.sameBridge(o, end) {
 			continue
 		}
 		what := ""
@@ -370,22 +385,27 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			what = "client and endpoint are on the same bridge, and these ports of " + o.Iface + " are isolated: "
 		}
 		if len(ports) > 0 {
-			p.verdict = report.Unknown
-			is := issue{
-				code: BridgePortUnknown, subject: o.Iface,
-				message:  what + cut(ports, 4) + "; which ones are the pods' is not known",
-				evidence: say("ip -d -j link show master " + o.Iface), remedy: p.askLive(),
-			}
-			where := p.advise(advice("",
-				command{line: "bridge -d link show", onNode: true, when: "to see the settings of each port"},
-				command{
-					line: "ip neigh show dev {subject} && bridge fdb show br {subject}", onNode: true,
-					when: "to see which port is the pod's",
-				},
-			), &is)
-			is.remedy.Commands = append(is.remedy.Commands, where.Commands...)
-			return []issue{is}
+			return p.portDoubted(o.Iface, what, ports)
 		}
 	}
 	return nil
 }}
+
+// portDoubted makes the path Unknown for what is true of some ports of a bridge.
+func (p *pathCase) portDoubted(bridge, what string, ports []string) []issue {
+	p.verdict = report.Unknown
+	is := issue{
+		code: BridgePortUnknown, subject: bridge,
+		message:  what + cut(ports, 4) + "; which ones are the pods' is not known",
+		evidence: say("ip -d -j link show master " + bridge), remedy: p.askLive(),
+	}
+	where := p.advise(advice("",
+		command{line: "bridge -d link show", onNode: true, when: "to see the settings of each port"},
+		command{
+			line: "ip neigh show dev {subject} && bridge fdb show br {subject}", onNode: true,
+			when: "to see which port is the pod's",
+		},
+	), &is)
+	is.remedy.Commands = append(is.remedy.Commands, where.Commands...)
+	return []issue{is}
+}

@@ -17,7 +17,7 @@ var _ = register(kind{
 })
 
 // second is a program that serves Services in place of kube-proxy, and an interface that it makes for that alone.
-// Others of replacements also make theirs where they leave Services to kube-proxy, which is no fault: Cilium, Antrea,
+// Others of replacements also make theirs where they leave Services to kube-proxy, not a fault: Cilium, Antrea,
 // OVN-Kubernetes.
 type second struct{ name, link, remedy string }
 

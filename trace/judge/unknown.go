@@ -4,7 +4,11 @@ package judge
 
 import (
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -13,7 +17,7 @@ import (
 // files of a node do not tell enough to evaluate.
 const RuleNotEvaluated = "RuleNotEvaluated"
 
-// ProgramOnPath says the same of what is no rule: filters of tc, programs of BPF, policies of IPsec.
+// ProgramOnPath says the same of what is not a rule: filters of tc, programs of BPF, policies of IPsec.
 const ProgramOnPath = "ProgramOnPath"
 
 var _ = register(kind{code: ProgramOnPath, severity: note, scope: onPath, by: certain})
@@ -32,7 +36,7 @@ func (p *pathCase) notEvaluated() []issue {
 		is := issue{
 			code: RuleNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
 			message:  "decides, and cannot be evaluated: " + u.Why,
-			evidence: evidenceOf(&u), remedy: p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...),
+			evidence: evidenceOf(&u), remedy: p.askLiveOf(&u),
 		}
 		if is.predicate && u.Where.Chain.Table.Backend == netfilter.BackendProgram {
 			is.code, is.message = ProgramOnPath, "is on the packet's path, and cannot be evaluated: "+u.Why
@@ -48,11 +52,27 @@ func (p *pathCase) notEvaluated() []issue {
 }
 
 // askLive is the remedy where real connections tell what the rules do not; objects are commands that show what it
-// depends on.
+// depends on. Connections are made from a pod only where it is named: that of --from is named again.
 func (p *pathCase) askLive(objects ...report.Command) report.Remedy {
-	return report.Remedy{
-		Text: "real connections show what happens to them",
-		Commands: append([]report.Command{{Line: report.ShellLine("kubectl", "svcproxy", "trace", "--live", "--node",
-			p.Name, "-n", p.svc.Namespace, "--", p.svc.Name)}}, objects...),
+	words := []string{"kubectl", "svcproxy", "trace", "--live", "--node", p.Name}
+	if o := p.want.Origin; o.Kind == expect.FromPod && o.Pod != "" && !o.Sample {
+		words = append(words, "--from", "pod/"+o.Pod)
 	}
+	words = append(words, "-n", p.svc.Namespace, "--", p.svc.Name)
+	return report.Remedy{
+		Text:     "real connections show what happens to them",
+		Commands: append([]report.Command{{Line: report.ShellLine(words...)}}, objects...),
+	}
+}
+
+// askLiveOf is askLive for something that could not be evaluated. What depends on a packet's length shows only where
+// something is sent.
+func (p *pathCase) askLiveOf(u *netfilter.Uncertain) report.Remedy {
+	out := p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...)
+	if strings.Contains(u.Why, "the packet's length") && p.want.Frontend.Protocol == corev1.ProtocolTCP {
+		out.Text = "real connections that send something show what happens to them"
+		line := &out.Commands[0].Line
+		*line = strings.Replace(*line, " --live ", " --live --payload http ", 1)
+	}
+	return out
 }

@@ -47,7 +47,7 @@ func slotsOf(rs *Ruleset, f Family) [hooks][]slot {
 			continue
 		}
 		for _, c := range t.Chains {
-			if c.Base == nil || c.Base.Hook >= hooks || c.inert() {
+			if c.Base == nil || c.Base.Hook >= hooks || c.inert() || f == ARP && t.Family == 0 && !c.Base.Hook.OfLink() {
 				continue
 			}
 			order := c.Base.Priority
@@ -111,7 +111,7 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // fromPrerouting follows a packet that comes in by an interface: the hooks of devices and bridges, PREROUTING, the
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
-	alive := w.comeIn(append(w.first[:0], in))
+	alive := w.comeIn(append(w.first[:0], in), in.pkt.Src)
 	toRoute := w.list(len(alive))
 	for _, b := range alive {
 		// One that is translated to itself may still be IPVS's.

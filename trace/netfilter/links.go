@@ -53,13 +53,13 @@ func (w *Walker) linked(f Family) bool {
 	return slices.ContainsFunc(slots[Ingress:], func(s []slot) bool { return len(s) > 0 })
 }
 
-// comeIn takes a packet through the hooks before the routing decision. It takes the slice over.
-func (w *Walker) comeIn(alive []branch) []branch {
+// comeIn takes a packet of a neighbour through the hooks before the routing decision. It takes the slice over.
+func (w *Walker) comeIn(alive []branch, neighbour netip.Addr) []branch {
 	in := alive[0].pkt
 	if !w.linked(in.Family) || in.In == "" {
 		return w.hook(Prerouting, alive, false)
 	}
-	layers := w.below(in.In, in.Src)
+	layers := w.below(in.In, neighbour)
 	var bridged []branch
 	for _, l := range slices.Backward(layers) {
 		alive = w.atDevice(Ingress, &l, alive)
@@ -131,7 +131,7 @@ func (w *Walker) intoBridge(l *host.Layer, alive []branch, calls bool) (up, brid
 	var with, without []branch
 	for _, b := range through {
 		on, known := false, true
-		if calls {
+		if calls && b.pkt.Family != ARP {
 			on, known = w.host.BridgeCalls(l.Bridge, b.pkt.Family == IPv4)
 		}
 		switch {

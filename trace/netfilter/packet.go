@@ -9,13 +9,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
-// Family is a set of IP families: a packet has exactly one, a table may serve both (nftables' inet).
+// Family is a set of IP families, or ARP: a packet has exactly one, a table may serve both of IP (nftables' inet).
 type Family uint8
 
 // The families.
 const (
 	IPv4 Family = 1 << iota
 	IPv6
+	ARP  // of the packets by which IPv4's link-layer addresses are found
 	Inet = IPv4 | IPv6
 )
 
@@ -36,6 +37,8 @@ func (f Family) String() string {
 		return "IPv6"
 	case Inet:
 		return "IPv4+IPv6"
+	case ARP:
+		return "ARP"
 	}
 	return "no family"
 }
@@ -75,6 +78,7 @@ type Packet struct {
 	SrcPort, DstPort uint16     // 0: some ephemeral port, not known
 	In, Out          string     // interface names; UnknownIface where not known
 	NextHop          netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
+	Type             uint8      // of ICMPv6 its type, of ARP its operation
 	Mark             uint32     // skb mark
 	CTMark           uint32     // conntrack mark
 

@@ -291,6 +291,9 @@ func sameRoute(a, b *host.Lookup) bool {
 // ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, nf_route_table_hook4 in net/netfilter/nft_chain_route.c). The
 // interface that the hook's other chains see stays the old one.
 func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branch {
+	if before.Resolves() {
+		return bs // the interface is that of the neighbour, whatever its mark is
+	}
 	route := slices.ContainsFunc(s.chains, func(c *Chain) bool { return c.Base.Type == TypeRoute })
 	changed := func(p *Packet) bool {
 		return p.Dst != before.Dst ||

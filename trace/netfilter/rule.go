@@ -13,7 +13,7 @@ const (
 	BackendLegacy Backend = "legacy" // iptables-legacy: x_tables
 	BackendNative Backend = "native" // nftables tables that iptables does not manage
 	BackendIPVS   Backend = "ipvs"   // the virtual servers of IPVS, as rules
-	// BackendProgram is what is no rule: filters of tc, programs of BPF, policies of IPsec. Nobody can follow those.
+	// BackendProgram is what is not a rule: filters of tc, programs of BPF, policies of IPsec. Nobody can follow those.
 	BackendProgram Backend = "program"
 )
 

@@ -163,7 +163,7 @@ func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOp
 		unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}, limits: defaults, memoAfter: memoAfter,
 	}
 	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, OneOf: map[string][]string{}}
-	for _, f := range []Family{IPv4, IPv6} {
+	for _, f := range []Family{IPv4, IPv6, ARP} {
 		w.slots[f] = slotsOf(rs, f)
 	}
 	for _, set := range options {

@@ -10,7 +10,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
-var families = map[string]netfilter.Family{"ip": netfilter.IPv4, "ip6": netfilter.IPv6, "inet": netfilter.Inet}
+var families = map[string]netfilter.Family{
+	"ip": netfilter.IPv4, "ip6": netfilter.IPv6, "inet": netfilter.Inet, "arp": netfilter.ARP,
+}
 
 // ipHooks are the hooks that chains of ip and ip6 may be attached to.
 var ipHooks = map[string]netfilter.Hook{
@@ -25,6 +27,7 @@ var hookNames = map[string]map[string]netfilter.Hook{
 		"prerouting": netfilter.Prerouting, "input": netfilter.Input, "forward": netfilter.Forward,
 		"output": netfilter.Output, "postrouting": netfilter.Postrouting, "ingress": netfilter.Ingress,
 	},
+	"arp":    {"input": netfilter.Input, "output": netfilter.Output},
 	"netdev": {"ingress": netfilter.Ingress, "egress": netfilter.Egress},
 	"bridge": {
 		"prerouting": netfilter.BridgePrerouting, "input": netfilter.BridgeInput, "forward": netfilter.BridgeForward,
@@ -34,7 +37,7 @@ var hookNames = map[string]map[string]netfilter.Hook{
 
 // tableName is how a table is called: those of families that are not of IP with the family.
 func tableName(t *syntax.Table) string {
-	if families[t.Family] == 0 {
+	if families[t.Family]&netfilter.Inet == 0 {
 		return t.Family + " " + t.Name
 	}
 	return t.Name
@@ -56,7 +59,7 @@ func IPTables(family, table string) bool {
 func base(t *syntax.Table, c *syntax.Chain) (*netfilter.Base, error) {
 	hook, ok := hookNames[t.Family][c.Hook]
 	if !ok {
-		return nil, nil // a chain at another hook is no error
+		return nil, nil // a chain at another hook is not an error
 	}
 	if c.Priority == nil {
 		return nil, fmt.Errorf("chain %s %s %s has no priority", t.Family, t.Name, c.Name)

@@ -147,7 +147,7 @@ var notKnowns = map[string]field{
 	"tcp option":  needs(isProto(netfilter.TCP), unknown("the TCP options")),
 	"sctp chunk":  needs(isProto(netfilter.SCTP), unknown("the SCTP chunks")),
 	"dccp option": needs(isProto(netfilter.DCCP), unknown("the DCCP options")),
-	"socket":      unknown("the node's sockets"),
+	"socket":      needs(op.MayHaveSocket, unknown("the node's sockets")), // without one: NFT_BREAK (nft_socket_eval)
 	"osf":         needs(isProto(netfilter.TCP), unknown("the TCP options")),
 	"rt":          unknown("the packet's route"),
 	"ipsec":       unknown("IPsec policies"),

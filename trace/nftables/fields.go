@@ -45,7 +45,7 @@ func addrValue(c *netfilter.Context, a netip.Addr) value {
 	switch {
 	case a.IsValid():
 		return known(addrWord(a))
-	case c.Packet.Family == netfilter.IPv4:
+	case c.Packet.Family != netfilter.IPv6:
 		return value{blur: lowBits(typeIPv4.bits)}
 	}
 	return value{blur: ones}
@@ -115,7 +115,7 @@ const conntrackPriority = -200
 // hasConnection tells whether connection tracking has seen the packet.
 func hasConnection(c *netfilter.Context) op.Truth {
 	switch {
-	case op.Untracked(c.Packet):
+	case op.Untracked(c.Packet), c.Packet.Family == netfilter.ARP:
 		return op.No
 	case c.Hook.OfLink():
 		return linkConnection(c)
@@ -156,8 +156,11 @@ func linkConnection(c *netfilter.Context) op.Truth {
 // else invalid
 // (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
-	if c.Packet.Untracked {
+	switch {
+	case c.Packet.Untracked:
 		return knownNumber(ctUntracked)
+	case c.Packet.Family == netfilter.ARP: // the bridge's own connection tracking says so of it (nf_ct_bridge_pre)
+		return value{blur: number(ctUntracked | ctInvalid)}
 	}
 	switch hasConnection(c) {
 	case op.Yes:
@@ -231,9 +234,18 @@ var payloads = map[headerField]field{
 	{"ip6", "daddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
 	{"ip6", "nexthdr"}:   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
 	{"ip6", "version"}:   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
-	{"ether", "type"}:    {typ: typeEthType, need: op.HasLinkHeader, get: byFamily(0x0800, 0x86dd)},
-	{"th", "sport"}:      {typ: typePort, get: sport},
-	{"th", "dport"}:      {typ: typePort, get: dport},
+	{"ether", "type"}:    {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
+	{"ip6", "hoplimit"}:  needs(isFamily(netfilter.IPv6), field{typ: typeInteger, get: hopLimit, depends: "hop limits"}),
+	{"icmpv6", "type"}:   needs(isProto(netfilter.ICMPv6), field{typ: typeICMPv6, get: kindOf}),
+	{"arp", "htype"}:     needs(isFamily(netfilter.ARP), always(typeInteger, 1)),
+	{"arp", "ptype"}:     needs(isFamily(netfilter.ARP), always(typeEthType, 0x0800)),
+	{"arp", "hlen"}:      needs(isFamily(netfilter.ARP), always(typeInteger, 6)),
+	{"arp", "plen"}:      needs(isFamily(netfilter.ARP), always(typeInteger, 4)),
+	{"arp", "operation"}: needs(isFamily(netfilter.ARP), field{typ: typeARP, get: kindOf}),
+	{"arp", "saddr ip"}:  needs(isFamily(netfilter.ARP), field{typ: typeIPv4, get: src}),
+	{"arp", "daddr ip"}:  needs(isFamily(netfilter.ARP), field{typ: typeIPv4, get: dst}),
+	{"th", "sport"}:      {typ: typePort, need: hasTransport, get: sport},
+	{"th", "dport"}:      {typ: typePort, need: hasTransport, get: dport},
 	{"tcp", "sport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: sport},
 	{"tcp", "dport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: dport, index: byPort},
 	{"udp", "sport"}:     {typ: typePort, need: isProto(netfilter.UDP), get: sport},
@@ -265,15 +277,15 @@ var headers = map[string]op.Cond{
 	"udplite": isProto(netfilter.UDPLite), "icmp": isProto(netfilter.ICMP), "icmpv6": isProto(netfilter.ICMPv6),
 	"igmp": isProto(2),
 	"esp":  isProto(netfilter.ESP), "ah": isProto(netfilter.AH), "comp": isProto(108), "gre": isProto(47),
-	"ether": op.HasLinkHeader, "vlan": op.Unsure, "arp": op.NoPacket,
+	"ether": op.HasLinkHeader, "vlan": op.Unsure, "arp": isFamily(netfilter.ARP),
 }
 
 // metas are the fields of meta (nft_meta_get_eval in net/netfilter/nft_meta.c).
 var metas = map[string]field{
 	"mark":      {typ: typeMark, get: func(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.Mark)) }},
-	"l4proto":   {typ: typeProto, get: proto},
-	"nfproto":   {typ: typeNFProto, get: byFamily(2, 10)},
-	"protocol":  {typ: typeEthType, get: byFamily(0x0800, 0x86dd)},
+	"l4proto":   {typ: typeProto, need: hasTransport, get: proto},
+	"nfproto":   {typ: typeNFProto, get: nfProto},
+	"protocol":  {typ: typeEthType, get: etherType},
 	"iifname":   {typ: typeIfname, get: iface(inName), index: byIncoming},
 	"oifname":   {typ: typeIfname, get: iface(outName)},
 	"iif":       {typ: typeIface, get: iface(inName), index: byIncoming},
@@ -306,18 +318,49 @@ var metas = map[string]field{
 	"hour":      unknown("the time"),
 }
 
-func byFamily(four, six uint64) func(c *netfilter.Context) value {
-	return func(c *netfilter.Context) value {
-		if c.Packet.Family == netfilter.IPv4 {
-			return knownNumber(four)
-		}
+// etherType is the protocol of the packet (ETH_P_*).
+func etherType(c *netfilter.Context) value {
+	return byFamily(c, 0x0800, 0x86dd, 0x0806)
+}
+
+// nfProto is the family of the packet (NFPROTO_*).
+func nfProto(c *netfilter.Context) value {
+	return byFamily(c, 2, 10, 3)
+}
+
+func byFamily(c *netfilter.Context, four, six, arp uint64) value {
+	switch c.Packet.Family {
+	case netfilter.IPv4:
+		return knownNumber(four)
+	case netfilter.ARP:
+		return knownNumber(arp)
+	default:
 		return knownNumber(six)
 	}
 }
 
+// hasTransport: ARP has no header behind its own (nft_set_pktinfo_unspec in include/net/netfilter/nf_tables.h).
+func hasTransport(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Family != netfilter.ARP) }
+
+// kindOf is the type of ICMPv6, and the operation of ARP.
+func kindOf(c *netfilter.Context) value {
+	if c.Packet.Type == 0 {
+		return value{blur: lowBits(8)}
+	}
+	return knownNumber(uint64(c.Packet.Type))
+}
+
+// hopLimit: what finds link-layer addresses has 255 (RFC 4861, section 7.1). That of other packets is not known.
+func hopLimit(c *netfilter.Context) value {
+	if c.Packet.Resolves() {
+		return knownNumber(255)
+	}
+	return value{blur: lowBits(8)}
+}
+
 // packetType: a Service's packet is for one host.
 func packetType(c *netfilter.Context) value {
-	if c.Packet.Dst.IsMulticast() {
+	if c.Packet.Dst.IsMulticast() || c.Packet.Family == netfilter.ARP {
 		return value{blur: lowBits(8)}
 	}
 	// At a port the frame is for the bridge, which has another address than the port may have.
@@ -337,10 +380,10 @@ var cts = map[connectionKey]field{
 	{key: "status"}:    {typ: typeCTStatus, need: hasConnection, get: ctStatus},
 	{key: "mark"}:      {typ: typeMark, need: hasConnection, get: ctMark},
 	{key: "direction"}: {typ: typeCTDir, need: hasConnection, get: ctDirection},
-	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
 
-	{"l3proto", "original"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{"l3proto", "original"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{"protocol", "original"}:  {typ: typeProto, need: hasConnection, get: proto},
 	{"ip saddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(origSource)},
 	{"ip daddr", "original"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(origDestination)},
@@ -350,7 +393,7 @@ var cts = map[connectionKey]field{
 	{"proto-dst", "original"}: {typ: typePort, need: hasConnection, get: portOf(origDestination)},
 
 	// What answers is what the packet goes to, as far as that is settled.
-	{"l3proto", "reply"}:   {typ: typeNFProto, need: hasConnection, get: byFamily(2, 10)},
+	{"l3proto", "reply"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{"protocol", "reply"}:  {typ: typeProto, need: hasConnection, get: proto},
 	{"ip saddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(answerSource)},
 	{"ip daddr", "reply"}:  {typ: typeIPv4, need: connectionOf(netfilter.IPv4), get: addrOf(answerDestination)},

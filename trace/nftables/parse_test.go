@@ -62,6 +62,7 @@ func TestBaseChains(t *testing.T) {
 			"IPv4+IPv6 firewalld route_out OUTPUT -150 2",
 			"no family netdev nd i INGRESS 0 0 drop",
 			"no family bridge b i BRIDGE INPUT 0 0 drop",
+			"ARP arp a i INPUT 0 0 drop",
 			"IPv4 t i INPUT 0 0 drop unread",
 			"IPv4 filter input INPUT 0 0 drop",
 		}},

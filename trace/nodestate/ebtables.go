@@ -34,7 +34,7 @@ func parseEbtables(data []byte) ([]*netfilter.Table, error) {
 	for _, chain := range order {
 		base := ebtablesHooks[chain]
 		base.Policy = netfilter.Accept
-		out = append(out, programTable("ebtables", chain, base, anyPacket(netfilter.Inet,
+		out = append(out, programTable("ebtables", chain, base, anyPacket(anyFrame,
 			onOneLine(found[chain]), "rules of ebtables-legacy decide over what passes the bridge")))
 	}
 	return out, bad

@@ -74,8 +74,11 @@ func (o hookOrder) rank(f netfilter.Family, c *netfilter.Chain) (at int, known b
 	family := map[netfilter.Family]string{netfilter.IPv4: "ip", netfilter.IPv6: "ip6"}[f]
 	table := c.Table.Name
 	names := []string{family + " ", "inet "}
-	if c.Table.Family == 0 {
+	switch {
+	case c.Table.Family == 0:
 		family, names = "bridge", []string{""} // its name begins with its family
+	case f == netfilter.ARP:
+		family, names = "arp", []string{""} // likewise
 	}
 	legacy := map[string]string{"ip": "iptable_", "ip6": "ip6table_"}[family]
 	found := 0

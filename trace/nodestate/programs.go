@@ -20,8 +20,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// What is on a packet's path and is no rule: filters of tc, programs of BPF, policies of IPsec. Each is a table of one
-// chain, whose rules the walk cannot follow: both is possible, that the packet passes and that it does not.
+// What is on a packet's path and is not a rule: filters of tc, programs of BPF, policies of IPsec. Each is a table of
+// one chain, whose rules the walk cannot follow: both is possible, that the packet passes and that it does not.
 //
 // Their place among the hooks is that of the kernel: XDP, tcx and tc's filters before netfilter's ingress, and behind
 // its egress (__netif_receive_skb_core and __dev_queue_xmit in net/core/dev.c); programs of a control group at connect
@@ -30,6 +30,9 @@ const (
 	beforeAll = math.MinInt32
 	behindAll = math.MaxInt32
 )
+
+// anyFrame are the families of all that passes a device.
+const anyFrame = netfilter.Inet | netfilter.ARP
 
 // maxProgramText is how much of the text of filters is kept, in bytes.
 const maxProgramText = 200
@@ -67,7 +70,7 @@ func (l *loader) programs() error {
 		if text := l.Host.XDP(dev); text != "" {
 			tables = append(tables, programTable("xdp", dev,
 				netfilter.Base{Hook: netfilter.Ingress, Priority: beforeAll, Policy: netfilter.Accept, Devices: []string{dev}},
-				anyPacket(netfilter.Inet, "XDP "+text, "an XDP program of "+dev+" decides before any rule")))
+				anyPacket(anyFrame, "XDP "+text, "an XDP program of "+dev+" decides before any rule")))
 		}
 	}
 	for _, x := range []struct {
@@ -123,6 +126,7 @@ var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expecte
 // parsePrograms reads programs.txt. Each line has a kind, a place and a text:
 //
 //	tc eth0 ingress filter protocol all pref 1 bpf chain 0 handle 0x1 …
+//	tc eth0 egress qdisc netem limit 1000 loss 100.0% delay 0us
 //	tcx eth0 egress program 12
 //	cgroup connect4 program 13
 //	cgroup egress /kubepods.slice/kubepods-pod1234.slice program 15
@@ -205,6 +209,9 @@ func placeOf(words []string) (at place, rest []string, ok bool) {
 	switch {
 	case (at.kind == "tc" || at.kind == "tcx") && len(words) > 3 && (words[2] == "ingress" || words[2] == "egress"):
 		at.at, at.dir = words[1], words[2]
+		if words[3] == "qdisc" {
+			at.kind = "qdisc"
+		}
 		return at, words[3:], true
 	case at.kind == "cgroup" && len(words) > 2 && programFamilies[words[1]] != 0:
 		at.at = words[1]
@@ -224,28 +231,64 @@ func placeOf(words []string) (at place, rest []string, ok bool) {
 	return at, nil, false
 }
 
-// familiesOf are the IP families whose packets a line is about: of a filter of tc that of its protocol. The lines that
+// familiesOf are the families whose packets a line is about: of a filter of tc that of its protocol. The lines that
 // tc prints behind the first of a filter say nothing of it.
 func familiesOf(at place, text []string) netfilter.Family {
 	switch {
 	case at.kind == "cgroup", at.kind == "netfilter":
 		return programFamilies[at.at]
-	case at.kind == "tcx":
-		return netfilter.Inet
+	case at.kind == "tcx", at.kind == "qdisc" && loses(text[1:]):
+		return anyFrame
 	case len(text) < 3 || text[0] != "filter":
 		return 0
 	}
 	i := slices.Index(text, "protocol")
 	if i < 0 || i+1 == len(text) {
-		return netfilter.Inet
+		return anyFrame
 	}
 	f, known := map[string]netfilter.Family{
-		"ip": netfilter.IPv4, "ipv6": netfilter.IPv6, "arp": 0, "802.1Q": 0, "802.1ad": 0,
+		"ip": netfilter.IPv4, "ipv6": netfilter.IPv6, "arp": netfilter.ARP, "802.1Q": 0, "802.1ad": 0,
 	}[text[i+1]]
 	if !known {
-		return netfilter.Inet
+		return anyFrame
 	}
 	return f
+}
+
+// frame is what a queue has to take, in bytes, for packets of the usual size to pass.
+const frame = 2048
+
+// loses tells whether a queue of tc may lose packets also where there are few of them: one that is made for that, and
+// one that is too small for one of the usual size.
+func loses(words []string) bool {
+	if len(words) == 0 {
+		return false
+	}
+	switch words[0] {
+	case "netem", "blackhole", "plug":
+		return true
+	case "tbf", "bfifo":
+		for i := range len(words) - 1 {
+			n, ok := bytesOf(words[i+1])
+			if ok && n < frame && (words[i] == "burst" || words[i] == "limit") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// bytesOf reads a size as tc prints it: 10b, 32Kb, 1Mb.
+func bytesOf(s string) (n float64, ok bool) {
+	s = strings.TrimSuffix(s, "b")
+	factor := 1.0
+	if short, k := strings.CutSuffix(s, "K"); k {
+		s, factor = short, 1<<10
+	} else if short, m := strings.CutSuffix(s, "M"); m {
+		s, factor = short, 1<<20
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	return n * factor, err == nil
 }
 
 // table makes the table of a place.
@@ -254,12 +297,19 @@ func (at place) table(families netfilter.Family, text string) *netfilter.Table {
 	switch at.kind {
 	case "cgroup":
 		base.Hook = netfilter.Output
-		return programTable("cgroup", at.at, base, anyPacket(families, text,
-			"a program of the control group decides at "+at.at+", before the packet is made"))
+		return programTable("cgroup", at.at, base, &netfilter.Rule{Text: text, Ops: []netfilter.Op{&obstacle{
+			applies: func(p *netfilter.Packet) op.Truth { return op.Is(p.Family&families != 0 && !p.Resolves()) },
+			why:     "a program of the control group decides at " + at.at + ", before the packet is made",
+		}}})
 	case "netfilter":
 		base.Hook, base.Priority = netfilterHooks[at.dir], at.priority
 		return programTable("bpf", at.at+" "+at.dir, base,
 			anyPacket(families, text, "it is a program of BPF among the rules"))
+	}
+	if at.kind == "qdisc" {
+		base.Hook, base.Devices, base.Priority = netfilter.Egress, []string{at.at}, behindAll
+		return programTable("qdisc", at.at+" egress", base, anyPacket(families, text,
+			"a queue of tc may discard packets, or delay them"))
 	}
 	base.Hook, base.Devices = netfilter.Ingress, []string{at.at}
 	if at.dir == "egress" {

@@ -31,6 +31,11 @@ tc cni0 ingress filter protocol all pref 49152 bpf chain 0 handle 0x1 a.o:[tc] d
 tc eth0 egress filter protocol ipv6 pref 1 u32 chain 0
 tc eth0 egress   match 00000000/00000000 at 0
 tc eth1 ingress filter protocol arp pref 1 u32 chain 0
+tc veth1 egress qdisc netem limit 1000 loss 100.0% delay 0us
+tc veth2 egress qdisc tbf rate 12500000bps burst 32000b limit 250000b
+tc veth3 egress qdisc tbf 8002: root refcnt 2 rate 8bit burst 10b lat 0us
+tc veth4 egress qdisc fq_codel 0: root refcnt 2 limit 10240p
+tc veth5 egress qdisc tbf rate 12500000bps burst 32Kb limit 10b
 tcx eth0 ingress program 12
 cgroup connect4 program 13
 netfilter ip prerouting -128 program 14
@@ -41,13 +46,16 @@ netfilter ip prerouting -128 program 14
 	if err != nil {
 		t.Fatal(err)
 	}
+	const queues = "qdisc veth1 egress at EGRESS [veth1]; qdisc veth3 egress at EGRESS [veth3]; " +
+		"qdisc veth5 egress at EGRESS [veth5]"
 	four := netfilter.Packet{Family: netfilter.IPv4}
-	if got, want := met(tables, four), "tc cni0 ingress at INGRESS [cni0]; tcx eth0 ingress at INGRESS [eth0]; "+
-		"cgroup connect4 at OUTPUT []; bpf ip prerouting at PREROUTING []"; got != want {
+	if got, want := met(tables, four), "tc cni0 ingress at INGRESS [cni0]; "+queues+
+		"; tcx eth0 ingress at INGRESS [eth0]; cgroup connect4 at OUTPUT []; "+
+		"bpf ip prerouting at PREROUTING []"; got != want {
 		t.Errorf("IPv4:\n got %s\nwant %s", got, want)
 	}
 	if got, want := met(tables, netfilter.Packet{Family: netfilter.IPv6}), "tc cni0 ingress at INGRESS [cni0]; "+
-		"tc eth0 egress at EGRESS [eth0]; tcx eth0 ingress at INGRESS [eth0]"; got != want {
+		"tc eth0 egress at EGRESS [eth0]; "+queues+"; tcx eth0 ingress at INGRESS [eth0]"; got != want {
 		t.Errorf("IPv6:\n got %s\nwant %s", got, want)
 	}
 	for _, bad := range []string{

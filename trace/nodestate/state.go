@@ -169,6 +169,7 @@ func (l *loader) host() error {
 		{snapshot.Rule6File, &f.Rule6},
 		{snapshot.NeighbourFile, &f.Neighbours},
 		{snapshot.BridgeFDBFile, &f.BridgeFDB},
+		{snapshot.WireGuardFile, &f.WireGuard},
 		{snapshot.SysctlFile, &f.Sysctl},
 		{snapshot.TimeFile, &f.Time},
 	} {

@@ -45,7 +45,7 @@ const (
 )
 
 // classes are all classes, with what becomes of a frontend's address and of an endpoint's. Those that are refused
-// always are no addresses that the API server takes, but for the multicast ones (ValidateNonSpecialIP and
+// always are not addresses that the API server takes, but for the multicast ones (ValidateNonSpecialIP and
 // ValidateEndpointIP of pkg/apis/core/validation: neither unspecified, nor loopback, nor link-local).
 var classes = []struct {
 	class              Class

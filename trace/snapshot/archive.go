@@ -152,7 +152,7 @@ func memberName(archive string, h *tar.Header) (string, error) {
 	return path.Clean(h.Name), nil
 }
 
-// memberKind names the type of a member that is no regular file.
+// memberKind names the type of a member that is not a regular file.
 func memberKind(t byte) string {
 	switch t {
 	case tar.TypeLink:
@@ -184,12 +184,14 @@ func readTar(name string, r io.Reader, visit func(h *tar.Header, r io.Reader) er
 		m.allow()
 		h, err := tr.Next()
 		switch {
+		case errors.Is(err, io.EOF) && m.bytes == 0:
+			return fmt.Errorf("%s is empty: a snapshot was expected, which is a directory or a .tar.gz", name)
 		case errors.Is(err, io.EOF):
 			return m.end()
 		case bounds.Is(err):
 			return err
-		case err != nil && members == 0 && errors.Is(err, tar.ErrHeader):
-			return fmt.Errorf("%s is neither a directory nor a .tar.gz", name)
+		case err != nil && members == 0:
+			return fmt.Errorf("%s %s", name, m.kind(err))
 		case err != nil:
 			return fmt.Errorf("%s is damaged or cut off: %w", name, err)
 		}
@@ -211,6 +213,7 @@ type meter struct {
 	compressed *counted  // nil where the archive is not compressed
 	bytes      int64     // that were read of in
 	left       int64     // bytes that may be read before the next member
+	begin      []byte    // of what was read of in
 }
 
 // counted counts the bytes of a file.
@@ -230,7 +233,7 @@ func newMeter(name string, r io.Reader) (*meter, error) {
 	in := bufio.NewReaderSize(file, 64<<10)
 	m := &meter{path: name, in: in}
 	if magic, err := in.Peek(len(gzipMagic)); err != nil || !bytes.Equal(magic, gzipMagic) {
-		return m, nil //nolint:nilerr // a file that is too short is no archive, as tar.Reader finds
+		return m, nil //nolint:nilerr // a file that is too short is not an archive, as tar.Reader finds
 	}
 	zip, err := gzip.NewReader(in)
 	if err != nil {
@@ -249,6 +252,9 @@ func (m *meter) Read(p []byte) (int, error) {
 			bounds.Bytes(bounds.File), bounds.Bytes(bounds.File))
 	}
 	n, err := m.in.Read(p[:min(int64(len(p)), m.left)])
+	if have := len(m.begin); have < kindBytes {
+		m.begin = append(m.begin, p[:min(n, kindBytes-have)]...)
+	}
 	m.bytes += int64(n)
 	m.left -= int64(n)
 	if m.compressed != nil && m.bytes > bounds.RatioFree && m.bytes > bounds.Ratio*m.compressed.n {

@@ -47,8 +47,21 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 	// compression ratio of deflate.
 	const most = 1032
 	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
-	out, err := readUpTo(name, zip, limit, size)
+	// Of several members it is that of the last. Then the rest is counted: what grows as it is read takes memory.
+	out, again, err := readSized(io.LimitReader(zip, limit+1), min(size, limit))
+	if again {
+		rest, counted := io.Copy(io.Discard, io.LimitReader(zip, limit-int64(len(out))+1))
+		size, out = int64(len(out))+rest, nil
+		if err = counted; err == nil {
+			err = zip.Reset(bytes.NewReader(data))
+		}
+		if err == nil {
+			out, err = readUpTo(name, zip, limit, size)
+		}
+	}
 	switch {
+	case int64(len(out)) > limit:
+		return nil, bounds.TooLarge(name, limit)
 	case bounds.Is(err):
 		return nil, err
 	case err != nil:
@@ -64,28 +77,36 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 // What it returns takes no more memory than that, nearly.
 func readUpTo(name string, r io.Reader, limit, size int64) ([]byte, error) {
 	r = io.LimitReader(r, limit+1)
-	data, n := make([]byte, min(size, limit)+1), 0
-	var err error
-	for n < len(data) && err == nil {
-		var more int
-		more, err = r.Read(data[n:])
-		n += more
-	}
-	switch {
-	case err == nil: // there is more than was expected
+	data, more, err := readSized(r, min(size, limit))
+	if more {
 		data, err = io.ReadAll(io.MultiReader(bytes.NewReader(data), r))
-	case n < len(data)/2:
-		data = bytes.Clone(data[:n])
-	default:
-		data = data[:n]
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
 	}
 	if int64(len(data)) > limit {
 		return nil, bounds.TooLarge(name, limit)
 	}
 	return data, err
+}
+
+// readSized reads what is expected to be size bytes, and one byte more: more tells whether there is one, and maybe
+// others.
+func readSized(r io.Reader, size int64) (data []byte, more bool, err error) {
+	data = make([]byte, size+1)
+	n := 0
+	for n < len(data) && err == nil {
+		var k int
+		k, err = r.Read(data[n:])
+		n += k
+	}
+	if err == nil {
+		return data, true, nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if n < len(data)/2 {
+		return bytes.Clone(data[:n]), false, err
+	}
+	return data[:n], false, err
 }
 
 // Packed is the content of a file in memory, compressed where it is not small.

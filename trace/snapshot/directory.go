@@ -116,7 +116,7 @@ func irregular(mode fs.FileMode) string {
 	case mode.IsDir():
 		return "a directory"
 	}
-	return "no regular file"
+	return "not a regular file"
 }
 
 // readFile reads a file of a directory.

@@ -33,7 +33,7 @@ var formats = map[string]format{
 	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
 	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
 	ProgramsFile: fewLines, XfrmFile: fewLines, EbtablesFile: fewLines, NFTHooksFile: fewLines,
-	NeighbourFile: routes, BridgeFDBFile: routes,
+	NeighbourFile: routes, BridgeFDBFile: routes, WireGuardFile: fewLines,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,
 	PacketFile: fewLines, ResolvConfFile: {bounds.Config, bounds.CheckLines},

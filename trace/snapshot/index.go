@@ -20,6 +20,7 @@ type index struct {
 	names   map[string]string // names of members by the names of files without ending
 	nodes   map[string]bool
 	members int
+	stray   string // where a file of the contract belongs that is elsewhere; "" where none is
 }
 
 func newIndex(name string) *index {
@@ -41,6 +42,7 @@ func (x *index) count() error {
 func (x *index) add(name string) (file string, err error) {
 	root, ok := rootOf(name)
 	if !ok {
+		x.noteStray(name)
 		return "", nil
 	}
 	if !x.found {
@@ -76,6 +78,22 @@ func (x *index) add(name string) (file string, err error) {
 	return file, nil
 }
 
+// noteStray notes a file whose name is one of the contract, and that is elsewhere.
+func (x *index) noteStray(name string) {
+	dir, base := path.Split(strings.TrimSuffix(name, ".gz"))
+	place := ""
+	switch {
+	case x.stray != "":
+	case slices.Contains(NodeFiles, base):
+		place = "nodes/NODE/"
+	case clusterKind(base) != nil:
+		place = "cluster/"
+	}
+	if place != "" {
+		x.stray = fmt.Sprintf("it has %s%s where a snapshot has %s%s", dir, base, place, base)
+	}
+}
+
 // folder names a root for people.
 func folder(root string) string {
 	if root == "" {
@@ -84,7 +102,7 @@ func folder(root string) string {
 	return root
 }
 
-// refuse returns an error if a member that is no regular file has a name of the contract, or hides files of it.
+// refuse returns an error if a member that is not a regular file has a name of the contract, or hides files of it.
 // kind says what it is.
 func (x *index) refuse(name, kind string, hides bool) error {
 	if _, ok := rootOf(name); !ok && !hides {
@@ -124,6 +142,9 @@ func rootOf(f string) (root string, ok bool) {
 
 // check returns an error if nothing was found.
 func (x *index) check() error {
+	if !x.found && x.stray != "" {
+		return fmt.Errorf("%s is not a snapshot: %s (see docs/snapshots.md)", x.path, x.stray)
+	}
 	if !x.found {
 		return fmt.Errorf("%s is not a snapshot: it has neither cluster/ nor nodes/NODE/ with a file of the format "+
 			"(see docs/snapshots.md)", x.path)

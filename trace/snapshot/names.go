@@ -25,6 +25,7 @@ const (
 	Rule6File           = "ip6-rule.json"
 	NeighbourFile       = "ip-neigh.json"   // of both families
 	BridgeFDBFile       = "bridge-fdb.json" // which port, or which tunnel's end, a MAC is behind
+	WireGuardFile       = "wireguard.txt"   // interfaces of WireGuard and their peers, without what is secret
 	SysctlFile          = "sysctl.txt"
 	ProgramsFile        = "programs.txt" // filters of tc, and programs of BPF, that packets meet
 	XfrmFile            = "xfrm-policy.txt"
@@ -46,8 +47,8 @@ var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
-	NeighbourFile, BridgeFDBFile, SysctlFile, ProgramsFile, XfrmFile, EbtablesFile, NFTHooksFile, ListenFile,
-	TimeFile,
+	NeighbourFile, BridgeFDBFile, WireGuardFile, SysctlFile, ProgramsFile, XfrmFile, EbtablesFile, NFTHooksFile,
+	ListenFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

@@ -123,6 +123,7 @@ type Node struct {
 type total struct {
 	sync.Mutex
 	files map[string]int64
+	err   error // that they are too large together: no more are read
 }
 
 func newNode(name string) *Node {
@@ -174,10 +175,7 @@ func (n *Node) File(name string) (data []byte, ok bool, err error) {
 		return nil, false, nil
 	}
 	f := formatOf(name)
-	if data, err = o(f.size); err != nil {
-		return nil, true, err
-	}
-	if err := n.count(name, int64(len(data))); err != nil {
+	if data, err = n.read(name, o, f.size); err != nil {
 		return nil, true, err
 	}
 	if err := f.verify(name, data); err != nil {
@@ -196,20 +194,30 @@ func (n *Node) Check() error {
 	return nil
 }
 
-// count adds the size of a file to those of the node.
-func (n *Node) count(name string, size int64) error {
+// read reads a file of at most size bytes, and adds it to those of the node. They are read one after the other, so that
+// no more are in memory than the node may have, and of one that is too large for that one byte more.
+func (n *Node) read(name string, open opener, size int64) ([]byte, error) {
 	n.total.Lock()
 	defer n.total.Unlock()
-	n.total.files[name] = size
-	sum := int64(0)
-	for _, size := range n.total.files {
-		sum += size
+	if n.total.err != nil {
+		return nil, n.total.err
 	}
-	if sum > bounds.Node {
-		return totalError{bounds.Errorf("the files of node %s are larger than %s together: at most %s were expected", n.Name,
-			bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))}
+	left := int64(bounds.Node)
+	for other, size := range n.total.files {
+		if other != name {
+			left -= size
+		}
 	}
-	return nil
+	data, err := open(min(size, left+1))
+	if err == nil {
+		n.total.files[name] = int64(len(data))
+	}
+	if int64(len(data)) > left || left < size && bounds.Is(err) {
+		n.total.err = totalError{bounds.Errorf("the files of node %s are larger than %s together: at most %s were expected",
+			n.Name, bounds.Bytes(bounds.Node), bounds.Bytes(bounds.Node))}
+		return nil, n.total.err
+	}
+	return data, err
 }
 
 // ErrTotal is the error of [Node.File], by errors.Is, where not the file passes a limit but all files of the node

@@ -7,10 +7,32 @@ import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 // FromNode tells whether the packet has a socket that made it: a forwarded one has none.
 func FromNode(c *netfilter.Context) Truth { return Is(c.Packet.Local) }
 
+// MayHaveSocket tells whether a socket of the node takes the packet: one that listens at its port, or that of a client
+// of the node, whose answer it is (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c). It is never Yes: which
+// addresses the socket has, and whether it is transparent, is not looked at.
+func MayHaveSocket(c *netfilter.Context) Truth {
+	p := c.Packet
+	switch {
+	case p.Local || c.Listens == nil:
+	case p.Turn == netfilter.Reply:
+		if local, known := c.Host.Local(p.Conn.Original.Src.Addr()); known && !local {
+			return No
+		}
+	case p.DstPort != 0:
+		if listens, known := c.Listens(p.Proto, p.DstPort); known && !listens {
+			return No
+		}
+	}
+	return Maybe
+}
+
 // HasLinkHeader tells whether the packet has a link-layer header that counts: what the node sends has none, nor has lo.
 //
-// At the hooks of devices and bridges all of Ethernet's have one.
+// At the hooks of devices and bridges all of Ethernet's have one, and so has what finds link-layer addresses.
 func HasLinkHeader(c *netfilter.Context) Truth {
+	if c.Packet.Resolves() {
+		return Yes
+	}
 	if c.Hook.OfLink() {
 		return Is(c.Hook >= netfilter.BridgePrerouting).Or(Maybe)
 	}

@@ -105,7 +105,7 @@ func TestDepth(t *testing.T) {
 func TestRead(t *testing.T) {
 	rs, err := Read([]byte(`{"nftables":[{"metainfo":{"version":"1.0.6"}},null,
 		{"rule":{"family":"ip","table":"t","chain":"c","handle":4,"comment":"x","expr":[{"accept":null}]}},
-		{"table":{"family":"arp","name":"b"}},
+		{"table":{"family":"other","name":"b"}},
 		{"table":{"family":"ip","name":"t","flags":"dormant"}},
 		{"chain":{"family":"ip","table":"t","name":"c","type":"nat","hook":"output","prio":-100,"policy":"drop"}},
 		{"map":{"family":"ip","name":"m","table":"t","type":["ipv4_addr","inet_service"],"map":"verdict","timeout":60,

@@ -73,6 +73,8 @@ type OutlineTable struct {
 	syntax.TableName
 
 	Number uint8 // that of the family in messages
+	// Handle is the kernel's number of the table, and no other one's ever; 0: it does not tell.
+	Handle uint64
 	Sets   []OutlineSet
 }
 
@@ -83,11 +85,17 @@ type OutlineSet struct {
 	// order: such is a map that a random or counted choice is looked up in. 0: they are others, or it cannot be told.
 	// Whoever finds the elements of all of these keys has the whole set: it has room for no more, and does not change.
 	Counted int
+	// Handle is the kernel's number of a counted set in its table, and no other one's ever ([OutlineTable.Handle]); 0:
+	// its elements may come to read differently, as they name chains, or the kernel does not tell.
+	Handle uint64
 }
 
 // typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in
 // include/datatype.h of nft).
 const typeNumber = 4
+
+// typeVerdict is the type of data that are verdicts (NFT_DATA_VERDICT).
+const typeVerdict = 0xffffff00
 
 // outlineSet reads what is to be requested of a set.
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
@@ -101,6 +109,9 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	var desc attrs
 	if parseAttrs(a[setDesc], order, &desc) == nil {
 		s.Counted = int(desc.num(descSize)) //nolint:gosec // 32 bits
+	}
+	if a.num(setDataType) != typeVerdict {
+		s.Handle = a.num(setHandle)
 	}
 	return s
 }
@@ -127,7 +138,11 @@ func Outline(
 				return err
 			}
 			at[name] = len(all)
-			all = append(all, OutlineTable{TableName: name, Number: m.family})
+			var a attrs
+			if err := parseAttrs(m.attrs, order, &a); err != nil {
+				return err
+			}
+			all = append(all, OutlineTable{TableName: name, Number: m.family, Handle: a.num(tableHandle)})
 		case msgNewChain:
 			table, c, err := readChain(family, m.attrs, order)
 			if err != nil {

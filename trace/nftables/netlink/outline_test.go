@@ -28,7 +28,7 @@ func TestOutline(t *testing.T) {
 	for _, x := range ask {
 		names = append(names, fmt.Sprint(x.Family, " ", x.Name, " ", x.Number, " ", x.Sets))
 	}
-	want := []string{"ip6 asleep 10 []", "ip filter 2 []", "inet extra 1 [{tomark 0}]"}
+	want := []string{"ip6 asleep 10 []", "ip filter 2 []", "inet extra 1 [{tomark 0 0}]"}
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("ask %q, want %q", names, want)
 	}

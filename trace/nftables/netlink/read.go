@@ -13,8 +13,9 @@ import (
 
 // The attributes of tables, chains, hooks and rules (enum nft_table_attributes and so on).
 const (
-	tableName  = 1
-	tableFlags = 2
+	tableName   = 1
+	tableFlags  = 2
+	tableHandle = 4
 
 	chainTable  = 1
 	chainName   = 3
@@ -228,10 +229,11 @@ func readTable(family string, data []byte, order binary.ByteOrder) (name syntax.
 }
 
 // The names of hooks by number: those of IP and of bridges (include/uapi/linux/netfilter.h, netfilter_bridge.h), with
-// inet's ingress behind them, and those of devices.
+// inet's ingress behind them, those of devices, and those of ARP.
 var (
 	hookNumbers       = []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
 	deviceHookNumbers = []string{"ingress", "egress"}
+	arpHookNumbers    = []string{"input", "output", "forward"} // include/uapi/linux/netfilter_arp.h
 )
 
 // hookOf names a hook.
@@ -240,6 +242,8 @@ func hookOf(family string, number uint64) (name string, ok bool) {
 	switch family {
 	case "netdev":
 		names = deviceHookNumbers
+	case "arp":
+		names = arpHookNumbers
 	case "ip", "ip6", "bridge":
 		names = names[:5]
 	}

@@ -26,7 +26,7 @@ type machine struct {
 	// header stands behind. 0: none, or none that may go.
 	madeNetwork, madeTransport, madeLink int
 	gone                                 []int
-	acted                                int // the number of the last statement that is no match
+	acted                                int // the number of the last statement that is not a match
 
 	// What expression reads: here, so that not every expression of every rule has one of its own.
 	outer, inner attrs
@@ -40,8 +40,10 @@ func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []by
 	m := &d.machine
 	*m = machine{dump: d, family: family, sets: sets, out: m.out[:0]}
 	switch family {
-	case "ip", "ip6":
+	case "ip", "ip6", "arp":
 		m.network = family
+	case "bridge":
+		m.link = "ether"
 	}
 	for _, e := range eachAttr(list, d.order) {
 		if e == nil {

@@ -25,6 +25,7 @@ const (
 	setTimeout  = 11
 	setUserData = 13
 	setObjType  = 15
+	setHandle   = 16
 
 	descSize = 1 // in setDesc
 

@@ -97,15 +97,7 @@ var (
 		16: "info-reply",
 		17: "address-mask-request", 18: "address-mask-reply",
 	}}
-	wireICMPv6 = &wireType{name: "icmpv6_type", size: 1, symbols: map[uint64]string{
-		1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request",
-		129: "echo-reply",
-		130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit",
-		134: "nd-router-advert",
-		135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering",
-		141: "ind-neighbor-solicit",
-		142: "ind-neighbor-advert", 143: "mld2-listener-report",
-	}}
+	wireICMPv6     = &wireType{name: "icmpv6_type", size: 1, symbols: reversed(syntax.ICMPv6Types)}
 	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(icmpCodes)}
 	wireICMPv6Code = &wireType{name: "icmpv6_code", size: 1, symbols: reversed(icmpv6Codes)}
 )

@@ -20,7 +20,7 @@ type Ruleset struct {
 type Source []byte
 
 // RuleReader reads a rule of a table. The rule is valid until the next call. The error says what cannot be read; an
-// unknown statement or expression is no error, but an [Opaque].
+// unknown statement or expression is not an error, but an [Opaque].
 type RuleReader func(t *Table, s Source) (Rule, error)
 
 // TableName names a table.
@@ -29,10 +29,11 @@ type TableName struct {
 	Name   string `json:"name"`
 }
 
-// IsRead tells whether IP packets meet the tables of a family: all do but arp's.
+// IsRead tells whether the tables of a family are met by IP packets, or by those that find link-layer addresses for
+// them: all that there are.
 func IsRead(family string) bool {
 	switch family {
-	case "ip", "ip6", "inet", "bridge", "netdev":
+	case "ip", "ip6", "inet", "arp", "bridge", "netdev":
 		return true
 	}
 	return false

@@ -14,6 +14,18 @@ var (
 	CTStatuses = map[string]uint64{
 		"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": 8, "snat": 16, "dnat": 32, "dying": 512,
 	}
+	// ICMPv6Types are those of icmpv6 type.
+	ICMPv6Types = map[string]uint64{
+		"destination-unreachable": 1, "packet-too-big": 2, "time-exceeded": 3, "parameter-problem": 4,
+		"echo-request": 128, "echo-reply": 129, "mld-listener-query": 130, "mld-listener-report": 131,
+		"mld-listener-done": 132, "nd-router-solicit": 133, "nd-router-advert": 134, "nd-neighbor-solicit": 135,
+		"nd-neighbor-advert": 136, "nd-redirect": 137, "router-renumbering": 138, "ind-neighbor-solicit": 141,
+		"ind-neighbor-advert": 142, "mld2-listener-report": 143,
+	}
+	// ARPOperations are those of arp operation.
+	ARPOperations = map[string]uint64{
+		"request": 1, "reply": 2, "rrequest": 3, "rreply": 4, "inrequest": 8, "inreply": 9, "nak": 10,
+	}
 	// CTDirs are those of ct direction.
 	CTDirs = map[string]uint64{"original": 0, "reply": 1}
 	// TCPFlags are the bits of tcp flags.

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// moreServices are kinds of Services that the snapshot of owned is without.
+const (
+	moreServices = `- apiVersion: v1
+  kind: Service
+  metadata: {name: db, namespace: shop}
+  spec: {type: ExternalName, externalName: db.example.com}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: redis, namespace: shop}
+  spec:
+    clusterIP: None
+    clusterIPs: [None]
+    ports:
+    - {name: redis, port: 6379, protocol: TCP, targetPort: 6379}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: lb, namespace: shop}
+  spec:
+    type: LoadBalancer
+    clusterIP: 10.96.50.50
+    clusterIPs: [10.96.50.50]
+    ports:
+    - {name: https, port: 443, protocol: TCP, targetPort: 8443, nodePort: 31443}
+  status:
+    loadBalancer:
+      ingress:
+      - {hostname: lb.eu.example.com}
+      - {ip: 203.0.113.9}
+`
+	moreSlices = `- addressType: IPv4
+  apiVersion: discovery.k8s.io/v1
+  kind: EndpointSlice
+  endpoints:
+  - addresses: [10.244.2.77]
+    conditions: {ready: true}
+    hostname: redis-0
+    nodeName: worker-2
+  metadata:
+    labels: {kubernetes.io/service-name: redis}
+    name: redis-abcde
+    namespace: shop
+  ports:
+  - {name: redis, port: 6379, protocol: TCP}
+`
+)
+
+// kindsOfServices is the snapshot with a headless Service, one with a load balancer, and one that stands for a host.
+func kindsOfServices(t *testing.T) string {
+	t.Helper()
+	dir := owned(t)
+	for file, more := range map[string]string{"services.yaml": moreServices, "endpointslices.yaml": moreSlices} {
+		path := filepath.Join(dir, "cluster", file)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Replace(string(data), "items:\n", "items:\n"+more, 1)
+		if text == string(data) {
+			t.Fatal("no items in", path)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// What is copied from chats, tickets, rules and error messages leads to the Service that it names. An argument may have
+// spaces; namespace is that of -n.
+func TestCopiedArguments(t *testing.T) {
+	snapshot := kindsOfServices(t)
+	for _, tt := range []struct{ arg, namespace, want string }{
+		// with what stands around it
+		{" web", "shop", "shop/web"},
+		{"web ", "shop", "shop/web"},
+		{"web,", "shop", "shop/web"},
+		{"'web'", "shop", "shop/web"},
+		{`"shop/web"`, "", "shop/web"},
+		{"`shop/web`", "", "shop/web"},
+		{"“shop/web”", "", "shop/web"},
+		{"(shop/web)", "", "shop/web"},
+		{"shop/web;", "", "shop/web"},
+		{"shop/web.", "", "shop/web"},
+		{"shop/web/", "", "shop/web"},
+		{"service/shop/web/", "", "shop/web"},
+		{"\u200bshop/\u200bweb", "", "shop/web"},
+		{"\u00a0shop/web\n", "", "shop/web"},
+		{"ｓｈｏｐ／ｗｅｂ：８０", "", "shop/web"},
+		{"１０.９６.２１.１９１", "", "shop/web"},
+		// URLs and names
+		{"http://me:secret@web.shop:80/a/b?x=1#f", "", "shop/web"},
+		{"<http://web.shop/>", "", "shop/web"},
+		{"http://web.shop/,", "", "shop/web"},
+		{"http://web.shop:80.", "", "shop/web"},
+		{"postgres://u:secret@web.shop:80/db?sslmode=disable", "", "shop/web"},
+		{"web.shop.svc:http", "", "shop/web"},
+		{"svc/web.shop", "", "shop/web"},
+		{"svc/web.shop:80", "", "shop/web"},
+		{"Web.Shop", "", "shop/web"},
+		{"web.shop.svc.cluster.local/", "", "shop/web"},
+		{"web.shop.svc.cluster.local/healthz", "", "shop/web"},
+		{"web.shop.svc.other.domain", "", "shop/web"},
+		{"worker-2.:30080", "", "shop/api"},
+		{"db.example.com", "", "shop/db"},
+		{"db.example.com:5432", "", "shop/db"},
+		{"db", "shop", "shop/db"},
+		{"redis", "shop", "shop/redis"},
+		{"redis-0.redis.shop", "", "shop/redis"},
+		{"redis-0.redis.shop.svc.cluster.local:6379", "", "shop/redis"},
+		{"10.244.2.77:6379", "", "shop/redis"},
+		{"lb.eu.example.com", "", "shop/lb"},
+		{"https://LB.eu.example.com/", "", "shop/lb"},
+		{"203.0.113.9", "", "shop/lb"},
+		// as tools print addresses
+		{"10.96.21.191/32", "", "shop/web"},
+		{"10.96.21.191.", "", "shop/web"},
+		{"10.96.21.191.80", "", "shop/web"},
+		{"10.96.21.191 80", "", "shop/web"},
+		{"10.96.21.191 port 80", "", "shop/web"},
+		{"10.96.21.191 . tcp . 80", "", "shop/web"},
+		{"10.96.0.10#53", "", "kube-system/kube-dns"},
+		{"10.96.0.10#53(10.96.0.10)", "", "kube-system/kube-dns"},
+		{"[::1]:30080", "", "shop/api"},
+		{"http://[fd00:77::12]:30080/x", "", "shop/api"},
+		{"0.0.0.0:30080", "", "shop/api"},
+		{"[::]:30080", "", "shop/api"},
+		{"*:30080", "", "shop/api"},
+		{"shop/web\t80", "", "shop/web"},
+		// in lines of logs and of listings
+		{"dial tcp 10.96.21.191:80: i/o timeout", "", "shop/web"},
+		{`Get "http://web.shop.svc:80/": context deadline exceeded`, "", "shop/web"},
+		{"curl: (7) Failed to connect to 10.96.21.191 port 80 after 1 ms: Connection refused", "", "shop/web"},
+		{"nc: connect to web.shop port 80 (tcp) failed", "", "shop/web"},
+		{"curl -v http://me:secret@web.shop/x", "", "shop/web"},
+		{"shop   web   ClusterIP   10.96.21.191   <none>   80/TCP   3d", "", "shop/web"},
+		{"TCP  10.96.21.191:80 rr", "", "shop/web"},
+		{"ip daddr 10.96.21.191 tcp dport 80", "", "shop/web"},
+		{"shop/web:http cluster IP", "", "shop/web"},
+		{"shop/web:http -> 10.244.1.15:8080", "", "shop/web"},
+		{"shop/web:http has no endpoints", "", "shop/web"},
+		{"KUBE-SVC-67NZLRHBNDSAWJRO,", "", "shop/web"},
+	} {
+		t.Run(tt.arg, func(t *testing.T) {
+			args := []string{
+				"resolve", tt.arg, "--snapshot", snapshot, "-o", "jsonpath={.service.namespace}/{.service.name}",
+			}
+			if tt.namespace != "" {
+				args = append(args, "-n", tt.namespace)
+			}
+			code, stdout, stderr := runPlugin(t, args...)
+			if code != run.ExitRight || strings.TrimSpace(stdout) != tt.want || strings.Contains(stdout+stderr, "secret") {
+				t.Errorf("got %d, %q and %q, want %s", code, stdout, stderr, tt.want)
+			}
+		})
+	}
+}
+
+// What cannot be meant is refused with exit code 2, in one line that names it and what would be accepted. "|" separates
+// arguments that have spaces.
+func TestRefusedArguments(t *testing.T) {
+	snapshot := kindsOfServices(t)
+	for _, tt := range []struct{ args, want string }{
+		// Services
+		{"resolve|", "is empty, so that it names no Service"},
+		{"resolve|shop:web", "did you mean shop/web?"},
+		{"resolve|shop.web", "did you mean shop/web?"},
+		{"resolve|web/shop", "did you mean shop/web?"},
+		{"resolve|shop web", "did you mean shop/web?"},
+		{"resolve|shop/web/80", "did you mean shop/web:80?"},
+		{"resolve|shop/web|80", "port 80 of it is shop/web:80"},
+		{"resolve|shop|web", "Service web in namespace shop is shop/web"},
+		{"trace|web|help", "for help give kubectl svcproxy trace --help"},
+		{"resolve|Shop/Web", "names are written in lower case, shop/web"},
+		{"resolve|WORKER-2:30080", "names are written in lower case, worker-2:30080"},
+		{"resolve|shop/web:80,443", "has several ports"},
+		{"verify|web,api|-n|shop", "verify takes several, as words of their own"},
+		{"verify|shop", "shop is a namespace: verify -n shop"},
+		{"verify|shop/", "verify -n shop verifies all"},
+		{"verify|shop/*", "names have no wildcards"},
+		{"verify|*", "verify -A all of the cluster"},
+		{"verify|all", "verify -A verifies all Services"},
+		{"verify|services", "verify -A verifies all Services"},
+		{"resolve|app=web", "by its name, not by labels"},
+		{"resolve|svc/", `"svc/" names no Service`},
+		{"resolve|web-7c9d8f6b5d-2xkqp", "give pod/shop/web-7c9d8f6b5d-2xkqp"},
+		{"resolve|web.shop.cluster.local", "did you mean web.shop.svc.cluster.local?"},
+		{"resolve|google.com", `service "google" not found in namespace "com"`},
+		{"resolve|web..shop", "nor a DNS name of one"},
+		{"resolve|web_1", "is not a Service name"},
+		// addresses and ports
+		{"resolve|fd00:77::12:30080", "which is written [fd00:77::12]:30080"},
+		{"resolve|fd00:77::12:3080", "an IPv6 address with a port is written [fd00:77::12]:3080"},
+		{"resolve|[fd00:77::12]:", "ends in a colon"},
+		{"resolve|shop/web:", "ends in a colon"},
+		{"resolve|10.96.0.0/24", "a range of addresses"},
+		{"resolve|010.096.021.191", "is not a Service name"},
+		{"resolve|http://[fe80::1%25eth0]:80/", "has a zone"},
+		{"resolve|worker-9:30080", `neither a Service nor a node "worker-9"`},
+		{"resolve|worker-9:30080", ":30080 is the NodePort of shop/api"},
+		{"resolve|30081", "no Service has NodePort 30081"},
+		{"resolve|localhost:80", "no Service has NodePort 80"},
+		{"resolve|127.0.0.1", "give it with a NodePort"},
+		{"resolve|:0", "a port is a number from 1 to 65535"},
+		{"resolve|203.0.113.9:31443", "31443 is the NodePort of port 443"},
+		{"resolve|redis:6380|-n|shop", "has no port 6380"},
+		{"resolve|read tcp 10.244.1.16:51234->10.96.21.191:80: i/o timeout", "several addresses (10.244.1.16:51234, "},
+		{`resolve|Get "http://a:secret@web.shop/": dial tcp 10.96.21.191:80: i/o timeout`, "several addresses (http://a:xxxxx@"},
+		// --node, --from, -o
+		{"trace|shop/web|--node|worker-1 worker-2", "several are separated by commas"},
+		{"trace|shop/web|--node|all", "did you mean --all-nodes?"},
+		{"trace|shop/web|--node|a,b", `node "a" is not in the snapshot`},
+		{"trace|shop/web|--from|", "--from is empty"},
+		{"trace|shop/web|--from|1.2.3.4:80", "did you mean 1.2.3.4?"},
+		{"trace|shop/web|--from|0.0.0.0", "no packet has this address as its source"},
+		{"trace|shop/web|--from|224.0.0.1", "no packet has this address as its source"},
+		{"trace|shop/web|--from|external,node", "run the command once for each"},
+		{"trace|shop/web|--from|localhost", "did you mean node?"},
+		{"trace|shop/web|--from|internet", "did you mean external?"},
+		{"trace|shop/web|--from|deploy/web", "give one of the pods of deploy/web"},
+		{"trace|shop/web|-o|yml", "did you mean yaml?"},
+		{"trace|shop/web|-o|JSON", "did you mean json?"},
+		{"trace|shop/web|-o|tabel", "did you mean table?"},
+		{"trace|shop/web|-o|out.html", "-o html > out.html"},
+		{"resolve|shop/web|-o|html", "-o html is not an output format of this command"},
+		// flags and commands
+		{"trace|shop/web|-A", "verify -A verifies all Services"},
+		{"trace|shop/web|--port|80", "as in SERVICE:PORT"},
+		{"trace|shop/web|--json", "-o json prints JSON"},
+		{"trace|shop/web|--no-color", "--color never"},
+		{"trace|shop/web|-node|worker-1", "did you mean --node?"},
+		{"trace|shop/web|-from|pod", "did you mean --from?"},
+		{"trace|shop/web|--timeout|5", "a duration, such as 30s"},
+		{"trace|shop/web|--live|--probes|many", `--probes "many": a whole number`},
+		{"verfy|-A", "did you mean kubectl svcproxy verify?"},
+		{"TRACE|shop/web", "did you mean kubectl svcproxy trace?"},
+		{"check|shop/web", "did you mean kubectl svcproxy verify?"},
+		{"describe|svc|web", "did you mean kubectl svcproxy resolve?"},
+		{"help|trace|verify", `there is no command "trace verify"`},
+		{"status|shop/web", "status reads a cluster"},
+		{"dump|-o|x.tar.gz", "dump reads the nodes of a cluster"},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			args := strings.Split(tt.args, "|")
+			if args[0] != "help" {
+				args = append(args, "--snapshot", snapshot)
+			}
+			code, stdout, stderr := runPlugin(t, args...)
+			if code != run.ExitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) ||
+				strings.Contains(stderr, "secret") {
+				t.Errorf("got %d, %q and %q, want %q", code, stdout, stderr, tt.want)
+			}
+		})
+	}
+}
+
+// A node may be named by an address or in capitals, as tools print it.
+func TestNodesByAddress(t *testing.T) {
+	for _, node := range []string{"worker-1", "node/worker-1", " worker-1", "10.77.0.11", "worker-1,worker-1"} {
+		code, stdout, stderr := runPlugin(t, "trace", "shop/web", "--node", node, "-o", "name", "--snapshot", broken)
+		if code != run.ExitMismatch || stdout != "node/worker-1\n" {
+			t.Errorf("%s: got %d, %q and %q", node, code, stdout, stderr)
+		}
+	}
+}
+
+// What is given in place of a snapshot is named for what it is.
+func TestFilesThatAreNoSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("flat/services.yaml", "apiVersion: v1\n")
+	for _, tt := range []struct{ path, want string }{
+		{filepath.Join(dir, "none"), "there is no snapshot at"},
+		{"-", "not read from standard input"},
+		{write("empty.tar.gz", ""), "is empty"},
+		{write("rules.txt", "# Generated by iptables-save v1.8.9\n*nat\n"), "is what iptables-save prints"},
+		{write("nft.json", `{"nftables": []}`), "is what nft -j list ruleset prints"},
+		{write("nft.txt", "table ip kube-proxy {\n"), "is what nft list ruleset prints"},
+		{write("svc.yaml", "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Service\n"), "is what kubectl get prints"},
+		{write("svc.json", `{"apiVersion": "v1", "items": []}`), "is what kubectl get prints"},
+		{write("svc.yaml.gz", gzipped(t, "apiVersion: v1\nkind: List\n")), "is what kubectl get prints"},
+		{write("report.json", "{\n  \"apiVersion\": \"svcproxy.dev/v1alpha1\"\n}"), "is a report"},
+		{write("snap.zip", "PK\x03\x04xxxxxxxx"), "is a zip archive"},
+		{write("some.json", `{"a": 1}`), "is neither a directory nor a .tar.gz"},
+		{write("hello.tar.gz", "hello\n"), "is neither a directory nor a .tar.gz"},
+		{filepath.Join(dir, "flat"), "it has services.yaml where a snapshot has cluster/services.yaml"},
+		{filepath.Join(broken, "nodes"), "where a snapshot has nodes/NODE/"},
+		{filepath.Join(broken, "nodes", "worker-1"), "where a snapshot has nodes/NODE/"},
+		{cutArchive(t, dir), "is damaged or cut off"},
+	} {
+		for _, args := range [][]string{
+			{"trace", "shop/web", "--snapshot", tt.path}, {"verify", "-A", "--snapshot", tt.path},
+		} {
+			code, stdout, stderr := runPlugin(t, args...)
+			if code != run.ExitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) {
+				t.Errorf("%s: got %d, %q and %q, want %q", tt.path, code, stdout, stderr, tt.want)
+			}
+		}
+	}
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// cutArchive writes the first half of a snapshot.
+func cutArchive(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	archive := tar.NewWriter(w)
+	if err := archive.AddFS(os.DirFS(broken)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "cut.tar.gz")
+	if err := os.WriteFile(path, []byte(b.String()[:b.Len()/2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The code of a finding is known however it was copied.
+func TestExplainKnowsCopiedCodes(t *testing.T) {
+	for _, args := range [][]string{
+		{"MissingEndpoint"},
+		{"missingendpoint"},
+		{"MISSING-ENDPOINT"},
+		{"MissingEndpoint,"},
+		{"missing_endpoint"},
+		{"MissingEndpoint", "+1"},
+	} {
+		code, stdout, stderr := runPlugin(t, append([]string{"explain"}, args...)...)
+		if code != run.ExitRight || !strings.HasPrefix(stdout, "MissingEndpoint\n") {
+			t.Errorf("%q: got %d, %.40q and %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+// A context that the kubeconfig does not have is named, with those that it has.
+func TestUnknownContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	const config = `{"apiVersion": "v1", "kind": "Config", "contexts": [{"name": "prod", "context": {"cluster": "c"}}],
+"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"web", "shop/web"} {
+		code, _, stderr := runPlugin(t, "trace", service, "--kubeconfig", path, "--context", "prd")
+		if want := `there is no context "prd" in the kubeconfig: it has prod; did you mean prod?`; code != run.ExitUsage ||
+			!strings.Contains(stderr, want) {
+			t.Errorf("%s: got %d and %q, want %q", service, code, stderr, want)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// effect is how many of the connections fail.
+type effect string
+
+const (
+	none effect = "none" // a trap: it looks like a fault
+	some effect = "some" // mostly those to one of three endpoints
+	all  effect = "all"
+)
+
+// fault is a fault, or a trap.
+type fault struct {
+	name string
+	make string // a script (scene.script)
+	from string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
+	v6   bool
+
+	fails effect
+	named string // a regular expression, (?i), for what the findings must say
+	// unknownToo: nothing fails now, and Unknown, or a warning, is right, too. mismatch: Unknown is not enough.
+	unknownToo, mismatch bool
+	varies               bool // how many fail
+}
+
+func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
+
+// TestFaults makes each of them on a node of its own.
+func TestFaults(t *testing.T) {
+	for _, list := range [][]fault{
+		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
+	} {
+		for i := range list {
+			f := &list[i]
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+					f.try(t)
+				}
+			})
+		}
+	}
+}
+
+// TestNothingIsWrong: a node without a fault is a match.
+func TestNothingIsWrong(t *testing.T) {
+	for _, f := range []fault{
+		{name: "pod", fails: none},
+		{name: "node", from: "node", fails: none},
+		{name: "endpoint", from: "endpoint", fails: none},
+		{name: "pod, IPv6", v6: true, fails: none},
+		{name: "node, IPv6", from: "node", v6: true, fails: none},
+		{name: "nobody knows a neighbour", make: "forget", fails: none},
+		{name: "nobody knows a neighbour, IPv6", make: "forget", v6: true, fails: none},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+				f.try(t)
+			}
+		})
+	}
+}
+
+func (f *fault) try(t *testing.T) {
+	t.Helper()
+	s := build(t)
+	testutil.Run(t, "", "bash", "-c", s.script(t)+f.make)
+	failed, why := s.connect(t, f)
+	for n := 1; n < rounds && f.fails == some && failed == 0 && !f.varies; n++ {
+		failed, why = s.connect(t, f)
+	}
+	got := some
+	switch failed {
+	case 0:
+		got = none
+	case connections:
+		got = all
+	}
+	if got != f.fails && !f.varies {
+		t.Errorf("of %d connections %d fail, want %s: %s", connections, failed, f.fails, why)
+	}
+	r := s.judge(t, f)
+	if len(r.Paths) != 1 {
+		t.Fatalf("%d paths; %s", len(r.Paths), r.Error)
+	}
+	said := fmt.Sprintf("%d of %d connections fail (%s), and it is %s", failed, connections, why, findings(t, r))
+	p := &r.Paths[0]
+	switch {
+	case failed == 0 && f.unknownToo && (p.Verdict == report.Unknown || p.Verdict == report.Warning):
+	case failed == 0 && (p.Verdict != report.Match || r.Verdict != report.Match):
+		t.Error(said)
+	case failed == 0:
+	case p.Verdict == report.Match, f.mismatch && p.Verdict != report.Mismatch:
+		t.Error(said)
+	case !regexp.MustCompile("(?i)" + f.named).MatchString(said):
+		t.Errorf("nothing names %s: %s", f.named, said)
+	}
+	t.Log(said)
+}
+
+// findings are the verdicts, and all that is said of the path and of the node.
+func findings(t *testing.T, r *report.NodeReport) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (node %s)", r.Paths[0].Verdict, r.Verdict)
+	for _, list := range [][]report.Finding{r.Paths[0].Findings, r.Findings} {
+		for i := range list {
+			x := &list[i]
+			fmt.Fprintf(&b, "\n%s %s %s: %s", x.Severity, x.Code, x.Subject, x.Message)
+			for _, e := range x.Evidence {
+				fmt.Fprintf(&b, "\n    %+v %s", e.Where, e.Text)
+			}
+		}
+	}
+	return b.String()
+}

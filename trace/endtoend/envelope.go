@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// envelope is what a tunnel puts packets into.
+type envelope struct {
+	name  string     // of the tunnel, for people
+	proto uint8      // of the outer packets
+	port  uint16     // to which they go; 0 for a protocol without ports
+	src   netip.Addr // from which; the zero Addr where the route decides
+	mark  uint32
+	adds  int   // bytes to a packet
+	ttl   uint8 // of the outer packets; 0 where it is not set
+}
+
+// to is where outer packets go, for people.
+func (e *envelope) to(end netip.Addr) string {
+	if e.proto == netfilter.UDP {
+		return fmt.Sprintf("%s port %d/UDP", end, e.port)
+	}
+	return fmt.Sprintf("%s (IP protocol %d)", end, e.proto)
+}
+
+// outer walks the tunnel's outer packet out of one node and into the other. On arrival has it as the other node gets
+// it.
+func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
+	arrival netfilter.Packet, s report.Segment, ok bool,
+) {
+	const segment = report.SegmentNetwork
+	src := e.src
+	if !src.IsValid() {
+		src = netfilter.SourceFor(x.from.Host, e.proto, netip.AddrPortFrom(end, e.port))
+	}
+	family := netfilter.FamilyOf(end)
+	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
+		Family: family, Proto: e.proto, Src: src, Dst: end, DstPort: e.port, Mark: e.mark,
+	}}
+	res := x.Walker(x.from.State).Walk(start, netfilter.Options{})
+	sent, bad := x.passes(x.from.State, family, &res, func(o *netfilter.Outcome) bool {
+		return o.End == netfilter.Sent && o.Packet.Dst == end && o.Packet.DstPort == e.port
+	})
+	if bad != nil {
+		return arrival, x.outerLost(bad, place, x.from, e, end), false
+	}
+	by := x.cross(x.from, x.to, &sent.Packet, e.port)
+	switch {
+	case by.out == x.out:
+		return arrival, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+			"%s sends the tunnel's packets to %s into the tunnel itself: they are dropped", x.from.Name, end),
+			fmt.Sprintf("ip route get %s: dev %s", end, by.out)), false
+	case e.ttl == 1 && by.hop != end:
+		return arrival, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+			"the tunnel's packets to %s have a TTL of 1, and the router %s discards them", end, by.hop),
+			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
+	}
+	arrival = netfilter.Packet{
+		Family: family, Proto: e.proto, Src: sent.Packet.Src, Dst: end, DstPort: e.port, In: x.to.Host.DevOf(end),
+	}
+	if by.hop == end {
+		if s, ok := by.neighbour(place, arrival.In); !ok {
+			return arrival, s, false
+		}
+	}
+	res = x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
+		netfilter.Options{Enters: by.hop == end})
+	if _, bad = x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
+		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
+	}); bad != nil {
+		return arrival, x.outerLost(bad, place, x.to, e, end), false
+	}
+	if by.hop != end {
+		return arrival, unknown(segment, place, x.from.Name, "traceroute -n "+end.String(),
+			"the tunnel's packets to %s go by the router %s: what is between the two cannot be read", end, by.hop), false
+	}
+	return arrival, s, true
+}
+
+// outerLost is a segment whose outer packets do not pass one of the nodes.
+func (x *crossing) outerLost(t *trouble, place string, at *Node, e *envelope, end netip.Addr) report.Segment {
+	t.message = fmt.Sprintf("the tunnel's packets to %s on %s: %s", e.to(end), at.Name, t.message)
+	return t.segment(TunnelDropped, report.SegmentNetwork, place, at.Name, "nft list ruleset")
+}
+
+// tunnelSizes compares how large packets the tunnel sends with what the interfaces below it take: at the other end
+// that is in.
+func (x *crossing) tunnelSizes(place string, e *envelope, end netip.Addr, in string) (s report.Segment, ok bool) {
+	r, known, _ := x.from.Host.Route(end)
+	if !known || r.Dev == "" {
+		return s, true
+	}
+	size, below := x.from.Host.MTU(x.out)+e.adds, x.from.Host.MTU(r.Dev)
+	if below != 0 && size > below {
+		s = with(unknown(report.SegmentNetwork, place, x.from.Name,
+			fmt.Sprintf("ping -c 3 -M do -s %d %s", below-headers(end), end),
+			"the packets of %s are up to %d bytes with its headers, and %s takes %d: whether larger ones come through "+
+				"in fragments is not known", e.name, size, r.Dev, below),
+			fmt.Sprintf("ip link on %s: %s mtu %d, %s mtu %d", x.from.Name, x.out, size-e.adds, r.Dev, below))
+		s.Code = LinkMTUDiffers
+		return s, false
+	}
+	if size = min(size, below); below == 0 || x.to.Host.MTU(in) == 0 || size <= x.to.Host.MTU(in) {
+		return s, true
+	}
+	by := *x
+	by.hop = end
+	return by.sizes(place, r.Dev, in)
+}
+
+// atNode tells whether an end of a tunnel is the other node's own address. Where it is not, the segment says whose it
+// is; line is what sends packets there, and command shows it.
+func (x *crossing) atNode(place, what, command, line string, end netip.Addr) (s report.Segment, ok bool) {
+	const segment = report.SegmentNetwork
+	if local, known := x.to.Host.Local(end); known && local {
+		return s, true
+	}
+	if other := x.NodeAt(end); other != "" && other != x.to.Name {
+		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+			"%s of %s leads %s to the node %s: %s does not get them", x.out, x.from.Name, what, other, x.to.Name), line), false
+	}
+	return with(unknown(segment, place, x.from.Name, command,
+		"%s of %s leads %s to %s, which is none of the addresses of %s", x.out, x.from.Name, what, end, x.to.Name),
+		line), false
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// vxlanOverhead is how much a tunnel adds to a packet: the outer IP, UDP and VXLAN headers and the inner Ethernet
+// header.
+func vxlanOverhead(outer netip.Addr) int {
+	if outer.Is4() {
+		return 50
+	}
+	return 70
+}
+
+// vxlan judges a VXLAN: its other end, the entries that lead there, and the outer packet.
+func (x *crossing) vxlan(place string) (s report.Segment, in string) {
+	const segment = report.SegmentNetwork
+	v, ok := x.from.Host.VXLAN(x.out)
+	show := "ip -d link show " + x.out
+	if !ok || v.External {
+		return unknown(segment, place, x.from.Name, show,
+			"%s is a VXLAN interface of which the table of forwarding does not tell all", x.out), ""
+	}
+	if in, s = x.otherEnd(place, &v); in == "" {
+		return s, ""
+	}
+	if up, known := x.to.Host.Up(in); known && !up {
+		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin", "%s of %s is down", in, x.to.Name),
+			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
+	}
+	if s, ok := x.neighbour(place, in); !ok {
+		return s, in
+	}
+	end, s, ok := x.tunnelEnd(place, &v)
+	if !ok {
+		return s, in
+	}
+	e := &envelope{
+		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark,
+		adds: vxlanOverhead(end),
+	}
+	arrival, s, ok := x.outer(place, e, end)
+	if !ok {
+		return s, in
+	}
+	if s, ok := x.tunnelSizes(place, e, end, arrival.In); !ok {
+		return s, in
+	}
+	return right(segment, place, "VXLAN %d by %s to %s (%s of %s)", v.ID, x.out, end, in, x.to.Name), in
+}
+
+// otherEnd finds the other node's interface of the same tunnel; "" and a segment where there is none: the kernel
+// discards what is for another one (vxlan_rcv in drivers/net/vxlan/vxlan_core.c).
+func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.Segment) {
+	for _, d := range x.to.Host.VXLANs() {
+		if o, _ := x.to.Host.VXLAN(d); o.ID == v.ID && o.Port == v.Port && !o.External {
+			return d, s
+		}
+	}
+	if _, known := x.to.Host.Kind("lo"); !known {
+		return "", unknown(report.SegmentNetwork, place, x.to.Name, "ip -d link",
+			"the interfaces of %s were not read (%s)", x.to.Name, snapshot.LinkFile)
+	}
+	has := ""
+	for _, d := range x.to.Host.Devs() {
+		kind, _ := x.to.Host.Kind(d)
+		o, ok := x.to.Host.VXLAN(d)
+		if kind == "vxlan" && (!ok || o.External) {
+			return "", unknown(report.SegmentNetwork, place, x.to.Name, "ip -d link show "+d,
+				"whether %s of %s is the other end of VXLAN %d (port %d) is not known", d, x.to.Name, v.ID, v.Port)
+		}
+		if ok {
+			has = fmt.Sprintf("ip -d link on %s: %s vxlan id %d dstport %d", x.to.Name, d, o.ID, o.Port)
+		}
+	}
+	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, "the CNI plugin",
+		"%s has no interface of VXLAN %d (port %d), which %s of %s sends to", x.to.Name, v.ID, v.Port, x.out,
+		x.from.Name), has)
+}
+
+// anyMAC is that of an entry for all frames that no other one is for.
+const anyMAC = "00:00:00:00:00:00"
+
+// tunnelEnd finds where the tunnel sends frames to the next hop, by its forwarding table (vxlan_xmit in
+// drivers/net/vxlan/vxlan_core.c).
+func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s report.Segment, ok bool) {
+	const segment = report.SegmentNetwork
+	show := "bridge fdb show dev " + x.out
+	list, known := x.from.Host.Forwardings(x.out)
+	if !known {
+		return end, unknown(segment, place, x.from.Name, show, "the forwarding table of %s was not read (%s)", x.from.Name,
+			snapshot.BridgeFDBFile), false
+	}
+	var ends, all []netip.Addr
+	e, there := x.from.Host.Neighbour(x.out, x.hop)
+	for _, f := range list {
+		switch {
+		case !f.Dst.IsValid():
+		case there && e.MAC != "" && strings.EqualFold(f.MAC, e.MAC):
+			ends = append(ends, f.Dst)
+		case f.MAC == anyMAC:
+			all = append(all, f.Dst)
+		}
+	}
+	if len(ends) == 0 {
+		ends = all
+	}
+	if len(ends) == 0 && v.Remote.IsValid() {
+		ends = []netip.Addr{v.Remote}
+	}
+	what := e.MAC
+	if !there || e.MAC == "" {
+		what = "a neighbour that is not known (" + x.hop.String() + ")"
+	}
+	if len(ends) == 0 {
+		if v.Proxy && (!there || e.MAC == "") {
+			return end, unknown(segment, place, x.from.Name, show, "%s has no neighbour %s", x.out, x.hop), false
+		}
+		return end, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+			"%s of %s has no entry that leads frames for %s to %s: they are dropped", x.out, x.from.Name, x.hop, x.to.Name),
+			"bridge fdb: "+x.out+" has no entry for "+what+", and none for all frames"), false
+	}
+	for _, a := range ends {
+		if local, known := x.to.Host.Local(a); known && local {
+			return a, s, true
+		}
+	}
+	if slices.ContainsFunc(ends, func(a netip.Addr) bool { return a.IsMulticast() }) {
+		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to the group %s", x.out, ends[0]), false
+	}
+	if len(ends) > 1 {
+		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to %d other ends, of which %s is none",
+			x.out, len(ends), x.to.Name), false
+	}
+	s, ok = x.atNode(place, "frames for "+x.hop.String(), show,
+		fmt.Sprintf("bridge fdb: %s dev %s dst %s", what, x.out, ends[0]), ends[0])
+	return ends[0], s, ok
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// Findings about rules that drop the packets by which link-layer addresses are found: ARP, and neighbour discovery.
+const (
+	// NeighbourBlocked says that the kernel cannot find the next hop's link-layer address.
+	NeighbourBlocked = "NeighbourBlocked"
+	// NeighbourLapses says that it has one which it cannot confirm, or that it may not find it.
+	NeighbourLapses = "NeighbourLapses"
+)
+
+var letResolve = advice("find who owns {where}, and have it let pass what finds link-layer addresses: ARP for IPv4, " +
+	"for IPv6 ICMPv6 of the types 135 and 136 (in nftables nd-neighbor-solicit and nd-neighbor-advert)")
+
+var (
+	_ = register(kind{
+		code: NeighbourBlocked, severity: mismatch, scope: onPath, remedy: letResolve,
+		by: &detector{stage: stageSettings, path: func(p *pathCase) []issue { return p.unresolvable(stageSettings) }},
+	})
+	_ = register(kind{
+		code: NeighbourLapses, severity: note, scope: onPath, remedy: letResolve,
+		by: &detector{stage: stageOnward, path: func(p *pathCase) []issue { return p.unresolvable(stageOnward) }},
+	})
+)
+
+// passing is what becomes of packets by which a link-layer address is found.
+type passing struct {
+	lost   *netfilter.Outcome // one that ends them; nil where they may pass
+	unsure []netfilter.Uncertain
+}
+
+// blocked is why the link-layer address of a next hop may not be found.
+type blocked struct {
+	certain  bool // and is not
+	where    netfilter.Ref
+	message  string
+	evidence []report.Evidence
+}
+
+// passes walks a packet, once for all paths.
+func (p *pathCase) passes(r netfilter.Resolution) passing {
+	if x, ok := p.resolved[r]; ok {
+		return x
+	}
+	p.keep()
+	res := p.walker.Resolve(&r)
+	var x passing
+	passes, open := false, false
+	for i := range res.Outcomes {
+		switch o := &res.Outcomes[i]; o.End {
+		case netfilter.Sent, netfilter.Delivered:
+			passes = true
+			open = open || !o.Certain
+		case netfilter.Taken, netfilter.Lost:
+			open = true
+			if len(res.Uncertain) == 0 {
+				x.unsure = append(x.unsure, netfilter.Uncertain{Where: o.Where, What: o.Where.String(), Why: o.Why})
+			}
+		default:
+			if x.lost == nil {
+				end := *o
+				x.lost = &end
+			}
+		}
+	}
+	switch {
+	case passes && !open:
+		x = passing{}
+	case passes || open:
+		x.lost, x.unsure = nil, append(x.unsure, res.Uncertain...)
+	}
+	if p.resolved == nil {
+		p.resolved = map[netfilter.Resolution]passing{}
+	}
+	p.resolved[r] = x
+	return x
+}
+
+// solicited is the group that a question for an address is sent to (RFC 4291, section 2.7.1).
+func solicited(a netip.Addr) netip.Addr {
+	b := a.As16()
+	return netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
+}
+
+// ownAddress is what the node's questions on an interface come from, as arp_solicit in net/ipv4/arp.c and
+// ndisc_send_ns in net/ipv6/ndisc.c choose it; the zero Addr where it may be one of several.
+func (p *pathCase) ownAddress(dev string, v4 bool) netip.Addr {
+	var own, link []netip.Addr
+	for _, a := range p.net.AddressesOn(dev) {
+		switch {
+		case a.Is4() != v4:
+		case !v4 && a.IsLinkLocalUnicast():
+			link = append(link, a)
+		default:
+			own = append(own, a)
+		}
+	}
+	switch {
+	case v4 && len(own) == 1:
+		return own[0]
+	case !v4 && len(link) == 1 && (p.want.Origin.Kind != expect.FromNode || len(own) == 0):
+		return link[0]
+	}
+	return netip.Addr{}
+}
+
+// asks are the packets by which the node finds a next hop's link-layer address: the question and the answer. again: it
+// has an address, and asks for that one whether it is still so (neigh_probe in net/core/neighbour.c).
+func (p *pathCase) asks(h hop, again bool) [2]netfilter.Resolution {
+	own := p.ownAddress(h.dev, h.ip.Is4())
+	to := h.ip
+	if !to.Is4() && !again {
+		to = solicited(to)
+	}
+	return [2]netfilter.Resolution{
+		{Dev: h.dev, Neighbour: h.ip, Src: own, Dst: to, Leaves: true},
+		{Dev: h.dev, Neighbour: h.ip, Src: h.ip, Dst: own, Answer: true},
+	}
+}
+
+// asksOf are those by which a neighbour finds the node's: which address it asks for is not known.
+func asksOf(h hop) [2]netfilter.Resolution {
+	from := h.ip
+	if !from.Is4() {
+		from = netip.Addr{} // another router asks from an address of the link
+	}
+	return [2]netfilter.Resolution{
+		{Dev: h.dev, Neighbour: h.ip, Src: from},
+		{Dev: h.dev, Neighbour: h.ip, Dst: from, Answer: true, Leaves: true},
+	}
+}
+
+// blockedAt says why the kernel may not find the link-layer address of a next hop; nil where nothing keeps it from
+// that.
+func (p *pathCase) blockedAt(h hop) *blocked {
+	if !p.net.Resolves(h.dev) {
+		return nil
+	}
+	e, has := p.net.Neighbour(h.dev, h.ip)
+	if has && e.Static {
+		return nil
+	}
+	valid := has && !e.Failed
+	for i, r := range p.asks(h, valid) {
+		x := p.passes(r)
+		b := &blocked{evidence: say(p.entry(h, &e, has))}
+		what := packetName(h.ip, i == 1)
+		switch {
+		case x.lost == nil && (len(x.unsure) == 0 || valid):
+			continue // an entry shows that it was found
+		case x.lost == nil:
+			u := &x.unsure[0]
+			b.where = u.Where
+			b.message = "whether " + what + " gets through is not known: " + u.Why
+			b.evidence = append(evidenceOf(u), b.evidence...)
+			return b
+		}
+		b.where = x.lost.Where
+		b.evidence = append([]report.Evidence{cite(b.where)}, b.evidence...)
+		b.message = b.where.String() + " drops " + what
+		switch {
+		case !p.net.HasNeighbours():
+			b.message += ", and which neighbours the kernel knows was not collected (" + snapshot.NeighbourFile + ")"
+		case valid:
+			b.message += ": the entry that there is works until the kernel asks again, some seconds after it is used next"
+		case h.ip == p.want.Origin.Address && p.passes(asksOf(h)[0]).lost == nil:
+			b.message += ": the kernel learns the client's address only when the client asks for its own"
+		default:
+			b.certain = true
+			b.message += ": the kernel does not find the next hop's link-layer address, and discards what is sent there"
+		}
+		return b
+	}
+	return nil
+}
+
+// between says why an endpoint on the same bridge may not find the client that it answers as its neighbour; the zero
+// Ref where nothing keeps it from that.
+func (p *pathCase) between(end *netfilter.Outcome) netfilter.Ref {
+	o := &p.want.Origin
+	if !p.neighbours(o, end) || end.Packet.Dst == o.Address {
+		return netfilter.Ref{}
+	}
+	asks, tells := end.Packet.Dst, o.Address
+	to := tells
+	if !to.Is4() {
+		to = solicited(to)
+	}
+	for _, r := range []netfilter.Resolution{
+		{Dev: o.Iface, Neighbour: asks, Src: asks, Dst: to, Between: [2]netip.Addr{asks, tells}},
+		{Dev: o.Iface, Neighbour: asks, Src: tells, Dst: asks, Answer: true, Between: [2]netip.Addr{tells, asks}},
+	} {
+		if x := p.passes(r); x.lost != nil {
+			return x.lost.Where
+		}
+	}
+	return netfilter.Ref{}
+}
+
+// entry is what the neighbour table has of a next hop.
+func (p *pathCase) entry(h hop, e *host.Neighbour, has bool) string {
+	switch {
+	case !p.net.HasNeighbours():
+		return ""
+	case !has:
+		return p.routeBy(h) + fmt.Sprintf("ip neigh has no entry of %s dev %s", h.ip, h.dev)
+	case e.MAC == "":
+		return p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State)
+	}
+	return p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
+}
+
+// packetName names a packet by which a link-layer address is found.
+func packetName(of netip.Addr, answer bool) string {
+	names := [2]string{"the neighbour solicitation for " + of.String(), "the neighbour advertisement of " + of.String()}
+	if of.Is4() {
+		names = [2]string{"the ARP request for " + of.String(), "the ARP reply of " + of.String()}
+	}
+	if answer {
+		return names[1]
+	}
+	return names[0]
+}
+
+// unresolvable finds the next hops whose link-layer address the kernel does not find, or may not find; for the latter
+// the path is Unknown.
+func (p *pathCase) unresolvable(st stage) []issue {
+	if p.want.Action != expect.DNAT || st == stageOnward && p.verdict == report.Mismatch {
+		return nil
+	}
+	var out []issue
+	for i := range len(p.res.Outcomes) {
+		end := p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
+			continue
+		}
+		hops := p.possibleHops(&end)
+		if st == stageSettings {
+			if !end.Certain {
+				continue
+			}
+			hops = p.hops(&p.want.Origin, &end)
+		}
+		for _, h := range hops {
+			b := p.blockedAt(h)
+			if b == nil || b.certain != (st == stageSettings) {
+				continue
+			}
+			out = p.addBlocked(out, b, netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort))
+		}
+	}
+	if len(out) > 0 && st == stageOnward {
+		p.verdict = report.Unknown
+	}
+	return out[:min(len(out), maxEvidence)]
+}
+
+// addBlocked adds what keeps the kernel from sending to an endpoint, to the issue of the same rule where there is one.
+func (p *pathCase) addBlocked(out []issue, b *blocked, to netip.AddrPort) []issue {
+	at := slices.IndexFunc(out, func(is issue) bool {
+		return is.where == b.where && (is.code == NeighbourBlocked) == b.certain
+	})
+	if at < 0 {
+		is := issue{
+			code: NeighbourBlocked, where: b.where, message: b.message, evidence: b.evidence, expected: describe(p.want),
+			actual: "does not get there",
+		}
+		if !b.certain {
+			is.code, is.actual = NeighbourLapses, "may not get there"
+		}
+		is.remedy = p.advise(letResolve, &is)
+		is.remedy.Commands = append(is.remedy.Commands, p.objectAt(b.where, familyOf(p.want.Frontend))...)
+		at, out = len(out), append(out, is)
+	}
+	is := &out[at]
+	if text := addressText(to); !slices.Contains(is.endpoints, text) {
+		is.endpoints = append(is.endpoints, text)
+		is.subject = cut(is.endpoints, 4)
+	}
+	for _, e := range b.evidence {
+		if !slices.Contains(is.evidence, e) && len(is.evidence) < maxEvidence {
+			is.evidence = append(is.evidence, e)
+		}
+	}
+	return out
+}

@@ -106,11 +106,18 @@ const asked = "hello\n"
 // Ask sends a line, or a datagram, to a server of Echo, from an address of the thread's namespace or, without one,
 // from what the kernel chooses. It gives up after wait.
 func Ask(at Thread, network string, from netip.Addr, to string, wait time.Duration) (who Echoed, err error) {
-	at.Do(func() { who, err = ask(network, from, to, wait) })
+	at.Do(func() { who, err = ask(network, from, to, asked, wait) })
 	return who, err
 }
 
-func ask(network string, from netip.Addr, to string, wait time.Duration) (Echoed, error) {
+// AskLarge is [Ask] of TCP with a line of so many bytes.
+func AskLarge(at Thread, to string, size int, wait time.Duration) (who Echoed, err error) {
+	line := strings.Repeat("x", size-1) + "\n"
+	at.Do(func() { who, err = ask("tcp", netip.Addr{}, to, line, wait) })
+	return who, err
+}
+
+func ask(network string, from netip.Addr, to, text string, wait time.Duration) (Echoed, error) {
 	d := net.Dialer{Timeout: wait}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
@@ -126,20 +133,20 @@ func ask(network string, from netip.Addr, to string, wait time.Duration) (Echoed
 	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
 		return Echoed{}, err
 	}
-	if _, err := io.WriteString(c, asked); err != nil {
+	if _, err := io.WriteString(c, text); err != nil {
 		return Echoed{}, err
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return Echoed{}, err
 	}
-	return parseEchoed(line)
+	return parseEchoed(line, text)
 }
 
-func parseEchoed(line string) (who Echoed, err error) {
+func parseEchoed(line, text string) (who Echoed, err error) {
 	words := strings.SplitN(line, " ", 3)
-	if len(words) != 3 || words[2] != asked {
-		return who, fmt.Errorf("the answer is %q", line)
+	if len(words) != 3 || words[2] != text {
+		return who, fmt.Errorf("the answer is %.100q", line)
 	}
 	if who.Server, err = netip.ParseAddrPort(words[0]); err == nil {
 		who.Client, err = netip.ParseAddr(words[1])

@@ -54,7 +54,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	for _, line := range []string{
 		"", "hello\n", "10.0.0.1:80 10.0.0.2 other\n", "x 10.0.0.2 hello\n", "10.0.0.1:80 x hello\n",
 	} {
-		if who, err := parseEchoed(line); err == nil {
+		if who, err := parseEchoed(line, asked); err == nil {
 			t.Errorf("%q is taken for an answer: %+v", line, who)
 		}
 	}

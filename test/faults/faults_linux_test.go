@@ -29,6 +29,8 @@ type fault struct {
 	make string // a script (scene.script)
 	from string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
 	v6   bool
+	// large: connections send much more than fits into a packet.
+	large bool
 
 	fails effect
 	named string // a regular expression, (?i), for what the findings must say
@@ -43,6 +45,7 @@ func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 func TestFaults(t *testing.T) {
 	for _, list := range [][]fault{
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
+		sizeFaults(),
 	} {
 		for i := range list {
 			f := &list[i]

@@ -147,13 +147,17 @@ func (s *scene) connect(t *testing.T, f *fault) (failed int, why string) {
 	if f.v6 {
 		to = netip.AddrPortFrom(netip.MustParseAddr(serviceIP6), 80).String()
 	}
+	size := len("hello\n")
+	if f.large {
+		size = 20_000
+	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range atOnce {
 		th := testutil.NewThread(t, s.space[f.from])
 		wg.Go(func() {
 			for range connections / atOnce {
-				if _, err := testutil.Ask(th, "tcp", netip.Addr{}, to, patience); err != nil {
+				if _, err := testutil.AskLarge(th, to, size, patience); err != nil {
 					mu.Lock()
 					failed, why = failed+1, err.Error()
 					mu.Unlock()

@@ -46,6 +46,9 @@ func (f *follower) answer() report.Segment {
 		if s, lost := f.otherWay(p); lost {
 			return s
 		}
+		if s, lost := f.blackHole(p); lost {
+			return s
+		}
 		x := f.cross(f.node, f.Client, p, f.to.At.Port())
 		s, by := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {

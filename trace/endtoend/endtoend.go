@@ -26,6 +26,7 @@ const (
 	EndToEndAnswerLost     = "EndToEndAnswerLost"
 	EndToEndWrongNeighbour = "EndToEndWrongNeighbour"
 	LinkMTUDiffers         = "LinkMTUDiffers"
+	PMTUBlackHole          = "PMTUBlackHole" // also of the client's node alone
 )
 
 // Node is what was read of a node, and of the pods on it.

@@ -168,6 +168,29 @@ var faults = []fault{
 		do: []string{"client ip link set eth0 gso_max_segs 1", "node2 ip link set eth0 mtu 1000"},
 	},
 	{
+		name: "the network between the nodes has a smaller MTU than the pods, of which they are told", six: true,
+		listen: ":8080", works: true,
+		do: []string{"node1 ip link set eth0 mtu 1300", "node2 ip link set eth0 mtu 1300"},
+	},
+	{
+		name:   "the network between the nodes has a smaller MTU than the pods, of which the endpoint is not told",
+		listen: ":8080", works: true, hangs: true, segment: report.SegmentAnswer, code: endtoend.PMTUBlackHole,
+		verdict: report.SegmentUnknown,
+		do: []string{
+			"node1 ip link set eth0 mtu 1300", "node2 ip link set eth0 mtu 1300",
+			"node2 iptables-nft -A OUTPUT -p icmp -m icmp --icmp-type 3/4 -j DROP",
+		},
+	},
+	{
+		name:   "the network between the nodes has a smaller MTU than the pods, and segments are made to fit",
+		listen: ":8080", works: true,
+		do: []string{
+			"node1 ip link set eth0 mtu 1300", "node2 ip link set eth0 mtu 1300",
+			"node2 iptables-nft -A OUTPUT -p icmp -j DROP",
+			"node2 iptables-nft -t mangle -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu",
+		},
+	},
+	{
 		name: "the client's node drops the tunnel's packets", vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
 		code: endtoend.TunnelDropped, do: []string{"node1 iptables-nft -A OUTPUT -p udp --dport 8472 -j DROP"},
 	},

@@ -13,12 +13,15 @@ import (
 // Matches on connection tracking: net/netfilter/xt_conntrack.c, xt_state.c, xt_connmark.c.
 
 // noConnection tells whether a packet has no connection yet: table raw runs before connection tracking. A packet that
-// the node sends to itself comes in by lo with the connection from when it left.
+// the node sends to itself comes in by lo with the connection from when it left, and a message about a packet has that
+// packet's.
 func noConnection(s *ruleSpec) func(c *netfilter.Context) bool {
 	if s.table != "raw" {
 		return func(c *netfilter.Context) bool { return op.Untracked(c.Packet) }
 	}
-	return func(c *netfilter.Context) bool { return c.Packet.Untracked || !op.CameBack(c) }
+	return func(c *netfilter.Context) bool {
+		return c.Packet.Untracked || !op.CameBack(c) && c.Packet.Tracked() == nil
+	}
 }
 
 // untemplated makes conditions on the connection unknown for a packet in table raw that has a template of one, because
@@ -118,7 +121,7 @@ const (
 	stateDNAT
 	stateSNAT
 	stateEstablished
-	stateRelated // of no packet here
+	stateRelated // a message about a packet of the connection
 )
 
 var stateNames = map[string]uint8{
@@ -126,8 +129,8 @@ var stateNames = map[string]uint8{
 	"RELATED": stateRelated, "ESTABLISHED": stateEstablished,
 }
 
-// ctstate: the first packet is NEW, a later one and an answer ESTABLISHED; a translation that was decided before adds
-// DNAT or SNAT. Without a connection it is UNTRACKED after a NOTRACK rule, else INVALID.
+// ctstate: the first packet is NEW, a later one and an answer ESTABLISHED, a message about one RELATED; a translation
+// that was decided before adds DNAT or SNAT. Without a connection it is UNTRACKED after a NOTRACK rule, else INVALID.
 func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	var want uint8
@@ -161,7 +164,10 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 
 // stateOf is the state of a packet that has a connection.
 func stateOf(p *netfilter.Packet) uint8 {
-	if p.Tracked() != nil {
+	switch {
+	case p.Tracked() != nil && p.TooBig():
+		return stateRelated
+	case p.Tracked() != nil:
 		return stateEstablished
 	}
 	return stateNew

@@ -69,7 +69,7 @@ var matches = map[string]*matchSpec{
 	// xt_helper.c: a condition on the connection that expected this one
 	"helper":     {options: map[string]reader{"--helper": anyArg(op.NoPacket)}},
 	"hl":         {options: hopsLeft("hl")},
-	"icmp":       otherProtocol(netfilter.ICMP),
+	"icmp":       icmp,
 	"icmp6":      icmpv6,
 	"icmpv6":     icmpv6,
 	"ipcomp":     otherProtocol(108),

@@ -307,6 +307,45 @@ func TestMatches(t *testing.T) {
 	}
 }
 
+// A message that a packet was too large: its type and code, and the state RELATED from its beginning.
+func TestMessageAboutAPacket(t *testing.T) {
+	message := func(c *netfilter.Context) {
+		p := c.Packet
+		p.Proto, p.Type, p.Turn, p.Local = netfilter.ICMP, netfilter.Unreachable, netfilter.Reply, true
+		p.Conn, p.Tracking, c.Hook = &netfilter.Connection{DNAT: true}, netfilter.Found, netfilter.Output
+	}
+	for _, tt := range []struct{ table, rule, want string }{
+		{"filter", "-p icmp", "matches"},
+		{"filter", "-p tcp", "no"},
+		{"filter", "-p icmp -m icmp --icmp-type any", "matches"},
+		{"filter", "-p icmp -m icmp --icmp-type 3", "matches"},
+		{"filter", "-p icmp -m icmp --icmp-type 3/4", "matches"},
+		{"filter", "-p icmp -m icmp --icmp-type fragmentation-needed", "matches"},
+		{"filter", "-p icmp -m icmp --icmp-type destination-unreachable", "matches"},
+		{"filter", "-p icmp -m icmp --icmp-type 3/3", "no"},
+		{"filter", "-p icmp -m icmp --icmp-type host-unreachable", "no"},
+		{"filter", "-p icmp -m icmp --icmp-type 8", "no"},
+		{"filter", "-p icmp -m icmp ! --icmp-type 8", "matches"},
+		{"filter", "-p icmp -m icmp ! --icmp-type 3/4", "no"},
+		{"filter", "-p icmp -m icmp --icmp-type 300", "unknown"},
+		{"filter", "-p icmp -m icmp --icmp-type 3/x", "unknown"},
+		{"filter", "-p icmp -m icmp --icmp-type tomorrow", "unknown"},
+		{"filter", "-m conntrack --ctstate RELATED", "matches"},
+		{"filter", "-m conntrack --ctstate ESTABLISHED", "no"},
+		{"filter", "-m conntrack --ctstate NEW,INVALID", "no"},
+		{"filter", "-m state --state RELATED,ESTABLISHED", "matches"},
+		{"raw", "-m conntrack --ctstate RELATED", "matches"},
+		{"filter", "-m conntrack --ctdir REPLY", "matches"},
+	} {
+		if got, _ := in(t, tt.table, tt.rule, message); got != tt.want {
+			t.Errorf("%s %s: %s, want %s", tt.table, tt.rule, got, tt.want)
+		}
+	}
+	if _, c := in(t, "raw", "-p icmp -j CT --notrack", message); c.Packet.Untracked {
+		t.Error("NOTRACK takes the connection away from a message about a packet of it")
+	}
+}
+
 // in gives a rule to a packet that was changed by f, and says how it ends.
 func in(t *testing.T, table, rule string, f func(c *netfilter.Context)) (string, *netfilter.Context) {
 	t.Helper()

@@ -48,7 +48,7 @@ var targets = map[string]targetSpec{
 	"SNAT":        natTarget("--to-source", translateSrc),
 	"SNPT":        opaque("it translates the network prefix (SNPT)"),
 	"SYNPROXY":    verdict(netfilter.Stolen, "SYNPROXY answers in the server's place"),
-	"TCPMSS":      nothing,
+	"TCPMSS":      clamp,
 	"TCPOPTSTRIP": nothing,
 	"TEE":         opaque("it sends a copy to another host, whose answers may break the connection (TEE)"),
 	"TOS":         tos,
@@ -67,6 +67,9 @@ func verdict(k netfilter.Kind, why string) targetSpec {
 func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
+
+// clamp is TCPMSS: nothing that a rule may ask for here.
+func clamp(*ruleSpec, []option) (netfilter.Op, bool) { return op.Clamp, true }
 
 // tos is of targets that change the TOS byte: rules of routing may ask for it.
 func tos(*ruleSpec, []option) (netfilter.Op, bool) { return op.ChangeTOS, true }

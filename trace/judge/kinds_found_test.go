@@ -221,6 +221,10 @@ func samples() []sample {
 			w.layer2("10.77.0.12", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}},
 		{code: MTUTooSmall, base: "real-2node-iptables", do: (*capturedNode).flannel},
+		{code: endtoend.PMTUBlackHole, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.flannel()
+			w.first(v4, "filter", "OUTPUT", "-p icmp -j DROP")
+		}},
 		{code: NotProgrammed, do: (*capturedNode).flush},
 		{code: FamilyMissing, do: func(w *capturedNode) { w.files[v6] = emptyTables6 }},
 		{code: KubeProxyDown, do: func(w *capturedNode) { w.stop() }},

@@ -83,11 +83,18 @@ var (
 				"ICMP gets to the pods: then they learn it",
 			command{line: "ip link", onNode: true},
 		),
-		by: stopped(MTUTooSmall, (*pathCase).smallerMTU,
-			"packets leave by an interface that takes smaller ones than the pod may send: large ones need ICMP messages to "+
-				"come back to the pod, or are lost"),
+		by: &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+			if len(p.blackHole()) > 0 {
+				return nil
+			}
+			return mayBeTooLarge.path(p)
+		}},
 	})
 )
+
+var mayBeTooLarge = stopped(MTUTooSmall, (*pathCase).smallerMTU,
+	"packets leave by an interface that takes smaller ones than the pod may send: large ones need ICMP messages to come "+
+		"back to the pod, or are lost")
 
 // hop is the next hop of a packet: an address on an interface.
 type hop struct {

@@ -53,6 +53,7 @@ type pathCase struct {
 	several several
 	steps   *walked
 	onward  *[]onward        // what becomes of later packets; nil until that is asked for
+	holes   *[]issue         // what blackHole has found; nil until that is asked for
 	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
 	verdict report.Verdict   // so far; from stageVerdict on
 	unsaid  string           // what would be wrong if all tables were read; "" for nothing

@@ -78,7 +78,7 @@ type Packet struct {
 	SrcPort, DstPort uint16     // 0: some ephemeral port, not known
 	In, Out          string     // interface names; UnknownIface where not known
 	NextHop          netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
-	Type             uint8      // of ICMPv6 its type, of ARP its operation
+	Type             uint8      // of ICMP and ICMPv6 the type, of ARP the operation
 	Mark             uint32     // skb mark
 	CTMark           uint32     // conntrack mark
 
@@ -96,6 +96,7 @@ type Packet struct {
 	SNATBy    Ref  // the rule that settled SNAT, likewise
 	Local     bool // the socket is local: the packet came through OUTPUT
 	AnyTOS    bool // a rule has changed the TOS, which is 0 before
+	Clamped   bool // a rule may have made the segments that the other end sends smaller (TCPMSS)
 
 	route routed // the route that the packet has since it was looked up last
 

@@ -99,6 +99,7 @@ func isProto(p uint8) op.Cond {
 const (
 	ctInvalid     = 1
 	ctEstablished = 2
+	ctRelated     = 4
 	ctNew         = 8
 	ctUntracked   = 64
 
@@ -152,9 +153,8 @@ func linkConnection(c *netfilter.Context) op.Truth {
 	return op.Yes
 }
 
-// ctState: the first packet is new, what follows established. Without a connection it is untracked if a rule said so,
-// else invalid
-// (nft_ct_get_eval in net/netfilter/nft_ct.c).
+// ctState: the first packet is new, what follows established, a message about one related. Without a connection it is
+// untracked if a rule said so, else invalid (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
 	switch {
 	case c.Packet.Untracked:
@@ -164,7 +164,10 @@ func ctState(c *netfilter.Context) value {
 	}
 	switch hasConnection(c) {
 	case op.Yes:
-		if c.Packet.Tracked() != nil {
+		switch {
+		case c.Packet.Tracked() != nil && c.Packet.TooBig():
+			return knownNumber(ctRelated)
+		case c.Packet.Tracked() != nil:
 			return knownNumber(ctEstablished)
 		}
 		return knownNumber(ctNew)
@@ -172,7 +175,7 @@ func ctState(c *netfilter.Context) value {
 		return knownNumber(ctInvalid)
 	case op.Maybe:
 	}
-	return value{blur: number(ctNew | ctEstablished | ctInvalid)}
+	return value{blur: number(ctNew | ctEstablished | ctRelated | ctInvalid)}
 }
 
 // ctStatus: what has no name among the bits is not known.
@@ -236,6 +239,8 @@ var payloads = map[headerField]field{
 	{"ip6", "version"}:   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
 	{"ether", "type"}:    {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
 	{"ip6", "hoplimit"}:  needs(isFamily(netfilter.IPv6), field{typ: typeInteger, get: hopLimit, depends: "hop limits"}),
+	{"icmp", "type"}:     needs(isProto(netfilter.ICMP), field{typ: typeICMP, get: kindOf}),
+	{"icmp", "code"}:     needs(isProto(netfilter.ICMP), field{typ: typeICMPCode, get: codeOf}),
 	{"icmpv6", "type"}:   needs(isProto(netfilter.ICMPv6), field{typ: typeICMPv6, get: kindOf}),
 	{"arp", "htype"}:     needs(isFamily(netfilter.ARP), always(typeInteger, 1)),
 	{"arp", "ptype"}:     needs(isFamily(netfilter.ARP), always(typeEthType, 0x0800)),
@@ -342,12 +347,20 @@ func byFamily(c *netfilter.Context, four, six, arp uint64) value {
 // hasTransport: ARP has no header behind its own (nft_set_pktinfo_unspec in include/net/netfilter/nf_tables.h).
 func hasTransport(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Family != netfilter.ARP) }
 
-// kindOf is the type of ICMPv6, and the operation of ARP.
+// kindOf is the type of ICMP and ICMPv6, and the operation of ARP.
 func kindOf(c *netfilter.Context) value {
 	if c.Packet.Type == 0 {
 		return value{blur: lowBits(8)}
 	}
 	return knownNumber(uint64(c.Packet.Type))
+}
+
+// codeOf is the code of ICMP.
+func codeOf(c *netfilter.Context) value {
+	if !c.Packet.TooBig() {
+		return value{blur: lowBits(8)}
+	}
+	return knownNumber(uint64(netfilter.FragmentationNeededCode))
 }
 
 // hopLimit: what finds link-layer addresses has 255 (RFC 4861, section 7.1). That of other packets is not known.

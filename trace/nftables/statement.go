@@ -356,6 +356,8 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 	case *syntax.Header:
 		if key.Kind == "tcp option" {
 			b.has("tcp")
+			b.acted = true
+			b.add(op.Clamp)
 			return true
 		}
 	}

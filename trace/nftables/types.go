@@ -47,6 +47,8 @@ var (
 		"multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit,
 	}}
 	typeTCPFlags = &datatype{name: "tcp_flag", bits: 8, symbols: syntax.TCPFlags}
+	typeICMP     = &datatype{name: "icmp_type", bits: 8, symbols: syntax.ICMPTypes}
+	typeICMPCode = &datatype{name: "icmp_code", bits: 8, symbols: syntax.ICMPCodes}
 	typeICMPv6   = &datatype{name: "icmpv6_type", bits: 8, symbols: syntax.ICMPv6Types}
 	typeARP      = &datatype{name: "arp_op", bits: 16, symbols: syntax.ARPOperations}
 	// typeOther is that of a value of which nothing is known, whatever its constants are.
@@ -61,7 +63,8 @@ var types = func() map[string]*datatype {
 	for _, t := range []*datatype{
 		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto,
 		typeEthType,
-		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeICMPv6, typeARP, typeVerdict,
+		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeICMP, typeICMPCode, typeICMPv6,
+		typeARP, typeVerdict,
 	} {
 		all[t.name] = t
 	}

@@ -55,6 +55,9 @@ func (j *Jump) JumpsTo() string { return j.Name }
 // Resolve implements [netfilter.Jumper].
 func (j *Jump) Resolve(c *netfilter.Chain) { j.to = c }
 
+// Clamp is of rules that lower the size of the segments that the other end may send (net/netfilter/xt_TCPMSS.c).
+var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped = true })
+
 // ChangeTOS is of rules that change the TOS byte, or the traffic class, to a value that is not followed: rules and
 // routes that ask for one are uncertain behind it.
 var ChangeTOS = Action(func(c *netfilter.Context) { c.Packet.AnyTOS = true })

@@ -93,7 +93,7 @@ func TCPFlags(p *netfilter.Packet) (set, unknown uint8) {
 // Notrack takes the packet out of connection tracking. One that has a connection already, or a template of one, keeps
 // it (notrack_tg in net/netfilter/xt_CT.c, nft_notrack_eval in net/netfilter/nft_ct.c).
 func Notrack(c *netfilter.Context) {
-	if !CameBack(c) && !c.Packet.Template {
+	if !CameBack(c) && !c.Packet.Template && c.Packet.Tracked() == nil {
 		c.Packet.Untracked = true
 	}
 }
@@ -101,7 +101,7 @@ func Notrack(c *netfilter.Context) {
 // GiveTemplate gives the packet a template of the connection that it will have, unless something was settled before
 // (xt_ct_target in net/netfilter/xt_CT.c, nft_ct_set_zone_eval in net/netfilter/nft_ct.c).
 func GiveTemplate(c *netfilter.Context, zone netfilter.Zone) {
-	if !CameBack(c) && !c.Packet.Untracked && !c.Packet.Template {
+	if !CameBack(c) && !c.Packet.Untracked && !c.Packet.Template && c.Packet.Tracked() == nil {
 		c.Packet.Template, c.Packet.Zone = true, zone
 	}
 }

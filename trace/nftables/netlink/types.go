@@ -89,25 +89,15 @@ var (
 		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef",
 	}}
 	//nolint:misspell // what nft calls it
-	wireECN  = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
-	wireICMP = &wireType{name: "icmp_type", size: 1, symbols: map[uint64]string{
-		0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
-		9: "router-advertisement", 10: "router-solicitation",
-		11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 15: "info-request",
-		16: "info-reply",
-		17: "address-mask-request", 18: "address-mask-reply",
-	}}
+	wireECN        = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
+	wireICMP       = &wireType{name: "icmp_type", size: 1, symbols: reversed(syntax.ICMPTypes)}
 	wireICMPv6     = &wireType{name: "icmpv6_type", size: 1, symbols: reversed(syntax.ICMPv6Types)}
-	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(icmpCodes)}
+	wireICMPCode   = &wireType{name: "icmp_code", size: 1, symbols: reversed(syntax.ICMPCodes)}
 	wireICMPv6Code = &wireType{name: "icmpv6_code", size: 1, symbols: reversed(icmpv6Codes)}
 )
 
 // The codes of refusals.
 var (
-	icmpCodes = map[string]uint64{
-		"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4,
-		"net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13,
-	}
 	icmpv6Codes = map[string]uint64{
 		"no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5,
 		"reject-route": 6,

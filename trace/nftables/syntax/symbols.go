@@ -14,6 +14,18 @@ var (
 	CTStatuses = map[string]uint64{
 		"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": 8, "snat": 16, "dnat": 32, "dying": 512,
 	}
+	// ICMPTypes are those of icmp type.
+	ICMPTypes = map[string]uint64{
+		"echo-reply": 0, "destination-unreachable": 3, "source-quench": 4, "redirect": 5, "echo-request": 8,
+		"router-advertisement": 9, "router-solicitation": 10, "time-exceeded": 11, "parameter-problem": 12,
+		"timestamp-request": 13, "timestamp-reply": 14, "info-request": 15, "info-reply": 16, "address-mask-request": 17,
+		"address-mask-reply": 18,
+	}
+	// ICMPCodes are those of icmp code, and of refusals.
+	ICMPCodes = map[string]uint64{
+		"net-unreachable": 0, "host-unreachable": 1, "prot-unreachable": 2, "port-unreachable": 3, "frag-needed": 4,
+		"net-prohibited": 9, "host-prohibited": 10, "admin-prohibited": 13,
+	}
 	// ICMPv6Types are those of icmpv6 type.
 	ICMPv6Types = map[string]uint64{
 		"destination-unreachable": 1, "packet-too-big": 2, "time-exceeded": 3, "parameter-problem": 4,

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+// narrow has packets for the endpoint of node2 leave by an interface of a smaller MTU than the pods' one.
+const narrow = `ip link add d0 mtu 1300 type veth peer name d1 netns $RPID
+	ip link set d0 up; ip addr add 10.80.0.1/24 dev d0; ip addr add fd00:80::1/64 dev d0 nodad
+	in_remote sh -ec 'ip addr add 10.80.0.2/24 dev d1; ip addr add fd00:80::2/64 dev d1 nodad; ip link set d1 up'
+	ip route replace $RCIDR via 10.80.0.2; ip -6 route replace $RCIDR6 via fd00:80::2
+`
+
+// sizeFaults are those of large packets, and of the message that one was too large.
+func sizeFaults() []fault {
+	return []fault{
+		{
+			name: "a smaller MTU, of which the pod is told", large: true,
+			make:  narrow,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, of which the pod is told, IPv6", large: true, v6: true,
+			make:  narrow,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and the node drops its own ICMP", large: true,
+			make:  narrow + `iptables-nft -A OUTPUT -p icmp -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a smaller MTU, and the node drops its own ICMP behind what is established", large: true,
+			make: narrow + `iptables-nft -I OUTPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT
+				iptables-nft -A OUTPUT -p icmp -m icmp ! --icmp-type 8 -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a smaller MTU, and the node drops its own ICMP behind what is related", large: true,
+			make: narrow + `iptables-nft -I OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+				iptables-nft -A OUTPUT -p icmp -j DROP`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and rules for other ICMP", large: true,
+			make: narrow + `iptables-nft -A OUTPUT -p icmp -m icmp --icmp-type 3/3 -j DROP
+				iptables-nft -A OUTPUT -p icmp -m icmp --icmp-type 8 -j DROP`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and rules of nftables for other ICMP", large: true,
+			make:  narrow + `hook m inet output 0 "icmp type echo-request drop" "icmp type destination-unreachable icmp code port-unreachable drop"`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and a rule of nftables for its message", large: true,
+			make:  narrow + `hook m inet output 0 "icmp type destination-unreachable icmp code frag-needed drop"`,
+			fails: some, named: `fault_m`,
+		},
+		{
+			name: "a smaller MTU, and a rule of nftables for what is related", large: true,
+			make:  narrow + `hook m inet postrouting 0 "ct state related drop"`,
+			fails: some, named: `fault_m`,
+		},
+		{
+			name: "a smaller MTU, and ICMP is not tracked", large: true,
+			make:  narrow + `iptables-nft -t raw -A OUTPUT -p icmp -j CT --notrack`,
+			fails: none, // it has the connection of the packet that it is about
+		},
+		{
+			name: "a smaller MTU, ICMP is dropped, and segments are made smaller", large: true,
+			make: narrow + `iptables-nft -A OUTPUT -p icmp -j DROP
+				iptables-nft -t mangle -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, ICMP is dropped, and nftables makes segments smaller", large: true,
+			make: narrow + `iptables-nft -A OUTPUT -p icmp -j DROP
+				hook m inet forward -150 "tcp flags syn tcp option maxseg size set rt mtu"`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and the client's source is translated", large: true,
+			make:  narrow + `iptables-nft -t nat -I POSTROUTING -o d0 -j MASQUERADE`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and the client's source is not translated", large: true,
+			make:  narrow + `in_remote ip route replace $C via 10.80.0.1; iptables-nft -t nat -I POSTROUTING -o d0 -j ACCEPT`,
+			fails: none,
+		},
+		{
+			name: "a smaller MTU, and the node drops its own ICMPv6 of this type", large: true, v6: true,
+			make:  narrow + `ip6tables-nft -A OUTPUT -p ipv6-icmp -m icmp6 --icmpv6-type 2 -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+var _ = register(kind{
+	code: endtoend.PMTUBlackHole, severity: warning, scope: onPath,
+	remedy: advice(
+		"let the node's own ICMP messages pass to pods (type 3 code 4; of IPv6 ICMPv6 type 2), or give the pods' network "+
+			"the MTU of the smallest interface on its way (the CNI's configuration)",
+		command{line: "ip link", onNode: true},
+	),
+	by: &detector{stage: stageSettings, path: (*pathCase).blackHole},
+})
+
+// blackHole finds endpoints that large packets of a pod do not get to: they leave by an interface of a smaller MTU, and
+// the message that says so does not come back to the pod.
+func (p *pathCase) blackHole() []issue {
+	if p.holes == nil {
+		found := p.findHoles()
+		p.holes = &found
+	}
+	return *p.holes
+}
+
+func (p *pathCase) findHoles() []issue {
+	o := &p.want.Origin
+	if p.want.Action != expect.DNAT || p.want.Unsure != "" || o.Kind != expect.FromPod {
+		return nil
+	}
+	var is *issue
+	for i := range len(p.res.Outcomes) {
+		end := p.res.Outcomes[i] // a walk uses the memory of the list
+		if end.End != netfilter.Sent || !end.Certain || !end.Packet.DNAT || end.Packet.Virtual.IsValid() ||
+			end.Packet.Clamped || end.Packet.Family == netfilter.IPv4 && end.Packet.Proto != netfilter.TCP {
+			continue // datagrams of IPv4 may be cut on their way
+		}
+		evidence := p.smallerMTU(o, &end)
+		if evidence == nil {
+			continue
+		}
+		where, why := p.messageLost(&end)
+		if why == "" {
+			continue
+		}
+		if is == nil {
+			is = &issue{
+				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not get there",
+				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: connections "+
+					"hang once it sends more than fits into one", why, end.Packet.Out),
+				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),
+			}
+		}
+		is.endpoints = append(is.endpoints, addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)))
+	}
+	if is == nil {
+		return nil
+	}
+	is.subject = cut(is.endpoints, 4)
+	return []issue{*is}
+}
+
+// messageLost says why the message that a packet was too large does not come back to the pod, as far as that is
+// certain; "" where it may.
+func (p *pathCase) messageLost(end *netfilter.Outcome) (where netfilter.Ref, why string) {
+	s, o := start(p.want.Frontend, p.want.Origin), &p.want.Origin
+	p.keep()
+	res := p.walker.TooBig(s, end, netfilter.Later, p.ownAddress(o.Iface, o.Address.Is4()))
+	if res.Ended != "" {
+		return where, ""
+	}
+	for i := range res.Outcomes {
+		switch x := &res.Outcomes[i]; {
+		case !x.Certain:
+			return netfilter.Ref{}, ""
+		case x.End == netfilter.Dropped, x.End == netfilter.Rejected:
+			if why == "" {
+				where, why = x.Where, fmt.Sprintf("%s drops %s", x.Where, netfilter.TooBigName(end.Packet.Family))
+			}
+		default:
+			return netfilter.Ref{}, ""
+		}
+	}
+	return where, why
+}

@@ -276,6 +276,18 @@ func ipvsFaults() []fault {
 					"KUBE-LOAD-BALANCER-FW",
 			},
 		},
+		{
+			name: "kube-proxy before 1.34 keeps everybody out where all addresses are allowed",
+			do: func(w *capturedNode) {
+				w.addTable(setsFile, "add KUBE-LOAD-BALANCER-FW 203.0.113.30,tcp:80\nadd KUBE-LOAD-BALANCER-FW 203.0.113.30,udp:81\n")
+			},
+			want: []string{
+				"shop/kitchen-sink LoadBalancerIP 203.0.113.30:80/TCP from external 192.0.2.77 → Mismatch: IPSetMissing " +
+					"KUBE-LOAD-BALANCER-SOURCE-CIDR",
+				"shop/kitchen-sink LoadBalancerIP 203.0.113.30:81/UDP from external 192.0.2.77 → Mismatch: IPSetMissing " +
+					"KUBE-LOAD-BALANCER-SOURCE-CIDR",
+			},
+		},
 		{name: "KUBE-LOAD-BALANCER-SOURCE-CIDR lacks entries", do: func(w *capturedNode) {
 			w.drop(setsFile, "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.11,tcp:443,198.51.100.0/24")
 		}, want: []string{

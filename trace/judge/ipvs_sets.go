@@ -50,11 +50,15 @@ func (p *pathCase) entriesDue() []setEntry {
 		if local {
 			add(kubeproxy.IPVSSetLoadBalancer+kubeproxy.IPVSSetLocalSuffix, at, "dst", "dst")
 		}
-		if len(sourceRanges(svc, f.Address.Is4())) > 0 {
+		firewall := kubeproxy.IPVSSetName(kubeproxy.IPVSSetLoadBalancerFirewall, f.Address.Is6())
+		restricted := len(sourceRanges(svc, f.Address.Is4())) > 0
+		if restricted {
 			add(kubeproxy.IPVSSetLoadBalancerFirewall, at, "dst", "dst")
-			if p.want.Action == expect.DNAT && p.want.Origin.Kind != expect.FromNode {
-				add(kubeproxy.IPVSSetLoadBalancerSourceCIDR, at, "dst", "dst", "src")
-			}
+		}
+		// kube-proxy before 1.34 restricts the clients, too, where a range allows all of them, which no set takes.
+		refuses := restricted || p.allowsAnybody() && p.inSet(firewall, &at, "dst", "dst")
+		if refuses && p.want.Action == expect.DNAT && p.want.Origin.Kind != expect.FromNode {
+			add(kubeproxy.IPVSSetLoadBalancerSourceCIDR, at, "dst", "dst", "src")
 		}
 	case expect.NodePort:
 		flags, suffix := []string{"dst"}, string(f.Protocol)
@@ -89,4 +93,10 @@ func (p *pathCase) entriesMissing() []string {
 		}
 	}
 	return out
+}
+
+// inSet tells whether a set is known to match a packet.
+func (p *pathCase) inSet(set string, packet *netfilter.Packet, flags ...string) bool {
+	in, known, _ := p.Sets.Match(&netfilter.Context{Packet: packet, Host: p.net, Sets: p.Sets}, set, flags)
+	return known && in
 }

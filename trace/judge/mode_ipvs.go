@@ -266,6 +266,10 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				evidence: is.evidence,
 				message:  "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
+			if slices.Contains(missing, p.sourceSet()) && p.allowsAnybody() {
+				is.message += "; kube-proxy before 1.34 cannot add the range of all addresses, which a set of this type does not take"
+				is.remedy = p.advise(allowNobodyByRange, &is)
+			}
 		case is.code == WrongMasquerade && is.unmasqueraded && (p.passedOverNAT(w, &is) || p.passedOverMasquerade(w, &is)):
 		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
 			is.code, is.message = NotProgrammed, fmt.Sprintf("%s does not lead to %s: nothing marks packets whose source is "+
@@ -279,6 +283,21 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 		}
 	}
 	return out
+}
+
+// allowNobodyByRange is the remedy where kube-proxy's own fault keeps everybody out: to write the rules again repeats it.
+var allowNobodyByRange = advice("take 0.0.0.0/0 and ::/0 out of the Service's loadBalancerSourceRanges: without any range " +
+	"everybody is allowed; or run kube-proxy 1.34 or later")
+
+// sourceSet is the name of the set of who may connect to the path's load balancer address.
+func (p *pathCase) sourceSet() string {
+	return kubeproxy.IPVSSetName(kubeproxy.IPVSSetLoadBalancerSourceCIDR, p.want.Frontend.Address.Is6())
+}
+
+// allowsAnybody tells whether one of the Service's loadBalancerSourceRanges is all addresses.
+func (p *pathCase) allowsAnybody() bool {
+	svc := p.cluster.services[p.want.Frontend.Service]
+	return len(svc.Spec.LoadBalancerSourceRanges) > 0 && len(sourceRanges(svc, p.want.Frontend.Address.Is4())) == 0
 }
 
 // withoutEntry says what comes of a missing entry.

@@ -65,11 +65,15 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	if err := cgroupPrograms(&out, r.Root); err != nil {
 		failed["programs of control groups"] = err
 	}
+	if err := arptables(&out); err != nil {
+		failed["rules of arptables"] = err
+	}
 	if err := netfilterPrograms(&out); err != nil {
 		failed["programs of netfilter"] = err
 	}
 	for _, what := range []string{
 		"filters of tc", "queues of tc", "programs of tcx", "programs of control groups", "programs of netfilter",
+		"rules of arptables",
 	} {
 		if err := failed[what]; err != nil {
 			fmt.Fprintf(&out, "# %s were not read: %s\n", what, sentence(err))

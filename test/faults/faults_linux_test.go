@@ -44,13 +44,13 @@ func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 // TestFaults makes each of them on a node of its own.
 func TestFaults(t *testing.T) {
 	for _, list := range [][]fault{
-		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(), sizeFaults(), portFaults(), nextHopFaults(), queueFaults(),
+		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(), sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 	} {
 		for i := range list {
 			f := &list[i]
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+				if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "tc", "arptables-legacy", "iptables-nft-restore") {
 					f.try(t)
 				}
 			})
@@ -71,7 +71,7 @@ func TestNothingIsWrong(t *testing.T) {
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+			if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "tc", "arptables-legacy", "iptables-nft-restore") {
 				f.try(t)
 			}
 		})

@@ -91,3 +91,80 @@ func queueFaults() []fault {
 		},
 	}
 }
+
+// arptablesFaults are rules of the kernel's own arptables: those of nftables are among resolutionFaults.
+func arptablesFaults() []fault {
+	const rule = `arptables-legacy -A `
+	return []fault{
+		{
+			name:  "arptables-legacy: replies are dropped, of the uplink",
+			make:  rule + `INPUT -i eth0 --opcode 2 -j DROP; forget`,
+			fails: some, named: `arptables filter INPUT`, mismatch: true,
+		},
+		{
+			name:  "arptables-legacy: replies of one node are dropped",
+			make:  rule + `INPUT -s $RNODE --opcode 2 -j DROP; forget`,
+			fails: some, named: `arptables filter INPUT`, mismatch: true,
+		},
+		{
+			name: "arptables-legacy: a policy drops", from: "node",
+			make:  `arptables-legacy -P INPUT DROP; forget`,
+			fails: all, named: `arptables filter INPUT`, mismatch: true,
+		},
+		{
+			name: "arptables-legacy: requests of the node are dropped", from: "node",
+			make:  rule + `OUTPUT -o eth0 --opcode 1 -j DROP; forget`,
+			fails: some, named: `arptables filter OUTPUT`, mismatch: true,
+		},
+		{
+			name:  "arptables-legacy: requests of pods are dropped",
+			make:  rule + `INPUT -i cni0 --opcode 1 -j DROP; forget`,
+			fails: all, named: `arptables filter INPUT`,
+		},
+		{
+			name:  "arptables-legacy: answers to pods are dropped",
+			make:  rule + `OUTPUT -o cni0 --opcode 2 -j DROP; forget`,
+			fails: all, named: `arptables filter OUTPUT`,
+		},
+		{
+			name:  "arptables-legacy: replies of a link-layer address are dropped",
+			make:  rule + `INPUT --src-mac $RMAC -j DROP; forget`,
+			fails: some, named: `arptables filter INPUT`,
+		},
+		{
+			name:  "arptables-legacy: a chain of its own drops",
+			make:  `arptables-legacy -N mine; ` + rule + `mine -i eth0 -j DROP; ` + rule + `INPUT -j mine; forget`,
+			fails: some, named: `arptables filter INPUT`,
+		},
+		{
+			name:  "arptables-legacy: what bridges pass on is dropped",
+			make:  `sysctl -qw net.bridge.bridge-nf-call-arptables=1; ` + rule + `FORWARD -j DROP; forget`,
+			fails: some, named: `arptables filter FORWARD`,
+		},
+		{
+			name:  "arptables-legacy: what bridges pass on would be dropped, and they do not ask",
+			make:  `sysctl -qw net.bridge.bridge-nf-call-arptables=0; ` + rule + `FORWARD -j DROP; forget`,
+			fails: none,
+		},
+		{
+			name:  "arptables-legacy: an address that is not on the path, as load balancers have it",
+			make:  rule + `INPUT -d 192.0.2.80 -j DROP; ` + rule + `OUTPUT -s 192.0.2.80 -j mangle --mangle-ip-s 10.79.0.11; forget`,
+			fails: none, unknownToo: true,
+		},
+		{
+			name:  "arptables-legacy: another interface",
+			make:  rule + `INPUT -i eth7 -j DROP; forget`,
+			fails: none,
+		},
+		{
+			name:  "arptables-legacy: what is dropped was accepted before",
+			make:  rule + `INPUT -i eth0 -j ACCEPT; ` + rule + `INPUT -i cni0 -j ACCEPT; ` + rule + `INPUT -j DROP; forget`,
+			fails: none,
+		},
+		{
+			name: "arptables-legacy: all is dropped, which IPv6 does not need", v6: true,
+			make:  `arptables-legacy -P INPUT DROP; arptables-legacy -P OUTPUT DROP; forget`,
+			fails: none,
+		},
+	}
+}

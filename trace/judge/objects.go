@@ -99,6 +99,11 @@ var programObjects = map[string]struct {
 	"bpf": {
 		func([]string) []string { return []string{"bpftool", "link", "show"} }, nil,
 	},
+	"arptables": {
+		func(place []string) []string {
+			return []string{"arptables-legacy", "-t", place[0], "-nvL", place[len(place)-1]}
+		}, nil,
+	},
 	"ebtables": {
 		func(place []string) []string {
 			return []string{"ebtables-legacy", "-t", place[0], "-L", place[len(place)-1]}

@@ -121,7 +121,7 @@ type place struct {
 }
 
 // errPrograms says what is expected.
-var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expected (docs/snapshots.md)")
+var errPrograms = errors.New("lines of tc, tcx, cgroup, netfilter or arptables were expected (docs/snapshots.md)")
 
 // parsePrograms reads programs.txt. Each line has a kind, a place and a text:
 //
@@ -132,6 +132,7 @@ var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expecte
 //	cgroup connect4 program 13
 //	cgroup egress /kubepods.slice/kubepods-pod1234.slice program 15
 //	netfilter ip prerouting -128 program 14
+//	arptables filter INPUT -i eth0 --opcode 2 -j DROP
 func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 	order, found, bad := byPlace(data, errPrograms, placeOf)
 	var out []*netfilter.Table
@@ -143,7 +144,9 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 		for _, words := range found[at] {
 			families |= familiesOf(at, words)
 		}
-		if families != 0 && (at.kind != "cgroup" || at.dir == "") {
+		if at.kind == "arptables" {
+			out = append(out, arptables(at.at, found[at]))
+		} else if families != 0 && (at.kind != "cgroup" || at.dir == "") {
 			out = append(out, at.table(families, onOneLine(found[at])))
 		}
 	}
@@ -221,6 +224,10 @@ func placeOf(words []string) (at place, rest []string, ok bool) {
 			at.dir += " parent " + major + ":"
 		}
 		return at, words[3:], true
+	case at.kind == "arptables" && len(words) > 3:
+		at.at = words[1] + " " + words[2]
+		_, ok = arptablesHooks[at.at]
+		return at, words[3:], ok
 	case at.kind == "cgroup" && len(words) > 2 && programFamilies[words[1]] != 0:
 		at.at = words[1]
 		if strings.HasPrefix(words[2], "/") {

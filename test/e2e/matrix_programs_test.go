@@ -41,18 +41,6 @@ func programFaults() []matrixFault {
 			fails: none,
 		},
 		{
-			name:  "a queue for no packet of the client's port",
-			make:  `once tc qdisc add dev $CV root pfifo limit 0`,
-			undo:  `tc qdisc del dev $CV root`,
-			fails: all, named: `qdisc`,
-		},
-		{
-			name:  "a queue for many packets of the client's port",
-			make:  `once tc qdisc add dev $CV root pfifo limit 1000`,
-			undo:  `tc qdisc del dev $CV root`,
-			fails: none,
-		},
-		{
 			name:  "the rate of the node's interface is limited",
 			make:  `once tc qdisc add dev eth0 root tbf rate 1gbit burst 1mb latency 50ms`,
 			undo:  `tc qdisc del dev eth0 root`,

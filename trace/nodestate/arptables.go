@@ -17,8 +17,8 @@ var arptablesHooks = map[string]netfilter.Hook{
 	"filter INPUT": netfilter.Input, "filter OUTPUT": netfilter.Output, "filter FORWARD": netfilter.BridgeForward,
 }
 
-// arptables makes the table of a chain of arptables-legacy, of lines that are rules as arptables-save prints them, but
-// for the chain.
+// arptables makes the table of a chain of arptables-legacy, of lines that are rules as arptables-save or arptables -nL
+// prints them, without the chain.
 func arptables(chain string, lines [][]string) *netfilter.Table {
 	rules := make([]*netfilter.Rule, 0, len(lines))
 	for _, words := range lines {
@@ -60,6 +60,9 @@ func arptablesRule(words []string) (conds []op.Cond, target netfilter.Op) {
 			case "ACCEPT":
 				target = &op.Verdict{Kind: netfilter.Accept}
 			}
+			i++
+			continue
+		case ",": // what is behind are counters
 			return conds, target
 		case "-i":
 			c = arptablesDevice(arg, func(p *netfilter.Packet) string { return p.In })
@@ -89,6 +92,8 @@ func arptablesDevice(pattern string, of func(*netfilter.Packet) string) op.Cond 
 	return func(c *netfilter.Context) op.Truth {
 		dev := of(c.Packet)
 		switch {
+		case pattern == "*":
+			return op.Yes
 		case netfilter.IsUnknown(dev):
 			return op.Maybe
 		case any:

@@ -72,7 +72,8 @@ func arptable(out *bytes.Buffer, table string) error {
 	defer unix.Close(fd)
 	var info arptGetInfo
 	copy(info.name[:len(info.name)-1], table)
-	if err := arptAsk(fd, arptInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info))); err != nil { //nolint:gosec // getsockopt(2)
+	//nolint:gosec // what getsockopt(2) takes
+	if err := arptAsk(fd, arptInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info))); err != nil {
 		return err
 	}
 	if info.size == 0 || info.size > maxArptables {

@@ -266,8 +266,8 @@ func filtersBelow(out *bytes.Buffer, link netlink.Link, parent uint32) error {
 	return nil
 }
 
-// actionsOf are the attributes of a filter's options that say what else it does than to choose a class: its actions, and
-// what limits a rate (include/uapi/linux/pkt_cls.h).
+// actionsOf are the attributes of a filter's options that say what else it does than to choose a class: its actions,
+// and what limits a rate (include/uapi/linux/pkt_cls.h).
 var actionsOf = map[string][]uint16{
 	"u32": {6, 7}, "fw": {2, 4}, "matchall": {2}, "flower": {3}, "basic": {3, 4}, "bpf": {1, 2},
 }

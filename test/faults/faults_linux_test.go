@@ -44,7 +44,8 @@ func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 // TestFaults makes each of them on a node of its own.
 func TestFaults(t *testing.T) {
 	for _, list := range [][]fault{
-		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(), sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
+		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
+		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 	} {
 		for i := range list {
 			f := &list[i]

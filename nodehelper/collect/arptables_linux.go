@@ -55,7 +55,7 @@ func arptables(out *bytes.Buffer) error {
 	if err != nil {
 		return err
 	}
-	for _, table := range strings.Fields(string(names)) {
+	for table := range strings.FieldsSeq(string(names)) {
 		if err := arptable(out, table); err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
@@ -159,7 +159,8 @@ func arptMatch(e []byte, more bool) string {
 	flags := binary.NativeEndian.Uint16(e[inverted:])
 	var text strings.Builder
 	add := func(not uint16, format string, args ...any) {
-		if text.WriteString(" "); flags&not != 0 {
+		text.WriteString(" ")
+		if flags&not != 0 {
 			text.WriteString("! ")
 		}
 		fmt.Fprintf(&text, format, args...)

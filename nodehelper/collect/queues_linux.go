@@ -76,7 +76,8 @@ func queues(out *bytes.Buffer, link netlink.Link, all []queue) error {
 		if q.index != link.Attrs().Index || slices.Contains(harmless, q.kind) {
 			continue
 		}
-		if count++; count > maxQueues {
+		count++
+		if count > maxQueues {
 			return fmt.Errorf("%s has more than %d", name, maxQueues)
 		}
 		fmt.Fprintf(out, "tc %s egress qdisc %s%s\n", name, q.kind, q.parameters())
@@ -158,13 +159,13 @@ func (q *queue) parameters() string {
 		}
 		return ""
 	}
-	text := ""
+	var text strings.Builder
 	for _, a := range attributesOf[q.kind] {
 		if n, ok := number32(of(a.attribute), a.at); ok {
-			text += fmt.Sprintf(a.format, n)
+			fmt.Fprintf(&text, a.format, n)
 		}
 	}
-	return text
+	return text.String()
 }
 
 // tbfParameters are those of struct tc_tbf_qopt. The kernel keeps a burst as the time that it takes, in ticks.

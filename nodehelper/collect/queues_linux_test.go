@@ -16,19 +16,25 @@ func TestQueuesOfTC(t *testing.T) {
 		return
 	}
 	testutil.Run(t, "", "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
-	for setup, want := range map[string]string{
-		"qdisc add dev v0 root pfifo limit 7":                                                        "tc v0 egress qdisc pfifo limit 7p\n",
-		"qdisc add dev v0 root bfifo limit 10":                                                       "tc v0 egress qdisc bfifo limit 10b\n",
-		"qdisc add dev v0 root blackhole":                                                            "tc v0 egress qdisc blackhole\n",
-		"qdisc add dev v0 root tbf rate 100mbit burst 32kb limit 300000":                             "tc v0 egress qdisc tbf rate 12500000bps burst 32",
-		"qdisc add dev v0 root handle 1: htb; class add dev v0 parent 1: classid 1:5 htb rate 8kbit": "class htb 1:5 rate 1000bps ceil 1000bps\n",
+	for _, c := range []struct{ setup, want string }{
+		{"qdisc add dev v0 root pfifo limit 7", "tc v0 egress qdisc pfifo limit 7p\n"},
+		{"qdisc add dev v0 root bfifo limit 10", "tc v0 egress qdisc bfifo limit 10b\n"},
+		{"qdisc add dev v0 root blackhole", "tc v0 egress qdisc blackhole\n"},
+		{
+			"qdisc add dev v0 root tbf rate 100mbit burst 32kb limit 300000",
+			"tc v0 egress qdisc tbf rate 12500000bps burst 32",
+		},
+		{
+			"qdisc add dev v0 root handle 1: htb; class add dev v0 parent 1: classid 1:5 htb rate 8kbit",
+			"class htb 1:5 rate 1000bps ceil 1000bps\n",
+		},
 	} {
-		for _, line := range strings.Split(setup, "; ") {
+		for line := range strings.SplitSeq(c.setup, "; ") {
 			testutil.Run(t, "", strings.Fields("tc "+line)...)
 		}
 		got, err := readPrograms(t.Context(), &reader{})
-		if err != nil || !strings.Contains(string(got), want) {
-			t.Errorf("%s: %q, %v", setup, got, err)
+		if err != nil || !strings.Contains(string(got), c.want) {
+			t.Errorf("%s: %q, %v", c.setup, got, err)
 		}
 		testutil.Run(t, "", "tc", "qdisc", "del", "dev", "v0", "root")
 	}
@@ -45,7 +51,8 @@ func TestQueuesOfTC(t *testing.T) {
 	text := string(got)
 	if err != nil || strings.Contains(text, "pref 5 ") ||
 		!strings.Contains(text, "tc v0 egress filter parent 1:0 protocol ip pref 6 u32") ||
-		!strings.Contains(text, "tc v1 ingress filter protocol ip pref 7 u32") || strings.Contains(text, "tc v1 egress filter") {
+		!strings.Contains(text, "tc v1 ingress filter protocol ip pref 7 u32") ||
+		strings.Contains(text, "tc v1 egress filter") {
 		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -49,7 +49,9 @@ func TestOthersOfACluster(t *testing.T) {
 		t.Fatalf("%v, %v", n, err)
 	}
 	asks := report.NodeReport{Asks: []string{"b"}}
-	withdrawn := report.NodeReport{Asks: asks.Asks, Paths: []report.Path{{Findings: []report.Finding{{Code: judge.Changing}}}}}
+	withdrawn := report.NodeReport{
+		Asks: asks.Asks, Paths: []report.Path{{Findings: []report.Finding{{Code: judge.Changing}}}},
+	}
 	files := func(node string) *snapshot.Node {
 		return snapshot.NewNode(node, map[string][]byte{snapshot.LinkFile: []byte("[]"), snapshot.SysctlFile: nil})
 	}

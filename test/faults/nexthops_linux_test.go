@@ -7,8 +7,9 @@ package faults
 func nextHopFaults() []fault {
 	const (
 		ports  = "sysctl -qw net.ipv4.fib_multipath_hash_policy=1 net.ipv6.fib_multipath_hash_policy=1\n"
-		second = "ip link add d0 type veth peer name d1; ip link set d0 up; ip addr add 10.80.0.1/24 dev d0; ip link set d1 up\n"
-		dead   = ports + "ip nexthop add id 1 via $RNODE dev eth0; ip nexthop add id 2 via 10.79.0.99 dev eth0\n"
+		second = "ip link add d0 type veth peer name d1; ip link set d0 up; ip addr add 10.80.0.1/24 dev d0\n" +
+			"ip link set d1 up\n"
+		dead = ports + "ip nexthop add id 1 via $RNODE dev eth0; ip nexthop add id 2 via 10.79.0.99 dev eth0\n"
 	)
 	return []fault{
 		{

@@ -8,19 +8,36 @@ func queueFaults() []fault {
 	const add = `tc qdisc add dev eth0 root `
 	const sink = `ip link add d0 type veth peer name d1; ip link set d0 up; ip link set d1 up; `
 	return []fault{
-		{name: "a queue for no packet", make: add + `pfifo limit 0`, fails: some, named: `qdisc pfifo`},
+		{
+			name: "a queue for no packet",
+			make: add + `pfifo limit 0`, fails: some, named: `qdisc pfifo`,
+		},
 		{name: "a queue for one packet", make: add + `pfifo limit 1`, fails: none},
-		{name: "a queue for few bytes", make: add + `bfifo limit 10`, fails: some, named: `qdisc bfifo`},
+		{
+			name: "a queue for few bytes",
+			make: add + `bfifo limit 10`, fails: some, named: `qdisc bfifo`,
+		},
 		{name: "a queue for bytes of many packets", make: add + `bfifo limit 64k`, fails: none},
-		{name: "a queue for no packet, whose first is dropped", make: add + `pfifo_head_drop limit 0`, fails: some,
-			named: `qdisc pfifo_head_drop`},
-		{name: "a queue that is a hole", make: add + `blackhole`, fails: some, named: `qdisc blackhole`},
-		{name: "a queue that is a hole, of the port of an endpoint", make: `tc qdisc add dev $LV root blackhole`, fails: some,
-			named: `qdisc blackhole`},
-		{name: "a queue that is a hole, of the client's port", make: `tc qdisc add dev $CV root blackhole`, fails: all,
-			named: `qdisc blackhole`},
-		{name: "a queue that is a hole, of the bridge", make: `tc qdisc add dev cni0 root blackhole`, fails: all,
-			named: `qdisc blackhole`},
+		{
+			name: "a queue for no packet, whose first is dropped",
+			make: add + `pfifo_head_drop limit 0`, fails: some, named: `qdisc pfifo_head_drop`,
+		},
+		{
+			name: "a queue that is a hole",
+			make: add + `blackhole`, fails: some, named: `qdisc blackhole`,
+		},
+		{
+			name: "a queue that is a hole, of the port of an endpoint",
+			make: `tc qdisc add dev $LV root blackhole`, fails: some, named: `qdisc blackhole`,
+		},
+		{
+			name: "a queue that is a hole, of the client's port",
+			make: `tc qdisc add dev $CV root blackhole`, fails: all, named: `qdisc blackhole`,
+		},
+		{
+			name: "a queue that is a hole, of the bridge",
+			make: `tc qdisc add dev cni0 root blackhole`, fails: all, named: `qdisc blackhole`,
+		},
 		{
 			name: "a queue that is a hole, of an interface that is not on the path",
 			make: sink + `tc qdisc add dev d0 root blackhole`, fails: none,

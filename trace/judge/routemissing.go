@@ -23,8 +23,8 @@ var _ = register(kind{
 			"another Node have a route of their own: whether the gateway passes them on is not known"),
 })
 
-// byDefaultGateway: a CNI that routes pods' packets to their Nodes gives the pods of each Node on the link a route. Where
-// it gives none to any of them, the network beyond the node routes to pods.
+// byDefaultGateway: a CNI that routes pods' packets to their Nodes gives the pods of each Node on the link a route.
+// Where it gives none to any of them, the network beyond the node routes to pods.
 func (p *pathCase) byDefaultGateway(h hop, end *netfilter.Outcome) *doubt {
 	if !p.net.DefaultGateway(h.ip) || h.ip == end.Packet.Dst || p.cluster.ofNode(h.ip) != "" {
 		return nil

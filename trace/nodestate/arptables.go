@@ -88,7 +88,7 @@ func arptablesRule(words []string) (conds []op.Cond, target netfilter.Op) {
 }
 
 func arptablesDevice(pattern string, of func(*netfilter.Packet) string) op.Cond {
-	prefix, any := strings.CutSuffix(pattern, "+")
+	prefix, open := strings.CutSuffix(pattern, "+")
 	return func(c *netfilter.Context) op.Truth {
 		dev := of(c.Packet)
 		switch {
@@ -96,7 +96,7 @@ func arptablesDevice(pattern string, of func(*netfilter.Packet) string) op.Cond 
 			return op.Yes
 		case netfilter.IsUnknown(dev):
 			return op.Maybe
-		case any:
+		case open:
 			return op.Is(strings.HasPrefix(dev, prefix))
 		}
 		return op.Is(dev == pattern)
@@ -122,7 +122,7 @@ func arptablesOperation(text string) op.Cond {
 	if err != nil {
 		return op.Unsure
 	}
-	return func(c *netfilter.Context) op.Truth { return op.Is(c.Packet.Type == uint8(n)) }
+	return func(c *netfilter.Context) op.Truth { return op.Is(uint64(c.Packet.Type) == n) }
 }
 
 // bridgesCallARP: a bridge runs the chain FORWARD where br_netfilter has it so, for all bridges or for this one.

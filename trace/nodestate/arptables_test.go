@@ -10,8 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// Rules of arptables-legacy are walked: what they ask of that is known decides, and of the rest nothing is claimed. They
-// are read as the helper writes them, and as arptables-legacy -nL prints them.
+// Rules of arptables-legacy are walked: what they ask of that is known decides, and of the rest nothing is claimed.
+// They are read as the helper writes them, and as arptables-legacy -nL prints them.
 func TestArptables(t *testing.T) {
 	h, errs := host.Parse(host.Files{})
 	if len(errs) > 0 {
@@ -68,7 +68,9 @@ func TestArptables(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, ends, want)
 		}
 	}
-	for _, bad := range []string{"arptables filter MINE -j DROP\n", "arptables mangle INPUT -j DROP\n", "arptables filter INPUT\n"} {
+	for _, bad := range []string{
+		"arptables filter MINE -j DROP\n", "arptables mangle INPUT -j DROP\n", "arptables filter INPUT\n",
+	} {
 		if tables, err := parsePrograms([]byte(bad)); err == nil || len(tables) > 0 {
 			t.Errorf("%q: %v, %v", bad, tables, err)
 		}

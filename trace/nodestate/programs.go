@@ -137,7 +137,7 @@ func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 	order, found, bad := byPlace(data, errPrograms, placeOf)
 	var out []*netfilter.Table
 	for _, at := range order {
-		if at.kind == "qdisc" { // of those that lose nothing nothing is said
+		if at.kind == "qdisc" { // those that lose nothing are left out
 			found[at] = slices.DeleteFunc(found[at], func(words []string) bool { return familiesOf(at, words) == 0 })
 		}
 		var families netfilter.Family

@@ -10,6 +10,7 @@ packages=(
 	git           # the version that is built into the binary
 	iptables      # iptables-nft and -legacy, save and restore: kernel tests and the benchmark
 	nftables      # nft
+	arptables     # arptables-legacy: rules of ARP that are not of nftables
 	nfacct        # objects that kube-proxy's -m nfacct rules name, without which its rules do not load
 	ipset         # sets that rules name
 	conntrack     # what the kernel made of a packet

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,21 +27,30 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	failed := map[string]error{}
+	all, err := readQueues()
+	if err != nil {
+		failed["queues of tc"] = err
+	}
 	for _, link := range links {
 		name := link.Attrs().Name
 		for _, d := range directions {
-			list, err := netlink.FilterList(link, d.parent)
-			// EINVAL: the interface has no qdisc for them.
-			if err != nil && !errors.Is(err, unix.EINVAL) {
-				failed["filters of tc"] = err
+			var list []netlink.Filter
+			if d.name != "egress" || !ingressOnly(link, all) { // the kernel would list those of the other direction
+				list, err = netlink.FilterList(link, d.parent)
+				// EINVAL: the interface has no qdisc for them.
+				if err != nil && !errors.Is(err, unix.EINVAL) {
+					failed["filters of tc"] = err
+				}
 			}
 			for _, f := range list {
 				fmt.Fprintf(&out, "tc %s %s filter protocol %s pref %d %s handle 0x%x\n", name, d.name,
 					protocolOf(f.Attrs().Protocol), f.Attrs().Priority, filterText(f), f.Attrs().Handle)
 			}
 			if d.name == "egress" {
-				if err := queues(&out, link); err != nil {
-					failed["queues of tc"] = err
+				for _, list := range []func(*bytes.Buffer, netlink.Link, []queue) error{queues, classes} {
+					if err := list(&out, link, all); err != nil {
+						failed["queues of tc"] = err
+					}
 				}
 			}
 			ids, err := queryPrograms(uint32(link.Attrs().Index), d.tcx, 0) //nolint:gosec // an index of an interface
@@ -57,46 +65,24 @@ func readPrograms(_ context.Context, r *reader) ([]byte, error) {
 	if err := cgroupPrograms(&out, r.Root); err != nil {
 		failed["programs of control groups"] = err
 	}
+	if err := arptables(&out); err != nil {
+		failed["rules of arptables"] = err
+	}
 	if err := netfilterPrograms(&out); err != nil {
 		failed["programs of netfilter"] = err
 	}
 	for _, what := range []string{
 		"filters of tc", "queues of tc", "programs of tcx", "programs of control groups", "programs of netfilter",
+		"rules of arptables",
 	} {
 		if err := failed[what]; err != nil {
 			fmt.Fprintf(&out, "# %s were not read: %s\n", what, sentence(err))
 		}
 	}
 	if out.Len() == 0 {
-		return nil, errAbsent
+		out.WriteString("# nothing is attached\n") // that it was read counts
 	}
 	return out.Bytes(), nil
-}
-
-// queues lists the queues of an interface that may lose packets also where there are few: those that are made for it,
-// and with their sizes those that limit a rate.
-func queues(out *bytes.Buffer, link netlink.Link) error {
-	list, err := netlink.QdiscList(link)
-	if err != nil {
-		return err
-	}
-	for _, q := range list {
-		text := q.Type()
-		switch q := q.(type) {
-		case *netlink.Netem:
-			text += fmt.Sprintf(" limit %d loss %.1f%% delay %dus", q.Limit, float64(q.Loss)/math.MaxUint32*100, q.Latency)
-		case *netlink.Tbf:
-			// The kernel keeps the burst as the time that it takes, in ticks.
-			burst := float64(q.Rate) * float64(q.Buffer) / netlink.TickInUsec() / 1e6
-			text += fmt.Sprintf(" rate %dbps burst %.0fb limit %db", q.Rate, burst, q.Limit)
-		default:
-			if text != "blackhole" && text != "plug" {
-				continue
-			}
-		}
-		fmt.Fprintf(out, "tc %s egress qdisc %s\n", link.Attrs().Name, text)
-	}
-	return nil
 }
 
 // directions are those of the clsact qdisc, with the attach types of tcx (enum bpf_attach_type).

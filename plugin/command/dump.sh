@@ -130,11 +130,26 @@ if command -v sysctl >/dev/null 2>&1; then # some settings can only be written: 
 fi
 if command -v tc >/dev/null 2>&1; then
 	for d in /sys/class/net/*; do
-		for w in ingress egress; do
-			tc filter show dev "${d##*/}" "$w" 2>/dev/null | sed "s/^/tc ${d##*/} $w /"
+		d=${d##*/}
+		tc filter show dev "$d" ingress 2>/dev/null | sed "s/^/tc $d ingress /"
+		for what in "filter show dev $d egress" "qdisc show dev $d" "class show dev $d" "filter show dev $d"; do
+			# shellcheck disable=SC2086 # words
+			tc $what 2>/dev/null | sed "s/^/tc $d egress /"
 		done
 	done >"$dir/programs.txt"
 	[ -s "$dir/programs.txt" ] || rm -f "$dir/programs.txt"
+fi
+if [ -s /proc/net/arp_tables_names ]; then # a question about a table that is not there would make it
+	if command -v arptables-legacy >/dev/null 2>&1; then
+		for c in INPUT OUTPUT FORWARD; do
+			arptables-legacy -nL "$c" 2>/dev/null | sed -n "/policy DROP/h; s/^-j/arptables filter $c -j/p
+				\${x;s/.*policy DROP.*/arptables filter $c -j DROP/p;}"
+		done >>"$dir/programs.txt"
+	else
+		for c in INPUT OUTPUT FORWARD; do
+			echo "arptables filter $c not-read -j not-read"
+		done >>"$dir/programs.txt"
+	fi
 fi
 if loaded nf_conntrack_netlink ctnetlink_dump_table; then
 	run conntrack.txt conntrack -L -o extended

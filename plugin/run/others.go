@@ -12,9 +12,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// others are what nodes and pods say of their interfaces: the judgement of a node asks them where somebody has set a
-// link-layer address by hand. Those of a snapshot are read when they are asked for. Of a cluster those answer that are
-// read anyway, and a node that has asked in vain is judged again when all were read. Of nil nobody answers.
+// others are what nodes and pods say of their interfaces: the judgement of a node asks them where a link-layer address
+// may be another's. Those of a snapshot are read when they are asked for. Of a cluster those answer that are read
+// anyway; where that does not suffice, some are read for this, and who has asked in vain is judged again when all were
+// read. Of nil nobody answers.
 type others struct {
 	mu    sync.Mutex
 	told  map[judge.Owner]*snapshot.Node // judge.PeerFiles of each; nil: there are none
@@ -75,6 +76,47 @@ func (o *others) note(files *snapshot.Node, objects *snapshot.Cluster, r *report
 		o.again = map[string]judgedFiles{}
 	}
 	o.again[files.Name] = judgedFiles{files, objects}
+}
+
+// maxAsked bounds how many nodes are read for what they say of their interfaces alone.
+const maxAsked = 8
+
+// readAsked reads of nodes that judgements have asked in vain what they say of their interfaces, each once. It returns
+// whether one was read. Of a node that cannot be read nothing is known, as before.
+func (s *Session) readAsked(ctx context.Context, reports []report.NodeReport) bool {
+	if s.pod == nil { // no pods are made
+		return false
+	}
+	var asked []string
+	for i := range reports {
+		if !judge.AsksOthers(&reports[i]) {
+			continue
+		}
+		for _, node := range reports[i].Asks {
+			s.others.mu.Lock()
+			_, known := s.others.told[judge.Owner{Node: node}]
+			s.others.mu.Unlock()
+			if !known && !slices.Contains(asked, node) && slices.Contains(s.KnownNodes(), node) {
+				asked = append(asked, node)
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return false
+	}
+	asked = asked[:min(len(asked), maxAsked)]
+	read := make([]bool, len(asked))
+	s.each(asked, func(i int, node string) {
+		files, err := s.nodes.Read(ctx, node, judge.PeerFiles)
+		if err != nil {
+			return
+		}
+		s.others.mu.Lock()
+		defer s.others.mu.Unlock()
+		s.others.tell(judge.Owner{Node: node}, files.Only(judge.PeerFiles...))
+		read[i] = true
+	})
+	return slices.Contains(read, true)
 }
 
 // askAgain judges a node again that asked others before they were read.

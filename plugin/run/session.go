@@ -353,7 +353,8 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
 		}
 	})
-	if len(t.Nodes) > 1 && t.Probes == 0 { // what connections have shown stays in the report
+	// What connections have shown stays in the report.
+	if t.Probes == 0 && (s.readAsked(ctx, reports) || len(t.Nodes) > 1) {
 		for i, name := range t.Nodes {
 			reports[i] = c.askAgain(ctx, name, t.Request(name), reports[i])
 		}

@@ -113,6 +113,16 @@ func hookFaults() []matrixFault {
 			fails: some, named: `fault_two`,
 		},
 		{
+			name:  "the client's connections get one source port for all",
+			make:  `ipt nat POSTROUTING -s $C -p tcp --dport 8080 -j MASQUERADE --to-ports 40000`,
+			fails: some, named: `FewSourcePorts`, aside: true, ci: true,
+		},
+		{
+			name:  "the client's connections get one of very many source ports",
+			make:  `ipt nat POSTROUTING -s $C -p tcp --dport 8080 -j MASQUERADE --to-ports 1024-65535`,
+			fails: none,
+		},
+		{
 			name:  "a rule drops for another interface",
 			make:  `ipt filter FORWARD -i eth9 -d $R -j DROP`,
 			fails: none,

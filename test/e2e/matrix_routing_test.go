@@ -164,6 +164,22 @@ func routingFaults() []matrixFault {
 			fails: some, named: `blackhole|nhid 98|nexthop`,
 		},
 		{
+			name: "a group of next hop objects that picks among its members by a table of its own, one of which is nobody",
+			make: `tune net.ipv4.fib_multipath_hash_policy 1
+				once ip nexthop add id 96 via $RNODE dev eth0; once ip nexthop add id 97 via 10.79.0.99 dev eth0
+				once ip nexthop add id 98 group 96/97 type resilient buckets 16; once ip route replace $RCIDR nhid 98`,
+			undo: `ip route replace $RCIDR via $RNODE; ip nexthop del id 98; ip nexthop del id 97; ip nexthop del id 96
+				ip neigh flush to 10.79.0.99`,
+			fails: some, named: `10\.79\.0\.99`,
+		},
+		{
+			name: "a next hop object that is nobody, of which the route does not tell",
+			make: `tune net.ipv4.nexthop_compat_mode 0
+				once ip nexthop add id 97 via 10.79.0.99 dev eth0; once ip route replace $RCIDR nhid 97`,
+			undo:  `ip route replace $RCIDR via $RNODE; ip nexthop del id 97; ip neigh flush to 10.79.0.99`,
+			fails: some, named: `next hop object 97`, live: `EndpointTimeout|EndpointUnreachable|PacketDropped`,
+		},
+		{
 			name:  "an endpoint's address is made the node's own",
 			make:  `route local $R dev lo table local`,
 			fails: some, named: `local`,

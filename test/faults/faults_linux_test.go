@@ -45,13 +45,17 @@ func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 func TestFaults(t *testing.T) {
 	for _, list := range [][]fault{
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
-		sizeFaults(),
+		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 	} {
 		for i := range list {
 			f := &list[i]
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+				tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}
+				if strings.Contains(f.make, "arptables-legacy") {
+					tools = append(tools, "arptables-legacy")
+				}
+				if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
 					f.try(t)
 				}
 			})

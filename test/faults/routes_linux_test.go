@@ -31,6 +31,27 @@ func neighbourFaults() []fault {
 			fails: some, named: `02:00:00:00:00:99`,
 		},
 		{
+			name:  "an entry of another node is that of a third",
+			make:  `ip neigh replace $QNODE dev eth0 lladdr $QMAC nud stale; ip neigh replace $RNODE dev eth0 lladdr $QMAC nud reachable`,
+			fails: some, named: `OtherNeighbour`,
+		},
+		{
+			name:  "an entry of another node is that of a third, of which nothing else is known",
+			make:  `ip neigh replace $RNODE dev eth0 lladdr $QMAC nud reachable`,
+			fails: some, named: `OtherNeighbour`,
+		},
+		{
+			name: "IPv6: an entry of another node is that of a third", v6: true,
+			make: `ip -6 neigh replace $QNODE6 dev eth0 lladdr $QMAC nud stale
+				ip -6 neigh replace $RNODE6 dev eth0 lladdr $QMAC nud reachable`,
+			fails: some, named: `OtherNeighbour`,
+		},
+		{
+			name:  "an entry that nobody needs is that of a third",
+			make:  `ip neigh replace 10.79.0.99 dev eth0 lladdr $QMAC nud reachable`,
+			fails: none,
+		},
+		{
 			name:  "entries are right, and stale",
 			make:  `touch_all; for n in "$L cni0 $LMAC" "$RNODE eth0 $RMAC"; do set -- $n; ip neigh replace $1 dev $2 lladdr $3 nud stale; done`,
 			fails: none,
@@ -163,6 +184,42 @@ func routeFaults() []fault {
 			name:  "a longer route with a dead gateway",
 			make:  `ip route add $R via 10.79.0.99`,
 			fails: some, named: `10\.79\.0\.99`,
+		},
+		{
+			name:  "the route to another node's pods is gone",
+			make:  `ip route del $RCIDR`,
+			fails: some, named: `RouteMissing`,
+		},
+		{
+			name: "the route to another node's pods is gone, of IPv6", v6: true,
+			make:  `ip -6 route del $RCIDR6`,
+			fails: some, named: `RouteMissing`,
+		},
+		{
+			name: "the default gateway routes to all other nodes' pods",
+			make: `ip route del $RCIDR; ip route del 10.245.2.0/24; in_lan sysctl -qw net.ipv4.ip_forward=1
+				in_lan ip route add $RCIDR via $RNODE; in_lan ip route add 10.245.2.0/24 via $QNODE`,
+			fails: none,
+		},
+		{
+			name:  "a route that asks for a larger segment than the link takes",
+			make:  `ip route replace $RCIDR via $RNODE advmss 65000 mtu 1500`,
+			fails: none,
+		},
+		{
+			name:  "a route with a source that is another host's",
+			make:  `ip addr add 192.0.2.55/32 dev lo; ip route replace $RCIDR via $RNODE src 192.0.2.55`,
+			fails: none,
+		},
+		{
+			name: "a route with a source that nobody answers to, of the node's own packets", from: "node",
+			make:  `ip addr add 192.0.2.55/32 dev lo; ip route replace $S via 10.79.0.1 src 192.0.2.55; iptables-nft -t nat -I POSTROUTING -s 192.0.2.55 -p tcp --dport 8080 -j ACCEPT`,
+			fails: some, named: `POSTROUTING`,
+		},
+		{
+			name:  "a route whose congestion control and window are set",
+			make:  `ip route replace $RCIDR via $RNODE initcwnd 1 window 1000 rto_min 200ms`,
+			fails: none,
 		},
 		{
 			name:  "a throw route in main",

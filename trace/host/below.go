@@ -115,3 +115,13 @@ func (n *Network) BridgeCalls(dev string, v4 bool) (on, known bool) {
 	}
 	return own != nil && *own != 0, true
 }
+
+// AnyBridgeCallsARP tells whether a bridge may run arptables on the ARP that it passes on for a setting of its own.
+func (n *Network) AnyBridgeCallsARP() bool {
+	for _, l := range n.links {
+		if l.kind == "bridge" && (l.arpCall == nil || *l.arpCall != 0) {
+			return true
+		}
+	}
+	return !n.HasLinks()
+}

@@ -13,6 +13,7 @@ type linkInfo struct {
 	Data struct {
 		CallIPTables  *int `json:"nf_call_iptables"`
 		CallIP6Tables *int `json:"nf_call_ip6tables"`
+		CallARPTables *int `json:"nf_call_arptables"`
 	} `json:"info_data"`
 	SlaveKind string `json:"info_slave_kind"`
 	SlaveData struct {

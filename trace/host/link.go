@@ -21,8 +21,9 @@ type link struct {
 	lower         string // the interface that it is on top of
 	index, peer   int    // its number, and that of the other end in another network namespace; 0 where not collected
 	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
-	nfCall [2]*int
-	xdp    string // its program; "" for none
+	nfCall  [2]*int
+	arpCall *int   // likewise nf_call_arptables
+	xdp     string // its program; "" for none
 }
 
 // setLink records what an interface's listing says; the latest file that tells something counts.
@@ -52,6 +53,7 @@ func (n *Network) setLink(l *ipLink) {
 	if l.Info != nil {
 		x.kind = l.Info.Kind
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
+		x.arpCall = l.Info.Data.CallARPTables
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

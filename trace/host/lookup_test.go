@@ -179,6 +179,14 @@ func TestPolicyRouting(t *testing.T) {
 			blackhole, "",
 		},
 		{
+			"a next hop object that the route does not tell of", `{"dst":"192.0.2.0/24","nhid":10,"flags":[]}`, "", in, "?",
+			"next hop object 10",
+		},
+		{
+			"a next hop object that it tells of", `{"dst":"192.0.2.0/24","nhid":1,"gateway":"10.79.0.12","dev":"eth1","flags":[]}`,
+			"", in, "unicast eth1", "",
+		},
+		{
 			"encapsulated, with the keys of the outer header", `{"dst":"192.0.2.0/24","encap":"ip","id":5,"src":"0.0.0.0",
 				"dst":"10.1.0.2","ttl":0,"tos":0,"dev":"eth1","scope":"link","flags":[]}`, "", in, "unicast eth1", "",
 		},

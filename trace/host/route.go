@@ -32,7 +32,8 @@ type entry struct {
 	metric  uint32
 	scope   uint8
 	prefSrc netip.Addr
-	hops    []Hop // those that are used; none for a route that refuses
+	hops    []Hop  // those that are used; none for a route that refuses
+	nhid    uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
 }
 
 // refuses tells whether a route ends the lookup with an error.
@@ -117,6 +118,8 @@ func (e *entry) words() []string {
 	}
 	switch {
 	case e.refuses() || e.typ == routeThrow:
+	case e.nhid != 0:
+		out = append(out, "nhid", strconv.FormatUint(uint64(e.nhid), 10))
 	case len(e.hops) == 1:
 		hop(&e.hops[0])
 	default:

@@ -24,6 +24,7 @@ type ipRoute struct {
 	PrefSrc  string   `json:"prefsrc"`
 	Metric   uint32   `json:"metric"`
 	Pref     string   `json:"pref"` // only IPv6 routes have one
+	NHID     uint32   `json:"nhid"` // its next hop object, or group of them
 	Nexthops []ipNext `json:"nexthops"`
 	ipNext
 }
@@ -226,6 +227,11 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	if e.refuses() || e.typ == routeThrow {
 		return fam, prefix, []entry{e}, nil
 	}
+	if e.nhid = r.unresolved(); e.nhid != 0 {
+		e.unknown = fmt.Sprintf("its route leads by the next hop object %d, and with net.ipv4.nexthop_compat_mode=0 the "+
+			"kernel does not list with the route where that leads (ip nexthop show id %[1]d)", e.nhid)
+		return fam, prefix, []entry{e}, nil
+	}
 	hops := r.Nexthops
 	if len(hops) == 0 {
 		hops = []ipNext{r.ipNext}
@@ -249,6 +255,15 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 		return fam, prefix, nil, nil
 	}
 	return fam, prefix, []entry{e}, nil
+}
+
+// unresolved returns the next hop object of a route that is listed without where that leads (fib_dump_info in
+// net/ipv4/fib_semantics.c, rt6_fill_node in net/ipv6/route.c, with nexthop_compat_mode off); 0 for none.
+func (r *ipRoute) unresolved() uint32 {
+	if len(r.Nexthops) > 0 || r.Dev != "" || r.Gateway != "" || r.Via.Host != "" {
+		return 0
+	}
+	return r.NHID
 }
 
 // setType sets a route's type, as ip prints it.

@@ -99,7 +99,7 @@ func translateDst(s *ruleSpec, r *op.NATRange) netfilter.Op {
 }
 
 func translateSrc(_ *ruleSpec, r *op.NATRange) netfilter.Op { return op.SNAT(r) }
-func masquerade(*ruleSpec, *op.NATRange) netfilter.Op       { return op.Masquerade() }
+func masquerade(_ *ruleSpec, r *op.NATRange) netfilter.Op   { return op.Masquerade(r) }
 func redirect(_ *ruleSpec, r *op.NATRange) netfilter.Op     { return &op.Redirect{NATRange: *r} }
 
 func netmap(s *ruleSpec, opts []option) (netfilter.Op, bool) {

@@ -29,17 +29,12 @@ func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 // AsksOthers tells whether the judgement of a node depends on what other nodes or pods say of their interfaces, and
 // they were not read.
 func AsksOthers(r *report.NodeReport) bool {
-	asks := false
 	for i := range r.Paths {
-		for k := range r.Paths[i].Findings {
-			code := r.Paths[i].Findings[k].Code
-			if code == Changing {
-				return false // it was withdrawn
-			}
-			asks = asks || code == StaticNeighbour
+		if slices.ContainsFunc(r.Paths[i].Findings, func(f report.Finding) bool { return f.Code == Changing }) {
+			return false // it was withdrawn
 		}
 	}
-	return asks
+	return len(r.Asks) > 0
 }
 
 // Wrong is a node's report with those of its paths alone with which something is wrong.

@@ -117,6 +117,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		}
 	}
 	out.Verdict = report.WithFindings(out.Verdict, out.Findings)
+	out.Asks = n.peers.wanted
 	return out
 }
 

@@ -176,6 +176,9 @@ func samples() []sample {
 		}},
 		{code: IPVSConntrackOff, base: "ipvs", do: func(w *capturedNode) { w.sysctl("net/ipv4/vs/conntrack", "0") }},
 
+		{code: FewSourcePorts, do: func(w *capturedNode) {
+			w.first(v4, "nat", "POSTROUTING", "-p tcp -j MASQUERADE --to-ports 40000")
+		}},
 		{code: RuleNotEvaluated, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
 		}},
@@ -352,6 +355,10 @@ func TestEveryKindIsFound(t *testing.T) {
 			}
 		})
 	codesIn(found, other)
+	_, lost := reportRecorded(t, filepath.Join(recordedFaults, "iptables-neighbours",
+		"a-neighbour-entry-of-another-node-that-is-wrong-for-good.fault"),
+		map[string]func(string) string{"ip-route.json": instead(`"dst":"10.245.0.0/24"`, `"dst":"10.246.0.0/24"`)})
+	codesIn(found, lost)
 	lists := []struct {
 		base   string
 		faults []fault

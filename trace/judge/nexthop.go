@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -198,6 +199,10 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 		p.sameOwner(h, e.MAC) {
 		return nil
 	}
+	o, held := p.holderOf(h.ip)
+	if held {
+		p.peers.want(o)
+	}
 	c, text := p.claimed(h, e.MAC)
 	if c == agreed || c == denied && end.Certain && slices.Contains(p.hops(&p.want.Origin, end), h) {
 		return nil // it is right, or WrongNeighbour says that it is wrong
@@ -206,7 +211,7 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	if text != "" {
 		d.evidence += "; " + text
 	}
-	if o, ok := p.holderOf(h.ip); ok && o.Pod == "" {
+	if held && o.Pod == "" {
 		d.look = append(d.look, report.Command{
 			Line: report.ShellLine("ip", "-br", "link"), Node: o.Node, When: "to see the addresses of its interfaces",
 		})
@@ -217,8 +222,9 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 }
 
 // otherNeighbour: an entry that the kernel has found by asking, with an address that the next hop's Node says it does
-// not have, so that another has answered for it; or one that another pod on the same bridge has, too.
-func (p *pathCase) otherNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+// not have, so that another has answered for it; one that is another Node's, as that one says; or one that another pod
+// on the same bridge has, too. A Node is to be read for this only where something speaks against the entry.
+func (p *pathCase) otherNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
 	if !ok || e.MAC == "" || e.Failed || p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) {
 		return nil
@@ -230,9 +236,21 @@ func (p *pathCase) otherNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 		},
 	}
 	only := p.net.PodsOnly(h.dev, h.ip.Is4())
+	twin := p.twin(h, e.MAC)
+	if o, ok := p.holderOf(h.ip); ok && (twin.ip.IsValid() || e.State == "PROBE" || p.unansweredBy(end)) {
+		p.peers.want(o)
+	}
 	if c, text := p.claimed(h, e.MAC); c == denied && !only {
 		d.evidence += "; " + text
 		return d
+	}
+	if twin.ip.IsValid() {
+		o, _ := p.holderOf(twin.ip)
+		p.peers.want(o)
+		if c, text := p.claimed(twin, e.MAC); c == agreed {
+			d.evidence += "; " + text
+			return d
+		}
 	}
 	pod := p.cluster.podNames[h.ip]
 	for _, a := range p.net.Neighbours(h.dev, e.MAC) {
@@ -242,6 +260,38 @@ func (p *pathCase) otherNeighbour(h hop, _ *netfilter.Outcome) *doubt {
 		}
 	}
 	return nil
+}
+
+// twin is the address of another Node that the kernel has found to have the MAC of a next hop, too; the zero hop for
+// none, and where the default gateway has it, as one that answers for all.
+func (p *pathCase) twin(h hop, mac string) hop {
+	owner := p.cluster.ofNode(h.ip)
+	var out hop
+	for _, a := range p.net.Neighbours(h.dev, mac) {
+		switch o := p.cluster.ofNode(a); {
+		case p.net.DefaultGateway(a):
+			return hop{}
+		case owner != "" && o != "" && o != owner && (!out.ip.IsValid() || a.Less(out.ip)):
+			out = hop{h.dev, a}
+		}
+	}
+	return out
+}
+
+// unansweredBy tells whether connection tracking has connections of the path that an endpoint has not answered, and
+// none that it has.
+func (p *pathCase) unansweredBy(end *netfilter.Outcome) bool {
+	if p.Connections == nil {
+		return false
+	}
+	f := &p.want.Frontend
+	waits, answered := false, false
+	p.Connections.To(protocolNumber(f.Protocol), netip.AddrPortFrom(f.Address, f.Port), func(e *conntrack.Entry) {
+		if e.Reply.Src == end.Packet.Dst && e.Reply.SrcPort == end.Packet.DstPort {
+			waits, answered = waits || e.Unreplied && e.State == "SYN_SENT", answered || !e.Unreplied
+		}
+	})
+	return waits && !answered
 }
 
 // sameOwner tells whether the kernel has found a MAC by asking for another address of the Node or pod that has a next

@@ -69,11 +69,11 @@ var programObjects = map[string]struct {
 }{
 	"tc": {
 		func(place []string) []string {
-			return []string{"tc", "-s", "filter", "show", "dev", place[0], place[len(place)-1]}
+			return append([]string{"tc", "-s", "filter", "show", "dev"}, filterPlace(place)...)
 		},
 		func(place, text []string) []string {
 			pref := wordAfter(text, "pref")
-			if pref == "" {
+			if pref == "" || len(place) > 2 { // of a queue, or of one of its classes
 				return nil
 			}
 			return []string{"tc", "filter", "del", "dev", place[0], place[len(place)-1], "pref", pref}
@@ -99,6 +99,11 @@ var programObjects = map[string]struct {
 	"bpf": {
 		func([]string) []string { return []string{"bpftool", "link", "show"} }, nil,
 	},
+	"arptables": {
+		func(place []string) []string {
+			return []string{"arptables-legacy", "-t", place[0], "-nvL", place[len(place)-1]}
+		}, nil,
+	},
 	"ebtables": {
 		func(place []string) []string {
 			return []string{"ebtables-legacy", "-t", place[0], "-L", place[len(place)-1]}
@@ -107,6 +112,14 @@ var programObjects = map[string]struct {
 	"xfrm": {
 		func([]string) []string { return []string{"ip", "xfrm", "policy"} }, nil,
 	},
+}
+
+// filterPlace is where filters of tc are: an interface, and a direction, or of a queue "parent" and its handle.
+func filterPlace(place []string) []string {
+	if len(place) > 2 {
+		return append(place[:1:1], place[2:]...)
+	}
+	return place
 }
 
 // wordAfter returns the word behind another one; "" for none.

@@ -29,6 +29,8 @@ type worker struct {
 	wanted    expect.Path // what was expected of the last path, before it was judged
 	// hopsTo is what anyHops has found.
 	hopsTo map[netip.Addr][]host.Hop
+	// routed is what routedNodes has found.
+	routed map[bool][]routedNode
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]passing
 

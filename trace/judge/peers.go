@@ -37,8 +37,9 @@ var PeerFiles = []string{snapshot.AddrFile, snapshot.LinkFile}
 type peers struct {
 	read func(Owner) (*snapshot.Node, error)
 
-	mu  sync.Mutex
-	all map[Owner]*peer
+	mu     sync.Mutex
+	all    map[Owner]*peer
+	wanted []string // the Nodes whose word would decide, and that nobody has read
 }
 
 // peer is what an owner says of its interfaces; net is nil where it was not read, why is then why not, "" where nobody
@@ -61,6 +62,20 @@ func (p *peers) ask(o Owner) *peer {
 		p.all[o] = out
 	}
 	return out
+}
+
+// want notes that what an owner says of itself decides over a path. Where nobody has read it, and it is a Node, it is
+// one to be read.
+func (p *peers) want(o Owner) {
+	if x := p.ask(o); x.net != nil || x.why != "" || o.Pod != "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.wanted, o.Node) {
+		p.wanted = append(p.wanted, o.Node)
+		slices.Sort(p.wanted)
+	}
 }
 
 func (p *peers) load(o Owner) *peer {

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -21,6 +25,52 @@ func ownLinks(name, cidr, mac string) *snapshot.Node {
 			`","prefixlen":` + bits + `}]}]`),
 		snapshot.LinkFile: []byte(`[{"ifname":"eth0","flags":["UP"],"address":"` + mac + `"}]`),
 	})
+}
+
+// A Node is to be read where something speaks against an entry that the kernel has found, or somebody has set it by
+// hand; no other.
+func TestNodesToBeAskedForTheirInterfaces(t *testing.T) {
+	const fault = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
+	state := func(s string) func(string) string {
+		return func(text string) string { return strings.ReplaceAll(text, `"PERMANENT"`, `"`+s+`"`) }
+	}
+	twin := func(text string) string {
+		return instead("[", `[{"dst":"10.79.0.13","dev":"eth0","lladdr":"`+wrongMAC+`","state":["STALE"]},`)(state("STALE")(
+			strings.ReplaceAll(text, `"dst":"10.79.0.13"`, `"dst":"10.79.0.113"`)))
+	}
+	const waits = "ipv4     2 tcp      6 100 SYN_SENT src=10.245.1.6 dst=10.97.199.129 sport=40000 dport=80 [UNREPLIED] " +
+		"src=10.245.0.4 dst=10.245.1.6 sport=8080 dport=40000 mark=0 use=1\n"
+	const answered = "ipv4     2 tcp      6 100 TIME_WAIT src=10.245.1.6 dst=10.97.199.129 sport=40001 dport=80 " +
+		"src=10.245.0.4 dst=10.245.1.6 sport=8080 dport=40001 [ASSURED] mark=0 use=1\n"
+	for _, c := range []struct {
+		name        string
+		edit        func(string) string
+		connections string
+		want        string
+	}{
+		{"set by hand, and needs no ARP", state("NOARP"), "", "node2"},
+		{"found", state("REACHABLE"), "", ""},
+		{"found some time ago", state("STALE"), "", ""},
+		{"asked for, and nobody has answered", state("PROBE"), "", "node2"},
+		{"connections are not answered", state("REACHABLE"), waits, "node2"},
+		{"some connections are not answered", state("REACHABLE"), waits + answered, ""},
+		{"another Node has the same", twin, "", "node2 node3"},
+	} {
+		f, err := faultdata.Read(filepath.Join(recordedFaults, "iptables-neighbours", fault+".fault"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster, n := openFault(t, filepath.Join(recordedFaults, "iptables-neighbours", "healthy"), f,
+			map[string]func(string) string{"ip-neigh.json": c.edit})
+		files := snap.Files(t, n)
+		files[snapshot.ConntrackFile] = []byte(c.connections)
+		r := Files(cluster, snapshot.NewNode("node1", files), Request{
+			Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: f.Service}}, From: fromFlag(t, f.From),
+		})
+		if got := strings.Join(r.Asks, " "); got != c.want || AsksOthers(&r) != (c.want != "") {
+			t.Errorf("%s: %q are asked, want %q; %s %s", c.name, got, c.want, r.Verdict, r.Error)
+		}
+	}
 }
 
 // An entry that was set by hand is wrong where the next hop itself contradicts it, right where it agrees, and not known

@@ -94,6 +94,8 @@ type Packet struct {
 	SNAT      bool // conntrack's source NAT is settled by a rule (SNAT, MASQUERADE)
 	DNATBy    Ref  // the rule that settled DNAT, the zero Ref when none did; the walk fills it in
 	SNATBy    Ref  // the rule that settled SNAT, likewise
+	// SNATPorts is how many source ports the rule that settled SNAT leaves the kernel to choose from; 0: it names none.
+	SNATPorts uint16
 	Local     bool // the socket is local: the packet came through OUTPUT
 	AnyTOS    bool // a rule has changed the TOS, which is 0 before
 	Clamped   bool // a rule may have made the segments that the other end sends smaller (TCPMSS)

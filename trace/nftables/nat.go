@@ -23,19 +23,16 @@ func translateDst(r *op.NATRange) netfilter.Op {
 
 func translateSrc(r *op.NATRange) netfilter.Op { return op.SNAT(r) }
 func redirect(r *op.NATRange) netfilter.Op     { return &op.Redirect{NATRange: *r} }
+func masquerade(r *op.NATRange) netfilter.Op   { return op.Masquerade(r) }
 
-// translations are the kinds of NAT that translate to a given range.
-var translations = map[string]translation{"dnat": translateDst, "snat": translateSrc, "redirect": redirect}
+// translations are the kinds of NAT.
+var translations = map[string]translation{
+	"dnat": translateDst, "snat": translateSrc, "redirect": redirect, "masquerade": masquerade,
+}
 
 // nat compiles a translation (net/netfilter/nft_nat.c). The address may come with a port where a map gives both.
 func (b *builder) nat(n *syntax.NAT) bool {
-	do := translations[n.Kind]
-	if do == nil { // masquerade: which port the client gets is not known anyway
-		b.acted = true
-		b.add(op.Masquerade())
-		return true
-	}
-	t := &translated{do: do, family: netfilter.Inet}
+	t := &translated{do: translations[n.Kind], family: netfilter.Inet}
 	switch n.Family {
 	case "ip":
 		t.family = netfilter.IPv4

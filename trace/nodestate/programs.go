@@ -121,25 +121,32 @@ type place struct {
 }
 
 // errPrograms says what is expected.
-var errPrograms = errors.New("lines of tc, tcx, cgroup or netfilter were expected (docs/snapshots.md)")
+var errPrograms = errors.New("lines of tc, tcx, cgroup, netfilter or arptables were expected (docs/snapshots.md)")
 
 // parsePrograms reads programs.txt. Each line has a kind, a place and a text:
 //
 //	tc eth0 ingress filter protocol all pref 1 bpf chain 0 handle 0x1 …
-//	tc eth0 egress qdisc netem limit 1000 loss 100.0% delay 0us
+//	tc eth0 egress qdisc netem limit 1000 loss 100% delay 0us
+//	tc eth0 egress class htb 1:10 rate 1bps ceil 1bps
 //	tcx eth0 egress program 12
 //	cgroup connect4 program 13
 //	cgroup egress /kubepods.slice/kubepods-pod1234.slice program 15
 //	netfilter ip prerouting -128 program 14
+//	arptables filter INPUT -i eth0 --opcode 2 -j DROP
 func parsePrograms(data []byte) ([]*netfilter.Table, error) {
 	order, found, bad := byPlace(data, errPrograms, placeOf)
 	var out []*netfilter.Table
 	for _, at := range order {
+		if at.kind == "qdisc" { // those that lose nothing are left out
+			found[at] = slices.DeleteFunc(found[at], func(words []string) bool { return familiesOf(at, words) == 0 })
+		}
 		var families netfilter.Family
 		for _, words := range found[at] {
 			families |= familiesOf(at, words)
 		}
-		if families != 0 && (at.kind != "cgroup" || at.dir == "") {
+		if at.kind == "arptables" {
+			out = append(out, arptables(at.at, found[at]))
+		} else if families != 0 && (at.kind != "cgroup" || at.dir == "") {
 			out = append(out, at.table(families, onOneLine(found[at])))
 		}
 	}
@@ -209,10 +216,18 @@ func placeOf(words []string) (at place, rest []string, ok bool) {
 	switch {
 	case (at.kind == "tc" || at.kind == "tcx") && len(words) > 3 && (words[2] == "ingress" || words[2] == "egress"):
 		at.at, at.dir = words[1], words[2]
-		if words[3] == "qdisc" {
+		switch text := words[3:]; {
+		case text[0] == "qdisc" || text[0] == "class":
 			at.kind = "qdisc"
+		case len(text) > 2 && text[1] == "parent" && text[2] != "ffff:": // of a queue, or of one of its classes
+			major, _, _ := strings.Cut(text[2], ":")
+			at.dir += " parent " + major + ":"
 		}
 		return at, words[3:], true
+	case at.kind == "arptables" && len(words) > 3:
+		at.at = words[1] + " " + words[2]
+		_, ok = arptablesHooks[at.at]
+		return at, words[3:], ok
 	case at.kind == "cgroup" && len(words) > 2 && programFamilies[words[1]] != 0:
 		at.at = words[1]
 		if strings.HasPrefix(words[2], "/") {
@@ -237,8 +252,17 @@ func familiesOf(at place, text []string) netfilter.Family {
 	switch {
 	case at.kind == "cgroup", at.kind == "netfilter":
 		return programFamilies[at.at]
-	case at.kind == "tcx", at.kind == "qdisc" && loses(text[1:]):
+	case at.kind == "tcx":
 		return anyFrame
+	case at.kind == "qdisc":
+		loses := losesPackets
+		if text[0] == "class" {
+			loses = classHolds
+		}
+		if loses(text[1:]) {
+			return anyFrame
+		}
+		return 0
 	case len(text) < 3 || text[0] != "filter":
 		return 0
 	}
@@ -253,42 +277,6 @@ func familiesOf(at place, text []string) netfilter.Family {
 		return anyFrame
 	}
 	return f
-}
-
-// frame is what a queue has to take, in bytes, for packets of the usual size to pass.
-const frame = 2048
-
-// loses tells whether a queue of tc may lose packets also where there are few of them: one that is made for that, and
-// one that is too small for one of the usual size.
-func loses(words []string) bool {
-	if len(words) == 0 {
-		return false
-	}
-	switch words[0] {
-	case "netem", "blackhole", "plug":
-		return true
-	case "tbf", "bfifo":
-		for i := range len(words) - 1 {
-			n, ok := bytesOf(words[i+1])
-			if ok && n < frame && (words[i] == "burst" || words[i] == "limit") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// bytesOf reads a size as tc prints it: 10b, 32Kb, 1Mb.
-func bytesOf(s string) (n float64, ok bool) {
-	s = strings.TrimSuffix(s, "b")
-	factor := 1.0
-	if short, k := strings.CutSuffix(s, "K"); k {
-		s, factor = short, 1<<10
-	} else if short, m := strings.CutSuffix(s, "M"); m {
-		s, factor = short, 1<<20
-	}
-	n, err := strconv.ParseFloat(s, 64)
-	return n * factor, err == nil
 }
 
 // table makes the table of a place.
@@ -312,7 +300,7 @@ func (at place) table(families netfilter.Family, text string) *netfilter.Table {
 			"a queue of tc may discard packets, or delay them"))
 	}
 	base.Hook, base.Devices = netfilter.Ingress, []string{at.at}
-	if at.dir == "egress" {
+	if strings.HasPrefix(at.dir, "egress") {
 		base.Hook, base.Priority = netfilter.Egress, behindAll
 	}
 	why := map[string]string{"tc": "filters of tc", "tcx": "programs of BPF (tcx)"}[at.kind]

@@ -36,6 +36,7 @@ tc veth2 egress qdisc tbf rate 12500000bps burst 32000b limit 250000b
 tc veth3 egress qdisc tbf 8002: root refcnt 2 rate 8bit burst 10b lat 0us
 tc veth4 egress qdisc fq_codel 0: root refcnt 2 limit 10240p
 tc veth5 egress qdisc tbf rate 12500000bps burst 32Kb limit 10b
+tc veth6 egress filter parent 1: protocol ip pref 3 u32 handle 0x80000800
 tcx eth0 ingress program 12
 cgroup connect4 program 13
 netfilter ip prerouting -128 program 14
@@ -50,7 +51,7 @@ netfilter ip prerouting -128 program 14
 		"qdisc veth5 egress at EGRESS [veth5]"
 	four := netfilter.Packet{Family: netfilter.IPv4}
 	if got, want := met(tables, four), "tc cni0 ingress at INGRESS [cni0]; "+queues+
-		"; tcx eth0 ingress at INGRESS [eth0]; cgroup connect4 at OUTPUT []; "+
+		"; tc veth6 egress parent 1: at EGRESS [veth6]; tcx eth0 ingress at INGRESS [eth0]; cgroup connect4 at OUTPUT []; "+
 		"bpf ip prerouting at PREROUTING []"; got != want {
 		t.Errorf("IPv4:\n got %s\nwant %s", got, want)
 	}

@@ -98,12 +98,20 @@ func (r *NATRange) choose(port uint16) (low, high uint16) {
 	return r.Low, r.Low
 }
 
+// ports is how many ports the range has; 0 where it names none, and for all of them.
+func (r *NATRange) ports() uint16 {
+	if r.Low == 0 {
+		return 0
+	}
+	return r.High - r.Low + 1
+}
+
 // SNAT is the translation of the source. Which port the client gets is not known; nor which address of several.
 func SNAT(r *NATRange) netfilter.Op {
-	from, several := r.From, r.From != r.To
+	from, several, ports := r.From, r.From != r.To, r.ports()
 	return snat{netfilter.SNAT, func(c *netfilter.Context) {
 		p := c.Packet
-		p.SNAT, p.SrcPort = true, 0
+		p.SNAT, p.SrcPort, p.SNATPorts = true, 0, ports
 		switch {
 		case several:
 			p.Src = netip.Addr{}
@@ -114,11 +122,12 @@ func SNAT(r *NATRange) netfilter.Op {
 }
 
 // Masquerade translates the source to an address of the interface that the packet leaves by
-// (net/netfilter/nf_nat_masquerade.c).
-func Masquerade() netfilter.Op {
+// (net/netfilter/nf_nat_masquerade.c); the range has no address.
+func Masquerade(r *NATRange) netfilter.Op {
+	ports := r.ports()
 	return snat{netfilter.Masquerade, func(c *netfilter.Context) {
 		p := c.Packet
-		p.SNAT, p.SrcPort = true, 0
+		p.SNAT, p.SrcPort, p.SNATPorts = true, 0, ports
 		near := p.Dst
 		if p.NextHop.IsValid() {
 			near = p.NextHop

@@ -62,7 +62,9 @@ func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod)
 	if err != nil {
 		return nil, l.streamRefused(err)
 	}
-	return l.newHelper(node, pod, c, func(context.Context) error { return nil }), nil
+	h := l.newHelper(node, pod, c, func(context.Context) error { return nil })
+	h.waits = true
+	return h, nil
 }
 
 // newHelper returns the Helper for a connection to a pod.
@@ -71,7 +73,7 @@ func (l *Launcher) newHelper(node string, pod *corev1.Pod, c *conn, remove func(
 		l.o.Note(node, "the helper in "+pod.Namespace+"/"+pod.Name+" is of build "+peer.Build+", the plugin of "+l.o.Build)
 	}
 	return &Helper{
-		node: node, conn: c, say: l.o.Say, remove: remove,
+		node: node, build: l.o.Build, conn: c, say: l.o.Say, remove: remove,
 		why:  func(err error) error { return l.why(pod, err) },
 		hold: l.guard.hold,
 		forget: func(s *Helper) {

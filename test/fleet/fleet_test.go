@@ -17,27 +17,29 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/maruel/natural"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-)
-
-// What a run takes at most where it is asserted, in the nightly list.
-const (
-	memory = 1 << 30
 )
 
 // outcome is what a run of the plugin has said and taken.
@@ -51,13 +53,9 @@ type outcome struct {
 // run runs the plugin.
 func run(t *testing.T, c *controlPlane, args ...string) outcome {
 	t.Helper()
-	plugin := os.Getenv("FLEET_PLUGIN")
-	if plugin == "" {
-		plugin = filepath.Join("..", "..", "bin", "kubectl-svcproxy")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, plugin, args...)
+	cmd := exec.CommandContext(ctx, plugin(), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -82,18 +80,110 @@ func run(t *testing.T, c *controlPlane, args ...string) outcome {
 type helpers struct {
 	fleet map[string]*node
 	texts texts
+	build string
 
-	mu    sync.Mutex
-	calls int
+	mu      sync.Mutex
+	read    map[string]int // by node: how often its files were sent
+	judged  map[judgedAs]*judgement
+	bytes   int64         // of all streams
+	working time.Duration // processor time of judgements
 }
 
-func (h *helpers) serve(ctx context.Context, node string, in io.Reader, out io.Writer) error {
+// judgedAs is what a judgement goes by. Of nodes that are right one is judged, as this machine has not the processors
+// of all of them.
+type judgedAs struct {
+	node string            // "" for all that are right
+	by   [sha256.Size]byte // the objects
+}
+
+type judgement struct {
+	once sync.Once
+	*nodehelper.Judgement
+
+	err error
+}
+
+// serve is a helper's process.
+func (h *helpers) serve(ctx context.Context, name string, in io.Reader, out io.Writer) error {
+	of := h.fleet[name]
+	read := func(_ context.Context, c collect.Options, emit func(collect.File) error) error {
+		return h.texts.collect(of, c, emit)
+	}
+	o := nodehelper.Options{
+		Root: "/nonexistent", Build: h.build,
+		Collect: func(ctx context.Context, c collect.Options, emit func(collect.File) error) error {
+			h.mu.Lock()
+			h.read[name]++
+			h.mu.Unlock()
+			return read(ctx, c, emit)
+		},
+		Judge: func(ctx context.Context, p *wire.JudgeParams) (*nodehelper.Judgement, error) {
+			return h.judge(ctx, of, nodehelper.Options{Collect: read}, p)
+		},
+	}
+	sent := &counted{r: in, w: out}
+	defer func() {
+		h.mu.Lock()
+		h.bytes += sent.n.Load()
+		h.mu.Unlock()
+	}()
+	return nodehelper.Serve(ctx, sent, sent, o)
+}
+
+// judge judges a node, of those that are right the first one, and says the same of the others.
+func (h *helpers) judge(
+	ctx context.Context, of *node, o nodehelper.Options, p *wire.JudgeParams,
+) (*nodehelper.Judgement, error) {
+	key := judgedAs{by: sha256.Sum256(p.Objects)}
+	if of.state == broken {
+		key.node = of.name
+	}
 	h.mu.Lock()
-	h.calls++
+	j := h.judged[key]
+	if j == nil {
+		j = &judgement{}
+		h.judged[key] = j
+	}
 	h.mu.Unlock()
-	return nodehelper.Serve(ctx, in, out, nodehelper.Options{
-		Root: "/nonexistent", Build: os.Getenv("FLEET_BUILD"), Collect: h.texts.collectOf(h.fleet[node]),
+	j.once.Do(func() {
+		begun := time.Now()
+		j.Judgement, j.err = o.Judged(ctx, p)
+		h.mu.Lock()
+		h.working += time.Since(begun)
+		h.mu.Unlock()
 	})
+	if j.err != nil {
+		return nil, j.err
+	}
+	r := *j.Report
+	r.Node = of.name
+	return &nodehelper.Judgement{Report: &r, Files: j.Files}, nil
+}
+
+// counted counts the bytes of a stream in both directions.
+type counted struct {
+	r io.Reader
+	w io.Writer
+	n atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// reset begins to count anew.
+func (h *helpers) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.read, h.judged, h.bytes, h.working = map[string]int{}, map[judgedAs]*judgement{}, 0, 0
 }
 
 // TestFleet: status and verify say of all nodes what is so, in time.
@@ -102,7 +192,7 @@ func TestFleet(t *testing.T) {
 	services := testutil.Count(t, "SVCPROXY_FLEET_SERVICES", 500)
 	fleet := fleetOf(nodes)
 	c := startControlPlane(t)
-	h := &helpers{fleet: map[string]*node{}, texts: readTexts(t, services)}
+	h := &helpers{fleet: map[string]*node{}, texts: readTexts(t, services), build: build(t)}
 	var answering []string
 	for i := range fleet {
 		h.fleet[fleet[i].name] = &fleet[i]
@@ -116,15 +206,57 @@ func TestFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// A pod of its own on each, of which the first ones do.
 	t.Run("pods", func(t *testing.T) {
-		o := run(t, c, "verify", "-A", "--all-nodes", "--helper-namespace", helperNamespace, "-o", "json")
-		checkVerify(t, fleet, &o)
+		h.reset()
+		o := run(t, c, "verify", "-A", "-l", firstLabel, "--helper-namespace", helperNamespace, "-o", "json")
+		first := fleet[:min(len(fleet), firstNodes)]
+		checkVerify(t, first, &o)
+		t.Logf("%d kB were sent for each node", h.bytes/int64(len(first))>>10)
+	})
+	t.Run("status", func(t *testing.T) {
+		c.publish(t, fleet, h.texts)
+		o := run(t, c, "status", "-o", "json")
+		checkStatus(t, fleet, &o)
+		if o = run(t, c, "status"); strings.Count(o.out, "\n") > 25 {
+			t.Errorf("more than a screen:\n%.5000s", o.out)
+		}
+		t.Logf("%.3000s", o.out)
 	})
 	c.makeHelpers(t, fleet)
 	t.Run("waiting helpers", func(t *testing.T) {
+		h.reset()
 		o := run(t, c, "verify", "-A", "--all-nodes", "--helper-namespace", helperNamespace, "-o", "json")
 		checkVerify(t, fleet, &o)
+		t.Logf("%d judgements of helpers took %v; %d kB were sent for each node", len(h.judged),
+			h.working.Round(time.Millisecond), h.bytes/int64(len(answering))>>10)
+		// What is right stays where it is.
+		if want := named(fleet, broken); !slices.Equal(slices.SortedFunc(maps.Keys(h.read), natural.Compare), want) {
+			t.Errorf("the files were read of %v, want those of %v", h.read, want)
+		}
 	})
+}
+
+// build is the plugin's version.
+func build(t *testing.T) string {
+	t.Helper()
+	var v struct{ Version string }
+	out, err := exec.CommandContext(t.Context(), plugin(), "version", "-o", "json").Output()
+	if err == nil {
+		err = json.Unmarshal(out, &v)
+	}
+	if err != nil || v.Version == "" {
+		t.Fatalf("the plugin's version: %v, %s", err, out)
+	}
+	return v.Version
+}
+
+// plugin is the path of the plugin.
+func plugin() string {
+	if p := os.Getenv("FLEET_PLUGIN"); p != "" {
+		return p
+	}
+	return filepath.Join("..", "..", "bin", "kubectl-svcproxy")
 }
 
 // checkVerify compares what verify says with what is so.
@@ -193,4 +325,31 @@ func checkShared(t *testing.T, fleet []node, patterns []report.Pattern) {
 	if len(p.Shared) != 1 || p.Shared[0].Property != "kernel" || p.Shared[0].Value != oldKernel {
 		t.Errorf("they share %+v, want the kernel %s", p.Shared, oldKernel)
 	}
+}
+
+// checkStatus compares what status says with what is so.
+func checkStatus(t *testing.T, fleet []node, o *outcome) {
+	t.Helper()
+	var r report.StatusReport
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+		t.Fatalf("%v\n%.2000s\n%.4000s", err, o.out, o.errOut)
+	}
+	if o.code != 1 {
+		t.Errorf("exit code %d, want 1:\n%s", o.code, o.errOut)
+	}
+	bad, lost := named(fleet, broken), named(fleet, notReady, unwatched)
+	s := &r.Summary
+	if s.Nodes != len(fleet) || s.Mismatched != len(bad) || s.NotKnown != len(lost) ||
+		s.Right != len(fleet)-len(bad)-len(lost) {
+		t.Errorf("%+v, want %d wrong and %d not known", s, len(bad), len(lost))
+	}
+	var patterns []report.Pattern
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		patterns = append(patterns, g.Pattern)
+		if g.Service == nil || g.Service.Name != faultyService || g.Without != s.Right || g.NotKnown != len(lost) {
+			t.Errorf("%+v", g)
+		}
+	}
+	checkShared(t, fleet, patterns)
 }

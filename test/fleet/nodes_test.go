@@ -5,7 +5,6 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -201,11 +200,4 @@ func (x texts) files(of *node) map[string]string {
 		out[name] = text
 	}
 	return out
-}
-
-// collectOf is the Collect of a node's helper.
-func (x texts) collectOf(of *node) func(context.Context, collect.Options, func(collect.File) error) error {
-	return func(_ context.Context, o collect.Options, emit func(collect.File) error) error {
-		return x.collect(of, o, emit)
-	}
 }

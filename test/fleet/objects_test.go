@@ -25,6 +25,12 @@ const (
 	oldKernel = "5.10.0-33-amd64"
 )
 
+// The first nodes have a label, to be chosen by.
+const (
+	firstNodes = 300
+	firstLabel = "svcproxy.test/first"
+)
+
 // helperNamespace is that of the helpers.
 const helperNamespace = "svcproxy"
 
@@ -126,6 +132,9 @@ func nodeObject(n *node, kubelet int32) *corev1.Node {
 				LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
 			}},
 		},
+	}
+	if n.i <= firstNodes {
+		o.Labels[firstLabel] = "true"
 	}
 	if n.state == broken {
 		o.Status.NodeInfo.KernelVersion = oldKernel

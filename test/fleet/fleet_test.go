@@ -25,7 +25,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +43,33 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
+
+// mostMemory is how much memory a run may take, in bytes.
+const mostMemory = 1 << 30
+
+// manyNodes is from how many nodes on the times of runs are compared with what they may take.
+const manyNodes = 1000
+
+// within fails a test whose run has taken too long. Where the processors are wanted by others it may take longer.
+func within(t *testing.T, fleet []node, o *outcome, most time.Duration) {
+	t.Helper()
+	if len(fleet) < manyNodes {
+		return
+	}
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load, err := strconv.ParseFloat(strings.Fields(string(data))[0], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The run itself, and what serves it, keep both busy.
+	most = time.Duration(float64(most) * max(1, load/float64(runtime.NumCPU())-1))
+	if o.wall > most {
+		t.Errorf("it took %v, and may take %v with a load of %v", o.wall, most, load)
+	}
+}
 
 // outcome is what a run of the plugin has said and taken.
 type outcome struct {
@@ -70,6 +99,9 @@ func run(t *testing.T, c *controlPlane, args ...string) outcome {
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		o.memory = usage.Maxrss << 10
+	}
+	if o.memory > mostMemory {
+		t.Errorf("it took %d MB, %d at most were expected", o.memory>>20, mostMemory>>20)
 	}
 	t.Logf("%s: %v, of which the plugin worked for %v; %d MB; exit code %d", strings.Join(args, " "),
 		o.wall.Round(10*time.Millisecond), o.cpu.Round(10*time.Millisecond), o.memory>>20, o.code)
@@ -212,12 +244,14 @@ func TestFleet(t *testing.T) {
 		o := run(t, c, "verify", "-A", "-l", firstLabel, "--helper-namespace", helperNamespace, "-o", "json")
 		first := fleet[:min(len(fleet), firstNodes)]
 		checkVerify(t, first, &o)
+		within(t, fleet, &o, 3*time.Minute)
 		t.Logf("%d kB were sent for each node", h.bytes/int64(len(first))>>10)
 	})
 	t.Run("status", func(t *testing.T) {
 		c.publish(t, fleet, h.texts)
 		o := run(t, c, "status", "-o", "json")
 		checkStatus(t, fleet, &o)
+		within(t, fleet, &o, 10*time.Second)
 		if o = run(t, c, "status"); strings.Count(o.out, "\n") > 25 {
 			t.Errorf("more than a screen:\n%.5000s", o.out)
 		}
@@ -228,6 +262,7 @@ func TestFleet(t *testing.T) {
 		h.reset()
 		o := run(t, c, "verify", "-A", "--all-nodes", "--helper-namespace", helperNamespace, "-o", "json")
 		checkVerify(t, fleet, &o)
+		within(t, fleet, &o, 90*time.Second)
 		t.Logf("%d judgements of helpers took %v; %d kB were sent for each node", len(h.judged),
 			h.working.Round(time.Millisecond), h.bytes/int64(len(answering))>>10)
 		// What is right stays where it is.

@@ -5,11 +5,13 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 	nodefiles "github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
@@ -177,5 +179,74 @@ func TestWhatHelpersSayIsNotTrusted(t *testing.T) {
 				t.Errorf("%s: it has %+v done", name, f)
 			}
 		}
+	}
+}
+
+// TestNodesThatJudgeThemselves: what a helper says is right is not read, what it says is wrong is read once, and a node
+// that nobody reaches is not tried again.
+func TestNodesThatJudgeThemselves(t *testing.T) {
+	const node = "worker-1"
+	everything := Request{Backwards: true, PerPathService: true}
+	answer := func(t *testing.T, r *report.NodeReport) map[string]snapshot.Packed {
+		return map[string]snapshot.Packed{wire.JudgedFile: snapshot.Pack([]byte(text(t, r)))}
+	}
+	wrong := func(t *testing.T, m *moving) *report.NodeReport {
+		_, n := snap.Node(t, broken, node)
+		return judgedThere(t, m.base, n)
+	}
+	for name, c := range map[string]struct {
+		says  func(t *testing.T, m *moving) (map[string]snapshot.Packed, error)
+		reads int32
+		want  report.Verdict
+		error string
+	}{
+		"it is right": {func(t *testing.T, _ *moving) (map[string]snapshot.Packed, error) {
+			return answer(t, &report.NodeReport{
+				Node: node, Verdict: report.Match, Mode: &report.Mode{}, Summary: report.Summary{Paths: 1, Matched: 1},
+			}), nil
+		}, 0, report.Match, ""},
+		"it is wrong": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
+			return answer(t, wrong(t, m)), nil
+		}, 1, report.Mismatch, ""},
+		"something else is wrong": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
+			r := wrong(t, m)
+			r.Paths = r.Paths[:1]
+			return answer(t, r), nil
+		}, 2, report.Mismatch, ""},
+		"it is another node": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
+			r := wrong(t, m)
+			r.Node = "worker-2"
+			return answer(t, r), nil
+		}, 2, report.Mismatch, ""},
+		"it does not judge": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
+			return nil, nil
+		}, 2, report.Mismatch, ""},
+		"it cannot judge": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
+			return nil, errors.New("no")
+		}, 2, report.Mismatch, ""},
+		"nobody reaches it": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
+			return nil, unreachableError{errors.New("it is not ready")}
+		}, 0, report.Unknown, "it is not ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMoving(t, []state{{}})
+			s := m.session()
+			s.there = func(
+				_ context.Context, _ string, params func() (*wire.JudgeParams, error),
+			) (map[string]snapshot.Packed, error) {
+				p, err := params()
+				if err != nil || p.Node != node || len(p.Objects) == 0 {
+					t.Errorf("%+v, %v", p, err)
+				}
+				return c.says(t, m)
+			}
+			f := &confirmer{Session: s, pause: 1, reads: confirmReads}
+			f.there = &there{Session: s, lists: &f.lists}
+			got := f.judge(t.Context(), node, everything)
+			if got.Verdict != c.want || got.Error != c.error || m.reads.Load() != c.reads {
+				t.Errorf("%s %q after %d readings, want %s %q after %d", got.Verdict, got.Error, m.reads.Load(), c.want, c.error,
+					c.reads)
+			}
+		})
 	}
 }

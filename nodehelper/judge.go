@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,6 +20,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
+// stillJudging is how often the plugin is told that the node is being judged: one that hears nothing for its --timeout
+// gives up, and a busy node may take longer.
+const stillJudging = 5 * time.Second
+
 // Judgement is what a helper says of its node.
 type Judgement struct {
 	Report *report.NodeReport
@@ -28,16 +33,34 @@ type Judgement struct {
 // judge sends what is not a match on the node. What a plugin makes of it is its own: it trusts no node with the words
 // that a person reads, and reads a node itself where something is wrong.
 func (o Options) judge(ctx context.Context, p wire.JudgeParams, a *wire.Answer) error {
-	if err := a.Progress("reading and analysing"); err != nil {
-		return err
-	}
 	do := o.Judge
 	if do == nil {
 		do = o.Judged
 	}
-	got, err := do(ctx, &p)
-	if err != nil {
-		return err
+	type result struct {
+		*Judgement
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		got, err := do(ctx, &p)
+		done <- result{got, err}
+	}()
+	var got result
+	for judging := true; judging; {
+		if err := a.Progress("reading and analysing"); err != nil {
+			return err
+		}
+		select {
+		case got = <-done:
+			judging = false
+		case <-time.After(stillJudging):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if got.err != nil {
+		return got.err
 	}
 	for _, f := range got.Files {
 		if err := a.File(f); err != nil {

@@ -115,7 +115,11 @@ func (r *podReader) judge(
 	if err != nil {
 		return nil, err
 	}
-	return h.Judge(ctx, p)
+	files, err := h.Judge(ctx, p)
+	if _, remote := errors.AsType[*wire.RemoteError](err); err != nil && !remote {
+		r.Release(node) // the connection is no more: who reads the node makes a new one
+	}
+	return files, err
 }
 
 // unreachableError is why there is no helper on a node.

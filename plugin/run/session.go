@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -62,7 +61,7 @@ type Session struct {
 	// helper returns a node's helper, which the caller closes; nil where there are none.
 	helper func(ctx context.Context, node string) (*launch.Helper, error)
 	// there has a node's helper judge it; nil where none can.
-	there func(ctx context.Context, node string, params func() (*wire.JudgeParams, error)) (map[string]snapshot.Packed, error)
+	there asking
 	// client reaches the cluster; nil for a snapshot.
 	client kubernetes.Interface
 	// pod is the helper's pod of a node; nil where none is made.

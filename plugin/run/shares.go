@@ -104,7 +104,8 @@ func sharedMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 func sharedNode(o *corev1.Node) *corev1.Node {
 	out := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: o.Name, CreationTimestamp: o.CreationTimestamp, Labels: kept(o.Labels, judge.NodeLabels), Annotations: kept(o.Annotations, judge.NodeAnnotations),
+			Name: o.Name, CreationTimestamp: o.CreationTimestamp,
+			Labels: kept(o.Labels, judge.NodeLabels), Annotations: kept(o.Annotations, judge.NodeAnnotations),
 		},
 		Spec:   corev1.NodeSpec{PodCIDRs: o.Spec.PodCIDRs},
 		Status: corev1.NodeStatus{Addresses: o.Status.Addresses},

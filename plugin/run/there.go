@@ -30,6 +30,11 @@ const judgingThere = 4
 // freshFor is how long nodes are judged by the same list of objects.
 const freshFor = 10 * time.Second
 
+// asking has a node's helper judge it by parameters, and returns the files of its answer; none where it does not.
+type asking func(
+	ctx context.Context, node string, params func() (*wire.JudgeParams, error),
+) (map[string]snapshot.Packed, error)
+
 // there has nodes judged by their helpers.
 type there struct {
 	*Session
@@ -78,8 +83,8 @@ func (t *there) objects(ctx context.Context) (*sharedObjects, error) {
 	return now, now.err
 }
 
-// judge has a node judged by its helper. final says that the report is the result: all is right, or nobody answers. Else
-// it is a first sighting of what is wrong, by objects of by, or nil where the node has to be read anyway.
+// judge has a node judged by its helper. final says that the report is the result: all is right, or nobody answers.
+// Else it is a first sighting of what is wrong, by objects of by, or nil where the node has to be read anyway.
 func (t *there) judge(ctx context.Context, node string) (got *report.NodeReport, by *snapshot.Cluster, final bool) {
 	files, err := t.there(ctx, node, func() (*wire.JudgeParams, error) {
 		o, err := t.objects(ctx)

@@ -154,12 +154,14 @@ func TestWhatHelpersSayIsNotTrusted(t *testing.T) {
 		"a path that is wrong":         {func(r *report.NodeReport) { r.Paths[0].Verdict = report.Mismatch }, false},
 		"a path that is not known":     {func(r *report.NodeReport) { r.Paths[0].Verdict = report.Unknown }, false},
 		"a path of no Service":         {func(r *report.NodeReport) { r.Paths[0].Service = nil }, false},
-		"a finding of a path":          {func(r *report.NodeReport) { r.Paths[0].Findings[0].Severity = report.Error }, false},
-		"counts that do not add up":    {func(r *report.NodeReport) { r.Summary.Paths++ }, false},
-		"fewer than none":              {func(r *report.NodeReport) { r.Summary.Matched, r.Summary.Paths = -1, 0 }, false},
-		"paths that are not known":     {func(r *report.NodeReport) { r.Summary.Unknown++ }, false},
-		"a worse verdict":              {func(r *report.NodeReport) { r.Verdict = report.Unknown }, false},
-		"a verdict that there is not":  {func(r *report.NodeReport) { r.Verdict = "Fine" }, false},
+		"a finding of a path": {func(r *report.NodeReport) {
+			r.Paths[0].Findings[0].Severity = report.Error
+		}, false},
+		"counts that do not add up":   {func(r *report.NodeReport) { r.Summary.Paths++ }, false},
+		"fewer than none":             {func(r *report.NodeReport) { r.Summary.Matched, r.Summary.Paths = -1, 0 }, false},
+		"paths that are not known":    {func(r *report.NodeReport) { r.Summary.Unknown++ }, false},
+		"a worse verdict":             {func(r *report.NodeReport) { r.Verdict = report.Unknown }, false},
+		"a verdict that there is not": {func(r *report.NodeReport) { r.Verdict = "Fine" }, false},
 		"it depends on others": {func(r *report.NodeReport) {
 			r.Paths[0].Findings[0].Code = judge.StaticNeighbour
 		}, false},
@@ -187,46 +189,27 @@ func TestWhatHelpersSayIsNotTrusted(t *testing.T) {
 func TestNodesThatJudgeThemselves(t *testing.T) {
 	const node = "worker-1"
 	everything := Request{Backwards: true, PerPathService: true}
-	answer := func(t *testing.T, r *report.NodeReport) map[string]snapshot.Packed {
-		return map[string]snapshot.Packed{wire.JudgedFile: snapshot.Pack([]byte(text(t, r)))}
-	}
-	wrong := func(t *testing.T, m *moving) *report.NodeReport {
-		_, n := snap.Node(t, broken, node)
-		return judgedThere(t, m.base, n)
-	}
 	for name, c := range map[string]struct {
-		says  func(t *testing.T, m *moving) (map[string]snapshot.Packed, error)
+		says  func(r *report.NodeReport) // changes what the helper says of a node with faults
+		none  bool                       // it says nothing
+		err   error
 		reads int32
 		want  report.Verdict
 		error string
 	}{
-		"it is right": {func(t *testing.T, _ *moving) (map[string]snapshot.Packed, error) {
-			return answer(t, &report.NodeReport{
+		"it is right": {says: func(r *report.NodeReport) {
+			*r = report.NodeReport{
 				Node: node, Verdict: report.Match, Mode: &report.Mode{}, Summary: report.Summary{Paths: 1, Matched: 1},
-			}), nil
-		}, 0, report.Match, ""},
-		"it is wrong": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
-			return answer(t, wrong(t, m)), nil
-		}, 1, report.Mismatch, ""},
-		"something else is wrong": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
-			r := wrong(t, m)
-			r.Paths = r.Paths[:1]
-			return answer(t, r), nil
-		}, 2, report.Mismatch, ""},
-		"it is another node": {func(t *testing.T, m *moving) (map[string]snapshot.Packed, error) {
-			r := wrong(t, m)
-			r.Node = "worker-2"
-			return answer(t, r), nil
-		}, 2, report.Mismatch, ""},
-		"it does not judge": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
-			return nil, nil
-		}, 2, report.Mismatch, ""},
-		"it cannot judge": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
-			return nil, errors.New("no")
-		}, 2, report.Mismatch, ""},
-		"nobody reaches it": {func(*testing.T, *moving) (map[string]snapshot.Packed, error) {
-			return nil, unreachableError{errors.New("it is not ready")}
-		}, 0, report.Unknown, "it is not ready"},
+			}
+		}, want: report.Match},
+		"it is wrong":             {reads: 1, want: report.Mismatch},
+		"something else is wrong": {says: func(r *report.NodeReport) { r.Paths = r.Paths[:1] }, reads: 2, want: report.Mismatch},
+		"it is another node":      {says: func(r *report.NodeReport) { r.Node = "worker-2" }, reads: 2, want: report.Mismatch},
+		"it does not judge":       {none: true, reads: 2, want: report.Mismatch},
+		"it cannot judge":         {err: errors.New("no"), reads: 2, want: report.Mismatch},
+		"nobody reaches it": {
+			err: unreachableError{errors.New("it is not ready")}, want: report.Unknown, error: "it is not ready",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMoving(t, []state{{}})
@@ -238,7 +221,15 @@ func TestNodesThatJudgeThemselves(t *testing.T) {
 				if err != nil || p.Node != node || len(p.Objects) == 0 {
 					t.Errorf("%+v, %v", p, err)
 				}
-				return c.says(t, m)
+				if c.none || c.err != nil {
+					return nil, c.err
+				}
+				_, n := snap.Node(t, broken, node)
+				r := judgedThere(t, m.base, n)
+				if c.says != nil {
+					c.says(r)
+				}
+				return map[string]snapshot.Packed{wire.JudgedFile: snapshot.Pack([]byte(text(t, r)))}, nil
 			}
 			f := &confirmer{Session: s, pause: 1, reads: confirmReads}
 			f.there = &there{Session: s, lists: &f.lists}

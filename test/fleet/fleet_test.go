@@ -114,11 +114,13 @@ type helpers struct {
 	texts texts
 	build string
 
-	mu      sync.Mutex
-	read    map[string]int // by node: how often its files were sent
-	judged  map[judgedAs]*judgement
-	bytes   int64         // of all streams
-	working time.Duration // processor time of judgements
+	mu     sync.Mutex
+	read   map[string]int // by node: how often its files were sent
+	judged map[judgedAs]*judgement
+	bytes  int64 // of all streams
+	// processors are those of this machine, which judges for all nodes.
+	processors chan struct{}
+	working    time.Duration // processor time of judgements
 }
 
 // judgedAs is what a judgement goes by. Of nodes that are right one is judged, as this machine has not the processors
@@ -178,6 +180,8 @@ func (h *helpers) judge(
 	}
 	h.mu.Unlock()
 	j.once.Do(func() {
+		h.processors <- struct{}{}
+		defer func() { <-h.processors }()
 		begun := time.Now()
 		j.Judgement, j.err = o.Judged(ctx, p)
 		h.mu.Lock()
@@ -225,6 +229,7 @@ func TestFleet(t *testing.T) {
 	fleet := fleetOf(nodes)
 	c := startControlPlane(t)
 	h := &helpers{fleet: map[string]*node{}, texts: readTexts(t, services), build: build(t)}
+	h.processors = make(chan struct{}, runtime.NumCPU())
 	var answering []string
 	for i := range fleet {
 		h.fleet[fleet[i].name] = &fleet[i]

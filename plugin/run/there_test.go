@@ -202,11 +202,15 @@ func TestNodesThatJudgeThemselves(t *testing.T) {
 				Node: node, Verdict: report.Match, Mode: &report.Mode{}, Summary: report.Summary{Paths: 1, Matched: 1},
 			}
 		}, want: report.Match},
-		"it is wrong":             {reads: 1, want: report.Mismatch},
-		"something else is wrong": {says: func(r *report.NodeReport) { r.Paths = r.Paths[:1] }, reads: 2, want: report.Mismatch},
-		"it is another node":      {says: func(r *report.NodeReport) { r.Node = "worker-2" }, reads: 2, want: report.Mismatch},
-		"it does not judge":       {none: true, reads: 2, want: report.Mismatch},
-		"it cannot judge":         {err: errors.New("no"), reads: 2, want: report.Mismatch},
+		"it is wrong": {reads: 1, want: report.Mismatch},
+		"something else is wrong": {says: func(r *report.NodeReport) {
+			r.Paths = r.Paths[:1]
+		}, reads: 2, want: report.Mismatch},
+		"it is another node": {says: func(r *report.NodeReport) {
+			r.Node = "worker-2"
+		}, reads: 2, want: report.Mismatch},
+		"it does not judge": {none: true, reads: 2, want: report.Mismatch},
+		"it cannot judge":   {err: errors.New("no"), reads: 2, want: report.Mismatch},
 		"nobody reaches it": {
 			err: unreachableError{errors.New("it is not ready")}, want: report.Unknown, error: "it is not ready",
 		},

@@ -112,7 +112,7 @@ func start(t *testing.T, log, program string, args ...string) (ended <-chan stru
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, args...) //nolint:noctx // it ends in order, below
+	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -136,11 +136,11 @@ func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // all are taken until all are known
+		defer l.Close() //nolint:gocritic // all are taken until all are known
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports

@@ -47,7 +47,7 @@ func startKubelets(t *testing.T, nodes []string, do serve) *kubelets {
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		s.StartTLS()
 		t.Cleanup(s.CloseClientConnections)
-		k.ports[node] = int32(s.Listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+		k.ports[node] = int32(s.Listener.Addr().(*net.TCPAddr).Port)
 	}
 	return k
 }

@@ -126,7 +126,8 @@ func ofServices(rules string, services int) string {
 	const comment = `--comment "` + namespace + "/"
 	keep := func(line string) bool {
 		_, of, ok := strings.Cut(line, comment)
-		return !ok || number(strings.FieldsFunc(of, func(c rune) bool { return c == ' ' || c == '"' || c == ':' })[0]) < services
+		end := strings.IndexAny(of, ` ":`)
+		return !ok || number(of[:max(end, 0)]) < services
 	}
 	lines := slices.DeleteFunc(strings.SplitAfter(rules, "\n"), func(l string) bool { return !keep(l) })
 	// Chains below those of Services have no comments: what nothing leads to goes, level by level.

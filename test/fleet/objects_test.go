@@ -119,7 +119,8 @@ func nodeObject(n *node, kubelet int32) *corev1.Node {
 		Spec: corev1.NodeSpec{PodCIDR: pods, PodCIDRs: []string{pods}},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: n.address()}, {Type: corev1.NodeHostName, Address: n.name},
+				{Type: corev1.NodeInternalIP, Address: n.address()},
+				{Type: corev1.NodeHostName, Address: n.name},
 				{Type: corev1.NodeExternalDNS, Address: "127.0.0.1"},
 			},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: kubelet}},

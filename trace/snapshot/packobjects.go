@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"compress/flate"
 	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +65,10 @@ func UnpackObjects(packed []byte) (*Cluster, error) {
 	var p packedObjects
 	if err := json.Unmarshal(data, &p, lenient); err != nil {
 		return nil, fmt.Errorf("the objects cannot be read: %w", badJSON(err))
+	}
+	if slices.Contains(p.Services, nil) || slices.Contains(p.EndpointSlices, nil) || slices.Contains(p.Nodes, nil) ||
+		slices.Contains(p.Pods, nil) || slices.Contains(p.ConfigMaps, nil) {
+		return nil, errors.New("one of the objects is null")
 	}
 	return &Cluster{p.Services, p.EndpointSlices, p.Nodes, p.Pods, p.ConfigMaps, p.Missing, p.Unread}, nil
 }

@@ -15,7 +15,7 @@ import (
 // cluster may have thousands of Nodes.
 type podNetworks struct {
 	all  map[netip.Prefix][]podNetwork
-	bits []int                         // the lengths of these
+	bits []int // the lengths of these
 }
 
 // podNetwork is one of a Node's.

@@ -17,8 +17,8 @@ cd "$(dirname "$0")/.."
 
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
-ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-agent bench-vm tunnels release axe alerts)
+ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e fleet)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-agent bench-vm tunnels release axe alerts fleet)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -262,6 +262,18 @@ step_e2e() {
 		-skip '^TestWatchEndures$' ./test/e2e # which waits for minutes: shard faults
 }
 
+# The plugin on many nodes with simulated kubelets, behind a real API server.
+with_control_plane() {
+	make --no-print-directory build
+	once test/cluster/cluster build
+	eval "$(test/cluster/cluster env)"
+}
+
+step_fleet() {
+	with_control_plane
+	go run ./hack/gotest -tags fleet -count=1 -timeout 10m ./test/fleet
+}
+
 # Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not
 # show.
 shard_repeat() {
@@ -388,6 +400,13 @@ shard_alerts() {
 	prometheus="$(hack/tool.sh prometheus)"
 	SVCPROXY_PROMTOOL="$promtool" SVCPROXY_PROMETHEUS="$prometheus" \
 		go run ./hack/gotest -count=1 -timeout 20m -tags prometheus ./test/alerts
+}
+
+# 1,000 nodes and 5,000 Services, with limits of time and memory.
+shard_fleet() {
+	with_control_plane
+	SVCPROXY_FLEET_NODES=1000 SVCPROXY_FLEET_SERVICES=5000 \
+		go run ./hack/gotest -tags fleet -count=1 -timeout 50m ./test/fleet
 }
 
 # run KIND NAME runs a step or a shard, and says how long it took.

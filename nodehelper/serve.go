@@ -37,6 +37,10 @@ type Options struct {
 	Run string
 	// Log writes a line for people who read the container's log; nil: nobody does.
 	Log func(line string)
+	// Collect reads the node; nil: collect.Collect does.
+	Collect func(ctx context.Context, o collect.Options, emit func(collect.File) error) error
+	// Judge judges the node; nil: Judged does.
+	Judge func(ctx context.Context, p *wire.JudgeParams) (*Judgement, error)
 }
 
 // maxLine is the length of the longest line of the log, in bytes.
@@ -112,6 +116,7 @@ func meet(ctx context.Context, in io.Reader, out io.Writer, o Options) (*wire.Se
 func (o Options) handlers(p *paths, f *followings) map[string]wire.Handler {
 	return map[string]wire.Handler{
 		wire.MethodCollect:  handler(o.collect),
+		wire.MethodJudge:    handler(o.judge),
 		wire.MethodPod:      handler(o.pod),
 		wire.MethodNames:    handler(o.names),
 		wire.MethodHealth:   handler(o.health),
@@ -203,7 +208,16 @@ func (Options) health(ctx context.Context, p wire.HealthParams, a *wire.Answer) 
 
 // collect reads the node.
 func (o Options) collect(ctx context.Context, p wire.CollectParams, a *wire.Answer) error {
-	return collect.Collect(ctx, collect.Options{Root: o.Root, Files: p.Files}, func(f collect.File) error {
+	return o.read(ctx, p.Files, func(f collect.File) error {
 		return a.File(wire.File{Name: f.Name, Data: f.Data, Unread: f.Unread})
 	})
+}
+
+// read reads files of the node.
+func (o Options) read(ctx context.Context, files []string, emit func(collect.File) error) error {
+	read := o.Collect
+	if read == nil {
+		read = collect.Collect
+	}
+	return read(ctx, collect.Options{Root: o.Root, Files: files}, emit)
 }

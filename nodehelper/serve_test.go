@@ -111,7 +111,7 @@ func TestHandlers(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		wire.MethodCollect, wire.MethodFollow, wire.MethodFollowed, wire.MethodHealth, wire.MethodNames,
+		wire.MethodCollect, wire.MethodFollow, wire.MethodFollowed, wire.MethodHealth, wire.MethodJudge, wire.MethodNames,
 		wire.MethodOrphans, wire.MethodPod, wire.MethodProbe,
 		wire.MethodProgram, wire.MethodUndo,
 	}

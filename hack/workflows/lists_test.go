@@ -130,6 +130,7 @@ var lengths = []struct{ shard, says string }{
 	{"release", "release-test.sh twice"},
 	{"axe", "-tags axe -run '^TestAxe$' ./plugin/print"},
 	{"alerts", "-tags prometheus ./test/alerts"},
+	{"fleet", "SVCPROXY_FLEET_NODES=1000 SVCPROXY_FLEET_SERVICES=5000"},
 }
 
 func TestShardsAreLong(t *testing.T) {

@@ -38,6 +38,9 @@ const Protocol = 1
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.
 	MethodCollect = "collect"
+	// MethodJudge has the helper read its node and judge all Services there; its parameters are JudgeParams, the answer
+	// is the file JudgedFile.
+	MethodJudge = "judge"
 	// MethodPod has the helper read the network namespace of a pod of its node; its parameters are PodParams.
 	MethodPod = "pod"
 	// MethodNames has the helper ask name servers from a pod's network namespace; its parameters are NamesParams, the

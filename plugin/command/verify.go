@@ -162,7 +162,10 @@ func verify(ctx context.Context, env *environment, c verifyConfig) error {
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return err
 	}
-	reports, err := s.Judge(ctx, run.Task{Nodes: nodes, Request: c.request(targets, from)})
+	reports, err := s.Judge(ctx, run.Task{
+		Nodes: nodes, Request: c.request(targets, from),
+		Everything: c.allNamespaces && c.from == "" && !c.showAll && !c.printer.Draws(),
+	})
 	if err != nil {
 		return err
 	}

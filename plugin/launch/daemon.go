@@ -62,16 +62,32 @@ func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod)
 	if err != nil {
 		return nil, l.streamRefused(err)
 	}
-	return l.newHelper(node, pod, c, func(context.Context) error { return nil }), nil
+	h := l.newHelper(node, pod, c, func(context.Context) error { return nil })
+	h.waits = true
+	return h, nil
+}
+
+// isNews tells whether a build of helpers is a new one: what is true of the helpers of many nodes is said once.
+func (l *Launcher) isNews(build string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.builds[build] {
+		return false
+	}
+	if l.builds == nil {
+		l.builds = map[string]bool{}
+	}
+	l.builds[build] = true
+	return true
 }
 
 // newHelper returns the Helper for a connection to a pod.
 func (l *Launcher) newHelper(node string, pod *corev1.Pod, c *conn, remove func(context.Context) error) *Helper {
-	if peer := c.client.Peer; peer.Build != l.o.Build {
+	if peer := c.client.Peer; peer.Build != l.o.Build && l.isNews(peer.Build) {
 		l.o.Note(node, "the helper in "+pod.Namespace+"/"+pod.Name+" is of build "+peer.Build+", the plugin of "+l.o.Build)
 	}
 	return &Helper{
-		node: node, conn: c, say: l.o.Say, remove: remove,
+		node: node, build: l.o.Build, conn: c, say: l.o.Say, remove: remove,
 		why:  func(err error) error { return l.why(pod, err) },
 		hold: l.guard.hold,
 		forget: func(s *Helper) {

@@ -114,6 +114,9 @@ func TestOtherBuildIsNoted(t *testing.T) {
 	if _, err := w.l.Open(t.Context(), "node1"); err != nil {
 		t.Fatal(err)
 	}
+	if w.l.isNews("v1.2.3") || !w.l.isNews("v1.1.0") { // of however many nodes
+		t.Error("each build has to be told once")
+	}
 	want := []string{"the helper in tools/svcproxy-abcde is of build v1.2.3, the plugin of v1.3.0"}
 	if !slices.Equal(w.noted, want) {
 		t.Errorf("noted %q", w.noted)

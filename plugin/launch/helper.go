@@ -19,6 +19,8 @@ import (
 // Helper is a connection to a node's helper. It handles one request at a time.
 type Helper struct {
 	node   string
+	build  string // of this program
+	waits  bool   // it was there before
 	conn   *conn
 	say    func(node, what string)
 	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
@@ -50,6 +52,22 @@ func (h *Helper) Collect(
 		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
 	}
 	return data, unread, nil
+}
+
+// Judges tells whether the helper is to judge its node itself: one that waits on the node, and that is of the same
+// build, so that it judges as this program does.
+func (h *Helper) Judges() bool { return h.waits && h.Build() == h.build }
+
+// Judge has the helper judge its node. It returns the answer's files by their names.
+func (h *Helper) Judge(ctx context.Context, params *wire.JudgeParams) (map[string]snapshot.Packed, error) {
+	ctx, cancel := h.conn.deadline(ctx, bounds.Call)
+	defer cancel()
+	sink, data, _ := filesOf(ctx, nil)
+	sink.Large = func() error { return bounds.Errorf("the answer is larger than %s", bounds.Bytes(bounds.Held)) }
+	if err := h.call(ctx, "judging", wire.MethodJudge, params, sink); err != nil {
+		return nil, fmt.Errorf("node %s cannot be judged by its helper: %w", h.node, err)
+	}
+	return data, nil
 }
 
 // filesOf takes the files of an answer by their names, and why others could not be read. large may be nil.

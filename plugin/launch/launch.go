@@ -88,6 +88,7 @@ type Launcher struct {
 	closed  bool
 	opening sync.WaitGroup
 	helpers map[*Helper]bool
+	builds  map[string]bool // of helpers, but for the own one
 }
 
 // NewRun makes the id of a run. Two runs at once must not share one.

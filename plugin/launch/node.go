@@ -43,8 +43,9 @@ func nodeTrouble(node *corev1.Node) error {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		return snapshot.ErrorOf(node.Name, fmt.Errorf("it is not ready since %s, so no helper can start there: %s",
-			c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 MST"), safetext.Line(c.Reason+": "+c.Message, 500)))
+		// Without since when: of many nodes that are not ready for the same reason one line is made.
+		return snapshot.ErrorOf(node.Name, fmt.Errorf("it is not ready, so no helper can start there: %s",
+			safetext.Line(c.Reason+": "+c.Message, 500)))
 	}
 	return nil
 }

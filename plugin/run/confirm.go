@@ -37,6 +37,11 @@ type confirmer struct {
 	// followings follow the connections on the nodes; nil: nobody does.
 	followings *followings
 
+	// there has nodes judged by their own helpers; nil: they are read.
+	there *there
+	// reading bounds how many nodes are read at once.
+	reading slots
+
 	lists objectLists
 }
 
@@ -44,6 +49,22 @@ type confirmer struct {
 func (c *confirmer) judge(ctx context.Context, node string, request Request) report.NodeReport {
 	before := c.Objects
 	var earlier *report.NodeReport
+	if c.there != nil {
+		got, by, final := c.there.judge(ctx, node)
+		if final {
+			return *got
+		}
+		if got != nil { // what the node says is wrong is read, and judged here, before anybody hears of it
+			before, earlier = by, got
+			if err := wait(ctx, c.pause); err != nil {
+				return notInspected(node, err)
+			}
+		}
+	}
+	if err := c.reading.take(ctx); err != nil {
+		return notInspected(node, err)
+	}
+	defer c.reading.release()
 	for read := 1; ; read++ {
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))

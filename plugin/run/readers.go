@@ -18,6 +18,7 @@ import (
 
 	"github.com/maruel/natural"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -97,6 +98,32 @@ func (r *podReader) probe(ctx context.Context, node string, targets []snapshot.P
 	}
 	return h.Probe(ctx, targets)
 }
+
+// judge has the node's helper judge it; nil without an error where that is none that does. A node without a helper is
+// an unreachableError.
+func (r *podReader) judge(
+	ctx context.Context, node string, params func() (*wire.JudgeParams, error),
+) (map[string]snapshot.Packed, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, unreachableError{err}
+	}
+	if !h.Judges() {
+		return nil, nil
+	}
+	p, err := params()
+	if err != nil {
+		return nil, err
+	}
+	files, err := h.Judge(ctx, p)
+	if _, remote := errors.AsType[*wire.RemoteError](err); err != nil && !remote {
+		r.Release(node) // the connection is no more: who reads the node makes a new one
+	}
+	return files, err
+}
+
+// unreachableError is why there is no helper on a node.
+type unreachableError struct{ error }
 
 // helper returns the helper of a node, and launches it at the first time.
 func (r *podReader) helper(ctx context.Context, node string) (*launch.Helper, error) {

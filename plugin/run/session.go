@@ -60,6 +60,8 @@ type Session struct {
 	probe func(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error)
 	// helper returns a node's helper, which the caller closes; nil where there are none.
 	helper func(ctx context.Context, node string) (*launch.Helper, error)
+	// there has a node's helper judge it; nil where none can.
+	there asking
 	// client reaches the cluster; nil for a snapshot.
 	client kubernetes.Interface
 	// pod is the helper's pod of a node; nil where none is made.
@@ -106,7 +108,7 @@ func Open(c Config) (*Session, error) {
 		return nil, Usagef("%w", err)
 	}
 	r := &podReader{launcher: l, large: large{slots: newSlots()}, system: s.systemOf, note: s.Progress.Note}
-	s.nodes, s.probe, s.helper = r, r.probe, r.helper
+	s.nodes, s.probe, s.helper, s.there = r, r.probe, r.helper, r.judge
 	s.pod = func(node string) *corev1.Pod { return launch.Pod(*o, node) }
 	return s, nil
 }
@@ -271,6 +273,9 @@ type Task struct {
 	Probes int
 	// Payload is what is sent over each of them; empty: nothing.
 	Payload string
+	// Everything says that Request is for all Services, from the usual origins, and that nothing is asked of what is
+	// right: helpers may judge their nodes themselves.
+	Everything bool
 }
 
 // Judge reads and judges nodes, and returns a report for each. If the context ends, it does not wait for nodes that
@@ -345,9 +350,16 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		probes:  ProbingOf(t.Probes, t.Payload),
 		pause:   confirmPause,
 		reads:   confirmReads,
+		reading: make(slots, s.config.Parallel),
 	}
 	reports := make([]report.NodeReport, len(t.Nodes))
-	s.each(t.Nodes, func(i int, name string) {
+	atOnce := s.config.Parallel
+	if t.Everything && s.there != nil && len(t.Nodes) > FewNodes {
+		c.there = &there{Session: s, lists: &c.lists}
+		// While a node judges itself, nobody here does anything.
+		atOnce *= judgingThere
+	}
+	s.eachOf(t.Nodes, atOnce, func(i int, name string) {
 		reports[i] = c.judge(ctx, name, t.Request(name))
 		if t.Probes > 0 {
 			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
@@ -367,9 +379,14 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 
 // each calls do for each node, at most Parallel concurrently, and releases the node afterwards.
 func (s *Session) each(nodes []string, do func(i int, name string)) {
+	s.eachOf(nodes, s.config.Parallel, do)
+}
+
+// eachOf is each with another number of nodes at once.
+func (s *Session) eachOf(nodes []string, atOnce int, do func(i int, name string)) {
 	var wg sync.WaitGroup
 	var done atomic.Int32
-	free := make(chan struct{}, s.config.Parallel)
+	free := make(chan struct{}, atOnce)
 	s.Progress.Say("looking at %s", counted(len(nodes), "node"))
 	for i, name := range nodes {
 		free <- struct{}{}

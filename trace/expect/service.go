@@ -21,6 +21,9 @@ const (
 	labelHeadless         = corev1.IsHeadlessService
 )
 
+// Labels are those of Services and EndpointSlices by which it is decided what is due.
+var Labels = []string{labelServiceProxyName, labelHeadless, discoveryv1.LabelServiceName}
+
 // defaultAffinitySeconds is the API's default for sessionAffinityConfig.clientIP.timeoutSeconds.
 const defaultAffinitySeconds = 10800
 

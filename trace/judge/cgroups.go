@@ -3,7 +3,6 @@
 package judge
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,13 +54,7 @@ var programsOfClient = &detector{stage: stageOnward, path: func(p *pathCase) []i
 }}
 
 // podObject returns a pod by namespace and name; nil where it is not known.
-func (c *Cluster) podObject(name string) *corev1.Pod {
-	i := slices.IndexFunc(c.Pods, func(x *corev1.Pod) bool { return x.Namespace+"/"+x.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return c.Pods[i]
-}
+func (c *Cluster) podObject(name string) *corev1.Pod { return c.podsByName[name] }
 
 // kubepods is what the names of kubelet's groups for pods begin with (pkg/kubelet/cm/node_container_manager_linux.go).
 const kubepods = "kubepods"

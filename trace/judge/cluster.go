@@ -30,7 +30,8 @@ type Cluster struct {
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
 	onNode   map[string]map[netip.Addr]string
 	nodesAt  map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
-	pods     map[string][]pod        // of each node, those with an address of their own, by name
+	podNets  podNetworks
+	pods     map[string][]pod // of each node, those with an address of their own, by name
 	podNames map[netip.Addr]string
 	// podsByName are all pods by namespace/name, podSpaces the namespaces of the pods of each node.
 	podsByName map[string]*corev1.Pod
@@ -71,6 +72,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		}
 	}
 	c.indexNodes()
+	c.podNets = podNetworksOf(objects.Nodes)
 	c.indexEndpoints()
 	c.indexPods()
 	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)

@@ -157,7 +157,7 @@ func asksByAnnotation(svc *corev1.Service) bool {
 
 // countsForHints tells whether the controller shares out endpoints for a Node: it is ready, and no control plane's.
 func countsForHints(o *corev1.Node) bool {
-	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+	for _, label := range controlPlane {
 		if _, is := o.Labels[label]; is {
 			return false
 		}
@@ -166,3 +166,12 @@ func countsForHints(o *corev1.Node) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
+
+// controlPlane are the labels of Nodes of the control plane.
+var controlPlane = []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}
+
+// NodeLabels and NodeAnnotations are those of Nodes that the judgement of another node goes by.
+var (
+	NodeLabels      = append([]string{corev1.LabelTopologyZone}, controlPlane...)
+	NodeAnnotations = []string{flannelType, flannelData, flannelIP}
+)

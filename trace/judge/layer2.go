@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -226,16 +224,11 @@ func (p *pathCase) vtepMAC(h hop) (mac, node string) {
 // nodeOfPods returns the Node whose pod network an address is of; nil where none or several have it.
 func (c *Cluster) nodeOfPods(a netip.Addr) *corev1.Node {
 	var found *corev1.Node
-	for _, o := range c.Nodes {
-		if slices.ContainsFunc(o.Spec.PodCIDRs, func(text string) bool {
-			p, ok := kubeproxy.ParsePrefix(text)
-			return ok && p.Contains(a)
-		}) {
-			if found != nil {
-				return nil
-			}
-			found = o
+	for _, x := range c.podNets.of(a) {
+		if found != nil && found != x.node {
+			return nil
 		}
+		found = x.node
 	}
 	return found
 }

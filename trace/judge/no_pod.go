@@ -101,21 +101,18 @@ func (n *node) unowned(a netip.Addr) string {
 	if n.cluster.podNames[a] != "" || n.cluster.ofNode(a) != "" {
 		return ""
 	}
-	for _, o := range n.cluster.Nodes {
-		for _, text := range o.Spec.PodCIDRs {
-			in, err := netip.ParsePrefix(text)
-			// The first addresses are the node's own, of a bridge or a tunnel; of another node nobody tells which.
-			if err != nil || !in.Contains(a) || a == in.Masked().Addr() || a == in.Masked().Addr().Next() {
-				continue
-			}
-			if o.Name == n.Name && (n.net.Addresses() == nil || slices.Contains(n.net.Addresses(), a)) {
-				return ""
-			}
-			if !n.cluster.podsListed(o.Name) {
-				return ""
-			}
-			return fmt.Sprintf("is in the pod network %s of %s, and none of the node's pods has it", in, o.Name)
+	for _, x := range n.cluster.podNets.of(a) {
+		// The first addresses are the node's own, of a bridge or a tunnel; of another node nobody tells which.
+		if first := x.network.Addr(); a == first || a == first.Next() {
+			continue
 		}
+		if x.node.Name == n.Name && (n.net.Addresses() == nil || slices.Contains(n.net.Addresses(), a)) {
+			return ""
+		}
+		if !n.cluster.podsListed(x.node.Name) {
+			return ""
+		}
+		return fmt.Sprintf("is in the pod network %s of %s, and none of the node's pods has it", x.network, x.node.Name)
 	}
 	return ""
 }

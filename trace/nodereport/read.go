@@ -110,8 +110,8 @@ func (o *Object) Outdated(now time.Time) string {
 	due := time.Duration(s.RenewSeconds) * time.Second
 	switch age := now.Sub(s.RenewedAt.Time); {
 	case age > missed*due:
-		return fmt.Sprintf("its report is stale: it was last written at %s, and is due every %v",
-			s.RenewedAt.UTC().Format(time.RFC3339), due)
+		// Without when it was written: of many nodes with a stale report one line is made.
+		return fmt.Sprintf("its report is stale: it is due every %v, and was not written for more than %v", due, missed*due)
 	case age < -clockSlack:
 		return fmt.Sprintf("its report was written at %s, which is ahead of the clock here: compare the clocks",
 			s.RenewedAt.UTC().Format(time.RFC3339))

@@ -53,12 +53,6 @@ const (
 	DefaultPoll  = 10 * time.Second
 )
 
-// A change is seldom alone: a pass begins when nothing has changed for quietTime, or busyTime after the first change.
-const (
-	quietTime = 300 * time.Millisecond
-	busyTime  = time.Second
-)
-
 // What begins a pass, as the metrics name it.
 const (
 	reasonStart    = "start"
@@ -212,62 +206,6 @@ func (a *Agent) awaitObjects(ctx context.Context) error {
 	return nil
 }
 
-// pause waits, unless the context ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// await waits for the next pass, and returns what begins it.
-func (a *Agent) await(ctx context.Context) (reason string, err error) {
-	due, reason := a.next, reasonPeriodic
-	if a.polled {
-		due, reason = a.at.Add(a.Poll), reasonPoll
-	}
-	if n, in := a.settler.waiting(time.Now(), a.grace); n > 0 {
-		// Not at once: what waits longer than its time does so for a second sighting.
-		if at := time.Now().Add(max(in, quietTime)); at.Before(due) {
-			due, reason = at, reasonSettle
-		}
-	}
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	for waiting := true; waiting; {
-		select {
-		case reason = <-a.woken:
-			waiting = false
-			if err := a.quieten(ctx); err != nil {
-				return "", err
-			}
-		case <-timer.C:
-			waiting = false
-		case <-time.After(stateTime):
-			a.showState()
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-	}
-	for {
-		wait := a.budget.wait(time.Now())
-		if wait == 0 {
-			break
-		}
-		a.showState()
-		if err := pause(ctx, min(wait, stateTime)); err != nil {
-			return "", err
-		}
-	}
-	select {
-	case <-a.woken: // the pass that begins now sees that change, too
-	default:
-	}
-	return reason, nil
-}
-
 // stateTime is how old what showState shows becomes.
 const stateTime = time.Second
 
@@ -283,23 +221,6 @@ func (a *Agent) showState() {
 	_, works := a.announced.all()
 	set(a.metrics.announcing, works)
 	set(a.metrics.connected, a.objects.synced() && a.objects.connected())
-}
-
-// quieten waits until changes have ended for a moment.
-func (a *Agent) quieten(ctx context.Context) error {
-	for begin := time.Now(); time.Since(begin) < busyTime; {
-		select {
-		case <-a.woken:
-			if err := pause(ctx, quietTime/10); err != nil { // of thousands of changes not each needs to be taken
-				return err
-			}
-		case <-time.After(quietTime):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // pass reads the node and judges it.
@@ -436,59 +357,6 @@ func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
 	if len(a.latency.changes) == 0 {
 		a.announced.forget(at)
 	}
-}
-
-// viewOf counts what a pass has shown. A path on which nothing counts of what is wrong is settling.
-func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
-	v := &view{
-		paths: map[report.Verdict]int{
-			report.Match: r.Summary.Matched, report.ByDesign: r.Summary.ByDesign, report.Warning: r.Summary.Warnings,
-			report.Mismatch: r.Summary.Mismatched, report.Unknown: r.Summary.Unknown,
-		},
-		findings: map[series]int{},
-	}
-	for i := range r.Paths {
-		p := &r.Paths[i]
-		waits, counts := false, map[series]bool{}
-		for k := range p.Findings {
-			f := &p.Findings[k]
-			if !severe(f) {
-				continue
-			}
-			if s := subjectOf(p, f); a.settler.counts(s) {
-				counts[series{f.Code, string(f.Severity), s.service.Namespace, s.service.Name}] = true
-			} else {
-				waits = true
-			}
-		}
-		for s := range counts {
-			v.findings[s]++
-		}
-		if waits && len(counts) == 0 && (p.Verdict == report.Mismatch || p.Verdict == report.Warning) {
-			v.paths[p.Verdict]--
-			v.paths[settling]++
-		}
-	}
-	for i := range r.Findings {
-		if f := &r.Findings[i]; severe(f) && a.settler.counts(subjectOf(nil, f)) {
-			v.findings[series{code: f.Code, severity: string(f.Severity)}] = 1
-		}
-	}
-	v.settling, _ = a.settler.waiting(time.Now(), a.grace)
-	if r.Mode != nil {
-		v.mode, v.backend, v.version = r.Mode.Actual, r.Mode.Backend, r.Mode.KubeProxyVersion
-	}
-	for _, x := range state.Proxy.Syncs {
-		if x.Synced > 0 && (v.synced == 0 || x.Synced < v.synced) {
-			v.synced = x.Synced
-		}
-	}
-	for _, f := range state.UnreadFiles() {
-		if f != snapshot.ConntrackFile { // which nobody has tried to read
-			v.unread++
-		}
-	}
-	return v
 }
 
 // say logs an error, once until it has ended.

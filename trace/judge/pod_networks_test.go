@@ -15,7 +15,7 @@ import (
 
 // TestPodNetworks: those that are found are those that a search through all Nodes finds, in its order.
 func TestPodNetworks(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same in every run
+	random := rand.New(rand.NewPCG(1, 2))
 	var nodes []*corev1.Node
 	for i := range 300 {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i)}}

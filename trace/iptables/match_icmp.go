@@ -32,7 +32,8 @@ var (
 		"network-unreachable": {3, 0, true}, "host-unreachable": {3, 1, true}, "protocol-unreachable": {3, 2, true},
 		"port-unreachable": {3, 3, true}, "fragmentation-needed": {3, 4, true}, "source-quench": {typ: 4},
 		"redirect": {typ: 5}, "echo-request": {typ: 8}, "ping": {typ: 8}, "time-exceeded": {typ: 11},
-		"ttl-exceeded": {typ: 11}, "parameter-problem": {typ: 12}, "timestamp-request": {typ: 13}, "timestamp-reply": {typ: 14},
+		"ttl-exceeded": {typ: 11}, "parameter-problem": {typ: 12}, "timestamp-request": {typ: 13},
+		"timestamp-reply": {typ: 14},
 	}
 	icmpv6Types = map[string]icmpKind{
 		"destination-unreachable": {typ: 1}, "packet-too-big": {typ: 2}, "time-exceeded": {typ: 3}, "ttl-exceeded": {typ: 3},

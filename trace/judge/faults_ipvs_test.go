@@ -279,7 +279,8 @@ func ipvsFaults() []fault {
 		{
 			name: "kube-proxy before 1.34 keeps everybody out where all addresses are allowed",
 			do: func(w *capturedNode) {
-				w.addTable(setsFile, "add KUBE-LOAD-BALANCER-FW 203.0.113.30,tcp:80\nadd KUBE-LOAD-BALANCER-FW 203.0.113.30,udp:81\n")
+				w.addTable(setsFile, "add KUBE-LOAD-BALANCER-FW 203.0.113.30,tcp:80\n"+
+					"add KUBE-LOAD-BALANCER-FW 203.0.113.30,udp:81\n")
 			},
 			want: []string{
 				"shop/kitchen-sink LoadBalancerIP 203.0.113.30:80/TCP from external 192.0.2.77 → Mismatch: IPSetMissing " +

@@ -267,8 +267,9 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				message:  "the set has no entry for the frontend: " + withoutEntry(&is),
 			}
 			if slices.Contains(missing, p.sourceSet()) && p.allowsAnybody() {
-				is.message += "; kube-proxy before 1.34 cannot add the range of all addresses, which a set of this type does not take"
-				is.remedy = p.advise(allowNobodyByRange, &is)
+				is.message += "; kube-proxy before 1.34 cannot add the range of all addresses, which a set of this type does " +
+					"not take"
+				is.remedy = p.advise(withoutAnyRange, &is)
 			}
 		case is.code == WrongMasquerade && is.unmasqueraded && (p.passedOverNAT(w, &is) || p.passedOverMasquerade(w, &is)):
 		case is.code == WrongMasquerade && is.unmasqueraded && w.services() == nil:
@@ -285,9 +286,9 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 	return out
 }
 
-// allowNobodyByRange is the remedy where kube-proxy's own fault keeps everybody out: to write the rules again repeats it.
-var allowNobodyByRange = advice("take 0.0.0.0/0 and ::/0 out of the Service's loadBalancerSourceRanges: without any range " +
-	"everybody is allowed; or run kube-proxy 1.34 or later")
+// withoutAnyRange is the remedy where kube-proxy's own fault keeps everybody out: to write the rules again repeats it.
+var withoutAnyRange = advice("take 0.0.0.0/0 and ::/0 out of the Service's loadBalancerSourceRanges: without any " +
+	"range everybody is allowed; or run kube-proxy 1.34 or later")
 
 // sourceSet is the name of the set of who may connect to the path's load balancer address.
 func (p *pathCase) sourceSet() string {

@@ -87,6 +87,9 @@ type Decision struct {
 	v6    bool
 }
 
+// Default tells whether it is a default route that decided.
+func (d Decision) Default() bool { return d.entry != nil && d.entry.prefix.Bits() == 0 }
+
 // String returns the rule and the route as ip prints them: "ip rule 100: from 10.244.0.0/16 lookup 100; table 100:
 // blackhole default". The kernel's default rules are not named. "" for the zero Decision.
 func (d Decision) String() string {

@@ -97,7 +97,7 @@ type NodeReport struct {
 	// Coverage is what the verdicts of the paths rest on; absent where no path was judged.
 	Coverage *Coverage `json:"coverage,omitempty"`
 	// Asks are Nodes that were not read, and of which the addresses of their interfaces would decide over paths.
-	Asks []string `json:"-"`
+	Asks []string `json:"asks,omitempty"`
 }
 
 // Coverage is how far the verdicts of a node's paths go. What is beyond the node is never judged: the network between

@@ -162,7 +162,7 @@ func TestWhatHelpersSayIsNotTrusted(t *testing.T) {
 		"paths that are not known":    {func(r *report.NodeReport) { r.Summary.Unknown++ }, false},
 		"a worse verdict":             {func(r *report.NodeReport) { r.Verdict = report.Unknown }, false},
 		"a verdict that there is not": {func(r *report.NodeReport) { r.Verdict = "Fine" }, false},
-		"it depends on others": {func(r *report.NodeReport) { r.Asks = []string{"worker-2"} }, false},
+		"it depends on others":        {func(r *report.NodeReport) { r.Asks = []string{"worker-2"} }, false},
 	} {
 		p := path
 		p.Findings = []report.Finding{info}

@@ -295,7 +295,10 @@ func (n *node) paths(req *Request) []judged {
 
 // jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
 func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
-	for _, svc := range n.asked(req) {
+	asked := n.asked(req)
+	const usual = 3 // most Services have two or three paths
+	jobs = make([]pathJob, 0, usual*len(asked))
+	for _, svc := range asked {
 		if reason, why := n.ignored(svc); reason != "" {
 			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
 			continue

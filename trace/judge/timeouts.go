@@ -22,10 +22,9 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 			return nil, nil
 		}
 		for _, t := range timeouts {
-			key := "net/netfilter/nf_conntrack_" + t.name
-			if t.proto == end.Packet.Proto && p.isOff(key) && (!t.anew || p.chosenAnew(end)) {
-				evidence = append(evidence, key+"=0")
-				fix = append(fix, p.onNode("", "sysctl", "-w", fmt.Sprintf("%s=%d", key, t.usual)))
+			if t.proto == end.Packet.Proto && p.isOff(t.key) && (!t.anew || p.chosenAnew(end)) {
+				evidence = append(evidence, t.key+"=0")
+				fix = append(fix, p.onNode("", "sysctl", "-w", fmt.Sprintf("%s=%d", t.key, t.usual)))
 			}
 		}
 		return evidence, fix
@@ -38,16 +37,16 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 // of unacknowledged packets take the place of a state's own where they are shorter (nf_conntrack_tcp_packet).
 var timeouts = []struct {
 	proto uint8
-	name  string
+	key   string
 	usual int
 	anew  bool // what comes next is the client's, and makes a new entry
 }{
-	{netfilter.TCP, "tcp_timeout_syn_sent", 120, false},
-	{netfilter.TCP, "tcp_timeout_syn_recv", 60, true},
-	{netfilter.TCP, "tcp_timeout_established", 432000, false},
-	{netfilter.TCP, "tcp_timeout_max_retrans", 300, false},
-	{netfilter.TCP, "tcp_timeout_unacknowledged", 300, false},
-	{netfilter.UDP, "udp_timeout", 30, false},
+	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_syn_sent", 120, false},
+	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_syn_recv", 60, true},
+	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_established", 432000, false},
+	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_max_retrans", 300, false},
+	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged", 300, false},
+	{netfilter.UDP, "net/netfilter/nf_conntrack_udp_timeout", 30, false},
 }
 
 // chosenAnew tells whether a new entry in the middle of a connection may lead to another endpoint, or have another

@@ -63,6 +63,9 @@ func (l *loader) rules() error {
 		wg.Go(func() { saves[i] = l.saved(f) })
 	}
 	wg.Wait()
+	for i, f := range Families {
+		saves[i].fromOther(l, f, &saves[1-i])
+	}
 	l.Have, l.Backends = map[netfilter.Family]map[netfilter.Backend]bool{}, map[netfilter.Family]bool{}
 	for i, f := range Families {
 		if err := saves[i].limit; err != nil {
@@ -93,11 +96,11 @@ type saved struct {
 	dumps  map[netfilter.Backend]*iptables.Dump
 	failed map[string]string // why a file cannot be read
 	limit  error             // a file passes a limit: nothing of the node is read
+	both   bool              // a file may have tables of the other family, too
 }
 
 // saved reads the save files of one family. The default one is ignored when its backend has a file of its own. An empty
 // file is what a save command prints where there is no table at all; it counts as read only beside one that is not.
-// Where the family has no file, what the other family's file has of it counts.
 func (l *loader) saved(f netfilter.Family) saved {
 	out := saved{
 		have: map[netfilter.Backend]bool{}, dumps: map[netfilter.Backend]*iptables.Dump{}, failed: map[string]string{},
@@ -105,16 +108,21 @@ func (l *loader) saved(f netfilter.Family) saved {
 	for _, d := range SaveFiles[f] {
 		out.read(l, d, f)
 	}
-	if len(out.have) == 0 && len(out.failed) == 0 && !l.ListsUnread() {
-		for _, d := range SaveFiles[netfilter.Inet&^f] {
-			both := saved{have: out.have, dumps: out.dumps, failed: map[string]string{}}
-			both.read(l, d, f)
-			if both.limit == nil {
-				out.tables, out.told = append(out.tables, both.tables...), both.told
-			}
+	return out
+}
+
+// fromOther reads what the other family's files have of a family that has no file.
+func (x *saved) fromOther(l *loader, f netfilter.Family, other *saved) {
+	if !other.both || len(x.have) > 0 || len(x.failed) > 0 || l.ListsUnread() {
+		return
+	}
+	for _, d := range SaveFiles[netfilter.Inet&^f] {
+		both := saved{have: x.have, dumps: x.dumps, failed: map[string]string{}}
+		both.read(l, d, f)
+		if both.limit == nil {
+			x.tables, x.told = append(x.tables, both.tables...), both.told
 		}
 	}
-	return out
 }
 
 // read reads one file.
@@ -126,6 +134,7 @@ func (x *saved) read(l *loader, d SaveFile, f netfilter.Family) {
 	if data == nil || err != nil {
 		return
 	}
+	x.both = x.both || iptables.MayHold(data, netfilter.Inet&^f)
 	backend, told := d.Backend, true
 	if backend == "" {
 		var b netfilter.Backend

@@ -36,6 +36,23 @@ func Text(data []byte) string {
 	return b.String()
 }
 
+// Copied tells whether a text may have characters that copying has put in place of others, or between them. It costs
+// little: many texts have such characters of their own.
+func Copied(data []byte) bool {
+	for _, c := range []byte{'&', '\x1b', '\r', 0} {
+		if bytes.IndexByte(data, c) >= 0 {
+			return true
+		}
+	}
+	const high = 0x8080808080808080 // the bits that ASCII does not have, of eight characters
+	for ; len(data) >= 8; data = data[8:] {
+		if binary.LittleEndian.Uint64(data)&high != 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(data, func(c byte) bool { return c >= utf8.RuneSelf })
+}
+
 // decode returns a text as UTF-8, without a byte order mark.
 func decode(data []byte) string {
 	var order binary.ByteOrder

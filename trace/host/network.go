@@ -33,7 +33,7 @@ type Network struct {
 	tunnels     map[string]Tunnel          // the same of other tunnels
 	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
-	nodes  map[netip.Addr]bool // the Node object's own addresses
+	nodes  []netip.Addr        // the Node object's own addresses, sorted
 	others map[netip.Addr]bool // addresses of others, by the API
 	fam    [2]family
 }
@@ -124,7 +124,7 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 			return !cast, true
 		}
 	}
-	if n.nodes[a] {
+	if _, ok := slices.BinarySearchFunc(n.nodes, a, netip.Addr.Compare); ok {
 		return true, true
 	}
 	return false, f.addrsKnown || n.others[a]

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -39,12 +40,13 @@ type Files struct {
 // changed.
 func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network {
 	out := *n
-	out.nodes, out.others = make(map[netip.Addr]bool, len(own)), others
+	out.nodes, out.others = make([]netip.Addr, 0, len(own)), others
 	for _, a := range own {
 		if a.IsValid() {
-			out.nodes[a.Unmap().WithZone("")] = true
+			out.nodes = append(out.nodes, a.Unmap().WithZone(""))
 		}
 	}
+	slices.SortFunc(out.nodes, netip.Addr.Compare)
 	return &out
 }
 

@@ -45,6 +45,9 @@ var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 // hintsIgnored judges the endpoints of a Service port; ok is false where nothing is ignored.
 func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (is issue, ok bool) {
 	byZone, byNode := n.exp.FollowsHints(svc)
+	if !byZone {
+		return is, false
+	}
 	var ready []expect.Endpoint
 	zones, without := []string{}, []string{}
 	forNode, forZone := false, false
@@ -66,7 +69,7 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 			without = append(without, e.Address.String())
 		}
 	}
-	if !byZone || byNode && forNode || len(ready) == 0 {
+	if byNode && forNode || len(ready) == 0 {
 		return is, false
 	}
 	slices.Sort(zones)

@@ -30,9 +30,10 @@ const (
 // kube-proxy's own translation can be one too many, while any will do where one is due.
 func masquerading(want *expect.Path, got *outcomes) []issue {
 	var missing, needless []string
+	translated := got.translated()
 	for i := range want.Endpoints {
 		e := &want.Endpoints[i]
-		for _, o := range got.translated() {
+		for _, o := range translated {
 			if o.to != e.Address {
 				continue
 			}

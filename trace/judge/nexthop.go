@@ -64,14 +64,18 @@ func unsureHop(
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		is := issue{code: code, message: message, expected: describe(p.want), actual: "may not get there"}
+		var is issue
 		for i := range p.res.Outcomes {
-			last := p.res.Outcomes[i] // a walk may use the memory of the list
-			end := &last
+			end := &p.res.Outcomes[i]
 			if end.End != netfilter.Sent || !end.Packet.DNAT {
 				continue
 			}
-			for _, h := range p.possibleHops(end) {
+			hops := p.possibleHops(end)
+			if len(hops) > 0 {
+				p.keep() // a walk may use the memory of the list
+				end = &p.res.Outcomes[i]
+			}
+			for _, h := range hops {
 				d := in(p, h, end)
 				if d == nil {
 					continue
@@ -88,6 +92,7 @@ func unsureHop(
 		if is.endpoints == nil {
 			return nil
 		}
+		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), "may not get there"
 		is.subject = cut(is.endpoints, 4)
 		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
 		is.remedy.Commands = append(is.remedy.Commands, p.askLive().Commands...)

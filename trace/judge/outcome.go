@@ -54,12 +54,18 @@ type outcome struct {
 // outcomes are the ends of a walk, those that are alike added up.
 type outcomes struct {
 	list      []outcome
+	sent      []*outcome // of list, those that are certainly translated to where they go
 	uncertain bool // some outcome depends on what the snapshot does not tell
 	lost      bool // some branch could not be followed to its end: it may lead anywhere
 }
 
 func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {
-	out := outcomes{list: make([]outcome, 0, len(res.Outcomes))}
+	return n.outcomesIn(nil, f, res)
+}
+
+// outcomesIn is outcomesOf in the memory of a list that is no longer used.
+func (n *node) outcomesIn(room []outcome, f expect.Frontend, res *netfilter.Result) outcomes {
+	out := outcomes{list: slices.Grow(room[:0], len(res.Outcomes))}
 	for i := range res.Outcomes {
 		o := n.outcomeOf(f, &res.Outcomes[i])
 		out.uncertain = out.uncertain || !o.certain
@@ -72,6 +78,7 @@ func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {
 		}
 		return a.to.Compare(b.to)
 	})
+	out.sent = out.of(string(expect.DNAT))
 	return out
 }
 
@@ -155,11 +162,14 @@ func (t *outcomes) share(to netip.AddrPort) (certain float64, possible bool) {
 	return certain, possible || t.lost || certain > 0
 }
 
+// is tells whether an outcome certainly has an action.
+func (o *outcome) is(action string) bool { return o.action == action && o.certain && o.share > 0 }
+
 // of returns the outcomes of an action, the certain ones only.
 func (t *outcomes) of(action string) []*outcome {
 	var out []*outcome
 	for i := range t.list {
-		if o := &t.list[i]; o.action == action && o.certain && o.share > 0 {
+		if o := &t.list[i]; o.is(action) {
 			out = append(out, o)
 		}
 	}
@@ -167,13 +177,15 @@ func (t *outcomes) of(action string) []*outcome {
 }
 
 // translated returns the outcomes of connections that are translated to where they go.
-func (t *outcomes) translated() []*outcome { return t.of(string(expect.DNAT)) }
+func (t *outcomes) translated() []*outcome { return t.sent }
 
 // all tells whether an action is certain to happen.
 func (t *outcomes) all(action string) bool {
 	sum := 0.0
-	for _, o := range t.of(action) {
-		sum += o.share
+	for i := range t.list {
+		if o := &t.list[i]; o.is(action) {
+			sum += o.share
+		}
 	}
 	return sum > 1-certainty
 }

@@ -27,6 +27,11 @@ type worker struct {
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
 	wanted    expect.Path // what was expected of the last path, before it was judged
+	// room is what the next path's lists of outcomes take their memory from.
+	room struct {
+		walked []netfilter.Outcome
+		got    []outcome
+	}
 	// hopsTo is what anyHops has found.
 	hopsTo map[netip.Addr][]host.Hop
 	// routed is what routedNodes has found.
@@ -49,9 +54,10 @@ type pathCase struct {
 	res  netfilter.Result
 	got  outcomes
 
-	entered bool // the packet is certain to come in by its origin's interface
-	kept    bool // res.Outcomes is the case's own, and not the walker's
-	settled bool // a detector has recognised who else answers
+	entered bool                // the packet is certain to come in by its origin's interface
+	kept    bool                // res.Outcomes is the case's own, and not the walker's
+	room    []netfilter.Outcome // for keep
+	settled bool                // a detector has recognised who else answers
 	several several
 	steps   *walked
 	onward  *[]onward        // what becomes of later packets; nil until that is asked for
@@ -91,7 +97,7 @@ func (p *pathCase) walk(s netfilter.Start, opt netfilter.Options) netfilter.Resu
 // keep takes what the path's own walk has found from the walker, which uses the memory for its next walk.
 func (p *pathCase) keep() {
 	if !p.kept {
-		p.res.Outcomes, p.kept = slices.Clone(p.res.Outcomes), true
+		p.res.Outcomes, p.kept, p.room = append(p.room[:0], p.res.Outcomes...), true, nil
 	}
 }
 
@@ -117,8 +123,13 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		Steps: w.req.Steps, Enters: p.entered, Watch: w.distinct.chains,
 	})
 	w.watched = p.res.Watched
-	p.got = w.outcomesOf(f, &p.res)
+	p.got = w.outcomesIn(w.room.got, f, &p.res)
+	w.room.got = p.got.list
+	p.room = w.room.walked
 	p.compareAnswers()
+	if p.kept {
+		w.room.walked = p.res.Outcomes
+	}
 	p.conclude()
 	p.reconsider()
 	out := report.Path{}

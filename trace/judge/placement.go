@@ -101,10 +101,13 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 		"leave the node",
 	removeIt,
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+		if end.End != netfilter.Delivered {
+			return nil, nil
+		}
 		dst := end.Packet.Dst
 		t, known := p.net.AddrType(dst)
 		taken := t == host.RouteLocal || t == host.RouteBroadcast
-		if at := p.placeOf(dst); end.End != netfilter.Delivered || !taken || !known || !at.own {
+		if at := p.placeOf(dst); !taken || !known || !at.own {
 			return nil, nil
 		}
 		return p.taken(dst)

@@ -69,6 +69,11 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 	var issues []issue
 	for i := range got.list {
 		o := &got.list[i]
+		switch o.action {
+		case noneAction, string(expect.Reject), string(expect.Drop):
+		default:
+			continue
+		}
 		if !o.certain || o.share <= 0 || n.notTranslated(o) && len(got.translated()) > 0 {
 			continue // what of the others is said of the endpoints' shares
 		}

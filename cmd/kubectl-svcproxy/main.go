@@ -26,6 +26,7 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	gctune.ForShortRun(gctune.PluginPercent, gctune.PluginMemoryLimit)
+	gctune.AfterFirst(gctune.PluginFirst, gctune.PluginPercent, gctune.PluginMemoryLimit)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	return command.Main(ctx, os.Args[1:], streams, system())
 }

@@ -32,6 +32,9 @@ var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 			itp != nil && *itp == corev1.ServiceInternalTrafficPolicyLocal {
 			continue
 		}
+		if byZone, _ := n.exp.FollowsHints(svc); !byZone {
+			continue
+		}
 		for i := range svc.Spec.Ports {
 			if is, ok := n.hintsIgnored(svc, n.endpointsOf(svc, &svc.Spec.Ports[i])); ok {
 				out = append(out, is)
@@ -44,10 +47,7 @@ var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 
 // hintsIgnored judges the endpoints of a Service port; ok is false where nothing is ignored.
 func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (is issue, ok bool) {
-	byZone, byNode := n.exp.FollowsHints(svc)
-	if !byZone {
-		return is, false
-	}
+	_, byNode := n.exp.FollowsHints(svc)
 	var ready []expect.Endpoint
 	zones, without := []string{}, []string{}
 	forNode, forZone := false, false

@@ -296,9 +296,29 @@ func (n *node) paths(req *Request) []judged {
 // jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
 func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
 	asked := n.asked(req)
+	type part struct {
+		jobs    []pathJob
+		ignored []judged
+	}
+	parts := make([]part, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	size := (len(asked) + len(parts) - 1) / len(parts)
+	for i := range parts {
+		some := asked[min(i*size, len(asked)):min((i+1)*size, len(asked))]
+		wg.Go(func() { parts[i].jobs, parts[i].ignored = n.jobsOf(some, req) })
+	}
+	wg.Wait()
+	for i := range parts {
+		jobs, ignored = append(jobs, parts[i].jobs...), append(ignored, parts[i].ignored...)
+	}
+	return jobs, ignored
+}
+
+// jobsOf is jobs for some Services.
+func (n *node) jobsOf(services []*corev1.Service, req *Request) (jobs []pathJob, ignored []judged) {
 	const usual = 3 // most Services have two or three paths
-	jobs = make([]pathJob, 0, usual*len(asked))
-	for _, svc := range asked {
+	jobs = make([]pathJob, 0, usual*len(services))
+	for _, svc := range services {
 		if reason, why := n.ignored(svc); reason != "" {
 			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
 			continue

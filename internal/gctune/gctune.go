@@ -38,14 +38,13 @@ const watchPercent = 50
 const PluginFirst = 272 << 20
 
 // AfterFirst puts the first collection off until the process has taken first bytes, in a program that has called
-// [ForShortRun], with its percent and memoryLimit, which are in force from then on. With one of the environment variables
+// [ForShortRun]; percent and memoryLimit are in force from then on. With one of the environment variables
 // GOGC and GOMEMLIMIT it does nothing.
 func AfterFirst(first int64, percent int, memoryLimit int64) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	// What nothing refers to is found by the first collection. Its number is no argument of the cleanup: that would keep
-	// it alive.
+	// The first collection finds what nothing refers to.
 	unused := new([64]byte)
 	runtime.AddCleanup(unused, func(percent int) {
 		debug.SetGCPercent(percent)

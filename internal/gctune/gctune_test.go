@@ -4,9 +4,45 @@ package gctune
 
 import (
 	"math"
+	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 )
+
+// The first collection is put off, and sets what is to hold behind it.
+func TestAfterFirst(t *testing.T) {
+	oldPercent, oldLimit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
+	defer func() {
+		debug.SetGCPercent(oldPercent)
+		debug.SetMemoryLimit(oldLimit)
+	}()
+	settings := func() (percent int, limit int64) {
+		percent = debug.SetGCPercent(-1)
+		debug.SetGCPercent(percent)
+		return percent, debug.SetMemoryLimit(-1)
+	}
+	t.Setenv("GOGC", "50")
+	t.Setenv("GOMEMLIMIT", "")
+	AfterFirst(1<<28, PluginPercent, 1<<29)
+	if percent, limit := settings(); percent != 100 || limit != math.MaxInt64 {
+		t.Errorf("with GOGC set: %d %%, %d bytes; they must stay", percent, limit)
+	}
+	t.Setenv("GOGC", "")
+	AfterFirst(1<<28, PluginPercent, 1<<29)
+	if percent, limit := settings(); percent != -1 || limit != 1<<28 {
+		t.Errorf("before the first collection: %d %%, %d bytes; want none, and %d bytes", percent, limit, 1<<28)
+	}
+	for range 100 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+		if percent, limit := settings(); percent == PluginPercent && limit == 1<<29 {
+			return
+		}
+	}
+	percent, limit := settings()
+	t.Errorf("behind it: %d %%, %d bytes; want %d %%, %d bytes", percent, limit, PluginPercent, 1<<29)
+}
 
 func TestForShortRun(t *testing.T) {
 	oldPercent, oldLimit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)

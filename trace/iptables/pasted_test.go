@@ -254,6 +254,33 @@ func TestWhatIsNoTable(t *testing.T) {
 	}
 }
 
+// A text is read for the other family only where that may find something.
+func TestMayHold(t *testing.T) {
+	six := edited(natSave, "iptables-save", "ip6tables-save")
+	for name, tt := range map[string]struct {
+		text   string
+		v4, v6 bool
+	}{
+		"of IPv4":                  {natSave, true, false},
+		"of IPv6":                  {six, false, true},
+		"of both":                  {natSave + six, true, true},
+		"a remark before it":       {"of node1:\n" + natSave, true, true},
+		"no header":                {natSave[strings.IndexByte(natSave, '\n')+1:], true, true},
+		"a header of no family":    {natSave + edited(natSave, "iptables-save", "xtables-save"), true, true},
+		"a command of the other":   {natSave + "$ ip6tables -t nat -S\n" + natList, true, true},
+		"copied from a terminal":   {natSave + "$ ip6\x1b[1mtables -t nat -S\n" + natList, true, true},
+		"of HTML":                  {edited(natSave, `"`, "&quot;"), true, true},
+		"a comment in other words": {edited(natSave, "kubernetes", "k\u00fcbernetes"), true, true},
+		"nothing":                  {"", true, true},
+	} {
+		for f, want := range map[netfilter.Family]bool{netfilter.IPv4: tt.v4, netfilter.IPv6: tt.v6} {
+			if got := MayHold([]byte(tt.text), f); got != want {
+				t.Errorf("%s: %v for %s, want %v", name, got, f, want)
+			}
+		}
+	}
+}
+
 // Whether a text may have had more tables is told.
 func TestWhatADumpCovers(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -327,6 +327,7 @@ func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		natSave, natList, "$ iptables -t nat -S | grep x\n" + natList, indented(natSave, " > "), utf16le(natSave),
 		natSave[:len(natSave)/2], edited(natSave, "10.244.1.6", "x.x.x.x", "COMMIT", "..."), natSave + natList,
+		natSave + edited(natSave, "iptables-save", "ip6tables-save"), natSave + "$ ip6tables -t nat -S\n" + natList,
 		edited(natList, " -m tcp", "\n-m tcp", "KUBE-SEP-B", "KUBE-SEP-\nB"),
 		"-P INPUT ACCEPT\n-P INPUT ACCEPT\n-N\n-N \n-P \n",
 		"*nat\n-A\n-A \n:\n: \n[\n[] -A X -j X\n...\n...\n:X\n", "*nat\n:X - [0:0]\n-A X -j\nX\nY\nZ\n-A X -g X\n",
@@ -336,6 +337,11 @@ func FuzzRead(f *testing.F) {
 	testutil.AddHostile(f, natList)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		testutil.Promptly(t, func() {
+			for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+				if x, err := Read(data, f, netfilter.BackendNFT); err == nil && len(x.Tables) > 0 && !MayHold(data, f) {
+					t.Errorf("there are %s tables, though there can be none", f)
+				}
+			}
 			d, err := Read(data, netfilter.IPv4, netfilter.BackendNFT)
 			if err != nil {
 				return

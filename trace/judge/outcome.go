@@ -55,8 +55,8 @@ type outcome struct {
 type outcomes struct {
 	list      []outcome
 	sent      []*outcome // of list, those that are certainly translated to where they go
-	uncertain bool // some outcome depends on what the snapshot does not tell
-	lost      bool // some branch could not be followed to its end: it may lead anywhere
+	uncertain bool       // some outcome depends on what the snapshot does not tell
+	lost      bool       // some branch could not be followed to its end: it may lead anywhere
 }
 
 func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {

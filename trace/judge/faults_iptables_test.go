@@ -366,6 +366,13 @@ func faults(w *capturedNode) []fault {
 			}),
 		},
 		{
+			name: "iptables -F of all tables, which leaves the chains",
+			do:   func(w *capturedNode) { w.drop(v4, "-A ") },
+			all: every(func(path, was string) string {
+				return gone(path, was, !isV6(path), "NotProgrammed", "NotProgrammed IPv4")
+			}),
+		},
+		{
 			name: "no rules at all",
 			do:   func(w *capturedNode) { w.files[v4], w.files[v6] = emptyTables, emptyTables6 },
 			all: every(func(path, was string) string {

@@ -33,7 +33,8 @@ var (
 	})
 	_ = register(kind{
 		code: FamilyMissing, severity: mismatch, scope: onNode, by: programmedRules,
-		remedy: advice("look in kube-proxy's log for its IP families, and give its clusterCIDR one of each family"),
+		remedy: advice("restart kube-proxy on {node}, where something has removed its rules; if they do not come back, look in "+
+			"its log for its IP families, and give its clusterCIDR one of each family", restartProxy),
 		issues: []string{"kubernetes/kubernetes#123837", "kubernetes/kubernetes#99127"},
 	})
 	_ = register(kind{
@@ -59,7 +60,9 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 				actual:   "none",
 				message:  fmt.Sprintf("the node has no %s rules of kube-proxy's", f),
 			}
-			if n.survey.programmed[netfilter.Inet&^f] {
+			if c := n.flushed(f); c != nil {
+				is.actual, is.message, is.remedy = "empty", flushedMessage(f, c), n.advise(afterFlush, &is)
+			} else if n.survey.programmed[netfilter.Inet&^f] {
 				is.code = FamilyMissing
 			}
 			out = append(out, is)
@@ -78,9 +81,45 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 	return out
 }}
 
+// flushed returns the chain of all Services of a family where it is there and empty: kube-proxy never leaves it so, as
+// it makes the chain with its rules. nil where it is not there, or has rules.
+func (n *node) flushed(f netfilter.Family) *netfilter.Chain {
+	var empty *netfilter.Chain
+	for _, t := range n.Rules.Tables {
+		if t.Family&f == 0 || !n.mode.home(t) {
+			continue
+		}
+		c := t.Chain(n.mode.names().Services)
+		if c == nil {
+			continue
+		}
+		if len(c.Rules) > 0 || c.Unread != "" {
+			return nil
+		}
+		empty = c
+	}
+	return empty
+}
+
+func flushedMessage(f netfilter.Family, c *netfilter.Chain) string {
+	return fmt.Sprintf("%s is there, and empty: something has flushed the %s rules, and left the chains", chainName(c), f)
+}
+
+// afterFlush: kube-proxy notices that its chains are gone (Monitor in pkg/util/iptables/iptables.go looks for
+// KUBE-PROXY-CANARY), not that they are empty. Until its next full sync, an hour after the last one, and in large
+// clusters only when it is needed for something else, it writes what has changed alone (needFullSync in
+// pkg/proxy/iptables/proxier.go and pkg/proxy/nftables/proxier.go of 1.37, tryPartialSync in those of 1.28).
+var afterFlush = advice("restart kube-proxy on {node}, which does not notice by itself for an hour or more; then find out "+
+	"what has flushed them (a script, a firewall that was reloaded): the network plugin's rules may be gone, too",
+	restartProxy)
+
 // familyMissing makes of an issue one of the family, where kube-proxy has programmed the other one.
 func (p *pathCase) familyMissing(is *issue) {
 	f := netfilter.FamilyOf(p.want.Frontend.Address)
+	if c := p.flushed(f); c != nil {
+		is.where, is.message, is.remedy = netfilter.Ref{Chain: c}, flushedMessage(f, c), p.advise(afterFlush, is)
+		return
+	}
 	if p.survey.programmed[netfilter.Inet&^f] {
 		is.code = FamilyMissing
 		is.message = fmt.Sprintf("kube-proxy has programmed %s on this node, but not %s", netfilter.Inet&^f, f)

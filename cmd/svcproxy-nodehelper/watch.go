@@ -19,6 +19,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/watch"
 )
 
@@ -92,8 +93,8 @@ func (o *watchFlags) run(ctx context.Context) error {
 	agent, err := watch.New(watch.Options{
 		Node: o.node, Client: client, Reports: watch.NewReports(client), Dialer: dialer,
 		Share: o.share, Full: o.full, Poll: o.poll,
-		Read: watch.NodeReader(o.node, o.root),
-		Log:  func(line string) { fmt.Fprintln(os.Stderr, safetext.Line(line, maxMessage)) },
+		Read: watch.NodeReader(o.node, o.root), Look: watch.NodeLooker(o.root), Tracked: live.Tracked,
+		Log: func(line string) { fmt.Fprintln(os.Stderr, safetext.Line(line, maxMessage)) },
 	})
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 // readFlags reads from the command line of kube-proxy, or of the program that contains it, the flags that decide what
 // is programmed, and no others: they may be secrets.
 func readFlags(_ context.Context, r *reader) ([]byte, error) {
-	program, args := embeddingProcess()
+	_, program, args := embeddingProcess()
 	if r.proxy != nil {
 		program, args = kubeproxy.Process, r.proxy.args
 	}
@@ -42,11 +42,11 @@ func readFlags(_ context.Context, r *reader) ([]byte, error) {
 }
 
 // embeddingProcess finds the program that contains kube-proxy, in this network namespace: the one with the lowest
-// number, which has started the others. "" where there is none.
-func embeddingProcess() (program string, args []string) {
+// number, which has started the others. 0 and "" where there is none.
+func embeddingProcess() (pid int, program string, args []string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return "", nil
+		return 0, "", nil
 	}
 	lowest := 0
 	for _, e := range entries {
@@ -63,5 +63,5 @@ func embeddingProcess() (program string, args []string) {
 			lowest, program, args = pid, name, line[1:]
 		}
 	}
-	return program, args
+	return lowest, program, args
 }

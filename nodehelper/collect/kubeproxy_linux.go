@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
 
 // kubeProxy is kube-proxy's process.
@@ -47,13 +48,35 @@ func findKubeProxy() *kubeProxy {
 			continue
 		}
 		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		if filepath.Base(args[0]) != "kube-proxy" || !sameNetwork(e.Name()) {
+		if filepath.Base(args[0]) != proxyName || !sameNetwork(e.Name()) {
 			continue
 		}
 		found = append(found, &kubeProxy{pid: e.Name(), args: args[1:]})
 	}
 	return starter(found, parentOf)
 }
+
+// ProxyPID returns the PID of kube-proxy, or of the program that contains it; "" where there is none. last is what it
+// returned before: as long as that process runs no other is searched for.
+func ProxyPID(last string) string {
+	if last != "" {
+		data, err := os.ReadFile("/proc/" + last + "/cmdline")
+		name, _, _ := strings.Cut(string(data), "\x00")
+		if name = filepath.Base(name); err == nil && (name == proxyName || slices.Contains(kubeproxy.Embedding, name)) {
+			return last
+		}
+	}
+	if k := findKubeProxy(); k != nil {
+		return k.pid
+	}
+	if pid, _, _ := embeddingProcess(); pid != 0 {
+		return strconv.Itoa(pid)
+	}
+	return ""
+}
+
+// proxyName is the name of kube-proxy's program.
+const proxyName = "kube-proxy"
 
 // starter returns the first process that none of the others has started: a child of kube-proxy has its name until it
 // executes another program, and may have ended a moment later.

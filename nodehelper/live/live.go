@@ -35,10 +35,10 @@ var tracingTime = 1500 * time.Millisecond
 // Error. root is the path of the node's file system, which contains the journal of tracing. The error is that of the
 // context.
 func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
-	before, begun := tracked(), time.Now()
+	before, begun := Tracked(), time.Now()
 	list, err := run(ctx, root, targets)
 	p := snapshot.Probing{Targets: list}
-	if after := tracked(); before != nil && after != nil {
+	if after := Tracked(); before != nil && after != nil {
 		p.Tracked = &snapshot.Tracked{
 			Seconds: time.Since(begun).Seconds(), Invalid: after.Invalid - before.Invalid,
 			InsertFailed: after.InsertFailed - before.InsertFailed, Drop: after.Drop - before.Drop,

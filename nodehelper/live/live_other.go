@@ -17,4 +17,5 @@ func run(context.Context, string, []snapshot.ProbeTarget) ([]snapshot.Probes, er
 
 func restore(string) error { return nil }
 
-func tracked() *snapshot.Tracked { return nil }
+// Tracked returns nil: this system is not a node.
+func Tracked() *snapshot.Tracked { return nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// tracked reads the counters of connection tracking since the node's start; nil where there are none.
-func tracked() *snapshot.Tracked {
+// Tracked reads the counters of connection tracking since the node's start; nil where there are none.
+func Tracked() *snapshot.Tracked {
 	data, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
 	if err != nil {
 		return nil

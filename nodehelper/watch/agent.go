@@ -35,6 +35,11 @@ type Options struct {
 	Reports Reports
 	// Read reads the node's files: see [NodeReader].
 	Read func(ctx context.Context) (*snapshot.Node, error)
+	// Look looks at the node: see [NodeLooker]. nil: nobody looks.
+	Look func(proxy string) Moment
+	// Tracked returns the counters of connection tracking since the node's start; nil where there are none. It may be nil
+	// itself.
+	Tracked func() *snapshot.Tracked
 	// Share is how much of one processor passes may take on average, over a minute; three times that where rules are on
 	// the node whose changes the kernel does not announce.
 	Share float64
@@ -101,6 +106,7 @@ func New(o Options) (*Agent, error) {
 	if a.objects, err = newObjects(o.Client, o.Node); err != nil {
 		return nil, err
 	}
+	a.metrics.tracked = o.Tracked
 	a.objects.wake = func() { a.wake(reasonAPI) }
 	a.objects.failed = func(kind string, err error) {
 		a.metrics.apiErrors.WithLabelValues(kind).Inc()
@@ -143,6 +149,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { a.objects.run(ctx) })
+	wg.Go(func() { a.looks(ctx) })
 	if a.publisher != nil {
 		wg.Go(func() { a.publisher.run(ctx) })
 	}
@@ -299,6 +306,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.polled = a.isPolled(&got)
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
+	v.pending = a.latency.oldest()
 	v.at, v.took = at, time.Since(at)
 	if a.polled && !before.IsZero() {
 		v.polling = at.Sub(before)
@@ -337,8 +345,15 @@ func (a *Agent) isPolled(r *report.NodeReport) bool {
 	if !works || r.Mode == nil {
 		return true
 	}
-	backend := r.Mode.Backend
-	return r.Mode.Actual == kubeproxy.IPVS || backend != "" && backend != string(netfilter.BackendNFT)
+	switch m := r.Mode; {
+	case m.Actual == kubeproxy.IPVS:
+		return true
+	case m.Backend != "":
+		return m.Backend != string(netfilter.BackendNFT)
+	case m.Actual == "":
+		return a.polled // nothing shows where the rules are, or were: as before
+	}
+	return false
 }
 
 // measure takes the time that the rules took to follow the API.

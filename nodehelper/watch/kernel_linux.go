@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -88,6 +89,25 @@ func processorTime() time.Duration {
 
 // notWatched is why an agent does not read the connection table.
 const notWatched = "an agent does not read it: it takes the longer the more traffic there is"
+
+// lockFile is the file of the xtables lock on the node (XT_LOCK_NAME in iptables/xshared.h).
+const lockFile = "run/xtables.lock"
+
+// NodeLooker returns what looks at the node of this process's network namespace. proxy is the PID of the last look. It
+// needs the PIDs of the node: the lock of a process that this one cannot see is not shown (locks_show in fs/locks.c).
+// root is where the node's file system is.
+func NodeLooker(root string) func(proxy string) Moment {
+	return func(proxy string) Moment {
+		now := Moment{Proxy: collect.ProxyPID(proxy)}
+		var s unix.Stat_t
+		if unix.Stat(filepath.Join(root, lockFile), &s) == nil {
+			if locks, err := os.ReadFile("/proc/locks"); err == nil {
+				now.Lock = lockOf(string(locks), unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
+			}
+		}
+		return now
+	}
+}
 
 // NodeReader returns what reads the files of the node of this process's network namespace, but for its connection
 // table. root is where the node's file system is. It is for one goroutine.

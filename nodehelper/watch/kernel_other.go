@@ -24,5 +24,8 @@ func NodeReader(string, string) func(context.Context) (*snapshot.Node, error) {
 	return func(context.Context) (*snapshot.Node, error) { return nil, errSystem }
 }
 
+// NodeLooker returns what shows nothing: this system is not a node.
+func NodeLooker(string) func(string) Moment { return func(string) Moment { return Moment{} } }
+
 // Enter fails: this system is not a node.
 func Enter(string, string, []string) (net.Listener, error) { return nil, errSystem }

@@ -40,6 +40,17 @@ func (l *latency) changed(of familyOf, at time.Time) {
 	}
 }
 
+// oldest returns when the first of the changes happened that the rules do not follow yet; zero for none.
+func (l *latency) oldest() time.Time {
+	var first time.Time
+	for _, c := range l.changes {
+		if first.IsZero() || c.at.Before(first) {
+			first = c.at
+		}
+	}
+	return first
+}
+
 // took is one measurement.
 type took struct {
 	family corev1.IPFamily

@@ -13,6 +13,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // metric is the declaration of a metric. All of them are in [declared], which docs/metrics.md lists.
@@ -46,6 +47,11 @@ const (
 	apiErrorsMetric   = "svcproxy_api_errors_total"
 	errorsMetric      = "svcproxy_errors_total"
 	proxySyncedMetric = "svcproxy_kube_proxy_last_sync_timestamp_seconds"
+	pendingMetric     = "svcproxy_api_to_kernel_pending_seconds"
+	locksMetric       = "svcproxy_xtables_lock_looks_total"
+	startsMetric      = "svcproxy_kube_proxy_starts_total"
+	absentMetric      = "svcproxy_kube_proxy_absent_seconds_total"
+	trackedMetric     = "svcproxy_conntrack_failures_total"
 	publishedMetric   = "svcproxy_report_writes_total"
 	unpublishedMetric = "svcproxy_report_write_failures_total"
 	publishedAtMetric = "svcproxy_report_last_write_timestamp_seconds"
@@ -64,6 +70,15 @@ var declared = []metric{
 	{nodeMetric, "gauge", "1, with what the node runs.", []string{"mode", "backend", "kube_proxy_version"}},
 	{latencyMetric, "histogram", "Seconds from a change of endpoints in the API, as it was heard of here, until the " +
 		"rules of the node are right.", []string{"family", "mode"}},
+	{pendingMetric, "gauge", "How long ago the first of the changes of endpoints was that the rules did not follow when " +
+		"the node was last read; 0 for none.", nil},
+	{startsMetric, "counter", "How often another process of kube-proxy was found than before.", nil},
+	{absentMetric, "counter", "Seconds in which no process of kube-proxy was found, where there was one before.", nil},
+	{locksMetric, "counter", "Looks at the xtables lock, one each second, by what they showed: free, held, or waited for.",
+		[]string{"state"}},
+	{trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by why: " +
+		"insert_failed (a packet of the same connection came before it) or drop (no room for a new connection).",
+		[]string{"reason"}},
 	{proxySyncedMetric, "gauge", "When kube-proxy says that it last wrote its rules; the older of its families.", nil},
 	{readMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
 	{durationMetric, "gauge", "How long that pass took.", nil},
@@ -121,6 +136,7 @@ type view struct {
 	took                   time.Duration
 	unread                 int
 	polling                time.Duration
+	pending                time.Time // of the oldest change that the rules do not follow; zero for none
 }
 
 // metrics are the agent's. Those of the last pass are exported together.
@@ -129,9 +145,12 @@ type metrics struct {
 	descs    map[string]*prometheus.Desc // of what collect makes
 
 	latency                                               *prometheus.HistogramVec
-	passes, apiErrors, publishFailures, judging           *prometheus.CounterVec
+	passes, apiErrors, publishFailures, judging, locks    *prometheus.CounterVec
 	failures, cpu, announced, lost, errorsSeen, published prometheus.Counter
+	starts, absent                                        prometheus.Counter
 	announcing, connected, publishedAt                    prometheus.Gauge
+
+	tracked func() *snapshot.Tracked // nil: nobody counts
 
 	mu   sync.Mutex
 	last *view
@@ -163,21 +182,25 @@ func newMetrics() *metrics {
 	m.publishedAt = gauge(publishedAtMetric)
 	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
 	m.lost, m.errorsSeen = counter(lostMetric), counter(errorsMetric)
+	m.locks, m.starts, m.absent = counters(locksMetric), counter(startsMetric), counter(absentMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
 		pathsMetric, findingsMetric, foldedMetric, settlingMetric, nodeMetric, proxySyncedMetric, readMetric,
-		durationMetric, unreadMetric, pollingMetric,
+		durationMetric, unreadMetric, pollingMetric, pendingMetric, trackedMetric,
 	} {
 		d := byName[name]
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	m.registry.MustRegister(
 		m, m.latency, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
-		m.connected, m.published, m.publishFailures, m.publishedAt,
+		m.connected, m.published, m.publishFailures, m.publishedAt, m.locks, m.starts, m.absent,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, kind := range []string{kindServices, kindEndpointSlices, kindNodes} {
 		m.apiErrors.WithLabelValues(kind)
+	}
+	for _, state := range lockStates {
+		m.locks.WithLabelValues(string(state))
 	}
 	m.judged(&judge.Memory{})
 	for _, why := range publishWhy {
@@ -206,8 +229,23 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Before the first pass there is nothing to export.
+// collectTracked exports the counters of connection tracking, where there are any.
+func (m *metrics) collectTracked(out chan<- prometheus.Metric) {
+	if m.tracked == nil {
+		return
+	}
+	t := m.tracked()
+	if t == nil {
+		return
+	}
+	for reason, n := range map[string]uint64{"insert_failed": t.InsertFailed, "drop": t.Drop} {
+		out <- prometheus.MustNewConstMetric(m.descs[trackedMetric], prometheus.CounterValue, float64(n), reason)
+	}
+}
+
+// Collect implements prometheus.Collector. Before the first pass there is nothing to export of passes.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	m.collectTracked(out)
 	m.mu.Lock()
 	v := m.last
 	m.mu.Unlock()
@@ -234,6 +272,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(durationMetric, v.took.Seconds())
 	gauge(unreadMetric, float64(v.unread))
 	gauge(pollingMetric, v.polling.Seconds())
+	pending := 0.0
+	if !v.pending.IsZero() {
+		pending = time.Since(v.pending).Seconds()
+	}
+	gauge(pendingMetric, pending)
 }
 
 // bounded keeps the first maxFindings series, errors before warnings, those of many paths before those of few, and

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // exposed are the series of a scrape, with their values.
@@ -69,6 +70,7 @@ func TestThePageListsAllMetrics(t *testing.T) {
 func TestAllDeclaredMetricsAreExported(t *testing.T) {
 	m := newMetrics()
 	m.show(aView())
+	m.tracked = func() *snapshot.Tracked { return &snapshot.Tracked{} }
 	m.latency.WithLabelValues(string(corev1.IPv4Protocol), "iptables").Observe(1)
 	m.passes.WithLabelValues(reasonStart).Inc()
 	families, err := m.registry.Gather()

@@ -58,7 +58,7 @@ func lockOf(locks string, major, minor uint32, inode uint64) Lock {
 	return state
 }
 
-// looks looks at the node each second until the context ends.
+// looks has a look at the node each second until the context ends.
 func (a *Agent) looks(ctx context.Context) {
 	if a.Look == nil {
 		return

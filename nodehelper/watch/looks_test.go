@@ -22,12 +22,12 @@ func TestLockOf(t *testing.T) {
 		locks string
 		want  Lock
 	}{
-		"nobody":           {others, LockFree},
-		"one":              {others + "5: FLOCK  ADVISORY  WRITE 4711 00:1a:815 0 EOF\n", LockHeld},
+		"nobody": {others, LockFree},
+		"one":    {others + "5: FLOCK  ADVISORY  WRITE 4711 00:1a:815 0 EOF\n", LockHeld},
 		"one, and another": {others + "5: FLOCK  ADVISORY  WRITE 4711 00:1a:815 0 EOF\n" +
 			"5: -> FLOCK  ADVISORY  WRITE 4712 00:1a:815 0 EOF\n", LockWaited},
-		"nothing":          {"", LockFree},
-		"cut":              {"5: FLOCK  ADVISORY  WRITE\n5: ->\n5:\n", LockFree},
+		"nothing": {"", LockFree},
+		"cut":     {"5: FLOCK  ADVISORY  WRITE\n5: ->\n5:\n", LockFree},
 	} {
 		if got := lockOf(tt.locks, 0, 0x1a, 815); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
@@ -41,14 +41,21 @@ func TestLooks(t *testing.T) {
 	m.tracked = func() *snapshot.Tracked { return &snapshot.Tracked{InsertFailed: 7, Drop: 2} }
 	var s seen
 	for i, now := range []Moment{
-		{Lock: LockFree}, {Lock: LockHeld}, // no kube-proxy was there yet
-		{Lock: LockHeld, Proxy: "10"}, {Lock: LockWaited, Proxy: "10"}, {Lock: LockFree}, {}, {Proxy: "20"}, {Proxy: "20"},
+		{Lock: LockFree},
+		{Lock: LockHeld}, // no kube-proxy was there yet
+		{Lock: LockHeld, Proxy: "10"},
+		{Lock: LockWaited, Proxy: "10"},
+		{Lock: LockFree},
+		{},
+		{Proxy: "20"},
+		{Proxy: "20"},
 		{Proxy: "30"}, // between two looks
 	} {
 		s.look(m, now, after(float64(i)))
 	}
 	w := httptest.NewRecorder()
-	(&Agent{metrics: m}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+	(&Agent{metrics: m}).Handler().ServeHTTP(w, request)
 	for _, want := range []string{
 		`svcproxy_xtables_lock_looks_total{state="free"} 2`, `svcproxy_xtables_lock_looks_total{state="held"} 2`,
 		`svcproxy_xtables_lock_looks_total{state="waited"} 1`, "svcproxy_kube_proxy_absent_seconds_total 2",

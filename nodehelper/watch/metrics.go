@@ -74,11 +74,15 @@ var declared = []metric{
 		"the node was last read; 0 for none.", nil},
 	{startsMetric, "counter", "How often another process of kube-proxy was found than before.", nil},
 	{absentMetric, "counter", "Seconds in which no process of kube-proxy was found, where there was one before.", nil},
-	{locksMetric, "counter", "Looks at the xtables lock, one each second, by what they showed: free, held, or waited for.",
-		[]string{"state"}},
-	{trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by why: " +
-		"insert_failed (a packet of the same connection came before it) or drop (no room for a new connection).",
-		[]string{"reason"}},
+	{
+		locksMetric, "counter", "Looks at the xtables lock, one each second, by what they showed: free, held, or waited for.",
+		[]string{"state"},
+	},
+	{
+		trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by why: " +
+			"insert_failed (a packet of the same connection came before it) or drop (no room for a new connection).",
+		[]string{"reason"},
+	},
 	{proxySyncedMetric, "gauge", "When kube-proxy says that it last wrote its rules; the older of its families.", nil},
 	{readMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
 	{durationMetric, "gauge", "How long that pass took.", nil},

@@ -33,8 +33,8 @@ var (
 	})
 	_ = register(kind{
 		code: FamilyMissing, severity: mismatch, scope: onNode, by: programmedRules,
-		remedy: advice("restart kube-proxy on {node}, where something has removed its rules; if they do not come back, look in "+
-			"its log for its IP families, and give its clusterCIDR one of each family", restartProxy),
+		remedy: advice("restart kube-proxy on {node}, where something has removed its rules; if they do not come back, "+
+			"look in its log for its IP families, and give its clusterCIDR one of each family", restartProxy),
 		issues: []string{"kubernetes/kubernetes#123837", "kubernetes/kubernetes#99127"},
 	})
 	_ = register(kind{
@@ -109,8 +109,8 @@ func flushedMessage(f netfilter.Family, c *netfilter.Chain) string {
 // KUBE-PROXY-CANARY), not that they are empty. Until its next full sync, an hour after the last one, and in large
 // clusters only when it is needed for something else, it writes what has changed alone (needFullSync in
 // pkg/proxy/iptables/proxier.go and pkg/proxy/nftables/proxier.go of 1.37, tryPartialSync in those of 1.28).
-var afterFlush = advice("restart kube-proxy on {node}, which does not notice by itself for an hour or more; then find out "+
-	"what has flushed them (a script, a firewall that was reloaded): the network plugin's rules may be gone, too",
+var afterFlush = advice("restart kube-proxy on {node}, which does not notice by itself for an hour or more; then find "+
+	"out what has flushed them (a script, a firewall that was reloaded): the network plugin's rules may be gone, too",
 	restartProxy)
 
 // familyMissing makes of an issue one of the family, where kube-proxy has programmed the other one.

@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e fleet)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults bench bench-agent bench-vm tunnels release axe alerts fleet)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults live bench bench-agent bench-vm tunnels release axe alerts fleet)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -259,7 +259,7 @@ step_e2e() {
 	local versions=(v1.28.15 v1.31.14)
 	once test/cluster/cluster build "${versions[@]}"
 	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
-		-skip '^TestWatchEndures$' ./test/e2e # which waits for minutes: shard faults
+		-skip '^(TestWatchEndures|TestHealthyNodesSoak)$' ./test/e2e # minutes: shards faults and live
 }
 
 # The plugin on many nodes with simulated kubelets, behind a real API server.
@@ -348,6 +348,13 @@ shard_faults() {
 	once test/cluster/cluster build
 	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
 		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
+}
+
+# trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up.
+shard_live() {
+	once test/cluster/cluster build
+	SVCPROXY_SOAK="${SOAK:-50}" on_cluster \
+		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^TestHealthyNodesSoak$' ./test/e2e
 }
 
 shard_bench() {

@@ -123,6 +123,7 @@ var lengths = []struct{ shard, says string }{
 	{"kills", "SVCPROXY_KILLS="},
 	{"versions", "versions < <(test/cluster/cluster versions)"},
 	{"faults", "SVCPROXY_FAULTS=all on_cluster"},
+	{"live", `SVCPROXY_SOAK="${SOAK:-50}" on_cluster`},
 	{"bench", "make --no-print-directory bench\n"},
 	{"bench-agent", "bench-agent AGENT_MODES=nftables SERVICES=10000"},
 	{"bench-vm", "bench-ipvs RUNS="},

@@ -300,7 +300,7 @@ func TestResolve(t *testing.T) {
 		golden(t, fmt.Sprintf("resolve.%d", width), b.String())
 	}
 	for format, want := range map[string]string{
-		"name": "service/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4",
+		"name": "service/shop/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4",
 		"go-template={{.dns.name}}": "web.shop.svc.cluster.local",
 	} {
 		p, err := NewPrinter(format, "", true)

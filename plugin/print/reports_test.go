@@ -98,11 +98,13 @@ func missing(address, node string) report.Finding {
 		Evidence: []report.Evidence{
 			{
 				Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 2),
-				Text:  `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
+				Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> " +
+					"10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
 			},
 			{
 				Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 3),
-				Text:  `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
+				Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> " +
+					"10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
 			},
 		},
 		Links: []string{"https://github.com/kubernetes/kubernetes/issues/121362"},
@@ -225,8 +227,8 @@ func reports() map[string]*report.Report {
 			Code:      "StaleEndpoint",
 			Severity:  report.Error,
 			Subject:   "10.244.3.4:8080",
-			Message:   "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it",
-			Predicate: "is in no EndpointSlice of the Service, yet connections are sent to it",
+			Message:   "10.244.3.4:8080 is in no EndpointSlice of the Service, but connections are sent to it",
+			Predicate: "is in no EndpointSlice of the Service, but connections are sent to it",
 			Expected:  "none",
 			Actual:    "33.3%",
 		})
@@ -236,7 +238,7 @@ func reports() map[string]*report.Report {
 			Severity:  report.Error,
 			Subject:   "10.244.3.4:8080",
 			Endpoints: []string{"10.244.3.4:8080"},
-			Message:   "a client that comes back is not sent to the same endpoint",
+			Message:   "further connections of a client are not sent to the same endpoint",
 			Expected:  "ClientIP for 10800s",
 			Actual:    "none",
 		})
@@ -401,8 +403,8 @@ func modesReport() *report.Report {
 		},
 	}
 	cilium := report.Finding{
-		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by " +
-			"kube-proxy but by Cilium, whose own tools tell what happens to a packet",
+		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not served by " +
+			"kube-proxy but by Cilium, whose own tools show what happens to a packet",
 		Evidence: []report.Evidence{
 			{Text: "process 912 cilium-agent"},
 			{Text: "interface cilium_host"},

@@ -39,6 +39,9 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 		}
 	}
 	switch {
+	case IsOtherKind(ref.Namespace) && !slices.Contains(namespaces, ref.Namespace):
+		return fmt.Errorf("%s; a reference of the kind %s is not accepted: name the Service itself", what,
+			ref.Namespace)
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
@@ -47,9 +50,6 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 		return fmt.Errorf("%s; %s is a namespace: verify -n %s verifies its Services", what, name, name)
 	case isKind(name) && ref.Namespace == "" && ref.Port != "":
 		return fmt.Errorf("%s; did you mean %s/%s?", what, name, ref.Port)
-	case IsOtherKind(ref.Namespace) && !slices.Contains(namespaces, ref.Namespace):
-		return fmt.Errorf("%s; a reference of the kind %s is not accepted: name the Service itself", what,
-			ref.Namespace)
 	case isKind(name) || name == "all":
 		return fmt.Errorf("%s; verify -A verifies all Services, verify -n NAMESPACE those of a namespace", what)
 	case DidYouMean(name, here) != "":

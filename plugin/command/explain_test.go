@@ -23,7 +23,6 @@ func TestExplain(t *testing.T) {
 	for args, want := range map[string]string{
 		"explain MissingEndpont": `there is no finding "MissingEndpont"; did you mean MissingEndpoint?`,
 		"explain Missing":        "did you mean MissingEndpoint or ",
-		"explain endpointmissng": `there is no finding "endpointmissng" (`,
 		"explain dnsserver":      "did you mean DNSServerUnreachable?",
 		"explain MISMATCH":       `there is no finding "MISMATCH": it is a verdict`,
 		"explain A B":            "explain takes one code",

@@ -66,7 +66,7 @@ func view(width int) View {
 		Style:     terminal.Style{Width: width},
 		Namespace: "shop",
 		Services:  60,
-		Next:      report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"},
+		Next:      report.Remedy{Text: "every rule that the packets meet: the same command with -o wide"},
 	}
 }
 

@@ -98,13 +98,11 @@ func missing(address, node string) report.Finding {
 		Evidence: []report.Evidence{
 			{
 				Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 2),
-				Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> " +
-					"10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
+				Text:  `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.1.4:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-LPRYETXTYMQCMNCE`,
 			},
 			{
 				Where: rule("nat", "KUBE-SVC-XPGD46QRK7WJZT7O", 3),
-				Text: `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> " +
-					"10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
+				Text:  `-A KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "shop/web:http -> 10.244.2.4:8080" -j KUBE-SEP-EMUAPVFCFHRD2FOR`,
 			},
 		},
 		Links: []string{"https://github.com/kubernetes/kubernetes/issues/121362"},
@@ -403,7 +401,7 @@ func modesReport() *report.Report {
 		},
 	}
 	cilium := report.Finding{
-		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not served by " +
+		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by " +
 			"kube-proxy but by Cilium, whose own tools show what happens to a packet",
 		Evidence: []report.Evidence{
 			{Text: "process 912 cilium-agent"},

@@ -48,6 +48,11 @@ func (p *pathCase) ruleAffinity() []issue {
 		if want.Action != expect.DNAT || o.recent == "" && want.AffinitySeconds == 0 {
 			continue
 		}
+		// A rule that is not kube-proxy's and takes the packet first is a finding of its own ([Shadowed]): a restart of
+		// kube-proxy would not bring back what that rule bypasses.
+		if o.byOwner == others {
+			continue
+		}
 		back, secs, known := p.comesBack(o)
 		switch {
 		case !known:

@@ -6,6 +6,7 @@ package docs
 import (
 	_ "embed"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -66,8 +67,25 @@ var Findings = sync.OnceValue(func() []Finding {
 	return out
 })
 
-// FindingOf returns the section of a code, in upper or lower case, and whatever stands between its words or around it.
+// FindingOf returns the section of a code, in upper or lower case, and whatever stands between its words or around it;
+// also of a line with one code in it, as tables have them.
 func FindingOf(code string) (Finding, bool) {
+	if f, ok := findingOf(code); ok {
+		return f, true
+	}
+	var found []Finding
+	for word := range strings.FieldsSeq(code) {
+		if f, ok := findingOf(word); ok && !slices.ContainsFunc(found, func(g Finding) bool { return g.Code == f.Code }) {
+			found = append(found, f)
+		}
+	}
+	if len(found) != 1 {
+		return Finding{}, false
+	}
+	return found[0], true
+}
+
+func findingOf(code string) (Finding, bool) {
 	code = strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) {
 			return r

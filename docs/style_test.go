@@ -39,6 +39,21 @@ var oddPhrases = []struct {
 	{regexp.MustCompile(`\bmust bear\b`), "must have"},
 	{regexp.MustCompile(`\b[Tt]hose of old\b`), "the old ones"},
 	{regexp.MustCompile(`\bis it well\b`), "is it healthy"},
+	{regexp.MustCompile(`\bin vain\b`), "without an answer"},
+	{regexp.MustCompile(`\bfor want of\b`), "for lack of, or because … is missing"},
+	{regexp.MustCompile(`\bby way of\b`), "through"},
+	{regexp.MustCompile(`\bwho(ever|soever|sever) they are\b`), "of any"},
+	{regexp.MustCompile(`\bas good as\b`), "almost"},
+	{regexp.MustCompile(`\bhave it let\b`), "make it allow"},
+	{regexp.MustCompile(`\bgo(es)? to nobody\b`), "reaches no host"},
+	{regexp.MustCompile(`\bsays? so (itself|themselves)\b`), "reports it"},
+	{regexp.MustCompile(`\bto whatever port\b`), "whatever the port"},
+	{regexp.MustCompile(`\bback another way\b|\banother way than\b`), "by another route"},
+	{regexp.MustCompile(`\blast words\b`), "last output"},
+	{regexp.MustCompile(`\bno record is of\b`), "that have no record"},
+	{regexp.MustCompile(`\bkeeps? everybody out\b|\beverybody is kept out\b`), "refuses every client"},
+	{regexp.MustCompile(`\b(is|are) asked first\b`), "is evaluated first"},
+	{regexp.MustCompile(`\b[Aa]s of \[`), "as for"},
 }
 
 // allowedPhrases are right wherever they are.
@@ -139,7 +154,7 @@ func textOf(e ast.Expr) (text string, ok bool) {
 
 func TestOddPhrases(t *testing.T) {
 	for text, odd := range map[string]bool{
-		"it writes every rule anew": true, "%q is no mode": true, "there is no node %q": false,
+		"it writes every rule anew": true, "the client waits in vain": true, "by way\nof the Service": true, "%q is no mode": true, "there is no node %q": false,
 		"it is no longer there": false, "what\nbecomes of the packet": true,
 		"Rules that do the right thing are no finding": true, "nobody may make pods": false,
 	} {

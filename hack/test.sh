@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
 ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e fleet)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults live bench bench-agent bench-vm tunnels release axe alerts fleet)
+nightly=(repeat fuzz oracle oracle-old walk kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -70,7 +70,7 @@ step_readme() {
 step_vet() {
 	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
-	go vet -tags e2e,vm,bench,axe,prometheus ./...
+	go vet -tags e2e,vm,bench,axe,rendered,prometheus ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
@@ -386,18 +386,33 @@ shard_release() {
 	hack/release-test.sh twice
 }
 
-# Pages of -o html with axe-core (https://www.npmjs.com/package/axe-core), which looks for what keeps people from using a
-# page: with a screen reader, by keys, or because they see little.
-shard_axe() {
-	local dir="$cache/axe-core"
+# npm_packages NAME installs what test/NAME/package-lock.json names, in the directory that it prints.
+npm_packages() {
+	local dir="$cache/npm-$1"
 	if ! command -v npm >/dev/null; then
 		apt-get install -y -qq --no-install-recommends npm >/dev/null
 	fi
 	mkdir -p "$dir"
-	cp test/axe/package.json test/axe/package-lock.json "$dir"
-	once npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$dir"
+	cp "test/$1/package.json" "test/$1/package-lock.json" "$dir"
+	once npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$dir" >&2
+	echo "$dir"
+}
+
+# Pages of -o html with axe-core (https://www.npmjs.com/package/axe-core), which looks for what keeps people from using a
+# page: with a screen reader, by keys, or because they see little.
+shard_axe() {
+	local dir
+	dir="$(npm_packages axe)"
 	SVCPROXY_AXE="$dir/node_modules/axe-core/axe.min.js" \
 		go run ./hack/gotest -count=1 -timeout 20m -tags axe -run '^TestAxe$' ./plugin/print
+}
+
+# The documents, -o markdown and -o mermaid as GitHub shows them: with micromark and its extension for GitHub's Markdown,
+# and Mermaid in a browser.
+shard_rendered() {
+	local dir
+	dir="$(npm_packages rendered)"
+	SVCPROXY_RENDERED="$dir" go run ./hack/gotest -count=1 -timeout 20m -tags rendered -run '^TestRendered' ./plugin/print
 }
 
 # The alerts, the dashboard and the agent with a Prometheus, which is built once, in five minutes.

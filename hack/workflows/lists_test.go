@@ -130,6 +130,7 @@ var lengths = []struct{ shard, says string }{
 	{"tunnels", "-run '^TestTunnelsAgainstTheKernel$' ./trace/endtoend"},
 	{"release", "release-test.sh twice"},
 	{"axe", "-tags axe -run '^TestAxe$' ./plugin/print"},
+	{"rendered", "-tags rendered -run '^TestRendered' ./plugin/print"},
 	{"alerts", "-tags prometheus ./test/alerts"},
 	{"fleet", "SVCPROXY_FLEET_NODES=1000 SVCPROXY_FLEET_SERVICES=5000"},
 }

@@ -268,7 +268,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		// Of a node that this program cannot cope with nothing is claimed, and the agent goes on.
 		if bug := recover(); bug != nil {
 			a.anewAt = time.Time{}
-			err = fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug)
+			err = fmt.Errorf("its files trigger a defect of this program, please report it: %v", bug)
 		}
 	}()
 	before := a.at

@@ -21,19 +21,27 @@ var modes = []kubeproxy.Names{kubeproxy.IPTablesNames, kubeproxy.NFTablesNames}
 
 // readChain reads the name of a chain of kube-proxy's, which holds the hash of a Service port.
 func (r *Reference) readChain(text string) (known bool, err error) {
-	for _, n := range modes {
-		for _, prefix := range []string{n.Cluster, n.Local, n.External, n.Firewall, n.Endpoint} {
-			if hash, ok := strings.CutPrefix(text, prefix); ok && isHash(hash) {
-				r.Chain = text
-				return true, nil
-			}
-		}
+	if chain := strings.TrimSuffix(text, ":"); isServiceChain(chain) {
+		r.Chain = chain
+		return true, nil
 	}
 	if strings.HasPrefix(text, kubeproxy.PrefixOwn) {
 		return false, fmt.Errorf("%q belongs to no single Service: %s, or a chain that begins with %s, %s or the like",
 			r.Input, forms, kubeproxy.PrefixCluster, kubeproxy.PrefixEndpoint)
 	}
 	return false, nil
+}
+
+// isServiceChain tells whether a text is the name of a chain that kube-proxy makes for one Service port.
+func isServiceChain(text string) bool {
+	for _, n := range modes {
+		for _, prefix := range []string{n.Cluster, n.Local, n.External, n.Firewall, n.Endpoint} {
+			if hash, ok := strings.CutPrefix(text, prefix); ok && isHash(hash) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isHash tells whether a text begins with 8 letters of base32, as all hashes of kube-proxy's do, and ends there or
@@ -57,8 +65,8 @@ func findChain(objects *snapshot.Cluster, ref Reference) (Target, error) {
 			return t, nil
 		}
 	}
-	return Target{}, fmt.Errorf("%s is a chain of no Service and of no endpoint that there is now: "+
-		"it may be one of the past (verify -A names stale chains)", ref.Chain)
+	return Target{}, fmt.Errorf("%s is not a chain of any current Service or endpoint: it may be stale (verify -A lists "+
+		"stale chains)", ref.Chain)
 }
 
 func isChainOf(objects *snapshot.Cluster, chain string, svc *corev1.Service, p *corev1.ServicePort) bool {

@@ -241,8 +241,8 @@ func TestFindErrors(t *testing.T) {
 		{"endpointslice/web-2", "there is no endpointslice/web-2 in namespace shop; did you mean web-1?"},
 		{
 			"KUBE-SVC-AAAAAAAAAAAAAAAA",
-			"KUBE-SVC-AAAAAAAAAAAAAAAA is a chain of no Service and of no endpoint that there is now: it may be one of the " +
-				"past (verify -A names stale chains)",
+			"KUBE-SVC-AAAAAAAAAAAAAAAA is not a chain of any current Service or endpoint: it may be stale (verify -A lists " +
+				"stale chains)",
 		},
 		{"ds/both", "ds/both leads to several Services (shop/web, shop/api): give one of them"},
 		{"172.16.0.1:31000", "172.16.0.1 is an address of node node1, and no Service has NodePort 31000"},

@@ -104,11 +104,44 @@ func (r *Reference) unify(text string) (string, error) {
 	return text, nil
 }
 
+// quotedService is how kubectl, the API server and this tool name a Service in an error: services "web" not found.
+var quotedService = regexp.MustCompile(`(?i)\bservices? "([^"]+)"(?:.* in (?:the )?namespace "([^"]+)")?`)
+
+// failedLookups are the errors that name a host which was not found, beside the address of the server that was asked.
+var failedLookups = []*regexp.Regexp{
+	regexp.MustCompile(`\blookup ([^\s:]+)(?: on \S+)?: `),                       // Go
+	regexp.MustCompile(`(?i)could not resolve host: ?'?([^\s']+)`),               // curl
+	regexp.MustCompile(`unable to resolve host address ['‘]([^'’]+)['’]`),        // wget
+	regexp.MustCompile(`bad address '([^']+)'`),                                  // busybox
+	regexp.MustCompile(`getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (\S+)`),              // Node.js
+	regexp.MustCompile(`can't (?:find|resolve) '?([^\s':]+)'?`),                  // nslookup
+	regexp.MustCompile(`UnknownHostException: ([^\s:]+)`),                        // Java
+	regexp.MustCompile(`^ping: ([^\s:]+): (?:Name or service not known|Tempor)`), // ping
+}
+
 // sentence finds the one address, URL or DNS name of a Service in a text of several words: an error message, a line of
-// a log, a command.
+// a log, a command, a rule.
 func (r *Reference) sentence(text string) (string, error) {
 	if !strings.Contains(text, " ") {
 		return text, nil
+	}
+	if m := quotedService.FindStringSubmatch(text); m != nil {
+		if m[2] != "" && !strings.Contains(m[1], "/") {
+			return m[2] + "/" + m[1], nil
+		}
+		return m[1], nil
+	}
+	for _, form := range failedLookups {
+		if m := form.FindStringSubmatch(text); m != nil {
+			r.Input = Tidy(m[1])
+			return r.Input, nil
+		}
+	}
+	// A rule of one Service's chain leads to chains of the same Service.
+	for word := range strings.FieldsSeq(text) {
+		if word = strings.TrimSuffix(word, ":"); isServiceChain(word) {
+			return word, nil
+		}
 	}
 	text = portOf.ReplaceAllString(text, "$1:$2")
 	var found []string
@@ -186,6 +219,10 @@ func (r *Reference) meant(text string, err error) error {
 			"namespace, verify -A all of the cluster", r.Input)
 	case strings.Contains(port, ","):
 		return fmt.Errorf("%q has several ports: give one, or none for all", r.Input)
+	case addressAndPort(text) != "":
+		return fmt.Errorf("%q is not an address with a port: did you mean %s?", r.Input, addressAndPort(text))
+	case strings.Contains(text, `\`):
+		return fmt.Errorf("%q is not a Service: did you mean %s?", r.Input, strings.ReplaceAll(text, `\`, "/"))
 	case strings.Contains(text, ","):
 		return fmt.Errorf("%q is not one Service: verify takes several, as words of their own", r.Input)
 	case len(fields) == 2 && isLabel(fields[0]) && isLabel(fields[1]):
@@ -198,6 +235,15 @@ func (r *Reference) meant(text string, err error) error {
 		return fmt.Errorf("%q is not a Service: did you mean %s/%s:%s?", r.Input, parts[0], parts[1], parts[2])
 	}
 	return err
+}
+
+// addressAndPort is ADDRESS:PORT of a text with a comma between the two; "" where it is something else.
+func addressAndPort(text string) string {
+	host, port, _ := strings.Cut(text, ",")
+	if a, err := netip.ParseAddr(host); err != nil || a.Is6() || !isPortNumber(port) {
+		return ""
+	}
+	return host + ":" + port
 }
 
 func isPortNumber(text string) bool {

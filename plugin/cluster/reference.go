@@ -83,12 +83,15 @@ func (r *Reference) parse(text string) error {
 // schemePorts are the ports that clients take for URLs without one.
 var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
 
+// nestedScheme is what stands before the URL itself, as in jdbc:postgresql://db.shop:5432/db.
+var nestedScheme = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:)+([a-z][a-z0-9+.-]*://)`)
+
 // cutURL returns host:port of a URL; what is none is returned as it is.
 func (r *Reference) cutURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		return text, nil
 	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(nestedScheme.ReplaceAllString(text, "$1"))
 	if err != nil || u.Hostname() == "" {
 		// The error of url.Parse holds the whole text, passwords included.
 		r.Input, _, _ = strings.Cut(text, "://")

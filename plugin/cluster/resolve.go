@@ -57,7 +57,7 @@ func Resolve(t *Target, in expect.Inputs) *Resolution {
 	if r.NotProxied != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
 		for i := range r.Endpoints {
 			if r.Endpoints[i].Used = false; r.Endpoints[i].Ready {
-				r.Endpoints[i].Reason = "ready, but kube-proxy leaves this Service alone"
+				r.Endpoints[i].Reason = "ready, but kube-proxy does not handle this Service"
 			} else {
 				r.Endpoints[i].Reason = "not ready"
 			}
@@ -123,7 +123,7 @@ func endpoint(p *corev1.ServicePort, u expect.Usage, nodeView, ignored bool) End
 		// DNS gives out what is ready; for publishNotReadyAddresses the controller marks everything so.
 		e.Used, e.Reason = u.Ready, "not ready, so not in DNS"
 		if u.Ready {
-			e.Reason = "ready, so DNS gives it out"
+			e.Reason = "ready, so DNS returns it"
 		}
 	case nodeView:
 		e.Used = u.Cluster.Used || u.Local.Used
@@ -157,7 +157,7 @@ func dnsOf(svc *corev1.Service, endpoints []Endpoint) DNS {
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		d.Records = []string{"CNAME " + svc.Spec.ExternalName}
-		d.Note = "clients get another name, and connect to that: no Service address and no proxy has a part in it"
+		d.Note = "clients get another name, and connect to that: no Service address and no proxy is involved"
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
 		for i := range endpoints {
 			rec := recordOf(endpoints[i].Address.Addr().String())

@@ -93,13 +93,13 @@ func TestResolve(t *testing.T) {
 		{
 			"headless", "", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
 			"A 10.244.1.1",
-			"10.244.1.1 in: ready, so DNS gives it out\n10.244.2.1 out: not ready, so not in DNS",
+			"10.244.1.1 in: ready, so DNS returns it\n10.244.2.1 out: not ready, so not in DNS",
 		},
 		{
 			"another proxy's", "",
 			func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
 			"A 10.96.0.1 AAAA fd00::1",
-			"10.244.1.1 out: ready, but kube-proxy leaves this Service alone\n10.244.2.1 out: not ready",
+			"10.244.1.1 out: ready, but kube-proxy does not handle this Service\n10.244.2.1 out: not ready",
 		},
 		{
 			"external name", "", func(s *corev1.Service) {
@@ -138,7 +138,7 @@ func TestResolveHeadlessWithoutPorts(t *testing.T) {
 	r := Resolve(&Target{Service: svc}, expect.Inputs{
 		Services: objects.Services, Slices: objects.EndpointSlices, Config: kubeproxy.DefaultConfig(),
 	})
-	if got := uses(r); got != "10.244.1.9 in: ready, so DNS gives it out" {
+	if got := uses(r); got != "10.244.1.9 in: ready, so DNS returns it" {
 		t.Errorf("got %q", got)
 	}
 }

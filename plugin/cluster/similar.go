@@ -39,12 +39,17 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 		}
 	}
 	switch {
+	case IsOtherKind(ref.Namespace) && !slices.Contains(namespaces, ref.Namespace):
+		return fmt.Errorf("%s; a reference of the kind %s is not accepted: name the Service itself", what,
+			ref.Namespace)
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
 		return fmt.Errorf("%s; there is one in each of the namespaces %s: add -n", what, shorten(elsewhere))
 	case slices.Contains(namespaces, name) || name == namespace:
 		return fmt.Errorf("%s; %s is a namespace: verify -n %s verifies its Services", what, name, name)
+	case isKind(name) && ref.Namespace == "" && ref.Port != "":
+		return fmt.Errorf("%s; did you mean %s/%s?", what, name, ref.Port)
 	case isKind(name) || name == "all":
 		return fmt.Errorf("%s; verify -A verifies all Services, verify -n NAMESPACE those of a namespace", what)
 	case DidYouMean(name, here) != "":
@@ -56,6 +61,16 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 	slices.Sort(here)
 	return fmt.Errorf("%s, which has %s", what, shorten(here))
 }
+
+// otherKinds are words for kinds that people name in place of a Service.
+var otherKinds = []string{
+	"ingress", "ingresses", "ing", "httproute", "httproutes", "gateway", "gateways", "gtw", "networkpolicy", "netpol",
+	"configmap", "configmaps", "cm", "secret", "secrets", "cronjob", "cronjobs", "cj", "horizontalpodautoscaler", "hpa",
+	"serviceaccount", "serviceaccounts", "sa", "serviceentry", "virtualservice", "container", "image",
+}
+
+// IsOtherKind tells whether a word is one of a kind that does not lead to a Service.
+func IsOtherKind(word string) bool { return slices.Contains(otherKinds, word) }
 
 // isKind tells whether a name is kubectl's word for a kind.
 func isKind(name string) bool {
@@ -109,7 +124,7 @@ func otherPair(objects *snapshot.Cluster, ref Reference) string {
 func DidYouMean(name string, among []string) string {
 	var similar []string
 	for _, n := range among {
-		if n != "" && n != name && alike(n, name) && !slices.Contains(similar, n) {
+		if n != "" && n != name && alike(strings.ToLower(n), strings.ToLower(name)) && !slices.Contains(similar, n) {
 			similar = append(similar, n)
 		}
 	}

@@ -20,6 +20,9 @@ func (e *environment) service(arg string) (ref cluster.Reference, namespace stri
 	case ref.Namespace == "":
 		namespace, err = e.namespace()
 		return ref, namespace, err
+	case given != "" && given != ref.Namespace && cluster.IsOtherKind(ref.Namespace):
+		return ref, "", run.Usagef("%q: a reference of the kind %s is not accepted: name the Service itself",
+			ref.Input, ref.Namespace)
 	case given != "" && given != ref.Namespace:
 		return ref, "", run.Usagef("%q names namespace %s, and -n namespace %s: give one of them",
 			ref.Input, ref.Namespace, given)

@@ -73,10 +73,10 @@ Pods that are still in use, pods that --keep left, and paths whose time is not o
 		_ = f.MarkHidden(hidden)
 	}
 	f.BoolVar(&o.running, "running", false,
-		"Remove also helper pods that are in use, by whomever, those that --keep left, and paths whose time is not over")
-	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules are removed that no record is of")
+		"Also remove helper pods that are in use by any run, those that --keep left, and paths whose time is not over")
+	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules without a record are removed")
 	f.BoolVar(&o.foreign, "foreign", false,
-		"Remove also rules that have a name of program's and may be someone else's: they hold what it never writes")
+		"Also remove rules that have a name of program's but contain something that it never writes, so that they may be someone else's")
 	return cmd
 }
 
@@ -94,7 +94,7 @@ func (o *cleanupOptions) config(env *environment, flags *pflag.FlagSet, args []s
 		return c, run.Usagef("cleanup takes no argument, and got %s", run.Shorten(args))
 	}
 	if o.nodes.snapshot != "" {
-		return c, run.Usagef("cleanup works on a cluster, and --snapshot is none")
+		return c, run.Usagef("cleanup works on a cluster: it has no --snapshot")
 	}
 	selection, err := o.nodes.selection(flags, &o.helper)
 	if err != nil {
@@ -157,7 +157,7 @@ func removePods(ctx context.Context, env *environment, c *cleanupConfig, nodes [
 		env.out.Line("no helper pod in namespace %s is left over", namespace)
 	}
 	if stay > 0 {
-		env.out.Line("helper pods that are in use, or were to stay: %d; --running removes them, too", stay)
+		env.out.Line("helper pods that are in use or were kept: %d; --running removes them, too", stay)
 	}
 	return nil
 }

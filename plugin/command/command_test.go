@@ -109,7 +109,7 @@ func TestExitCodes(t *testing.T) {
 			"resolve web -n shop --node worker-1 --snapshot " + broken, run.ExitRight,
 			"3 of 4 endpoints of shop/web are used from worker-1", "",
 		},
-		{"resolve 10.96.21.191:80 -o name --snapshot " + broken, run.ExitRight, "service/web", ""},
+		{"resolve 10.96.21.191:80 -o name --snapshot " + broken, run.ExitRight, "service/shop/web", ""},
 		{
 			"resolve web -n shop --snapshot " + broken + " -o jsonpath={.dns.name}", run.ExitRight, "web.shop.svc.cluster.local",
 			"",

@@ -58,10 +58,29 @@ func explain(env *environment, args []string) error {
 	}
 	f, ok := docs.FindingOf(args[0])
 	if !ok {
-		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0],
-			cluster.DidYouMean(args[0], codes()), name)
+		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similarCodes(args[0]), name)
 	}
 	return env.out.Document([]byte(f.Code + "\n\n" + f.Text + "\n\n" + report.PageOf(f.Code) + "\n"))
+}
+
+// similarCodes ends an error about a code that there is not: with what a verdict is, or the codes that are similar or
+// have the word in them.
+func similarCodes(word string) string {
+	for _, v := range []report.Verdict{report.Mismatch, report.Match, report.Warning, report.Unknown, report.ByDesign} {
+		if strings.EqualFold(strings.ReplaceAll(word, " ", ""), string(v)) {
+			return ": it is a verdict, and the finding is the word behind it"
+		}
+	}
+	var within []string
+	for _, code := range codes() {
+		if len(word) >= 4 && strings.Contains(strings.ToLower(code), strings.ToLower(word)) {
+			within = append(within, code)
+		}
+	}
+	if len(within) > 0 {
+		return "; did you mean " + strings.Join(within[:min(3, len(within))], " or ") + "?"
+	}
+	return cluster.DidYouMean(word, codes())
 }
 
 // listOfFindings has a line for each finding, below the headings of the page.

@@ -22,6 +22,9 @@ func TestExplain(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"explain MissingEndpont": `there is no finding "MissingEndpont"; did you mean MissingEndpoint?`,
+		"explain Missing":        "did you mean MissingEndpoint or ",
+		"explain dnsserver":      "did you mean DNSServerUnreachable?",
+		"explain MISMATCH":       `there is no finding "MISMATCH": it is a verdict`,
 		"explain A B":            "explain takes one code",
 		"MissingEndpoint":        `"MissingEndpoint" is a finding: kubectl svcproxy explain MissingEndpoint`,
 	} {

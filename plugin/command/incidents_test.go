@@ -48,6 +48,9 @@ type incident struct {
 // replacement puts one text in the place of another one in a file.
 type replacement struct{ file, old, text string }
 
+// captured is a node whose kube-proxy has written rules of many Services.
+const captured = "../../testdata/snapshots/iptables"
+
 const iptablesSave = "nodes/node1/iptables-nft-save.txt"
 
 const (
@@ -63,7 +66,7 @@ var allIncidents = []incident{
 	},
 	{
 		name: "refused", symptom: "connections are refused, every time",
-		snapshot: "../../testdata/snapshots/iptables", replaced: []replacement{
+		snapshot: captured, replaced: []replacement{
 			{
 				iptablesSave, `[0:0] -A KUBE-SERVICES -d 10.96.121.73/32 `,
 				`[0:0] -A KUBE-SERVICES -d 10.96.77.154/32 -p tcp -m comment --comment "shop/ep3 has no endpoints" ` +
@@ -129,6 +132,47 @@ var allIncidents = []incident{
 		name: "ipv6", symptom: "IPv6 fails, IPv4 works",
 		fault: "iptables/an-unreachable-route-to-an-endpoint-ipv6", args: "svcproxy-e2e/faults --node node1",
 		code: "RefusingRoute", impact: "1 of 3 connections to", guilty: "unreachable", remedy: "ip -6 route del",
+	},
+	{
+		name: "not-from-outside", symptom: "it works inside the cluster, not from outside",
+		snapshot: captured, replaced: []replacement{{
+			iptablesSave, `[0:0] -A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall"`,
+			`[0:0] -A FORWARD ! -s 10.244.0.0/16 -m conntrack --ctstate NEW -j DROP` + "\n" +
+				`[0:0] -A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall"`,
+		}},
+		args: "shop/affinity-np --node node1",
+		code: "Dropped", impact: "all connections to shop/affinity-np at NodePort 10.77.0.11:30099 from outside",
+		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S FORWARD",
+	},
+	{
+		name: "another-server", symptom: "a NodePort answers with something else",
+		snapshot: captured, replaced: []replacement{{
+			iptablesSave, `[0:0] -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`,
+			`[0:0] -A PREROUTING -p tcp -m tcp --dport 30099 -j DNAT --to-destination 10.244.1.250:9999` + "\n" +
+				`[0:0] -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`,
+		}},
+		args: "10.77.0.11:30099 --node node1",
+		code: "Shadowed", impact: "all connections to shop/affinity-np at NodePort 10.77.0.11:30099 from outside",
+		guilty: "nat PREROUTING rule 1", remedy: "iptables-nft -t nat -S PREROUTING",
+	},
+	{
+		name: "not-the-same-endpoint", symptom: "a client does not stay with its endpoint",
+		snapshot: captured, replaced: []replacement{{
+			iptablesSave, `--rcheck --seconds 600 --reap --name KUBE-SEP-7AFPUWGPVHEYFVOP`,
+			`--rcheck --seconds 10 --reap --name KUBE-SEP-7AFPUWGPVHEYFVOP`,
+		}},
+		args: "shop/affinity --node node1",
+		code: "AffinityTimeout", impact: "1 of 3 connections to shop/affinity", guilty: "nat KUBE-SVC-2P5UX4GDSMXEBYXA",
+		remedy: "kubectl",
+	},
+	{
+		name: "wrong-client-address", symptom: "the server sees the wrong client address",
+		snapshot: captured, replaced: []replacement{{
+			iptablesSave, `! -s 10.244.0.0/16 -d 10.96.21.191/32`, `-d 10.96.21.191/32`,
+		}},
+		args: "10.96.21.191 --node node1",
+		code: "WrongMasquerade", impact: "all connections to shop/ep2 from pods of node1",
+		guilty: "nat KUBE-SVC-LW44NJRZRAXF5AKR rule 1", remedy: "kubectl",
 	},
 	{
 		name: "one-node", symptom: "it fails from one node only",

@@ -92,8 +92,8 @@ func (l *leftOver) removeOn(
 	ctx context.Context, env *environment, s *run.Session, nodes []string, ids map[string][]string,
 ) error {
 	err := confirm(env, l.config.yes,
-		"cleanup removes rules of a node that no record is of only after a question: give --yes where there is no terminal "+
-			"to ask at", func() []string { return nil }, "Remove what is without a record?")
+		"cleanup asks before it removes rules without a record: give --yes where there is no "+
+			"terminal", func() []string { return nil }, "Remove what has no record?")
 	if err != nil {
 		return err
 	}

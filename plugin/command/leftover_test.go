@@ -33,8 +33,7 @@ func TestLeftOverIsNamedAndAskedAbout(t *testing.T) {
 		{
 			"ours", &wire.Orphans{Found: []wire.Orphan{ours}}, false, run.ExitUsage,
 			"node/n1: without a record: nftables: table ip svcproxy-0123abcd\n",
-			"error: cleanup removes rules of a node that no record is of only after a question: give --yes where there is no " +
-				"terminal to ask at\n",
+			"error: cleanup asks before it removes rules without a record: give --yes where there is no terminal\n",
 		},
 		{
 			"someone else's", &wire.Orphans{Found: []wire.Orphan{foreign}}, false, run.ExitWarning,
@@ -44,8 +43,7 @@ func TestLeftOverIsNamedAndAskedAbout(t *testing.T) {
 		{
 			"someone else's, which is asked for", &wire.Orphans{Found: []wire.Orphan{foreign}}, true, run.ExitUsage,
 			"node/n1: without a record: nftables: table ip svcproxy-metrics; it may be someone else's: it has a set ?[31mx\n",
-			"error: cleanup removes rules of a node that no record is of only after a question: give --yes where there is no " +
-				"terminal to ask at\n",
+			"error: cleanup asks before it removes rules without a record: give --yes where there is no terminal\n",
 		},
 		{
 			"what could not be looked at", &wire.Orphans{Unread: []string{"nft is not there"}}, false, run.ExitNotInspected, "",

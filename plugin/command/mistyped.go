@@ -28,7 +28,7 @@ var otherFlags = func() map[string]string {
 		{"json", "-o json prints JSON"},
 		{"yaml", "-o yaml prints YAML"},
 		{"html", "-o html prints a page"},
-		{"w watch", "to look again and again: watch kubectl svcproxy …"},
+		{"w watch", "to repeat it: watch kubectl svcproxy …"},
 		{"f filename file", "a snapshot is read by --snapshot"},
 		{"no-color no-colour", "--color never"},
 		{"q quiet", "-o name prints names alone"},

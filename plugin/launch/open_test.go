@@ -138,20 +138,20 @@ func TestOpenPodFails(t *testing.T) {
 		"no node takes it": {events(unschedulable), prefix + "no node takes its pod: 0/3 nodes are available"},
 		"node is full": {
 			events(failed("OutOfcpu", "Node didn't have enough resource: cpu")),
-			prefix + "the node did not take its pod: OutOfcpu: Node didn't have enough resource: cpu; " +
-				"the node has not even 10m of CPU to spare",
+			prefix + "the node did not accept its pod: OutOfcpu: Node didn't have enough resource: cpu; " +
+				"the node has less than 10m of CPU available",
 		},
 		"node has enough pods": {
 			events(failed("OutOfpods", "")),
-			prefix + "the node did not take its pod: OutOfpods; the node has as many pods as it may have",
+			prefix + "the node did not accept its pod: OutOfpods; the node already has the maximum number of pods",
 		},
 		"kubelet refuses it": {
 			events(failed("SomeNewReason", "for a reason")),
-			prefix + "the node did not take its pod: SomeNewReason: for a reason",
+			prefix + "the node did not accept its pod: SomeNewReason: for a reason",
 		},
 		"evicted": {
 			events(statusStarted, evicted),
-			prefix + "its pod was ended: Evicted: The node was low on resource: memory.; the node is short of something",
+			prefix + "its pod was ended: Evicted: The node was low on resource: memory.; the node lacks a resource",
 		},
 		"runtime cannot start it": {
 			events(terminated(128, "StartError", "exec: no such file")),
@@ -164,7 +164,7 @@ func TestOpenPodFails(t *testing.T) {
 		"ended without a word": {
 			events(corev1.PodStatus{Phase: corev1.PodSucceeded}), prefix + "it ended before it answered",
 		},
-		"being deleted": {[][]told{{{status: statusStarted, going: true}}}, prefix + "someone is deleting its pod"},
+		"being deleted": {[][]told{{{status: statusStarted, going: true}}}, prefix + "its pod is being deleted"},
 		"deleted": {
 			[][]told{{{status: statusStarted, deleted: true}}},
 			"the helper on node node1 did not start: someone deleted its pod tools/svcproxy-abcde",

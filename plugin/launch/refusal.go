@@ -107,7 +107,7 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 		return fmt.Errorf("there is no namespace %s for the helper pod: choose another with --helper-namespace",
 			l.o.Namespace)
 	}
-	return fmt.Errorf("the API server did not take the helper pod in namespace %s: %w", l.o.Namespace, err)
+	return fmt.Errorf("the API server did not accept the helper pod in namespace %s: %w", l.o.Namespace, err)
 }
 
 // sayPodSecurity names a namespace that would take the pod.

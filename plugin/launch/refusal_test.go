@@ -120,7 +120,7 @@ func TestOpenRefused(t *testing.T) {
 		},
 		"a webhook": {
 			err: forbidden("admission webhook denied it"),
-			want: `the API server did not take the helper pod in namespace tools: pods "svcproxy-x" is forbidden: ` +
+			want: `the API server did not accept the helper pod in namespace tools: pods "svcproxy-x" is forbidden: ` +
 				"admission webhook denied it",
 		},
 	} {

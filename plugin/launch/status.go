@@ -45,13 +45,13 @@ const imageHint = "give one that the node can get with --image, and --image-pull
 // refusedPods are reasons for which the kubelet does not take a pod (pkg/kubelet/lifecycle/predicate.go and others), or
 // ends it. The hint is for those where a person can do something.
 var refusedPods = map[string]string{
-	"OutOfcpu":                 "the node has not even 10m of CPU to spare",
-	"OutOfmemory":              "the node has not even 32Mi of memory to spare",
-	"OutOfpods":                "the node has as many pods as it may have",
+	"OutOfcpu":                 "the node has less than 10m of CPU available",
+	"OutOfmemory":              "the node has less than 32Mi of memory available",
+	"OutOfpods":                "the node already has the maximum number of pods",
 	"NodeAffinity":             "",
 	"UnexpectedAdmissionError": "",
-	"Evicted":                  "the node is short of something",
-	"DeadlineExceeded":         "its time was over: try a longer --timeout",
+	"Evicted":                  "the node lacks a resource",
+	"DeadlineExceeded":         "its deadline has passed: try a longer --timeout",
 	"Preempting":               "a pod of higher priority needed its place",
 	"Terminated":               "the node is shutting down",
 	"NodeShutdown":             "the node is shutting down",
@@ -64,7 +64,7 @@ func podState(pod *corev1.Pod) state {
 		return state{end: t}
 	}
 	if pod.DeletionTimestamp != nil {
-		return state{end: "someone is deleting its pod"}
+		return state{end: "its pod is being deleted"}
 	}
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -115,7 +115,7 @@ func ended(pod *corev1.Pod) string {
 	switch pod.Status.Phase {
 	case corev1.PodFailed:
 		reason := pod.Status.Reason
-		return sentence("the node did not take its pod", reason, pod.Status.Message, refusedPods[reason])
+		return sentence("the node did not accept its pod", reason, pod.Status.Message, refusedPods[reason])
 	case corev1.PodSucceeded:
 		return "it ended before it answered"
 	}

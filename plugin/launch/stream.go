@@ -163,7 +163,7 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 func (c *conn) silence(silent <-chan struct{}) error {
 	select {
 	case <-silent:
-		return fmt.Errorf("the helper has said nothing for %v; try a longer --timeout", c.idle.limit)
+		return fmt.Errorf("the helper has not answered for %v; try a longer --timeout", c.idle.limit)
 	default:
 		return nil
 	}
@@ -193,7 +193,7 @@ func (c *conn) explain(err error) error {
 	case <-time.After(time.Second):
 	}
 	if text := c.stderr.String(); text != "" {
-		return fmt.Errorf("%w; its last words: %s", err, text)
+		return fmt.Errorf("%w; its last output: %s", err, text)
 	}
 	return err
 }

@@ -278,7 +278,7 @@ type access struct {
 // accessOf writes down how to reach the API server.
 func accessOf(c *rest.Config) (access, error) {
 	if c == nil || c.Transport != nil || c.WrapTransport != nil || c.Dial != nil {
-		return access{}, errors.New("this way to the API server cannot be handed over to another process")
+		return access{}, errors.New("this connection to the API server cannot be handed over to another process")
 	}
 	a := access{
 		Host: c.Host, APIPath: c.APIPath, Username: c.Username, Password: c.Password,
@@ -320,9 +320,9 @@ func (a *access) config() (*rest.Config, error) {
 		ExecProvider: a.Exec, Timeout: removeTimeout,
 	}
 	if c.ExecProvider != nil {
-		// Its input is the pipe from the plugin, and nobody is there to be asked.
+		// Its input is the pipe from the plugin, and there is no terminal to ask at.
 		c.ExecProvider.StdinUnavailable = true
-		c.ExecProvider.StdinUnavailableMessage = "nobody is there to be asked"
+		c.ExecProvider.StdinUnavailableMessage = "there is no terminal to ask at"
 		c.ExecProvider.PluginPolicy = a.ExecPolicy
 		if a.ExecCluster != nil {
 			c.ExecProvider.Config = &runtime.Unknown{Raw: a.ExecCluster, ContentType: runtime.ContentTypeJSON}

@@ -279,7 +279,7 @@ func TestAccess(t *testing.T) {
 	want.Proxy, got.Proxy = nil, nil
 	want.Timeout = removeTimeout
 	exec := *c.ExecProvider
-	exec.StdinUnavailable, exec.StdinUnavailableMessage = true, "nobody is there to be asked"
+	exec.StdinUnavailable, exec.StdinUnavailableMessage = true, "there is no terminal to ask at"
 	want.ExecProvider = &exec
 	if !reflect.DeepEqual(got, &want) {
 		t.Errorf("got\n%#v\nwant\n%#v", got.ExecProvider, want.ExecProvider)

@@ -10,11 +10,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
-// markdown writes a report for a ticket, in Markdown as GitHub and GitLab have it: what is on the page in HTML, without
-// pictures. Names and texts of rules are anybody's: they are escaped, or stand in blocks of code.
+// markdown writes a report for a ticket, in Markdown as GitHub and GitLab have it: what is on the page in HTML, in its
+// order, without pictures. Names and texts of rules are anybody's: they are escaped, or stand in blocks of code.
 func (t *text) markdown(b *bytes.Buffer) {
 	p := t.page()
 	fmt.Fprintf(b, "## %s %s: %s\n\n", p.Verdict.Symbol, p.Verdict.Text, escapeMarkdown(p.Conclusion))
+	if p.Impact != "" {
+		fmt.Fprintf(b, "%s\n\n", escapeMarkdown(p.Impact))
+	}
 	if p.Service != "" {
 		fmt.Fprintf(b, "- Service: %s\n", escapeMarkdown(p.Service))
 	}
@@ -32,6 +35,9 @@ func (t *text) markdown(b *bytes.Buffer) {
 		fmt.Fprintf(b, "- Source: %s, by %s\n", escapeMarkdown(from), escapeMarkdown(s.Tool))
 		fmt.Fprintf(b, "- Command: %s\n", inCode(s.Command))
 	}
+	for i := range p.Blocks {
+		markdownFinding(b, &p.Blocks[i])
+	}
 	for _, tab := range p.Tables {
 		markdownTable(b, tab)
 	}
@@ -43,9 +49,6 @@ func (t *text) markdown(b *bytes.Buffer) {
 	}
 	for _, more := range p.MoreNodes {
 		fmt.Fprintf(b, "\n%s\n", escapeMarkdown(more))
-	}
-	for i := range p.Blocks {
-		markdownFinding(b, &p.Blocks[i])
 	}
 	if p.Next != nil {
 		b.WriteString("\n### Next\n")
@@ -194,11 +197,15 @@ func fenceOf(text string, least int) string {
 	return strings.Repeat("`", max(least, longest+1))
 }
 
-// escapeMarkdown escapes what means something to Markdown, in HTML within it or in a cell of a table.
+// escapeMarkdown escapes what means something to Markdown, in HTML within it or in a cell of a table, and what GitHub
+// makes a link of: addresses, names that begin with www., mail addresses and mentions of people.
 func escapeMarkdown(s string) string {
+	s = plaintext.Clean(s)
 	var b strings.Builder
-	for _, r := range plaintext.Clean(s) {
-		if strings.ContainsRune("\\`*_[]<>|~&#!", r) {
+	for i, r := range s {
+		if strings.ContainsRune("\\`*_[]<>|~&#!@", r) ||
+			r == ':' && strings.HasPrefix(s[i:], "://") ||
+			r == '.' && i >= len("www") && strings.EqualFold(s[i-len("www"):i], "www") {
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)

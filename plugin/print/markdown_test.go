@@ -18,6 +18,9 @@ func TestMarkdownOfHostileText(t *testing.T) {
 	if got := escapeMarkdown("a|b`c`<script>[x](y)\n# h"); got != "a\\|b\\`c\\`\\<script\\>\\[x\\](y) \\# h" {
 		t.Errorf("got %s", got)
 	}
+	if got := escapeMarkdown("http://a www.b.c WWW.d me@e"); got != "http\\://a www\\.b.c WWW\\.d me\\@e" {
+		t.Errorf("got %s", got)
+	}
 	if got := inCode("a`b``c"); got != "``` a`b``c ```" {
 		t.Errorf("got %s", got)
 	}

@@ -66,7 +66,7 @@ func view(width int) View {
 		Style:     terminal.Style{Width: width},
 		Namespace: "shop",
 		Services:  60,
-		Next:      report.Remedy{Text: "the packet's way, rule by rule: the same command with -o wide"},
+		Next:      report.Remedy{Text: "every rule that the packets meet: the same command with -o wide"},
 	}
 }
 
@@ -300,7 +300,7 @@ func TestResolve(t *testing.T) {
 		golden(t, fmt.Sprintf("resolve.%d", width), b.String())
 	}
 	for format, want := range map[string]string{
-		"name": "service/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4",
+		"name": "service/shop/web\n", "jsonpath={.endpoints[?(@.used==true)].address}": "10.244.1.4",
 		"go-template={{.dns.name}}": "web.shop.svc.cluster.local",
 	} {
 		p, err := NewPrinter(format, "", true)

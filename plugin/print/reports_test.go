@@ -225,8 +225,8 @@ func reports() map[string]*report.Report {
 			Code:      "StaleEndpoint",
 			Severity:  report.Error,
 			Subject:   "10.244.3.4:8080",
-			Message:   "10.244.3.4:8080 is in no EndpointSlice of the Service, yet connections are sent to it",
-			Predicate: "is in no EndpointSlice of the Service, yet connections are sent to it",
+			Message:   "10.244.3.4:8080 is in no EndpointSlice of the Service, but connections are sent to it",
+			Predicate: "is in no EndpointSlice of the Service, but connections are sent to it",
 			Expected:  "none",
 			Actual:    "33.3%",
 		})
@@ -236,7 +236,7 @@ func reports() map[string]*report.Report {
 			Severity:  report.Error,
 			Subject:   "10.244.3.4:8080",
 			Endpoints: []string{"10.244.3.4:8080"},
-			Message:   "a client that comes back is not sent to the same endpoint",
+			Message:   "further connections of a client are not sent to the same endpoint",
 			Expected:  "ClientIP for 10800s",
 			Actual:    "none",
 		})
@@ -402,7 +402,7 @@ func modesReport() *report.Report {
 	}
 	cilium := report.Finding{
 		Code: judge.Replaced, Severity: report.Info, Subject: "Cilium", Message: "Services on this node are not handled by " +
-			"kube-proxy but by Cilium, whose own tools tell what happens to a packet",
+			"kube-proxy but by Cilium, whose own tools show what happens to a packet",
 		Evidence: []report.Evidence{
 			{Text: "process 912 cilium-agent"},
 			{Text: "interface cilium_host"},

@@ -114,7 +114,7 @@ func (p *Printer) Resolve(out *terminal.Stream, r *Resolve, v View) error {
 	}
 	t := p.newText(v, nil)
 	if p.format == "name" {
-		t.Linef("service/%s", r.Service.Name)
+		t.Linef("service/%s/%s", r.Service.Namespace, r.Service.Name)
 	} else {
 		t.resolve(r)
 	}

@@ -103,7 +103,7 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		}
 		if read == c.reads {
 			if earlier != nil && !nothingWrong(&got) {
-				withdraw(earlier, &got, fmt.Sprintf("it was different each of the %d times that it was read", read))
+				withdraw(earlier, &got, fmt.Sprintf("it was different at each of the %d readings", read))
 			}
 			return got
 		}

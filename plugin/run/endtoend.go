@@ -282,7 +282,7 @@ func (s *Session) settled(earlier, got *report.NodeReport, read int) bool {
 	case !s.live || nothingWrong(got):
 	case earlier != nil && confirmed(earlier, got):
 	case read == confirmReads:
-		withdraw(earlier, got, fmt.Sprintf("it was different each of the %d times that it was read", read))
+		withdraw(earlier, got, fmt.Sprintf("it was different at each of the %d readings", read))
 	default:
 		return false
 	}

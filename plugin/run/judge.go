@@ -63,7 +63,7 @@ func (x *objectIndex) get(objects *snapshot.Cluster) *judge.Cluster {
 func recovered(take func(defect error)) {
 	if bug := recover(); bug != nil {
 		klog.ErrorS(nil, "Recovered from a panic", "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
-		take(fmt.Errorf("its files bring out a defect of this program, please report it: %v", bug))
+		take(fmt.Errorf("its files trigger a defect of this program, please report it: %v", bug))
 	}
 }
 

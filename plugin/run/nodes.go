@@ -150,7 +150,7 @@ func (s *Session) noNodes() error {
 	case slices.Contains(s.Objects.Missing, "nodes"):
 		return Usagef("you may not list nodes (deploy/rbac.yaml grants it): name them by --node")
 	case s.config.Nodes.Local && len(s.Objects.Nodes) > 0:
-		return Usagef("this machine is none of the cluster's nodes (%s): run --local on a node, and give its name by --node "+
+		return Usagef("this machine is not one of the cluster's nodes (%s): run --local on a node, and give its name by --node "+
 			"if its host name is another", Shorten(nodeNames(s.Objects)))
 	}
 	return NotInspected(errors.New("the cluster has no node"))
@@ -182,7 +182,7 @@ func (s *Session) OneNode(name string) (string, error) {
 	if name == "" {
 		known := s.KnownNodes()
 		if len(known) != 1 {
-			return "", Usagef("this machine is none of the cluster's nodes by its name and addresses: say which with --node")
+			return "", Usagef("this machine is not one of the cluster's nodes by its name and addresses: say which with --node")
 		}
 		return known[0], nil
 	}

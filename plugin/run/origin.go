@@ -90,7 +90,7 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 		}
 		return &Origin{kind: expect.FromNode, Node: node, named: true}, nil
 	}
-	return nil, Usagef("--from %q is none of pod, pod/NAME, pod/NAMESPACE/NAME, node, node/NAME, external and an IP "+
+	return nil, Usagef("--from %q is not pod, pod/NAME, pod/NAMESPACE/NAME, node, node/NAME, external or an IP "+
 		"address%s", from, meantOrigin(from, namespace, objects))
 }
 

@@ -48,6 +48,11 @@ func (p *pathCase) ruleAffinity() []issue {
 		if want.Action != expect.DNAT || o.recent == "" && want.AffinitySeconds == 0 {
 			continue
 		}
+		// A rule that is not kube-proxy's and takes the packet first is a finding of its own ([Shadowed]): a restart of
+		// kube-proxy would not bring back what that rule bypasses.
+		if o.byOwner == others {
+			continue
+		}
 		back, secs, known := p.comesBack(o)
 		switch {
 		case !known:
@@ -65,13 +70,13 @@ func (p *pathCase) ruleAffinity() []issue {
 	if len(missing) > 0 {
 		issues = append(issues, issue{
 			code: AffinityMissing, subject: cut(missing, 4), endpoints: missing, expected: "ClientIP for " + due, actual: "none",
-			message: "a client that comes back is not sent to the same endpoint",
+			message: "further connections of a client are not sent to the same endpoint",
 		})
 	}
 	if len(unexpected) > 0 {
 		issues = append(issues, issue{
 			code: AffinityUnexpected, subject: cut(unexpected, 4), endpoints: unexpected, expected: "none", actual: "ClientIP",
-			message: "a client that comes back is sent to the same endpoint, which the Service does not ask for",
+			message: "further connections of a client are sent to the same endpoint, which the Service does not ask for",
 		})
 	}
 	if len(timeouts) > 0 {

@@ -28,8 +28,8 @@ const (
 )
 
 var established = advice(
-	"find who owns {where}, and have it let packets of established connections pass before it drops " +
-		"any (-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT at the beginning of the chain; in nftables: ct state " +
+	"find who owns {where}, and make it accept packets of established connections before it drops any (-m conntrack " +
+		"--ctstate RELATED,ESTABLISHED -j ACCEPT at the beginning of the chain; in nftables: ct state " +
 		"established,related accept)",
 )
 
@@ -100,7 +100,7 @@ var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issu
 		for _, u := range x.unsure {
 			is := issue{
 				code: AnswerNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
-				message: "decides over answers of endpoints or later packets, and cannot be evaluated: " + u.Why +
+				message: "decides about answers of endpoints or later packets, and cannot be evaluated: " + u.Why +
 					p.trackingUnread(x.end),
 				evidence: evidenceOf(&u), remedy: p.askLiveOf(&u),
 			}

@@ -39,8 +39,8 @@ var (
 	})
 	_ = register(kind{
 		code: EndpointUnreachable, severity: mismatch, scope: onPath, by: connections, effect: fails,
-		remedy: advice("find out whose address it is: that of a pod that is gone stays in an EndpointSlice that nobody " +
-			"keeps; else look at the routes and neighbours on {node} (ip route get ADDRESS, ip neigh)"),
+		remedy: advice("find out whose address it is: that of a deleted pod stays in an EndpointSlice that no controller " +
+			"updates; else look at the routes and neighbours on {node} (ip route get ADDRESS, ip neigh)"),
 	})
 	_ = register(kind{
 		code: EndpointSilent, severity: mismatch, scope: onPath, by: connections, effect: fails,
@@ -53,8 +53,8 @@ var (
 	_ = register(kind{
 		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: fails,
 		remedy: advice(
-			"compare both ways by -o wide; look for rules of others behind the translation, for rp_filter, and " +
-				"for answers that come back another way",
+			"compare both with -o wide; look for rules of other programs after the translation, for rp_filter, and for " +
+				"answers that take another route",
 		),
 	})
 )
@@ -68,23 +68,23 @@ var failures = []struct {
 }{
 	{
 		snapshot.ProbeRefused, EndpointRefused, "refused",
-		"connections straight to it are refused, too: nothing listens at its port, or a rule rejects them",
+		"direct connections to it are refused, too: nothing listens at its port, or a rule rejects them",
 	},
 	{
 		snapshot.ProbeTimeout, EndpointTimeout, "timed out",
-		"connections straight to it get no answer, either",
+		"direct connections to it get no answer, either",
 	},
 	{
 		snapshot.ProbeNoRoute, EndpointUnreachable, "no route",
-		"connections straight to it end without a route, too: no host answers at its address, or none is known to have it",
+		"direct connections to it end without a route, too: no host answers at its address, or none is known to have it",
 	},
 	{
 		snapshot.ProbeSilent, EndpointSilent, "accepted, and not answered",
-		"connections straight to it are accepted, too, and what is sent over them gets no answer",
+		"direct connections to it are accepted, too, and what is sent over them gets no answer",
 	},
 	{
 		snapshot.ProbeClosed, EndpointSilent, "accepted, and closed without an answer",
-		"connections straight to it are accepted, too, and ended without an answer to what is sent over them",
+		"direct connections to it are accepted, too, and ended without an answer to what is sent over them",
 	},
 }
 
@@ -174,19 +174,19 @@ func (p *pathCase) unanswered() []issue {
 		case service.worst() < 0:
 		case direct.good > 0:
 			found.add(EndpointReachableDirectly, at, failures[service.worst()].word,
-				"connections straight to it are accepted; by way of the Service they fail", service, direct)
+				"direct connections to it are accepted; through the Service they fail", service, direct)
 		case direct.all == 0:
 			k := service.worst()
 			found.add(failures[k].code, at, failures[k].word,
-				"connections by way of the Service fail; none was made straight to the endpoint", service, direct)
+				"connections through the Service fail; none was made directly to the endpoint", service, direct)
 		}
 	}
 	if k := nowhere.worst(); k >= 0 && !explained[k] {
 		code := failures[k].code
-		message := "connections by way of the Service fail; which endpoint they were sent to is not known"
+		message := "connections through the Service fail; which endpoint they were sent to is not known"
 		if reached == len(p.want.Endpoints) {
 			code = EndpointReachableDirectly
-			message = "every endpoint accepts connections that go straight to it; by way of the Service they fail"
+			message = "every endpoint accepts direct connections; through the Service they fail"
 		}
 		found.add(code, netip.AddrPort{}, failures[k].word, message, &nowhere, &tried{})
 	}
@@ -228,9 +228,9 @@ func (f *issuesByCode) add(code string, at netip.AddrPort, actual, message strin
 	}
 	from := originName(&f.p.want.Origin)
 	if service.all > 0 {
-		is.evidence = append(is.evidence, say(from+", by way of the Service"+name+": "+service.text())...)
+		is.evidence = append(is.evidence, say(from+", through the Service"+name+": "+service.text())...)
 	} else if at.IsValid() {
-		is.evidence = append(is.evidence, say(from+", by way of the Service"+name+": none was sent there")...)
+		is.evidence = append(is.evidence, say(from+", through the Service"+name+": none was sent there")...)
 	}
 	if direct.all > 0 {
 		is.evidence = append(is.evidence, say(from+", straight"+name+": "+direct.text())...)

@@ -33,8 +33,8 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 	}
 	is := issue{
 		code: ARPNotAnswered, expected: describe(p.want), actual: "may not get there",
-		message: "who asks for the node's link-layer address there gets no answer: connections work only while it has " +
-			"learned it otherwise",
+		message: "a host that asks for the node's link-layer address there gets no reply: connections work only while it " +
+			"has the address from elsewhere",
 	}
 	known := map[hop]bool{}
 	for i := range len(p.res.Outcomes) {
@@ -97,8 +97,8 @@ func (p *pathCase) betweenPods(is issue) []issue {
 	if is.endpoints == nil {
 		return nil
 	}
-	is.message = "the endpoint answers the client as its neighbour on the same bridge, and gets no answer when it asks " +
-		"for the client's link-layer address: connections work only while it has learned it otherwise"
+	is.message = "the endpoint answers the client directly on the same bridge, and gets no reply when it asks for the " +
+		"client's link-layer address: connections work only while it has the address from elsewhere"
 	is.subject = cut(is.endpoints, 4)
 	is.remedy = p.advise(letResolve, &is)
 	is.remedy.Commands = append(is.remedy.Commands, p.objectAt(is.where, familyOf(p.want.Frontend))...)

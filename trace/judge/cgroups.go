@@ -38,7 +38,7 @@ var programsOfClient = &detector{stage: stageOnward, path: func(p *pathCase) []i
 		is := issue{
 			code: ProgramOnClient, subject: "cgroup " + g.Group + " " + g.Hook,
 			message: "the client is in a control group with a program of BPF that decides at " + g.Hook +
-				" over its connections, and cannot be evaluated",
+				" about its connections, and cannot be evaluated",
 			evidence: say("cgroup " + g.Group + " " + g.Hook + ": " + g.Text), remedy: p.askLive(),
 		}
 		is.remedy.Commands = append(is.remedy.Commands, report.Command{

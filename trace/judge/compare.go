@@ -76,7 +76,10 @@ const Shadowed = "Shadowed"
 
 var _ = register(kind{
 	code: Shadowed, severity: mismatch, scope: onPath, by: comparison,
-	remedy: advice("find who owns {where}; a hostPort, a port forward or another proxy takes this address and port first"),
+	remedy: advice(
+		"find who owns {where}: a hostPort, a port forward or another proxy takes this address and port first; give one of "+
+			"the two another address or port", command{chain: true},
+	),
 	issues: []string{"kubernetes/kubernetes#66103", "containernetworking/plugins#269"},
 })
 

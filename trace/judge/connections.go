@@ -45,7 +45,8 @@ var (
 		severity: warning,
 		scope:    onNode,
 		by:       lostConnections,
-		remedy: advice("watch which of the counters rises; of invalid packets see why answers come another way, or set "+
+		remedy: advice("watch which of the counters rises; for invalid packets, find out why answers take another route, "+
+			"or set "+
 			"kube-proxy's conntrack.tcpBeLiberal", command{line: "conntrack -S", onNode: true}),
 		issues: []string{"kubernetes/kubernetes#74839", "kubernetes/kubernetes#117924", "kubernetes/kubernetes#56903"},
 	})
@@ -239,7 +240,7 @@ var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
 		severity: warning,
 		expected: fmt.Sprintf("less than %.0f entries", most),
 		actual:   fmt.Sprintf("%.0f", used),
-		message:  "the kernel's connection table is as good as full: new connections are dropped now and then",
+		message:  "the kernel's connection table is almost full: some new connections are dropped",
 		evidence: say(
 			fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used),
 			fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most),
@@ -264,17 +265,16 @@ var lostConnections = &detector{stage: stageConnections, node: func(n *node) []i
 		code:     ConntrackInvalid,
 		subject:  "connection tracking",
 		expected: "no connection lost",
-		actual: fmt.Sprintf("%d for want of room, %d that came at the same moment, %d invalid packets in %.1f s",
+		actual: fmt.Sprintf("%d for lack of room, %d that came at the same moment, %d invalid packets in %.1f s",
 			t.Drop, t.InsertFailed, t.Invalid, t.Seconds),
-		message: "while the node was probed, its connection tracking dropped first packets of connections, whosever they " +
-			"are: " +
-			"their senders wait, and send again",
+		message: "while the node was probed, its connection tracking dropped the first packets of connections, of whatever " +
+			"client: clients wait, and send them again",
 	}
 	if t.InsertFailed+t.Drop == 0 {
 		is.severity = note
 		is.message = "while the node was probed, packets came that belong to no connection; kube-proxy drops those that it " +
 			"can: " +
-			"a few are what is left of old connections, many tell of answers that come another way"
+			"a few are what is left of old connections, many mean that answers take another route"
 	}
 	return []issue{is}
 }}

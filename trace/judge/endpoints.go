@@ -69,7 +69,7 @@ func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 				actual:    percent(o.share),
 				where:     o.by,
 				predicate: true,
-				message:   "is not an endpoint to use here, yet connections are sent to it",
+				message:   "is not an endpoint to use here, but connections are sent to it",
 				evidence:  []report.Evidence{cite(o.by)},
 			})
 		}

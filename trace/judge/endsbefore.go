@@ -14,7 +14,7 @@ import (
 // mode this cannot be: each base chain of a hook is run, whatever an earlier one accepts (nf_hook_slow,
 // nf_nat_inet_fn).
 
-var endsBefore = advice("find who owns {where}, and have it leave Service traffic alone or stand behind kube-proxy's " +
+var endsBefore = advice("find who owns {where}, and make it ignore Service traffic or move it after kube-proxy's " +
 	"rule; restarting kube-proxy does not move the rules")
 
 // endedBefore returns the rules that are not kube-proxy's and that end a base chain of some hooks, of table, for the
@@ -82,7 +82,7 @@ func (p *pathCase) passedOver(is *issue, ends []netfilter.Ref) bool {
 	}
 	is.predicate, is.unmasqueraded = false, false
 	is.message = ends[0].String() + ", which is not kube-proxy's, ends the chain for the packet: kube-proxy's rules " +
-		"behind it are not asked"
+		"after it are not evaluated"
 	is.remedy = p.advise(endsBefore, is)
 	return true
 }

@@ -36,19 +36,19 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.EndpointListensElse, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("have the process listen at the pod's address, or at any (0.0.0.0, [::]), and at the Service's " +
+		remedy: advice("let the process listen at the pod's address, or at all addresses (0.0.0.0, [::]), and at the " +
+			"Service's " +
 			"targetPort; or change the targetPort to where it listens"),
 	})
 	_ = register(kind{
 		code: endtoend.BacklogFull, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or has " +
-			"too much " +
-			"to do); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help against peaks only"),
+		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or is " +
+			"overloaded); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help only with peaks"),
 	})
 	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("find out who writes rules in the pod's network namespace (an init container, a sidecar's CNI " +
-			"plugin), and have it let the Service's connections pass"),
+			"plugin), and make it allow the Service's connections"),
 	})
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
@@ -64,7 +64,7 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.EndpointNodeNoRoute, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the endpoint's node has no way to the pod's interface: restart the CNI plugin's pod there, or " +
+		remedy: advice("the endpoint's node does not reach the pod's interface: restart the CNI plugin's pod there, or " +
 			"delete " +
 			"the endpoint's pod, so that its interface and route are created again"),
 	})
@@ -75,16 +75,16 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.TunnelDropped, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("have the firewalls of both nodes let the tunnel's packets pass, from node to node: UDP to the " +
+		remedy: advice("allow the tunnel's packets between the nodes in the firewalls of both: UDP to the " +
 			"port that the message names (8472 for flannel's VXLAN, 4789 for Calico's), or the IP protocol (4 for IPIP); " +
 			"{where} is what drops them"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the request arrives, and its answer does not come back: have {where} let packets of established " +
-			"connections pass; where there is no route back to the client, or an asymmetric one, look at the routes there; " +
-			"where it goes to a client outside straight, have the node that the request came in to translate the source " +
-			"address (kube-proxy does), or set the Service's externalTrafficPolicy to Local"),
+		remedy: advice("the request arrives, and its answer does not come back: make {where} accept packets of established " +
+			"connections; where there is no route back to the client, or an asymmetric one, look at the routes there; " +
+			"where it goes directly to a client outside, let the entry node translate the source address (kube-proxy does), " +
+			"or set the Service's externalTrafficPolicy to Local"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,

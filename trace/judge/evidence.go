@@ -23,9 +23,9 @@ var _ = register(kind{code: FileNotRead, severity: note, scope: onNode, by: file
 
 // costs say what is not judged, or taken from elsewhere, without a file. A file that costs nothing has none.
 var costs = map[string]string{
-	snapshot.ConntrackFile: "connections that older rules decided over are not judged",
-	snapshot.AddrFile: "of addresses only those in the routes and in the API count as the node's own, and what depends " +
-		"on others is not judged",
+	snapshot.ConntrackFile: "connections that older rules decided about are not judged",
+	snapshot.AddrFile: "only addresses in the routes and in the API count as the node's own, and what depends on others " +
+		"is not judged",
 	snapshot.LinkFile:      "the ports of bridges, and interfaces by which another proxy is known, are not judged",
 	snapshot.RouteFile:     "where IPv4 packets leave the node is not judged",
 	snapshot.Route6File:    "where IPv6 packets leave the node is not judged",
@@ -58,7 +58,7 @@ var costs = map[string]string{
 
 // partCosts are the costs of files of which a part was read, where these are others.
 var partCosts = map[string]string{
-	snapshot.ConntrackFile: "of connections that older rules decided over only those listed are judged",
+	snapshot.ConntrackFile: "of connections that older rules decided about, only those listed are judged",
 	snapshot.SysctlFile:    "kernel settings that are not among those read are not judged",
 	snapshot.MetricsFile: "what it does not show of kube-proxy's version, last sync, failed writes and waiting changes " +
 		"is not known",

@@ -129,13 +129,13 @@ func (p *pathCase) explainStale(is *issue) {
 		}
 		for _, e := range p.exp.Endpoints(f.Service, port, familyOf(f)) {
 			if e.Address.String() == is.subject {
-				is.predicate, is.message = true, fmt.Sprintf("is in EndpointSlice %s, but %s; yet connections are sent to it",
+				is.predicate, is.message = true, fmt.Sprintf("is in EndpointSlice %s, but %s; connections are sent to it nevertheless",
 					strings.Join(e.Slices, ", "), condition(&e))
 				return
 			}
 		}
 	}
-	is.predicate, is.message = true, "is in no EndpointSlice of the Service, yet connections are sent to it"
+	is.predicate, is.message = true, "is in no EndpointSlice of the Service, but connections are sent to it"
 }
 
 func familyOf(f expect.Frontend) corev1.IPFamily {

@@ -21,8 +21,8 @@ const PacketLost = "PacketLost"
 var _ = register(kind{
 	code: PacketLost, severity: mismatch, scope: onPath, by: segments,
 	remedy: advice("look for what the kernel names, on the node or in the pod that the finding names: a rule " +
-		"(nft list ruleset, iptables-save), the routes, neighbours and settings of the interface, or the process; where " +
-		"nothing but the last place is known, a capture (tcpdump) there and at the next one shows the packets"),
+		"(nft list ruleset, iptables-save), the routes, neighbours and settings of the interface, or the process; if only " +
+		"the last place is known, capture packets (tcpdump) there and at the next one"),
 })
 
 // Followed is what the kernels of nodes saw of the connections of one run.
@@ -431,8 +431,8 @@ func observed(p *report.Path, to *endtoend.Endpoint, fates []fate) (found []issu
 		s.Evidence = append(slices.Clip(s.Evidence), texts...)
 		return found
 	case s.Verdict == report.SegmentRight:
-		found = append(found, disagreesAt(at, "what was read lets connections pass there ("+s.Message+"), and the kernel "+
-			"loses them: what decides was not read or is read wrongly, or it has changed in between"))
+		found = append(found, disagreesAt(at, "by what was read, connections pass there ("+s.Message+"), and the kernel "+
+			"loses them: the cause was not read, was read wrongly, or changed in between"))
 	}
 	*s = report.Segment{
 		Segment: s.Segment, Endpoint: at, Place: lost.place, Verdict: report.SegmentWrong, Code: PacketLost,

@@ -109,7 +109,7 @@ func (n *node) notServed(svc *corev1.Service, port uint16) (is issue, wrong bool
 		code: HealthCheckNotServed, subject: expect.NameOf(svc).String() + " " + strconv.Itoa(int(port)),
 		expected: "kube-proxy listens", actual: "nothing does",
 		message: fmt.Sprintf("nothing listens at port %d, where load balancers ask whether this node has endpoints of %s: "+
-			"they take it for one that has none", port, expect.NameOf(svc)),
+			"they conclude that it has none", port, expect.NameOf(svc)),
 		evidence: say(snapshot.ListenFile + ": nothing at TCP port " + strconv.Itoa(int(port))),
 	}
 	if other != nil {

@@ -17,7 +17,7 @@ const HintsIgnored = "HintsIgnored"
 
 var _ = register(kind{
 	code: HintsIgnored, severity: note, scope: onNode, by: ignoredHints,
-	remedy: advice("nothing, where the endpoints are to be shared out so; else have endpoints in the zone of every node"),
+	remedy: advice("nothing, if the endpoints are distributed as intended; else run endpoints in the zone of every node"),
 	issues: []string{"kubernetes/kubernetes#119990", "kubernetes/kubernetes#103888", "aws/eks-anywhere#6770"},
 })
 
@@ -82,7 +82,7 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 	case zone == "":
 		is.severity, is.expected = warning, "those of the node's zone"
 		is.message = fmt.Sprintf(
-			"the endpoints of %s are shared out by zone (%s), and the Node has no label %s: it uses all "+
+			"the endpoints of %s are assigned to zones (%s), and the Node has no label %s: it uses all "+
 				"of them",
 			is.subject,
 			cut(zones, 4),

@@ -53,8 +53,8 @@ var capturedAddresses = &detector{stage: stageRules, node: func(n *node) []issue
 		is := issue{
 			code: NodeAddressCaptured, subject: a.String(), expected: "reached at " + other,
 			actual: "on " + kubeproxy.IPVSDevice + " of " + n.Name,
-			message: fmt.Sprintf("%s is the address of the node %s, and this node has it on %s: what it sends there, to "+
-				"whatever port, does not leave it", a, other, kubeproxy.IPVSDevice),
+			message: fmt.Sprintf("%s is the address of the node %s, and this node has it on %s: its packets to that address "+
+				"do not leave it, whatever their port", a, other, kubeproxy.IPVSDevice),
 			evidence: say(a.String() + " dev " + kubeproxy.IPVSDevice),
 		}
 		if svc := n.cluster.withExternalIP(a); svc != nil {

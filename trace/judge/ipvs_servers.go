@@ -92,7 +92,7 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 					v,
 					&v.Reals[k],
 				),
-				message: "the real server gets no new connections, yet the endpoint is one to use",
+				message: "the real server gets no new connections, although the endpoint should be used",
 			})
 		}
 	}
@@ -106,8 +106,8 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 				expected:  "Masq",
 				actual:    r.Method,
 				evidence:  citeReal(v, r),
-				message: "IPVS sends connections to this real server without translating them: a pod does not answer for the " +
-					"Service's address",
+				message: "IPVS sends connections to this real server without translating them: a pod does not accept packets for " +
+					"the Service's address",
 			})
 		}
 		if r.Weight == 0 && !due[r.Address] && p.want.Action != expect.Drop {
@@ -142,8 +142,8 @@ func (p *pathCase) terminating(v *ipvs.VirtualServer, r *ipvs.RealServer) issue 
 		actual:    "weight 0",
 		evidence:  citeReal(v, r),
 	}
-	is.message = "the endpoint is no longer to be used; the real server stays, without new connections, until the last " +
-		"one has ended"
+	is.message = "the endpoint is no longer used; the real server stays, without new connections, until the last one " +
+		"has ended"
 	if r.Active > 0 || r.Inactive > 0 {
 		is.message += fmt.Sprintf(" (%d active, %d inactive)", r.Active, r.Inactive)
 	}
@@ -166,8 +166,7 @@ func (p *pathCase) serverSettings(v *ipvs.VirtualServer) []issue {
 					expected:  "net.ipv4.vs.expire_quiescent_template=1",
 					actual:    "0",
 					evidence:  citeServer(v),
-					message: "clients that have been at this real server go on being sent to it, though it is to get no new " +
-						"connections",
+					message:   "clients that used this real server are still sent to it, although it should get no new connections",
 				})
 			}
 		}
@@ -179,7 +178,7 @@ func (p *pathCase) serverSettings(v *ipvs.VirtualServer) []issue {
 			expected: due,
 			actual:   v.Scheduler,
 			evidence: citeServer(v),
-			message:  "the virtual server shares out connections by another scheduler than kube-proxy's configuration names",
+			message:  "the virtual server distributes connections by another scheduler than kube-proxy's configuration names",
 		})
 	}
 	return append(out, p.persistence(v)...)
@@ -251,7 +250,7 @@ var (
 			command{
 				line:   "ip addr del {subject} dev " + kubeproxy.IPVSDevice,
 				onNode: true,
-				when:   "when it is certain that nobody needs it",
+				when:   "when it is certain that nothing needs it",
 			}),
 		issues: []string{"kubernetes/kubernetes#78421", "kubernetes/kubernetes#88012"},
 	})
@@ -298,11 +297,11 @@ func (n *node) unownedAddresses() []issue {
 		}
 		is := issue{
 			code: VIPStale, subject: a.String(), expected: "not on " + kubeproxy.IPVSDevice, actual: "on it",
-			message: "the node takes an address for its own that no Service has: nothing that is sent to it leaves the node",
+			message: "the node has an address that no Service has: packets to it do not leave the node",
 		}
 		if a == n.internalIP(a.Is4()) {
-			is.message = "the node's own address is on " + kubeproxy.IPVSDevice + ", which kube-proxy clears of what no " +
-				"Service has"
+			is.message = "the node's own address is on " + kubeproxy.IPVSDevice + ", from which kube-proxy removes addresses " +
+				"that no Service has"
 		}
 		out = append(out, is)
 	}

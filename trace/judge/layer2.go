@@ -34,7 +34,7 @@ var (
 			command{line: "ip -d link", onNode: true},
 		),
 		by: stopped(NoCarrier, (*pathCase).withoutCarrier,
-			"the interface that packets leave by has no carrier: the kernel drops what is sent by it"),
+			"the interface through which packets leave has no carrier: the kernel drops them"),
 	})
 	_ = register(kind{
 		code: WrongNeighbour, severity: mismatch, scope: onPath,
@@ -54,7 +54,7 @@ var (
 		remedy: advice("restart the CNI's pod on {node}: it sets the tunnel's forwarding table (flannel, Calico)",
 			command{line: "bridge fdb show", onNode: true}),
 		by: stopped(NoTunnelEnd, (*pathCase).withoutTunnelEnd,
-			"the tunnel that packets leave by leads frames to the next hop nowhere, or to another node"),
+			"the tunnel through which packets leave has no entry for the next hop, or leads to another node"),
 	})
 	_ = register(kind{
 		code: NeighbourFailed, severity: warning, scope: onPath,
@@ -68,16 +68,16 @@ var (
 	})
 	_ = register(kind{
 		code: LeadsNowhere, severity: mismatch, scope: onPath,
-		remedy: advice("have the route lead by the interface behind which the next hop is; where an interface has lost ARP, "+
+		remedy: advice("change the route to the interface behind which the next hop is; if ARP is off on the interface, "+
 			"turn it on again: ip link set dev IFACE arp on", command{line: "ip route", onNode: true},
 			command{line: "ip -d link", onNode: true}),
 		by: stopped(LeadsNowhere, (*pathCase).discarded,
-			"the route leads by an interface behind which nobody takes the packets"),
+			"the route uses an interface behind which no host receives the packets"),
 	})
 	_ = register(kind{
 		code: MTUTooSmall, severity: note, scope: onPath,
 		remedy: advice(
-			"give the pods' network the MTU of the smallest interface on its way (the CNI's configuration), unless "+
+			"give the pods' network the smallest MTU on the path (the CNI's configuration), unless "+
 				"ICMP gets to the pods: then they learn it",
 			command{line: "ip link", onNode: true},
 		),

@@ -62,8 +62,8 @@ var leftovers = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 	}
 	if q := n.isOpen(kubeproxy.SettingMode); q != nil {
 		for i := range out {
-			out[i].message = "rules of several modes are live (" + q.texts() + "), and in which of them kube-proxy runs is " +
-				"not known: whichever translates a packet first decides"
+			out[i].message = "rules of several modes are live (" + q.texts() + "), and it is not known in which of them " +
+				"kube-proxy runs: the first one that translates a packet decides"
 		}
 	}
 	return out

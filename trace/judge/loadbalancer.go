@@ -22,8 +22,8 @@ var _ = register(kind{
 	effect: map[string]string{"": "without {actual}"},
 	remedy: advice(
 		"have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname in place of " +
-			"the address), so that nodes leave the address alone; or have clients inside the cluster use the cluster IP, at a " +
-			"port that expects what they send",
+			"the address), so that nodes leave the address alone; or let clients inside the cluster use the cluster IP, at a " +
+			"port that accepts what they send",
 	),
 	issues: []string{"kubernetes/kubernetes#66607", "hetznercloud/hcloud-cloud-controller-manager#727"},
 })
@@ -52,10 +52,10 @@ var bypassedLoadBalancer = &detector{stage: stageSettings, path: func(p *pathCas
 			continue
 		}
 		return []issue{{
-			code: LoadBalancerBypassed, subject: want.Frontend.Address.String(), expected: "by way of the load balancer",
+			code: LoadBalancerBypassed, subject: want.Frontend.Address.String(), expected: "through the load balancer",
 			actual: a.what, evidence: say("annotation " + key + ": " + p.svc.Annotations[key]),
-			message: fmt.Sprintf("the node's rules lead straight to the endpoints, past the load balancer: connections from "+
-				"here come without %s, which the endpoints of this Service may insist on", a.what),
+			message: fmt.Sprintf("the node's rules lead straight to the endpoints, without the load balancer: connections "+
+				"from here do not have %s, which the endpoints of this Service may require", a.what),
 		}}
 	}
 	return nil

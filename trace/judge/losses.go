@@ -70,9 +70,9 @@ var reasons = map[string]struct {
 		"the queue of connections that wait to be accepted is full: its process does not accept", remedy{},
 	},
 	"PKT_TOO_BIG": {
-		"it is larger than the MTU of its way", advice("compare the MTU of the pods with that of the way between the nodes"),
+		"it is larger than the MTU of its path", advice("compare the MTU of the pods with that of the network between the nodes"),
 	},
-	"OTHERHOST": {"its hardware address is that of another host", lookNeighbours},
+	"OTHERHOST": {"its link-layer address is that of another host", lookNeighbours},
 }
 
 // functions are those of the kernel in which a packet without a reason of its own is discarded (NOT_SPECIFIED), and the

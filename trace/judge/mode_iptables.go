@@ -157,7 +157,7 @@ func leftover(n *node, of mode, subject, actual string) issue {
 		expected: "rules of " + n.mode.name() + " mode alone",
 		actual:   actual,
 		message: fmt.Sprintf(
-			"kube-proxy runs in %s mode, and its rules of %s mode are still live: whichever translates a packet first decides",
+			"kube-proxy runs in %s mode, and its rules of %s mode are still live: the first one that translates a packet decides",
 			n.mode.name(),
 			of.name(),
 		),
@@ -207,7 +207,7 @@ func (m *iptablesMode) refusal(is issue, o *outcome) issue {
 	switch {
 	case o.action == string(expect.Reject):
 		is.code = RefusedWithEndpoints
-		is.message = where + " still refuses the connection: kube-proxy takes the Service for one without endpoints"
+		is.message = where + " still refuses the connection: for kube-proxy, the Service has no endpoints"
 	case o.where.Chain.Name == m.chains.ProxyFirewall:
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case o.where.Rule != nil && strings.Contains(o.where.Rule.Comment, noLocalEndpoint):
@@ -224,7 +224,7 @@ func droppedInRange(where string) string {
 }
 
 func droppedNoLocal(where string) string {
-	return where + " drops it for want of a local endpoint, which the API does not ask for"
+	return where + " drops it because the node has no local endpoint, which the API does not ask for"
 }
 
 func (*iptablesMode) affinity(p *pathCase) []issue { return p.ruleAffinity() }

@@ -75,8 +75,7 @@ func (m *ipvsMode) showBackends(n *node) { m.backendsOf(n, "") }
 
 func (*ipvsMode) leftovers(n *node) []issue {
 	message := fmt.Sprintf(
-		"kube-proxy runs in %s mode, and what it made in ipvs mode is still there: the node takes these addresses for its "+
-			"own",
+		"kube-proxy runs in %s mode, and what it created in ipvs mode is still there: the node has these addresses",
 		n.mode.name(),
 	)
 	var out []issue
@@ -135,7 +134,8 @@ var (
 	})
 	_ = register(kind{
 		code: VIPMissing, severity: mismatch, scope: onPath, by: explanation,
-		remedy: advice("restart kube-proxy on {node}, and find what takes addresses off interfaces it does not know "+
+		remedy: advice("restart kube-proxy on {node}, and find what removes addresses from interfaces that it does not "+
+			"manage "+
 			"(NetworkManager, systemd-networkd)",
 			restartProxy,
 			command{line: "ip addr add {subject} dev " + kubeproxy.IPVSDevice, onNode: true, when: "at once"}),
@@ -187,8 +187,7 @@ func (m *ipvsMode) explain(p *pathCase, issues []issue) []issue {
 			actual:    "on no interface",
 			evidence:  say("ipvs " + v.String()),
 			predicate: true,
-			message: "is not an address of the node: what comes in for it is forwarded, and IPVS never " +
-				"sees it",
+			message:   "is not an address of the node: incoming packets for it are forwarded, and IPVS never sees them",
 		})
 	}
 	found := p.realServers(v)
@@ -252,8 +251,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 				actual:    "0",
 				subject:   is.subject,
 				endpoints: is.endpoints,
-				message: "IPVS keeps its connections from connection tracking: their source is never translated, and answers " +
-					"do not come back",
+				message:   "IPVS connections are not tracked: their source is never translated, and answers do not come back",
 			}
 		case is.code == WrongMasquerade && !is.unmasqueraded && p.markedForNodePort(w):
 			is = p.nodePortClash(w, &is)
@@ -288,7 +286,7 @@ func (p *pathCase) aroundServer(issues []issue) []issue {
 
 // withoutAnyRange is the remedy where kube-proxy's own fault keeps everybody out: to write the rules again repeats it.
 var withoutAnyRange = advice("take 0.0.0.0/0 and ::/0 out of the Service's loadBalancerSourceRanges: without any " +
-	"range everybody is allowed; or run kube-proxy 1.34 or later")
+	"range, every client is allowed; or run kube-proxy 1.34 or later")
 
 // sourceSet is the name of the set of who may connect to the path's load balancer address.
 func (p *pathCase) sourceSet() string {
@@ -304,7 +302,7 @@ func (p *pathCase) allowsAnybody() bool {
 // withoutEntry says what comes of a missing entry.
 func withoutEntry(is *issue) string {
 	if is.where.Chain != nil && is.where.Chain.Name == kubeproxy.IPVSChainFilter {
-		return is.where.String() + " rejects the packet as one to a port of the node itself"
+		return is.where.String() + " rejects the packet as a packet to a port of the node itself"
 	}
 	return is.message
 }

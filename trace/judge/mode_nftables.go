@@ -139,14 +139,14 @@ func (m *nftablesMode) refusal(is issue, o *outcome) issue {
 	switch c := o.where.Chain; {
 	case o.action == string(expect.Reject) && m.untranslated(o):
 		is.code = ServiceNotProgrammed
-		is.message = "no rule translates the packet: " + where + " refuses it as one to a port that no Service has"
+		is.message = "no rule translates the packet: " + where + " refuses it as a packet to a port that no Service has"
 	case o.action == string(expect.Reject):
 		return m.iptablesMode.refusal(is, o)
 	case m.chains.ofService(c.Name, m.chains.Firewall):
 		is.code, is.message = SourceRangesMismatch, droppedInRange(where)
 	case m.untranslated(o):
 		is.code = ServiceNotProgrammed
-		is.message = "no rule translates the packet: " + where + " drops it as one to a cluster IP that no Service has"
+		is.message = "no rule translates the packet: " + where + " drops it as a packet to a cluster IP that no Service has"
 	case strings.HasSuffix(c.Name, kubeproxy.NFTEndpointsCheckSuffix):
 		is.code, is.message = TrafficPolicyMismatch, droppedNoLocal(where)
 	}

@@ -36,15 +36,15 @@ const (
 var (
 	_ = register(kind{
 		code: DNSServerUnreachable, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the pod cannot resolve names: make the way to its name server right, as the message says what is "+
-			"wrong there; where the address is wrong, correct the kubelet's clusterDNS, or the pod's dnsConfig, and delete "+
+		remedy: advice("the pod cannot resolve names: repair the path to its name server (the message says what is wrong "+
+			"there); where the address is wrong, correct the kubelet's clusterDNS, or the pod's dnsConfig, and delete "+
 			"the pod, so that it is created again",
 			command{line: "kubectl get services,endpointslices -A -l k8s-app=kube-dns", when: "to see the cluster's DNS"}),
 	})
 	_ = register(kind{
 		code: DNSOverTCPUnreachable, severity: warning, scope: onPath, by: segments,
-		remedy: advice("answers that are too large for UDP are asked for again over TCP: have the DNS Service serve port " +
-			"53 of TCP, too, and firewalls and NetworkPolicies let it pass"),
+		remedy: advice("a query whose answer is too large for UDP is repeated over TCP: let the DNS Service serve TCP port " +
+			"53, too, and allow it in firewalls and NetworkPolicies"),
 	})
 	_ = register(kind{
 		code: NameServerUnknown, severity: note, scope: onPath, by: segments,

@@ -48,9 +48,9 @@ var ofNoPod = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		return nil
 	}
 	is.subject = cut(is.endpoints, 4)
-	is.message = "has no pod behind it: connections go to nobody, or to whoever has the address now"
+	is.message = "has no pod: connections reach no host, or a different one that has the address now"
 	if len(is.endpoints) > 1 {
-		is.message = "have no pod behind them: connections go to nobody, or to whoever has the addresses now"
+		is.message = "have no pods: connections reach no host, or different ones that have the addresses now"
 	}
 	is.remedy = report.Remedy{
 		Text: "if it stays so for longer than a minute: correct an EndpointSlice that a person or a program of yours has " +
@@ -71,11 +71,11 @@ func (n *node) noPodHas(e *expect.Endpoint) string {
 	pod, node := n.cluster.podsByName[e.Pod], e.Node
 	switch {
 	case pod == nil && node != "" && n.cluster.podsListed(node):
-		return fmt.Sprintf("is said to be the pod %s on %s; the API lists that node's pods, and not this one", e.Pod, node)
+		return fmt.Sprintf("is listed for the pod %s on %s; the API lists that node's pods, and not this one", e.Pod, node)
 	case pod == nil:
 		return ""
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return fmt.Sprintf("is said to be the pod %s, which has ended (%s)", e.Pod, pod.Status.Phase)
+		return fmt.Sprintf("is listed for the pod %s, which has ended (%s)", e.Pod, pod.Status.Phase)
 	}
 	var has []string
 	for _, ip := range pod.Status.PodIPs {
@@ -88,7 +88,7 @@ func (n *node) noPodHas(e *expect.Endpoint) string {
 	if has == nil {
 		return "" // it has none yet, or not of this family
 	}
-	why := fmt.Sprintf("is said to be the pod %s, which has %s", e.Pod, strings.Join(has, ", "))
+	why := fmt.Sprintf("is listed for the pod %s, which has %s", e.Pod, strings.Join(has, ", "))
 	if other := n.cluster.podNames[a]; other != "" && other != e.Pod {
 		why += "; it is the address of the pod " + other
 	}

@@ -35,8 +35,7 @@ var nodeLocalDNS = &detector{stage: stageRecognise, path: func(p *pathCase) []is
 			expected: describe(p.want),
 			actual:   "delivered to the node itself",
 			message: "the address is bound on the node and its packets are not tracked (raw table): a DNS cache on the node " +
-				"answers, " +
-				"kube-proxy's rules are passed over",
+				"answers, and kube-proxy's rules are bypassed",
 		},
 	}
 }}

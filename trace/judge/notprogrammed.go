@@ -73,8 +73,8 @@ var programmedRules = &detector{stage: stageRules, node: func(n *node) []issue {
 				subject:  f.String(),
 				expected: "one backend",
 				actual:   "nft and legacy",
-				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: whichever was " +
-					"loaded last is asked first",
+				message: "kube-proxy's rules are in iptables-nft and in iptables-legacy, and both are live: the one that was " +
+					"loaded last is evaluated first",
 			})
 		}
 	}
@@ -102,7 +102,7 @@ func (n *node) flushed(f netfilter.Family) *netfilter.Chain {
 }
 
 func flushedMessage(f netfilter.Family, c *netfilter.Chain) string {
-	return fmt.Sprintf("%s is there, and empty: something has flushed the %s rules, and left the chains", chainName(c), f)
+	return fmt.Sprintf("%s exists, and is empty: something flushed the %s rules, and left the chains", chainName(c), f)
 }
 
 // afterFlush: kube-proxy notices that its chains are gone (Monitor in pkg/util/iptables/iptables.go looks for

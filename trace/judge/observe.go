@@ -347,8 +347,8 @@ func skew(got *outcomes, probes *snapshot.Probes) []issue {
 			expected:  "the rules' shares",
 			actual:    cut(bad, 3),
 			evidence:  say(bad[:min(len(bad), maxEvidence)]...),
-			message: "the endpoints get connections in other shares than the rules say, and chance explains that less than " +
-				"once in 10,000",
+			message: "the endpoints get other shares of the connections than the rules give them, and the probability that " +
+				"this is chance is less than 1 in 10,000",
 		},
 	}
 }

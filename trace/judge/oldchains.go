@@ -79,8 +79,8 @@ func (n *node) old(t *netfilter.Table, chains []*netfilter.Chain) []issue {
 	text := "remove them; kube-proxy does not need them"
 	if len(held) > 0 {
 		is.severity = warning
-		is.message += fmt.Sprintf("; they refer to %s: as long as they do, kube-proxy cannot delete these, and a write that "+
-			"would fails as a whole", cut(held, 3))
+		is.message += fmt.Sprintf("; they refer to %s: as long as they do, kube-proxy cannot delete these, and a write "+
+			"that deletes them fails as a whole", cut(held, 3))
 		text = "remove them first: kube-proxy then deletes what they refer to by itself"
 	}
 	removed := list[:min(len(list), maxRemoved)]
@@ -101,7 +101,7 @@ func (n *node) referring(c *netfilter.Chain) []issue {
 		code: OrphanChain, subject: c.Name, severity: warning, where: netfilter.Ref{Chain: c},
 		actual: "refers to " + cut(to, 3), evidence: rules[:min(len(rules), maxEvidence)],
 		message: fmt.Sprintf("%s, which is not kube-proxy's and which no packet gets to, refers to %s: as long as it does, "+
-			"kube-proxy cannot delete these, and a write that would fails as a whole", chainName(c), cut(to, 3)),
+			"kube-proxy cannot delete these, and a write that deletes them fails as a whole", chainName(c), cut(to, 3)),
 		remedy: report.Remedy{
 			Text: "find who wrote " + chainName(c) + ", and remove the rules that lead from it to kube-proxy's",
 		},

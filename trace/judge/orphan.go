@@ -105,6 +105,6 @@ func (n *node) orphan(by netfilter.Ref) (is issue, ok bool) {
 	return issue{
 		code: ProgrammedOrphan, subject: name, where: by, evidence: []report.Evidence{cite(by)},
 		message: fmt.Sprintf("%s decides, which kubectl svcproxy program once wrote, and its journal on the node has no "+
-			"record of it: it was restored after its end, goes ahead of kube-proxy's, and does not follow the Service", by),
+			"record of it: it was restored after its end, comes before kube-proxy's rules, and does not follow the Service", by),
 	}, true
 }

@@ -43,7 +43,7 @@ var byProgram = &detector{stage: stageProgrammed, path: func(p *pathCase) []issu
 			where:    by,
 			evidence: []report.Evidence{cite(by)},
 			message: fmt.Sprintf(
-				"%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are passed over until that ends",
+				"%s was programmed by kubectl svcproxy program; kube-proxy's own rules for it are bypassed until that ends",
 				by,
 			),
 		},

@@ -125,8 +125,8 @@ var clientTaken = &detector{stage: stageSettings, path: func(p *pathCase) []issu
 	return []issue{{
 		code: ClientAddressTaken, subject: p.cluster.podNames[o.Address], expected: describe(p.want),
 		actual: "kept on the node", evidence: say(evidence...), remedy: report.Remedy{Text: removeIt, Commands: fix},
-		message: "the client is a pod with an address of its own, and the node has made that address its own: it takes no " +
-			"packets from there, and keeps the answers",
+		message: "the client is a pod with an address of its own, and the node has made that address its own: it accepts " +
+			"no packets from the client, and keeps the answers",
 	}}
 }}
 

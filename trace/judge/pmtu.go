@@ -16,7 +16,7 @@ var _ = register(kind{
 	code: endtoend.PMTUBlackHole, severity: warning, scope: onPath,
 	remedy: advice(
 		"let the node's own ICMP messages pass to pods (type 3 code 4; of IPv6 ICMPv6 type 2), or give the pods' network "+
-			"the MTU of the smallest interface on its way (the CNI's configuration)",
+			"the smallest MTU on the path (the CNI's configuration)",
 		command{line: "ip link", onNode: true},
 	),
 	by: &detector{stage: stageSettings, path: (*pathCase).blackHole},

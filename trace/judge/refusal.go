@@ -26,7 +26,7 @@ const (
 
 const lookAtRoutes = "look at the CNI's routes on {node}, and restart its pod there: it sets them"
 
-var foreignRule = advice("find who owns {where}, and have it let Service traffic pass", command{chain: true})
+var foreignRule = advice("find who owns {where}, and make it allow Service traffic", command{chain: true})
 
 var (
 	_ = register(kind{
@@ -43,7 +43,7 @@ var (
 	})
 	_ = register(kind{
 		code: RefusingRoute, severity: mismatch, scope: onPath, by: comparison,
-		remedy: advice("find out who has made the routing rule or the route on {node}, and let it spare Service traffic"),
+		remedy: advice("find out who has made the routing rule or the route on {node}, and exclude Service traffic from it"),
 	})
 	_ = register(kind{
 		code: RefusedWithEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
@@ -86,7 +86,7 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 			is.code, is.actual, is.message = NoRoute, "no route", "the packet is translated, but the node has "+o.why
 			how, _ := n.failure(want, o)
 			if is.message += ": " + how; !o.to.IsValid() {
-				is.message = "the node has " + o.why + ", before any rule is asked: " + how
+				is.message = "the node has " + o.why + ", before any rule is evaluated: " + how
 			}
 			if text := o.decided.String(); text != "" {
 				n.refusing(&is, want, o)
@@ -115,7 +115,7 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 		switch {
 		case o.reverse:
 			is.code, is.evidence = ReversePathFilter, say(o.why, o.route)
-			is.message = "the kernel drops it where it looks for a route: the way back to its source is not the way that it came"
+			is.message = "the kernel drops it when it looks up the route: the route back to its source does not use the interface on which it arrived"
 		case o.atOwner == kubeProxy:
 			is = n.writerOf(o.where).refusal(is, o)
 		case o.where.Chain != nil && o.where.Hook.OfLink():
@@ -246,7 +246,7 @@ func differentRefusal(want *expect.Path, got *outcomes) []issue {
 				actual:   "dropped",
 				evidence: say(o.why, o.route),
 				message: fmt.Sprintf(
-					"the kernel drops it where it looks for a route, ahead of the rules that refuse it (%s): the client waits in vain",
+					"the kernel drops it when it looks up the route, before the rules that refuse it (%s): the client gets no answer",
 					want.Why,
 				),
 			},

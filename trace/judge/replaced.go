@@ -95,8 +95,8 @@ type replacedError struct{ by *replacement }
 func (e replacedError) Error() string { return e.by.message() }
 
 func (r *replacement) message() string {
-	return "Services on this node are not " +
-		"handled by kube-proxy but by " + r.name + ", whose own tools tell what happens to a packet"
+	return "Services on this node are not served by kube-proxy but by " + r.name + ", whose own tools show what happens " +
+		"to a packet"
 }
 
 // replaced is the answer for such a node.

@@ -22,7 +22,7 @@ const (
 	NeighbourLapses = "NeighbourLapses"
 )
 
-var letResolve = advice("find who owns {where}, and have it let pass what finds link-layer addresses: ARP for IPv4, " +
+var letResolve = advice("find who owns {where}, and make it allow the packets that find link-layer addresses: ARP for IPv4, " +
 	"for IPv6 ICMPv6 of the types 135 and 136 (in nftables nd-neighbor-solicit and nd-neighbor-advert)")
 
 var (
@@ -180,7 +180,7 @@ func (p *pathCase) blockedAt(h hop) *blocked {
 			b.message += ": the kernel learns the client's address only when the client asks for its own"
 		default:
 			b.certain = true
-			b.message += ": the kernel does not find the next hop's link-layer address, and discards what is sent there"
+			b.message += ": the kernel does not find the next hop's link-layer address, and discards packets to it"
 		}
 		return b
 	}

@@ -35,8 +35,8 @@ var (
 		by: stopped(
 			ForwardingOff,
 			(*pathCase).notForwarded,
-			"the node does not forward packets, or not the endpoint's answers: what is translated on its way through the node "+
-				"is dropped",
+			"the node does not forward packets, or not the endpoint's answers: translated packets that pass through the node "+
+				"are dropped",
 			(*pathCase).forward,
 		),
 	})
@@ -50,8 +50,8 @@ var (
 		by: stopped(
 			RouteLocalnetOff,
 			(*pathCase).martian,
-			"the kernel lets no packet with a loopback address as its source leave the node: the connection fails before its "+
-				"source is translated",
+			"the kernel does not let packets with a loopback source leave the node: the connection fails before its source is "+
+				"translated",
 		),
 	})
 	_ = register(kind{
@@ -66,8 +66,8 @@ var (
 			}),
 		issues: []string{"kubernetes/kubernetes#87426", "cloudnativelabs/kube-router#151"},
 		by: stopped(BridgeNetfilterOff, (*pathCase).pastTheRules,
-			"client and endpoint are on the same bridge, and the kernel does not ask iptables about bridged packets: "+
-				"the answer comes straight from the endpoint, and the client does not know it"),
+			"client and endpoint are on the same bridge, and the kernel does not pass bridged packets to iptables: the answer "+
+				"comes directly from the endpoint, and the client does not accept it"),
 	})
 	_ = register(kind{
 		code: HairpinOff, severity: mismatch, scope: onPath,
@@ -75,7 +75,7 @@ var (
 			"hairpin on", command{line: "bridge -d link show", onNode: true, when: "to see the ports"}),
 		issues: []string{"kubernetes/kubernetes#13375", "kubernetes/kubernetes#45790"},
 		by: turnedOn(stopped(HairpinOff, (*pathCase).notSentBack,
-			"the pod reaches itself, and its bridge sends nothing back to the port where it came from")),
+			"the pod reaches itself, and its bridge sends no frame back to the port from which it came")),
 	})
 	_ = register(kind{
 		code: PortsIsolated, severity: mismatch, scope: onPath,
@@ -98,8 +98,8 @@ var (
 		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
-			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: "+
-				"the way back to the endpoint is another one",
+			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: the "+
+				"route back to the endpoint uses another interface",
 			func(_ *pathCase, _ *expect.Origin, end *netfilter.Outcome) string {
 				return "net/ipv4/conf/" + end.Packet.Out + "/rp_filter=2"
 			}),

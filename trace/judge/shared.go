@@ -11,7 +11,7 @@ const SharedFrontend = "SharedFrontend"
 
 var _ = register(kind{
 	code: SharedFrontend, severity: warning, scope: onPath, by: certain,
-	remedy: advice("give one of the Services another address or port: kube-proxy serves whichever it comes across first"),
+	remedy: advice("give one of the Services another address or port: kube-proxy serves the one that it finds first"),
 })
 
 // BrokenRule says that a rule of kube-proxy's was not read as it was written.

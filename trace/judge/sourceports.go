@@ -18,8 +18,8 @@ const FewSourcePorts = "FewSourcePorts"
 var _ = register(kind{
 	code: FewSourcePorts, severity: warning, scope: onPath, by: fewSourcePorts,
 	effect: map[string]string{"": "no more than {actual} at a time to each endpoint"},
-	remedy: advice("find who owns {where}, and have it name no ports, or many (1024-65535): the kernel then finds one " +
-		"that is free"),
+	remedy: advice("find who owns {where}, and let it name no ports, or many (1024-65535): the kernel then finds a free " +
+		"one"),
 })
 
 // enoughPorts is how many ports a rule has to name for nothing to be said. Each serves one connection to an endpoint,

@@ -50,8 +50,8 @@ var twoProxies = &detector{stage: stageStatus, node: func(n *node) []issue {
 			code: TwoProxies, subject: s.name, expected: "one program that serves Services", actual: "kube-proxy and " + s.name,
 			evidence: say("interface " + s.link),
 			message: fmt.Sprintf(
-				"kube-proxy runs, and so does %s, which serves Services as well: what is said of kube-proxy's "+
-					"rules holds for packets that the other has left to them",
+				"kube-proxy runs, and so does %s, which serves Services as well: findings about kube-proxy's rules only apply to "+
+					"packets that the other program leaves to them",
 				s.name,
 			),
 			remedy: n.advise(advice(s.remedy, command{

@@ -3,14 +3,19 @@
 package collect
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
@@ -26,6 +31,7 @@ var podSources = slices.Concat(saves, []source{
 	{snapshot.TimeFile, readTime},
 }, routing, onPath, []source{
 	{snapshot.ListenFile, readPodListeners},
+	{snapshot.StoppedFile, readStopped},
 	{snapshot.PacketFile, readPackets},
 })
 
@@ -89,12 +95,46 @@ func readPodListeners(ctx context.Context, r *reader) ([]byte, error) {
 	for i := range list {
 		plain[i] = list[i].Socket
 	}
-	return listing(plain, func(i int) string {
-		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
-			return "*:" + strconv.Itoa(int(a.Port()))
+	devices := map[int]string{}
+	for i := range list {
+		if d := list[i].Device; d != 0 && devices[d] == "" {
+			devices[d] = "if" + strconv.Itoa(d)
+			if found, err := net.InterfaceByIndex(d); err == nil {
+				devices[d] = found.Name
+			}
 		}
-		return shown(list[i].Local)
+	}
+	return r.listing(plain, func(i int) string {
+		text := shown(list[i].Local)
+		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
+			text = "*:" + strconv.Itoa(int(a.Port()))
+		}
+		if d := devices[list[i].Device]; d != "" {
+			colon := strings.LastIndexByte(text, ':')
+			text = text[:colon] + "%" + d + text[colon:]
+		}
+		return text
 	})
+}
+
+// readStopped lists those of the processes that hold the sockets of readPodListeners which are stopped.
+func readStopped(_ context.Context, r *reader) ([]byte, error) {
+	if r.holders == nil {
+		return nil, errors.New("the processes that listen were not read")
+	}
+	stopped := map[string]bool{}
+	for _, all := range r.holders {
+		for _, u := range all {
+			if state := sockets.State(u.PID); state == "T" || state == "t" {
+				stopped[u.PID] = true
+			}
+		}
+	}
+	var out bytes.Buffer
+	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
+		fmt.Fprintf(&out, "%s T\n", pid)
+	}
+	return out.Bytes(), nil
 }
 
 // readPackets reads which sockets of the calling thread's network namespace take frames before IP does

@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,9 +65,36 @@ type fault struct {
 	segment string // "": all are right
 	code    string
 	verdict report.SegmentVerdict
-	works   bool // small packets come through all the same
-	hangs   bool // and large ones do not
-	six     bool // it is made in IPv6, too
+	says    string // part of the segment's message, evidence or owner
+	works   bool   // small packets come through all the same
+	hangs   bool   // and large ones do not
+	silent  bool   // connections are accepted, and nothing is answered
+	six     bool   // it is made in IPv6, too
+	onNode  bool   // the endpoint has its node's network namespace
+	routed  bool   // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
+	undo    []string
+}
+
+// at is where the endpoint listens.
+func (c *fault) at() netip.AddrPort {
+	switch {
+	case c.local:
+		return netip.AddrPortFrom(client, endpoint.Port())
+	case c.onNode:
+		return netip.AddrPortFrom(nodeNames["node2"], endpoint.Port())
+	}
+	return endpoint
+}
+
+// namespace is that of the process that listens.
+func (c *fault) namespace() string {
+	switch {
+	case c.local:
+		return "client"
+	case c.onNode:
+		return "node2"
+	}
+	return "endpoint"
 }
 
 // Rules as kube-proxy's for a NodePort, to either endpoint; and for the source address.
@@ -384,10 +412,11 @@ func (v *view) segments(of *fault) []report.Segment {
 		State: v.read("node2"), Pods: map[string]*endtoend.Pod{"shop/web": {State: v.read("endpoint")}},
 	}}
 	c.Endpoints = []endtoend.Endpoint{{At: v.port(endpoint), Pod: "shop/web", Node: "node2"}}
-	if of.local {
-		c.Endpoints = []endtoend.Endpoint{{
-			At: netip.AddrPortFrom(v.as(client), endpoint.Port()), Pod: "shop/client", Node: "node1",
-		}}
+	switch {
+	case of.local:
+		c.Endpoints = []endtoend.Endpoint{{At: v.port(of.at()), Pod: "shop/client", Node: "node1"}}
+	case of.onNode:
+		c.Endpoints = []endtoend.Endpoint{{At: v.port(of.at()), Pod: "shop/web", Node: "node2", HostNetwork: true}}
 	}
 	return c.Segments(&report.Segment{
 		Segment: name, Place: "node node1", Verdict: report.SegmentRight, Message: "judged elsewhere",
@@ -416,8 +445,15 @@ func (c *fault) check(t *testing.T, segments []report.Segment) {
 		t.Errorf("all are right: %+v", segments)
 	default:
 		s := segments[at]
-		if s.Segment != c.segment || s.Code != c.code || s.Verdict != want || s.Lost != (want == report.SegmentWrong) {
-			t.Errorf("%+v", s)
+		isWrong := want == report.SegmentWrong
+		if s.Segment != c.segment || s.Code != c.code || s.Verdict != want || s.Lost != isWrong ||
+			isWrong && slices.ContainsFunc(segments[at+1:], func(s report.Segment) bool {
+				return s.Verdict != report.SegmentRight || s.Endpoint != ""
+			}) {
+			t.Errorf("%+v", segments[at:])
+		}
+		if text := fmt.Sprintf("%+v", s); !strings.Contains(text, c.says) {
+			t.Errorf("%s does not say %q", text, c.says)
 		}
 	}
 }

@@ -39,11 +39,11 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin", "%s of %s is down", in, x.to.Name),
 			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
 	}
-	if s, ok := x.neighbour(place, in); !ok {
-		return s, in
-	}
 	end, s, ok := x.tunnelEnd(place, &v)
 	if !ok {
+		return s, in
+	}
+	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
 	}
 	e := &envelope{

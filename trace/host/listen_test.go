@@ -4,7 +4,7 @@ package host
 
 import (
 	"net/netip"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,13 +22,13 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 		t.Fatal(err)
 	}
 	want := []Socket{
-		{"tcp", netip.MustParseAddr("127.0.0.1"), 10249, "kube-proxy", 29133, 0, 4096},
-		{"tcp", netip.Addr{}, 10256, "kube-proxy", 29133, 0, 4096},
-		{"udp", netip.MustParseAddr("127.0.0.53"), 53, "", 0, 0, 0},
-		{"tcp", netip.IPv6Unspecified(), 22, "sshd", 1, 0, 128},
-		{"udp", netip.MustParseAddr("fe80::1"), 546, "", 0, 0, 0},
+		{Protocol: "tcp", Address: netip.MustParseAddr("127.0.0.1"), Port: 10249, Process: "kube-proxy", PID: 29133, Backlog: 4096},
+		{Protocol: "tcp", Address: netip.Addr{}, 10256, "kube-proxy", 29133, 0, 4096},
+		{"udp", netip.MustParseAddr("127.0.0.53"), Device: "lo", Port: 53},
+		{Protocol: "tcp", Address: netip.IPv6Unspecified(), Port: 22, Process: "sshd", PID: 1, Others: []int{2}, Backlog: 128},
+		{Protocol: "udp", Address: netip.MustParseAddr("fe80::1"), Device: "eth0", Port: 546},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	for _, tt := range []struct {

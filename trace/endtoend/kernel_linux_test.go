@@ -230,7 +230,9 @@ func TestPodsAgainstTheKernel(t *testing.T) { againstTheKernel(t, podFaults) }
 
 func TestVXLANAgainstTheKernel(t *testing.T) { againstTheKernel(t, vxlanFaults) }
 
-func TestCNIAgainstTheKernel(t *testing.T) { againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore") }
+func TestCNIAgainstTheKernel(t *testing.T) {
+	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
+}
 
 // isolate is testutil.Isolate with the tools that the topology needs. Processes of others are not seen there: pods are
 // found by addresses, and another run of these tests has the same ones.

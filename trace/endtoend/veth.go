@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -16,16 +17,16 @@ import (
 
 // veth is the pair of interfaces between a pod and its node.
 type veth struct {
-	pod       *nodestate.State
-	node      *Node
-	dev, end  string // in the pod, and of the node; end is "" where it is not known
-	segment   string
-	place     string // of what is judged
-	podPlace  string
-	noRoute   string // the code where packets cannot pass
+	pod      *nodestate.State
+	node     *Node
+	dev, end string // in the pod, and of the node; end is "" where it is not known
+	segment  string
+	place    string // of what is judged
+	podPlace string
+	noRoute  string // the code where packets cannot pass
 	// translated tells whether the node translates the packet's destination as it comes in; nil: it does not.
 	translated func() bool
-	hop, from netip.Addr
+	hop, from  netip.Addr
 }
 
 // bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
@@ -96,13 +97,27 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 
 // cannot is the segment of packets that do not pass.
 func (v *veth) cannot(format string, args ...any) report.Segment {
-	return wrong(v.noRoute, v.segment, v.place, "the CNI plugin", format, args...)
+	return wrong(v.noRoute, v.segment, v.place, ownerOfDevice(v.end), format, args...)
 }
 
 // silent says why the node does not answer ARP for its own address; "" where it does, and where that is not known.
 func (v *veth) silent() string {
-	if answers, why, known := v.node.Host.AnswersARP(v.bridge(), v.hop, v.from); known && !answers {
+	return silent(v.node, v.bridge(), v.hop, v.from)
+}
+
+// silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it does,
+// and where that is not known. A question that the reverse path filter drops is not answered either (arp_process in
+// net/ipv4/arp.c asks for the route).
+func silent(n *Node, dev string, address, asker netip.Addr) string {
+	if !address.Is4() || !asker.Is4() {
+		return ""
+	}
+	if answers, why, known := n.Host.AnswersARP(dev, address, asker); known && !answers {
 		return why
+	}
+	drop, known := n.Host.ReversePath(host.Query{Dst: address, Src: asker, In: dev, Bare: true})
+	if known && drop != (host.Reverse{}) {
+		return "the reverse path filter of " + dev + " (" + drop.Setting + "): " + drop.Route
 	}
 	return ""
 }

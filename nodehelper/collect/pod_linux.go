@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
@@ -23,17 +24,22 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// podSources are what is read within a pod's network namespace, all on one thread. Each does what it does on the
-// goroutine that it is called on: another one is in the node's namespace.
-var podSources = slices.Concat(saves, []source{
-	{snapshot.NFTFile, readNft},
-	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
-	{snapshot.TimeFile, readTime},
-}, routing, onPath, []source{
-	{snapshot.ListenFile, readPodListeners},
-	{snapshot.StoppedFile, readStopped},
-	{snapshot.PacketFile, readPackets},
-})
+// podSources are what is read within a pod's network namespace. Each does what it does on the goroutine that it is called
+// on: another one is in the node's namespace. Those of one list are read one after the other.
+var podSources = func() (out [][]source) {
+	for _, s := range slices.Concat(saves, []source{
+		{snapshot.NFTFile, readNft},
+		{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
+		{snapshot.TimeFile, readTime},
+		{snapshot.PacketFile, readPackets},
+	}, routing, onPath) {
+		out = append(out, []source{s})
+	}
+	return append(out, []source{{snapshot.ListenFile, readPodListeners}, {snapshot.StoppedFile, readStopped}})
+}()
+
+// podThreads is how many threads read a pod's network namespace side by side: most of the time they wait for programs.
+const podThreads = 4
 
 func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) error) error {
 	ns, err := podns.Find(pod)
@@ -43,27 +49,7 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 	defer ns.Close()
 	r := &reader{Options: o, kernel: newKernel(o.Root)}
 	r.roots = r.programRoots()
-	total := 0
-	err = ns.Within(func() error {
-		for _, s := range podSources {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			f, there := r.fileOf(ctx, s)
-			if !there {
-				continue
-			}
-			if total += len(f.Data); total > bounds.Node {
-				total -= len(f.Data)
-				f = File{Name: f.Name, Unread: "with the pod's other files it is larger than " + bounds.Bytes(bounds.Node)}
-			}
-			if err := emit(f); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := r.within(ctx, ns, emit); err != nil {
 		return err
 	}
 	resolver := source{snapshot.ResolvConfFile, func(context.Context, *reader) ([]byte, error) {
@@ -77,6 +63,50 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 		return emit(f)
 	}
 	return nil
+}
+
+// within reads podSources in a pod's network namespace.
+func (r *reader) within(ctx context.Context, ns *podns.Namespace, emit func(File) error) error {
+	var mu sync.Mutex // of what follows, and of emit
+	next, total := 0, 0
+	take := func() []source {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(podSources) || ctx.Err() != nil {
+			return nil
+		}
+		next++
+		return podSources[next-1]
+	}
+	give := func(f File) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if total += len(f.Data); total > bounds.Node {
+			total -= len(f.Data)
+			f = File{Name: f.Name, Unread: "with the pod's other files it is larger than " + bounds.Bytes(bounds.Node)}
+		}
+		return emit(f)
+	}
+	errs := make([]error, podThreads)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = ns.Within(func() error {
+				for list := take(); list != nil; list = take() {
+					for _, s := range list {
+						if f, there := r.fileOf(ctx, s); there {
+							if err := give(f); err != nil {
+								return err
+							}
+						}
+					}
+				}
+				return ctx.Err()
+			})
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // readPodListeners lists sockets as readListeners does, with what sock_diag alone tells where the kernel has it: the

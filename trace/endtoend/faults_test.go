@@ -65,14 +65,15 @@ type fault struct {
 	segment string // "": all are right
 	code    string
 	verdict report.SegmentVerdict
-	says    string // part of the segment's message, evidence or owner
-	works   bool   // small packets come through all the same
-	hangs   bool   // and large ones do not
-	silent  bool   // connections are accepted, and nothing is answered
-	six     bool   // it is made in IPv6, too
-	onNode  bool   // the endpoint has its node's network namespace
-	routed  bool   // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
-	undo    []string
+	says    string   // part of the segment's message, evidence or owner
+	works   bool     // small packets come through all the same
+	hangs   bool     // and large ones do not
+	silent  bool     // connections are accepted, and nothing is answered
+	six     bool     // it is made in IPv6, too
+	onNode  bool     // the endpoint has its node's network namespace
+	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
+	undo    []string // in place of what takes do back
+	add     []string // beside it
 }
 
 // at is where the endpoint listens.
@@ -162,6 +163,10 @@ var faults = []fault{
 	{
 		name: "the tunnel's other end is down", vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
 		code: endtoend.TunnelPeerMissing, do: []string{"node2 ip link set flannel.1 down"},
+		undo: []string{
+			"node2 ip link set flannel.1 up", "node2 ip neigh replace 10.244.1.0 lladdr 02:00:00:00:00:01 dev flannel.1 " +
+				"nud permanent",
+		},
 	},
 	{
 		name: "FORWARD drops on the endpoint's node", six: true, listen: ":8080", segment: report.SegmentEndpointNode,
@@ -290,10 +295,12 @@ var faults = []fault{
 		name: "outside: the source address is kept, and the endpoint is on another node",
 		six:  true, outside: true, listen: ":8080",
 		do: []string{toEndpoint}, segment: report.SegmentAnswer, code: endtoend.EndToEndAnswerLost,
+		add: []string{masquerade},
 	},
 	{
 		name: "outside: the source address is kept, by a VXLAN", vxlan: true, outside: true, listen: ":8080",
 		do: []string{toEndpoint}, segment: report.SegmentAnswer, code: endtoend.EndToEndAnswerLost,
+		add: []string{masquerade},
 	},
 	{
 		name:    "trap: outside: the source address is kept, and the answer goes by the node that the request came in to",
@@ -330,7 +337,7 @@ var faults = []fault{
 		name: "outside: the endpoint's node lets in the pods' network alone", outside: true, listen: ":8080",
 		do: []string{
 			toEndpoint, "node2 iptables-nft -A FORWARD -d 10.244.2.9 ! -s 10.244.1.0/24 -j DROP",
-		}, segment: report.SegmentEndpointNode, code: endtoend.EndpointNodeDrops,
+		}, add: []string{masquerade}, segment: report.SegmentEndpointNode, code: endtoend.EndpointNodeDrops,
 	},
 	{
 		name: "outside: the node has no route back", six: true, outside: true, local: true, listen: ":8080",

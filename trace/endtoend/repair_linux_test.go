@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,10 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 		return []string{at + " " + command[:strings.Index(command, " mtu ")] + " mtu 1500"}, true
 	case has("ip link set ") && (strings.HasSuffix(command, " up") || strings.Contains(command, " address ")), has("ip link set ") && strings.Contains(command, "gso"):
 		return nil, true
+	case has("bridge fdb del "), has("bridge fdb replace "):
+		f := strings.Fields(command) // bridge fdb del MAC dev DEV
+		node := at[len(at)-1] - '0'
+		return []string{fmt.Sprintf("%s bridge fdb replace %s dev %s dst 192.168.50.%d", at, f[3], f[5], 3-node)}, true
 	case has("bridge link set") && strings.Contains(command, " state "):
 		return []string{at + " " + command[:strings.Index(command, " state ")] + " state 3"}, true
 	case has("ip xfrm policy add"):
@@ -118,6 +123,13 @@ func (n *topology) repair(c *fault, routes, settings []string) {
 			}
 			back = append(back, lines...)
 		}
+	}
+	if c.outside && c.undo == nil {
+		// What sends connections to the endpoints stays.
+		back = slices.DeleteFunc(back, func(l string) bool {
+			return slices.Contains([]string{toEndpoint, toLocal, masquerade}, strings.Replace(l, " -D ", " -A ", 1))
+		})
+		back = append(back, c.add...)
 	}
 	n.run(back...)
 	n.run(settings...)

@@ -46,53 +46,71 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 	}
 	in = v.bridge()
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
-	line := fmt.Sprintf("ip neigh in the pod: %s dev %s %s", v.hop, v.dev, strings.TrimSpace(e.MAC+" "+e.State))
-	show := enter("ip neigh show " + v.hop.String() + " dev " + v.dev)
+	line := ""
+	if there {
+		line = fmt.Sprintf("ip neigh in the pod: %s dev %s %s", v.hop, v.dev, strings.TrimSpace(e.MAC+" "+e.State))
+	}
 	local, known := v.node.Host.Local(v.hop)
-	onLink := !p.NextHop.IsValid() && v.node.Host.Master(v.end) != "" // any pod behind the bridge may have it
-	if known && !local && !onLink && !v.hop.IsLinkLocalUnicast() || known && !local && v.hop.Is4() && !onLink {
-		if s, ok := v.answersForOthers(show); !ok {
-			if there {
-				s = with(s, line)
-			}
-			return s, in, false
-		}
-	}
+	show := enter("ip neigh show " + v.hop.String() + " dev " + v.dev)
 	switch {
-	case !there:
-	case e.Failed:
-		if why := v.silent(); why != "" {
-			return with(v.cannot("the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), line),
-				in, false
+	case !known:
+		return s, in, true
+	case there && e.MAC != "" && !e.Failed: // somebody has answered, or a person or a program has set it
+		if v.ofNode(e.MAC) {
+			return s, in, true
 		}
-		return with(unknown(v.segment, v.place, v.node.Name, show,
-			"when %s last asked for the link-layer address of %s, nothing answered", v.podPlace, v.hop), line), in, false
-	case e.MAC != "" && local && !v.ofNode(e.MAC):
-		message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, e.MAC,
-			v.node.Name)
-		own := fmt.Sprintf("ip link on %s: %s has %s", v.node.Name, in, v.node.Host.MAC(in))
-		// A packet that is translated on a bridge is the bridge's own then, whichever address its frame had
-		// (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c).
-		on, known := v.node.Host.BridgeCalls(in, v.hop.Is4())
-		if v.node.Host.Master(v.end) != "" && (on || !known) && v.translated != nil && v.translated() {
-			if on {
-				break
-			}
-			return with(unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "%s, and whether br_netfilter has the "+
-				"bridge take them is not known", message), line, own), in, false
-		}
-		if e.State != "PERMANENT" {
-			return with(unknown(v.segment, v.place, v.node.Name, show, "%s", message), line, own), in, false
-		}
-		return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry", "%s",
-			message), line, own), in, false
+		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
+	case local:
+		s, ok = v.asks(there, show)
+	case v.hop.IsLinkLocalUnicast() && v.hop.Is6(), !p.NextHop.IsValid() && v.node.Host.Master(v.end) != "":
+		return s, in, true // any pod behind the bridge may have it
+	default:
+		s, ok = v.answersForOthers(show)
 	}
-	if !there && local {
-		if why := v.silent(); why != "" {
-			return v.cannot("the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), in, false
-		}
+	if !ok {
+		s = with(s, line)
 	}
-	return s, in, true
+	return s, in, ok
+}
+
+// asks judges a pod that has no link-layer address of its next hop, one of the node's own addresses. failed: it has
+// asked for it, and nothing has answered.
+func (v *veth) asks(failed bool, show string) (s report.Segment, ok bool) {
+	why := v.silent()
+	switch {
+	case why != "" && failed:
+		return v.cannot("the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), false
+	case why != "": // a program of eBPF may answer in its place
+		return unknown(v.segment, v.place, v.node.Name, show,
+			"by its settings the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), false
+	case failed:
+		return unknown(v.segment, v.place, v.node.Name, show,
+			"when %s last asked for the link-layer address of %s, nothing answered", v.podPlace, v.hop), false
+	}
+	return s, true
+}
+
+// elsewhere judges a pod whose frames for its next hop have a link-layer address that no interface of the node has.
+// local: the next hop is an address of the node.
+func (v *veth) elsewhere(in, mac, show string, local, permanent bool) (s report.Segment, ok bool) {
+	message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, mac, v.node.Name)
+	own := fmt.Sprintf("ip link on %s: %s has %s", v.node.Name, in, v.node.Host.MAC(in))
+	bridged := v.node.Host.Master(v.end) != ""
+	// A packet that is translated on a bridge is the bridge's own then, whichever address its frame had
+	// (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c).
+	on, known := v.node.Host.BridgeCalls(in, v.hop.Is4())
+	if bridged && (on || !known) && v.translated != nil && v.translated() {
+		if on {
+			return s, true
+		}
+		return with(unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "%s, and whether br_netfilter has the "+
+			"bridge take them is not known", message), own), false
+	}
+	if !permanent || bridged && !local {
+		return with(unknown(v.segment, v.place, v.node.Name, show, "%s", message), own), false
+	}
+	return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry", "%s",
+		message), own), false
 }
 
 // cannot is the segment of packets that do not pass.
@@ -175,6 +193,10 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	}
 	bridge := v.node.Host.Master(v.end)
 	if v.end != out && bridge != out {
+		if owner := ownerOfDevice(out); owner == "Cilium" {
+			return unknown(v.segment, v.place, v.node.Name, "tc filter show dev "+out+" egress",
+				"sent by %s, whose programs (%s) may hand packets to the pod's interface %s", out, owner, v.end), false
+		}
 		return with(v.cannot("the node sends packets for the pod by %s, and the pod is behind %s", out, v.end),
 			"ip route get "+ip.String()+": dev "+out), false
 	}

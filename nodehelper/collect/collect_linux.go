@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -27,6 +28,8 @@ type reader struct {
 	// journal is that of before the rules were read; nil: it is not wanted.
 	journal    *snapshot.Journal
 	journalErr error
+	// holders are the processes that have the sockets which were listed last, by inode.
+	holders map[string][]sockets.User
 }
 
 // source is where files come from: each is read by one function.

@@ -14,20 +14,21 @@ import (
 )
 
 // readListeners lists sockets that wait for connections or packets as ss -Hltunp does.
-func readListeners(_ context.Context, _ *reader) ([]byte, error) {
+func readListeners(_ context.Context, r *reader) ([]byte, error) {
 	list, err := sockets.Listening()
 	if err != nil {
 		return nil, err
 	}
-	return listing(list, func(i int) string { return shown(list[i].Local) })
+	return r.listing(list, func(i int) string { return shown(list[i].Local) })
 }
 
 // listing prints sockets with the processes that have them; local is what it prints of a socket's own address.
-func listing(list []sockets.Socket, local func(i int) string) ([]byte, error) {
+func (r *reader) listing(list []sockets.Socket, local func(i int) string) ([]byte, error) {
 	users, err := sockets.Users(list)
 	if err != nil {
 		return nil, err
 	}
+	r.holders = users
 	states := map[string]string{"TCP": "LISTEN", "UDP": "UNCONN"}
 	var out bytes.Buffer
 	for i := range list {

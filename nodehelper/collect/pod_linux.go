@@ -3,14 +3,20 @@
 package collect
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
@@ -18,16 +24,22 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// podSources are what is read within a pod's network namespace, all on one thread. Each does what it does on the
-// goroutine that it is called on: another one is in the node's namespace.
-var podSources = slices.Concat(saves, []source{
-	{snapshot.NFTFile, readNft},
-	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
-	{snapshot.TimeFile, readTime},
-}, routing, onPath, []source{
-	{snapshot.ListenFile, readPodListeners},
-	{snapshot.PacketFile, readPackets},
-})
+// podSources are what is read within a pod's network namespace. Each does what it does on the goroutine that it is called
+// on: another one is in the node's namespace. Those of one list are read one after the other.
+var podSources = func() (out [][]source) {
+	for _, s := range slices.Concat(saves, []source{
+		{snapshot.NFTFile, readNft},
+		{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
+		{snapshot.TimeFile, readTime},
+		{snapshot.PacketFile, readPackets},
+	}, routing, onPath) {
+		out = append(out, []source{s})
+	}
+	return append(out, []source{{snapshot.ListenFile, readPodListeners}, {snapshot.StoppedFile, readStopped}})
+}()
+
+// podThreads is how many threads read a pod's network namespace side by side: most of the time they wait for programs.
+const podThreads = 4
 
 func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) error) error {
 	ns, err := podns.Find(pod)
@@ -37,27 +49,7 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 	defer ns.Close()
 	r := &reader{Options: o, kernel: newKernel(o.Root)}
 	r.roots = r.programRoots()
-	total := 0
-	err = ns.Within(func() error {
-		for _, s := range podSources {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			f, there := r.fileOf(ctx, s)
-			if !there {
-				continue
-			}
-			if total += len(f.Data); total > bounds.Node {
-				total -= len(f.Data)
-				f = File{Name: f.Name, Unread: "with the pod's other files it is larger than " + bounds.Bytes(bounds.Node)}
-			}
-			if err := emit(f); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := r.within(ctx, ns, emit); err != nil {
 		return err
 	}
 	resolver := source{snapshot.ResolvConfFile, func(context.Context, *reader) ([]byte, error) {
@@ -71,6 +63,50 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 		return emit(f)
 	}
 	return nil
+}
+
+// within reads podSources in a pod's network namespace.
+func (r *reader) within(ctx context.Context, ns *podns.Namespace, emit func(File) error) error {
+	var mu sync.Mutex // of what follows, and of emit
+	next, total := 0, 0
+	take := func() []source {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(podSources) || ctx.Err() != nil {
+			return nil
+		}
+		next++
+		return podSources[next-1]
+	}
+	give := func(f File) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if total += len(f.Data); total > bounds.Node {
+			total -= len(f.Data)
+			f = File{Name: f.Name, Unread: "with the pod's other files it is larger than " + bounds.Bytes(bounds.Node)}
+		}
+		return emit(f)
+	}
+	errs := make([]error, podThreads)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = ns.Within(func() error {
+				for list := take(); list != nil; list = take() {
+					for _, s := range list {
+						if f, there := r.fileOf(ctx, s); there {
+							if err := give(f); err != nil {
+								return err
+							}
+						}
+					}
+				}
+				return ctx.Err()
+			})
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // readPodListeners lists sockets as readListeners does, with what sock_diag alone tells where the kernel has it: the
@@ -89,12 +125,46 @@ func readPodListeners(ctx context.Context, r *reader) ([]byte, error) {
 	for i := range list {
 		plain[i] = list[i].Socket
 	}
-	return listing(plain, func(i int) string {
-		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
-			return "*:" + strconv.Itoa(int(a.Port()))
+	devices := map[int]string{}
+	for i := range list {
+		if d := list[i].Device; d != 0 && devices[d] == "" {
+			devices[d] = "if" + strconv.Itoa(d)
+			if found, err := net.InterfaceByIndex(d); err == nil {
+				devices[d] = found.Name
+			}
 		}
-		return shown(list[i].Local)
+	}
+	return r.listing(plain, func(i int) string {
+		text := shown(list[i].Local)
+		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
+			text = "*:" + strconv.Itoa(int(a.Port()))
+		}
+		if d := devices[list[i].Device]; d != "" {
+			colon := strings.LastIndexByte(text, ':')
+			text = text[:colon] + "%" + d + text[colon:]
+		}
+		return text
 	})
+}
+
+// readStopped lists those of the processes that hold the sockets of readPodListeners which are stopped.
+func readStopped(_ context.Context, r *reader) ([]byte, error) {
+	if r.holders == nil {
+		return nil, errors.New("the processes that listen were not read")
+	}
+	stopped := map[string]bool{}
+	for _, all := range r.holders {
+		for _, u := range all {
+			if state := sockets.State(u.PID); state == "T" || state == "t" {
+				stopped[u.PID] = true
+			}
+		}
+	}
+	var out bytes.Buffer
+	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
+		fmt.Fprintf(&out, "%s T\n", pid)
+	}
+	return out.Bytes(), nil
 }
 
 // readPackets reads which sockets of the calling thread's network namespace take frames before IP does

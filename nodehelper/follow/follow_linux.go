@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +44,8 @@ type Following struct {
 type place struct {
 	pod        string            // namespace/name; "": the node's
 	interfaces map[uint32]string // by their index
+	counters   map[string]uint64 // as they were when the following began
+	within     podns.Pod
 }
 
 // Begin begins to follow. It ends by End or Close, and after Longest.
@@ -82,7 +85,7 @@ func (f *Following) find(pods map[string]podns.Pod) error {
 		return err
 	}
 	own := &place{interfaces: map[uint32]string{}}
-	own.list()
+	own.begin()
 	f.places[uint32(s.Ino)] = own //nolint:gosec // as the kernel has it (struct ns_common)
 	for name, pod := range pods {
 		f.unread[name] = ""
@@ -104,16 +107,17 @@ func (f *Following) add(name string, pod podns.Pod) error {
 	if err != nil {
 		return err
 	}
-	p := &place{pod: name, interfaces: map[uint32]string{}}
+	p := &place{pod: name, interfaces: map[uint32]string{}, within: pod}
 	f.places[inode] = p
 	return n.Within(func() error {
-		p.list()
+		p.begin()
 		return nil
 	})
 }
 
-// list notes the names of the interfaces of the namespace that the thread is in.
-func (p *place) list() {
+// begin notes the names of the interfaces of the namespace that the thread is in, and its counters.
+func (p *place) begin() {
+	p.counters = counters()
 	all, err := net.Interfaces()
 	if err != nil {
 		return // they are numbers then
@@ -173,7 +177,30 @@ func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.F
 			Reason: s.Reason, Function: functions[s.Location], Count: s.Count,
 		})
 	}
+	f.rest(flows, out)
 	return out, nil
+}
+
+// rest adds what is to be read after the connections, of the node's network namespace and of those of pods that are
+// still there.
+func (f *Following) rest(flows []snapshot.Flow, out *snapshot.Followed) {
+	for inode, p := range f.places {
+		if p.pod == "" {
+			p.after(flows, out)
+			continue
+		}
+		n, err := podns.Find(p.within)
+		if err != nil {
+			continue // it has ended
+		}
+		if now, err := n.Inode(); err == nil && now == inode {
+			_ = n.Within(func() error { p.after(flows, out); return nil }) // what cannot be entered any more tells nothing
+		}
+		n.Close()
+	}
+	slices.SortStableFunc(out.Counters, func(a, b snapshot.Counter) int { return strings.Compare(a.Pod, b.Pod) })
+	slices.SortStableFunc(out.Tracked, func(a, b snapshot.TrackedFlow) int { return a.Flow - b.Flow })
+	slices.SortStableFunc(out.Queues, func(a, b snapshot.Queue) int { return strings.Compare(a.Pod, b.Pod) })
 }
 
 // maxPlaces is how many places in the kernel's code are named at most: each is compared with every symbol.

@@ -42,14 +42,14 @@ func TestWhatTheKernelSaw(t *testing.T) {
 	client, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
 	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
 	for i, ns := range []*testutil.Namespace{client, pod} {
-		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.244.%d.", i+1)
+		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.246.%d.", i+1)
 		run(nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
 			"ip addr add "+network+"1/24 dev "+dev)
 		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
 			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
 	}
-	at := netip.MustParseAddrPort("10.244.2.9:8080")
-	full := netip.MustParseAddrPort("10.244.2.9:9090")
+	at := netip.MustParseAddrPort("10.246.2.9:8080")
+	full := netip.MustParseAddrPort("10.246.2.9:9090")
 	var listener net.Listener
 	var err error
 	inPod := testutil.NewThread(t, pod.Path)
@@ -77,7 +77,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 		inClient.Do(func() { c, err = d.DialContext(t.Context(), "tcp4", to.String()) })
 		return netip.MustParseAddrPort(d.LocalAddr.String()), c, err
 	}
-	if _, c, err := connect("10.244.1.9", full); err == nil { // the queue has room for one
+	if _, c, err := connect("10.246.1.9", full); err == nil { // the queue has room for one
 		defer c.Close()
 	}
 	for _, tt := range []struct {
@@ -87,6 +87,8 @@ func TestWhatTheKernelSaw(t *testing.T) {
 		accepted bool
 		want     []string // "PLACE HOW INTERFACE request|answer", or with the reason in place of an interface
 		not      []string
+		counters []string // that rise
+		waiting  int      // at the pod's socket
 	}{
 		{
 			name: "healthy", to: at, accepted: true,
@@ -98,7 +100,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 		{
 			name: "the node drops it", to: at, do: []string{
 				"nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }",
-				"nft add rule ip t f ip daddr 10.244.2.9 drop",
+				"nft add rule ip t f ip daddr 10.246.2.9 drop",
 			}, undo: []string{"nft delete table ip t"},
 			want: []string{"node in veth1 request", "node dropped NETFILTER_DROP request"},
 			not:  []string{"node out veth2 request", "pod in eth0 request"},
@@ -120,27 +122,44 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			not:  []string{"pod out eth0 answer"},
 		},
 		{
-			name: "nobody listens", to: netip.MustParseAddrPort("10.244.2.9:7070"),
+			name: "nobody listens", to: netip.MustParseAddrPort("10.246.2.9:7070"),
 			want: []string{"pod dropped NO_SOCKET request", "pod out eth0 answer reset"},
 		},
 		{
 			name: "the queue is full", to: full, want: []string{"pod in eth0 request"},
-			not: []string{"pod out eth0 answer"},
+			not:      []string{"pod out eth0 answer"},
+			counters: []string{"pod TcpExt ListenOverflows", "pod TcpExt ListenDrops"}, waiting: 1,
 		},
 		{
 			name: "the node drops the answer", to: at, do: []string{
 				"nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }",
-				"nft add rule ip t f ip saddr 10.244.2.9 drop",
+				"nft add rule ip t f ip saddr 10.246.2.9 drop",
 			}, undo: []string{"nft delete table ip t"},
 			want: []string{"pod out eth0 answer", "node in veth2 answer", "node dropped NETFILTER_DROP answer"},
 			not:  []string{"node out veth1 answer"},
 		},
 		{
 			name: "the reverse path filter", to: at,
-			do:   []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=1", "ip route add 10.244.1.9/32 dev veth2"},
-			undo: []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=0", "ip route del 10.244.1.9/32 dev veth2"},
+			do:   []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=1", "ip route add 10.246.1.9/32 dev veth2"},
+			undo: []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=0", "ip route del 10.246.1.9/32 dev veth2"},
 			want: []string{"node in veth1 request", "node dropped IP_RPFILTER request"},
 			not:  []string{"pod in eth0 request"},
+		},
+		{
+			name: "the reverse path filter, of the answer", to: at,
+			do: []string{
+				"sysctl -qw net.ipv4.conf.veth2.rp_filter=1", "ip rule add fwmark 7 lookup 100",
+				"ip route add 10.246.2.0/24 dev veth2 table 100", "ip route add 10.246.2.9/32 dev veth1",
+				"nft add table ip t", "nft add chain ip t p { type filter hook prerouting priority -150; }",
+				"nft add rule ip t p iifname veth1 meta mark set 7",
+			},
+			undo: []string{
+				"sysctl -qw net.ipv4.conf.veth2.rp_filter=0", "ip rule del fwmark 7 lookup 100",
+				"ip route flush table 100", "ip route del 10.246.2.9/32 dev veth1", "nft delete table ip t",
+			},
+			want:     []string{"pod out eth0 answer", "node dropped IP_RPFILTER answer"},
+			not:      []string{"node out veth1 answer"},
+			counters: []string{"node TcpExt IPReversePathFilter"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,22 +176,22 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			defer change(tt.undo)
 			f, err := Begin(Request{
 				Servers: []snapshot.FollowTarget{{Protocol: "TCP", At: tt.to}},
-				Clients: []netip.Addr{netip.MustParseAddr("10.244.1.9")},
+				Clients: []netip.Addr{netip.MustParseAddr("10.246.1.9")},
 				Pods: map[string]podns.Pod{
 					"shop/web":  {Addresses: []netip.Addr{at.Addr()}},
-					"shop/gone": {Addresses: []netip.Addr{netip.MustParseAddr("10.244.2.77")}},
+					"shop/gone": {Addresses: []netip.Addr{netip.MustParseAddr("10.246.2.77")}},
 				},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			for _, from := range []string{"10.244.1.9", "10.244.1.10"} { // one that is not asked about; and another client
+			for _, from := range []string{"10.246.1.9", "10.246.1.10"} { // one that is not asked about; and another client
 				if _, c, err := connect(from, tt.to); err == nil {
 					c.Close()
 				}
 			}
-			local, c, err := connect("10.244.1.9", tt.to)
+			local, c, err := connect("10.246.1.9", tt.to)
 			if err == nil {
 				c.Close()
 			}
@@ -204,6 +223,30 @@ func TestWhatTheKernelSaw(t *testing.T) {
 				seen = append(seen, strings.Join(words, " "))
 			}
 			t.Logf("%q", seen)
+			var risen []string
+			for _, c := range got.Counters {
+				place := "node "
+				if c.Pod != "" {
+					place = "pod "
+				}
+				risen = append(risen, place+c.Name)
+			}
+			for _, want := range tt.counters {
+				if !slices.Contains(risen, want) {
+					t.Errorf("%q has not risen: %q", want, risen)
+				}
+			}
+			if tt.accepted && len(risen) > 0 {
+				t.Errorf("%q have risen", risen)
+			}
+			if (len(got.Queues) > 0) != (tt.waiting > 0) || tt.waiting > 0 && got.Queues[0].Waiting != int64(tt.waiting) {
+				t.Errorf("queues: %+v", got.Queues)
+			}
+			for _, x := range got.Tracked {
+				if x.From != local || x.To != tt.to || x.Unreplied == tt.accepted {
+					t.Errorf("%+v", x)
+				}
+			}
 			for _, want := range tt.want {
 				if !slices.Contains(seen, want) {
 					t.Errorf("%q was not seen: %q", want, seen)

@@ -29,6 +29,8 @@ type Diag struct {
 
 	// V6Only: a socket of IPv6 that takes no packets of IPv4.
 	V6Only bool
+	// Device is the index of the interface that it is bound to; 0 for none.
+	Device int
 }
 
 // maxDiag bounds how many sockets are listed.
@@ -130,6 +132,7 @@ func parseDiag(m []byte) (d Diag, ok bool) {
 	}
 	d.Local = netip.AddrPortFrom(address(8), binary.BigEndian.Uint16(m[4:]))
 	d.Remote = netip.AddrPortFrom(address(24), binary.BigEndian.Uint16(m[6:]))
+	d.Device = int(order.Uint32(m[40:]))
 	d.Receive, d.Send = int64(order.Uint32(m[56:])), int64(order.Uint32(m[60:]))
 	d.Inode = strconv.FormatUint(uint64(order.Uint32(m[68:])), 10)
 	for a := m[messageSize:]; len(a) >= unix.SizeofRtAttr; {

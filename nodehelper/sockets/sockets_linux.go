@@ -142,3 +142,15 @@ func Users(of []Socket) (map[string][]User, error) {
 	}
 	return users, nil
 }
+
+// State is the letter of a process's state (proc_pid_stat(5)); "" where it has ended.
+func State(pid string) string {
+	data, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return ""
+	}
+	// The name, in brackets, may have any character in it.
+	_, rest, _ := strings.Cut(string(data[max(strings.LastIndexByte(string(data), ')'), 0):]), " ")
+	state, _, _ := strings.Cut(rest, " ")
+	return state
+}

@@ -59,7 +59,7 @@ func Run(
 		cmd.Err = nil
 	}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 5 * time.Second // on a node that is short of processors, what was written is read late
 	cmd.Stdin = stdin
 	out, errOut := &bounded{limit: runOutput}, &bounded{limit: 64 << 10, drop: true}
 	cmd.Stdout, cmd.Stderr = out, errOut

@@ -3,6 +3,7 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -21,14 +22,24 @@ func (f *follower) answer() report.Segment {
 			"endpoint's node")
 	}
 	back := "the answer"
+	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
 		place := podPlace(f.to.Pod)
 		res := f.inPod.walker.Answer(f.inPod.start, &f.inPod.end, "", netfilter.Options{})
-		_, bad := f.passes(pod, f.inPod.start.Packet.Family, &res, answered(f.inPod, netfilter.Sent))
+		sent, bad := f.passes(pod, f.inPod.start.Packet.Family, &res, answered(f.inPod, netfilter.Sent))
 		if bad != nil {
 			return f.lostAt(bad, pod, place)
 		}
+		v := &veth{
+			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
+		}
+		s, in, ok := v.leavesPod(&sent.Packet)
+		if !ok {
+			s.Message = back + ": " + s.Message
+			return s
+		}
+		by = cmp.Or(in, by)
 	} else if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's way back was not read")
@@ -37,7 +48,7 @@ func (f *follower) answer() report.Segment {
 	if !f.sameNode() {
 		a := f.arrival
 		place := nodePlace(f.node.Name)
-		res := a.walker.Answer(a.start, &a.end, a.end.Packet.Out, netfilter.Options{Enters: true})
+		res := a.walker.Answer(a.start, &a.end, by, netfilter.Options{Enters: true})
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
 		if bad != nil {
 			return f.lostAt(bad, f.node.State, place)
@@ -50,15 +61,15 @@ func (f *follower) answer() report.Segment {
 			return s
 		}
 		x := f.cross(f.node, f.Client, p, f.to.At.Port())
-		s, by := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
+		s, from := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
 			s.Segment = segment
 			s.Message = back + ": " + s.Message
 			return s
 		}
-		in = by
+		in = from
 	} else if f.end.End != netfilter.Delivered {
-		in = f.end.Packet.Out
+		in = by
 	}
 	return f.backAtClient(in)
 }
@@ -118,6 +129,17 @@ func (f *follower) backAtClient(in string) report.Segment {
 	}
 	dev := f.fromPod.end.Packet.Out
 	pod := f.Client.Pods[f.Pod].State
+	v := &veth{
+		pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name), podPlace: place,
+		noRoute: EndToEndAnswerLost,
+	}
+	if pod.Host.PeerIn(f.Client.Host, dev) != "" {
+		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {
+			s.Message = "the answer: " + s.Message
+			return s
+		}
+		dev = v.dev
+	}
 	res = f.fromPod.walker.Answer(f.fromPod.start, &f.fromPod.end, dev, netfilter.Options{Enters: true})
 	if _, bad = f.passes(pod, f.Start.Packet.Family, &res, answered(f.fromPod, netfilter.Delivered)); bad != nil {
 		return f.lostAt(bad, pod, place)

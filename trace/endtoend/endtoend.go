@@ -17,6 +17,7 @@ const (
 	EndpointNotListening   = "EndpointNotListening"
 	EndpointListensElse    = "EndpointListensElsewhere"
 	BacklogFull            = "BacklogFull"
+	ProcessStopped         = "ProcessStopped"
 	PodDrops               = "PodDrops"
 	PodNoRoute             = "PodNoRoute"
 	EndpointNodeDrops      = "EndpointNodeDrops"

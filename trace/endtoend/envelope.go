@@ -53,11 +53,11 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	by := x.cross(x.from, x.to, &sent.Packet, e.port)
 	switch {
 	case by.out == x.out:
-		return arrival, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s sends the tunnel's packets to %s into the tunnel itself: they are dropped", x.from.Name, end),
 			fmt.Sprintf("ip route get %s: dev %s", end, by.out)), false
 	case e.ttl == 1 && by.hop != end:
-		return arrival, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"the tunnel's packets to %s have a TTL of 1, and the router %s discards them", end, by.hop),
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
@@ -122,7 +122,7 @@ func (x *crossing) atNode(place, what, command, line string, end netip.Addr) (s 
 		return s, true
 	}
 	if other := x.NodeAt(end); other != "" && other != x.to.Name {
-		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s of %s leads %s to the node %s: %s does not get them", x.out, x.from.Name, what, other, x.to.Name), line), false
 	}
 	return with(unknown(segment, place, x.from.Name, command,

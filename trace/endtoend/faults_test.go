@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,9 +65,37 @@ type fault struct {
 	segment string // "": all are right
 	code    string
 	verdict report.SegmentVerdict
-	works   bool // small packets come through all the same
-	hangs   bool // and large ones do not
-	six     bool // it is made in IPv6, too
+	says    string   // part of the segment's message, evidence or owner
+	works   bool     // small packets come through all the same
+	hangs   bool     // and large ones do not
+	silent  bool     // connections are accepted, and nothing is answered
+	six     bool     // it is made in IPv6, too
+	onNode  bool     // the endpoint has its node's network namespace
+	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
+	undo    []string // in place of what takes do back
+	add     []string // beside it
+}
+
+// at is where the endpoint listens.
+func (c *fault) at() netip.AddrPort {
+	switch {
+	case c.local:
+		return netip.AddrPortFrom(client, endpoint.Port())
+	case c.onNode:
+		return netip.AddrPortFrom(nodeNames["node2"], endpoint.Port())
+	}
+	return endpoint
+}
+
+// namespace is that of the process that listens.
+func (c *fault) namespace() string {
+	switch {
+	case c.local:
+		return "client"
+	case c.onNode:
+		return "node2"
+	}
+	return "endpoint"
 }
 
 // Rules as kube-proxy's for a NodePort, to either endpoint; and for the source address.
@@ -134,6 +163,10 @@ var faults = []fault{
 	{
 		name: "the tunnel's other end is down", vxlan: true, listen: ":8080", segment: report.SegmentNetwork,
 		code: endtoend.TunnelPeerMissing, do: []string{"node2 ip link set flannel.1 down"},
+		undo: []string{
+			"node2 ip link set flannel.1 up", "node2 ip neigh replace 10.244.1.0 lladdr 02:00:00:00:00:01 dev flannel.1 " +
+				"nud permanent",
+		},
 	},
 	{
 		name: "FORWARD drops on the endpoint's node", six: true, listen: ":8080", segment: report.SegmentEndpointNode,
@@ -262,10 +295,12 @@ var faults = []fault{
 		name: "outside: the source address is kept, and the endpoint is on another node",
 		six:  true, outside: true, listen: ":8080",
 		do: []string{toEndpoint}, segment: report.SegmentAnswer, code: endtoend.EndToEndAnswerLost,
+		add: []string{masquerade},
 	},
 	{
 		name: "outside: the source address is kept, by a VXLAN", vxlan: true, outside: true, listen: ":8080",
 		do: []string{toEndpoint}, segment: report.SegmentAnswer, code: endtoend.EndToEndAnswerLost,
+		add: []string{masquerade},
 	},
 	{
 		name:    "trap: outside: the source address is kept, and the answer goes by the node that the request came in to",
@@ -302,7 +337,7 @@ var faults = []fault{
 		name: "outside: the endpoint's node lets in the pods' network alone", outside: true, listen: ":8080",
 		do: []string{
 			toEndpoint, "node2 iptables-nft -A FORWARD -d 10.244.2.9 ! -s 10.244.1.0/24 -j DROP",
-		}, segment: report.SegmentEndpointNode, code: endtoend.EndpointNodeDrops,
+		}, add: []string{masquerade}, segment: report.SegmentEndpointNode, code: endtoend.EndpointNodeDrops,
 	},
 	{
 		name: "outside: the node has no route back", six: true, outside: true, local: true, listen: ":8080",
@@ -384,10 +419,11 @@ func (v *view) segments(of *fault) []report.Segment {
 		State: v.read("node2"), Pods: map[string]*endtoend.Pod{"shop/web": {State: v.read("endpoint")}},
 	}}
 	c.Endpoints = []endtoend.Endpoint{{At: v.port(endpoint), Pod: "shop/web", Node: "node2"}}
-	if of.local {
-		c.Endpoints = []endtoend.Endpoint{{
-			At: netip.AddrPortFrom(v.as(client), endpoint.Port()), Pod: "shop/client", Node: "node1",
-		}}
+	switch {
+	case of.local:
+		c.Endpoints = []endtoend.Endpoint{{At: v.port(of.at()), Pod: "shop/client", Node: "node1"}}
+	case of.onNode:
+		c.Endpoints = []endtoend.Endpoint{{At: v.port(of.at()), Pod: "shop/web", Node: "node2", HostNetwork: true}}
 	}
 	return c.Segments(&report.Segment{
 		Segment: name, Place: "node node1", Verdict: report.SegmentRight, Message: "judged elsewhere",
@@ -416,8 +452,15 @@ func (c *fault) check(t *testing.T, segments []report.Segment) {
 		t.Errorf("all are right: %+v", segments)
 	default:
 		s := segments[at]
-		if s.Segment != c.segment || s.Code != c.code || s.Verdict != want || s.Lost != (want == report.SegmentWrong) {
-			t.Errorf("%+v", s)
+		isWrong := want == report.SegmentWrong
+		if s.Segment != c.segment || s.Code != c.code || s.Verdict != want || s.Lost != isWrong ||
+			isWrong && slices.ContainsFunc(segments[at+1:], func(s report.Segment) bool {
+				return s.Verdict != report.SegmentRight || s.Endpoint != ""
+			}) {
+			t.Errorf("%+v", segments[at:])
+		}
+		if text := fmt.Sprintf("%+v", s); !strings.Contains(text, c.says) {
+			t.Errorf("%s does not say %q", text, c.says)
 		}
 	}
 }

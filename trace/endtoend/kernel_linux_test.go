@@ -4,9 +4,7 @@ package endtoend_test
 
 import (
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -32,6 +30,7 @@ type topology struct {
 	files  map[string]map[string][]byte // what was read, by namespace
 	tunnel string
 	mu     sync.Mutex // of files
+	close  func()     // ends what listens
 	view
 }
 
@@ -140,79 +139,6 @@ func (n *topology) carrier() {
 	}
 }
 
-// listen listens in a pod until the test ends; what is accepted is answered by what came.
-func (n *topology) listen(pod, address string) {
-	n.t.Helper()
-	if n.v6 {
-		address = six.Replace(address)
-	}
-	var l net.Listener
-	var err error
-	testutil.NewThread(n.t, n.names[pod].Path).Do(func() {
-		l, err = (&net.ListenConfig{}).Listen(n.t.Context(), "tcp", address)
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	testutil.Serve(n.t, l, func(c net.Conn) { _, _ = io.Copy(c, c) })
-}
-
-// full makes a listener whose process accepts nothing, and fills its queue.
-func (n *topology) full() {
-	n.t.Helper()
-	var fd int
-	var err error
-	testutil.NewThread(n.t, n.names["endpoint"].Path).Do(func() {
-		if fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return
-		}
-		if err = unix.Bind(fd, &unix.SockaddrInet6{Port: int(endpoint.Port())}); err == nil {
-			err = unix.Listen(fd, 1)
-		}
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { _ = unix.Close(fd) })
-	for range 4 {
-		n.connects(&fault{}, 0)
-	}
-}
-
-// connects tells whether a connection from the client is accepted, and whether size bytes over it come back.
-func (n *topology) connects(of *fault, size int) bool {
-	var c net.Conn
-	var err error
-	from, to, dialer := "client", n.port(frontend), net.Dialer{Timeout: time.Second}
-	if of.outside {
-		from, to = "outside", n.port(nodePort)
-		dialer.LocalAddr = &net.TCPAddr{IP: n.as(outside).AsSlice()}
-	}
-	testutil.NewThread(n.t, n.names[from].Path).Do(func() {
-		c, err = dialer.DialContext(n.t.Context(), "tcp", to.String())
-	})
-	if err != nil {
-		return false
-	}
-	n.t.Cleanup(func() { c.Close() })
-	if size == 0 {
-		return true
-	}
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-	if _, err := c.Write(make([]byte, size)); err != nil {
-		return false
-	}
-	got := 0
-	for buf := make([]byte, size); got < size; {
-		k, err := c.Read(buf)
-		if err != nil {
-			return false
-		}
-		got += k
-	}
-	return true
-}
-
 // read reads a namespace as the helper does; a node's also has its forwarding table.
 func (n *topology) read(name string) *nodestate.State {
 	n.t.Helper()
@@ -300,6 +226,14 @@ func TestAgainstTheKernel(t *testing.T) { againstTheKernel(t, faults) }
 
 func TestMoreAgainstTheKernel(t *testing.T) { againstTheKernel(t, moreFaults) }
 
+func TestPodsAgainstTheKernel(t *testing.T) { againstTheKernel(t, podFaults) }
+
+func TestVXLANAgainstTheKernel(t *testing.T) { againstTheKernel(t, vxlanFaults) }
+
+func TestCNIAgainstTheKernel(t *testing.T) {
+	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
+}
+
 // isolate is testutil.Isolate with the tools that the topology needs. Processes of others are not seen there: pods are
 // found by addresses, and another run of these tests has the same ones.
 func isolate(t *testing.T, tools ...string) bool {
@@ -318,9 +252,15 @@ func isolate(t *testing.T, tools ...string) bool {
 	return true
 }
 
-func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
+func TestMain(m *testing.M) {
+	if at := os.Getenv(listenAt); at != "" {
+		listenAlone(at)
+		return
+	}
+	testutil.SideBySide(m, 6)
+}
 
-func againstTheKernel(t *testing.T, all []fault) {
+func againstTheKernel(t *testing.T, all []fault, tools ...string) {
 	t.Helper()
 	for i := range all {
 		for _, v6 := range []bool{false, true} {
@@ -334,7 +274,7 @@ func againstTheKernel(t *testing.T, all []fault) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				if isolate(t, "nft") {
+				if isolate(t, append([]string{"nft"}, tools...)...) {
 					newTopology(t, c.vxlan, v6).measure(c)
 				}
 			})
@@ -342,38 +282,81 @@ func againstTheKernel(t *testing.T, all []fault) {
 	}
 }
 
-// measure makes a fault, measures the connection, and compares what is said of it.
+// measure makes a fault, measures the connection, and compares what is said of it; takes it back, and compares that.
 func (n *topology) measure(c *fault) {
 	n.t.Helper()
-	n.make(c)
-	if got := n.connects(c, 0); got != c.works {
+	n.prepare(c)
+	routes, settings := n.routes(), n.settings(c.do)
+	early := !strings.HasPrefix(c.listen, "%") // an interface that the fault makes
+	if early {
+		n.listens(c)
+	}
+	n.run(c.do...)
+	if !early {
+		n.listens(c)
+	}
+	if got := n.connects(c, 0); got != c.works && !c.silent {
 		n.t.Fatalf("a connection is accepted: %v", got)
 	}
 	if got := c.works && n.connects(c, 60_000); got != (c.works && !c.hangs) {
 		n.t.Fatalf("large packets come through: %v", got)
+	}
+	if c.silent && n.connects(c, 1) {
+		n.t.Fatal("a connection is answered")
 	}
 	if c.works { // which says that no link is down, of those that the case has made, too
 		n.carrier()
 	}
 	n.readAll()
 	c.check(n.t, n.segments(c))
-	if !n.v6 {
-		n.record(c)
+	if n.v6 {
+		return
+	}
+	n.record(c)
+	if c.segment == "" {
+		return
+	}
+	n.repair(c, routes, settings)
+	if !n.worksAgain(c) {
+		n.t.Fatal("after the repair connections fail")
+	}
+	n.readAll()
+	right := &fault{outside: c.outside, local: c.local, onNode: c.onNode}
+	right.check(n.t, n.segments(right))
+}
+
+// prepare makes of the topology what a fault is made in.
+func (n *topology) prepare(c *fault) {
+	if c.onNode {
+		n.run(fmt.Sprintf("node1 iptables-nft -t nat -I PREROUTING -d %s -p tcp --dport %d -j DNAT --to-destination %s",
+			frontend.Addr(), frontend.Port(), c.at()))
+	}
+	if c.routed {
+		n.run(routedPod...)
 	}
 }
 
-// make listens as a fault says, and does what it says.
-func (n *topology) make(c *fault) {
-	pod := "endpoint"
-	if c.local {
-		pod = "client"
-	}
+// routedPod are the lines that put the endpoint's pod behind a route of its own.
+var routedPod = []string{
+	"node2 ip link set vethpod nomaster", "node2 ip link del cni0",
+	"node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=1",
+	"node2 ip route add 10.244.2.9/32 dev vethpod scope link", "node2 ip route add blackhole 10.244.2.0/24",
+	"endpoint ip addr flush dev eth0", "endpoint ip addr add 10.244.2.9/32 dev eth0",
+	"endpoint ip route add 169.254.1.1 dev eth0 scope link", "endpoint ip route add default via 169.254.1.1 dev eth0",
+}
+
+// listens listens as a fault says.
+func (n *topology) listens(c *fault) {
+	n.t.Helper()
 	switch c.listen {
 	case "":
 	case "full":
 		n.full()
+	case "udp":
+		testutil.Echo(n.t, testutil.NewThread(n.t, n.names[c.namespace()].Path), "udp", c.at().String())
+	case "stopped":
+		n.stopped(c)
 	default:
-		n.listen(pod, c.listen)
+		n.listen(c.namespace(), c.listen)
 	}
-	n.run(c.do...)
 }

@@ -21,17 +21,24 @@ var protocols = map[uint8]string{netfilter.TCP: "tcp", netfilter.UDP: "udp"}
 type listeners struct {
 	taking []*host.Socket // they receive what is sent there
 	maybe  []*host.Socket // they may: at any address of IPv6, and whether they receive IPv4, too, is not told
-	same   []*host.Socket // at that port of another address
+	same   []*host.Socket // at that port of another address, or interface
 	other  []*host.Socket // at other ports
 }
 
-// listenersAt sorts the sockets of a namespace.
-func listenersAt(s *nodestate.State, proto string, at netip.AddrPort) listeners {
+// listenersAt sorts the sockets of a namespace. in is the interface that packets come in by; "" where that is not known.
+func listenersAt(s *nodestate.State, proto string, at netip.AddrPort, in string) listeners {
 	var out listeners
 	for i := range s.Sockets {
 		x := &s.Sockets[i]
 		switch {
 		case x.Protocol != proto:
+		case x.Accepts(proto, at) && x.Device != "" && x.Device != in:
+			// A socket that is bound to a VRF takes what comes in by its interfaces (inet_sk_bound_dev_eq).
+			if in == "" || s.Host.Master(in) != "" {
+				out.maybe = append(out.maybe, x)
+			} else {
+				out.same = append(out.same, x)
+			}
 		case x.Accepts(proto, at):
 			out.taking = append(out.taking, x)
 		case x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() && x.Backlog == 0:
@@ -55,7 +62,7 @@ func OnNode(s *nodestate.State, protocol uint8, at netip.AddrPort) (seg report.S
 	if !listed || !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole {
 		return seg, false
 	}
-	l := listenersAt(s, proto, at)
+	l := listenersAt(s, proto, at, "")
 	if len(l.taking) > 0 || len(l.maybe) > 0 {
 		return seg, false
 	}

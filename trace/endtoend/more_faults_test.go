@@ -52,10 +52,12 @@ func trap(name string, do ...string) fault {
 var moreFaults = []fault{
 	{
 		name: "the tunnel's other end is of another network", vxlan: true, listen: ":8080", do: otherVXLAN("2", "8472"),
+		undo:    otherVXLAN("1", "8472"),
 		segment: report.SegmentNetwork, code: endtoend.TunnelPeerMissing,
 	},
 	{
 		name: "the tunnel's other end is at another port", vxlan: true, listen: ":8080", do: otherVXLAN("1", "4789"),
+		undo:    otherVXLAN("1", "8472"),
 		segment: report.SegmentNetwork, code: endtoend.TunnelPeerMissing,
 	},
 	{

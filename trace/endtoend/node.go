@@ -3,9 +3,6 @@
 package endtoend
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -91,59 +88,13 @@ func (f *follower) backOff(in string, v4 bool) string {
 // own address.
 func (f *follower) toPod(place string) report.Segment {
 	const segment = report.SegmentEndpointNode
-	p := &f.arrival.end.Packet
-	out, ip := p.Out, f.to.At.Addr()
-	get := "ip route get " + ip.String()
-	pod := f.podState()
-	if pod == nil {
-		_, why := podOf(f.node, f.to.Pod)
-		return unknown(segment, place, f.to.Node, get,
-			"sent by %s; whether that leads to the pod is not known, as %s", out, why)
+	v := &veth{
+		pod: f.podState(), node: f.node, segment: segment, place: place, podPlace: podPlace(f.to.Pod),
+		noRoute: EndpointNodeNoRoute,
 	}
-	dev := pod.Host.DevOf(ip)
-	if dev == "" {
-		return unknown(segment, place, f.to.Node, get, "sent by %s; the pod's network namespace does not have the "+
-			"address %s",
-			out, ip)
+	_, why := podOf(f.node, f.to.Pod)
+	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {
+		return s
 	}
-	end := pod.Host.PeerIn(f.node.Host, dev)
-	if end == "" {
-		return unknown(segment, place, f.to.Node, "ip -d link",
-			"sent by %s; which interface of the node is the other end of the pod's %s is not known", out, dev)
-	}
-	if end != out && f.node.Host.Master(end) != out {
-		return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin",
-			"the node sends packets for the pod by %s, and the pod is behind %s", out, end),
-			"ip route get "+ip.String()+": dev "+out)
-	}
-	if up, known := f.node.Host.Up(end); known && !up || f.node.Host.NoCarrier(end) {
-		return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin", "the pod's interface %s is down", end),
-			"ip link: "+end)
-	}
-	if bridge := f.node.Host.Master(end); bridge != "" {
-		if state := f.node.Host.PortState(bridge, end); state != "" {
-			return with(wrong(EndpointNodeNoRoute, segment, place, "the CNI plugin",
-				"the bridge %s sends nothing by its port %s, behind which the pod is", bridge, end),
-				fmt.Sprintf("ip -d link: %s master %s state %s", end, bridge, state))
-		}
-	}
-	hop := hopOf(p)
-	e, there := f.node.Host.Neighbour(out, hop)
-	mac := pod.Host.MAC(dev)
-	if there && hop == ip && e.MAC != "" && mac != "" && !strings.EqualFold(e.MAC, mac) {
-		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, out, e.MAC, e.State)
-		own := fmt.Sprintf("ip link in the pod: %s has %s", dev, mac)
-		if e.State == "PERMANENT" {
-			return with(wrong(EndToEndWrongNeighbour, segment, place, "the CNI plugin, or whoever set the entry",
-				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own)
-		}
-		return with(unknown(segment, place, f.to.Node, "ip neigh show "+hop.String(),
-			"the node last sent frames for the pod to %s, which is not the pod's address", e.MAC), line, own)
-	}
-	if there && e.Failed {
-		return with(unknown(segment, place, f.to.Node, "ip neigh show "+hop.String(),
-			"when the node last asked for the pod's link-layer address, nothing answered"),
-			fmt.Sprintf("ip neigh: %s dev %s %s", hop, out, e.State))
-	}
-	return right(segment, place, "forwarded to the pod's interface %s", end)
+	return right(segment, place, "forwarded to the pod's interface %s", v.end)
 }

@@ -82,8 +82,28 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src,
 			end.Packet.Src), nil
 	}
-	s := right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop))
-	return s, &passed{w, start, end}
+	out := &passed{w, start, end}
+	v := &veth{
+		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
+		translated: c.translated,
+	}
+	s, in, ok := v.leavesPod(&end.Packet)
+	if !ok {
+		return s, out
+	}
+	if own := c.Start.Packet.In; in != "" && own != "" && !netfilter.IsUnknown(own) && in != own {
+		return unknown(segment, place, c.Client.Name, get,
+			"the pod sends by %s, which comes in to the node by %s, and the path is judged for %s", end.Packet.Out, in, own), out
+	}
+	return right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop)), out
+}
+
+// translated tells whether the client's node is certain to translate the destination.
+func (c *Connection) translated() bool {
+	res := c.Walker(c.Client.State).Walk(c.Start, netfilter.Options{Enters: c.enters()})
+	return len(res.Outcomes) > 0 && !slices.ContainsFunc(res.Outcomes, func(o netfilter.Outcome) bool {
+		return !o.Packet.DNAT
+	})
 }
 
 func via(hop netip.Addr) string {
@@ -111,7 +131,7 @@ func (f *follower) endpointPod() report.Segment {
 		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "it is not known how the packet comes to the pod")
 	}
 	if f.to.HostNetwork || f.arrival.end.End == netfilter.Delivered {
-		return f.listens(f.node.State, f.to.At, place, -1)
+		return f.listens(f.node.State, f.to.At, place, f.arrival.start.Packet.In, -1)
 	}
 	p, why := podOf(f.node, f.to.Pod)
 	if p == nil {
@@ -137,11 +157,23 @@ func (f *follower) endpointPod() report.Segment {
 	}
 	f.inPod = &passed{w, start, end}
 	at := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)
-	s := f.listens(p.State, at, place, p.Packets)
-	if at == f.to.At || s.Verdict != report.SegmentRight {
+	s := f.listens(p.State, at, place, dev, p.Packets)
+	if at == f.to.At {
 		return s
 	}
 	e := f.Cite(end.Packet.DNATBy)
+	switch s.Code {
+	case EndpointNotListening, EndpointListensElse:
+		s.Code = EndpointNotListening
+		s.Message = fmt.Sprintf("%s sends the packet to a proxy in the pod (%s), and nothing listens at its port %d: "+
+			"connections are refused", e.Where.String(),
+			cmp.Or(ownerOf(end.Packet.DNATBy), "of an owner that is not known"), at.Port())
+		s.Evidence = append([]report.Evidence{e}, s.Evidence...)
+		return s
+	}
+	if s.Verdict != report.SegmentRight {
+		return s
+	}
 	s = unknown(segment, place, f.to.Node, enter("ss -ltnup"),
 		"%s sends the packet to a proxy in the pod, at port %d (%s): %s; where that one connects to is not known here",
 		e.Where.String(), at.Port(), cmp.Or(ownerOf(end.Packet.DNATBy), "of an owner that is not known"), s.Message)
@@ -149,9 +181,9 @@ func (f *follower) endpointPod() report.Segment {
 	return s
 }
 
-// listens looks for the socket that takes the packet. packets is how many sockets of the namespace take frames before
-// IP does; -1 where that was not read.
-func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, packets int) report.Segment {
+// listens looks for the socket that takes the packet, which comes in by the interface in. packets is how many sockets of
+// the namespace take frames before IP does; -1 where that was not read.
+func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place, in string, packets int) report.Segment {
 	const segment = report.SegmentEndpointPod
 	proto, ok := protocols[f.Start.Packet.Proto]
 	command := enter("ss -ltnup")
@@ -164,10 +196,13 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, 
 	case !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole:
 		return unknown(segment, place, f.to.Node, command, "who listens there was not read (%s)", snapshot.ListenFile)
 	}
-	l := listenersAt(s, proto, at)
+	l := listenersAt(s, proto, at, in)
 	switch {
 	case len(l.taking) > 0:
 		return f.queued(l.taking, at, place)
+	case len(l.maybe) > 0 && l.maybe[0].Device != "":
+		return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes what comes in by %s is not "+
+			"told", socketText(l.maybe[0]), in), textsOf(l.maybe)...)
 	case len(l.maybe) > 0:
 		return with(unknown(segment, place, f.to.Node, command,
 			"whether the socket at %s takes IPv4, too, is not told", socketText(l.maybe[0])), textsOf(l.maybe)...)
@@ -191,12 +226,15 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place string, 
 
 // elsewhere says where sockets listen that have the port and not the address.
 func elsewhere(list []*host.Socket, at netip.AddrPort) string {
-	loopback, family := true, true
+	loopback, family, device := true, true, true
 	for _, x := range list {
+		device = device && x.Device != ""
 		loopback = loopback && x.Address.IsLoopback()
 		family = family && x.Address.Is4() != at.Addr().Is4()
 	}
 	switch {
+	case device:
+		return "only what comes in by " + list[0].Device + " is accepted"
 	case loopback:
 		return "only the loopback address is listened at"
 	case family && at.Addr().Is4():
@@ -211,8 +249,11 @@ func elsewhere(list []*host.Socket, at netip.AddrPort) string {
 // last packet of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in
 // net/ipv4/tcp_input.c). Of several sockets at one address (SO_REUSEPORT) any may take it.
 func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) report.Segment {
-	full := 0
+	full, stopped := 0, 0
 	for _, x := range list {
+		if x.Stopped {
+			stopped++
+		}
 		if x.Protocol == "tcp" && x.Backlog > 0 && x.Queue > x.Backlog {
 			full++
 		}
@@ -221,6 +262,11 @@ func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) 
 	if full == len(list) {
 		return with(wrong(BacklogFull, report.SegmentEndpointPod, place, "the workload",
 			"the queue of the socket that listens at %s is full: the process does not accept connections", at), texts...)
+	}
+	if stopped == len(list) {
+		return with(wrong(ProcessStopped, report.SegmentEndpointPod, place, "the workload",
+			"%s, which listens at %s, is stopped: the kernel accepts connections until its queue is full, and nothing answers",
+			processOf(list[0]), at), texts...)
 	}
 	s := right(report.SegmentEndpointPod, place, "%s listens at %s", processOf(list[0]), at)
 	if full > 0 || list[0].Protocol == "tcp" && list[0].Queue > 0 {
@@ -244,6 +290,9 @@ func socketText(s *host.Socket) string {
 		if s.Address.Is6() {
 			address = "[" + address + "]"
 		}
+	}
+	if s.Device != "" {
+		address += "%" + s.Device
 	}
 	text := fmt.Sprintf("%s %s:%d", s.Protocol, address, s.Port)
 	if s.Protocol == "tcp" && s.Backlog > 0 {

@@ -154,7 +154,7 @@ func (x *crossing) receiver(place string, t *host.Tunnel, e *envelope, p *netfil
 	if dev != "" {
 		return dev, s
 	}
-	return "", with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+	return "", with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 		"no interface of %s takes the packets of %s that come from %s", x.to.Name, e.name, p.Src), other...)
 }
 

@@ -36,14 +36,14 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return s, ""
 	}
 	if up, known := x.to.Host.Up(in); known && !up {
-		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin", "%s of %s is down", in, x.to.Name),
+		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), "%s of %s is down", in, x.to.Name),
 			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
-	}
-	if s, ok := x.neighbour(place, in); !ok {
-		return s, in
 	}
 	end, s, ok := x.tunnelEnd(place, &v)
 	if !ok {
+		return s, in
+	}
+	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
 	}
 	e := &envelope{
@@ -84,7 +84,7 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 			has = fmt.Sprintf("ip -d link on %s: %s vxlan id %d dstport %d", x.to.Name, d, o.ID, o.Port)
 		}
 	}
-	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, "the CNI plugin",
+	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
 		"%s has no interface of VXLAN %d (port %d), which %s of %s sends to", x.to.Name, v.ID, v.Port, x.out,
 		x.from.Name), has)
 }
@@ -127,7 +127,7 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s rep
 		if v.Proxy && (!there || e.MAC == "") {
 			return end, unknown(segment, place, x.from.Name, show, "%s has no neighbour %s", x.out, x.hop), false
 		}
-		return end, with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return end, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s of %s has no entry that leads frames for %s to %s: they are dropped", x.out, x.from.Name, x.hop, x.to.Name),
 			"bridge fdb: "+x.out+" has no entry for "+what+", and none for all frames"), false
 	}

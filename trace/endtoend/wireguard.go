@@ -27,7 +27,7 @@ func (x *crossing) wireguard(place string) (s report.Segment, in string) {
 	}
 	peer := own.PeerFor(x.dst)
 	if peer == nil {
-		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"no peer of %s on %s has %s among its allowed IPs: packets for it are refused", x.out, x.from.Name, x.dst),
 			allowed(x.out, own)...), ""
 	}
@@ -44,7 +44,7 @@ func (x *crossing) wireguard(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	if port := x.to.Host.WireGuard(in).Port; peer.Endpoint.Port() != port {
-		return with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s of %s sends to port %d of %s, and %s there listens at port %d", x.out, x.from.Name, peer.Endpoint.Port(), end,
 			in, port), line), in
 	}
@@ -79,7 +79,7 @@ func (x *crossing) peerDevice(place string, peer *host.WireGuardPeer) (dev strin
 			continue
 		}
 		if up, known := x.to.Host.Up(d); known && !up {
-			return "", with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin", "%s of %s is down", d, x.to.Name),
+			return "", with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), "%s of %s is down", d, x.to.Name),
 				"ip link on "+x.to.Name+": "+d+" is not UP")
 		}
 		return d, s
@@ -94,7 +94,7 @@ func (x *crossing) peerDevice(place string, peer *host.WireGuardPeer) (dev strin
 		return "", unknown(segment, place, x.to.Name, "ip -d link", "the interfaces of %s were not read (%s)", x.to.Name,
 			snapshot.LinkFile)
 	}
-	return "", with(wrong(TunnelPeerMissing, segment, place, "the CNI plugin",
+	return "", with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 		"%s of %s sends packets for %s to a peer whose key no interface of %s has: the two do not agree on keys", x.out,
 		x.from.Name, x.dst, x.to.Name),
 		append([]string{fmt.Sprintf("wg show on %s: %s peer %s", x.from.Name, x.out, peer.PublicKey)}, has...)...)
@@ -105,7 +105,7 @@ func (x *crossing) peerDevice(place string, peer *host.WireGuardPeer) (dev strin
 func (x *crossing) agree(place, in string, peer, back *host.WireGuardPeer) (s report.Segment, ok bool) {
 	const segment = report.SegmentNetwork
 	no := func(format string, args ...any) report.Segment {
-		return wrong(TunnelPeerMissing, segment, place, "the CNI plugin", format, args...)
+		return wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), format, args...)
 	}
 	other := x.to.Host.WireGuard(in)
 	switch {

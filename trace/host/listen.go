@@ -17,8 +17,11 @@ type Socket struct {
 	Protocol string     // tcp, udp, sctp, …, as ss calls it
 	Address  netip.Addr // the zero Addr for both families' any address ("*")
 	Port     uint16
+	Device   string // the interface that it is bound to; "" for none, and where that is not told
 	Process  string // the name of the first process that has it; "" where ss does not show it
 	PID      int
+	Others   []int // further processes that have it
+	Stopped  bool  // all processes that have it are stopped (SIGSTOP)
 	// Queue is how many connections wait to be accepted at a listening socket of TCP (of others, bytes), and Backlog how
 	// many may, where that is told; else 0.
 	Queue, Backlog int64
@@ -35,7 +38,7 @@ func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 }
 
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
-var users = regexp.MustCompile(`users:\(\("([^"]*)",pid=(\d+)`)
+var users = regexp.MustCompile(`\("([^"]*)",pid=(\d+)`)
 
 // ParseListen reads what ss -Hltunp prints. The error names the line, or says that the text ends within one: only of a
 // whole list it follows that nobody listens somewhere.
@@ -57,13 +60,17 @@ func ParseListen(data []byte) ([]Socket, error) {
 		}
 		s := Socket{Protocol: f[0]}
 		var err error
-		if s.Address, s.Port, err = parseSocket(f[local]); err != nil {
+		if s.Address, s.Device, s.Port, err = parseSocket(f[local]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		s.Queue, s.Backlog = count(f[2]), count(f[3])
-		if u := users.FindSubmatch(line); u != nil {
-			s.Process = string(u[1])
-			s.PID, _ = strconv.Atoi(string(u[2])) // digits
+		for i, u := range users.FindAllSubmatch(line, -1) {
+			pid, _ := strconv.Atoi(string(u[2])) // digits
+			if i == 0 {
+				s.Process, s.PID = string(u[1]), pid
+			} else {
+				s.Others = append(s.Others, pid)
+			}
 		}
 		out = append(out, s)
 	}
@@ -80,23 +87,50 @@ func count(text string) int64 {
 }
 
 // parseSocket reads ADDRESS[%DEVICE]:PORT.
-func parseSocket(text string) (netip.Addr, uint16, error) {
+func parseSocket(text string) (a netip.Addr, device string, port uint16, err error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
-		return netip.Addr{}, 0, fmt.Errorf("%q is not ADDRESS:PORT", text)
+		return a, "", 0, fmt.Errorf("%q is not ADDRESS:PORT", text)
 	}
-	port, err := strconv.ParseUint(text[i+1:], 10, 16)
+	number, err := strconv.ParseUint(text[i+1:], 10, 16)
 	if err != nil {
-		return netip.Addr{}, 0, fmt.Errorf("%q has no port number: call ss with -n", text)
+		return a, "", 0, fmt.Errorf("%q has no port number: call ss with -n", text)
 	}
-	address, _, _ := strings.Cut(strings.Trim(text[:i], "[]"), "%")
+	address, device, _ := strings.Cut(strings.Trim(text[:i], "[]"), "%")
 	address = strings.TrimSuffix(address, "]") // [fe80::1]%eth0
 	if address == "*" {
-		return netip.Addr{}, uint16(port), nil
+		return a, device, uint16(number), nil
 	}
-	a, err := netip.ParseAddr(address)
-	if err != nil {
-		return netip.Addr{}, 0, fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
+	if a, err = netip.ParseAddr(address); err != nil {
+		return a, "", 0, fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
 	}
-	return a.Unmap(), uint16(port), nil // a socket of IPv6 that is bound to an address of IPv4
+	return a.Unmap(), device, uint16(number), nil // a socket of IPv6 that is bound to an address of IPv4
+}
+
+// MarkStopped marks the sockets of which all processes are stopped, by what ps -e -o pid=,stat=,comm= prints. The error
+// names the line that is none of it.
+func MarkStopped(list []Socket, data []byte) error {
+	if Unterminated(data) {
+		return fmt.Errorf("it is cut off in line %d", bytes.Count(data, []byte("\n"))+1)
+	}
+	stopped, number := map[int]bool{}, 0
+	for line := range bytes.Lines(data) {
+		number++
+		f := strings.Fields(string(line))
+		if len(f) == 0 {
+			continue
+		}
+		pid, err := strconv.Atoi(f[0])
+		if err != nil || len(f) < 2 || !Printable(line) {
+			return fmt.Errorf("line %d: %q is not a process as ps -e -o pid=,stat=,comm= prints it", number,
+				bytes.TrimSpace(line))
+		}
+		stopped[pid] = strings.ContainsAny(f[1][:1], "Tt")
+	}
+	for i := range list {
+		s := &list[i]
+		s.Stopped = s.PID != 0 && stopped[s.PID] &&
+			!slices.ContainsFunc(s.Others, func(pid int) bool { return !stopped[pid] })
+	}
+	return nil
 }

@@ -4,7 +4,7 @@ package host
 
 import (
 	"net/netip"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,13 +22,19 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 		t.Fatal(err)
 	}
 	want := []Socket{
-		{"tcp", netip.MustParseAddr("127.0.0.1"), 10249, "kube-proxy", 29133, 0, 4096},
-		{"tcp", netip.Addr{}, 10256, "kube-proxy", 29133, 0, 4096},
-		{"udp", netip.MustParseAddr("127.0.0.53"), 53, "", 0, 0, 0},
-		{"tcp", netip.IPv6Unspecified(), 22, "sshd", 1, 0, 128},
-		{"udp", netip.MustParseAddr("fe80::1"), 546, "", 0, 0, 0},
+		{
+			Protocol: "tcp", Address: netip.MustParseAddr("127.0.0.1"), Port: 10249, Process: "kube-proxy", PID: 29133,
+			Backlog: 4096,
+		},
+		{Protocol: "tcp", Port: 10256, Process: "kube-proxy", PID: 29133, Backlog: 4096},
+		{Protocol: "udp", Address: netip.MustParseAddr("127.0.0.53"), Device: "lo", Port: 53},
+		{
+			Protocol: "tcp", Address: netip.IPv6Unspecified(), Port: 22, Process: "sshd", PID: 1, Others: []int{2},
+			Backlog: 128,
+		},
+		{Protocol: "udp", Address: netip.MustParseAddr("fe80::1"), Device: "eth0", Port: 546},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	for _, tt := range []struct {
@@ -75,4 +81,22 @@ func FuzzParseListen(f *testing.F) {
 			}
 		})
 	})
+}
+
+// A socket is stopped where all of its processes are; a list that holds others, too, says no more.
+func TestMarkStopped(t *testing.T) {
+	list := []Socket{{PID: 7}, {PID: 8, Others: []int{7}}, {PID: 7, Others: []int{9}}, {}}
+	if err := MarkStopped(list, []byte("    7 T    echo server\n    8 Ss   x\n    9 t+   gdb\n")); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, true, false} {
+		if list[i].Stopped != want {
+			t.Errorf("%+v is stopped: %v", list[i], list[i].Stopped)
+		}
+	}
+	for _, bad := range []string{"x T\n", "7\n", "7 T", "7 T \xff\n"} {
+		if err := MarkStopped(list, []byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
 }

@@ -46,6 +46,11 @@ var (
 			"overloaded); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help only with peaks"),
 	})
 	_ = register(kind{
+		code: endtoend.ProcessStopped, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("find out who has stopped the process (a debugger, kill -STOP, a paused container): kill -CONT on " +
+			"the endpoint's node lets it run on, and deleting the pod has another one started"),
+	})
+	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("find out who writes rules in the pod's network namespace (an init container, a sidecar's CNI " +
 			"plugin), and make it allow the Service's connections"),

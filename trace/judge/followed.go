@@ -126,6 +126,7 @@ type fate struct {
 	text   string // what was seen of it there
 	// discarded: the kernel says that it discarded a packet; else it is missed at the next place.
 	discarded bool
+	around    []string // what else was read there
 }
 
 // behindNode are the segments behind the client's node, in their order.
@@ -334,6 +335,9 @@ func (t *tour) seenOf(p *report.Path, to *endtoend.Endpoint) (out []fate) {
 				}
 				w.clientPart, w.serverPart = run.sights(t.ends.Client, i), run.sights(to.Node, i)
 				if got, ok := w.fate(); ok {
+					if got.lost {
+						got.around = w.around(behindNode[got.passed])
+					}
 					out = append(out, got)
 				}
 			}
@@ -476,6 +480,9 @@ func textsOfLost(fates []fate, at int) (texts []report.Evidence, lost *fate) {
 	for _, text := range order[:min(len(order), maxEvidence)] {
 		texts = append(texts, say(fmt.Sprintf("the kernel, of %d of %s: %s", count[text],
 			counted(len(fates), "connection"), text))...)
+	}
+	if lost != nil {
+		texts = append(texts, say(lost.around...)...)
 	}
 	return texts, lost
 }

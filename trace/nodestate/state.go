@@ -238,6 +238,11 @@ func (l *loader) connections() error {
 
 func (l *loader) sockets() (err error) {
 	l.Sockets, l.SocketsRead, err = read(l, snapshot.ListenFile, true, host.ParseListen, nil)
+	if err != nil || !l.SocketsRead {
+		return err
+	}
+	mark := func(data []byte) (struct{}, error) { return struct{}{}, host.MarkStopped(l.Sockets, data) }
+	_, _, err = read(l, snapshot.StoppedFile, true, mark, nil)
 	return err
 }
 

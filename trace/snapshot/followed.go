@@ -48,13 +48,41 @@ type Sight struct {
 	Count    int    `json:"count"`
 }
 
+// Counter is a counter of what the kernel did not take, which has risen while connections were followed. It counts what
+// others sent, too.
+type Counter struct {
+	Pod  string `json:"pod,omitempty"`
+	Name string `json:"name"` // as /proc/net has it: "TcpExt ListenOverflows", "eth0 rx dropped", "conntrack invalid"
+	By   uint64 `json:"by"`
+}
+
+// TrackedFlow is what connection tracking has of a flow afterwards.
+type TrackedFlow struct {
+	Flow      int            `json:"flow"`
+	Pod       string         `json:"pod,omitempty"`
+	From      netip.AddrPort `json:"from"`    // the source of its first packet
+	To        netip.AddrPort `json:"to"`      // its destination
+	Answers   netip.AddrPort `json:"answers"` // where answers come from: the destination, or what it was translated to
+	Unreplied bool           `json:"unreplied,omitempty"`
+}
+
+// Queue is that of a listening socket of TCP at a flow's port, where connections wait to be accepted.
+type Queue struct {
+	Pod     string         `json:"pod,omitempty"`
+	At      netip.AddrPort `json:"at"`
+	Waiting int64          `json:"waiting"`
+}
+
 // Followed is what one node's kernel saw, in the order of the first packets.
 type Followed struct {
 	Sights []Sight `json:"sights"`
 	// Partial: not all that was seen was kept. What is missing is no evidence then.
 	Partial bool `json:"partial,omitempty"`
 	// Pods has, by namespace/name, why pods' network namespaces were not found; "" for those that were.
-	Pods map[string]string `json:"pods,omitempty"`
+	Pods     map[string]string `json:"pods,omitempty"`
+	Counters []Counter         `json:"counters,omitempty"`
+	Tracked  []TrackedFlow     `json:"tracked,omitempty"`
+	Queues   []Queue           `json:"queues,omitempty"`
 }
 
 // ParseFollowed reads what a helper sent.

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+)
+
+// listenAt has this program listen at an address, in place of running tests.
+const listenAt = "SVCPROXY_TEST_LISTEN"
+
+// listenAlone listens, says so, and waits until its input ends.
+func listenAlone(at string) {
+	l, err := net.Listen("tcp", at) //nolint:noctx // it ends with the process
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	fmt.Println("listens")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// stopped has a process of its own listen that is stopped then.
+func (n *topology) stopped(c *fault) {
+	n.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := n.names[c.namespace()].Command(n.t, program)
+	cmd.Env = append(os.Environ(), listenAt+"="+c.at().String())
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		n.t.Fatal(err)
+	}
+	n.close = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	n.t.Cleanup(n.close)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "listens\n" {
+		n.t.Fatalf("%q %v", line, err)
+	}
+	// nsenter has become the program: it is the same process.
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// listen listens in a pod until the test ends; what is accepted is answered by what came.
+func (n *topology) listen(pod, address string) {
+	n.t.Helper()
+	if n.v6 {
+		address = six.Replace(address)
+	}
+	var l net.Listener
+	var err error
+	config := net.ListenConfig{}
+	if device, ok := strings.CutPrefix(address, "%"); ok {
+		address = fmt.Sprintf("0.0.0.0:%d", endpoint.Port())
+		config.Control = func(_, _ string, c syscall.RawConn) error {
+			var bind error
+			err := c.Control(func(fd uintptr) { bind = unix.BindToDevice(int(fd), device) })
+			return errors.Join(err, bind)
+		}
+	}
+	testutil.NewThread(n.t, n.names[pod].Path).Do(func() {
+		l, err = config.Listen(n.t.Context(), "tcp", address)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	testutil.Serve(n.t, l, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	n.close = func() { l.Close() }
+}
+
+// full makes a listener whose process accepts nothing, and fills its queue.
+func (n *topology) full() {
+	n.t.Helper()
+	var fd int
+	var err error
+	testutil.NewThread(n.t, n.names["endpoint"].Path).Do(func() {
+		if fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		if err = unix.Bind(fd, &unix.SockaddrInet6{Port: int(endpoint.Port())}); err == nil {
+			err = unix.Listen(fd, 1)
+		}
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.close = sync.OnceFunc(func() { _ = unix.Close(fd) })
+	n.t.Cleanup(n.close)
+	for range 4 {
+		n.connects(&fault{}, 0)
+	}
+}
+
+// connects tells whether a connection from the client is accepted, and whether size bytes over it come back.
+func (n *topology) connects(of *fault, size int) bool {
+	var c net.Conn
+	var err error
+	from, to, dialer := "client", n.port(frontend), net.Dialer{Timeout: time.Second}
+	if of.outside {
+		from, to = "outside", n.port(nodePort)
+		dialer.LocalAddr = &net.TCPAddr{IP: n.as(outside).AsSlice()}
+	}
+	testutil.NewThread(n.t, n.names[from].Path).Do(func() {
+		c, err = dialer.DialContext(n.t.Context(), "tcp", to.String())
+	})
+	if err != nil {
+		return false
+	}
+	n.t.Cleanup(func() { c.Close() })
+	if size == 0 {
+		return true
+	}
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := c.Write(make([]byte, size)); err != nil {
+		return false
+	}
+	got := 0
+	for buf := make([]byte, size); got < size; {
+		k, err := c.Read(buf)
+		if err != nil {
+			return false
+		}
+		got += k
+	}
+	return true
+}

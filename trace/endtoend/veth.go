@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// veth is the pair of interfaces between a pod and its node.
+type veth struct {
+	pod      *nodestate.State
+	node     *Node
+	dev, end string // in the pod, and of the node; end is "" where it is not known
+	segment  string
+	place    string // of what is judged
+	podPlace string
+	noRoute  string // the code where packets cannot pass
+	// translated tells whether the node translates the packet's destination as it comes in; nil: it does not.
+	translated func() bool
+	hop, from  netip.Addr
+}
+
+// bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
+// the end itself.
+func (v *veth) bridge() string { return cmp.Or(v.node.Host.Master(v.end), v.end) }
+
+// leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, and whether the pod
+// has its link-layer address. in is the node's interface that it comes in by; "" where that is not known. Where all is
+// right, or was not read, ok is true.
+func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
+	v.dev, v.hop, v.from = p.Out, hopOf(p), p.Src
+	if netfilter.IsUnknown(p.Out) || p.Out == "" {
+		return s, "", true
+	}
+	if v.end = v.pod.Host.PeerIn(v.node.Host, p.Out); v.end == "" {
+		return s, "", true
+	}
+	in = v.bridge()
+	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
+	line := ""
+	if there {
+		line = fmt.Sprintf("ip neigh in the pod: %s dev %s %s", v.hop, v.dev, strings.TrimSpace(e.MAC+" "+e.State))
+	}
+	local, known := v.node.Host.Local(v.hop)
+	show := enter("ip neigh show " + v.hop.String() + " dev " + v.dev)
+	switch {
+	case !known:
+		return s, in, true
+	case there && e.MAC != "" && !e.Failed: // somebody has answered, or a person or a program has set it
+		if v.ofNode(e.MAC) {
+			return s, in, true
+		}
+		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
+	case local:
+		s, ok = v.asks(there, show)
+	case v.hop.IsLinkLocalUnicast() && v.hop.Is6(), !p.NextHop.IsValid() && v.node.Host.Master(v.end) != "":
+		return s, in, true // any pod behind the bridge may have it
+	default:
+		s, ok = v.answersForOthers(show)
+	}
+	if !ok {
+		s = with(s, line)
+	}
+	return s, in, ok
+}
+
+// asks judges a pod that has no link-layer address of its next hop, one of the node's own addresses. failed: it has
+// asked for it, and nothing has answered.
+func (v *veth) asks(failed bool, show string) (s report.Segment, ok bool) {
+	why := v.silent()
+	switch {
+	case why != "" && failed:
+		return v.cannot("the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), false
+	case why != "": // a program of eBPF may answer in its place
+		return unknown(v.segment, v.place, v.node.Name, show,
+			"by its settings the node does not answer ARP for %s, by which %s sends: %s", v.hop, v.podPlace, why), false
+	case failed:
+		return unknown(v.segment, v.place, v.node.Name, show,
+			"when %s last asked for the link-layer address of %s, nothing answered", v.podPlace, v.hop), false
+	}
+	return s, true
+}
+
+// elsewhere judges a pod whose frames for its next hop have a link-layer address that no interface of the node has.
+// local: the next hop is an address of the node.
+func (v *veth) elsewhere(in, mac, show string, local, permanent bool) (s report.Segment, ok bool) {
+	message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, mac, v.node.Name)
+	own := fmt.Sprintf("ip link on %s: %s has %s", v.node.Name, in, v.node.Host.MAC(in))
+	bridged := v.node.Host.Master(v.end) != ""
+	// A packet that is translated on a bridge is the bridge's own then, whichever address its frame had
+	// (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c).
+	on, known := v.node.Host.BridgeCalls(in, v.hop.Is4())
+	if bridged && (on || !known) && v.translated != nil && v.translated() {
+		if on {
+			return s, true
+		}
+		return with(unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "%s, and whether br_netfilter has the "+
+			"bridge take them is not known", message), own), false
+	}
+	if !permanent || bridged && !local {
+		return with(unknown(v.segment, v.place, v.node.Name, show, "%s", message), own), false
+	}
+	return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry", "%s",
+		message), own), false
+}
+
+// cannot is the segment of packets that do not pass.
+func (v *veth) cannot(format string, args ...any) report.Segment {
+	return wrong(v.noRoute, v.segment, v.place, ownerOfDevice(v.end), format, args...)
+}
+
+// silent says why the node does not answer ARP for its own address; "" where it does, and where that is not known.
+func (v *veth) silent() string {
+	return silent(v.node, v.bridge(), v.hop, v.from)
+}
+
+// silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it does,
+// and where that is not known. A question that the reverse path filter drops is not answered either (arp_process in
+// net/ipv4/arp.c asks for the route).
+func silent(n *Node, dev string, address, asker netip.Addr) string {
+	if !address.Is4() || !asker.Is4() {
+		return ""
+	}
+	if answers, why, known := n.Host.AnswersARP(dev, address, asker); known && !answers {
+		return why
+	}
+	drop, known := n.Host.ReversePath(host.Query{Dst: address, Src: asker, In: dev, Bare: true})
+	if known && drop != (host.Reverse{}) {
+		return "the reverse path filter of " + dev + " (" + drop.Setting + "): " + drop.Route
+	}
+	return ""
+}
+
+// ofNode tells whether an interface of the node has a link-layer address, or whether that was not read.
+func (v *veth) ofNode(mac string) bool {
+	return v.node.Host.MAC(v.bridge()) == "" || slices.ContainsFunc(v.node.Host.Devs(), func(d string) bool {
+		return strings.EqualFold(v.node.Host.MAC(d), mac)
+	})
+}
+
+// answersForOthers tells whether the node, or a neighbour behind its bridge, may answer for a next hop that is none of
+// the node's addresses: by proxy_arp (arp_process in net/ipv4/arp.c).
+func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
+	bridge := v.node.Host.Master(v.end)
+	if v.hop.Is4() {
+		read := false
+		for _, dev := range []string{"all", v.bridge()} {
+			value, there := v.node.Host.Sysctl("net/ipv4/conf/" + dev + "/proxy_arp")
+			if there && value != "0" {
+				return s, true
+			}
+			read = read || there && dev != "all"
+		}
+		if bridge == "" && read {
+			return with(v.cannot("%s sends by %s, which is none of the addresses of %s, and %s does not answer for others",
+				v.podPlace, v.hop, v.node.Name, v.end), "net/ipv4/conf/"+v.end+"/proxy_arp=0"), false
+		}
+	}
+	if bridge == "" {
+		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is none of the addresses of %s: whether "+
+			"%s answers for it is not known", v.podPlace, v.hop, v.node.Name, v.end), false
+	}
+	return unknown(v.segment, v.place, v.node.Name, show,
+		"%s sends by %s, which is none of the addresses of %s: whether something else behind the bridge %s has it is not "+
+			"known", v.podPlace, v.hop, v.node.Name, bridge), false
+}
+
+// entersPod judges how a packet that the node has sent on comes to a pod: by the pod's interface, to its link-layer
+// address. why says why the pod was not read. end is the node's interface to the pod where all is right.
+func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s report.Segment, ok bool) {
+	out := p.Out
+	get := "ip route get " + ip.String()
+	if v.pod == nil {
+		return unknown(v.segment, v.place, v.node.Name, get,
+			"sent by %s; whether that leads to the pod is not known, as %s", out, why), false
+	}
+	if v.dev = v.pod.Host.DevOf(ip); v.dev == "" {
+		return unknown(v.segment, v.place, v.node.Name, get, "sent by %s; the pod's network namespace does not have the "+
+			"address %s", out, ip), false
+	}
+	if v.end = v.pod.Host.PeerIn(v.node.Host, v.dev); v.end == "" {
+		return unknown(v.segment, v.place, v.node.Name, "ip -d link",
+			"sent by %s; which interface of the node is the other end of the pod's %s is not known", out, v.dev), false
+	}
+	bridge := v.node.Host.Master(v.end)
+	if v.end != out && bridge != out {
+		if owner := ownerOfDevice(out); owner == "Cilium" {
+			return unknown(v.segment, v.place, v.node.Name, "tc filter show dev "+out+" egress",
+				"sent by %s, whose programs (%s) may hand packets to the pod's interface %s", out, owner, v.end), false
+		}
+		return with(v.cannot("the node sends packets for the pod by %s, and the pod is behind %s", out, v.end),
+			"ip route get "+ip.String()+": dev "+out), false
+	}
+	if up, known := v.node.Host.Up(v.end); known && !up || v.node.Host.NoCarrier(v.end) {
+		return with(v.cannot("the pod's interface %s is down", v.end), "ip link: "+v.end), false
+	}
+	if bridge != "" {
+		if state := v.node.Host.PortState(bridge, v.end); state != "" {
+			return with(v.cannot("the bridge %s sends nothing by its port %s, behind which the pod is", bridge, v.end),
+				fmt.Sprintf("ip -d link: %s master %s state %s", v.end, bridge, state)), false
+		}
+	}
+	return v.frames(p, ip)
+}
+
+// frames compares the neighbour that a node sends frames for a pod to with the pod's own address.
+func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok bool) {
+	hop := hopOf(p)
+	e, there := v.node.Host.Neighbour(p.Out, hop)
+	mac := v.pod.Host.MAC(v.dev)
+	show := "ip neigh show " + hop.String()
+	switch {
+	case there && hop == ip && e.MAC != "" && mac != "" && !strings.EqualFold(e.MAC, mac):
+		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
+		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)
+		if e.State == "PERMANENT" {
+			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
+				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
+		}
+		return with(unknown(v.segment, v.place, v.node.Name, show,
+			"the node last sent frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
+	case there && e.Failed:
+		return with(unknown(v.segment, v.place, v.node.Name, show,
+			"when the node last asked for the pod's link-layer address, nothing answered"),
+			fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, e.State)), false
+	}
+	return s, true
+}

@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -171,6 +172,19 @@ func (n *Network) LearnedAt(bridge, mac string) string {
 		}
 	}
 	return found
+}
+
+// LearnedElsewhere returns another bridge that has learned a MAC, and its port; "" for none.
+func (n *Network) LearnedElsewhere(bridge, mac string) (other, port string) {
+	for _, name := range slices.Sorted(maps.Keys(n.learned)) {
+		if name == bridge || !n.Bridge(name) {
+			continue
+		}
+		if p := n.LearnedAt(name, mac); p != "" {
+			return name, p
+		}
+	}
+	return "", ""
 }
 
 // HasForwarding tells whether the forwarding table of a bridge was collected.

@@ -307,6 +307,11 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 	if p.net.BehindPort(l.Dev, e.MAC) {
 		return nil, nil
 	}
+	if other, port := p.net.LearnedElsewhere(l.Dev, e.MAC); port != "" {
+		return []string{fmt.Sprintf("ip neigh: %s dev %s lladdr %s; bridge fdb: %s dev %s master %s: it is at another bridge",
+				a, l.Dev, e.MAC, e.MAC, port, other)},
+			[]report.Command{p.onNode("", "ip", "link", "set", "dev", port, "master", l.Dev)}
+	}
 	down, stray := p.net.LostPorts(l.Dev)
 	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
 	for _, dev := range down {

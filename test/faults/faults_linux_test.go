@@ -46,6 +46,7 @@ func TestFaults(t *testing.T) {
 	for _, list := range [][]fault{
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
+		combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(),
 	} {
 		for i := range list {
 			f := &list[i]

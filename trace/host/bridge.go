@@ -24,6 +24,8 @@ type linkInfo struct {
 		Flood     *bool `json:"flood"`
 		Broadcast *bool `json:"bcast_flood"`
 		Multicast *bool `json:"mcast_flood"`
+		// Locked: the port takes frames only from addresses that the bridge knows to be there.
+		Locked bool `json:"locked"`
 		// State is that of the port: forwarding, disabled, blocking, …
 		State string `json:"state"`
 	} `json:"info_slave_data"`
@@ -43,7 +45,10 @@ func (n *Network) setBridge(l *ipLink) {
 		n.bridges[l.Master] = b
 	}
 	d := &l.Info.SlaveData
-	b.ports = append(b.ports, port{l.Name, d.Hairpin, d.Isolated, d.State, [3]*bool{d.Flood, d.Broadcast, d.Multicast}})
+	b.ports = append(b.ports, port{
+		name: l.Name, hairpin: d.Hairpin, isolated: d.Isolated, state: d.State, locked: d.Locked,
+		floods: [3]*bool{d.Flood, d.Broadcast, d.Multicast},
+	})
 	veth := l.Info.Kind == "veth"
 	b.hairpin.add(l.Info.SlaveData.Hairpin, veth)
 	b.isolated.add(l.Info.SlaveData.Isolated, veth)
@@ -59,7 +64,8 @@ type bridge struct {
 type port struct {
 	name              string
 	hairpin, isolated *bool
-	state             string   // "" where it was not collected
+	state             string // "" where it was not collected
+	locked            bool
 	floods            [3]*bool // what the bridge does not know the port of; broadcasts; multicasts
 }
 

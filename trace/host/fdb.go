@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func (n *Network) readFDB(data []byte) error {
 		return err
 	}
 	all := map[string][]Forwarding{}
-	at, fixed := map[string][]learned{}, map[string][]learned{}
+	at, fixed, own := map[string][]learned{}, map[string][]learned{}, map[string][]learned{}
 	for i := range list {
 		x := &list[i]
 		if x.Dev == "" || x.MAC == "" {
@@ -58,6 +59,9 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Master != "" && x.State != "permanent" && x.State != "static" {
 			at[x.Master] = append(at[x.Master], learned{e.MAC, x.Dev})
 		}
+		if x.Master != "" && x.State == "permanent" {
+			own[x.Master] = append(own[x.Master], learned{e.MAC, x.Dev})
+		}
 		if x.Master != "" && slices.Contains(x.Flags, "sticky") {
 			fixed[x.Master] = append(fixed[x.Master], learned{e.MAC, x.Dev})
 		}
@@ -65,7 +69,7 @@ func (n *Network) readFDB(data []byte) error {
 	if len(all) == 0 {
 		return errors.New("it has no entry")
 	}
-	n.fdb, n.learned, n.fixed = all, at, fixed
+	n.fdb, n.learned, n.fixed, n.bridgeOwn = all, at, fixed, own
 	return nil
 }
 
@@ -127,6 +131,35 @@ func (n *Network) FixedTo(bridge, mac string) string {
 	return ""
 }
 
+// TakenByBridge returns the interface of an entry by which a bridge takes frames to a MAC for its own, and passes them
+// to the node, though none of its ports has it; "" for none. Such an entry is permanent (br_handle_frame_finish in
+// net/bridge/br_input.c, BR_FDB_LOCAL).
+func (n *Network) TakenByBridge(bridge, mac string) string {
+	for _, x := range n.bridgeOwn[bridge] {
+		if strings.EqualFold(x.mac, mac) && !strings.EqualFold(n.links[x.port].mac, mac) &&
+			!strings.EqualFold(n.links[bridge].mac, mac) {
+			return x.port
+		}
+	}
+	return ""
+}
+
+// LockedOut tells whether a port of a bridge takes frames only from addresses that the bridge knows to be there, and it
+// knows none (br_handle_frame_finish in net/bridge/br_input.c, BR_PORT_LOCKED).
+func (n *Network) LockedOut(bridge, dev string) bool {
+	b := n.bridges[bridge]
+	if b == nil || n.fdb == nil {
+		return false
+	}
+	p := b.port(dev)
+	return p != nil && p.locked && !slices.ContainsFunc(n.fdb[dev], func(e Forwarding) bool {
+		return !strings.EqualFold(e.MAC, n.links[dev].mac) && !ofGroup(e.MAC)
+	})
+}
+
+// ofGroup tells whether a MAC is that of a group: its first byte is odd.
+func ofGroup(mac string) bool { return len(mac) > 1 && strings.Contains("13579bdf", mac[1:2]) }
+
 // LearnedAt returns the port where a bridge has learned a MAC; "" for none, and for several (VLANs).
 func (n *Network) LearnedAt(bridge, mac string) string {
 	found := ""
@@ -141,6 +174,19 @@ func (n *Network) LearnedAt(bridge, mac string) string {
 	return found
 }
 
+// LearnedElsewhere returns another bridge that has learned a MAC, and its port; "" for none.
+func (n *Network) LearnedElsewhere(bridge, mac string) (other, port string) {
+	for _, name := range slices.Sorted(maps.Keys(n.learned)) {
+		if name == bridge || !n.Bridge(name) {
+			continue
+		}
+		if p := n.LearnedAt(name, mac); p != "" {
+			return name, p
+		}
+	}
+	return "", ""
+}
+
 // HasForwarding tells whether the forwarding table of a bridge was collected.
 func (n *Network) HasForwarding(bridge string) bool {
 	for port := range n.fdb {
@@ -151,15 +197,15 @@ func (n *Network) HasForwarding(bridge string) bool {
 	return false
 }
 
-// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down or do not forward,
-// and the ends of veth pairs to other network namespaces that belong to no bridge, have no address and no route. Both
+// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down, do not forward or are
+// locked, and the ends of veth pairs to other network namespaces that belong to no bridge, have no address and no route. Both
 // are sorted.
 func (n *Network) LostPorts(bridge string) (down, stray []string) {
 	for dev, master := range n.master {
 		l := n.links[dev]
 		switch {
 		case !l.flags || l.kind != "veth" || !l.away:
-		case master == bridge && (!l.up || n.PortState(bridge, dev) != ""):
+		case master == bridge && (!l.up || n.PortState(bridge, dev) != "" || n.LockedOut(bridge, dev)):
 			down = append(down, dev)
 		case master == "" && !n.hasRoute(dev) && !slices.ContainsFunc(n.addrs, func(a address) bool {
 			return a.dev == dev && a.scope == scopeGlobal

@@ -287,6 +287,14 @@ func (c *candidate) same(o *candidate) bool {
 	return !c.unknown && !o.unknown && c.route == o.route && slices.Equal(c.hops, o.hops)
 }
 
+// leads tells whether two candidates have the same next hops.
+func (c *candidate) leads(o *candidate) bool {
+	return c.unknown == o.unknown && c.route.Type == o.route.Type && c.route.Dev == o.route.Dev &&
+		c.route.Gateway == o.route.Gateway && slices.EqualFunc(c.hops, o.hops, func(a, b Hop) bool {
+		return a.Dev == b.Dev && a.Gateway == b.Gateway
+	})
+}
+
 // answer makes one answer of the candidates.
 func (s *search) answer() Lookup {
 	last := &s.got[len(s.got)-1]
@@ -304,7 +312,9 @@ func (s *search) answer() Lookup {
 		c := &s.got[i]
 		out.Missing = out.Missing || c.unknown && c.missing
 		out.MayFail = out.MayFail || c.unknown && !c.missing || !c.unknown && c.route.Unusable()
+		out.Apart = out.Apart || !c.leads(last)
 	}
+	out.Apart = out.Apart && !out.Missing
 	return out
 }
 

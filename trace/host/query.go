@@ -59,6 +59,8 @@ type Lookup struct {
 	// MayFail: it is not known, and among the possible answers is one by which the packet goes nowhere, or one that
 	// cannot be followed.
 	MayFail bool
+	// Apart: it is not known, nothing is missing, and the possible answers have not the same next hops.
+	Apart bool
 }
 
 // NextHops are the next hops that a packet may be sent to: those of a route that has several, or the one of the route.
@@ -85,6 +87,16 @@ type Decision struct {
 	rule  *rule  // nil: the default rules
 	entry *entry // nil: the rule itself, or no route at all
 	v6    bool
+}
+
+// MTU returns the largest packet that the route takes where that is forwarded; 0 where it has no limit of its own. IPv6
+// asks for it only where it is locked (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h), which ip does not print in
+// JSON; IPv4 always (ip_dst_mtu_maybe_forward in include/net/ip.h).
+func (d Decision) MTU() int {
+	if d.entry == nil || d.v6 {
+		return 0
+	}
+	return d.entry.mtu
 }
 
 // Default tells whether it is a default route that decided.

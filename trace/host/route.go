@@ -32,6 +32,7 @@ type entry struct {
 	metric  uint32
 	scope   uint8
 	prefSrc netip.Addr
+	mtu     int    // the largest packet that the route takes; 0: it has none of its own
 	hops    []Hop  // those that are used; none for a route that refuses
 	nhid    uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
 }
@@ -302,3 +303,25 @@ func balanced(es []entry) []entry {
 	}
 	return kept
 }
+
+// ByGateway tells whether a route of any table leads to an address by a gateway, but for default routes.
+func (n *Network) ByGateway(a netip.Addr) bool {
+	for _, t := range n.family(a).tables {
+		for _, bits := range t.bits {
+			p, err := a.Prefix(bits)
+			if bits == 0 || err != nil {
+				continue
+			}
+			es := t.at[p]
+			for i := range es {
+				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway.IsValid() }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// LimitsRoutes tells whether any route of IPv4 has a largest packet of its own.
+func (n *Network) LimitsRoutes() bool { return n.limits }

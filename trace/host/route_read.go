@@ -26,6 +26,9 @@ type ipRoute struct {
 	Pref     string   `json:"pref"` // only IPv6 routes have one
 	NHID     uint32   `json:"nhid"` // its next hop object, or group of them
 	Nexthops []ipNext `json:"nexthops"`
+	Metrics  []struct {
+		MTU int `json:"mtu"`
+	} `json:"metrics"`
 	ipNext
 }
 
@@ -96,6 +99,7 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 			tables[f][name] = t
 		}
 		e[0].table = name
+		n.limits = n.limits || f == 0 && e[0].mtu > 0
 		t.at[prefix] = append(t.at[prefix], e...)
 	}
 	if count[fam] == 0 && count[1-fam] > 0 {
@@ -226,6 +230,9 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	}
 	if e.refuses() || e.typ == routeThrow {
 		return fam, prefix, []entry{e}, nil
+	}
+	for i := range r.Metrics {
+		e.mtu = max(e.mtu, r.Metrics[i].MTU)
 	}
 	if e.nhid = r.unresolved(); e.nhid != 0 {
 		e.unknown = fmt.Sprintf("its route leads by the next hop object %d, and with net.ipv4.nexthop_compat_mode=0 the "+

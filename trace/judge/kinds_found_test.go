@@ -179,6 +179,10 @@ func samples() []sample {
 		{code: FewSourcePorts, do: func(w *capturedNode) {
 			w.first(v4, "nat", "POSTROUTING", "-p tcp -j MASQUERADE --to-ports 40000")
 		}},
+		{code: FewClientPorts, do: func(w *capturedNode) {
+			w.set("net/ipv4/ip_local_port_range", "40000\t40063")
+			w.set("net/ipv4/ip_local_reserved_ports", "")
+		}},
 		{code: RuleNotEvaluated, do: func(w *capturedNode) {
 			w.first(v4, "filter", "FORWARD", "-m bpf --object-pinned /sys/fs/bpf/guard -j DROP")
 		}},

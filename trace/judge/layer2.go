@@ -91,8 +91,8 @@ var (
 )
 
 var mayBeTooLarge = stopped(MTUTooSmall, (*pathCase).smallerMTU,
-	"packets leave by an interface that takes smaller ones than the pod may send: large ones need ICMP messages to come "+
-		"back to the pod, or are lost")
+	"packets leave by an interface, or a route, that takes smaller ones than the pod may send: large ones need ICMP "+
+		"messages to come back to the pod, or are lost")
 
 // hop is the next hop of a packet: an address on an interface.
 type hop struct {
@@ -113,9 +113,46 @@ func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 		out = append(out, hop{pkt.Out, ip})
 	}
 	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
-		out = append(out, hop{o.Iface, o.Address})
+		out = append(out, hop{o.Iface, p.backTo(o, end)})
 	}
 	return out
+}
+
+// backTo is the next hop of the answer to a pod of the node: the pod, or the gateway of the node's route to it.
+func (p *pathCase) backTo(o *expect.Origin, end *netfilter.Outcome) netip.Addr {
+	if !p.gated(o.Address) || p.neighbours(o, end) {
+		return o.Address
+	}
+	if l := p.backRoute(o, end); l.Known && l.Dev == o.Iface && l.Gateway.IsValid() {
+		return l.Gateway
+	}
+	return o.Address
+}
+
+// backRoute looks up the route of the answer to a pod of the node.
+func (p *pathCase) backRoute(o *expect.Origin, end *netfilter.Outcome) host.Lookup {
+	pkt := &end.Packet
+	q := host.Query{
+		Dst: o.Address, Src: pkt.Dst, In: pkt.Out, Mark: pkt.CTMark, AnyMark: pkt.CTMark != 0, Proto: pkt.Proto,
+		SrcPort: pkt.DstPort,
+	}
+	if q.In == netfilter.UnknownIface {
+		q.In = ""
+	}
+	return p.net.Lookup(q)
+}
+
+// gated tells whether any route to an address leads by a gateway, but for default routes.
+func (w *worker) gated(a netip.Addr) bool {
+	gated, known := w.gateways[a]
+	if !known {
+		if w.gateways == nil {
+			w.gateways = map[netip.Addr]bool{}
+		}
+		gated = w.net.ByGateway(a)
+		w.gateways[a] = gated
+	}
+	return gated
 }
 
 // withoutCarrier: [host.Network.NoCarrier].
@@ -260,7 +297,16 @@ func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []
 // with that which they leave by.
 func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {
 	in, out := p.net.MTU(o.Iface), p.net.MTU(end.Packet.Out)
-	if o.Kind != expect.FromPod || o.Iface == "lo" || in == 0 || out == 0 || out >= in {
+	if o.Kind != expect.FromPod || o.Iface == "lo" || in == 0 || out == 0 {
+		return nil
+	}
+	if p.net.LimitsRoutes() {
+		l := p.net.Lookup(host.Query{Dst: end.Packet.Dst, Src: o.Address, In: o.Iface, AnyMark: true})
+		if limit := l.By.MTU(); l.Known && limit > 0 && limit < min(in, out) {
+			return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", o.Iface, in, l.By, limit)}
+		}
+	}
+	if out >= in {
 		return nil
 	}
 	return []string{fmt.Sprintf("ip link: %s has mtu %d, %s has mtu %d", o.Iface, in, end.Packet.Out, out)}

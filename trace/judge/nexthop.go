@@ -21,6 +21,7 @@ const (
 	OtherNeighbour  = "OtherNeighbour"
 	StaticNeighbour = "StaticNeighbour"
 	RoutedByNode    = "RoutedByNode"
+	RoutedByPod     = "RoutedByPod"
 )
 
 var (
@@ -41,6 +42,11 @@ var (
 		by: unsureHop(stageOnward, OtherNeighbour, (*pathCase).otherNeighbour,
 			"the link-layer address that the kernel has found for the next hop seems to be another's: whether that one takes "+
 				"the packets is not known"),
+	})
+	_ = register(kind{
+		code: RoutedByPod, severity: note, scope: onPath,
+		by: unsureHop(stageOnward, RoutedByPod, (*pathCase).byPod,
+			"the next hop is a pod: whether it passes on packets that are not its own is not known"),
 	})
 	_ = register(kind{
 		code: RoutedByNode, severity: note, scope: onPath,
@@ -161,12 +167,37 @@ func (p *pathCase) routeBy(h hop) string {
 	for i := range p.res.Outcomes {
 		dst := p.res.Outcomes[i].Packet.Dst
 		l := p.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true})
-		of := func(x host.Hop) bool { return x.Dev == h.dev && x.Gateway == h.ip }
-		if l.Known && h.ip != dst && slices.ContainsFunc(l.NextHops(), of) {
+		if h.ip != dst && h.of(&l) {
 			return l.By.String() + "; "
 		}
 	}
+	if o := &p.want.Origin; o.Kind == expect.FromPod && h.dev == o.Iface && h.ip != o.Address {
+		for i := range p.res.Outcomes {
+			if l := p.backRoute(o, &p.res.Outcomes[i]); h.of(&l) {
+				return l.By.String() + "; "
+			}
+		}
+	}
 	return ""
+}
+
+// of tells whether a next hop is one of a route's.
+func (h hop) of(l *host.Lookup) bool {
+	return l.Known && slices.ContainsFunc(l.NextHops(), func(x host.Hop) bool {
+		return x.Dev == h.dev && x.Gateway == h.ip
+	})
+}
+
+// byPod: a gateway that is a pod's address.
+func (p *pathCase) byPod(h hop, end *netfilter.Outcome) *doubt {
+	pod := p.cluster.podNames[h.ip]
+	if pod == "" || h.ip == end.Packet.Dst || h.ip == p.want.Origin.Address {
+		return nil
+	}
+	return &doubt{
+		evidence: p.routeBy(h) + fmt.Sprintf("%s is the pod %s", h.ip, pod),
+		look:     []report.Command{p.onNode("to see the routes", "ip", familyFlag(h.ip.Is4()), "route", "show", "table", "all")},
+	}
 }
 
 // unknownHop: a gateway that no Node has, by an interface on which the kernel asks for link-layer addresses, and of

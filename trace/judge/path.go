@@ -34,6 +34,13 @@ type worker struct {
 	}
 	// hopsTo is what anyHops has found.
 	hopsTo map[netip.Addr][]host.Hop
+	// clientPorts is what countClientPorts has found.
+	clientPorts *struct {
+		count int
+		known bool
+	}
+	// gateways is what gated has found.
+	gateways map[netip.Addr]bool
 	// routed is what routedNodes has found.
 	routed map[bool][]routedNode
 	// resolved is what passes has found.

@@ -307,12 +307,17 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 	if p.net.BehindPort(l.Dev, e.MAC) {
 		return nil, nil
 	}
+	if other, port := p.net.LearnedElsewhere(l.Dev, e.MAC); port != "" {
+		return []string{fmt.Sprintf("ip neigh: %s dev %s lladdr %s; bridge fdb: %s dev %s master %s: it is at another bridge",
+				a, l.Dev, e.MAC, e.MAC, port, other)},
+			[]report.Command{p.onNode("", "ip", "link", "set", "dev", port, "master", l.Dev)}
+	}
 	down, stray := p.net.LostPorts(l.Dev)
 	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
 	for _, dev := range down {
 		if up, _ := p.net.Up(dev); up {
-			evidence = append(evidence, none, portText(dev, l.Dev, p.net.PortState(l.Dev, dev)))
-			fix = append(fix, p.forwardAgain("where it is the pod's", dev))
+			text, again := p.idlePort(l.Dev, dev, "where it is the pod's")
+			evidence, fix = append(evidence, none, text), append(fix, again)
 			none = ""
 			continue
 		}
@@ -329,31 +334,43 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 }
 
 // atDownPort: the kernel does not know a pod's MAC, so that nothing tells its port, and a port of the bridge that leads
-// to a pod is down: this may be the pod's.
+// to a pod is down, or passes nothing: this may be the pod's.
 func (p *pathCase) atDownPort(a netip.Addr, dev string) (evidence []string, fix []report.Command) {
 	if !p.net.HasNeighbours() {
 		return nil, nil
 	}
 	down, _ := p.net.LostPorts(dev)
 	for _, port := range down {
-		if up, _ := p.net.Up(port); up || len(evidence) == maxEvidence {
-			continue
+		if len(evidence) == maxEvidence {
+			break
 		}
-		text := "ip link: %s is a port of %s, and is down; ip neigh does not tell which port %s is at"
-		evidence = append(evidence, fmt.Sprintf(text, port, dev, a))
-		fix = append(fix, p.onNode("where it is the pod's", "ip", "link", "set", "dev", port, "up"))
+		text := fmt.Sprintf("ip link: %s is a port of %s, and is down", port, dev)
+		again := p.onNode("where it is the pod's", "ip", "link", "set", "dev", port, "up")
+		if up, _ := p.net.Up(port); up {
+			text, again = p.idlePort(dev, port, "where it is the pod's")
+		}
+		evidence = append(evidence, fmt.Sprintf("%s; ip neigh does not tell which port %s is at", text, a))
+		fix = append(fix, again)
 	}
 	return evidence, fix
 }
 
-// atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; or to one that somebody has
-// fixed, so that it is not known whether the pod is there.
+// atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; takes them for its own; or sends
+// them to a port that somebody has fixed, so that it is not known whether the pod is there.
 func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string, fix []report.Command) {
 	if port := p.net.FixedTo(dev, mac); port != "" {
 		text := fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s sticky: it stays there, wherever the pod is", mac, a, port,
 			dev)
 		learn := p.onNode("to have the bridge learn it", "bridge", "fdb", "del", mac, "dev", port, "master")
 		return []string{text}, []report.Command{learn}
+	}
+	if at := p.net.TakenByBridge(dev, mac); at != "" {
+		words := []string{"bridge", "fdb", "del", mac, "dev", at}
+		if at != dev {
+			words = append(words, "master")
+		}
+		return []string{fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s permanent: the bridge takes frames to it for its own",
+			mac, a, at, dev)}, []report.Command{p.onNode("", words...)}
 	}
 	port := p.net.LearnedAt(dev, mac)
 	state := p.net.PortState(dev, port)
@@ -362,6 +379,15 @@ func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string,
 	}
 	return []string{fmt.Sprintf("bridge fdb: %s (%s) dev %s", mac, a, port), portText(port, dev, state)},
 		[]report.Command{p.forwardAgain("", port)}
+}
+
+// idlePort says why a port of a bridge that is up passes nothing, and how to have it do so.
+func (p *pathCase) idlePort(bridge, port, when string) (text string, again report.Command) {
+	if state := p.net.PortState(bridge, port); state != "" {
+		return portText(port, bridge, state), p.forwardAgain(when, port)
+	}
+	return "ip -d link: " + port + " is a port of " + bridge + " that is locked, and bridge fdb has no address behind it",
+		p.onNode(when, "bridge", "link", "set", "dev", port, "locked", "off")
 }
 
 func portText(port, bridge, state string) string {

@@ -46,6 +46,14 @@ func disabled(port string) func(string) string {
 	}
 }
 
+// locked makes a bridge's port one that takes frames from known addresses alone.
+func locked(port string) func(string) string {
+	return func(text string) string {
+		before, after, _ := strings.Cut(text, `"ifname":"`+port+`"`)
+		return before + `"ifname":"` + port + `"` + strings.Replace(after, `"locked":false`, `"locked":true`, 1)
+	}
+}
+
 func placements() []placed {
 	const (
 		nobody  = "a-next-hop-that-is-nobody"
@@ -154,7 +162,33 @@ func placements() []placed {
 			"bridge-fdb.json": instead(at, `"mac":"da:0b:8a:4b:9b:c6","ifname":"vethfad0f8b0","flags":[],"master":"cni0",`+
 				`"state":"static"`),
 		}, report.Match, nil},
+		{"the bridge takes the pod's address for its own", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"permanent"`, 1)),
+		}, report.Unknown, []string{PodsCutOff}},
+		{"the bridge has been told where the pod is", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"static"`, 1)),
+		}, report.Match, nil},
+		{"a locked port, and the bridge has forgotten the pod", unused, map[string]func(string) string{
+			"ip-link.json":    locked("veth8f46cb60"),
+			"bridge-fdb.json": instead(`"mac":"da:0b:8a:4b:9b:c6"`, `"mac":"33:33:00:00:00:09"`),
+		}, report.Unknown, []string{PodsCutOff}},
+		{"a locked port, where the bridge knows the pod", unused, map[string]func(string) string{
+			"ip-link.json": locked("veth8f46cb60"),
+		}, report.Match, nil},
+		{"a port does not forward, and the kernel has forgotten the pod", unused, map[string]func(string) string{
+			"ip-link.json":  disabled("veth8f46cb60"),
+			"ip-neigh.json": instead(`"dst":"10.245.1.5"`, `"dst":"10.245.1.99"`),
+		}, report.Unknown, []string{PodsCutOff}},
 		{"a detour", detour, nil, report.Match, []string{RoutedByNode}},
+		{"a detour by a pod", detour, map[string]func(string) string{
+			"ip-route.json": instead(`"dst":"10.245.0.0/24","gateway":"10.79.0.13","dev":"eth0"`,
+				`"dst":"10.245.0.0/24","gateway":"10.245.1.5","dev":"cni0"`),
+		}, report.Unknown, []string{RoutedByPod}},
+		{"answers by another pod", detour, map[string]func(string) string{
+			"ip-route.json": instead(`"dst":"10.245.0.0/24","gateway":"10.79.0.13","dev":"eth0","flags":[]`,
+				`"dst":"10.245.0.0/24","gateway":"10.79.0.12","dev":"eth0","flags":[]},`+
+					`{"dst":"`+client+`","gateway":"10.245.1.5","dev":"cni0","flags":[]`),
+		}, report.Unknown, []string{RoutedByPod}},
 	}
 }
 

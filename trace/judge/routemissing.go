@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -30,7 +31,11 @@ func (p *pathCase) byDefaultGateway(h hop, end *netfilter.Outcome) *doubt {
 	if !p.net.DefaultGateway(h.ip) || h.ip == end.Packet.Dst || p.cluster.ofNode(h.ip) != "" {
 		return nil
 	}
-	if l := p.net.Lookup(host.Query{Dst: end.Packet.Dst, AnyMark: true, AnyUID: true}); !l.Known || !l.By.Default() {
+	q := host.Query{Dst: end.Packet.Dst, AnyMark: true, AnyUID: true}
+	if o := &p.want.Origin; o.Kind == expect.FromPod {
+		q.Src = o.Address
+	}
+	if l := p.net.Lookup(q); !l.Known || !l.By.Default() {
 		return nil // somebody has set a route by that gateway
 	}
 	of := p.cluster.nodeOfPods(end.Packet.Dst)

@@ -437,6 +437,9 @@ func attach(h Hook, c *Chain, l *host.Layer) (a attachment, applies bool) {
 // attachedTo tells whether a chain is attached to an interface.
 func (b *Base) attachedTo(dev string) bool {
 	return slices.ContainsFunc(b.Devices, func(d string) bool {
+		if rest, literal := strings.CutSuffix(d, `\*`); literal {
+			return dev == rest+"*"
+		}
 		prefix, wild := strings.CutSuffix(d, "*")
 		return d == dev || wild && strings.HasPrefix(dev, prefix)
 	})

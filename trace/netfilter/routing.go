@@ -119,14 +119,15 @@ func query(p *Packet) host.Query {
 func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
 
 // take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no
-// route ends. Where the route is not known, and may be none, the branch is lost with one half.
+// route ends. Where the route is not known, and may be none, or behind the translation lead to several next hops, the
+// branch is lost with one half.
 func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []branch {
 	if before == Forward && r.Known && r.Type == host.RouteLocal {
 		before = Input
 	}
 	b.pkt.route = routed{out: UnknownIface, mark: b.pkt.Mark, src: b.pkt.Src}
 	if !r.Known {
-		if r.MayFail {
+		if r.MayFail || r.Apart && before != Output {
 			var lost branch
 			about := routeKey{query(&b.pkt), r.Why}
 			lost, b = w.fork(b, about, Uncertain{What: "the route to " + b.pkt.Dst.String(), Why: r.Why})

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
@@ -256,7 +257,7 @@ func hookOf(family string, number uint64) (name string, ok bool) {
 // devicesOf reads the devices of a hook: one, or a list of names and, since Linux 6.16, of prefixes.
 func devicesOf(hook *attrs, order binary.ByteOrder) (out []string, err error) {
 	if hook[hookDevices] == nil && hook[hookDevice] != nil {
-		return []string{hook.text(hookDevice)}, nil
+		return []string{literal(hook.text(hookDevice))}, nil
 	}
 	out = []string{}
 	for kind, value := range eachAttr(hook[hookDevices], order) {
@@ -264,12 +265,20 @@ func devicesOf(hook *attrs, order binary.ByteOrder) (out []string, err error) {
 		case value == nil:
 			return nil, errAttrs
 		case kind == deviceName:
-			out = append(out, cString(value))
+			out = append(out, literal(cString(value)))
 		case kind == devicePrefix:
 			out = append(out, cString(value)+"*")
 		}
 	}
 	return out, nil
+}
+
+// literal writes the name of an interface as nft does, which takes an asterisk at its end for a pattern.
+func literal(name string) string {
+	if rest, ok := strings.CutSuffix(name, "*"); ok {
+		return rest + `\*`
+	}
+	return name
 }
 
 func readChain(

@@ -76,7 +76,8 @@ Pods that are still in use, pods that --keep left, and paths whose time is not o
 		"Also remove helper pods that are in use by any run, those that --keep left, and paths whose time is not over")
 	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules without a record are removed")
 	f.BoolVar(&o.foreign, "foreign", false,
-		"Also remove rules that have a name of program's but contain something that it never writes, so that they may be someone else's")
+		"Also remove rules that have a name of program's but contain something that it never writes, so that they may be "+
+			"someone else's")
 	return cmd
 }
 

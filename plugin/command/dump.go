@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -190,8 +192,11 @@ func dump(ctx context.Context, env *environment, c dumpConfig) error {
 		return run.Usagef("cannot write the snapshot: %w", err)
 	}
 	if c.output != "-" {
-		env.out.Line("%s: %d of %d nodes, %d Services, %d bytes",
-			c.output, d.nodes, len(nodes), len(s.Objects.Services), size)
+		read := plaintext.Plural(len(nodes), "node")
+		if d.nodes < len(nodes) {
+			read = fmt.Sprintf("%d of %s", d.nodes, read)
+		}
+		env.out.Line("%s: %s, %s, %d bytes", c.output, read, plaintext.Plural(len(s.Objects.Services), "Service"), size)
 	}
 	if d.nodes < len(nodes) {
 		return &run.ExitError{Code: run.ExitNotInspected}

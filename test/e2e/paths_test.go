@@ -87,7 +87,7 @@ func TestChosenNodesAreNamed(t *testing.T) {
 func TestDump(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dump.tar.gz")
 	if r := svcproxy(t, "dump", "--node", nodes[0], "--node", nodes[1], "-o", file); r.code != 0 ||
-		!strings.Contains(r.out, "2 of 2 nodes") {
+		!strings.Contains(r.out, ": 2 nodes, ") {
 		t.Fatal(r)
 	}
 	r := svcproxy(t, "verify", "-o", "json", "--snapshot", file)

@@ -108,7 +108,8 @@ func combinedFaults() []fault {
 			fails: all, named: `rule 80`, mismatch: true,
 		},
 		{
-			name: "nftables marks the node's packets for a blackhole, in a chain of routing behind the translation", from: "node",
+			name: "nftables marks the node's packets for a blackhole, in a chain of routing behind the translation",
+			from: "node",
 			make: `ip rule add pref 80 fwmark 0x80 blackhole; nft 'add table ip m; add chain ip m c { type route hook output priority 10; }'
 				nft add rule ip m c ip daddr $R meta mark set 0x80`,
 			fails: some, named: `rule 80`, mismatch: true,

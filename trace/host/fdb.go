@@ -130,8 +130,8 @@ func (n *Network) FixedTo(bridge, mac string) string {
 	return ""
 }
 
-// TakenByBridge tells whether a bridge takes frames to a MAC that it does not have for its own, by an entry of the bridge
-// itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in net/bridge/br_device.c). An
+// TakenByBridge tells whether a bridge takes frames to a MAC that it does not have for its own, by an entry of the
+// bridge itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in net/bridge/br_device.c). An
 // entry of a port works where the node forwards.
 func (n *Network) TakenByBridge(bridge, mac string) bool {
 	return !strings.EqualFold(n.links[bridge].mac, mac) &&

@@ -5,7 +5,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Master != "" && x.State != "permanent" && x.State != "static" {
 			at[x.Master] = append(at[x.Master], learned{e.MAC, x.Dev})
 		}
-		if x.Master != "" && x.State == "permanent" {
+		if x.Master == x.Dev && x.State == "permanent" {
 			own[x.Master] = append(own[x.Master], learned{e.MAC, x.Dev})
 		}
 		if x.Master != "" && slices.Contains(x.Flags, "sticky") {
@@ -131,17 +130,12 @@ func (n *Network) FixedTo(bridge, mac string) string {
 	return ""
 }
 
-// TakenByBridge returns the interface of an entry by which a bridge takes frames to a MAC for its own, and passes them
-// to the node, though none of its ports has it; "" for none. Such an entry is permanent (br_handle_frame_finish in
-// net/bridge/br_input.c, BR_FDB_LOCAL).
-func (n *Network) TakenByBridge(bridge, mac string) string {
-	for _, x := range n.bridgeOwn[bridge] {
-		if strings.EqualFold(x.mac, mac) && !strings.EqualFold(n.links[x.port].mac, mac) &&
-			!strings.EqualFold(n.links[bridge].mac, mac) {
-			return x.port
-		}
-	}
-	return ""
+// TakenByBridge tells whether a bridge takes frames to a MAC that it does not have for its own, by an entry of the
+// bridge itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in net/bridge/br_device.c). An
+// entry of a port works where the node forwards.
+func (n *Network) TakenByBridge(bridge, mac string) bool {
+	return !strings.EqualFold(n.links[bridge].mac, mac) &&
+		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
 }
 
 // LockedOut tells whether a port of a bridge takes frames only from addresses that the bridge knows to be there, and it
@@ -172,19 +166,6 @@ func (n *Network) LearnedAt(bridge, mac string) string {
 		}
 	}
 	return found
-}
-
-// LearnedElsewhere returns another bridge that has learned a MAC, and its port; "" for none.
-func (n *Network) LearnedElsewhere(bridge, mac string) (other, port string) {
-	for _, name := range slices.Sorted(maps.Keys(n.learned)) {
-		if name == bridge || !n.Bridge(name) {
-			continue
-		}
-		if p := n.LearnedAt(name, mac); p != "" {
-			return name, p
-		}
-	}
-	return "", ""
 }
 
 // HasForwarding tells whether the forwarding table of a bridge was collected.

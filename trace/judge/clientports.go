@@ -15,14 +15,14 @@ const FewClientPorts = "FewClientPorts"
 var _ = register(kind{
 	code: FewClientPorts, severity: warning, scope: onPath, by: fewClientPorts,
 	effect: map[string]string{"": "no more than {actual} at a time"},
-	remedy: advice("give the node's connections more ports on {node}, and make it last (/etc/sysctl.d); 32768 to 60999 is "+
-		"what the kernel begins with",
+	remedy: advice("give the node's connections more ports on {node}, and make it last (/etc/sysctl.d); 32768 to 60999 "+
+		"is what the kernel begins with",
 		command{line: "sysctl " + host.LocalPortRange + " " + localReservedPorts, onNode: true, when: "to see them"}),
 })
 
 // fewClientPorts: to one frontend each connection of the node needs a source port of its own, also for some time after
-// it was closed; where none is left connect fails with EADDRNOTAVAIL (__inet_hash_connect in net/ipv4/inet_hashtables.c,
-// tcp_twsk_unique in net/ipv4/tcp_ipv4.c).
+// it was closed; where none is left connect fails with EADDRNOTAVAIL (__inet_hash_connect in
+// net/ipv4/inet_hashtables.c, tcp_twsk_unique in net/ipv4/tcp_ipv4.c).
 var fewClientPorts = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 	if p.want.Origin.Kind != expect.FromNode || p.want.Action != expect.DNAT {
 		return nil
@@ -35,8 +35,8 @@ var fewClientPorts = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	reserved, _ := p.net.Sysctl(localReservedPorts)
 	return []issue{{
 		code: FewClientPorts, expected: "as many source ports as connections", actual: number(count, "connection"),
-		message: fmt.Sprintf("the kernel gives the node's own connections one of %s: of those that are open to the frontend, "+
-			"or were closed less than a minute ago, no more have one, and another fails with \"Cannot assign requested "+
+		message: fmt.Sprintf("the kernel gives the node's own connections one of %s: of those that are open to the "+
+			"frontend, or were closed less than a minute ago, no more have one, and another fails with \"Cannot assign requested "+
 			"address\"", number(count, "port")),
 		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),
 	}}

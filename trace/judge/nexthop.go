@@ -196,7 +196,9 @@ func (p *pathCase) byPod(h hop, end *netfilter.Outcome) *doubt {
 	}
 	return &doubt{
 		evidence: p.routeBy(h) + fmt.Sprintf("%s is the pod %s", h.ip, pod),
-		look:     []report.Command{p.onNode("to see the routes", "ip", familyFlag(h.ip.Is4()), "route", "show", "table", "all")},
+		look: []report.Command{
+			p.onNode("to see the routes", "ip", familyFlag(h.ip.Is4()), "route", "show", "table", "all"),
+		},
 	}
 }
 

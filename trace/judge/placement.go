@@ -307,11 +307,6 @@ func (p *pathCase) behindNoPort(a netip.Addr) (evidence []string, fix []report.C
 	if p.net.BehindPort(l.Dev, e.MAC) {
 		return nil, nil
 	}
-	if other, port := p.net.LearnedElsewhere(l.Dev, e.MAC); port != "" {
-		return []string{fmt.Sprintf("ip neigh: %s dev %s lladdr %s; bridge fdb: %s dev %s master %s: it is at another bridge",
-				a, l.Dev, e.MAC, e.MAC, port, other)},
-			[]report.Command{p.onNode("", "ip", "link", "set", "dev", port, "master", l.Dev)}
-	}
 	down, stray := p.net.LostPorts(l.Dev)
 	none := fmt.Sprintf("ip neigh: %s has %s, and bridge fdb has that behind no port of %s", a, e.MAC, l.Dev)
 	for _, dev := range down {
@@ -364,13 +359,10 @@ func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string,
 		learn := p.onNode("to have the bridge learn it", "bridge", "fdb", "del", mac, "dev", port, "master")
 		return []string{text}, []report.Command{learn}
 	}
-	if at := p.net.TakenByBridge(dev, mac); at != "" {
-		words := []string{"bridge", "fdb", "del", mac, "dev", at}
-		if at != dev {
-			words = append(words, "master")
-		}
-		return []string{fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s permanent: the bridge takes frames to it for its own",
-			mac, a, at, dev)}, []report.Command{p.onNode("", words...)}
+	if p.net.TakenByBridge(dev, mac) {
+		text := "bridge fdb: %s (%s) dev %s master %s permanent: the bridge takes frames to it for its own"
+		return []string{fmt.Sprintf(text, mac, a, dev, dev)},
+			[]report.Command{p.onNode("", "bridge", "fdb", "del", mac, "dev", dev, "self")}
 	}
 	port := p.net.LearnedAt(dev, mac)
 	state := p.net.PortState(dev, port)

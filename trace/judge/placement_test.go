@@ -163,7 +163,7 @@ func placements() []placed {
 				`"state":"static"`),
 		}, report.Match, nil},
 		{"the bridge takes the pod's address for its own", unused, map[string]func(string) string{
-			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"permanent"`, 1)),
+			"bridge-fdb.json": instead(at, strings.NewReplacer(`"state":""`, `"state":"permanent"`, "veth8f46cb60", "cni0").Replace(at)),
 		}, report.Unknown, []string{PodsCutOff}},
 		{"the bridge has been told where the pod is", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"static"`, 1)),

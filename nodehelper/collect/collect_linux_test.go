@@ -348,7 +348,7 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	data, err := readListeners(t.Context(), nil)
+	data, err := readListeners(t.Context(), &reader{})
 	if err != nil {
 		t.Fatal(err)
 	}

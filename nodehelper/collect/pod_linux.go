@@ -24,8 +24,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// podSources are what is read within a pod's network namespace. Each does what it does on the goroutine that it is called
-// on: another one is in the node's namespace. Those of one list are read one after the other.
+// podSources are what is read within a pod's network namespace. Each does what it does on the goroutine that it is
+// called on: another one is in the node's namespace. Those of one list are read one after the other.
 var podSources = func() (out [][]source) {
 	for _, s := range slices.Concat(saves, []source{
 		{snapshot.NFTFile, readNft},

@@ -29,8 +29,8 @@ func kubeRouter(allowed string) []string {
 	}, restored("kube-router")...)
 }
 
-// calico are the rules of a pod's ingress policy as Felix writes them (felix/rules): the set of the policy's sources has
-// one address.
+// calico are the rules of a pod's ingress policy as Felix writes them (felix/rules): the set of the policy's sources
+// has one address.
 func calico(allowed string) []string {
 	return append([]string{
 		"node2 ipset create cali40s:9ErVC8RzMzNk-rJz hash:net",
@@ -67,7 +67,8 @@ var cniFaults = []fault{
 		saying("firewalld"),
 	lostAt("Docker has FORWARD drop", report.SegmentEndpointNode, endtoend.EndpointNodeDrops, docker...).
 		saying("policy"),
-	lostAt("ufw has FORWARD drop", report.SegmentEndpointNode, endtoend.EndpointNodeDrops, restored("ufw")...).saying("ufw"),
+	lostAt("ufw has FORWARD drop", report.SegmentEndpointNode, endtoend.EndpointNodeDrops, restored("ufw")...).
+		saying("ufw"),
 	fault{name: "healthy, the pod has a route of its own", listen: ":8080", works: true}.routedTo(),
 	lostAt("the route to the pod is missing", report.SegmentEndpointNode, endtoend.EndpointNodeNoRoute,
 		"node2 ip route del 10.244.2.9/32 dev vethpod").saying("blackhole").routedTo(),

@@ -25,7 +25,8 @@ type listeners struct {
 	other  []*host.Socket // at other ports
 }
 
-// listenersAt sorts the sockets of a namespace. in is the interface that packets come in by; "" where that is not known.
+// listenersAt sorts the sockets of a namespace. in is the interface that packets come in by; "" where that is not
+// known.
 func listenersAt(s *nodestate.State, proto string, at netip.AddrPort, in string) listeners {
 	var out listeners
 	for i := range s.Sockets {

@@ -101,8 +101,8 @@ func ownerNamed(list []named, name string) string {
 	return ""
 }
 
-// ownerOf names who a rule belongs to, by the name of its chain or table, else by its comment; "" where none tells. Of a
-// policy it says who may have set it.
+// ownerOf names who a rule belongs to, by the name of its chain or table, else by its comment; "" where none tells. Of
+// a policy it says who may have set it.
 func ownerOf(at netfilter.Ref) string {
 	if at.Chain == nil {
 		return ""
@@ -170,7 +170,8 @@ var devices = []struct {
 	{regexp.MustCompile(`^(cni0|cbr0)$`), "the CNI plugin bridge"},
 }
 
-// ownerOfDevice names who has made an interface, by its name; where that does not tell, it is taken to be the CNI plugin.
+// ownerOfDevice names who has made an interface, by its name; where that does not tell, it is taken to be the CNI
+// plugin.
 func ownerOfDevice(dev string) string {
 	owner := ""
 	for _, d := range devices {

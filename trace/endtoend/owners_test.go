@@ -12,8 +12,8 @@ import (
 )
 
 // Names of chains and tables as programs write them: kube-proxy 1.37, kube-router 2.x, Calico 3.x with iptables and
-// nftables, Cilium 1.x, Antrea 2.x, flannel 0.26 with both, firewalld 1.x with both backends, ufw 0.36, Docker 28, istio
-// 1.2x, the VPC CNI of AWS 1.19.
+// nftables, Cilium 1.x, Antrea 2.x, flannel 0.26 with both, firewalld 1.x with both backends, ufw 0.36, Docker 28,
+// istio 1.2x, the VPC CNI of AWS 1.19.
 func TestOwnersOfRules(t *testing.T) {
 	for _, c := range []struct{ table, chain, comment, want string }{
 		{"nat", "KUBE-SERVICES", "", "kube-proxy"},

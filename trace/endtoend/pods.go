@@ -181,8 +181,8 @@ func (f *follower) endpointPod() report.Segment {
 	return s
 }
 
-// listens looks for the socket that takes the packet, which comes in by the interface in. packets is how many sockets of
-// the namespace take frames before IP does; -1 where that was not read.
+// listens looks for the socket that takes the packet, which comes in by the interface in. packets is how many sockets
+// of the namespace take frames before IP does; -1 where that was not read.
 func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place, in string, packets int) report.Segment {
 	const segment = report.SegmentEndpointPod
 	proto, ok := protocols[f.Start.Packet.Proto]

@@ -46,7 +46,8 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 		return replaced(" down", " up")
 	case has("ip link set ") && strings.Contains(command, " mtu "):
 		return []string{at + " " + command[:strings.Index(command, " mtu ")] + " mtu 1500"}, true
-	case has("ip link set ") && (strings.HasSuffix(command, " up") || strings.Contains(command, " address ")), has("ip link set ") && strings.Contains(command, "gso"):
+	case has("ip link set ") && (strings.HasSuffix(command, " up") || strings.Contains(command, " address ") ||
+		strings.Contains(command, "gso")):
 		return nil, true
 	case has("bridge fdb del "), has("bridge fdb replace "):
 		f := strings.Fields(command) // bridge fdb del MAC dev DEV

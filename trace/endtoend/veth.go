@@ -93,7 +93,8 @@ func (v *veth) asks(failed bool, show string) (s report.Segment, ok bool) {
 // elsewhere judges a pod whose frames for its next hop have a link-layer address that no interface of the node has.
 // local: the next hop is an address of the node.
 func (v *veth) elsewhere(in, mac, show string, local, permanent bool) (s report.Segment, ok bool) {
-	message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, mac, v.node.Name)
+	message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, mac,
+		v.node.Name)
 	own := fmt.Sprintf("ip link on %s: %s has %s", v.node.Name, in, v.node.Host.MAC(in))
 	bridged := v.node.Host.Master(v.end) != ""
 	// A packet that is translated on a bridge is the bridge's own then, whichever address its frame had
@@ -123,8 +124,9 @@ func (v *veth) silent() string {
 	return silent(v.node, v.bridge(), v.hop, v.from)
 }
 
-// silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it does,
-// and where that is not known. A question that the reverse path filter drops is not answered either (arp_process in
+// silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it
+// does, and where that is not known. A question that the reverse path filter drops is not answered either
+// (arp_process in
 // net/ipv4/arp.c asks for the route).
 func silent(n *Node, dev string, address, asker netip.Addr) string {
 	if !address.Is4() || !asker.Is4() {
@@ -166,8 +168,8 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 		}
 	}
 	if bridge == "" {
-		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is none of the addresses of %s: whether "+
-			"%s answers for it is not known", v.podPlace, v.hop, v.node.Name, v.end), false
+		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is none of the addresses of %s: "+
+			"whether %s answers for it is not known", v.podPlace, v.hop, v.node.Name, v.end), false
 	}
 	return unknown(v.segment, v.place, v.node.Name, show,
 		"%s sends by %s, which is none of the addresses of %s: whether something else behind the bridge %s has it is not "+

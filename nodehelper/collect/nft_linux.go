@@ -16,7 +16,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // dumpAttempts is how often a ruleset is read that changes while it is read.
@@ -61,7 +60,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 // errChanged if the rules changed while they were read. without names what is left out, see [nftnetlink.Outline].
 func ruleset(
 	conn *netlink.Conn, managed func(family, table string) bool,
-	without func(table syntax.TableName, name string) bool, m *Memory,
+	without func(family, table, name string) bool, m *Memory,
 ) ([]byte, error) {
 	before, err := conn.Generation()
 	if err != nil {

@@ -11,19 +11,18 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // otherServices names the chains and sets of kube-proxy's tables that belong to other Services than those asked for;
 // nil where all are read. What all Services share is read whole, and so are the tables of others: the names of all
 // chains, the maps that lead from frontends to chains, and the base chains. It is the rules of each Service, and the
 // map in each of them, that take the time.
-func (r *reader) otherServices() func(table syntax.TableName, name string) bool {
+func (r *reader) otherServices() func(family, table, name string) bool {
 	if r.Services == nil {
 		return nil
 	}
-	return func(table syntax.TableName, name string) bool {
-		return table.Name == kubeproxy.NFTTable && (table.Family == "ip" || table.Family == "ip6") &&
+	return func(family, table, name string) bool {
+		return table == kubeproxy.NFTTable && (family == "ip" || family == "ip6") &&
 			kubeproxy.NFTOfOthers(name, r.Services)
 	}
 }
@@ -31,7 +30,7 @@ func (r *reader) otherServices() func(table syntax.TableName, name string) bool 
 // rulesInPart requests the rules of the chains of tables of which something is left out, and appends them to answers.
 // In tables it leaves of the sets without a name those that these rules use. parts says what is in the dump.
 func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftnetlink.Part, all []byte, err error) {
-	var queries []query
+	queries := make([]query, 0, len(tables))
 	for i := range tables {
 		t := &tables[i]
 		if !t.InPart {
@@ -49,13 +48,10 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 	if err != nil {
 		return nil, nil, err
 	}
-	used := map[syntax.TableName]map[string]bool{}
+	used := map[[3]string]bool{}
 	for _, part := range rules {
-		err := nftnetlink.Lookups(part, binary.NativeEndian, func(t syntax.TableName, set string) {
-			if used[t] == nil {
-				used[t] = map[string]bool{}
-			}
-			used[t][set] = true
+		err := nftnetlink.Lookups(part, binary.NativeEndian, func(family, table, set string) {
+			used[[3]string{family, table, set}] = true
 		})
 		if err != nil {
 			return nil, nil, err
@@ -68,7 +64,7 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 			continue
 		}
 		t.Sets = slices.DeleteFunc(t.Sets, func(s nftnetlink.OutlineSet) bool {
-			return s.Anonymous && !used[t.TableName][s.Name]
+			return s.Anonymous && !used[[3]string{t.Family, t.Name, s.Name}]
 		})
 		p := nftnetlink.Part{TableName: t.TableName, Chains: t.Chains}
 		for _, s := range t.Sets {

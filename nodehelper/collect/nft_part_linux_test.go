@@ -78,7 +78,7 @@ func TestAPartIsJudgedAsTheWhole(t *testing.T) {
 					continue
 				}
 				same++
-				if a, b := comparable(t, &want), comparable(t, &got); a != b {
+				if a, b := inCommon(t, &want), inCommon(t, &got); a != b {
 					t.Errorf("%s, %s, %s: of the whole\n%s\nof a part\n%s", name, fault.name, of, a, b)
 				}
 			}
@@ -90,9 +90,8 @@ func TestAPartIsJudgedAsTheWhole(t *testing.T) {
 	}
 }
 
-// comparable is what a report has to have in common, whatever of the node was read: all but its coverage, and findings
-// about the rules of all Services.
-func comparable(t *testing.T, r *report.NodeReport) string {
+// inCommon is what a report has to have in common, whatever of the node was read: all but its coverage.
+func inCommon(t *testing.T, r *report.NodeReport) string {
 	t.Helper()
 	c := *r
 	c.Coverage = nil

@@ -47,9 +47,8 @@ func leaveOut(s *nodestate.State, services []types.NamespacedName) (restore func
 	}
 }
 
-// TestEveryFaultIsTheSameInAPart: with every fault of nftables mode, the report on a Service is the same where the rules
-// of other Services were left out, or it says that these decide. Where something is wrong with the Service in its own
-// rules, they do not.
+// TestEveryFaultIsTheSameInAPart: with every fault of nftables mode, the report on a Service is the same where the
+// rules of other Services were left out, or it says that these decide.
 func TestEveryFaultIsTheSameInAPart(t *testing.T) {
 	same, asked, wrong := 0, 0, 0
 	for at, f := range nftFaults() {

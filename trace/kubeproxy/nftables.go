@@ -110,8 +110,8 @@ var nftOfPort = []string{
 // nftSlashes is how many slashes the name of a Service port has at least: namespace/name/protocol/port.
 const nftSlashes = 3
 
-// NFTOfOthers tells whether a chain or set of nftables mode is of a Service port, and of none of some Services: whose it
-// is stands in its name.
+// NFTOfOthers tells whether a chain or set of nftables mode is of a Service port, and of none of some Services: its
+// name says of which.
 func NFTOfOthers(name string, services []types.NamespacedName) bool {
 	at := slices.IndexFunc(nftOfPort, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	if at < 0 {

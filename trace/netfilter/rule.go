@@ -73,8 +73,8 @@ type Chain struct {
 	Name  string
 	Base  *Base // nil for a chain that is only jumped to
 	Rules []*Rule
-	// Unread says why the chain's rules could not be read; the walk takes such a chain for opaque. Empty: they were
-	// read.
+	// Unread says why the chain's rules could not be read; the walk takes such a base chain for opaque, and in a table
+	// with InPart such a chain that a rule jumps to. Empty: they were read.
 	Unread string
 
 	index   *index   // made by Link

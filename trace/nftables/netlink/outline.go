@@ -139,7 +139,7 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 // neither. without names the chains and sets of a table that are to be left out; nil: none are. A base chain never is.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
-	without func(table syntax.TableName, name string) bool,
+	without func(family, table, name string) bool,
 ) (ask []OutlineTable, left []syntax.TableName, err error) {
 	foreign := map[syntax.TableName]bool{}
 	at := map[syntax.TableName]int{}
@@ -170,7 +170,7 @@ func Outline(
 				foreign[table] = true
 			}
 			if i, ok := at[table]; ok && without != nil {
-				if c.Hook == "" && without(table, c.Name) {
+				if c.Hook == "" && without(table.Family, table.Name, c.Name) {
 					all[i].InPart = true
 				} else {
 					all[i].Chains = append(all[i].Chains, c.Name)
@@ -186,7 +186,7 @@ func Outline(
 			if !ok {
 				return nil
 			}
-			if without != nil && without(table, a.text(setName)) {
+			if without != nil && without(table.Family, table.Name, a.text(setName)) {
 				all[i].InPart = true
 				return nil
 			}
@@ -206,7 +206,7 @@ func Outline(
 
 // Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
 // kernel's answers to requests for them.
-func Lookups(rules []byte, order binary.ByteOrder, f func(table syntax.TableName, set string)) error {
+func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
 	return messages(rules, order, func(m message) error {
 		if m.kind != msgNewRule {
 			return nil
@@ -215,7 +215,7 @@ func Lookups(rules []byte, order binary.ByteOrder, f func(table syntax.TableName
 		if err := parseAttrs(m.attrs, order, &a); err != nil {
 			return err
 		}
-		table := syntax.TableName{Family: familyNumbers[m.family], Name: a.text(ruleTable)}
+		family, table := familyNumbers[m.family], a.text(ruleTable)
 		for _, e := range eachAttr(a[ruleExprs], order) {
 			var outer, inner attrs
 			if e == nil {
@@ -230,7 +230,7 @@ func Lookups(rules []byte, order binary.ByteOrder, f func(table syntax.TableName
 			if err := parseAttrs(outer[exprData], order, &inner); err != nil {
 				return err
 			}
-			f(table, inner.text(lookupSet))
+			f(family, table, inner.text(lookupSet))
 		}
 		return nil
 	})

@@ -80,7 +80,7 @@ func (o Options) Judged(ctx context.Context, p *wire.JudgeParams) (*Judgement, e
 		return nil, err
 	}
 	files, unread := map[string][]byte{}, map[string]string{}
-	err = o.read(ctx, snapshot.NodeFiles, func(f collect.File) error {
+	err = o.read(ctx, collect.Options{Root: o.Root, Files: snapshot.NodeFiles}, func(f collect.File) error {
 		if f.Unread != "" {
 			unread[f.Name] = f.Unread
 		} else {

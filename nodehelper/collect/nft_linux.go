@@ -46,7 +46,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 			return nil, err
 		}
 		var out []byte
-		if out, err = ruleset(conn, managed, r.Memory); err == nil {
+		if out, err = ruleset(conn, managed, r.otherServices(), r.Memory); err == nil {
 			return out, nil
 		}
 		if !errors.Is(err, errChanged) {
@@ -57,8 +57,11 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 }
 
 // ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
-// errChanged if the rules changed while they were read.
-func ruleset(conn *netlink.Conn, managed func(family, table string) bool, m *Memory) ([]byte, error) {
+// errChanged if the rules changed while they were read. without names what is left out, see [nftnetlink.Outline].
+func ruleset(
+	conn *netlink.Conn, managed func(family, table string) bool,
+	without func(family, table, name string) bool, m *Memory,
+) ([]byte, error) {
 	before, err := conn.Generation()
 	if err != nil {
 		return nil, err
@@ -72,8 +75,11 @@ func ruleset(conn *netlink.Conn, managed func(family, table string) bool, m *Mem
 		return nil, err
 	}
 	var tables []nftnetlink.OutlineTable
-	tables, header.Left, err = nftnetlink.Outline(answers, binary.NativeEndian, managed)
+	tables, header.Left, err = nftnetlink.Outline(answers, binary.NativeEndian, managed, without)
 	if err != nil {
+		return nil, err
+	}
+	if header.Parts, answers, err = rulesInPart(tables, answers); err != nil {
 		return nil, err
 	}
 	line, err := header.Encode()
@@ -128,13 +134,16 @@ type query struct {
 	answer *[]byte
 }
 
-// queriesFor returns the queries for all rules and elements of tables, those of one kind together.
+// queriesFor returns the queries for all rules and elements of tables, those of one kind together. Rules of tables of
+// which something is left out are not among them: [rulesInPart] has requested these.
 func queriesFor(tables []nftnetlink.OutlineTable) (out []query, err error) {
 	var elements elementQueries
 	for _, t := range tables {
-		out = append(out, query{
-			Request: request(unix.NFT_MSG_GETRULE, t.Number, netlink.String(unix.NFTA_RULE_TABLE, t.Name)),
-		})
+		if !t.InPart {
+			out = append(out, query{
+				Request: request(unix.NFT_MSG_GETRULE, t.Number, netlink.String(unix.NFTA_RULE_TABLE, t.Name)),
+			})
+		}
 		for _, set := range t.Sets {
 			q, err := elements.query(t.Number, t.Name, set)
 			if err != nil {

@@ -25,6 +25,8 @@ import (
 	"net/netip"
 	"regexp"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -72,6 +74,9 @@ type CollectParams struct {
 	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another
 	// file.
 	Files []string `json:"files,omitempty"`
+	// Services, if there are any, are those whose rules count: what kube-proxy has made for others alone may be left out,
+	// and the files say what was (collect.Options).
+	Services []types.NamespacedName `json:"services,omitempty"`
 }
 
 // PodParams say which pod's network namespace to read: all files of snapshot.PodFiles that there are.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -65,11 +67,12 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		return notInspected(node, err)
 	}
 	defer c.reading.release()
+	part := c.partOf(&request)
 	for read := 1; ; read++ {
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))
 		}
-		files, err := c.nodes.Read(ctx, node, snapshot.NodeFiles)
+		files, err := c.readNode(ctx, node, part)
 		if err != nil {
 			return notInspected(node, err)
 		}
@@ -85,6 +88,12 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		if err != nil {
 			return notInspected(node, err)
 		}
+		if part != nil && got.Whole != "" {
+			klog.V(2).InfoS("The node is read whole", "node", node, "why", got.Whole)
+			part, read = nil, 0
+			continue
+		}
+		part = nil // what is wrong is confirmed by the whole
 		if c.read != nil {
 			c.read(files, after)
 		}
@@ -112,6 +121,27 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 			return notInspected(node, err)
 		}
 	}
+}
+
+// fewServices is how many Services a part of a node is read for at most.
+const fewServices = 16
+
+// partOf returns the Services that a part of a node is read for at first; nil where the whole is read.
+func (c *confirmer) partOf(r *Request) []types.NamespacedName {
+	if c.part == nil || c.read != nil || r.Backwards || r.NodeAlone || len(r.Services) > fewServices {
+		return nil
+	}
+	return r.Services
+}
+
+// readNode reads a node, or what a judgement of some Services needs of it.
+func (c *confirmer) readNode(
+	ctx context.Context, node string, part []types.NamespacedName,
+) (*snapshot.Node, error) {
+	if part != nil {
+		return c.part(ctx, node, part)
+	}
+	return c.nodes.Read(ctx, node, snapshot.NodeFiles)
 }
 
 // withPods returns objects with the pods of nodes as they are now, for a further reading: EndpointSlices are listed

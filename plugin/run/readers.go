@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/maruel/natural"
 
@@ -88,6 +89,17 @@ func (r *podReader) Read(ctx context.Context, node string, want []string) (*snap
 		return nil, err
 	}
 	return collect(ctx, h, want, func(ctx context.Context) error { return r.large.take(ctx, node) })
+}
+
+// part reads of a node what a judgement of some Services needs.
+func (r *podReader) part(
+	ctx context.Context, node string, services []types.NamespacedName,
+) (*snapshot.Node, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return filesOf(h)(h.CollectPart(ctx, services, func(ctx context.Context) error { return r.large.take(ctx, node) }))
 }
 
 // probe has the node's helper make connections.
@@ -244,6 +256,21 @@ func (r *localReader) Read(ctx context.Context, node string, want []string) (*sn
 	return files, err
 }
 
+// part reads of this machine what a judgement of some Services needs.
+func (r *localReader) part(
+	ctx context.Context, node string, services []types.NamespacedName,
+) (*snapshot.Node, error) {
+	h, err := r.helper(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filesOf(h)(h.CollectPart(ctx, services, nil))
+	if e := h.Close(); err == nil {
+		err = e
+	}
+	return files, err
+}
+
 // probe makes connections from this machine.
 func (r *localReader) probe(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error) {
 	h, err := r.helper(ctx, node)
@@ -284,12 +311,20 @@ func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.Pr
 func collect(
 	ctx context.Context, h *launch.Helper, want []string, large func(context.Context) error,
 ) (*snapshot.Node, error) {
-	files, unread, err := h.Collect(ctx, want, large)
-	if err != nil {
-		return nil, err
+	return filesOf(h)(h.Collect(ctx, want, large))
+}
+
+// filesOf makes a node's files of what its helper has collected.
+func filesOf(
+	h *launch.Helper,
+) func(files map[string]snapshot.Packed, unread map[string]string, err error) (*snapshot.Node, error) {
+	return func(files map[string]snapshot.Packed, unread map[string]string, err error) (*snapshot.Node, error) {
+		if err != nil {
+			return nil, err
+		}
+		files[snapshot.UnreadFile] = snapshot.Pack(snapshot.EncodeUnread(unread))
+		return snapshot.NewPackedNode(h.Node(), files), nil
 	}
-	files[snapshot.UnreadFile] = snapshot.Pack(snapshot.EncodeUnread(unread))
-	return snapshot.NewPackedNode(h.Node(), files), nil
 }
 
 // nodeNames returns the names of the cluster's nodes, worker-2 before worker-10.

@@ -31,6 +31,9 @@ var parts = []part{
 // covered tells what the verdicts of a node's paths rest on, and what they leave open.
 func (n *node) covered() *report.Coverage {
 	out := &report.Coverage{Judged: []string{"rules"}}
+	if n.InPart() {
+		out.Judged[0] = "rules for the Service"
+	}
 	for i := range parts {
 		p := &parts[i]
 		gap := report.Gap{Part: p.name}

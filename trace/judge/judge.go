@@ -6,6 +6,7 @@
 package judge
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -69,6 +70,11 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	n, err := newNode(c, s)
 	n.peers.read = req.Others
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
+	if n.whole != "" || err != nil && s.InPart() {
+		out.Whole = cmp.Or(n.whole, "nothing can be claimed of the part that was read")
+		out.Error = "only a part of its rules was read: " + out.Whole
+		return out
+	}
 	if err != nil {
 		return n.withheld(err)
 	}
@@ -118,6 +124,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	}
 	out.Verdict = report.WithFindings(out.Verdict, out.Findings)
 	out.Asks = n.peers.wanted
+	out.Whole = n.partSuffices(paths, &out)
 	return out
 }
 

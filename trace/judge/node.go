@@ -43,6 +43,7 @@ type node struct {
 	podCIDRs []netip.Prefix
 	peers    *peers
 	unread   map[netfilter.Family]string // why a family cannot be judged
+	whole    string                      // why the node has to be read whole; "" where it was, or need not be
 }
 
 // newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
@@ -81,6 +82,7 @@ func (n *node) prepare() error {
 	n.preferUnnamed()
 	n.settleVersion()
 	n.listValues()
+	n.wholeForLayout()
 	return nil
 }
 

@@ -262,6 +262,9 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 	case depth+1 == maxDepth:
 		w.pass(f, at, here, "calls are nested too deep")
 		return
+	case eff.Chain.Table.InPart && eff.Chain.Unread != "":
+		w.pass(f, at, here, eff.Chain.Unread)
+		return
 	}
 	w.verdict(here, eff, &f.cur)
 	caller := w.calls

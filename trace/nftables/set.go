@@ -213,6 +213,10 @@ func (in *scope) declare(d *syntax.Set) *set {
 			return s
 		}
 	}
+	if d.NotRead {
+		s.unread = "the elements of the set " + d.Name + " were not requested from the kernel"
+		return s
+	}
 	s.fill(d.Elements)
 	return s
 }

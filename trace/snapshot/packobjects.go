@@ -28,6 +28,7 @@ type packedObjects struct {
 	ConfigMaps     items[corev1.ConfigMap]          `json:"c,omitempty"`
 	Missing        []string                         `json:"m,omitempty"`
 	Unread         map[string]string                `json:"u,omitempty"`
+	Columns        columns                          `json:"x"`
 }
 
 // PackObjects makes a text of objects that is as short as possible.
@@ -37,9 +38,10 @@ func PackObjects(c *Cluster) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	services, endpoints, nodes, taken := takeColumns(c)
 	// The faster library leaves out also what is there and empty: the name of a port.
 	err = stdjson.NewEncoder(z).Encode(&packedObjects{
-		c.Services, c.EndpointSlices, c.Nodes, c.Pods, c.ConfigMaps, c.Missing, c.Unread,
+		services, endpoints, nodes, c.Pods, c.ConfigMaps, c.Missing, c.Unread, taken,
 	})
 	if err != nil {
 		return nil, err
@@ -69,6 +71,9 @@ func UnpackObjects(packed []byte) (*Cluster, error) {
 	if slices.Contains(p.Services, nil) || slices.Contains(p.EndpointSlices, nil) || slices.Contains(p.Nodes, nil) ||
 		slices.Contains(p.Pods, nil) || slices.Contains(p.ConfigMaps, nil) {
 		return nil, errors.New("one of the objects is null")
+	}
+	if err := p.putColumns(); err != nil {
+		return nil, err
 	}
 	return &Cluster{p.Services, p.EndpointSlices, p.Nodes, p.Pods, p.ConfigMaps, p.Missing, p.Unread}, nil
 }

@@ -95,8 +95,10 @@ func list(w io.Writer, begin string, n int, element func(i int) string) {
 }
 
 func chain(kind string, i int) string {
-	return fmt.Sprintf("%s-%08X-namespace-%d/service-%d/tcp/http", kind, i*2654435761%(1<<32), i%50, i)
+	return fmt.Sprintf("%s-%08X-%s/tcp/http", kind, i*2654435761%(1<<32), serviceName(i))
 }
+
+func serviceName(i int) string { return fmt.Sprintf("namespace-%d/service-%d", i%50, i) }
 
 func clusterIP(i int) string { return fmt.Sprintf("10.96.%d.%d", i/250+1, i%250+1) }
 func podIP(i int) string     { return fmt.Sprintf("10.%d.%d.%d", 128+i/62500, i/250%250, i%250+1) }

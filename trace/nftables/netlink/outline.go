@@ -26,6 +26,17 @@ type Header struct {
 	Interfaces map[int]string `json:"interfaces,omitempty"`
 	// Left are the tables of which neither rules nor elements were requested: iptables-save shows them.
 	Left []syntax.TableName `json:"left,omitempty"`
+	// Parts are the tables of which the rules of some chains, or the elements of some sets, were not requested.
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// Part is what was requested of a table: chains whose rules, and sets, also those without a name of their own, whose
+// elements are in the dump. Of every other chain and set of the table it is not known what is in it.
+type Part struct {
+	syntax.TableName
+
+	Chains []string `json:"chains,omitempty"`
+	Sets   []string `json:"sets,omitempty"`
 }
 
 // dumpVersion is that of the dumps that this package reads.
@@ -76,6 +87,10 @@ type OutlineTable struct {
 	// Handle is the kernel's number of the table, and no other one's ever; 0: it does not tell.
 	Handle uint64
 	Sets   []OutlineSet
+	// InPart tells that something is left out. Chains are then those whose rules are requested, and Sets has, of those
+	// without a name of their own, all: which of them the rules need these tell, see [Lookups].
+	InPart bool
+	Chains []string
 }
 
 // OutlineSet is a set or a map, also one without a name of its own ("__map12").
@@ -88,6 +103,8 @@ type OutlineSet struct {
 	// Handle is the kernel's number of a counted set in its table, and no other one's ever ([OutlineTable.Handle]); 0:
 	// its elements may come to read differently, as they name chains, or the kernel does not tell.
 	Handle uint64
+	// Anonymous tells that it has no name of its own.
+	Anonymous bool
 }
 
 // typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in
@@ -101,7 +118,7 @@ const typeVerdict = 0xffffff00
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	const whole = setAnonymous | setConstant
 	const numberBytes = 4
-	s := OutlineSet{Name: a.text(setName)}
+	s := OutlineSet{Name: a.text(setName), Anonymous: a.num(setFlags)&setAnonymous != 0}
 	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber ||
 		a.num(setKeyLen) != numberBytes {
 		return s
@@ -119,9 +136,10 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
 // belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
 // base chain that it does not show (see [syntax.Chain.IsIPTables]). Tables of families that are not read are in
-// neither.
+// neither. without names the chains and sets of a table that are to be left out; nil: none are. A base chain never is.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
+	without func(family, table, name string) bool,
 ) (ask []OutlineTable, left []syntax.TableName, err error) {
 	foreign := map[syntax.TableName]bool{}
 	at := map[syntax.TableName]int{}
@@ -151,14 +169,28 @@ func Outline(
 			if c.Hook != "" && !c.IsIPTables(table.Name) {
 				foreign[table] = true
 			}
+			if i, ok := at[table]; ok && without != nil {
+				if c.Hook == "" && without(table.Family, table.Name, c.Name) {
+					all[i].InPart = true
+				} else {
+					all[i].Chains = append(all[i].Chains, c.Name)
+				}
+			}
 		case msgNewSet:
 			var a attrs
 			if err := parseAttrs(m.attrs, order, &a); err != nil {
 				return err
 			}
-			if i, ok := at[syntax.TableName{Family: family, Name: a.text(setTable)}]; ok {
-				all[i].Sets = append(all[i].Sets, outlineSet(&a, order))
+			table := syntax.TableName{Family: family, Name: a.text(setTable)}
+			i, ok := at[table]
+			if !ok {
+				return nil
 			}
+			if without != nil && without(table.Family, table.Name, a.text(setName)) {
+				all[i].InPart = true
+				return nil
+			}
+			all[i].Sets = append(all[i].Sets, outlineSet(&a, order))
 		}
 		return nil
 	})
@@ -170,4 +202,36 @@ func Outline(
 		ask = append(ask, t)
 	}
 	return ask, left, err
+}
+
+// Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
+// kernel's answers to requests for them.
+func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
+	return messages(rules, order, func(m message) error {
+		if m.kind != msgNewRule {
+			return nil
+		}
+		var a attrs
+		if err := parseAttrs(m.attrs, order, &a); err != nil {
+			return err
+		}
+		family, table := familyNumbers[m.family], a.text(ruleTable)
+		for _, e := range eachAttr(a[ruleExprs], order) {
+			var outer, inner attrs
+			if e == nil {
+				return errAttrs
+			}
+			if err := parseAttrs(e, order, &outer); err != nil {
+				return err
+			}
+			if outer.text(exprName) != "lookup" {
+				continue
+			}
+			if err := parseAttrs(outer[exprData], order, &inner); err != nil {
+				return err
+			}
+			f(family, table, inner.text(lookupSet))
+		}
+		return nil
+	})
 }

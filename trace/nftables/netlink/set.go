@@ -61,6 +61,7 @@ type dumpSet struct {
 	lists                [][]byte // its elements as they came, until they are read
 	elements             []dumpElement
 	declared             *syntax.Set // nil: it has no name of its own
+	notRead              bool        // its elements were not requested
 }
 
 // dumpElement is an element: the attributes that count.

@@ -85,10 +85,14 @@ func (m *machine) ends(data []byte) error {
 
 // lookUp asks whether a value is in a set, or what a map has for it (nft_lookup.c).
 func lookUp(m *machine, a *attrs) error {
-	const name, sreg, dreg, flags = 1, 2, 3, 5
-	s := m.sets[a.text(name)]
+	const sreg, dreg, flags = 2, 3, 5
+	s := m.sets[a.text(lookupSet)]
 	if s == nil || len(s.lengths) == 0 {
-		m.unknown("lookup in the set " + a.text(name))
+		m.unknown("lookup in the set " + a.text(lookupSet))
+		return nil
+	}
+	if s.notRead && s.flags&setAnonymous != 0 {
+		m.unknown("lookup in a set whose elements were not requested")
 		return nil
 	}
 	key, types := m.key(a.num(sreg), s.keys, s.lengths)
@@ -119,6 +123,9 @@ func lookUp(m *machine, a *attrs) error {
 	}
 	return nil
 }
+
+// lookupSet is the attribute with the name of the set (enum nft_lookup_attributes).
+const lookupSet = 1
 
 // natFlagNames are the flags of nat (include/uapi/linux/netfilter/nf_nat.h) that nft prints, by bit.
 var natFlagNames = []string{2: "random", 3: "persistent", 4: "fully-random", 6: "netmap"}

@@ -131,8 +131,8 @@ func (n *Network) FixedTo(bridge, mac string) string {
 }
 
 // TakenByBridge tells whether a bridge takes frames to a MAC that it does not have for its own, by an entry of the
-// bridge itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in net/bridge/br_device.c). An
-// entry of a port works where the node forwards.
+// bridge itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in
+// net/bridge/br_device.c). An entry of a port works where the node forwards.
 func (n *Network) TakenByBridge(bridge, mac string) bool {
 	return !strings.EqualFold(n.links[bridge].mac, mac) &&
 		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
@@ -178,9 +178,9 @@ func (n *Network) HasForwarding(bridge string) bool {
 	return false
 }
 
-// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down, do not forward or are
-// locked, and the ends of veth pairs to other network namespaces that belong to no bridge, have no address and no route. Both
-// are sorted.
+// LostPorts returns what may have led from a bridge to pods and does not: its ports that are down, do not forward or
+// are locked, and the ends of veth pairs to other network namespaces that belong to no bridge, have no address and no
+// route. Both are sorted.
 func (n *Network) LostPorts(bridge string) (down, stray []string) {
 	for dev, master := range n.master {
 		l := n.links[dev]

@@ -85,7 +85,8 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 			is.evidence = append(say(by.String()), say(x.packet())...)
 			is.remedy = p.withoutRoute(by)
 		} else if l := p.backRoute(&p.want.Origin, x.end); x.at.End == netfilter.Sent &&
-			x.at.Packet.Turn == netfilter.Reply && l.Known && l.Dev == x.at.Packet.Out && l.Dev != p.want.Origin.Iface && p.want.Origin.Kind == expect.FromPod {
+			x.at.Packet.Turn == netfilter.Reply && l.Known && l.Dev == x.at.Packet.Out &&
+			l.Dev != p.want.Origin.Iface && p.want.Origin.Kind == expect.FromPod {
 			is.evidence = append(say(l.By.String()), is.evidence...)
 		}
 		out = append(out, is)

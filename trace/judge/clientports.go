@@ -36,8 +36,8 @@ var fewClientPorts = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	return []issue{{
 		code: FewClientPorts, expected: "as many source ports as connections", actual: number(count, "connection"),
 		message: fmt.Sprintf("the kernel gives the node's own connections one of %s: of those that are open to the "+
-			"frontend, or were closed less than a minute ago, no more have one, and another fails with \"Cannot assign requested "+
-			"address\"", number(count, "port")),
+			"frontend, or were closed less than a minute ago, no more have one, and another fails with \"Cannot assign "+
+			"requested address\"", number(count, "port")),
 		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),
 	}}
 }}

@@ -154,7 +154,8 @@ func textOf(e ast.Expr) (text string, ok bool) {
 
 func TestOddPhrases(t *testing.T) {
 	for text, odd := range map[string]bool{
-		"it writes every rule anew": true, "the client waits in vain": true, "by way\nof the Service": true, "%q is no mode": true, "there is no node %q": false,
+		"it writes every rule anew": true, "the client waits in vain": true, "by way\nof the Service": true,
+		"%q is no mode": true, "there is no node %q": false,
 		"it is no longer there": false, "what\nbecomes of the packet": true,
 		"Rules that do the right thing are no finding": true, "nobody may make pods": false,
 	} {

@@ -89,7 +89,8 @@ func documents(t *testing.T) (pages []markdownPage) {
 }
 
 // elements are what GitHub's Markdown makes, without what only raw HTML or a text of someone else's would bring about.
-var elements = strings.Fields("html head body h1 h2 h3 h4 p a ul ol li table thead tbody tr th td code pre em strong br")
+var elements = strings.Fields(
+	"html head body h1 h2 h3 h4 p a ul ol li table thead tbody tr th td code pre em strong br")
 
 // leftover is what remains of Markdown that was not understood as such.
 var leftover = regexp.MustCompile(`\*\*|^\s*\||\|\s*:?-{3,}|\]\(|^#{1,6} |^\s*` + "```" + `|<!--`)
@@ -134,8 +135,8 @@ var (
 	escapedBar   = regexp.MustCompile(`\\\|`)
 )
 
-// tablesOf counts the tables of a text, and lists rows with more or fewer cells than the head: GitHub cuts or fills them
-// without a word.
+// tablesOf counts the tables of a text, and lists rows with more or fewer cells than the head: GitHub cuts or fills
+// them without a word.
 func tablesOf(text string) (tables int, wrong []string) {
 	cells := func(row string) int {
 		row = strings.TrimSpace(escapedBar.ReplaceAllString(row, ""))
@@ -169,8 +170,8 @@ func tablesOf(text string) (tables int, wrong []string) {
 	return tables, wrong
 }
 
-// GitHub shows the repository's pages as they are meant: tables as tables, headings in their order, pictures with a text
-// in their place, and every link to a section where GitHub puts it.
+// GitHub shows the repository's pages as they are meant: tables as tables, headings in their order, pictures with a
+// text in their place, and every link to a section where GitHub puts it.
 func TestRenderedDocuments(t *testing.T) {
 	pages := renderMarkdown(t, documents(t))
 	headings := map[string][]string{}
@@ -302,7 +303,8 @@ const mermaidPage = `<!doctype html><meta charset="utf-8"><link rel="icon" href=
 // mermaidBlock is a diagram within a page.
 var mermaidBlock = regexp.MustCompile("(?s)```mermaid\n(.*?)\n```")
 
-// Every diagram, of the pages and of -o mermaid, is drawn by Mermaid with the texts that it has, and whatever these are.
+// Every diagram, of the pages and of -o mermaid, is drawn by Mermaid with the texts that it has, and whatever these
+// are.
 func TestRenderedDiagrams(t *testing.T) {
 	dir := os.Getenv("SVCPROXY_RENDERED")
 	if dir == "" {
@@ -323,7 +325,7 @@ func TestRenderedDiagrams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mermaid, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash("node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js")))
+	mermaid, err := os.ReadFile(filepath.Join(dir, "node_modules", "@mermaid-js", "tiny", "dist", "mermaid.tiny.js"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +385,7 @@ func TestRenderedScreenshots(t *testing.T) {
 	if dir == "" {
 		dir, names = t.TempDir(), names[:1]
 	}
-	style, err := os.ReadFile(filepath.Join(packages, filepath.FromSlash("node_modules/github-markdown-css/github-markdown.css")))
+	style, err := os.ReadFile(filepath.Join(packages, "node_modules", "github-markdown-css", "github-markdown.css"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,8 +150,8 @@ func (s *Session) noNodes() error {
 	case slices.Contains(s.Objects.Missing, "nodes"):
 		return Usagef("you may not list nodes (deploy/rbac.yaml grants it): name them by --node")
 	case s.config.Nodes.Local && len(s.Objects.Nodes) > 0:
-		return Usagef("this machine is not one of the cluster's nodes (%s): run --local on a node, and give its name by --node "+
-			"if its host name is another", Shorten(nodeNames(s.Objects)))
+		return Usagef("this machine is not one of the cluster's nodes (%s): run --local on a node, and give its name by "+
+			"--node if its host name is another", Shorten(nodeNames(s.Objects)))
 	}
 	return NotInspected(errors.New("the cluster has no node"))
 }

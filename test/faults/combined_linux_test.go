@@ -244,7 +244,8 @@ func combinedFaults() []fault {
 		{
 			name: "settings that change nothing",
 			make: `sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.all.secure_redirects=0 net.ipv4.conf.all.shared_media=0 \
-				net.ipv4.conf.cni0.disable_policy=1 net.ipv4.conf.cni0.disable_xfrm=1 net.ipv4.ip_forward_use_pmtu=1 net.ipv4.ip_nonlocal_bind=1 \
+				net.ipv4.conf.cni0.disable_policy=1 net.ipv4.conf.cni0.disable_xfrm=1 net.ipv4.ip_forward_use_pmtu=1 \
+				net.ipv4.ip_nonlocal_bind=1 \
 				net.ipv4.ip_forward_update_priority=0 net.ipv4.tcp_syncookies=2 net.netfilter.nf_conntrack_tcp_loose=0 \
 				net.netfilter.nf_conntrack_tcp_be_liberal=1 net.ipv4.conf.all.accept_local=1 net.ipv4.fwmark_reflect=1 \
 				net.ipv4.icmp_echo_ignore_all=1 net.ipv4.conf.all.bc_forwarding=1`,

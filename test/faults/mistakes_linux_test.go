@@ -127,7 +127,8 @@ func mistakeFaults() []fault {
 		{
 			name: "hardening of iptables",
 			make: `for m in "-f" "-m ttl --ttl-lt 5" "-m addrtype --src-type BROADCAST" "-m addrtype --dst-type MULTICAST" "-m pkttype --pkt-type multicast" \
-				"-p tcp --syn -m tcpmss --mss 1:500" "-m iprange --src-range 192.0.2.1-192.0.2.9" "-p tcp -m multiport --dports 23,445" "-p tcp --tcp-option 254" \
+				"-p tcp --syn -m tcpmss --mss 1:500" "-m iprange --src-range 192.0.2.1-192.0.2.9" \
+				"-p tcp -m multiport --dports 23,445" "-p tcp --tcp-option 254" \
 				"-s 127.0.0.0/8" "-p tcp -m length --length 0:20"; do iptables-nft -I FORWARD $m -j DROP
 				iptables-nft -t raw -I PREROUTING ! -i lo $m -j DROP; done
 				iptables-nft -I FORWARD -m conntrack --ctstate INVALID -j DROP`,
@@ -141,7 +142,8 @@ func mistakeFaults() []fault {
 		{
 			name: "hardening of nftables",
 			make: `hook h inet prerouting -150 "ct state invalid drop" "tcp flags & (fin|syn|rst|psh|ack|urg) == 0x0 drop" "tcp flags & (fin|syn) == (fin|syn) drop" \
-				"ip frag-off & 0x1fff != 0 drop" "tcp flags syn tcp option maxseg size 1-535 drop" "fib saddr type { broadcast, multicast } drop" \
+				"ip frag-off & 0x1fff != 0 drop" "tcp flags syn tcp option maxseg size 1-535 drop" \
+				"fib saddr type { broadcast, multicast } drop" \
 				"iif lo ip saddr != 127.0.0.0/8 counter accept" "ct state new tcp flags & (fin|syn|rst|ack) != syn counter drop" "ip saddr 192.0.2.0/24 drop" "ip6 nexthdr 0 drop"`,
 			fails: none, unknownToo: true,
 		},

@@ -90,8 +90,8 @@ type Decision struct {
 }
 
 // MTU returns the largest packet that the route takes where that is forwarded; 0 where it has no limit of its own. IPv6
-// asks for it only where it is locked (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h), which ip does not print in
-// JSON; IPv4 always (ip_dst_mtu_maybe_forward in include/net/ip.h).
+// asks for it only where it is locked (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h), which ip does not print
+// in JSON; IPv4 always (ip_dst_mtu_maybe_forward in include/net/ip.h).
 func (d Decision) MTU() int {
 	if d.entry == nil || d.v6 {
 		return 0

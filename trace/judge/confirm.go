@@ -94,8 +94,8 @@ var _ = register(kind{
 	severity: note,
 	scope:    onPath,
 	by:       secondReading,
-	remedy: advice("look again in a minute; if nothing changes, kube-proxy on {node} cannot keep up: see its log and its " +
-		"sync metrics"),
+	remedy: advice("look again in a minute; if nothing changes, kube-proxy on {node} cannot keep up: see its log and " +
+		"its sync metrics"),
 	issues: []string{"kubernetes/kubernetes#112604"},
 })
 

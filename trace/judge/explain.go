@@ -129,7 +129,8 @@ func (p *pathCase) explainStale(is *issue) {
 		}
 		for _, e := range p.exp.Endpoints(f.Service, port, familyOf(f)) {
 			if e.Address.String() == is.subject {
-				is.predicate, is.message = true, fmt.Sprintf("is in EndpointSlice %s, but %s; connections are sent to it nevertheless",
+				is.predicate, is.message = true, fmt.Sprintf(
+					"is in EndpointSlice %s, but %s; connections are sent to it nevertheless",
 					strings.Join(e.Slices, ", "), condition(&e))
 				return
 			}

@@ -70,7 +70,8 @@ var reasons = map[string]struct {
 		"the queue of connections that wait to be accepted is full: its process does not accept", remedy{},
 	},
 	"PKT_TOO_BIG": {
-		"it is larger than the MTU of its path", advice("compare the MTU of the pods with that of the network between the nodes"),
+		"it is larger than the MTU of its path",
+		advice("compare the MTU of the pods with that of the network between the nodes"),
 	},
 	"OTHERHOST": {"its link-layer address is that of another host", lookNeighbours},
 }

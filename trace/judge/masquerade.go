@@ -68,7 +68,8 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			endpoints: needless,
 			expected:  string(want.Masquerade),
 			actual:    masqueraded,
-			message:   "kube-proxy's rules translate the source address: the endpoint sees the node's address instead of the client's",
+			message: "kube-proxy's rules translate the source address: the endpoint sees the node's address instead of the " +
+				"client's",
 		})
 	}
 	return issues

@@ -157,7 +157,8 @@ func leftover(n *node, of mode, subject, actual string) issue {
 		expected: "rules of " + n.mode.name() + " mode alone",
 		actual:   actual,
 		message: fmt.Sprintf(
-			"kube-proxy runs in %s mode, and its rules of %s mode are still live: the first one that translates a packet decides",
+			"kube-proxy runs in %s mode, and its rules of %s mode are still live: the first one that translates a packet "+
+				"decides",
 			n.mode.name(),
 			of.name(),
 		),

@@ -6,6 +6,7 @@ package sockets
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -150,7 +151,7 @@ func State(pid string) string {
 		return ""
 	}
 	// The name, in brackets, may have any character in it.
-	_, rest, _ := strings.Cut(string(data[max(strings.LastIndexByte(string(data), ')'), 0):]), " ")
+	_, rest, _ := strings.Cut(string(data[max(bytes.LastIndexByte(data, ')'), 0):]), " ")
 	state, _, _ := strings.Cut(rest, " ")
 	return state
 }

@@ -63,8 +63,10 @@ func TestHealthyNodesSoak(t *testing.T) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		origins = append(origins, origin{"endpoint on " + pod.Spec.NodeName, []string{"--from", "pod/" + pod.Name,
-			"--node", pod.Spec.NodeName}})
+		origins = append(origins, origin{"endpoint on " + pod.Spec.NodeName, []string{
+			"--from", "pod/" + pod.Name,
+			"--node", pod.Spec.NodeName,
+		}})
 	}
 	if len(origins) != 2+replicas {
 		t.Fatalf("%d pods, want %d", len(origins)-2, replicas)

@@ -345,7 +345,7 @@ var routedPod = []string{
 	"endpoint ip route add 169.254.1.1 dev eth0 scope link", "endpoint ip route add default via 169.254.1.1 dev eth0",
 }
 
-// listens listens as a fault says.
+// listens has a process listen as a fault says.
 func (n *topology) listens(c *fault) {
 	n.t.Helper()
 	switch c.listen {

@@ -24,13 +24,13 @@ const listenAt = "SVCPROXY_TEST_LISTEN"
 
 // listenAlone listens, says so, and waits until its input ends.
 func listenAlone(at string) {
-	l, err := net.Listen("tcp", at) //nolint:noctx // it ends with the process
+	l, err := net.Listen("tcp", at)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return
 	}
 	defer l.Close()
-	fmt.Println("listens")
+	fmt.Fprintln(os.Stdout, "listens")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 

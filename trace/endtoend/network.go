@@ -149,13 +149,15 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	case !there:
 		return s, true
 	case e.Failed:
-		text := fmt.Sprintf("when %s last asked for the link-layer address of %s, nothing answered", x.from.Name, x.hop)
+		said := []string{
+			fmt.Sprintf("when %s last asked for the link-layer address of %s, nothing answered", x.from.Name, x.hop),
+		}
 		for _, own := range x.from.Host.AddressesOn(x.out) {
 			if why := silent(x.to, in, x.hop, own); why != "" {
-				text += fmt.Sprintf("; %s does not answer %s: %s", x.to.Name, own, why)
+				said = append(said, fmt.Sprintf("%s does not answer %s: %s", x.to.Name, own, why))
 			}
 		}
-		return with(unknown(segment, place, x.from.Name, show, "%s", text),
+		return with(unknown(segment, place, x.from.Name, show, "%s", strings.Join(said, "; ")),
 			fmt.Sprintf("ip neigh: %s dev %s %s", x.hop, x.out, e.State)), false
 	case e.MAC == "" || strings.EqualFold(e.MAC, mac):
 		return s, true

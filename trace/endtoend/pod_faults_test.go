@@ -153,9 +153,6 @@ func (c fault) repairedBy(lines ...string) fault {
 	return c
 }
 
-// entryOf is the entry of the tunnel's forwarding table on node1 that leads to node2.
-const entryOf = "node1 bridge fdb add " + flannelMAC + " dev flannel.1 dst 192.168.50.2"
-
 // learning are the lines that make a VXLAN that floods and learns: without neighbours and entries but that for all
 // frames.
 func learning(to string) []string {

@@ -45,7 +45,8 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 	case has("ip link set ") && strings.HasSuffix(command, " down"):
 		return replaced(" down", " up")
 	case has("ip link set ") && strings.Contains(command, " mtu "):
-		return []string{at + " " + command[:strings.Index(command, " mtu ")] + " mtu 1500"}, true
+		link, _, _ := strings.Cut(command, " mtu ")
+		return []string{at + " " + link + " mtu 1500"}, true
 	case has("ip link set ") && (strings.HasSuffix(command, " up") || strings.Contains(command, " address ") ||
 		strings.Contains(command, "gso")):
 		return nil, true
@@ -54,7 +55,8 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 		node := at[len(at)-1] - '0'
 		return []string{fmt.Sprintf("%s bridge fdb replace %s dev %s dst 192.168.50.%d", at, f[3], f[5], 3-node)}, true
 	case has("bridge link set") && strings.Contains(command, " state "):
-		return []string{at + " " + command[:strings.Index(command, " state ")] + " state 3"}, true
+		port, _, _ := strings.Cut(command, " state ")
+		return []string{at + " " + port + " state 3"}, true
 	case has("ip xfrm policy add"):
 		return []string{at + " ip xfrm policy flush"}, true
 	case has("ipset create"):
@@ -72,7 +74,7 @@ func (n *topology) settings(lines []string) (back []string) {
 	for _, l := range lines {
 		at, command, _ := strings.Cut(l, " ")
 		if rest, ok := strings.CutPrefix(command, "sysctl -qw "); ok {
-			for _, word := range strings.Fields(rest) {
+			for word := range strings.FieldsSeq(rest) {
 				key, _, _ := strings.Cut(word, "=")
 				if n.v6 {
 					key = six.Replace(key)

@@ -126,8 +126,7 @@ func (v *veth) silent() string {
 
 // silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it
 // does, and where that is not known. A question that the reverse path filter drops is not answered either
-// (arp_process in
-// net/ipv4/arp.c asks for the route).
+// (arp_process in net/ipv4/arp.c asks for the route).
 func silent(n *Node, dev string, address, asker netip.Addr) string {
 	if !address.Is4() || !asker.Is4() {
 		return ""

@@ -152,7 +152,7 @@ func (n *Network) LockedOut(bridge, dev string) bool {
 }
 
 // ofGroup tells whether a MAC is that of a group: its first byte is odd.
-func ofGroup(mac string) bool { return len(mac) > 1 && strings.Contains("13579bdf", mac[1:2]) }
+func ofGroup(mac string) bool { return len(mac) > 1 && strings.IndexByte("13579bdf", mac[1]) >= 0 }
 
 // LearnedAt returns the port where a bridge has learned a MAC; "" for none, and for several (VLANs).
 func (n *Network) LearnedAt(bridge, mac string) string {

@@ -51,9 +51,12 @@ func (w *worker) countClientPorts() (count int, known bool) {
 		}{}
 		if in, ok := w.ephemeral(); ok {
 			first, last, _ := w.net.LocalPorts()
-			for port := int(first); port <= int(last) && x.count < enoughPorts; port++ {
-				if in(uint16(port)) {
+			for port := first; port <= last && x.count < enoughPorts; port++ {
+				if in(port) {
 					x.count++
+				}
+				if port == last { // which may be the last there is
+					break
 				}
 			}
 			x.known = true

@@ -91,7 +91,7 @@ func TestStaleConnections(t *testing.T) {
 		{"TCP from before the rules, which is over", entry("tcp", "SYN_SENT", client, web, web), "", ""},
 		{"someone else's connection", entry("udp", "", client, "10.0.0.9:53", "10.0.0.9:53"), "", ""},
 		{"a table that is full", "full", "is full", "nf_conntrack_max on node1"},
-		{"a table that is nearly full", "nearly", "as good as full", ""},
+		{"a table that is nearly full", "nearly", "almost full", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, "iptables")

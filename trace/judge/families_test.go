@@ -80,7 +80,7 @@ func TestHooksOfDevicesAndBridges(t *testing.T) {
 		}, report.Unknown, ProgramOnPath, "rules of ebtables-legacy decide"},
 		{"a program at connect", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("cgroup connect4 program 7\n")
-		}, report.Unknown, ProgramOnClient, "decides at connect4 over its connections"},
+		}, report.Unknown, ProgramOnClient, "decides at connect4 about its connections"},
 		{"a program at connect of all pods", func(w *capturedNode) {
 			w.files["programs.txt"] = []byte("cgroup connect4 /kubepods.slice program 7\n")
 		}, report.Unknown, ProgramOnClient, "decides at connect4"},

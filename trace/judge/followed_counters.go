@@ -78,8 +78,9 @@ func risen(list []snapshot.Counter, pod string) string {
 		}
 	}
 	slices.SortStableFunc(own, func(a, b snapshot.Counter) int { return cmp.Compare(b.By, a.By) })
-	var parts []string
-	for _, c := range own[:min(len(own), maxCountersNamed)] {
+	own = own[:min(len(own), maxCountersNamed)]
+	parts := make([]string, 0, len(own))
+	for _, c := range own {
 		parts = append(parts, fmt.Sprintf("%s +%d", c.Name, c.By))
 	}
 	return strings.Join(parts, ", ")

@@ -25,11 +25,14 @@ func TestWhatStandsBesideALostConnection(t *testing.T) {
 			},
 			"b": {
 				Counters: []snapshot.Counter{
-					{Name: "TcpExt IPReversePathFilter", By: 2}, {Name: "eth0 rx dropped", By: 7},
-					{Pod: "shop/web", Name: "TcpExt ListenOverflows", By: 5}, {Pod: "shop/other", Name: "Tcp InErrs", By: 9},
+					{Name: "TcpExt IPReversePathFilter", By: 2},
+					{Name: "eth0 rx dropped", By: 7},
+					{Pod: "shop/web", Name: "TcpExt ListenOverflows", By: 5},
+					{Pod: "shop/other", Name: "Tcp InErrs", By: 9},
 				},
 				Tracked: []snapshot.TrackedFlow{
-					{Flow: 0, From: from, To: at, Answers: at}, {Flow: 1, From: from, To: at, Answers: at, Unreplied: true},
+					{Flow: 0, From: from, To: at, Answers: at},
+					{Flow: 1, From: from, To: at, Answers: at, Unreplied: true},
 					{Flow: 1, Pod: "shop/web", From: from, To: at, Answers: at},
 				},
 				Queues: []snapshot.Queue{

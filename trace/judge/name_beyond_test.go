@@ -42,9 +42,15 @@ func (w *nameCase) withServer(listens string) map[string]string {
 			"ifindex": 40 + i, "ifname": pod.dev, "link_index": 2, "link_netnsid": i, "flags": flags, "operstate": "UP",
 			"linkinfo": object{"info_kind": "veth"},
 		})
-		merge(snapshot.AddrFile, object{"ifindex": 40 + i, "ifname": pod.dev, "flags": flags, "addr_info": []any{}})
+		merge(snapshot.AddrFile, object{
+			"ifindex": 40 + i, "ifname": pod.dev, "flags": flags, // each end has the pods' gateway, as by the CNI plugin ptp
+			"addr_info": []any{object{"family": "inet", "local": "10.244.1.1", "prefixlen": 32, "scope": "global"}},
+		})
 		merge(snapshot.RouteFile, object{"dst": pod.address, "dev": pod.dev, "scope": "link", "flags": []string{}})
 	}
+	// It also answers for the others of the pods' subnet.
+	w.files[snapshot.SysctlFile] = append(w.files[snapshot.SysctlFile],
+		"net/ipv4/conf/vethcli/proxy_arp=1\nnet/ipv4/conf/vethdns/proxy_arp=1\n"...)
 	link := func(peer string) string {
 		return `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"]},{"ifindex":2,"ifname":"eth0","link_index":` +
 			peer + `,"link_netnsid":0,"flags":["BROADCAST","UP","LOWER_UP"],"linkinfo":{"info_kind":"veth"}}]`

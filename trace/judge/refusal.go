@@ -115,8 +115,8 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 		switch {
 		case o.reverse:
 			is.code, is.evidence = ReversePathFilter, say(o.why, o.route)
-			is.message = "the kernel drops it when it looks up the route: the route back to its source does not use the interface " +
-				"on which it arrived"
+			is.message = "the kernel drops it when it looks up the route: the route back to its source does not use the " +
+				"interface on which it arrived"
 		case o.atOwner == kubeProxy:
 			is = n.writerOf(o.where).refusal(is, o)
 		case o.where.Chain != nil && o.where.Hook.OfLink():

@@ -22,8 +22,8 @@ const (
 	NeighbourLapses = "NeighbourLapses"
 )
 
-var letResolve = advice("find who owns {where}, and make it allow the packets that find link-layer addresses: ARP for " +
-	"IPv4, for IPv6 ICMPv6 of the types 135 and 136 (in nftables nd-neighbor-solicit and nd-neighbor-advert)")
+var letResolve = advice("find who owns {where}, and make it allow the packets that find link-layer addresses: ARP " +
+	"for IPv4, for IPv6 ICMPv6 of the types 135 and 136 (in nftables nd-neighbor-solicit and nd-neighbor-advert)")
 
 var (
 	_ = register(kind{

@@ -171,10 +171,15 @@ func (p *packedObjects) putColumns() error {
 	}
 	x := &p.Columns
 	for _, fit := range [][2]int{
-		{len(x.ClusterIPs), len(p.Services)}, {len(x.ServiceTimes), len(p.Services)}, {len(x.NodeTimes), len(p.Nodes)},
-		{len(x.Owners), len(p.EndpointSlices)}, {len(x.Names), len(p.EndpointSlices)},
-		{len(x.SliceTimes), len(p.EndpointSlices)}, {len(x.Triggers), len(p.EndpointSlices)},
-		{len(x.Addresses), endpoints}, {len(x.Nodes), endpoints},
+		{len(x.ClusterIPs), len(p.Services)},
+		{len(x.ServiceTimes), len(p.Services)},
+		{len(x.NodeTimes), len(p.Nodes)},
+		{len(x.Owners), len(p.EndpointSlices)},
+		{len(x.Names), len(p.EndpointSlices)},
+		{len(x.SliceTimes), len(p.EndpointSlices)},
+		{len(x.Triggers), len(p.EndpointSlices)},
+		{len(x.Addresses), endpoints},
+		{len(x.Nodes), endpoints},
 	} {
 		if fit[0] != fit[1] {
 			return errColumns

@@ -259,7 +259,7 @@ step_e2e() {
 	local versions=(v1.28.15 v1.31.14)
 	once test/cluster/cluster build "${versions[@]}"
 	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
-		-skip '^(TestWatchEndures|TestHealthyNodesSoak)$' ./test/e2e # minutes: shards faults and live
+		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob)$' ./test/e2e # minutes: shards faults, live
 }
 
 # The plugin on many nodes with simulated kubelets, behind a real API server.
@@ -351,11 +351,12 @@ shard_faults() {
 		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
 }
 
-# trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up.
+# trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up. And
+# the Job of deploy/cronjob.
 shard_live() {
 	once test/cluster/cluster build
 	SVCPROXY_SOAK="${SOAK:-50}" on_cluster \
-		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^TestHealthyNodesSoak$' ./test/e2e
+		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob)$' ./test/e2e
 }
 
 shard_bench() {

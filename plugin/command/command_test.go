@@ -193,7 +193,7 @@ func TestBadInput(t *testing.T) {
 		{"trace web --color alway" + shop, `--color "alway": it may be auto, always, never; did you mean always?`},
 		{"trace web -o jsonpath={.a" + shop, "-o jsonpath: parsing jsonpath"},
 		{"trace web -o jsonpath={.a} --allow-missing-template-keys=false" + shop, "a is not found"},
-		{"trace web --from nowhere" + shop, `--from "nowhere" is none of pod, pod/NAME`},
+		{"trace web --from nowhere" + shop, `--from "nowhere" is not pod, pod/NAME`},
 		{"trace web --from pod/nope" + shop, `there is no pod "nope" in namespace "shop"`},
 		{"trace web --from fd00::1" + shop, "can send in IPv6 only, and service shop/web has addresses in IPv4"},
 		{"trace web --kubeconfig /does/not/exist --snapshot " + broken, "/does/not/exist"},

@@ -152,7 +152,7 @@ var allIncidents = []incident{
 				`[0:0] -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`,
 		}},
 		args: "10.77.0.11:30099 --node node1",
-		code: "Shadowed", impact: "all connections to shop/affinity-np at NodePort 10.77.0.11:30099 from outside",
+		code: "Shadowed", impact: "all connections to shop/affinity-np from outside the cluster go to",
 		guilty: "nat PREROUTING rule 1", remedy: "iptables-nft -t nat -S PREROUTING",
 	},
 	{

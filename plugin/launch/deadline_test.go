@@ -114,7 +114,7 @@ func TestSilentHello(t *testing.T) {
 		if took := time.Since(start); took < 20*time.Second || took > 25*time.Second {
 			t.Errorf("it ended after %v", took)
 		}
-		if err == nil || !strings.Contains(err.Error(), "the helper has said nothing for 20s") {
+		if err == nil || !strings.Contains(err.Error(), "the helper has not answered for 20s") {
 			t.Errorf("got %v", err)
 		}
 	})

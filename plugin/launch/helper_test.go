@@ -176,7 +176,7 @@ func TestCollectFails(t *testing.T) {
 			status: terminated(2, "Error", ""),
 			want: []string{
 				"cannot read node node1: the helper's answer broke off after 2 files and ",
-				", and counts as none: unexpected EOF; its last words: panic: out of range goroutine 1; of the helper the " +
+				", and counts as none: unexpected EOF; its last output: panic: out of range goroutine 1; of the helper the " +
 					"cluster says: it ended with exit code 2: Error",
 			},
 		},
@@ -283,7 +283,7 @@ func TestCollectSilence(t *testing.T) {
 	s.conn.idle.limit = 20 * time.Millisecond
 	s.why = nil
 	_, _, err = s.Collect(t.Context(), nil, nil)
-	expect(t, err, "cannot read node node1: the helper has said nothing for 20ms; try a longer --timeout")
+	expect(t, err, "cannot read node node1: the helper has not answered for 20ms; try a longer --timeout")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

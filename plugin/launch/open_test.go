@@ -271,7 +271,7 @@ func TestOpenCannotConnect(t *testing.T) {
 		},
 		"it ends at once": {
 			says("", "error: no such device\n", nil),
-			prefix + "it ended without a word; its last words: error: no such device",
+			prefix + "it ended without a word; its last output: error: no such device",
 		},
 		"the stream breaks": {
 			says("", "", errors.New("websocket: close 1006")),

@@ -97,11 +97,11 @@ func TestParseOrigin(t *testing.T) {
 
 func TestParseOriginErrors(t *testing.T) {
 	for _, tt := range []struct{ from, want string }{
-		{"client", `--from "client" is none of`},
+		{"client", `--from "client" is not pod, pod/NAME`},
 		{"pod/", `there is no pod "" in namespace "shop"`},
 		{"pod/proxy", `there is no pod "proxy" in namespace "shop", but in kube-system: give pod/NAMESPACE/NAME`},
 		{"pod/pending", "pod shop/pending has no IP address"},
-		{"svc/web", "is none of"},
+		{"svc/web", "is not pod, pod/NAME"},
 	} {
 		if _, err := parseOrigin(tt.from, "shop", originObjects()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.from, err, tt.want)

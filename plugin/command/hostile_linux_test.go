@@ -17,10 +17,11 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
 
-// What hostile input may cost. The time is that of the processors, as the machine may be busy.
+// What hostile input may cost. The time is that of the processors, as the machine may be busy; it tells an end from
+// none, not how fast that is: where memory is slow to be had (a virtual machine that gives it back), 500 MB take 15 s.
 const (
 	hostileMemory = 600 << 20
-	hostileTime   = 10 * time.Second
+	hostileTime   = time.Minute
 )
 
 const (

@@ -100,7 +100,7 @@ func deviceFaults() []fault {
 		},
 		{
 			name:  "the uplink has no carrier",
-			make:  `in_lan ip link set node down; sleep 1`,
+			make:  `in_lan ip link set node down; wait_for 'state (LOWERLAYER)?DOWN' ip -o link show eth0`,
 			fails: some, named: `eth0|NO-CARRIER`,
 		},
 		{
@@ -115,7 +115,7 @@ func deviceFaults() []fault {
 		},
 		{
 			name:  "the pod's port has no carrier",
-			make:  `in_local ip link set eth0 down; sleep 1`,
+			make:  `in_local ip link set eth0 down; wait_for 'state (LOWERLAYER)?DOWN' ip -o link show $LV`,
 			fails: some, named: `10\.245\.1\.5`,
 		},
 		{

@@ -228,6 +228,22 @@ in_third() { nsenter --net=/proc/$QPID/ns/net "$@"; }
 in_lan() { nsenter --net=/proc/$LANPID/ns/net "$@"; }
 # touch_all: everybody has what it needs for connections
 touch_all() { for i in $(seq 30); do in_pod timeout 1 bash -c ": </dev/tcp/$S/80"; done; }
+# wait_for PATTERN COMMAND...: until the command prints it; for ten seconds at most
+wait_for() {
+	local pattern="$1"
+	shift
+	for _ in $(seq 100); do
+		if "$@" | grep -qE "$pattern"; then return; fi
+		sleep 0.1
+	done
+	echo "never printed by $*: $pattern" >&2
+	return 1
+}
+# nobody ADDRESS: the kernel has found that nobody has it
+nobody() {
+	echo >"/dev/udp/$1/9"
+	wait_for ' FAILED' ip neigh show "$1" dev eth0
+}
 # forget: nobody knows a neighbour
 forget() {
 	for at in /proc/self /proc/$CPID /proc/$LPID /proc/$RPID /proc/$QPID; do

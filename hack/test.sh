@@ -345,7 +345,8 @@ shard_versions() {
 # Every fault of test/faults; every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a
 # mode of its own; and the agents through an outage of the API server and other modes.
 shard_faults() {
-	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m ./test/faults
+	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter
+	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
 	once test/cluster/cluster build
 	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
 		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e

@@ -25,3 +25,10 @@ func Count(t testing.TB, variable string, ci int) int {
 	}
 	return n
 }
+
+// EveryFault says whether every fault of the long lists is to be made (SVCPROXY_FAULTS=all, nightly), and not a part of
+// them, as in CI.
+func EveryFault() bool { return os.Getenv("SVCPROXY_FAULTS") == "all" }
+
+// OneIn says whether the i-th case of a list is made: one in n, or all where EveryFault is.
+func OneIn(n, i int) bool { return i%n == 0 || EveryFault() }

@@ -21,6 +21,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -314,7 +315,7 @@ func TestNameFaults(t *testing.T) {
 			}, false, judge.DNSServerUnreachable, judge.DNSServerUnreachable,
 		},
 	} {
-		if os.Getenv("SVCPROXY_FAULTS") != "all" && !slices.Contains(nameFaultsInCI, tt.name) {
+		if !testutil.EveryFault() && !slices.Contains(nameFaultsInCI, tt.name) {
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -89,7 +90,7 @@ func TestFaultMatrix(t *testing.T) {
 	if os.Getenv("E2E_CLUSTER") == "" {
 		t.Skip("E2E_CLUSTER is not set: only the nodes of test/cluster are on this machine, with all tools")
 	}
-	faults, whole := matrix(), os.Getenv("SVCPROXY_FAULTS") == "all"
+	faults, whole := matrix(), testutil.EveryFault()
 	setUpMatrix(t)
 	scenes := map[string]*scene{}
 	for i, node := range nodes {

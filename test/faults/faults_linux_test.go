@@ -4,7 +4,6 @@ package faults
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,23 +42,22 @@ type fault struct {
 
 func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 
-// wholeLists is the environment variable that has all faults made ("all", nightly). Otherwise it is one in sampled of
-// the lists that are long.
+// How many of the lists are made (testutil.OneIn): one in so many.
 const (
-	wholeLists = "SVCPROXY_FAULTS"
-	sampled    = 6
+	ofShort = 2
+	ofLong  = 8
 )
 
 // TestFaults makes each of them on a node of its own.
 func TestFaults(t *testing.T) {
-	short := [][]fault{
+	short := slices.Concat(
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
-	}
-	long := [][]fault{combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults()}
-	for k, list := range slices.Concat(short, long) {
+	)
+	long := slices.Concat(combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults())
+	for n, list := range map[int][]fault{ofShort: short, ofLong: long} {
 		for i := range list {
-			if k >= len(short) && i%sampled != 0 && os.Getenv(wholeLists) != "all" {
+			if !testutil.OneIn(n, i) {
 				continue
 			}
 			f := &list[i]

@@ -347,7 +347,7 @@ func (g *generator) onward(rs *ruleSet) {
 }
 
 // defaultAnswers is how many connections are compared, unless the environment says otherwise.
-const answersVariable, defaultAnswers = "SVCPROXY_ANSWER_CASES", 3_000
+const answersVariable, defaultAnswers = "SVCPROXY_ANSWER_CASES", 1_500
 
 func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {

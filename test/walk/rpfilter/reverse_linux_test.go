@@ -108,7 +108,7 @@ type node struct {
 
 // TestReversePathFilterAgainstTheKernel sends datagrams in by each of several interfaces, and compares what the kernel
 // does with them with what the walk says: strictly, loosely and not filtered, by the interface's own setting and that
-// of all, with routes and rules of many kinds.
+// of all, with routes and rules of many kinds; of the settings CI takes a fifth.
 func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return
@@ -116,6 +116,7 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 	w := &node{t: t, wires: map[string]int{}, macs: map[string][]byte{}, port: 20000}
 	w.links()
 	testutil.Run(t, reverseRules, "nft", "-f", "-")
+	cases := 0
 	for _, p := range reversePaths {
 		for _, words := range p.add {
 			ip(t, words)
@@ -124,6 +125,9 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 		for all := range 3 {
 			for own := range 3 {
 				for mark := range 2 {
+					if cases++; !testutil.OneIn(5, cases) {
+						continue
+					}
 					name := fmt.Sprintf("%s; all %d, own %d, src_valid_mark %d", p.name, all, own, mark)
 					w.set(all, own, mark)
 					w.compare(name, p.open)

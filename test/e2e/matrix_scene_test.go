@@ -53,11 +53,7 @@ func setUpMatrix(t *testing.T) {
 		}
 	}
 	for _, n := range nodes {
-		p := clientPod()
-		p.Name, p.Spec.NodeName = matrixClient(n), n
-		if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		clientOn(t, n, matrixClient(n))
 	}
 	t.Cleanup(func() { tearDownMatrix(t) })
 	byHand(t)
@@ -82,6 +78,22 @@ func setUpMatrix(t *testing.T) {
 	}
 }
 
+// clientOn makes a pod to send from on a node, until the test ends. It need not run yet.
+func clientOn(t *testing.T, node, name string) {
+	t.Helper()
+	p := clientPod()
+	p.Name, p.Spec.NodeName = name, node
+	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := client.CoreV1().Pods(namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
+		if ignoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // tearDownMatrix removes them, so that other tests find the Services that they know.
 func tearDownMatrix(t *testing.T) {
 	t.Helper()
@@ -91,9 +103,6 @@ func tearDownMatrix(t *testing.T) {
 	errs := []error{client.AppsV1().Deployments(namespace).Delete(ctx, matrixService, background)}
 	for _, name := range []string{matrixService, matrixUDP, matrixHealth, matrixByHand} {
 		errs = append(errs, client.CoreV1().Services(namespace).Delete(ctx, name, background))
-	}
-	for _, n := range nodes {
-		errs = append(errs, client.CoreV1().Pods(namespace).Delete(ctx, matrixClient(n), background))
 	}
 	for _, err := range errs {
 		if ignoreNotFound(err) != nil {

@@ -24,6 +24,9 @@ import (
 // each origin.
 const soakRuns = "SVCPROXY_SOAK"
 
+// soakClient is what the names of its client pods begin with; the node's follows.
+const soakClient = "soak-"
+
 // TestHealthyNodesSoak runs trace --live again and again on nodes where nothing is wrong: each time every path is a
 // match, every connection succeeds, and nothing is found. A plain Service, one with session affinity, NodePorts, UDP
 // and IPv6, from the node, from a pod of the node, and from an endpoint's own pod; on nodes of every mode.
@@ -49,13 +52,22 @@ func TestHealthyNodesSoak(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	type origin struct {
-		name string
-		args []string
+	for _, n := range nodes {
+		clientOn(t, n, soakClient+n)
 	}
-	origins := []origin{
-		{"node", []string{"--all-nodes", "--from", "node"}},
-		{"pod", []string{"--all-nodes", "--from", "pod"}},
+	wait(t, "the clients run", func() (bool, error) {
+		for _, n := range nodes {
+			p, err := client.CoreV1().Pods(namespace).Get(t.Context(), soakClient+n, metav1.GetOptions{})
+			if err != nil || p.Status.Phase != corev1.PodRunning {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	type origin struct{ node, name string }
+	var origins []origin
+	for _, n := range nodes {
+		origins = append(origins, origin{n, "node"}, origin{n, "pod/" + soakClient + n})
 	}
 	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
@@ -63,41 +75,53 @@ func TestHealthyNodesSoak(t *testing.T) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		origins = append(origins, origin{"endpoint on " + pod.Spec.NodeName, []string{
-			"--from", "pod/" + pod.Name,
-			"--node", pod.Spec.NodeName,
-		}})
+		origins = append(origins, origin{pod.Spec.NodeName, "pod/" + pod.Name})
 	}
-	if len(origins) != 2+replicas {
-		t.Fatalf("%d pods, want %d", len(origins)-2, replicas)
+	if len(pods.Items) != replicas {
+		t.Fatalf("%d pods, want %d", len(pods.Items), replicas)
 	}
 	// app-dual has TCP and UDP, IPv4 and IPv6.
-	for _, service := range []string{app, affinity.Name, app + "-nodeport", app + "-dual"} {
+	names := []string{app, affinity.Name, app + "-nodeport", app + "-dual"}
+	for _, service := range names {
 		wait(t, service+" is right on all nodes", func() (bool, error) {
 			r := svcproxy(t, "trace", service, "--all-nodes")
 			return r.code == 0, fmt.Errorf("%s", r)
 		})
-		for _, from := range origins {
-			t.Run(service+" from "+from.name, func(t *testing.T) {
-				args := append([]string{"trace", service, "--live", "-o", "json"}, from.args...)
-				paths, wrong := 0, 0
-				for run := range runs {
-					r := svcproxy(t, args...)
-					problems := soaked(&r.report)
-					if r.code != 0 || len(problems) > 0 {
-						wrong++
-						t.Errorf("run %d: exit code %d: %s\n%s", run, r.code, strings.Join(problems, "; "),
-							strings.Join(said(&r.report), "\n"))
-					}
-					for i := range r.report.Nodes {
-						paths += len(r.report.Nodes[i].Paths)
+	}
+	t.Run("nodes", func(t *testing.T) {
+		for _, n := range nodes {
+			t.Run(n, func(t *testing.T) {
+				t.Parallel()
+				for _, from := range origins {
+					if from.node == n {
+						for _, service := range names {
+							soak(t, runs, "trace", service, "--node", n, "--from", from.name, "--live", "-o", "json")
+						}
 					}
 				}
-				t.Logf("%d runs, %d paths, %d runs wrong", runs, paths, wrong)
 			})
 		}
-	}
+	})
 	noHelperPods(t)
+}
+
+// soak runs the plugin so often, and counts what it must not say.
+func soak(t *testing.T, runs int, args ...string) {
+	t.Helper()
+	paths, wrong := 0, 0
+	for run := range runs {
+		r := svcproxy(t, args...)
+		problems := soaked(&r.report)
+		if r.code != 0 || len(problems) > 0 {
+			wrong++
+			t.Errorf("%s: run %d: exit code %d: %s\n%s\n%s", strings.Join(args, " "), run, r.code,
+				strings.Join(problems, "; "), strings.Join(said(&r.report), "\n"), r.errOut)
+		}
+		for i := range r.report.Nodes {
+			paths += len(r.report.Nodes[i].Paths)
+		}
+	}
+	t.Logf("%s: %d runs, %d paths, %d runs wrong", strings.Join(args, " "), runs, paths, wrong)
 }
 
 // soaked says what a report of healthy nodes has that it must not have. What cannot be probed, as connections from

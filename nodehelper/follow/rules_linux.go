@@ -58,6 +58,7 @@ type ends struct {
 type packet struct {
 	ends
 
+	sent    bool   // by this network namespace itself: it did not come in
 	hook    string // the last one that it came to
 	passed  bool   // to its end
 	dropped bool
@@ -198,7 +199,7 @@ func (t *ruleTrace) packetOf(e *kerneltrace.Event) *packet {
 		delete(t.latest, e.ID)
 		return nil
 	}
-	p := &packet{ends: at}
+	p := &packet{ends: at, sent: e.Chain == "output"}
 	t.packets, t.latest[e.ID], t.ends[at] = append(t.packets, p), p, p
 	return p
 }
@@ -225,7 +226,8 @@ func (t *ruleTrace) traced(flows []snapshot.Flow) (out []snapshot.Traced, err er
 			if p.protocol != unix.IPPROTO_UDP || !slices.Contains(t.tunnels, p.to.Port()) {
 				continue
 			}
-			s.Outer, s.From, s.To = true, p.from, p.to
+			// At an endpoint's node the tunnel brings requests, and takes answers away.
+			s.Outer, s.Answer, s.From, s.To = true, p.sent, p.from, p.to
 		}
 		if p.last != nil {
 			step, e := stepOf(&numbers, p.last)

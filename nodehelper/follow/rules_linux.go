@@ -23,7 +23,7 @@ const (
 	// maxPackets is how many packets are told of.
 	maxPackets = 2000
 	// maxTraced is how many of an answer's entries are about them, of all places.
-	maxTraced = 4000
+	maxTraced = 1500
 	// traceBuffer is how many bytes of reports the kernel keeps until they are read.
 	traceBuffer = 1 << 20
 	// poll is how often the reader sees whether it has to end.

@@ -20,6 +20,33 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
+// run runs commands, in a network namespace or in the test's own.
+func run(t *testing.T, ns *testutil.Namespace, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if words := strings.Fields(l); ns != nil {
+			ns.Run(t, words...)
+		} else {
+			testutil.Run(t, "", words...)
+		}
+	}
+}
+
+// clientAndPod are two network namespaces with this one, the node's, between them: 10.246.1.9 and 10.246.2.9.
+func clientAndPod(t *testing.T) (client, pod *testutil.Namespace) {
+	t.Helper()
+	client, pod = testutil.NewNamespace(t), testutil.NewNamespace(t)
+	run(t, nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
+	for i, ns := range []*testutil.Namespace{client, pod} {
+		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.246.%d.", i+1)
+		run(t, nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
+			"ip addr add "+network+"1/24 dev "+dev)
+		run(t, ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
+			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
+	}
+	return client, pod
+}
+
 // A node between a client and a pod: what its kernel saw of connections that were made for real, healthy and with
 // faults, in the node's network namespace and in the pod's; and nothing of other connections.
 func TestWhatTheKernelSaw(t *testing.T) {
@@ -29,26 +56,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "sysctl") {
 		return
 	}
-	run := func(ns *testutil.Namespace, lines ...string) {
-		t.Helper()
-		for _, l := range lines {
-			words := strings.Fields(l)
-			if ns != nil {
-				ns.Run(t, words...)
-			} else {
-				testutil.Run(t, "", words...)
-			}
-		}
-	}
-	client, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
-	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
-	for i, ns := range []*testutil.Namespace{client, pod} {
-		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.246.%d.", i+1)
-		run(nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
-			"ip addr add "+network+"1/24 dev "+dev)
-		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
-			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
-	}
+	client, pod := clientAndPod(t)
 	at := netip.MustParseAddrPort("10.246.2.9:8080")
 	full := netip.MustParseAddrPort("10.246.2.9:9090")
 	var listener net.Listener
@@ -188,9 +196,9 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			change := func(lines []string) {
 				for _, l := range lines {
 					if rest, ok := strings.CutPrefix(l, "pod "); ok {
-						run(pod, rest)
+						run(t, pod, rest)
 					} else {
-						run(nil, l)
+						run(t, nil, l)
 					}
 				}
 			}

@@ -29,33 +29,23 @@ func TestTunnelPacketsAreTraced(t *testing.T) {
 		return
 	}
 	other, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
-	run := func(ns *testutil.Namespace, lines ...string) {
-		t.Helper()
-		for _, l := range lines {
-			if ns != nil {
-				ns.Run(t, strings.Fields(l)...)
-			} else {
-				testutil.Run(t, "", strings.Fields(l)...)
-			}
-		}
-	}
 	tunnel := func(ns *testutil.Namespace, here, there, inside string) {
 		t.Helper()
-		run(ns, "ip link add vxlan1 type vxlan id 1 dstport 8472 local "+here+" remote "+there,
+		run(t, ns, "ip link add vxlan1 type vxlan id 1 dstport 8472 local "+here+" remote "+there,
 			"ip link set vxlan1 up", "ip addr add "+inside+" dev vxlan1",
 			"ip link add vxlan6 type vxlan id 6 dstport 4789 local fd00:46::"+last(here)+" remote fd00:46::"+last(there),
 			"ip link set vxlan6 up", "ip -6 addr add fd00:47::"+last(here)+"/64 dev vxlan6 nodad")
 	}
-	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+	run(t, nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
 		"ip link add eth0 type veth peer name eth0 netns "+other.PID, "ip link set eth0 up",
 		"ip addr add 10.246.1.1/24 dev eth0", "ip -6 addr add fd00:46::1/64 dev eth0 nodad",
 		"ip link add veth2 type veth peer name eth0 netns "+pod.PID, "ip link set veth2 up",
 		"ip addr add 10.246.2.1/24 dev veth2", "ip -6 addr add fd00:48::1/64 dev veth2 nodad")
-	run(other, "ip link set eth0 up", "ip addr add 10.246.1.9/24 dev eth0", "ip -6 addr add fd00:46::9/64 dev eth0 nodad")
+	run(t, other, "ip link set eth0 up", "ip addr add 10.246.1.9/24 dev eth0", "ip -6 addr add fd00:46::9/64 dev eth0 nodad")
 	tunnel(nil, "10.246.1.1", "10.246.1.9", "10.247.0.1/24")
 	tunnel(other, "10.246.1.9", "10.246.1.1", "10.247.0.9/24")
-	run(other, "ip route add 10.246.2.0/24 via 10.247.0.1", "ip -6 route add fd00:48::/64 via fd00:47::1")
-	run(pod, "ip link set eth0 up", "ip addr add 10.246.2.9/24 dev eth0", "ip route add default via 10.246.2.1",
+	run(t, other, "ip route add 10.246.2.0/24 via 10.247.0.1", "ip -6 route add fd00:48::/64 via fd00:47::1")
+	run(t, pod, "ip link set eth0 up", "ip addr add 10.246.2.9/24 dev eth0", "ip route add default via 10.246.2.1",
 		"ip -6 addr add fd00:48::9/64 dev eth0 nodad", "ip -6 route add default via fd00:48::1")
 	inPod := testutil.NewThread(t, pod.Path)
 	for _, at := range []string{"10.246.2.9:8080", "[fd00:48::9]:8080"} {
@@ -95,12 +85,12 @@ func TestTunnelPacketsAreTraced(t *testing.T) {
 		} {
 			t.Run(v.name+", "+tt.name, func(t *testing.T) {
 				if len(tt.do) > 0 {
-					run(nil, "nft add table inet t", "nft add chain inet t input { type filter hook input priority 0; }",
+					run(t, nil, "nft add table inet t", "nft add chain inet t input { type filter hook input priority 0; }",
 						"nft add chain inet t output { type filter hook output priority 0; }")
-					defer run(nil, "nft delete table inet t")
+					defer run(t, nil, "nft delete table inet t")
 				}
 				for _, r := range tt.do {
-					run(nil, "nft add rule inet t "+r)
+					run(t, nil, "nft add rule inet t "+r)
 				}
 				to := netip.AddrPortFrom(netip.MustParseAddr(v.server), 8080)
 				f, err := Begin(Request{

@@ -144,8 +144,8 @@ func rises(before, after map[string]uint64) (out []snapshot.Counter) {
 }
 
 // after reads what is left of connections in the network namespace that the thread is in: which rules they came to,
-// which counters have risen, what connection tracking has of them, and how many connections wait at the sockets of their
-// servers.
+// which counters have risen, what connection tracking has of them, and how many connections wait at the sockets of
+// their servers.
 func (p *place) after(flows []snapshot.Flow, out *snapshot.Followed) {
 	p.addRules(flows, out)
 	for _, c := range rises(p.counters, counters()) {

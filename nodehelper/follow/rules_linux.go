@@ -221,7 +221,7 @@ func (t *ruleTrace) traced(flows []snapshot.Flow) (out []snapshot.Traced, err er
 	var numbers kerneltrace.Numbers
 	for _, p := range t.packets {
 		s := snapshot.Traced{Hook: p.hook, Passed: p.passed, Dropped: p.dropped, Count: 1}
-		ok := false
+		var ok bool
 		if s.Flow, s.Answer, ok = flowOf(flows, p.protocol, p.from, p.to); !ok {
 			if p.protocol != unix.IPPROTO_UDP || !slices.Contains(t.tunnels, p.to.Port()) {
 				continue

@@ -79,7 +79,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	local := netip.AddrPortFrom(netip.MustParseAddr("10.246.1.9"), uint16(ports())) //nolint:gosec // from 40000 on
+	local := netip.AddrPortFrom(netip.MustParseAddr("10.246.1.9"), uint16(ports()))
 	testutil.NewThread(t, client.Path).Do(func() {
 		d := net.Dialer{Timeout: 200 * time.Millisecond, LocalAddr: net.TCPAddrFromAddrPort(local)}
 		_, err = d.DialContext(t.Context(), "tcp4", podAt.String())

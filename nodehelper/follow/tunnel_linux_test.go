@@ -41,7 +41,8 @@ func TestTunnelPacketsAreTraced(t *testing.T) {
 		"ip addr add 10.246.1.1/24 dev eth0", "ip -6 addr add fd00:46::1/64 dev eth0 nodad",
 		"ip link add veth2 type veth peer name eth0 netns "+pod.PID, "ip link set veth2 up",
 		"ip addr add 10.246.2.1/24 dev veth2", "ip -6 addr add fd00:48::1/64 dev veth2 nodad")
-	run(t, other, "ip link set eth0 up", "ip addr add 10.246.1.9/24 dev eth0", "ip -6 addr add fd00:46::9/64 dev eth0 nodad")
+	run(t, other, "ip link set eth0 up", "ip addr add 10.246.1.9/24 dev eth0",
+		"ip -6 addr add fd00:46::9/64 dev eth0 nodad")
 	tunnel(nil, "10.246.1.1", "10.246.1.9", "10.247.0.1/24")
 	tunnel(other, "10.246.1.9", "10.246.1.1", "10.247.0.9/24")
 	run(t, other, "ip route add 10.246.2.0/24 via 10.247.0.1", "ip -6 route add fd00:48::/64 via fd00:47::1")
@@ -79,7 +80,8 @@ func TestTunnelPacketsAreTraced(t *testing.T) {
 				rules: []string{"node input dropped inet t input 2 outer request"},
 			},
 			{
-				name: "a rule of the node drops what it sends into the tunnel", do: []string{"output udp dport { 4789, 8472 } drop"},
+				name:  "a rule of the node drops what it sends into the tunnel",
+				do:    []string{"output udp dport { 4789, 8472 } drop"},
 				rules: slices.Concat(inner, outer[:1], []string{"node output dropped inet t output 1 outer answer"}),
 			},
 		} {
@@ -104,7 +106,7 @@ func TestTunnelPacketsAreTraced(t *testing.T) {
 				}
 				defer f.Close()
 				connect := func(port uint16) (netip.AddrPort, error) {
-					local := netip.AddrPortFrom(netip.MustParseAddr(v.client), uint16(ports())) //nolint:gosec // from 40000 on
+					local := netip.AddrPortFrom(netip.MustParseAddr(v.client), uint16(ports()))
 					d := net.Dialer{Timeout: 300 * time.Millisecond, LocalAddr: net.TCPAddrFromAddrPort(local)}
 					var c net.Conn
 					inOther.Do(func() { c, err = d.DialContext(t.Context(), "tcp", netip.AddrPortFrom(to.Addr(), port).String()) })

@@ -37,7 +37,7 @@ func (t *Table) TraceFlows(f Flows) error {
 		if len(servers) == 0 || len(clients) == 0 {
 			continue
 		}
-		id := uint32(2*i + 1) //nolint:gosec // the index of two
+		id := uint32(2*i + 1)
 		changes = append(changes, t.set(v.name+"-servers", id, servers)...)
 		changes = append(changes, t.set(v.name+"-clients", id+1, clients)...)
 		for _, answer := range []bool{false, true} {
@@ -132,8 +132,8 @@ func (t *Table) rules(expressions []netlink.Attribute) (out []netlink.Request) {
 // set 1", and of answers with source and destination exchanged.
 func (v *version) plain(tcp, answer bool) []netlink.Attribute {
 	at := header{unix.NFT_PAYLOAD_NETWORK_HEADER, 0, 0}
-	out := []netlink.Attribute{loadMeta(unix.NFT_META_NFPROTO), equal([]byte{v.family})}
-	return append(out, v.flow(at, tcp, answer, loadMeta(unix.NFT_META_L4PROTO), protocolKey())...)
+	return append([]netlink.Attribute{loadMeta(unix.NFT_META_NFPROTO), equal([]byte{v.family})},
+		v.flow(at, tcp, answer, loadMeta(unix.NFT_META_L4PROTO), protocolKey())...)
 }
 
 // Of a VXLAN packet, behind the header of IP (RFC 7348), in bytes.

@@ -255,8 +255,8 @@ func TestRulesThatTheKernelTraced(t *testing.T) {
 		}},
 		Untraced: []string{"pod shop/web: no nf_tables"},
 	}
-	const want = "; by the kernel's trace node b: 2 × request, passed the hook postrouting, last met filter FORWARD rule 3; " +
-		"rules are not all traced: pod shop/web: no nf_tables"
+	const want = "; by the kernel's trace node b: 2 × request, passed the hook postrouting, last met filter FORWARD " +
+		"rule 3; rules are not all traced: pod shop/web: no nf_tables"
 	if wide := render(t, "wide", r, view(0)); strings.Count(wide, want) != 1 {
 		t.Error(wide)
 	}

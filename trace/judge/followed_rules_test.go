@@ -22,8 +22,8 @@ func readWith(tables ...*netfilter.Table) *nodestate.State {
 	return &nodestate.State{Rules: rs}
 }
 
-// The kernel's trace names the rule that loses connections on the endpoint's node, in its pod and in front of a tunnel's
-// end; where it names none, no rule is blamed.
+// The kernel's trace names the rule that loses connections on the endpoint's node, in its pod and before a tunnel's end;
+// where it names none, no rule is blamed.
 func TestTheRuleThatTheKernelNames(t *testing.T) {
 	const a, b, web, client = "a", "b", "shop/web", "shop/client"
 	at, frontend := netip.MustParseAddrPort("10.244.2.9:8080"), netip.MustParseAddrPort("10.96.0.10:80")
@@ -67,7 +67,9 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 	answered := snapshot.Sight{Pod: web, How: snapshot.SightOut, Interface: "eth0", Answer: true, Count: 1}
 	answerLeft := snapshot.Sight{How: snapshot.SightOut, Interface: "flannel.1", Answer: true, Count: 1}
 	dropped := func(pod string) snapshot.Sight {
-		return snapshot.Sight{Pod: pod, How: snapshot.SightDropped, Reason: "NETFILTER_DROP", Function: "nft_do_chain", Count: 1}
+		return snapshot.Sight{
+			Pod: pod, How: snapshot.SightDropped, Reason: "NETFILTER_DROP", Function: "nft_do_chain", Count: 1,
+		}
 	}
 	forward := snapshot.Traced{Hook: "forward", Dropped: true, Last: rejects, Count: 2}
 	nodeA, nodeB := netip.MustParseAddrPort("192.168.50.1:50000"), netip.MustParseAddrPort("192.168.50.2:8472")
@@ -299,7 +301,8 @@ func TestRulesOfEachSegment(t *testing.T) {
 		"b": {
 			Traced: []snapshot.Traced{
 				came, again, traced(0, "shop/web", "input", false), traced(0, "shop/web", "postrouting", true),
-				traced(0, "shop/other", "input", false), {Outer: true, Hook: "input", Passed: true, Count: 5},
+				traced(0, "shop/other", "input", false),
+				{Outer: true, Hook: "input", Passed: true, Count: 5},
 			},
 			Untraced: map[string]string{"shop/web": "rules of iptables-legacy in a pod are not reported"},
 		},

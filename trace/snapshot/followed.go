@@ -106,6 +106,8 @@ type Followed struct {
 	Counters []Counter         `json:"counters,omitempty"`
 	Tracked  []TrackedFlow     `json:"tracked,omitempty"`
 	Queues   []Queue           `json:"queues,omitempty"`
+	// NoQueues has, by pod ("" for the node), why the queues there were not read.
+	NoQueues map[string]string `json:"noQueues,omitempty"`
 }
 
 // ParseFollowed reads what a helper sent.
